@@ -1,0 +1,41 @@
+"""The contract between operators and hosts.
+
+An operator is an ``nn.Module`` built as ``Operator(embed_dims, num_heads, *, grid, **its own options)`` and called as
+``operator(x, grid)``: ``x: [B, N, C]`` holds the tokens of ``grid`` in row-major order, after N - prod(grid) prefix tokens
+(a class token) where the host has such. ``grid`` at construction is the pretraining grid, the size of position-dependent
+parameters; at the call it may be any other.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from mmlisa.registry import MODELS
+
+
+def build_attention(cfg: dict[str, Any], embed_dims: int, num_heads: int, grid: Sequence[int]) -> nn.Module:
+    """Builds the operator that ``cfg['type']`` names, registered in mmlisa, with the rest of ``cfg`` as its own options.
+
+    Raises:
+        ValueError: ``cfg`` names no type, or one that is not registered.
+        TypeError: an option the operator does not have.
+    """
+    options = dict(cfg)
+    name = options.pop("type", None)
+    # Not MODELS.build: that searches MMEngine's default scope ('mmdet' in a detection config) before mmlisa's.
+    operator = MODELS.get(name) if isinstance(name, str) else name
+    if operator is None:
+        raise ValueError(f"attention=dict(type={name!r}) is not registered; mmlisa has {sorted(MODELS.module_dict)}")
+    return operator(embed_dims, num_heads, grid=tuple(grid), **options)
+
+
+def check_heads(embed_dims: int, num_heads: int) -> int:
+    """Width of a head.
+
+    Raises:
+        ValueError: ``embed_dims`` is not a multiple of ``num_heads``.
+    """
+    if num_heads < 1 or embed_dims % num_heads:
+        raise ValueError(f"embed_dims={embed_dims} is not a multiple of num_heads={num_heads}")
+    return embed_dims // num_heads

@@ -1,0 +1,107 @@
+"""LiSA as a token mixer."""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.registry import MODELS
+
+from .builder import check_heads
+
+
+@MODELS.register_module()
+class LiSA(nn.Module):
+    """Lightweight structure-aware attention (Kwon et al., journal version, Eq. 14 and Fig. 7).
+
+    Args:
+        embed_dims: channels C.
+        num_heads: heads h; the kernels are shared by all of them.
+        grid: token grid of the pretraining resolution, one size per axis (H, W) or (T, H, W): the kernels' own size.
+        num_patterns: structural patterns D.
+        qkv_bias: bias in the query, key and value projection.
+        norm: LayerNorm before the output projection (journal); the first version has none.
+        encoding_bias: the bias B^a of the first version, added to the encoded key.
+        resize: how the kernels reach another grid: ``'spectrum'`` resamples their spectrum exactly,
+            ``'interpolate'`` interpolates their taps.
+        backend: see :func:`mmlisa.ops.lisa`.
+
+    Raises:
+        ValueError: heads that do not divide the channels, or an unknown ``resize``.
+    """
+
+    def __init__(
+        self,
+        embed_dims: int,
+        num_heads: int,
+        *,
+        grid: Sequence[int],
+        num_patterns: int = 8,
+        qkv_bias: bool = True,
+        norm: bool = True,
+        encoding_bias: bool = False,
+        resize: str = "spectrum",
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        if resize not in ("spectrum", "interpolate"):
+            raise ValueError(f"resize is {resize!r}; it must be 'spectrum' or 'interpolate'")
+        self.num_heads, self.resize, self.backend = num_heads, resize, backend
+        width = check_heads(embed_dims, num_heads)
+        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.kernel_a = nn.Parameter(torch.empty(width, num_patterns, *grid))
+        self.kernel_b = nn.Parameter(torch.empty(num_patterns, *grid))
+        self.bias = nn.Parameter(torch.empty(width, num_patterns))
+        self.bias_a = nn.Parameter(torch.zeros(width, num_patterns)) if encoding_bias else None
+        self.norm = nn.LayerNorm(embed_dims) if norm else nn.Identity()
+        self.proj = nn.Linear(embed_dims, embed_dims)
+        self._resized: tuple[tuple, tuple[Tensor, Tensor]] | None = None
+        # A circular convolution with white noise of this scale keeps the tokens' scale.
+        nn.init.normal_(self.kernel_a, std=prod(grid) ** -0.5)
+        nn.init.normal_(self.kernel_b, std=prod(grid) ** -0.5)
+        nn.init.trunc_normal_(self.bias, std=0.02)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
+        batch, n, channels = x.shape
+        grid = tuple(grid)
+        if n != prod(grid):
+            raise ValueError(f"LiSA needs exactly the tokens of the grid {grid}, {prod(grid)}, but got {n}")
+        qkv = self.qkv(x).transpose(1, 2).reshape(batch, 3, self.num_heads, -1, *grid)
+        query, key, value = qkv.unbind(1)
+        query, key = (F.normalize(t.float() if t.dtype.itemsize < 4 else t, dim=2) for t in (query, key))
+        kernel_a, kernel_b = self._kernels(grid)
+        y = ops.lisa(
+            query, key, value.to(query.dtype), kernel_a, kernel_b, self.bias, self.bias_a, backend=self.backend
+        )
+        y = y.reshape(batch, channels, n).transpose(1, 2)
+        return self.proj(self.norm(y))
+
+    def _kernels(self, grid: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Both kernels on ``grid``; without gradients they are kept until the parameters or the grid change."""
+        kernels = (self.kernel_a, self.kernel_b)
+        if kernels[1].shape[1:] == grid:
+            return kernels
+        if torch.is_grad_enabled() and self.kernel_a.requires_grad:
+            return tuple(self._resize(kernel, grid) for kernel in kernels)
+        state = (grid, *((k.data_ptr(), k._version, k.dtype, k.device) for k in kernels))
+        if self._resized is None or self._resized[0] != state:
+            self._resized = state, tuple(self._resize(kernel, grid) for kernel in kernels)
+        return self._resized[1]
+
+    def _resize(self, kernel: Tensor, grid: tuple[int, ...]) -> Tensor:
+        if self.resize == "spectrum":
+            return ops.resize_kernel(kernel, grid)
+        return _interpolate_kernel(kernel, grid)
+
+
+def _interpolate_kernel(kernel: Tensor, grid: tuple[int, ...]) -> Tensor:
+    """``[..., *old_grid]`` -> ``[..., *grid]`` by (bi-, tri-)linear interpolation of the taps around the origin."""
+    axes = tuple(range(-len(grid), 0))
+    mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[len(grid)]
+    centred = torch.fft.fftshift(kernel, dim=axes).flatten(0, -len(grid) - 1)[None]
+    resized = F.interpolate(centred, size=grid, mode=mode, align_corners=False)[0]
+    return torch.fft.ifftshift(resized.reshape(*kernel.shape[: -len(grid)], *grid), dim=axes)

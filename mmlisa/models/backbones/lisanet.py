@@ -1,0 +1,288 @@
+"""LiSANet and HyLiSANet (Kwon et al., "Lightweight Structure-Aware Attention for Visual Understanding", Tables 2 and 11)."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from timm.layers import DropPath
+from torch import Tensor, nn
+
+from mmlisa.models.attention import build_attention
+from mmlisa.models.layers import ChannelLinear, build_norm
+from mmlisa.registry import MODELS
+
+from .base import Backbone
+
+
+def depthwise(channels: int, kernel_size: int) -> nn.Conv2d:
+    """Depthwise convolution that keeps the grid."""
+    return nn.Conv2d(channels, channels, kernel_size, padding=kernel_size // 2, groups=channels)
+
+
+class PatchEmbed(nn.Sequential):
+    """Convolution that divides the grid by ``stride``, rounding up, then a norm: ``[B, C_in, H, W] -> [B, C, H/s, W/s]``.
+
+    Overlapping: kernel 2s - 1. Otherwise kernel s, on a map padded to a multiple of s.
+    """
+
+    def __init__(self, in_channels: int, channels: int, stride: int, overlap: bool, norm_cfg: dict[str, Any]) -> None:
+        kernel = 2 * stride - 1 if overlap else stride
+        conv = nn.Conv2d(in_channels, channels, kernel, stride, padding=kernel // 2 if overlap else 0)
+        super().__init__(conv, build_norm(norm_cfg, channels))
+        self.multiple = 1 if overlap else stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.multiple > 1:
+            height, width = x.shape[-2:]
+            x = F.pad(x, (0, -width % self.multiple, 0, -height % self.multiple))
+        return super().forward(x)
+
+
+class SepConv(nn.Sequential):
+    """The mixer of the hybrids' first stages (Fig. 5): pointwise C -> 2C, GELU, depthwise 7x7, pointwise 2C -> C."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(
+            ChannelLinear(channels, 2 * channels),
+            nn.GELU(),
+            depthwise(2 * channels, 7),
+            ChannelLinear(2 * channels, channels),
+        )
+
+
+class TokenMixer(nn.Module):
+    """An attention operator on a map: ``[B, C, *grid] -> [B, C, *grid]``."""
+
+    def __init__(self, operator: nn.Module) -> None:
+        super().__init__()
+        self.operator = operator
+
+    def forward(self, x: Tensor) -> Tensor:
+        grid = x.shape[2:]
+        return self.operator(x.flatten(2).transpose(1, 2), grid).transpose(1, 2).unflatten(2, grid)
+
+
+class Mlp(nn.Sequential):
+    """Linear, (depthwise 3x3 on the hidden width,) GELU, Linear, on ``[B, C, *grid]``."""
+
+    def __init__(self, channels: int, hidden: int, conv: bool) -> None:
+        layers = [ChannelLinear(channels, hidden), nn.GELU(), ChannelLinear(hidden, channels)]
+        if conv:
+            layers.insert(1, depthwise(hidden, 3))
+        super().__init__(*layers)
+
+
+class Block(nn.Module):
+    """``x + CPE(x)``, ``x + DropPath(mixer(norm(x)))``, ``x + DropPath(MLP(norm(x)))``, on ``[B, C, *grid]``."""
+
+    def __init__(
+        self,
+        channels: int,
+        mixer: nn.Module,
+        mlp_ratio: float,
+        conv_mlp: bool,
+        conv_position: bool,
+        drop_path: float,
+        norm_cfg: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.position = depthwise(channels, 3) if conv_position else None
+        self.norm1 = build_norm(norm_cfg, channels)
+        self.mixer = mixer
+        self.norm2 = build_norm(norm_cfg, channels)
+        self.mlp = Mlp(channels, int(channels * mlp_ratio), conv_mlp)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.position is not None:
+            x = x + self.position(x)
+        x = x + self.drop_path(self.mixer(self.norm1(x)))
+        return x + self.drop_path(self.mlp(self.norm2(x)))
+
+
+@MODELS.register_module()
+class LiSANet(Backbone):
+    """LiSANet-S / -B, HyLiSANet-S / -B, the isotropic LiSANet-I and the first version's networks.
+
+    ``forward(image: [B, 3, H, W])`` returns one normed map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in
+    ``out_indices``, for any H and W of at least 32.
+
+    Args:
+        arch: a name of ``arch_settings``, a dict of the same keys, or a dict with ``base='name'`` and what differs. Mixers:
+            ``L`` is the operator of ``attention``, ``C`` the separable convolution of the hybrids.
+        attention: the operator of the ``L`` stages; what it leaves open comes from the arch.
+        image_size: pretraining resolution in pixels, a number or (H, W): the size of the operators' position kernels.
+        norm_cfg: norms of the network; ``dict(type='LN')`` is the paper's, ``'BN'`` and ``'SyncBN'`` train faster from scratch.
+        drop_path_rate: of the last block, growing linearly from 0. The paper's: 0.1 (S), 0.4 (B).
+        in_channels: channels of the image.
+        out_indices, frozen_stages, norm_eval, with_cp, init_cfg: see :class:`Backbone`.
+
+    Raises:
+        ValueError: an unknown arch, key, norm or operator, an index out of range, an image smaller than 32.
+    """
+
+    _journal: ClassVar[dict[str, Any]] = dict(
+        strides=(4, 2, 2, 2),
+        overlap=True,
+        mlp_ratios=(4, 4, 3, 3),
+        conv_mlp=True,
+        position="conv",
+        attention=dict(type="LiSA", num_patterns=8),
+    )
+    _first_version: ClassVar[dict[str, Any]] = dict(
+        mixers="LLLL",
+        strides=(4, 2, 2, 2),
+        overlap=False,
+        mlp_ratios=(4, 4, 4, 4),
+        conv_mlp=False,
+        position=None,
+        attention=dict(type="LiSA", num_patterns=16, norm=False, encoding_bias=True),
+    )
+    arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "small": dict(
+            _journal, mixers="LLLL", depths=(2, 4, 12, 4), channels=(64, 128, 320, 384), num_heads=(4, 8, 20, 24)
+        ),
+        "base": dict(
+            _journal, mixers="LLLL", depths=(4, 8, 18, 3), channels=(96, 192, 384, 576), num_heads=(6, 12, 24, 36)
+        ),
+        "hybrid-small": dict(
+            _journal, mixers="CCLL", depths=(3, 6, 12, 4), channels=(64, 128, 320, 384), num_heads=(4, 8, 20, 24)
+        ),
+        "hybrid-base": dict(
+            _journal, mixers="CCLL", depths=(3, 12, 18, 3), channels=(96, 192, 384, 576), num_heads=(6, 12, 24, 36)
+        ),
+        "isotropic": dict(
+            mixers="L",
+            depths=(12,),
+            channels=(192,),
+            num_heads=(12,),
+            strides=(16,),
+            overlap=False,
+            mlp_ratios=(4,),
+            conv_mlp=False,
+            position="learned",
+            attention=dict(type="LiSA", num_patterns=16),
+        ),
+        "v1-tiny": dict(
+            _first_version,
+            depths=(1, 2, 5, 2),
+            channels=(64, 128, 256, 512),
+            num_heads=(4, 8, 16, 32),
+            attention=dict(_first_version["attention"], num_patterns=8),
+        ),
+        "v1-small": dict(_first_version, depths=(1, 2, 11, 2), channels=(64, 128, 256, 512), num_heads=(4, 8, 16, 32)),
+        "v1-base": dict(
+            _first_version, depths=(2, 3, 16, 3), channels=(96, 192, 384, 768), num_heads=(6, 12, 24, 48), overlap=True
+        ),
+    }
+
+    def __init__(
+        self,
+        arch: str | dict[str, Any] = "hybrid-small",
+        *,
+        attention: dict[str, Any] | None = None,
+        image_size: int | Sequence[int] = 224,
+        norm_cfg: dict[str, Any] | None = None,
+        drop_path_rate: float = 0.0,
+        in_channels: int = 3,
+        out_indices: Sequence[int] | None = None,
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        with_cp: bool = False,
+        init_cfg: dict | list[dict] | None = None,
+    ) -> None:
+        arch = self.resolve_arch(arch)
+        depths, channels, strides = arch["depths"], arch["channels"], arch["strides"]
+        num_stages = len(depths)
+        super().__init__(
+            num_stages=num_stages,
+            out_indices=range(num_stages) if out_indices is None else out_indices,
+            frozen_stages=frozen_stages,
+            norm_eval=norm_eval,
+            with_cp=with_cp,
+            init_cfg=init_cfg,
+        )
+        norm_cfg = norm_cfg or dict(type="LN", eps=1e-6)
+        attention = attention or arch["attention"]
+        size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+        self.feature_channels = tuple(channels[i] for i in self.out_indices)
+        self.feature_strides = tuple(prod(strides[: i + 1]) for i in self.out_indices)
+
+        rates = iter(torch.linspace(0, drop_path_rate, sum(depths), device="cpu").tolist())
+        self.embeds, self.stages = nn.ModuleList(), nn.ModuleList()
+        for i in range(num_stages):
+            self.embeds.append(
+                PatchEmbed(channels[i - 1] if i else in_channels, channels[i], strides[i], arch["overlap"], norm_cfg)
+            )
+            grid = tuple(-(-n // prod(strides[: i + 1])) for n in size)
+            blocks = nn.ModuleList()
+            for _ in range(depths[i]):
+                if arch["mixers"][i] == "C":
+                    mixer = SepConv(channels[i])
+                else:
+                    mixer = TokenMixer(build_attention(attention, channels[i], arch["num_heads"][i], grid))
+                blocks.append(
+                    Block(
+                        channels[i],
+                        mixer,
+                        arch["mlp_ratios"][i],
+                        arch["conv_mlp"],
+                        arch["position"] == "conv",
+                        next(rates),
+                        norm_cfg,
+                    )
+                )
+            self.stages.append(blocks)
+            if i in self.out_indices:
+                self.add_module(f"norm{i}", build_norm(norm_cfg, channels[i]))
+        self.position_embedding = None
+        if arch["position"] == "learned":
+            grid = tuple(-(-n // strides[0]) for n in size)
+            self.position_embedding = nn.Parameter(torch.empty(1, channels[0], *grid))
+            nn.init.trunc_normal_(self.position_embedding, std=0.02)
+        self._init_layers()
+
+    def _init_layers(self) -> None:
+        """Linear: truncated normal 0.02; convolutions: scaled by their fan-out, as PVTv2, whose embeddings and MLP these are."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+            elif isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            else:
+                continue
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output stage."""
+        self.check_image(image)
+        x = image.contiguous(memory_format=torch.channels_last)
+        maps = []
+        for i, (embed, blocks) in enumerate(zip(self.embeds, self.stages, strict=True)):
+            x = embed(x)
+            if i == 0 and self.position_embedding is not None:
+                x = x + self._position(x.shape[2:])
+            for block in blocks:
+                x = self.run_block(block, x)
+            if i in self.out_indices:
+                maps.append(getattr(self, f"norm{i}")(x))
+        return tuple(maps)
+
+    def _position(self, grid: torch.Size) -> Tensor:
+        position = self.position_embedding
+        if position.shape[2:] == grid:
+            return position
+        return F.interpolate(position, size=grid, mode="bicubic", align_corners=False)
+
+    def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:
+        if stage == 0:
+            return [self.embeds[0]] + ([] if self.position_embedding is None else [self.position_embedding])
+        modules = [self.stages[stage - 1]]
+        if stage > 1:
+            modules.append(self.embeds[stage - 1])
+        if hasattr(self, f"norm{stage - 1}"):
+            modules.append(getattr(self, f"norm{stage - 1}"))
+        return modules

@@ -1,0 +1,1 @@
+"""Dense heads that no OpenMMLab package has."""

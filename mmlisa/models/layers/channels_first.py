@@ -1,0 +1,43 @@
+"""Linear and norm layers over the channels of maps ``[B, C, *grid]``, for any number of grid axes.
+
+On maps in channels-last memory the axis moves below are views, so these cost what they cost on tokens ``[B, N, C]``.
+"""
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class ChannelLinear(nn.Linear):
+    """``nn.Linear`` over axis 1 (a pointwise convolution): ``[B, C_in, *grid] -> [B, C_out, *grid]``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x.movedim(1, -1), self.weight, self.bias).movedim(-1, 1)
+
+
+class ChannelLayerNorm(nn.LayerNorm):
+    """``nn.LayerNorm`` over axis 1: ``[B, C, *grid] -> [B, C, *grid]``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x.movedim(1, -1), self.normalized_shape, self.weight, self.bias, self.eps).movedim(-1, 1)
+
+
+_NORMS = {
+    "LN": {2: ChannelLayerNorm, 3: ChannelLayerNorm},
+    "BN": {2: nn.BatchNorm2d, 3: nn.BatchNorm3d},
+    "SyncBN": {2: nn.SyncBatchNorm, 3: nn.SyncBatchNorm},
+}
+
+
+def build_norm(cfg: dict[str, Any], channels: int, grid_axes: int = 2) -> nn.Module:
+    """A norm over the channels of ``[B, channels, *grid]``: ``dict(type='LN' | 'BN' | 'SyncBN', eps=…)``.
+
+    Raises:
+        ValueError: another type.
+    """
+    options = dict(cfg)
+    name = options.pop("type", None)
+    if name not in _NORMS:
+        raise ValueError(f"norm_cfg=dict(type={name!r}); it must be one of {sorted(_NORMS)}")
+    return _NORMS[name][grid_axes](channels, **options)

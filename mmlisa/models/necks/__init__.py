@@ -1,0 +1,1 @@
+"""Necks that no OpenMMLab package has."""

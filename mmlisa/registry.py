@@ -1,0 +1,38 @@
+"""mmlisa's registries: children of MMEngine's roots under the scope ``mmlisa``.
+
+``type='mmlisa.X'`` in any OpenMMLab config imports this module and the ``locations`` below by itself; no ``custom_imports``.
+"""
+
+from importlib.util import find_spec
+
+from mmengine.registry import DATASETS as ROOT_DATASETS
+from mmengine.registry import HOOKS as ROOT_HOOKS
+from mmengine.registry import METRICS as ROOT_METRICS
+from mmengine.registry import MODELS as ROOT_MODELS
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as ROOT_OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine.registry import OPTIMIZERS as ROOT_OPTIMIZERS
+from mmengine.registry import TASK_UTILS as ROOT_TASK_UTILS
+from mmengine.registry import TRANSFORMS as ROOT_TRANSFORMS
+from mmengine.registry import Registry
+
+# Backbones and operators need no OpenMMLab package beyond MMEngine; heads are there when the package they extend is.
+_MODEL_LOCATIONS = ["mmlisa.models.attention", "mmlisa.models.backbones"]
+if find_spec("mmdet"):
+    _MODEL_LOCATIONS += ["mmlisa.models.necks", "mmlisa.models.dense_heads"]
+if find_spec("mmpretrain"):
+    _MODEL_LOCATIONS += ["mmlisa.models.heads"]
+
+
+def _child(name: str, parent: Registry, *locations: str) -> Registry:
+    return Registry(name, parent=parent, scope="mmlisa", locations=list(locations))
+
+
+MODELS = _child("model", ROOT_MODELS, *_MODEL_LOCATIONS)
+BACKBONES = MODELS
+TASK_UTILS = _child("task util", ROOT_TASK_UTILS, *_MODEL_LOCATIONS)
+HOOKS = _child("hook", ROOT_HOOKS, "mmlisa.engine")
+OPTIMIZERS = _child("optimizer", ROOT_OPTIMIZERS, "mmlisa.engine")
+OPTIM_WRAPPER_CONSTRUCTORS = _child("optimizer wrapper constructor", ROOT_OPTIM_WRAPPER_CONSTRUCTORS, "mmlisa.engine")
+DATASETS = _child("dataset", ROOT_DATASETS, "mmlisa.datasets")
+TRANSFORMS = _child("transform", ROOT_TRANSFORMS, "mmlisa.datasets")
+METRICS = _child("metric", ROOT_METRICS, "mmlisa.datasets")
