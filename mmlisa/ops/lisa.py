@@ -1,6 +1,6 @@
-"""LiSA, the lightweight structure-aware attention (Kwon et al., "Lightweight Structure-Aware Attention for Visual Understanding").
+"""LiSA (Kwon et al., "Lightweight Structure-Aware Attention for Visual Understanding", journal version, Sec. 4.3).
 
-Shapes: B batch, h heads, c channels of a head, D structural patterns, grid = the token grid of one, two or three axes, N its size::
+Shapes: B batch, h heads, c channels of a head, D structural patterns, grid the token grid of one to three axes, N its size::
 
     G^a_cd = key_c (*) W^a_cd (+ B^a_cd)        circular convolution over the grid, [B, h, c, D, *grid]
     G^b_vd = value_v (*) W^b_d                  the D kernels are shared by all channels
