@@ -54,6 +54,7 @@ class Backbone(BaseModule):
             )
         if not -1 <= frozen_stages <= num_stages:
             raise ValueError(f"frozen_stages={frozen_stages}; it must lie between -1 (none) and {num_stages} (all)")
+        self.num_stages = num_stages
         self.out_indices = tuple(sorted({i % num_stages for i in out_indices}))
         self.frozen_stages, self.norm_eval, self.with_cp = frozen_stages, norm_eval, with_cp
 

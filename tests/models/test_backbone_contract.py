@@ -1,0 +1,138 @@
+"""What every backbone promises, on narrow archs: one row per host, a few more where an option changes the path."""
+
+import pytest
+import torch
+from torch import nn
+
+from mmlisa.registry import MODELS
+
+NARROW = dict(depths=(1, 1, 1, 1), channels=(16, 32, 32, 48), num_heads=(1, 2, 2, 3))
+CASES = {
+    "lisanet-hybrid": dict(type="LiSANet", arch=dict(base="hybrid-small", **NARROW), image_size=64, drop_path_rate=0.1),
+    "lisanet": dict(type="LiSANet", arch=dict(base="small", **NARROW), image_size=64),
+    "lisanet-bn": dict(type="LiSANet", arch=dict(base="small", **NARROW), image_size=64, norm_cfg=dict(type="BN")),
+    "lisanet-isotropic": dict(
+        type="LiSANet", arch=dict(base="isotropic", depths=(2,), channels=(32,), num_heads=(2,)), image_size=64
+    ),
+    "lisanet-v1": dict(type="LiSANet", arch=dict(base="v1-tiny", **NARROW), image_size=64),
+}
+
+
+@pytest.fixture(params=CASES)
+def backbone(request) -> nn.Module:
+    torch.manual_seed(0)
+    return build(request.param)
+
+
+def build(name: str, **options) -> nn.Module:
+    cfg = {**CASES[name], **options}
+    return MODELS.get(cfg.pop("type"))(**cfg)
+
+
+def expected_sizes(backbone: nn.Module, height: int, width: int) -> list[tuple[int, int, int]]:
+    return [
+        (channels, -(-height // stride), -(-width // stride))
+        for channels, stride in zip(backbone.feature_channels, backbone.feature_strides, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("size", [(32, 32), (67, 101), (96, 41)])
+def test_any_size(backbone, size):
+    maps = backbone.eval()(torch.randn(2, 3, *size))
+    assert isinstance(maps, tuple)
+    assert [tuple(m.shape[1:]) for m in maps] == expected_sizes(backbone, *size)
+    assert all(m.isfinite().all() for m in maps)
+
+
+@pytest.mark.parametrize("size", [(31, 64), (64, 31)])
+def test_small_image_is_refused(backbone, size):
+    with pytest.raises(ValueError, match=f"{size[0]}x{size[1]}"):
+        backbone(torch.randn(1, 3, *size))
+
+
+def test_every_parameter_gets_a_gradient(backbone):
+    maps = backbone.train()(torch.randn(2, 3, 64, 72))
+    sum((m * torch.randn_like(m)).sum() for m in maps).backward()
+    without = [name for name, p in backbone.named_parameters() if p.grad is None]
+    assert not without
+    assert all(p.grad.isfinite().all() for p in backbone.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_with_large_activations_is_finite(backbone, dtype):
+    with torch.autocast("cpu", dtype=dtype):
+        maps = backbone.train()(100 * torch.randn(2, 3, 64, 72))
+        loss = sum(m.float().square().mean() for m in maps)
+    loss.backward()
+    assert all(m.isfinite().all() for m in maps)
+    assert all(p.grad.isfinite().all() for p in backbone.parameters())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_eval_is_deterministic_and_follows_the_parameters(name):
+    """Caches of an eval forward must not outlive a change of the parameters."""
+    backbone, image = build(name).eval(), torch.randn(1, 3, 75, 64)
+    with torch.no_grad():
+        first, again = backbone(image), backbone(image)
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+        for p in backbone.parameters():
+            p.mul_(1.1)
+        changed = backbone(image)
+        fresh = build(name).eval()
+        fresh.load_state_dict(backbone.state_dict())
+        expected = fresh(image)
+    assert not torch.equal(first[-1], changed[-1])
+    torch.testing.assert_close(changed, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_with_cp_changes_nothing(name):
+    results = []
+    for with_cp in (False, True):
+        torch.manual_seed(0)
+        backbone = build(name, with_cp=with_cp, drop_path_rate=0.0).train()
+        torch.manual_seed(1)
+        image = torch.randn(2, 3, 64, 64)
+        loss = sum(m.square().mean() for m in backbone(image))
+        loss.backward()
+        results.append([loss.detach(), *(p.grad for p in backbone.parameters())])
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_frozen_stages(name):
+    whole = build(name)
+    num_stages = whole.num_stages
+    previous = -1
+    for frozen in range(-1, num_stages + 1):
+        backbone = build(name, frozen_stages=frozen).train()
+        count = sum(not p.requires_grad for p in backbone.parameters())
+        assert count > previous if frozen >= 0 else count == 0
+        previous = count
+        frozen_norms = [
+            m
+            for s in range(frozen + 1)
+            for part in backbone.stage_modules(s)
+            if isinstance(part, nn.Module)
+            for m in part.modules()
+            if isinstance(m, nn.BatchNorm2d)
+        ]
+        assert not any(m.training for m in frozen_norms)
+    assert all(not p.requires_grad for p in backbone.parameters()), "stem and stages leave parameters out"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_arguments_are_named(name):
+    with pytest.raises(ValueError, match="no-such-arch"):
+        build(name, arch="no-such-arch")
+    with pytest.raises(ValueError, match="out_indices"):
+        build(name, out_indices=(0, 9))
+    with pytest.raises(ValueError, match="frozen_stages"):
+        build(name, frozen_stages=9)
+
+
+def test_norm_eval():
+    backbone = build("lisanet-bn", norm_eval=True).train()
+    norms = [m for m in backbone.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert norms
+    assert not any(m.training for m in norms)

@@ -1,0 +1,76 @@
+"""What every attention operator promises: shapes on any grid, gradients everywhere, finite under autocast, clear errors."""
+
+import pytest
+import torch
+from torch import nn
+
+from mmlisa.models.attention import build_attention
+
+# name -> config; every operator is built for 32 channels and 2 heads, on a 6 x 7 pretraining grid.
+CASES = {
+    "lisa": dict(type="LiSA", num_patterns=3),
+    "lisa-one-pattern": dict(type="LiSA", num_patterns=1),
+    "lisa-interpolate": dict(type="LiSA", num_patterns=2, resize="interpolate"),
+    "lisa-first-version": dict(type="LiSA", num_patterns=2, norm=False, encoding_bias=True),
+}
+
+# Operators that see tokens as a set: the grid changes nothing.
+GRID_FREE: set[str] = set()
+
+
+@pytest.fixture(params=CASES)
+def operator(request) -> nn.Module:
+    torch.manual_seed(0)
+    return build_attention(CASES[request.param], 32, 2, (6, 7))
+
+
+@pytest.mark.parametrize("grid", [(6, 7), (7, 6), (13, 9), (8, 8), (11, 7)])
+def test_any_grid(operator, grid):
+    x = torch.randn(2, grid[0] * grid[1], 32)
+    y = operator.eval()(x, grid)
+    assert y.shape == x.shape
+    assert y.isfinite().all()
+
+
+def test_grid_order_matters(operator):
+    """A grid read as (W, H) is another function: nothing may take int(sqrt(N)) or swap the axes."""
+    x = torch.randn(1, 60, 32)
+    y, swapped = operator.eval()(x, (10, 6)), operator(x, (6, 10))
+    assert torch.allclose(y, swapped) == (type(operator).__name__ in GRID_FREE)
+
+
+def test_every_parameter_gets_a_gradient(operator):
+    x = torch.randn(2, 90, 32, requires_grad=True)
+    (operator.train()(x, (10, 9)) * torch.randn(2, 90, 32)).sum().backward()
+    assert not [name for name, p in operator.named_parameters() if p.grad is None]
+    assert x.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 300.0])
+def test_autocast_is_finite(operator, dtype, scale):
+    x = (scale * torch.randn(2, 42, 32)).requires_grad_()
+    with torch.autocast("cpu", dtype=dtype):
+        y = operator.train()(x, (6, 7))
+    y.float().sum().backward()
+    assert y.isfinite().all()
+    assert x.grad.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in operator.parameters() if p.grad is not None)
+
+
+def test_heads_must_divide_the_channels():
+    for cfg in CASES.values():
+        with pytest.raises(ValueError, match="num_heads=5"):
+            build_attention(cfg, 32, 5, (6, 7))
+
+
+def test_wrong_number_of_tokens_is_refused(operator):
+    with pytest.raises(ValueError, match="41"):
+        operator(torch.randn(1, 41, 32), (6, 7))
+
+
+def test_unknown_operator_and_option():
+    with pytest.raises(ValueError, match="NoSuchOperator"):
+        build_attention(dict(type="NoSuchOperator"), 32, 2, (6, 7))
+    with pytest.raises(TypeError, match="no_such_option"):
+        build_attention(dict(type="LiSA", no_such_option=1), 32, 2, (6, 7))
