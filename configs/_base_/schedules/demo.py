@@ -1,0 +1,20 @@
+# A few minutes on two CPU cores, from scratch: 300 iterations, a checkpoint every 100, evaluation at the end.
+train_cfg = dict(type="IterBasedTrainLoop", max_iters=300, val_interval=150)
+val_cfg = dict(type="ValLoop")
+test_cfg = dict(type="TestLoop")
+param_scheduler = [
+    dict(type="LinearLR", start_factor=0.01, by_epoch=False, begin=0, end=30),
+    dict(type="CosineAnnealingLR", by_epoch=False, begin=30, end=300, eta_min=1e-5),
+]
+optim_wrapper = dict(
+    type="OptimWrapper",
+    optimizer=dict(type="AdamW", lr=1e-3, weight_decay=0.05),
+    paramwise_cfg=dict(norm_decay_mult=0.0),
+    clip_grad=dict(max_norm=5.0),
+)
+default_hooks = dict(
+    checkpoint=dict(type="CheckpointHook", by_epoch=False, interval=100, max_keep_ckpts=2),
+    logger=dict(type="LoggerHook", interval=25),
+)
+log_processor = dict(type="LogProcessor", window_size=25, by_epoch=False)
+randomness = dict(seed=0)

@@ -1,0 +1,18 @@
+# Mask R-CNN, HyLiSANet-S, 1x: the paper has box AP 47.7, mask AP 42.6 (LiSA journal version, Table 9; appendix A.2).
+_base_ = [
+    "./_base_/models/mask_rcnn.py",
+    "./_base_/datasets/coco_instance_multiscale.py",
+    "./_base_/schedules/swin_1x.py",
+    "./_base_/runtime_mmdet.py",
+]
+
+model = dict(
+    backbone=dict(
+        type="mmlisa.LiSANet",
+        arch="hybrid-small",
+        drop_path_rate=0.1,
+        # An ImageNet-1K classifier of mmpretrain's layout:
+        # init_cfg=dict(type="Pretrained", checkpoint="hylisanet_s_in1k.pth", prefix="backbone."),
+    ),
+    neck=dict(in_channels=[64, 128, 320, 384]),
+)

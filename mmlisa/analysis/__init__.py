@@ -1,0 +1,1 @@
+"""What the tools do: predicting on pictures, counting, drawing, measuring."""

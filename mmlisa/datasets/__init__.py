@@ -1,0 +1,8 @@
+"""Datasets and transforms; those that extend a library are there when it is installed."""
+
+from importlib.util import find_spec
+
+if find_spec("mmcv"):
+    from . import transforms  # noqa: F401
+if find_spec("mmdet"):
+    from . import coco  # noqa: F401

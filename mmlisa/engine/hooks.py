@@ -1,0 +1,162 @@
+"""Hooks: stop on a non-finite loss, resume exactly, refuse a foreign checkpoint, draw the training's curves."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.dist import get_rank, master_only
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner
+
+from mmlisa.checkpoints import match_report
+from mmlisa.checkpoints.loading import check_share
+from mmlisa.registry import HOOKS
+
+
+@HOOKS.register_module()
+class FiniteLossHook(Hook):
+    """Stops the training at the first loss that is not finite, before a checkpoint of that iteration is written.
+
+    Raises:
+        FloatingPointError: names the iteration, the losses and where the last good checkpoint is.
+    """
+
+    priority = "VERY_HIGH"
+
+    def after_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
+    ) -> None:
+        losses = {name: float(value) for name, value in (outputs or {}).items() if "loss" in name}
+        broken = {name: value for name, value in losses.items() if not np.isfinite(value)}
+        if broken:
+            last = runner.message_hub.runtime_info.get("last_ckpt")
+            raise FloatingPointError(
+                f"iteration {runner.iter + 1}: {', '.join(f'{name} is {value}' for name, value in broken.items())} "
+                f"(all losses: {losses}). Training stopped; the last good checkpoint is "
+                f"{last or 'the one it started from, none was saved yet'}. Usual mends: a lower learning rate, a longer "
+                "warm-up, optim_wrapper.clip_grad"
+            )
+
+
+@HOOKS.register_module()
+class IterationSeedHook(Hook):
+    """Derives the random state of every iteration from (seed, rank, iteration), so that a resumed run repeats the whole one.
+
+    The state is set before an iteration's data are loaded and again before its forward pass; a checkpoint then need not
+    carry it. Exact where data are loaded in the training process (``num_workers=0``) by an iteration-based loop; loader
+    worker processes keep random states of their own.
+    """
+
+    priority = "VERY_LOW"
+
+    def before_train(self, runner: Runner) -> None:
+        self._seed(runner, runner.iter, 0)
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        self._seed(runner, runner.iter, 1)
+
+    def after_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
+    ) -> None:
+        self._seed(runner, runner.iter + 1, 0)
+
+    def after_val(self, runner: Runner) -> None:
+        self._seed(runner, runner.iter, 0)
+
+    @staticmethod
+    def _seed(runner: Runner, iteration: int, part: int) -> None:
+        entropy = np.random.SeedSequence([runner.seed, get_rank(), iteration, part])
+        python, numpy, pytorch = (int(word) for word in entropy.generate_state(3))
+        random.seed(python)
+        np.random.seed(numpy)
+        torch.manual_seed(pytorch)
+
+
+@HOOKS.register_module()
+class CheckpointGuardHook(Hook):
+    """Reports how much of the model a loaded checkpoint holds, and refuses it below a threshold.
+
+    Args:
+        min_matched: share of the model's entries that must match in name and shape, from 0 to 1.
+
+    Raises:
+        ValueError: the checkpoint holds less.
+    """
+
+    def __init__(self, min_matched: float) -> None:
+        self.min_matched = min_matched
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        # Test-time augmentation wraps the trained model once more.
+        model = model.module if hasattr(model, "tta_cfg") or type(model).__name__.endswith("TTAModel") else model
+        share, line = match_report(model, checkpoint.get("state_dict", checkpoint))
+        check_share(share, line, str(runner._load_from), self.min_matched)
+
+
+@HOOKS.register_module()
+class TrainingCurvesHook(Hook):
+    """Draws loss, learning rate and validation metrics over the whole training, resumed parts included.
+
+    Writes ``curves.png`` into the log directory (beside the log) at the end of the training, when it is interrupted, and
+    after each validation.
+
+    Args:
+        metrics: parts of the names of the validation metrics to draw.
+    """
+
+    priority = "LOWEST"
+
+    def __init__(self, metrics: tuple[str, ...] = ("mAP", "mIoU", "aAcc", "accuracy")) -> None:
+        self.metrics = tuple(metrics)
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        history = list(runner.message_hub.runtime_info.get("validations", []))
+        scalars = {
+            name: float(value)
+            for name, value in (metrics or {}).items()
+            if any(part in name for part in self.metrics) and np.isscalar(value)
+        }
+        history.append({"iteration": runner.iter, **scalars})
+        # Kept in the message hub, so that it is in the checkpoints and a resumed run goes on with it.
+        runner.message_hub.update_info("validations", history)
+        self._draw(runner)
+
+    def after_train(self, runner: Runner) -> None:
+        self._draw(runner)
+
+    @master_only
+    def _draw(self, runner: Runner) -> None:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        scalars = runner.message_hub.log_scalars
+        figure = Figure(figsize=(15, 4), layout="constrained")
+        FigureCanvasAgg(figure)
+        loss_axes, lr_axes, metric_axes = figure.subplots(1, 3)
+        for name in sorted(scalars):
+            if name.startswith("train/") and "loss" in name:
+                values, _ = scalars[name].data
+                self._plot_smoothed(loss_axes, values, name.removeprefix("train/"))
+        if "train/lr" in scalars:
+            lr_axes.plot(np.arange(1, len(scalars["train/lr"].data[0]) + 1), scalars["train/lr"].data[0])
+        validations = runner.message_hub.runtime_info.get("validations", [])
+        for name in sorted({key for entry in validations for key in entry} - {"iteration"}):
+            points = [(entry["iteration"], entry[name]) for entry in validations if name in entry]
+            metric_axes.plot(*zip(*points, strict=True), marker="o", label=name)
+        for axes, title in ((loss_axes, "loss"), (lr_axes, "learning rate"), (metric_axes, "validation")):
+            axes.set(title=title, xlabel="iteration")
+            axes.grid(alpha=0.3)
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend(fontsize="x-small")
+        figure.savefig(Path(runner.log_dir) / "curves.png", dpi=110)
+
+    @staticmethod
+    def _plot_smoothed(axes: Any, values: np.ndarray, label: str) -> None:
+        """A mean over about a fiftieth of the run, so that the trend is seen."""
+        window = max(1, len(values) // 50)
+        smooth = np.convolve(values, np.ones(window) / window, mode="valid")
+        axes.plot(np.arange(len(smooth)) + window, smooth, label=label, linewidth=2 if label == "loss" else 1)
