@@ -1,0 +1,449 @@
+"""The offline demo data: real objects pasted on real backgrounds with exact masks, made from a seed on first use.
+
+    python -m mmlisa.datasets.demo --root data/demo
+
+Under the root::
+
+    train/*.jpg  val/*.jpg                                 images, the longer side 160 to 208 px
+    annotations/instances_{train,val}.json                 COCO layout; polygons, and RLE for crowds
+    ade/images/{training,validation}/*.jpg                 ADE20K layout: the same images with
+    ade/annotations/{training,validation}/*.png            class maps, 0 = background (a class of its own), 1 + i = CLASSES[i]
+    cls/{train,val}/<class>/*.jpg                          ImageNet layout: one object per image
+    demo.json                                              how it was made
+
+Each split has one image with a crowd (``iscrowd=1``), one without objects and one tiny object (the first three images).
+The ``make_*_layout`` functions write small folders that the configs of the real data sets can run on.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from .demo_objects import CLASSES, PALETTE, load_backgrounds, load_objects
+
+VERSION = 1
+NUM_IMAGES = {"train": 280, "val": 50}
+
+# What the classes are called, or pass for, in the vocabularies of the real data sets.
+COCO_NAMES = dict(
+    person="person", cat="cat", cup="cup", coin="frisbee", flower="potted plant", motorcycle="motorcycle", quokka="bear",
+    rocket="airplane",
+)  # fmt: skip
+# Indices into ADE20K's 150 classes; its class maps hold the index + 1, and 0 for unlabelled pixels.
+ADE20K_INDICES = dict(
+    background=0, person=12, cat=126, cup=147, coin=142, flower=66, motorcycle=116, quokka=126, rocket=90
+)  # fmt: skip
+
+
+class Instance(NamedTuple):
+    """One object of a scene: index into :data:`CLASSES`, visible part [H, W] (bool), and whether it is a crowd."""
+
+    label: int
+    mask: np.ndarray
+    iscrowd: bool = False
+
+
+class Scene(NamedTuple):
+    """An image [H, W, 3] (RGB, uint8), its objects, and its class map [H, W] (0 = background, 1 + i = CLASSES[i])."""
+
+    image: np.ndarray
+    instances: list[Instance]
+    class_map: np.ndarray
+
+
+# --- composing ---------------------------------------------------------------------------------------------------------------
+
+
+def _background(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
+    """A random crop of a random background, tinted if it is grey: [H, W, 3] in [0, 1]."""
+    backgrounds = list(load_backgrounds().values())
+    source = backgrounds[rng.integers(len(backgrounds))]
+    largest = min(source.shape[0] / height, source.shape[1] / width)
+    zoom = largest * rng.uniform(0.5, 1)
+    h, w = int(height * zoom), int(width * zoom)
+    y, x = rng.integers(source.shape[0] - h + 1), rng.integers(source.shape[1] - w + 1)
+    crop = cv2.resize(source[y : y + h, x : x + w], (width, height), interpolation=cv2.INTER_AREA) / np.float32(255)
+    if rng.random() < 0.5:
+        crop = crop[:, ::-1]
+    return np.clip(crop * rng.uniform(0.6, 1.1) * rng.uniform(0.8, 1.1, 3), 0, 1).astype(np.float32)
+
+
+def _pose(rng: np.random.Generator, cutout: np.ndarray, size: float, max_angle: float = 20) -> np.ndarray:
+    """The cut-out with its longer side ``size``, flipped, rotated and lit at random: premultiplied RGBA, [h, w, 4]."""
+    scale = size / max(cutout.shape[:2])
+    new = [max(2, round(side * scale)) for side in cutout.shape[1::-1]]
+    cutout = cv2.resize(cutout, new, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+    if rng.random() < 0.5:
+        cutout = cutout[:, ::-1]
+    h, w = cutout.shape[:2]
+    rotation = cv2.getRotationMatrix2D(((w - 1) / 2, (h - 1) / 2), rng.uniform(-max_angle, max_angle), 1)
+    cos, sin = np.abs(rotation[0, :2])
+    canvas = int(np.ceil(w * cos + h * sin)), int(np.ceil(w * sin + h * cos))
+    rotation[:, 2] += (canvas[0] - w) / 2, (canvas[1] - h) / 2
+    cutout = cv2.warpAffine(np.ascontiguousarray(cutout), rotation, canvas, flags=cv2.INTER_LINEAR)
+    colour = np.minimum(cutout[..., :3] * rng.uniform(0.8, 1.2), cutout[..., 3:])
+    return np.concatenate([colour, cutout[..., 3:]], -1)
+
+
+def _place(cutout: np.ndarray, height: int, width: int, y: int, x: int) -> np.ndarray:
+    """The cut-out on an empty [height, width, 4] canvas with its corner at (y, x), which may lie outside."""
+    layer = np.zeros((height, width, 4), np.float32)
+    top, left, bottom, right = max(y, 0), max(x, 0), min(y + cutout.shape[0], height), min(x + cutout.shape[1], width)
+    layer[top:bottom, left:right] = cutout[top - y : bottom - y, left - x : right - x]
+    return layer
+
+
+def compose(
+    rng: np.random.Generator,
+    size: tuple[int, int],
+    labels: list[int],
+    coins: slice = slice(None),
+    scales: tuple[float, float] = (0.22, 0.6),
+    crowd: int = 0,
+    min_visible: float = 0.5,
+) -> Scene:
+    """Pastes objects on a background, later ones over earlier ones.
+
+    Args:
+        rng: source of every choice.
+        size: (height, width) of the image.
+        labels: one index into :data:`CLASSES` per object.
+        coins: which of the coins to draw from, so that splits can have different ones.
+        scales: range of an object's longer side, in image sides (a coin's: at most half of the upper end).
+        crowd: a heap of this many coins, annotated as one crowd, goes in first.
+        min_visible: every object keeps at least this share of its own pixels in sight; one that cannot be placed so is left out.
+
+    Returns:
+        The scene; ``instances`` hold the visible parts.
+    """
+    height, width = size
+    side = min(size)
+    image = _background(rng, height, width)
+    owner = np.full(size, -1)  # which paste each pixel belongs to
+    pasted, areas = [], []  # class of each paste, and its pixels were nothing in front of it
+    objects = load_objects()
+    heap = rng.integers(side // 4, side * 3 // 4, 2) if crowd else None
+    for index, label in enumerate([CLASSES.index("coin")] * crowd + labels):
+        cutouts = objects[CLASSES[label]]
+        is_coin = CLASSES[label] == "coin"
+        choices = cutouts[coins] if is_coin else cutouts
+        low, high = scales[0] * (0.8 if is_coin else 1), max(scales[1] * (0.5 if is_coin else 1), scales[0])
+        for _ in range(20):
+            longer = side * np.exp(rng.uniform(np.log(low), np.log(high)))
+            cutout = _pose(rng, choices[rng.integers(len(choices))], longer, 180 if is_coin else 20)
+            if index < crowd:
+                y, x = heap - np.array(cutout.shape[:2]) // 2 + rng.integers(-side // 8, side // 8 + 1, 2)
+            else:  # up to a fifth outside
+                y, x = (
+                    rng.integers(-(c // 5), max(s - c + c // 5, -(c // 5)) + 1)
+                    for s, c in zip(size, cutout.shape, strict=False)
+                )
+            layer = _place(cutout, height, width, int(y), int(x))
+            mask = layer[..., 3] >= 0.5
+            whole = (cutout[..., 3] >= 0.5).sum()
+            left = np.bincount(owner[(owner >= 0) & ~mask], minlength=len(areas))
+            # The coins of a crowd may hide each other.
+            if mask.sum() >= min_visible * whole and np.all(left[crowd:] >= min_visible * np.array(areas[crowd:])):
+                break
+        else:
+            continue
+        image = image * (1 - layer[..., 3:]) + layer[..., :3]
+        owner[mask] = len(areas)
+        pasted.append(label)
+        areas.append(whole)
+    class_map = np.append(np.array(pasted, np.uint8) + 1, 0)[owner].astype(np.uint8)
+    instances = [Instance(label, owner == i) for i, label in enumerate(pasted) if i >= crowd]
+    if crowd:
+        instances.append(Instance(CLASSES.index("coin"), (owner >= 0) & (owner < crowd), iscrowd=True))
+    return Scene(np.round(image * 255).clip(0, 255).astype(np.uint8), instances, class_map)
+
+
+def make_scenes(split: str, num_images: int, seed: int = 0, side: int = 192) -> Iterator[Scene]:
+    """The scenes of a split: the first has a crowd, the second no object, the third a tiny one.
+
+    Args:
+        split: ``'train'`` or ``'val'``; they share no coin and no random number.
+        num_images: how many; the first n are the same for any number.
+        seed: with ``split`` and the place in the sequence, determines everything.
+        side: typical size in pixels.
+    """
+    if split not in NUM_IMAGES:
+        raise ValueError(f"split is {split!r}; it must be one of {list(NUM_IMAGES)}")
+    coins = slice(0, 17) if split == "train" else slice(17, None)
+    for index in range(num_images):
+        rng = np.random.default_rng([seed, list(NUM_IMAGES).index(split), index])
+        long, short = side * rng.choice([1, 1, 1, 5 / 6, 13 / 12]), rng.choice([1, 1, 0.9, 0.8])
+        size = (round(long), round(long * short))[:: rng.choice([-1, 1])]
+        labels = rng.permutation(len(CLASSES))[: 0 if index == 1 else rng.integers(1, 5)].tolist()
+        scene = compose(rng, size, labels, coins, crowd=8 if index == 0 else 0)
+        if index == 2:
+            scene = compose(rng, size, [rng.integers(len(CLASSES))], coins, scales=(0.05, 0.05))
+        yield scene
+
+
+# --- writing -----------------------------------------------------------------------------------------------------------------
+
+
+def mask_to_polygons(mask: np.ndarray) -> list[list[float]]:
+    """COCO polygons along the edges of the mask's pixels, one per connected part, that rasterise to the mask again.
+
+    COCO's polygons know no holes: each hole is joined to the outline by a line there and back, which encloses nothing.
+
+    Args:
+        mask: [H, W], bool.
+    """
+    from skimage.measure import approximate_polygon, find_contours
+
+    count, labels = cv2.connectedComponents(mask.astype(np.uint8), connectivity=4)
+    polygons = []
+    for i in range(1, count):
+        x, y, w, h = cv2.boundingRect((labels == i).astype(np.uint8))
+        part = np.pad(labels[y : y + h, x : x + w] == i, 1)
+        # Contours through pixel centres; a pixel's centre is half a pixel from its corner, the padding is one.
+        contours = sorted(find_contours(part.astype(float), 0.5), key=lambda c: -np.ptp(c[:, 0]) * np.ptp(c[:, 1]))
+        outline, *holes = (approximate_polygon(c, 0.01)[:, ::-1] + (x - 0.5, y - 0.5) for c in contours)
+        for hole in holes:
+            distance = np.abs(outline[:, None] - hole[None]).sum(-1)
+            a, b = np.unravel_index(distance.argmin(), distance.shape)
+            outline = np.concatenate([outline[: a + 1], hole[b:], hole[1 : b + 1], outline[a:]])
+        if len(outline) > 3:
+            polygons.append(outline[:-1].round(2).ravel().tolist())
+    return polygons
+
+
+def mask_to_rle(mask: np.ndarray) -> dict:
+    """COCO's uncompressed RLE: lengths of runs down the columns, zeros first."""
+    pixels = np.concatenate([[False], mask.ravel(order="F"), [False]])
+    ends = np.flatnonzero(pixels[1:] != pixels[:-1])
+    runs = np.diff(np.concatenate([[0], ends, [mask.size]]))
+    return {"size": list(mask.shape), "counts": (runs[:-1] if runs[-1] == 0 else runs).tolist()}
+
+
+def _annotation(instance: Instance, annotation_id: int, image_id: int, category_id: int) -> dict:
+    x, y, w, h = cv2.boundingRect(instance.mask.astype(np.uint8))
+    return {
+        "id": annotation_id,
+        "image_id": image_id,
+        "category_id": category_id,
+        "bbox": [x, y, w, h],
+        "area": int(instance.mask.sum()),
+        "iscrowd": int(instance.iscrowd),
+        "segmentation": mask_to_rle(instance.mask) if instance.iscrowd else mask_to_polygons(instance.mask),
+    }
+
+
+def _save(path: Path, image: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = image[..., ::-1] if image.ndim == 3 else image
+    if not cv2.imwrite(str(path), image, [cv2.IMWRITE_JPEG_QUALITY, 95]):
+        raise OSError(f"could not write {path}")
+
+
+def _write_coco(path: Path, folder: Path, scenes: list[Scene], categories: list[dict], ids: list[int]) -> None:
+    """Images into ``folder`` and annotations into ``path``; ``ids[i]`` is the category of CLASSES[i]."""
+    images, annotations = [], []
+    for image_id, scene in enumerate(scenes, 1):
+        name = f"{image_id:012d}.jpg"
+        _save(folder / name, scene.image)
+        height, width = scene.class_map.shape
+        images.append({"id": image_id, "file_name": name, "height": height, "width": width})
+        for instance in scene.instances:
+            annotations.append(_annotation(instance, len(annotations) + 1, image_id, ids[instance.label]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
+
+
+def _write_ade(root: Path, split: str, scenes: list[Scene], values: np.ndarray) -> None:
+    """Images and class maps of one split in ADE20K's folders; class c of the scene becomes ``values[c]``."""
+    folder = {"train": "training", "val": "validation"}[split]
+    for index, scene in enumerate(scenes, 1):
+        name = f"ADE_{split}_{index:08d}"
+        _save(root / "images" / folder / f"{name}.jpg", scene.image)
+        _save(root / "annotations" / folder / f"{name}.png", values[scene.class_map])
+
+
+# --- the demo data set -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds an exclusive lock on a file, where the platform has such locks (elsewhere the rename alone decides the race)."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def make_demo(
+    root: str | Path = "data/demo",
+    seed: int = 0,
+    num_images: dict[str, int] | None = None,
+    side: int = 192,
+    progress: bool = True,
+) -> Path:
+    """Makes the demo data if they are not there; processes that start at once make them once and all see them whole.
+
+    They are built in a hidden folder beside ``root`` and renamed: a killed or failed build leaves nothing under ``root``.
+
+    Args:
+        root: where to; relative to the working directory.
+        seed: the same seed gives the same images and annotations.
+        num_images: images per split, :data:`NUM_IMAGES` by default.
+        side: typical size of an image in pixels.
+        progress: show a progress bar.
+
+    Returns:
+        ``root`` as a path.
+
+    Raises:
+        FileExistsError: ``root`` holds something else, or demo data made in another way.
+        ImportError: scikit-image, scikit-learn or imaug is missing.
+    """
+    root = Path(root)
+    recipe = {"version": VERSION, "seed": seed, "num_images": num_images or NUM_IMAGES, "side": side}
+    if _is_made(root, recipe):
+        return root
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(root.parent / f".{root.name}.lock"):
+        if _is_made(root, recipe):  # by who held the lock before
+            return root
+        for left_by_a_killed_build in root.parent.glob(f".{root.name}-*"):
+            shutil.rmtree(left_by_a_killed_build, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
+        try:
+            _build(folder, recipe, progress)
+            folder.chmod(0o755)  # mkdtemp's is private
+            try:
+                os.rename(folder, root)
+            except OSError:
+                if not _is_made(root, recipe):
+                    raise
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return root
+
+
+def _is_made(root: Path, recipe: dict) -> bool:
+    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+        return False
+    with suppress(OSError, ValueError):
+        made = json.loads((root / "demo.json").read_text())
+        if made == recipe:
+            return True
+        raise FileExistsError(
+            f"{root} holds demo data made as {made}, wanted are {recipe}: remove it or choose another root"
+        )
+    raise FileExistsError(f"{root} exists and holds no demo data (no demo.json): remove it or choose another root")
+
+
+def _build(root: Path, recipe: dict, progress: bool) -> None:
+    from tqdm import tqdm
+
+    categories = [{"id": i, "name": name, "supercategory": "object"} for i, name in enumerate(CLASSES, 1)]
+    for split, number in recipe["num_images"].items():
+        scenes = make_scenes(split, number, recipe["seed"], recipe["side"])
+        scenes = list(tqdm(scenes, f"demo data, {split}", number, disable=not progress, mininterval=0.5))
+        annotation_file = root / "annotations" / f"instances_{split}.json"
+        _write_coco(annotation_file, root / split, scenes, categories, [category["id"] for category in categories])
+        _write_ade(root / "ade", split, scenes, np.arange(len(CLASSES) + 1, dtype=np.uint8))
+    per_class = {split: max(1, number // len(CLASSES)) for split, number in recipe["num_images"].items()}
+    make_imagenet_layout(root / "cls", per_class, recipe["seed"])
+    (root / "demo.json").write_text(json.dumps(recipe))
+
+
+# --- small folders in the layouts of the real data sets ----------------------------------------------------------------------
+
+
+def make_coco_layout(root: str | Path, num_images: int = 8, side: int = 320, seed: int = 0) -> Path:
+    """COCO 2017's own folders and its 80 categories with their official ids, filled with demo objects (:data:`COCO_NAMES`).
+
+    Args:
+        root: e.g. ``data/coco``; gets ``train2017/``, ``val2017/`` and ``annotations/instances_{train,val}2017.json``.
+        num_images: images per split.
+        side: typical size of an image in pixels.
+        seed: as in :func:`make_demo`.
+    """
+    from mmdet.datasets import CocoDataset
+
+    root = Path(root)
+    unused = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # official ids go up to 90, with gaps
+    official = [i for i in range(1, 91) if i not in unused]
+    categories = [{"id": i, "name": name} for i, name in zip(official, CocoDataset.METAINFO["classes"], strict=True)]
+    ids = {category["name"]: category["id"] for category in categories}
+    for split in NUM_IMAGES:
+        scenes = list(make_scenes(split, num_images, seed, side))
+        annotation_file = root / "annotations" / f"instances_{split}2017.json"
+        _write_coco(
+            annotation_file, root / f"{split}2017", scenes, categories, [ids[COCO_NAMES[name]] for name in CLASSES]
+        )
+    return root
+
+
+def make_ade20k_layout(root: str | Path, num_images: int = 8, side: int = 320, seed: int = 0) -> Path:
+    """ADE20K's own folders and its 150 classes (:data:`ADE20K_INDICES`), filled with demo objects.
+
+    Args:
+        root: e.g. ``data/ade/ADEChallengeData2016``; gets ``images/`` and ``annotations/``, each ``training/`` and ``validation/``.
+        num_images: images per split.
+        side: typical size of an image in pixels.
+        seed: as in :func:`make_demo`.
+    """
+    root = Path(root)
+    values = np.array([ADE20K_INDICES[name] + 1 for name in ("background", *CLASSES)], np.uint8)
+    for split in NUM_IMAGES:
+        _write_ade(root, split, list(make_scenes(split, num_images, seed, side)), values)
+    return root
+
+
+def make_imagenet_layout(
+    root: str | Path, num_per_class: int | dict[str, int] = 4, seed: int = 0, side: int = 64
+) -> Path:
+    """ImageNet's folders, ``{train,val}/<class>/*.jpg``: one large object per image.
+
+    Args:
+        root: where to.
+        num_per_class: images per class, the same for both splits or one number each.
+        seed: as in :func:`make_demo`.
+        side: size of the square images in pixels.
+    """
+    root = Path(root)
+    for split_index, split in enumerate(NUM_IMAGES):
+        number = num_per_class[split] if isinstance(num_per_class, dict) else num_per_class
+        coins = slice(0, 17) if split == "train" else slice(17, None)
+        for label, name in enumerate(CLASSES):
+            for index in range(number):
+                rng = np.random.default_rng([seed, 2 + split_index, label, index])
+                scales = (1.4, 1.8) if name == "coin" else (0.7, 0.9)
+                scene = compose(rng, (side, side), [label], coins, scales, min_visible=0.0)
+                _save(root / split / name / f"{name}_{index:05d}.jpg", scene.image)
+    return root
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make the offline demo data.")
+    parser.add_argument("--root", default="data/demo", help="where to (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--train-images", type=int, default=NUM_IMAGES["train"])
+    parser.add_argument("--val-images", type=int, default=NUM_IMAGES["val"])
+    args = parser.parse_args()
+    try:
+        make_demo(args.root, args.seed, {"train": args.train_images, "val": args.val_images})
+    except (FileExistsError, ImportError) as error:
+        parser.exit(1, f"{error}\n")
+
+
+if __name__ == "__main__":
+    main()

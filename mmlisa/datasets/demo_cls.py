@@ -1,0 +1,23 @@
+"""The demo data as classification."""
+
+from mmpretrain.datasets import CustomDataset
+
+from mmlisa.registry import DATASETS
+
+from .demo_objects import CLASSES
+
+
+@DATASETS.register_module()
+class DemoClsDataset(CustomDataset):
+    """One object per image in class folders, made under ``data_root`` (``data/demo``) on first use; else mmpretrain's CustomDataset.
+
+    ``data_prefix`` is ``'cls/train'`` or ``'cls/val'``.
+    """
+
+    METAINFO = {"classes": CLASSES}
+
+    def load_data_list(self) -> list[dict]:
+        from .demo import make_demo
+
+        make_demo(self.data_root)
+        return super().load_data_list()

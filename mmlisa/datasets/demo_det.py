@@ -1,0 +1,19 @@
+"""The demo data as instance segmentation."""
+
+from mmlisa.registry import DATASETS
+
+from .coco import CocoDataset
+from .demo_objects import CLASSES, PALETTE
+
+
+@DATASETS.register_module()
+class DemoCocoDataset(CocoDataset):
+    """COCO-format demo data, made under ``data_root`` (``data/demo``) on first use; otherwise :class:`CocoDataset`."""
+
+    METAINFO = {"classes": CLASSES, "palette": PALETTE}
+
+    def load_data_list(self) -> list[dict]:
+        from .demo import make_demo  # here, so that `python -m mmlisa.datasets.demo` finds it not yet imported
+
+        make_demo(self.data_root)
+        return super().load_data_list()

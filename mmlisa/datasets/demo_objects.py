@@ -1,0 +1,366 @@
+"""Real objects cut out of real photographs that installed packages ship, and real backgrounds: what the demo data are made of.
+
+Masks come from what each photograph offers: measured disparity (motorcycle), a threshold (coins, flower), the package's own
+segmentation map (quokka), or an outline drawn by hand (person, cat, cup, rocket).
+"""
+
+from functools import lru_cache
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+CLASSES = ("person", "cat", "cup", "coin", "flower", "motorcycle", "quokka", "rocket")
+PALETTE = [
+    (220, 20, 60),
+    (255, 127, 0),
+    (106, 61, 154),
+    (178, 178, 178),
+    (255, 105, 180),
+    (31, 120, 180),
+    (51, 160, 44),
+    (255, 221, 51),
+]
+
+# Outlines drawn by hand, (x, y) in the pixels of the photograph. fmt: off
+_PERSON = [
+    (187, 149),
+    (184, 132),
+    (178, 130),
+    (170, 118),
+    (158, 110),
+    (154, 95),
+    (153, 80),
+    (156, 65),
+    (165, 50),
+    (180, 40),
+    (193, 30),
+    (205, 20),
+    (220, 16),
+    (235, 16),
+    (250, 19),
+    (262, 26),
+    (275, 33),
+    (285, 42),
+    (294, 58),
+    (299, 72),
+    (301, 88),
+    (299, 100),
+    (294, 112),
+    (284, 122),
+    (276, 133),
+    (268, 138),
+    (264, 150),
+    (258, 160),
+    (257, 175),
+    (273, 186),
+    (291, 209),
+    (302, 232),
+    (304, 243),
+    (318, 246),
+    (336, 259),
+    (347, 282),
+    (352, 291),
+    (361, 318),
+    (363, 345),
+    (345, 352),
+    (322, 364),
+    (304, 386),
+    (291, 409),
+    (282, 436),
+    (277, 468),
+    (278, 500),
+    (279, 511),
+    (36, 511),
+    (34, 505),
+    (27, 477),
+    (25, 445),
+    (22, 418),
+    (20, 391),
+    (25, 345),
+    (30, 323),
+    (36, 305),
+    (42, 286),
+    (49, 270),
+    (57, 261),
+    (73, 241),
+    (91, 223),
+    (111, 207),
+    (113, 196),
+    (114, 186),
+    (123, 184),
+    (127, 170),
+    (136, 159),
+    (150, 152),
+    (168, 149),
+]
+_ROCKET = [
+    (413, 0),
+    (420, 2),
+    (428, 12),
+    (434, 25),
+    (437, 40),
+    (440, 46),
+    (444, 39),
+    (448, 50),
+    (454, 60),
+    (455, 80),
+    (453, 133),
+    (454, 200),
+    (457, 227),
+    (455, 237),
+    (455, 247),
+    (459, 262),
+    (450, 268),
+    (433, 264),
+    (431, 240),
+    (417, 240),
+    (412, 247),
+    (407, 263),
+    (390, 267),
+    (390, 253),
+    (387, 250),
+    (370, 272),
+    (367, 267),
+    (377, 240),
+    (382, 230),
+    (355, 232),
+    (354, 220),
+    (360, 203),
+    (375, 188),
+    (378, 180),
+    (378, 127),
+    (380, 100),
+    (380, 62),
+    (384, 52),
+    (388, 42),
+    (392, 52),
+    (394, 50),
+    (395, 20),
+    (403, 5),
+]
+_CAT = [
+    (38, 0),
+    (32, 40),
+    (30, 80),
+    (34, 108),
+    (40, 120),
+    (44, 140),
+    (52, 164),
+    (66, 184),
+    (84, 204),
+    (96, 224),
+    (120, 244),
+    (144, 260),
+    (172, 270),
+    (196, 278),
+    (224, 282),
+    (256, 282),
+    (280, 276),
+    (300, 264),
+    (310, 244),
+    (316, 224),
+    (320, 212),
+    (336, 196),
+    (348, 180),
+    (354, 160),
+    (358, 140),
+    (362, 124),
+    (360, 108),
+    (354, 88),
+    (356, 76),
+    (364, 68),
+    (376, 48),
+    (384, 28),
+    (396, 0),
+]
+_CUP = [
+    (174, 90),
+    (181, 72),
+    (190, 58),
+    (203, 43),
+    (222, 29),
+    (248, 20),
+    (275, 17),
+    (300, 18),
+    (325, 23),
+    (350, 33),
+    (372, 46),
+    (388, 62),
+    (399, 80),
+    (406, 98),
+    (408, 112),
+    (406, 130),
+    (401, 150),
+    (395, 168),
+    (388, 188),
+    (378, 207),
+    (364, 224),
+    (349, 240),
+    (335, 252),
+    (320, 268),
+    (305, 279),
+    (285, 284),
+    (258, 282),
+    (240, 296),
+    (225, 305),
+    (210, 304),
+    (199, 296),
+    (195, 284),
+    (197, 266),
+    (206, 247),
+    (217, 235),
+    (205, 222),
+    (193, 204),
+    (184, 185),
+    (177, 160),
+    (173, 135),
+    (172, 110),
+]
+_MOTORCYCLE = [
+    (80, 190),
+    (130, 130),
+    (300, 150),
+    (320, 95),
+    (480, 30),
+    (620, 90),
+    (700, 330),
+    (690, 455),
+    (560, 455),
+    (330, 440),
+    (110, 410),
+]
+# fmt: on
+
+
+def _sources() -> tuple[Path, dict[str, np.ndarray], np.ndarray]:
+    """scikit-image's data folder, scikit-learn's pictures and imaug's quokka with its segmentation map (all RGB)."""
+    try:
+        import imgaug.data
+        import skimage.data
+        from sklearn.datasets import load_sample_images
+    except ImportError as error:
+        raise ImportError(
+            f"the demo data are cut out of pictures shipped with scikit-image, scikit-learn and imaug, and '{error.name}' is "
+            "missing: pip install 'mmlisa[demo]'"
+        ) from error
+    china, flower = load_sample_images().images
+    pictures = {"china": china, "flower": flower, "quokka": imgaug.data.quokka()}
+    return Path(skimage.data.__file__).parent, pictures, imgaug.data.quokka_segmentation_map().arr[..., 0]
+
+
+def _read(path: Path) -> np.ndarray:
+    # PIL, not cv2: the colour profiles in these files make cv2 print warnings.
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def _outline(shape: tuple[int, ...], points: list[tuple[int, int]]) -> np.ndarray:
+    """A polygon drawn by hand as a mask with rounded corners: 0 or 1, [H, W]."""
+    mask = cv2.fillPoly(np.zeros(shape[:2], np.float32), [np.array(points, np.int32)], 1.0)
+    return (cv2.GaussianBlur(mask, (0, 0), 2, borderType=cv2.BORDER_REPLICATE) > 0.5).astype(np.uint8)
+
+
+def _largest(mask: np.ndarray) -> np.ndarray:
+    _, labels, stats, _ = cv2.connectedComponentsWithStats(mask)
+    return (labels == 1 + np.argmax(stats[1:, cv2.CC_STAT_AREA])).astype(np.uint8)
+
+
+def _fill_holes(mask: np.ndarray, max_area: float = np.inf) -> np.ndarray:
+    """Fills the holes of at most ``max_area`` pixels; those at the border are no holes."""
+    padded = np.pad(mask, 1)
+    _, labels, stats, _ = cv2.connectedComponentsWithStats(1 - padded, connectivity=4)
+    small = stats[:, cv2.CC_STAT_AREA] <= max_area
+    small[[0, labels[0, 0]]] = False  # the mask itself and what lies around it
+    return (padded | small[labels])[1:-1, 1:-1].astype(np.uint8)
+
+
+def _disk(diameter: int) -> np.ndarray:
+    return cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (diameter, diameter))
+
+
+def _motorcycle_mask(disparity: np.ndarray) -> np.ndarray:
+    """What is nearer than the wall (36 px of disparity) and stands on the floor, a plane in disparity."""
+    y, x = np.mgrid[: disparity.shape[0], : disparity.shape[1]]
+    known = np.isfinite(disparity)
+    bare = known & (y > 330) & ((x < 100) | (y > 455))
+    plane = np.stack([x, y, np.ones_like(x)], -1).astype(np.float64)
+    floor = plane @ np.linalg.lstsq(plane[bare], disparity[bare], rcond=None)[0]
+    near = np.where(known, disparity, 0) > np.maximum(36, floor + 2)
+    mask = near.astype(np.uint8) * _outline(disparity.shape, _MOTORCYCLE)
+    mask = cv2.morphologyEx(mask, cv2.MORPH_CLOSE, _disk(7))
+    mask = _largest(cv2.morphologyEx(mask, cv2.MORPH_OPEN, _disk(3)))
+    return _fill_holes(mask, max_area=150)  # where disparity is unknown; one sees through the wheels' larger ones
+
+
+def _coin_masks(grey: np.ndarray) -> list[np.ndarray]:
+    """The 23 coins that are whole and apart, each as a mask [H, W]."""
+    smooth = cv2.GaussianBlur(grey, (3, 3), 0)
+    background = cv2.GaussianBlur(cv2.erode(smooth, np.ones((45, 45))), (0, 0), 20).astype(int)
+    mask = (smooth.astype(int) - background > 55).astype(np.uint8)
+    mask = _fill_holes(cv2.morphologyEx(mask, cv2.MORPH_CLOSE, np.ones((5, 5), np.uint8)))
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(cv2.morphologyEx(mask, cv2.MORPH_OPEN, _disk(7)))
+    round_ones = [i for i in range(1, count) if stats[i, 4] > 0.7 * stats[i, 2] * stats[i, 3] and stats[i, 4] > 600]
+    return [(labels == i).astype(np.uint8) for i in round_ones]
+
+
+def _flower_mask(image: np.ndarray) -> np.ndarray:
+    red, _, blue = np.moveaxis(image.astype(int), -1, 0)
+    warm = ((red > 110) & (red > blue + 20)).astype(np.uint8)
+    warm[371:] = 0  # another flower begins here
+    return _fill_holes(_largest(cv2.morphologyEx(warm, cv2.MORPH_OPEN, _disk(5))))
+
+
+def _cut(image: np.ndarray, mask: np.ndarray, max_side: int = 256) -> np.ndarray:
+    """An object as premultiplied RGBA in [0, 1], cropped to it, its longer side at most ``max_side``: [h, w, 4], float32."""
+    # One pixel in: the rim of a cut-out always has some of its old background.
+    mask = cv2.erode(mask, _disk(3), borderType=cv2.BORDER_REPLICATE).astype(np.float32)[..., None]
+    x, y, w, h = cv2.boundingRect(mask.astype(np.uint8))
+    cutout = np.concatenate([image / np.float32(255) * mask, mask], -1)[y : y + h, x : x + w]
+    scale = min(1, max_side / max(h, w))
+    return cv2.resize(cutout, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+
+
+@lru_cache(1)
+def load_objects() -> dict[str, list[np.ndarray]]:
+    """The cut-outs of each class of :data:`CLASSES`, as premultiplied RGBA in [0, 1]: [h, w, 4], float32.
+
+    Raises:
+        ImportError: scikit-image, scikit-learn or imaug is missing.
+    """
+    folder, pictures, quokka_map = _sources()
+    astronaut, chelsea, coffee = (_read(folder / f"{name}.png") for name in ("astronaut", "chelsea", "coffee"))
+    coins, motorcycle = _read(folder / "coins.png"), _read(folder / "motorcycle_left.png")
+    with np.load(folder / "motorcycle_disp.npz") as file:
+        disparity = file["arr_0"]
+    return {
+        "person": [_cut(astronaut, _outline(astronaut.shape, _PERSON))],
+        "cat": [_cut(chelsea, _outline(chelsea.shape, _CAT))],
+        "cup": [_cut(coffee, _outline(coffee.shape, _CUP))],
+        "coin": [_cut(coins, mask) for mask in _coin_masks(coins[..., 0])],
+        "flower": [_cut(pictures["flower"], _flower_mask(pictures["flower"]))],
+        "motorcycle": [_cut(motorcycle, _motorcycle_mask(disparity))],
+        "quokka": [_cut(pictures["quokka"], (quokka_map > 0).astype(np.uint8))],
+        "rocket": [_cut(astronaut, _outline(astronaut.shape, _ROCKET))],
+    }
+
+
+@lru_cache(1)
+def load_backgrounds() -> dict[str, np.ndarray]:
+    """Textures and (parts of) photographs without any of the objects, RGB: [H, W, 3], uint8, at least 185 px a side.
+
+    Raises:
+        ImportError: scikit-image, scikit-learn or imaug is missing.
+    """
+    folder, pictures, _ = _sources()
+    whole = {name: _read(folder / f"{name}.png") for name in ("brick", "grass", "gravel", "moon", "ihc")}
+    return {
+        **whole,
+        "temple": pictures["china"],
+        "galaxies": _read(folder / "hubble_deep_field.jpg"),
+        "leaves": np.ascontiguousarray(pictures["flower"][:340, 452:]),
+        "sky": np.ascontiguousarray(_read(folder / "rocket.jpg")[:300, 340:560]),
+        "fence": np.ascontiguousarray(pictures["quokka"][:, 560:]),
+    }

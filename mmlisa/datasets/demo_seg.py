@@ -1,0 +1,25 @@
+"""The demo data as semantic segmentation."""
+
+from mmseg.datasets import BaseSegDataset
+
+from mmlisa.registry import DATASETS
+
+from .demo_objects import CLASSES, PALETTE
+
+
+@DATASETS.register_module()
+class DemoSegDataset(BaseSegDataset):
+    """Class maps in ADE20K's layout, made under ``data_root`` (``data/demo``) on first use; otherwise mmseg's BaseSegDataset.
+
+    Nine classes: the background is one of its own (0), so unlike ADE20K there are no unlabelled pixels and
+    ``reduce_zero_label`` stays False. ``data_prefix`` is ``dict(img_path='ade/images/training',
+    seg_map_path='ade/annotations/training')``, or ``validation``.
+    """
+
+    METAINFO = {"classes": ("background", *CLASSES), "palette": [[0, 0, 0], *map(list, PALETTE)]}
+
+    def load_data_list(self) -> list[dict]:
+        from .demo import make_demo
+
+        make_demo(self.data_root)
+        return super().load_data_list()
