@@ -1,22 +1,24 @@
 """Parameters and multiply-accumulate operations (MACs) of a model, exact for its shapes and without computing anything.
 
-The model and the image live on the meta device, so a detector at 1280x800 takes a second and no memory. Every operation that
-PyTorch dispatches is tallied by kind; a convention is a weight per kind, because no two papers count alike::
+The model and the image live on the meta device, so a detector at 1280x800 takes a second and no memory. Every
+operation that PyTorch dispatches is tallied by kind; a convention is a weight per kind, because no two papers count
+alike::
 
-    conv, linear, matmul   multiply-accumulates of convolutions, linear layers, and products of activations (matmul, einsum, SDPA)
+    conv, linear, matmul   multiply-accumulates of convolutions, linear layers and products (matmul, einsum, SDPA)
     bias                   additions of their biases, one per output element
     norm                   elements that pass a normalisation layer
     activation, softmax    elements that pass an activation function, or a softmax
     fft                    N log2 N for each channel that is transformed over N points, forward or inverse
 
-The contract for operators. Elementwise arithmetic is free, so a product written as ``(a * b).sum()`` would be, and a paper may count
-an operator by its formula and not by how it is evaluated. A module whose forward does such things declares its work::
+The contract for operators. Elementwise arithmetic is free, so a product written as ``(a * b).sum()`` would be, and a
+paper may count an operator by its formula and not by how it is evaluated. A module whose forward does such things
+declares its work::
 
     def count_work(self, *inputs) -> dict[str, float]:
 
-It is called with the arguments of ``forward``, and what it returns replaces everything that ``forward`` computes itself. Submodules that
-``forward`` calls (its projections) still count by themselves, so they are left out of the declaration. Operators made of linear layers,
-convolutions, matmul, einsum and SDPA need not declare anything.
+It is called with the arguments of ``forward``, and what it returns replaces everything that ``forward`` computes
+itself. Submodules that ``forward`` calls (its projections) still count by themselves, so they are left out of the
+declaration. Operators made of linear layers, convolutions, matmul, einsum and SDPA need not declare anything.
 """
 
 from collections import Counter
@@ -55,7 +57,13 @@ CONVENTIONS: dict[str, Convention] = {
 
 @dataclass(frozen=True)
 class Complexity:
-    """What :func:`count` found: ``work`` by kind, all parameters, and those that are weights of convolutions and linear layers."""
+    """What :func:`count` found.
+
+    Attributes:
+        work: amount of each kind.
+        parameters: all of the model's.
+        layer_weights: those that are weights of convolutions and linear layers.
+    """
 
     work: dict[str, float]
     parameters: int
@@ -81,7 +89,10 @@ def count(model: nn.Module, *inputs: Any, forward: Callable[..., Any] | None = N
     training = model.training
     model.eval()
     tally = _Tally()
-    enter, leave = register_module_forward_pre_hook(tally.enter_module), register_module_forward_hook(tally.leave_module)
+    enter, leave = (
+        register_module_forward_pre_hook(tally.enter_module),
+        register_module_forward_hook(tally.leave_module),
+    )
     with enter, leave, torch.inference_mode(), tally:
         (forward or nn.Module.__call__)(model, *inputs)
     model.train(training)
@@ -92,8 +103,9 @@ def count(model: nn.Module, *inputs: Any, forward: Callable[..., Any] | None = N
 def forward_tables(model: nn.Module, image: Tensor) -> None:
     """The part of an OpenMMLab model that detection, segmentation and classification tables count.
 
-    A two-stage detector runs its box head on 1000 proposals and its mask head on 100 (each stage of a cascade does), the custom of
-    MMDetection's ``get_flops``; pooling, NMS and losses are free. Segmentation counts without auxiliary heads.
+    A two-stage detector runs its box head on 1000 proposals and its mask head on 100 (each stage of a cascade does),
+    the custom of MMDetection's ``get_flops``; pooling, NMS and losses are free. Segmentation counts without auxiliary
+    heads.
     """
     if not hasattr(model, "roi_head"):
         model(image)
@@ -112,7 +124,6 @@ def forward_tables(model: nn.Module, image: Tensor) -> None:
 
 
 _WEIGHT_LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
-_aten = torch.ops.aten
 
 
 def _linear(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> dict[str, float]:
@@ -134,7 +145,10 @@ def _matmul_add(out: Tensor, added: Tensor, a: Tensor, b: Tensor, **_: Any) -> d
 
 def _sdpa(out: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> dict[str, float]:
     n, m = query.shape[-2], key.shape[-2]
-    return dict(matmul=prod(query.shape[:-2]) * n * m * (query.shape[-1] + value.shape[-1]), softmax=out.numel() // out.shape[-1] * m)
+    return dict(
+        matmul=prod(query.shape[:-2]) * n * m * (query.shape[-1] + value.shape[-1]),
+        softmax=out.numel() // out.shape[-1] * m,
+    )
 
 
 def _fft(size_of: Callable[..., Tensor]) -> Callable[..., dict[str, float]]:
@@ -152,24 +166,23 @@ def _elements(kind: str) -> Callable[..., dict[str, float]]:
     return handler
 
 
-_NORMS = ("layer_norm", "group_norm", "batch_norm", "instance_norm", "rms_norm")
-_ACTIVATIONS = (
-    "relu relu_ relu6 relu6_ gelu silu silu_ mish hardswish hardswish_ hardsigmoid hardsigmoid_ hardtanh hardtanh_ sigmoid sigmoid_ "
-    "tanh tanh_ leaky_relu leaky_relu_ prelu elu elu_ softplus"
-).split()
-_HANDLERS: dict[Any, Callable[..., dict[str, float]]] = {
-    _aten.linear: _linear,
-    _aten.convolution: _convolution,
-    **{op: _matmul for op in (_aten.mm, _aten.bmm, _aten.mv, _aten.dot)},
-    **{op: _matmul_add for op in (_aten.addmm, _aten.baddbmm)},
-    _aten.scaled_dot_product_attention: _sdpa,
-    _aten._fft_r2c: _fft(lambda out, x: x),
-    _aten._fft_c2r: _fft(lambda out, x: out),
-    _aten._fft_c2c: _fft(lambda out, x: x),
-    **{getattr(_aten, name): _elements("norm") for name in _NORMS},
-    **{getattr(_aten, name): _elements("activation") for name in _ACTIVATIONS},
-    _aten.softmax: _elements("softmax"),
-    _aten.log_softmax: _elements("softmax"),
+# By the names of ATen's operators; the in-place twins (``relu_``) are looked up without their underscore.
+_HANDLERS: dict[str, Callable[..., dict[str, float]]] = {
+    "linear": _linear,
+    "convolution": _convolution,
+    **dict.fromkeys(("mm", "bmm", "mv", "dot"), _matmul),
+    **dict.fromkeys(("addmm", "baddbmm"), _matmul_add),
+    "scaled_dot_product_attention": _sdpa,
+    "_fft_r2c": _fft(lambda out, x: x),
+    "_fft_c2r": _fft(lambda out, x: out),
+    "_fft_c2c": _fft(lambda out, x: x),
+    **dict.fromkeys(("layer_norm", "group_norm", "batch_norm", "instance_norm", "rms_norm"), _elements("norm")),
+    **dict.fromkeys(
+        ("relu", "relu6", "gelu", "silu", "mish", "sigmoid", "tanh", "hardswish", "hardsigmoid", "hardtanh"),
+        _elements("activation"),
+    ),
+    **dict.fromkeys(("leaky_relu", "prelu", "elu", "softplus"), _elements("activation")),
+    **dict.fromkeys(("softmax", "log_softmax"), _elements("softmax")),
 }
 
 
@@ -195,7 +208,7 @@ class _Tally(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        handler = _HANDLERS.get(func.overloadpacket)
+        handler = _HANDLERS.get(func.overloadpacket.__name__.rstrip("_"))
         if handler is None and func._can_decompose():
             with self:
                 out = func.decompose(*args, **kwargs)

@@ -22,9 +22,9 @@ _ACTIVATIONS = {"GELU": nn.GELU, "ReLU": nn.ReLU, "SquaredReLU": SquaredReLU}
 class MlpClsHead(ClsHead):
     """(LayerNorm,) Linear, activation, LayerNorm, (dropout,) Linear.
 
-    The defaults are LiSANet's, whose networks end with a norm already: the only reading of its paper under which the classifiers' and the
-    detectors' parameter counts agree. MetaFormer's (iViT's) is ``dict(pre_norm=True, activation='SquaredReLU', dropout=0.4)``, for a
-    backbone that ends without a norm.
+    The defaults are LiSANet's, whose networks end with a norm already: the only reading of its paper under which the
+    classifiers' and the detectors' parameter counts agree. MetaFormer's (iViT's) is ``dict(pre_norm=True,
+    activation='SquaredReLU', dropout=0.4)``, for a backbone that ends without a norm.
 
     Args:
         num_classes: number of classes.
