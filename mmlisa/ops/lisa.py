@@ -13,6 +13,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from .precision import no_autocast
+
 BACKENDS = ("auto", "reference", "fft")
 
 
@@ -128,7 +130,7 @@ def _lisa_fft(query, key, value, kernel_a, kernel_b, bias, bias_a) -> Tensor:
     """One pattern at a time, so that nothing of size NCD exists; FFTs in fp32 at least (half precision has none on CPU)."""
     grid, axes = query.shape[3:], tuple(range(3, query.ndim))
     dtype = query.dtype
-    with torch.autocast(query.device.type, enabled=False):
+    with no_autocast(query.device):
         if dtype in (torch.float16, torch.bfloat16):
             query, key, value = query.float(), key.float(), value.float()
         kernel_a, kernel_b, bias = (x.to(query.dtype) for x in (kernel_a, kernel_b, bias))

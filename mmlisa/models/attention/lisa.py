@@ -1,7 +1,7 @@
 """LiSA as a token mixer."""
 
 from collections.abc import Sequence
-from math import prod
+from math import log2, prod
 
 import torch
 import torch.nn.functional as F
@@ -79,6 +79,13 @@ class LiSA(nn.Module):
         )
         y = y.reshape(batch, channels, n).transpose(1, 2)
         return self.proj(self.norm(y))
+
+    def count_work(self, x: Tensor, grid: Sequence[int]) -> dict[str, float]:
+        """The paper's count: contractions over the patterns, 2 D N C, and C forward and C D inverse FFTs on either side."""
+        batch, n, channels = x.shape
+        num_patterns = self.kernel_b.shape[0]
+        transforms = 2 * channels * (1 + num_patterns)
+        return dict(matmul=batch * 2 * num_patterns * n * channels, fft=batch * transforms * n * log2(n))
 
     def _kernels(self, grid: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Both kernels on ``grid``; without gradients they are kept until the parameters or the grid change."""

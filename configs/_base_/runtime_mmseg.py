@@ -1,0 +1,10 @@
+_base_ = "./default_runtime.py"
+
+default_scope = "mmseg"
+# Iterations, not epochs.
+default_hooks = dict(
+    checkpoint=dict(by_epoch=False, interval=8000),
+    visualization=dict(type="SegVisualizationHook", draw=True, interval=500),
+)
+log_processor = dict(by_epoch=False)
+visualizer = dict(type="SegLocalVisualizer", vis_backends=_base_.vis_backends, name="visualizer", alpha=0.6)

@@ -1,0 +1,20 @@
+# UperNet, HyLiSANet-S, 160k: not in the paper; Swin-T's recipe.
+_base_ = [
+    "./_base_/models/upernet.py",
+    "./_base_/datasets/ade20k.py",
+    "./_base_/schedules/swin_160k.py",
+    "./_base_/runtime_mmseg.py",
+]
+
+model = dict(
+    backbone=dict(
+        type="mmlisa.LiSANet",
+        arch="hybrid-small",
+        drop_path_rate=0.3,
+        # An ImageNet-1K classifier of mmpretrain's layout:
+        # init_cfg=dict(type="Pretrained", checkpoint="hylisanet_s_in1k.pth", prefix="backbone."),
+    ),
+    decode_head=dict(in_channels=[64, 128, 320, 384]),
+    auxiliary_head=dict(in_channels=320),
+)
+train_dataloader = dict(batch_size=2)  # on 8 GPUs

@@ -1,0 +1,220 @@
+"""Parameters and multiply-accumulate operations (MACs) of a model, exact for its shapes and without computing anything.
+
+The model and the image live on the meta device, so a detector at 1280x800 takes a second and no memory. Every
+operation that PyTorch dispatches is tallied by kind; a convention is a weight per kind, because no two papers count
+alike::
+
+    conv, linear, matmul   multiply-accumulates of convolutions, linear layers and products (matmul, einsum, SDPA)
+    bias                   additions of their biases, one per output element
+    norm                   elements that pass a normalisation layer
+    activation, softmax    elements that pass an activation function, or a softmax
+    fft                    N log2 N for each channel that is transformed over N points, forward or inverse
+
+The contract for operators. Elementwise arithmetic is free, so a product written as ``(a * b).sum()`` would be, and a
+paper may count an operator by its formula and not by how it is evaluated. A module whose forward does such things
+declares its work::
+
+    def count_work(self, *inputs) -> dict[str, float]:
+
+It is called with the arguments of ``forward``, and what it returns replaces everything that ``forward`` computes
+itself. Submodules that ``forward`` calls (its projections) still count by themselves, so they are left out of the
+declaration. Operators made of linear layers, convolutions, matmul, einsum and SDPA need not declare anything.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log2, prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+@dataclass(frozen=True)
+class Convention:
+    """How a table counts.
+
+    Attributes:
+        weights: weight of each kind of work in the MACs.
+        layer_weights_only: count as parameters only the weights of convolutions and linear layers, not all of them.
+    """
+
+    weights: dict[str, float]
+    layer_weights_only: bool = False
+
+
+_PRODUCTS = dict(conv=1, linear=1, matmul=1)
+CONVENTIONS: dict[str, Convention] = {
+    "products": Convention(_PRODUCTS),  # convolutions, linear layers, contractions: what most papers call FLOPs
+    "products+fft": Convention(dict(_PRODUCTS, fft=1)),
+    "all layers": Convention(dict(_PRODUCTS, bias=1, norm=2, activation=1)),
+    "weights": Convention(_PRODUCTS, layer_weights_only=True),
+}
+
+
+@dataclass(frozen=True)
+class Complexity:
+    """What :func:`count` found.
+
+    Attributes:
+        work: amount of each kind.
+        parameters: all of the model's.
+        layer_weights: those that are weights of convolutions and linear layers.
+    """
+
+    work: dict[str, float]
+    parameters: int
+    layer_weights: int
+
+    def macs(self, convention: str = "products") -> float:
+        """MACs under a name of ``CONVENTIONS``."""
+        return sum(weight * self.work.get(kind, 0) for kind, weight in CONVENTIONS[convention].weights.items())
+
+    def params(self, convention: str = "products") -> int:
+        """Parameters under a name of ``CONVENTIONS``."""
+        return self.layer_weights if CONVENTIONS[convention].layer_weights_only else self.parameters
+
+
+def count(model: nn.Module, *inputs: Any, forward: Callable[..., Any] | None = None) -> Complexity:
+    """Counts one forward pass in evaluation mode.
+
+    Args:
+        model: any module; on the meta device nothing is computed.
+        inputs: arguments of the forward pass, on the model's device.
+        forward: called as ``forward(model, *inputs)`` in place of the model itself; see :func:`forward_tables`.
+    """
+    training = model.training
+    model.eval()
+    tally = _Tally()
+    enter, leave = (
+        register_module_forward_pre_hook(tally.enter_module),
+        register_module_forward_hook(tally.leave_module),
+    )
+    with enter, leave, torch.inference_mode(), tally:
+        (forward or nn.Module.__call__)(model, *inputs)
+    model.train(training)
+    layer_weights = {id(m.weight): m.weight.numel() for m in model.modules() if isinstance(m, _WEIGHT_LAYERS)}
+    return Complexity(dict(tally.work), sum(p.numel() for p in model.parameters()), sum(layer_weights.values()))
+
+
+def forward_tables(model: nn.Module, image: Tensor) -> None:
+    """The part of an OpenMMLab model that detection, segmentation and classification tables count.
+
+    A two-stage detector runs its box head on 1000 proposals and its mask head on 100 (each stage of a cascade does),
+    the custom of MMDetection's ``get_flops``; pooling, NMS and losses are free. Segmentation counts without auxiliary
+    heads.
+    """
+    if not hasattr(model, "roi_head"):
+        model(image)
+        return
+    features = model.extract_feat(image)
+    model.rpn_head(features)
+    roi_head = model.roi_head
+    for branch, num_rois in (("bbox", 1000), ("mask", 100)):
+        heads, extractors = (getattr(roi_head, f"{branch}_{part}", None) for part in ("head", "roi_extractor"))
+        if heads is None:
+            continue
+        if not isinstance(heads, nn.ModuleList):
+            heads, extractors = [heads], [extractors]
+        for head, extractor in zip(heads, extractors, strict=True):
+            head(features[0].new_empty(num_rois, extractor.out_channels, *extractor.roi_layers[0].output_size))
+
+
+_WEIGHT_LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+
+
+def _linear(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> dict[str, float]:
+    return dict(linear=out.numel() * weight.shape[-1], bias=0 if bias is None else out.numel())
+
+
+def _convolution(out, x, weight, bias, stride, padding, dilation, transposed, *_) -> dict[str, float]:
+    positions = x if transposed else out
+    return dict(conv=positions.numel() * prod(weight.shape[1:]), bias=0 if bias is None else out.numel())
+
+
+def _matmul(out: Tensor, a: Tensor, b: Tensor) -> dict[str, float]:
+    return dict(matmul=out.numel() * a.shape[-1])
+
+
+def _matmul_add(out: Tensor, added: Tensor, a: Tensor, b: Tensor, **_: Any) -> dict[str, float]:
+    return _matmul(out, a, b)
+
+
+def _sdpa(out: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> dict[str, float]:
+    n, m = query.shape[-2], key.shape[-2]
+    return dict(
+        matmul=prod(query.shape[:-2]) * n * m * (query.shape[-1] + value.shape[-1]),
+        softmax=out.numel() // out.shape[-1] * m,
+    )
+
+
+def _fft(size_of: Callable[..., Tensor]) -> Callable[..., dict[str, float]]:
+    def handler(out: Tensor, x: Tensor, dim: list[int], *_: Any) -> dict[str, float]:
+        real = size_of(out, x)
+        return dict(fft=real.numel() * log2(prod(real.shape[axis] for axis in dim)))
+
+    return handler
+
+
+def _elements(kind: str) -> Callable[..., dict[str, float]]:
+    def handler(out: Tensor | tuple[Tensor, ...], x: Tensor, *_: Any, **__: Any) -> dict[str, float]:
+        return {kind: x.numel()}
+
+    return handler
+
+
+# By the names of ATen's operators; the in-place twins (``relu_``) are looked up without their underscore.
+_HANDLERS: dict[str, Callable[..., dict[str, float]]] = {
+    "linear": _linear,
+    "convolution": _convolution,
+    **dict.fromkeys(("mm", "bmm", "mv", "dot"), _matmul),
+    **dict.fromkeys(("addmm", "baddbmm"), _matmul_add),
+    "scaled_dot_product_attention": _sdpa,
+    "_fft_r2c": _fft(lambda out, x: x),
+    "_fft_c2r": _fft(lambda out, x: out),
+    "_fft_c2c": _fft(lambda out, x: x),
+    **dict.fromkeys(("layer_norm", "group_norm", "batch_norm", "instance_norm", "rms_norm"), _elements("norm")),
+    **dict.fromkeys(
+        ("relu", "relu6", "gelu", "silu", "mish", "sigmoid", "tanh", "hardswish", "hardsigmoid", "hardtanh"),
+        _elements("activation"),
+    ),
+    **dict.fromkeys(("leaky_relu", "prelu", "elu", "softplus"), _elements("activation")),
+    **dict.fromkeys(("softmax", "log_softmax"), _elements("softmax")),
+}
+
+
+class _Tally(TorchDispatchMode):
+    """Adds up the work of every operation, and of every module that declares its own.
+
+    Inference mode delivers composite operations (linear, einsum, SDPA) whole, before PyTorch takes them apart.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.work: Counter[str] = Counter()
+        self._calls: list[bool] = []  # of the modules being called: does it declare its own work?
+
+    def enter_module(self, module: nn.Module, inputs: tuple) -> None:
+        declares = hasattr(module, "count_work")
+        if declares:
+            self.work.update(module.count_work(*inputs))
+        self._calls.append(declares)
+
+    def leave_module(self, module: nn.Module, inputs: tuple, output: Any) -> None:
+        self._calls.pop()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        handler = _HANDLERS.get(func.overloadpacket.__name__.rstrip("_"))
+        if handler is None and func._can_decompose():
+            with self:
+                out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+        out = func(*args, **kwargs)
+        if handler is not None and not (self._calls and self._calls[-1]):
+            self.work.update(handler(out, *args, **kwargs))
+        return out

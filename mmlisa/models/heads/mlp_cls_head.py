@@ -1,0 +1,74 @@
+"""A classifier with one hidden layer, behind global average pooling."""
+
+from typing import Any
+
+from mmpretrain.models.heads import ClsHead
+from torch import Tensor, nn
+
+from mmlisa.registry import MODELS
+
+
+class SquaredReLU(nn.Module):
+    """``relu(x) ** 2`` (So et al., "Primer")."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu().square()
+
+
+_ACTIVATIONS = {"GELU": nn.GELU, "ReLU": nn.ReLU, "SquaredReLU": SquaredReLU}
+
+
+@MODELS.register_module()
+class MlpClsHead(ClsHead):
+    """(LayerNorm,) Linear, activation, LayerNorm, (dropout,) Linear.
+
+    The defaults are LiSANet's, whose networks end with a norm already: the only reading of its paper under which the
+    classifiers' and the detectors' parameter counts agree. MetaFormer's (iViT's) is ``dict(pre_norm=True,
+    activation='SquaredReLU', dropout=0.4)``, for a backbone that ends without a norm.
+
+    Args:
+        num_classes: number of classes.
+        in_channels: channels C of the pooled features.
+        hidden_ratio: width of the hidden layer in units of C.
+        activation: ``'GELU'``, ``'ReLU'`` or ``'SquaredReLU'``.
+        pre_norm: LayerNorm on the pooled features.
+        dropout: rate before the last layer.
+        kwargs: of mmpretrain's ``ClsHead``: ``loss``, ``topk``, ``cal_acc``, ``init_cfg``.
+
+    Raises:
+        ValueError: an unknown activation, or fewer than one class.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int,
+        *,
+        hidden_ratio: float = 4,
+        activation: str = "GELU",
+        pre_norm: bool = False,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("init_cfg", dict(type="TruncNormal", layer="Linear", std=0.02))
+        super().__init__(**kwargs)
+        if num_classes < 1:
+            raise ValueError(f"num_classes={num_classes}; it must be at least 1")
+        if activation not in _ACTIVATIONS:
+            raise ValueError(f"activation is {activation!r}; it must be one of {sorted(_ACTIVATIONS)}")
+        hidden = int(in_channels * hidden_ratio)
+        self.pre_norm = nn.LayerNorm(in_channels) if pre_norm else nn.Identity()
+        self.fc1 = nn.Linear(in_channels, hidden)
+        self.activation = _ACTIVATIONS[activation]()
+        self.norm = nn.LayerNorm(hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.fc2 = nn.Linear(hidden, num_classes)
+
+    def pre_logits(self, feats: tuple[Tensor, ...]) -> Tensor:
+        """The last of the pooled maps ``[B, C]`` -> the last layer's input ``[B, hidden]``."""
+        x = self.pre_norm(feats[-1])
+        return self.dropout(self.norm(self.activation(self.fc1(x))))
+
+    def forward(self, feats: tuple[Tensor, ...]) -> Tensor:
+        """``[B, C_i]`` per map -> class scores ``[B, num_classes]``, from the last one."""
+        return self.fc2(self.pre_logits(feats))

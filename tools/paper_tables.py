@@ -1,0 +1,34 @@
+"""Counts every model of the papers' tables and prints it beside what the paper says: ``--paper lisa``."""
+
+import argparse
+import json
+from pathlib import Path
+
+from mmlisa.analysis.paper_tables import evaluate, load_table, papers, to_json, to_markdown
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--paper", nargs="+", choices=papers(), default=papers(), help="papers (default: all)")
+    parser.add_argument("--format", choices=("md", "json"), default="md", help="output format (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help="file to write, one paper after another (default: standard output)")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
+    modules = {paper: load_table(paper) for paper in args.paper}
+    results = {paper: evaluate(module.ROWS) for paper, module in modules.items()}
+    if args.format == "json":
+        text = json.dumps({paper: to_json(r) for paper, r in results.items()}, indent=1) + "\n"
+    else:
+        text = "\n".join(to_markdown(modules[paper].TITLE, modules[paper].__doc__, r) for paper, r in results.items())
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(text)
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
