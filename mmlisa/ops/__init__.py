@@ -1,5 +1,6 @@
 """Attention operators as pure tensor functions; they import torch and nothing else."""
 
+from .interactive import interactive, interactive_softmax, landmark_side, pool_landmarks
 from .lisa import lisa, resize_kernel
 
-__all__ = ["lisa", "resize_kernel"]
+__all__ = ["interactive", "interactive_softmax", "landmark_side", "lisa", "pool_landmarks", "resize_kernel"]

@@ -1,6 +1,7 @@
 """Attention operators as modules: ``forward(x: [B, N, C], grid) -> [B, N, C]``, built by config."""
 
 from .builder import build_attention
+from .interactive import InteractiveAttention
 from .lisa import LiSA
 
-__all__ = ["LiSA", "build_attention"]
+__all__ = ["InteractiveAttention", "LiSA", "build_attention"]

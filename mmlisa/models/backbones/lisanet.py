@@ -10,7 +10,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import ChannelLinear, build_norm
+from mmlisa.models.layers import ChannelLinear, TokenMixer, build_norm
 from mmlisa.registry import MODELS
 
 from .base import Backbone
@@ -50,18 +50,6 @@ class SepConv(nn.Sequential):
             depthwise(2 * channels, 7),
             ChannelLinear(2 * channels, channels),
         )
-
-
-class TokenMixer(nn.Module):
-    """An attention operator on a map: ``[B, C, *grid] -> [B, C, *grid]``."""
-
-    def __init__(self, operator: nn.Module) -> None:
-        super().__init__()
-        self.operator = operator
-
-    def forward(self, x: Tensor) -> Tensor:
-        grid = x.shape[2:]
-        return self.operator(x.flatten(2).transpose(1, 2), grid).transpose(1, 2).unflatten(2, grid)
 
 
 class Mlp(nn.Sequential):

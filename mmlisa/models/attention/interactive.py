@@ -1,0 +1,70 @@
+"""Interactive attention as a token mixer."""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.registry import MODELS
+
+from .builder import check_heads
+
+
+@MODELS.register_module()
+class InteractiveAttention(nn.Module):
+    """iMHSA (Kang et al., Sec. 3.2): attention through landmarks, with the heads mixed before and after each softmax.
+
+    The mixing matrices start at the identity. They are bare parameters, so that an initialisation of all linear layers leaves
+    them alone: small random ones would shrink the output to nothing.
+
+    Args:
+        embed_dims: channels C.
+        num_heads: heads h.
+        grid: not used: nothing here depends on the pretraining resolution.
+        landmarks: L, a square number, at every resolution: 49 in iViT, 64 in the plain ViTs. None attends between all tokens,
+            as softmax attention does (quadratic in N; Eq. 5).
+        mix_before, mix_after: head mixing before and after the softmaxes. Table 8's rows are ``landmarks`` with both,
+            ``landmarks`` with none, and ``landmarks=None`` with both.
+        qkv_bias, proj_bias: bias in the projections.
+
+    Raises:
+        ValueError: heads that do not divide the channels, or landmarks that are no square.
+    """
+
+    def __init__(
+        self,
+        embed_dims: int,
+        num_heads: int,
+        *,
+        grid: Sequence[int],
+        landmarks: int | None = 49,
+        mix_before: bool = True,
+        mix_after: bool = True,
+        qkv_bias: bool = False,
+        proj_bias: bool = False,
+    ) -> None:
+        super().__init__()
+        self.head_width = check_heads(embed_dims, num_heads)
+        if landmarks is not None:
+            ops.landmark_side(landmarks)
+        self.landmarks = landmarks
+        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.proj = nn.Linear(embed_dims, embed_dims, bias=proj_bias)
+        for branch in ("query",) if landmarks is None else ("query", "key"):
+            for place, mixes in (("before", mix_before), ("after", mix_after)):
+                self.register_parameter(f"mix_{branch}_{place}", nn.Parameter(torch.eye(num_heads)) if mixes else None)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``x: [B, N, C]`` -> ``[B, N, C]``; N may exceed prod(grid) by leading prefix tokens."""
+        if x.shape[1] < prod(grid):
+            raise ValueError(f"InteractiveAttention got {x.shape[1]} tokens for the grid {tuple(grid)} of {prod(grid)}")
+        query, key, value = self.qkv(x).unflatten(2, (3, -1, self.head_width)).permute(2, 0, 3, 1, 4)
+        mix_query = (self.mix_query_before, self.mix_query_after)
+        if self.landmarks is None:
+            y = ops.interactive_softmax(query, key, value, mix=mix_query)
+        else:
+            mix_key = (self.mix_key_before, self.mix_key_after)
+            y = ops.interactive(query, key, value, grid, self.landmarks, mix_query=mix_query, mix_key=mix_key)
+        return self.proj(y.transpose(1, 2).flatten(2))

@@ -1,0 +1,169 @@
+"""Interactive attention by decomposition (Kang et al., "Interactive Multi-Head Self-Attention with Linear Complexity", Sec. 3).
+
+Shapes: B batch, h heads, N tokens, d channels of a head, L landmarks::
+
+    q, k = average pooling of query and key on the grid                             [B, h, L, d]   Eq. 6
+    A_Q  = W2q softmax_L(W1q (query kᵀ / sqrt(d)))                                  [B, h, N, L]   Eq. 7
+    A_K  = W2k softmax_N(W1k (q keyᵀ / sqrt(d)))                                    [B, h, L, N]   Eq. 7
+    y    = A_Q (A_K value)                                                          [B, h, N, d]   Eq. 8
+
+The W mix heads, ``[h, h]`` each: ``(W A)_g = sum_h W_gh A_h``. No N x N matrix exists.
+"""
+
+from collections.abc import Sequence
+from math import isqrt, prod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+BACKENDS = ("auto", "reference")
+
+
+def landmark_side(landmarks: int) -> int:
+    """Side s of the s x s landmark grid.
+
+    Raises:
+        ValueError: ``landmarks`` is not a positive square number.
+    """
+    side = isqrt(max(landmarks, 0))
+    if side < 1 or side * side != landmarks:
+        raise ValueError(f"landmarks={landmarks}; they form a square grid, so it must be 1, 4, 9, …, 49, 64, …")
+    return side
+
+
+def pool_landmarks(tokens: Tensor, grid: Sequence[int], landmarks: int) -> Tensor:
+    """Averages of the tokens over an s x s division of the grid, s² = ``landmarks`` (Eq. 6).
+
+    Args:
+        tokens: ``[B, h, N, d]``; the last H * W of the N are the grid's, in row-major order, those before it (a class token)
+            take no part.
+        grid: (H, W). Where s does not divide it, the windows are those of adaptive average pooling: they overlap by a
+            row or column, and on a grid smaller than s x s a token stands for several landmarks.
+        landmarks: L.
+
+    Returns:
+        ``[B, h, L, d]``, a view of the tokens where the grid is the landmark grid.
+    """
+    side = landmark_side(landmarks)
+    heads, n = tokens.shape[1], prod(grid)
+    tokens = tokens[:, :, tokens.shape[2] - n :]
+    if tuple(grid) == (side, side):
+        return tokens
+    # With the tokens of all heads side by side, as a projection leaves them, this is a channels-last map and no copy.
+    maps = tokens.permute(0, 1, 3, 2).flatten(1, 2).unflatten(2, tuple(grid))
+    return F.adaptive_avg_pool2d(maps, side).flatten(2).unflatten(1, (heads, -1)).transpose(2, 3)
+
+
+def interactive(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    grid: Sequence[int],
+    landmarks: int = 49,
+    *,
+    mix_query: tuple[Tensor | None, Tensor | None] = (None, None),
+    mix_key: tuple[Tensor | None, Tensor | None] = (None, None),
+    backend: str = "auto",
+) -> Tensor:
+    """Interactive attention, linear in N in time and memory.
+
+    Args:
+        query, key, value: ``[B, h, N, d]``.
+        grid: (H, W), the size of the token grid; N may exceed H * W by leading prefix tokens, which attend and are attended
+            to but are in no landmark.
+        landmarks: L, a square number.
+        mix_query: (W1q, W2q), ``[h, h]`` each: head mixing before and after the softmax over the landmarks; None mixes nothing.
+        mix_key: (W1k, W2k), the same around the softmax over the tokens.
+        backend: ``'reference'`` forms the N x N matrix A_Q A_K; ``'auto'`` never does.
+
+    Returns:
+        ``[B, h, N, d]`` in the dtype of ``value``; scores and softmaxes are computed in fp32 at least.
+
+    Raises:
+        ValueError: shapes that do not fit each other, landmarks that are no square, or an unknown backend.
+    """
+    _check_shapes(query, key, value, grid, mix_query, mix_key)
+    if backend not in BACKENDS:
+        raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
+    if backend == "reference":
+        return _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_key)
+    a_query = _attention(query, pool_landmarks(key, grid, landmarks), *mix_query, dtype=value.dtype)
+    context = _attention(pool_landmarks(query, grid, landmarks), key, *mix_key, dtype=value.dtype) @ value
+    return a_query @ context
+
+
+def interactive_softmax(
+    query: Tensor, key: Tensor, value: Tensor, *, mix: tuple[Tensor | None, Tensor | None] = (None, None)
+) -> Tensor:
+    """Softmax attention with head mixing and no decomposition (Eq. 5): the quadratic row of Table 8.
+
+    Args:
+        query, key, value: ``[B, h, N, d]``.
+        mix: (W1, W2), ``[h, h]`` each, before and after the softmax; None mixes nothing.
+
+    Returns:
+        ``[B, h, N, d]``.
+    """
+    return _attention(query, key, *mix, dtype=value.dtype) @ value
+
+
+def _attention(query: Tensor, key: Tensor, before: Tensor | None, after: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """``W2 softmax(W1 (query keyᵀ / sqrt(d)))``: ``[B, h, n, d]``, ``[B, h, m, d]`` -> ``[B, h, n, m]``, in ``dtype``.
+
+    Scores and softmax stay in fp32: in fp16 the products overflow for large activations, and a softmax over thousands of
+    tokens has weights that bf16 cannot tell apart.
+    """
+    with torch.autocast(query.device.type, enabled=False):
+        query, key = (x.float() if x.dtype.itemsize < 4 else x for x in (query, key))
+        scale = query.shape[-1] ** -0.5
+        # The scale goes to the landmarks, the shorter of the two.
+        query, key = (query * scale, key) if query.shape[2] < key.shape[2] else (query, key * scale)
+        scores = _mix_heads(before, query @ key.transpose(2, 3))
+        weights = scores.softmax(dim=-1).to(dtype)
+    return _mix_heads(after, weights)
+
+
+def _mix_heads(mixing: Tensor | None, maps: Tensor) -> Tensor:
+    """``[h, h]``, ``[B, h, n, m]`` -> ``[B, h, n, m]``: one matrix product, without moving the heads to the last axis."""
+    if mixing is None:
+        return maps
+    return (mixing.to(maps.dtype) @ maps.flatten(2)).unflatten(2, maps.shape[2:])
+
+
+def _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_key) -> Tensor:
+    """Eqs. 6 to 8 as they stand, with every window of the pooling and the N x N matrix written out; the oracle."""
+    side, (height, width), scale = landmark_side(landmarks), grid, query.shape[-1] ** -0.5
+
+    def window(size: int, i: int) -> slice:
+        return slice(i * size // side, -(-(i + 1) * size // side))
+
+    def pool(tokens: Tensor) -> Tensor:
+        maps = tokens[:, :, -height * width :].unflatten(2, (height, width))
+        windows = [maps[:, :, window(height, i), window(width, j)] for i in range(side) for j in range(side)]
+        return torch.stack([w.mean(dim=(2, 3)) for w in windows], dim=2)
+
+    def mix(mixing: Tensor | None, maps: Tensor) -> Tensor:
+        return maps if mixing is None else torch.einsum("gh,bhnm->bgnm", mixing, maps)
+
+    a_query = mix(mix_query[0], torch.einsum("bhnd,bhld->bhnl", query, pool(key)) * scale)
+    a_query = mix(mix_query[1], a_query.softmax(dim=-1))
+    a_key = mix(mix_key[0], torch.einsum("bhld,bhnd->bhln", pool(query), key) * scale)
+    a_key = mix(mix_key[1], a_key.softmax(dim=-1))
+    return (a_query @ a_key) @ value
+
+
+def _check_shapes(query, key, value, grid, mix_query, mix_key) -> None:
+    if query.ndim != 4 or not query.shape == key.shape == value.shape:
+        raise ValueError(
+            "query, key and value must be [B, h, N, d] of one shape, got "
+            f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
+        )
+    if len(grid) != 2 or query.shape[2] < prod(grid):
+        raise ValueError(f"grid={tuple(grid)} must be (H, W) of at most N={query.shape[2]} tokens")
+    heads = query.shape[1]
+    for name, mixing in (("mix_query", mix_query), ("mix_key", mix_key)):
+        if any(w is not None and w.shape != (heads, heads) for w in mixing):
+            raise ValueError(
+                f"{name} has shapes {[w if w is None else tuple(w.shape) for w in mixing]}; {heads} heads need {(heads, heads)}"
+            )

@@ -1,0 +1,150 @@
+"""Interactive attention against its reference, and the properties the paper derives it from."""
+
+import pytest
+import torch
+
+from mmlisa.ops import interactive, interactive_softmax, pool_landmarks
+
+
+def tokens(heads=3, n=77, width=4, dtype=torch.float64, count=3, batch=2):
+    return [torch.randn(batch, heads, n, width, dtype=dtype, requires_grad=True) for _ in range(count)]
+
+
+def mixings(heads=3, dtype=torch.float64):
+    """(W1q, W2q), (W1k, W2k): identities with some exchange."""
+    matrices = [(torch.eye(heads) + 0.3 * torch.randn(heads, heads)).to(dtype).requires_grad_() for _ in range(4)]
+    return tuple(matrices[:2]), tuple(matrices[2:])
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize(
+    ("grid", "landmarks", "n"),
+    [
+        ((12, 12), 9, 144),  # the landmark grid divides the token grid
+        ((7, 11), 16, 77),  # it does not: windows overlap
+        ((3, 9), 16, 27),  # fewer rows than landmarks
+        ((4, 4), 16, 16),  # N = L: the pooling is the identity
+        ((7, 11), 9, 79),  # two prefix tokens
+        ((5, 4), 1, 20),
+    ],
+)
+def test_values_and_gradients_equal_the_reference(grid, landmarks, n, mixed):
+    torch.manual_seed(0)
+    inputs = tokens(n=n)
+    mix_query, mix_key = mixings() if mixed else ((None, None), (None, None))
+    leaves = [*inputs, *(w for w in (*mix_query, *mix_key) if w is not None)]
+    weight = torch.randn(2, 3, n, 4, dtype=torch.float64)
+    results = []
+    for backend in ("reference", "auto"):
+        y = interactive(*inputs, grid, landmarks, mix_query=mix_query, mix_key=mix_key, backend=backend)
+        results.append((y, torch.autograd.grad((y * weight).sum(), leaves)))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-9, atol=1e-11)
+
+
+def test_gradcheck():
+    torch.manual_seed(0)
+    mix_query, mix_key = mixings(heads=2)
+
+    def function(query, key, value, w1q, w2q, w1k, w2k):
+        return interactive(query, key, value, (3, 5), 4, mix_query=(w1q, w2q), mix_key=(w1k, w2k))
+
+    assert torch.autograd.gradcheck(function, (*tokens(heads=2, n=16, width=2, batch=1), *mix_query, *mix_key))
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_identity_mixing_keeps_rows_that_sum_to_one(mixed):
+    """A constant value passes unchanged exactly when the rows of A_Q A_K sum to 1."""
+    torch.manual_seed(0)
+    query, key = tokens(count=2)
+    value = torch.ones_like(query)
+    eye = torch.eye(3, dtype=query.dtype)
+    mix = (eye, eye) if mixed else (None, None)
+    y = interactive(query, key, value, (7, 11), 9, mix_query=mix, mix_key=mix)
+    torch.testing.assert_close(y, value)
+    (mix_query, mix_key) = mixings()
+    assert not torch.allclose(interactive(query, key, value, (7, 11), 9, mix_query=mix_query, mix_key=mix_key), value)
+
+
+def test_mixing_is_over_heads():
+    """A permutation before the softmax and its inverse after it: the heads' attention maps are exchanged and put back."""
+    torch.manual_seed(0)
+    inputs = tokens()
+    p = torch.eye(3, dtype=torch.float64)[[1, 2, 0]]
+    plain = interactive(*inputs, (7, 11), 9)
+    undone = interactive(*inputs, (7, 11), 9, mix_query=(p, p.T), mix_key=(p, p.T))
+    torch.testing.assert_close(undone, plain)
+    moved = interactive(*inputs, (7, 11), 9, mix_query=(p, None), mix_key=(p, None))
+    expected = interactive(inputs[0][:, [1, 2, 0]], inputs[1][:, [1, 2, 0]], inputs[2], (7, 11), 9)
+    torch.testing.assert_close(moved, expected)
+
+
+def test_landmarks_are_averages():
+    x = torch.arange(16.0).reshape(1, 1, 16, 1)
+    torch.testing.assert_close(pool_landmarks(x, (4, 4), 4).flatten(), torch.tensor([2.5, 4.5, 10.5, 12.5]))
+    assert pool_landmarks(x, (4, 4), 16).data_ptr() == x.data_ptr()
+    prefixed = torch.cat([torch.full((1, 1, 1, 1), 1e6), x], dim=2)
+    torch.testing.assert_close(pool_landmarks(prefixed, (4, 4), 4), pool_landmarks(x, (4, 4), 4))
+
+
+def test_softmax_without_decomposition():
+    torch.manual_seed(0)
+    inputs = tokens()
+    expected = torch.nn.functional.scaled_dot_product_attention(*inputs)
+    torch.testing.assert_close(interactive_softmax(*inputs), expected)
+    w1, w2 = mixings()[0]
+    scores = torch.einsum("gh,bhnd,bhmd->bgnm", w1, inputs[0], inputs[1]) / 2
+    expected = torch.einsum("gh,bhnm->bgnm", w2, scores.softmax(-1)) @ inputs[2]
+    torch.testing.assert_close(interactive_softmax(*inputs, mix=(w1, w2)), expected)
+
+
+class _LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
+    """Numbers of elements and dtypes of what the operators return."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements, self.softmax_dtypes = [], set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor):
+            self.elements.append(out.numel())
+            if "softmax" in func.__name__:
+                self.softmax_dtypes.add(out.dtype)
+        return out
+
+
+def test_nothing_quadratic_exists():
+    inputs = tokens(heads=2, n=40 * 40, width=8, batch=1, dtype=torch.float32)
+    mix_query, mix_key = mixings(heads=2, dtype=torch.float32)
+    with _LargestTensor() as seen:
+        interactive(*inputs, (40, 40), 16, mix_query=mix_query, mix_key=mix_key).sum().backward()
+    assert max(seen.elements) == 2 * 1600 * 16
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_softmax_is_fp32(dtype):
+    """Under autocast as well as with half-precision tensors, and the result comes back in the dtype of the value."""
+    inputs = tokens(dtype=dtype)
+    mix_query, mix_key = mixings(dtype=torch.float32)
+    with _LargestTensor() as seen:
+        y = interactive(*inputs, (7, 11), 9, mix_query=mix_query, mix_key=mix_key)
+        with torch.autocast("cpu", dtype=dtype):
+            y_autocast = interactive(*(x.float() for x in inputs), (7, 11), 9, mix_query=mix_query, mix_key=mix_key)
+    assert y.dtype == y_autocast.dtype == dtype
+    assert seen.softmax_dtypes == {torch.float32}
+
+
+def test_errors_name_the_argument():
+    query, key, value = tokens()
+    with pytest.raises(ValueError, match="landmarks=50"):
+        interactive(query, key, value, (7, 11), 50)
+    with pytest.raises(ValueError, match="landmarks=0"):
+        interactive(query, key, value, (7, 11), 0)
+    with pytest.raises(ValueError, match=r"\(8, 11\).*N=77"):
+        interactive(query, key, value, (8, 11), 9)
+    with pytest.raises(ValueError, match="one shape"):
+        interactive(query, key[:, :, :-1], value, (7, 11), 9)
+    with pytest.raises(ValueError, match=r"mix_key.*3 heads"):
+        interactive(query, key, value, (7, 11), 9, mix_key=(torch.eye(2), None))
+    with pytest.raises(ValueError, match="backend is 'fast'"):
+        interactive(query, key, value, (7, 11), 9, backend="fast")
