@@ -6,7 +6,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from mmengine.logging import print_log
+from mmengine.logging import HistoryBuffer, print_log
 from mmengine.runner.checkpoint import CheckpointLoader, get_torch_safe_globals
 from torch import Tensor, nn
 
@@ -22,8 +22,7 @@ def load_checkpoint(filename: str | Path, map_location: str | torch.device | Cal
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist")
     try:
-        # `getattr`, which MMEngine allows too, is not needed by anything it saves, and is a way into arbitrary objects.
-        with torch.serialization.safe_globals([entry for entry in get_torch_safe_globals() if entry is not getattr]):
+        with torch.serialization.safe_globals(_safe_globals()):
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
     except UnpicklingError as error:
         reason = str(error).split("WeightsUnpickler error:")[-1].strip().splitlines()[0]
@@ -38,6 +37,18 @@ def load_checkpoint(filename: str | Path, map_location: str | torch.device | Cal
     if not isinstance(checkpoint, Mapping):
         raise ValueError(f"checkpoint {path} holds a {type(checkpoint).__name__}; a dict of tensors was expected")
     return checkpoint
+
+
+def _safe_globals() -> list:
+    """MMEngine's list, whose bare ``getattr`` would lead to any object, narrowed to what its histories need."""
+    return [entry for entry in get_torch_safe_globals() if entry is not getattr] + [(_history_statistic, "builtins.getattr")]
+
+
+def _history_statistic(owner: type, name: str) -> Callable:
+    """The ``getattr`` that unpickling a ``HistoryBuffer`` calls for its statistics methods."""
+    if owner is not HistoryBuffer or name.startswith("_"):
+        raise UnpicklingError(f"getattr({owner}, {name!r})")
+    return getattr(owner, name)
 
 
 def use_safe_loader() -> None:

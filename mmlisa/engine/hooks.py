@@ -29,7 +29,7 @@ class FiniteLossHook(Hook):
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
     ) -> None:
-        losses = {name: float(value) for name, value in (outputs or {}).items() if "loss" in name}
+        losses = {name: float(torch.as_tensor(value).detach()) for name, value in (outputs or {}).items() if "loss" in name}
         broken = {name: value for name, value in losses.items() if not np.isfinite(value)}
         if broken:
             last = runner.message_hub.runtime_info.get("last_ckpt")
@@ -105,24 +105,24 @@ class TrainingCurvesHook(Hook):
     after each validation.
 
     Args:
-        metrics: parts of the names of the validation metrics to draw.
+        metrics: ends of the names of the validation metrics to draw.
     """
 
     priority = "LOWEST"
 
-    def __init__(self, metrics: tuple[str, ...] = ("mAP", "mIoU", "aAcc", "accuracy")) -> None:
+    def __init__(self, metrics: tuple[str, ...] = ("mAP", "mAP_50", "mAP_75", "mIoU", "aAcc", "top1")) -> None:
         self.metrics = tuple(metrics)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        history = list(runner.message_hub.runtime_info.get("validations", []))
+        history = list(runner.message_hub.runtime_info.get("metric_history", []))
         scalars = {
             name: float(value)
             for name, value in (metrics or {}).items()
-            if any(part in name for part in self.metrics) and np.isscalar(value)
+            if name.endswith(self.metrics) and np.isscalar(value)
         }
         history.append({"iteration": runner.iter, **scalars})
         # Kept in the message hub, so that it is in the checkpoints and a resumed run goes on with it.
-        runner.message_hub.update_info("validations", history)
+        runner.message_hub.update_info("metric_history", history)
         self._draw(runner)
 
     def after_train(self, runner: Runner) -> None:
@@ -143,7 +143,7 @@ class TrainingCurvesHook(Hook):
                 self._plot_smoothed(loss_axes, values, name.removeprefix("train/"))
         if "train/lr" in scalars:
             lr_axes.plot(np.arange(1, len(scalars["train/lr"].data[0]) + 1), scalars["train/lr"].data[0])
-        validations = runner.message_hub.runtime_info.get("validations", [])
+        validations = runner.message_hub.runtime_info.get("metric_history", [])
         for name in sorted({key for entry in validations for key in entry} - {"iteration"}):
             points = [(entry["iteration"], entry[name]) for entry in validations if name in entry]
             metric_axes.plot(*zip(*points, strict=True), marker="o", label=name)

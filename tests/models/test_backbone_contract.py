@@ -42,6 +42,8 @@ def test_any_size(backbone, size):
     assert isinstance(maps, tuple)
     assert [tuple(m.shape[1:]) for m in maps] == expected_sizes(backbone, *size)
     assert all(m.isfinite().all() for m in maps)
+    # mmcv's compiled ops (RoIAlign) read channels-last memory as if it were NCHW.
+    assert all(m.is_contiguous() for m in maps)
 
 
 @pytest.mark.parametrize("size", [(31, 64), (64, 31)])

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from mmengine.model import BaseModule
-from mmengine.runner.checkpoint import _load_checkpoint_with_prefix
+from mmengine.runner.checkpoint import _load_checkpoint, _load_checkpoint_with_prefix
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
@@ -117,7 +117,11 @@ class Backbone(BaseModule):
         super().init_weights()
 
     def _check_pretrained(self, min_matched: float, checkpoint: str, prefix: str | None = None, **_: Any) -> None:
-        theirs = _load_checkpoint_with_prefix(prefix or "", checkpoint, map_location="cpu")
+        if prefix is None:
+            theirs = _load_checkpoint(checkpoint, map_location="cpu")
+            theirs = theirs.get("state_dict", theirs)
+        else:
+            theirs = _load_checkpoint_with_prefix(prefix, checkpoint, map_location="cpu")
         ours = self.state_dict()
         matched = sum(name in theirs and theirs[name].shape == tensor.shape for name, tensor in ours.items())
         if matched < min_matched * len(ours):

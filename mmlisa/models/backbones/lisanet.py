@@ -256,7 +256,8 @@ class LiSANet(Backbone):
             for block in blocks:
                 x = self.run_block(block, x)
             if i in self.out_indices:
-                maps.append(getattr(self, f"norm{i}")(x))
+                # Plain NCHW memory: mmcv's compiled ops (RoIAlign) read it as such without looking.
+                maps.append(getattr(self, f"norm{i}")(x).contiguous())
         return tuple(maps)
 
     def _position(self, grid: torch.Size) -> Tensor:

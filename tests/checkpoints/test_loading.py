@@ -1,0 +1,112 @@
+"""Damaged, foreign and unsafe checkpoint files are refused with a reason."""
+
+import pickle
+
+import pytest
+import torch
+from mmengine.logging import HistoryBuffer
+from mmengine.runner.checkpoint import CheckpointLoader
+from torch import nn
+
+from mmlisa.checkpoints import latest_checkpoint, load_checkpoint, load_weights, match_report, use_safe_loader
+from mmlisa.registry import MODELS
+
+ARCH = dict(base="hybrid-small", depths=(1, 1, 1, 1), channels=(8, 16, 16, 16), num_heads=(1, 1, 1, 1))
+
+
+class Malicious:
+    def __reduce__(self):
+        return (print, ("code in a checkpoint was run",))
+
+
+@pytest.fixture
+def good(tmp_path):
+    path = tmp_path / "good.pth"
+    history = HistoryBuffer([1.0, 2.0], [1, 1])
+    state = {"state_dict": nn.Linear(2, 3).state_dict(), "message_hub": {"log_scalars": {"loss": history}}, "optimizer": {}}
+    torch.save(state, path)
+    return path
+
+
+def test_good_checkpoint_with_mmengines_history(good):
+    checkpoint = load_checkpoint(good)
+    assert checkpoint["message_hub"]["log_scalars"]["loss"].mean() == 1.5
+
+
+@pytest.mark.parametrize("protocol", ["zip", "pickle"])
+def test_code_is_refused_and_not_run(tmp_path, capsys, protocol):
+    path = tmp_path / "bad.pth"
+    if protocol == "zip":
+        torch.save({"state_dict": Malicious()}, path)
+    else:
+        path.write_bytes(pickle.dumps({"state_dict": Malicious()}))
+    with pytest.raises(ValueError, match=r"bad\.pth"):
+        load_checkpoint(path)
+    assert "was run" not in capsys.readouterr().out
+
+
+def test_mmengines_own_loader_becomes_safe(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(CheckpointLoader, "_schemes", dict(CheckpointLoader._schemes))
+    path = tmp_path / "bad.pth"
+    torch.save({"state_dict": Malicious()}, path)
+    use_safe_loader()
+    with pytest.raises(ValueError, match="could run code"):
+        CheckpointLoader.load_checkpoint(str(path), logger=None)
+    assert "was run" not in capsys.readouterr().out
+
+
+def test_truncated_and_missing(good, tmp_path):
+    cut = tmp_path / "cut.pth"
+    cut.write_bytes(good.read_bytes()[:-200])
+    with pytest.raises(ValueError, match=r"cut\.pth is truncated"):
+        load_checkpoint(cut)
+    empty = tmp_path / "empty.pth"
+    empty.touch()
+    with pytest.raises(ValueError, match=r"empty\.pth"):
+        load_checkpoint(empty)
+    with pytest.raises(FileNotFoundError, match=r"none\.pth"):
+        load_checkpoint(tmp_path / "none.pth")
+
+
+def test_match_report_and_threshold(tmp_path):
+    model, other = nn.Linear(2, 3), nn.Sequential(nn.Linear(2, 3))
+    share, line = match_report(model, other.state_dict())
+    assert share == 0
+    assert "0 of 2 entries match" in line
+    path = tmp_path / "other.pth"
+    torch.save({"state_dict": other.state_dict()}, path)
+    before = model.weight.clone()
+    with pytest.raises(ValueError, match="of another model: 0 of 2"):
+        load_weights(model, path)
+    assert torch.equal(model.weight, before)
+    torch.save({f"module.{name}": tensor + 1 for name, tensor in model.state_dict().items()}, path)
+    load_weights(model, path)
+    assert torch.equal(model.weight, before + 1)
+
+
+def test_latest_checkpoint_passes_over_a_truncated_one(good, tmp_path):
+    newer = tmp_path / "iter_2.pth"
+    newer.write_bytes(good.read_bytes()[:-200])
+    assert latest_checkpoint(tmp_path) == str(good)
+    assert latest_checkpoint(tmp_path / "nowhere") is None
+
+
+def test_pretrained_init_from_a_classifier(tmp_path):
+    """mmpretrain's layout: `backbone.*` beside a head; loaded by prefix, refused without it."""
+    build = MODELS.get("LiSANet")
+    source, path = build(ARCH), tmp_path / "classifier.pth"
+    state = {f"backbone.{name}": tensor + 1 for name, tensor in source.state_dict().items()}
+    torch.save({"state_dict": {**state, "head.fc.weight": torch.zeros(2, 16)}}, path)
+
+    loaded = build(ARCH, init_cfg=dict(type="Pretrained", checkpoint=str(path), prefix="backbone."))
+    loaded.init_weights()
+    torch.testing.assert_close(loaded.state_dict(), {n.removeprefix("backbone."): t for n, t in state.items()})
+
+    with pytest.raises(ValueError, match="matches 0 of the"):
+        build(ARCH, init_cfg=dict(type="Pretrained", checkpoint=str(path))).init_weights()
+    wider = dict(ARCH, channels=(16, 32, 32, 32))
+    with pytest.raises(ValueError, match="of another model"):
+        build(wider, init_cfg=dict(type="Pretrained", checkpoint=str(path), prefix="backbone.")).init_weights()
+    build(
+        wider, init_cfg=dict(type="Pretrained", checkpoint=str(path), prefix="backbone.", min_matched=0)
+    ).init_weights()

@@ -1,0 +1,122 @@
+"""LiSA against its equations with circulant matrices, and the exact resampling of its kernels."""
+
+import pytest
+import torch
+
+from mmlisa import ops
+
+GRIDS = [(7,), (6, 5), (5, 7), (1, 9), (3, 4, 5), (13, 3)]
+
+
+def inputs(grid, heads=2, width=3, patterns=2, batch=2, bias_a=False, requires_grad=False):
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape):
+        return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+    tensors = [
+        *(draw(batch, heads, width, *grid) for _ in range(3)),
+        draw(width, patterns, *grid),
+        draw(patterns, *grid),
+        draw(width, patterns),
+        draw(width, patterns) if bias_a else None,
+    ]
+    tensors[0], tensors[1] = (torch.nn.functional.normalize(t, dim=2) for t in tensors[:2])
+    return [t if t is None else t.requires_grad_(requires_grad) for t in tensors]
+
+
+def equations(query, key, value, kernel_a, kernel_b, bias, bias_a=None):
+    """The operator's equations, token by token in Python: independent of every implementation."""
+    grid = query.shape[3:]
+    tokens = list(torch.cartesian_prod(*(torch.arange(n) for n in grid)).reshape(-1, len(grid)).tolist())
+    out = torch.zeros_like(query)
+    for i in tokens:
+        at_i = (..., *i)
+        s = torch.zeros(*query.shape[:2], kernel_b.shape[0], dtype=query.dtype)
+        gb = torch.zeros(*value.shape[:3], kernel_b.shape[0], dtype=query.dtype)
+        for n in tokens:
+            offset = tuple((a - b) % size for a, b, size in zip(i, n, grid, strict=True))
+            w_a, w_b = kernel_a[(..., *offset)], kernel_b[(..., *offset)]  # [c, D], [D]
+            s += torch.einsum("bhc,bhc,cd->bhd", query[at_i], key[(..., *n)], w_a)
+            gb += value[(..., *n)][..., None] * w_b
+        if bias_a is not None:
+            s += torch.einsum("bhc,cd->bhd", query[at_i], bias_a)
+        out[at_i] = torch.einsum("bhd,bhvd->bhv", s, gb + bias)
+    return out
+
+
+@pytest.mark.parametrize("backend", ["reference", "fft", "auto"])
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("bias_a", [False, True])
+def test_equals_the_equations(grid, bias_a, backend):
+    tensors = inputs(grid, bias_a=bias_a)
+    torch.testing.assert_close(ops.lisa(*tensors, backend=backend), equations(*tensors), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{}, {"heads": 1}, {"patterns": 1}, {"width": 1}, {"bias_a": True}])
+@pytest.mark.parametrize("backend", ["fft", "auto"])
+def test_gradients_equal_the_reference(options, backend):
+    results = []
+    for name in ("reference", backend):
+        tensors = inputs((5, 6), requires_grad=True, **options)
+        tensors = [t for t in tensors if t is not None]
+        out = ops.lisa(*tensors, backend=name)
+        weight = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(1))
+        results.append(torch.autograd.grad((out * weight).sum(), tensors))
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("grid", [(5,), (3, 4), (2, 3, 2)])
+def test_gradcheck(grid):
+    tensors = inputs(grid, heads=1, width=2, batch=1, bias_a=True, requires_grad=True)
+    assert torch.autograd.gradcheck(ops.lisa, tensors)
+
+
+def test_constant_tokens_and_shifts():
+    """Constant tokens give a constant output; a circular shift of the tokens shifts the output."""
+    query, key, value, *parameters = inputs((6, 5))
+    constant = [t[..., :1, :1].expand_as(t) for t in (query, key, value)]
+    y = ops.lisa(*constant, *parameters)
+    torch.testing.assert_close(y, y[..., :1, :1].expand_as(y))
+    shifted = ops.lisa(*(t.roll((2, 3), dims=(-2, -1)) for t in (query, key, value)), *parameters)
+    torch.testing.assert_close(shifted, ops.lisa(query, key, value, *parameters).roll((2, 3), dims=(-2, -1)))
+
+
+@pytest.mark.parametrize("backend", ["reference", "fft"])
+def test_wrong_shapes_are_named(backend):
+    tensors = inputs((6, 5))
+    with pytest.raises(ValueError, match="kernel_b"):
+        ops.lisa(*tensors[:4], tensors[4][..., :4], tensors[5], backend=backend)
+    with pytest.raises(ValueError, match="one shape"):
+        ops.lisa(tensors[0], tensors[1][..., :4], *tensors[2:], backend=backend)
+    with pytest.raises(ValueError, match="no-such"):
+        ops.lisa(*tensors, backend="no-such")
+
+
+@pytest.mark.parametrize("old", [(6, 5), (5, 5), (4, 6), (7, 2)])
+@pytest.mark.parametrize("factor", [(2, 3), (1, 2), (3, 1)])
+def test_resized_kernel_gives_tiled_output_for_tiled_input(old, factor):
+    """On an integer multiple of the grid, a periodically tiled input gives the tiled output exactly."""
+    *tokens, kernel_a, kernel_b, bias, _ = inputs(old)
+    new = tuple(n * f for n, f in zip(old, factor, strict=True))
+    small = ops.lisa(*tokens, kernel_a, kernel_b, bias)
+    tiled = [t.repeat(1, 1, 1, *factor) for t in tokens]
+    large = ops.lisa(*tiled, ops.resize_kernel(kernel_a, new), ops.resize_kernel(kernel_b, new), bias)
+    torch.testing.assert_close(large, small.repeat(1, 1, 1, *factor), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("old", [4, 5, 8])
+@pytest.mark.parametrize("new", [3, 4, 6, 7, 16, 17])
+def test_resized_kernel_keeps_symmetry_and_sum(old, new):
+    kernel = torch.randn(old, dtype=torch.float64)
+    symmetric = kernel + kernel.flip(0).roll(1)
+    resized = ops.resize_kernel(symmetric, (new,))
+    torch.testing.assert_close(resized, resized.flip(0).roll(1))
+    torch.testing.assert_close(ops.resize_kernel(kernel, (new,)).sum(), kernel.sum())
+
+
+def test_resized_kernel_has_the_same_spectrum():
+    """Zero-padding in the middle samples the same continuous spectrum more finely: every second sample is the old one."""
+    kernel = torch.randn(3, 5, 7, dtype=torch.float64)
+    fine = torch.fft.fft2(ops.resize_kernel(kernel, (10, 14)))
+    torch.testing.assert_close(fine[:, ::2, ::2], torch.fft.fft2(kernel))

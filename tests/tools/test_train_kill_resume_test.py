@@ -1,0 +1,91 @@
+"""Each task for real, as a user runs it: train, kill, resume, test; the resumed run repeats the uninterrupted one exactly."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# A few images and iterations of each demo config; a checkpoint every second iteration.
+SHORT = [
+    "train_cfg.max_iters=6",
+    "train_cfg.val_interval=6",
+    "default_hooks.checkpoint.interval=2",
+    "default_hooks.logger.interval=1",
+    "log_processor.window_size=1",
+    "train_dataloader.dataset.indices=16",
+    "val_dataloader.dataset.indices=6",
+    "test_dataloader.dataset.indices=6",
+]
+TASKS = ["mask_rcnn_hylisanet_demo"]
+
+
+def command(tool: str, *args: object) -> list[str]:
+    return [sys.executable, f"tools/{tool}.py", *map(str, args), "--cfg-options", *SHORT]
+
+
+def run(tool: str, *args: object) -> str:
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command(tool, *args), cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def train_until_killed(config: str, work_dir: Path, checkpoint: str) -> None:
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command("train", config, "--work-dir", work_dir), cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 600
+    while checkpoint not in (work_dir / "last_checkpoint").read_text() if (work_dir / "last_checkpoint").exists() else True:
+        assert process.poll() is None, "training ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def history(work_dir: Path) -> tuple[dict[int, dict], dict]:
+    """Losses per iteration and the last validation's metrics, over all logs of a work dir; later logs win."""
+    losses, metrics = {}, {}
+    for path in sorted(work_dir.glob("*/vis_data/*.json")):
+        if path.name in ("config.json", "scalars.json"):
+            continue
+        for line in path.read_text().splitlines():
+            entry = json.loads(line)
+            if "loss" in entry:
+                losses[entry["step"]] = {k: v for k, v in entry.items() if "loss" in k or k in ("lr", "grad_norm")}
+            else:
+                metrics = scores(entry)
+    return losses, metrics
+
+
+def scores(entry: dict) -> dict:
+    return {k: v for k, v in entry.items() if any(part in k for part in ("mAP", "mIoU", "Acc", "accuracy"))}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_train_kill_resume_test(task, tmp_path):
+    config = f"configs/{task}.py"
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run("train", config, "--work-dir", whole)
+    train_until_killed(config, killed, "iter_4")
+    assert not (killed / "iter_6.pth").exists()
+    run("train", config, "--work-dir", killed, "--resume")
+
+    losses, metrics = history(whole)
+    assert sorted(losses) == [1, 2, 3, 4, 5, 6]
+    assert metrics
+    assert history(killed) == (losses, metrics)
+    assert list(whole.glob("*/curves.png"))
+    assert list(whole.glob("*/vis_data/vis_image/*.png"))
+
+    out = run("test", config, killed / "iter_6.pth", "--work-dir", tmp_path / "test", "--out", tmp_path / "predictions.pkl")
+    assert (tmp_path / "predictions.pkl").stat().st_size > 0
+    (tested,) = (tmp_path / "test").glob("*/*.json")
+    assert scores(json.loads(tested.read_text().splitlines()[-1])) == metrics, out
