@@ -190,7 +190,8 @@ def _package(name: str, distribution: str, minimum: str, result: Result, mend: d
 
 
 def _torch(results: dict[str, Result]) -> Iterator[Row]:
-    both = {"uv": _uv_sync("torch", "torchvision"), "pip": _install(*TESTED_PAIR)}
+    there = [name for name in ("torch", "torchvision") if installed_version(name)]
+    both = {"uv": _uv_sync(*there), "pip": _install(*TESTED_PAIR)}
     torch = _package("torch", "torch", REQUIREMENTS["torch"], results["torch"], both)
     yield torch
     vision, fits = installed_version("torchvision") or "-", results["torchvision"]
@@ -199,9 +200,14 @@ def _torch(results: dict[str, Result]) -> Iterator[Row]:
     else:
         problem = "missing" if vision == "-" else f"does not fit torch {torch.version}: {fits.text}"
         yield Row("torchvision", vision, problem=problem, mend={**both, "pip": _fit_torchvision(torch, vision)})
-    cuda, _, device = results["CUDA"].text.partition(", ") if results["CUDA"].ok else ("", "", "")
-    yield Row("CUDA", cuda or "-", note=device or "no GPU: everything runs on the CPU")
-    mend = {"uv": _uv_sync("timm"), "pip": _install(f"timm>={REQUIREMENTS['timm']}")}
+    cuda, _, device = results["CUDA"].text.partition(", ")
+    if not results["CUDA"].ok:
+        cuda, device = "", "cannot be told without torch"
+    yield Row("CUDA", cuda or "-", note=device or "no GPU, everything runs on the CPU")
+    mend = {
+        "uv": _uv_sync(*["timm"] * bool(installed_version("timm"))),
+        "pip": _install(f"timm>={REQUIREMENTS['timm']}"),
+    }
     yield _package("timm", "timm", REQUIREMENTS["timm"], results["timm"], mend)
 
 
@@ -233,13 +239,15 @@ def _openmmlab(results: dict[str, Result]) -> Iterator[Row]:
         None: "neither; the commands below install onedl",
     }
     yield Row("family", family or "-", note=note[family])
-    for name, (distribution, minimum) in FAMILIES[family or "onedl"].items():
-        there = installed_version(distribution) is not None
+    family = family or "onedl"
+    packages = FAMILIES[family]
+    absent = [f"{name}>={minimum}" for name, minimum in packages.values() if installed_version(name) is None]
+    for name, (distribution, minimum) in packages.items():
         requirement = f"{distribution}>={minimum}"
-        anew = {
-            "uv": _uv_sync(*[distribution] * there, family=family or "onedl"),
-            "pip": _build(requirement, options=_ANEW if there else ""),
-        }
+        if requirement in absent:  # all at once
+            anew = {"uv": _uv_sync(family=family), "pip": _build(*absent)}
+        else:
+            anew = {"uv": _uv_sync(distribution, family=family), "pip": _build(requirement, options=_ANEW)}
         row = _package(name, distribution, minimum, results[name], anew)
         yield row
         if name == "mmcv" and not row.problem:
@@ -256,10 +264,14 @@ def _openmmlab(results: dict[str, Result]) -> Iterator[Row]:
 
 
 def _demo(results: dict[str, Result]) -> Iterator[Row]:
+    absent = [distribution for distribution in DEMO.values() if installed_version(distribution) is None]
     for name, distribution in DEMO.items():
-        mend = {"uv": _uv_sync(distribution), "pip": _install(distribution)}
+        if distribution in absent:
+            mend = {"uv": _uv_sync(), "pip": _install(*absent)}
+        else:
+            mend = {"uv": _uv_sync(distribution), "pip": _install(distribution, options=_ANEW)}
         row = _package(distribution, distribution, "0", results[name], mend)
-        yield row._replace(needed=False, note="for the demo data" if not row.problem else "")
+        yield row._replace(needed=False, note="for the demo data")
 
 
 def format_report(rows: list[Row]) -> str:
@@ -274,11 +286,12 @@ def format_report(rows: list[Row]) -> str:
     if not problems:
         return "\n".join([*lines, "", "Everything is there."])
     lines += ["", "To mend it, in this order (uv: in a clone of mmlisa; pip: anywhere), then run this again:"]
+    together: dict[tuple, list[str]] = {}
     for row in problems:
-        lines.append(f"* {row.name}: {row.problem}")
-        lines += [f"    {tool + ':':<4} {command}" for tool, command in row.mend.items()]
-        if not row.mend:
-            lines.append("    goes away with what is above")
+        together.setdefault((row.problem, *row.mend.items()), []).append(row.name)
+    for (problem, *mend), names in together.items():
+        lines.append(f"* {', '.join(names)}: {problem}")
+        lines += [f"    {tool + ':':<4} {command}" for tool, command in mend] or ["    goes away with what is above"]
     return "\n".join(lines)
 
 

@@ -49,7 +49,8 @@ def _failed(text: str) -> check_env.Result:
 
 def _mend(output: str, name: str) -> str:
     """The lines that say how to mend something."""
-    return output.split(f"* {name}: ")[1].split("\n*")[0]
+    (lines,) = [part for part in output.split("\n* ")[1:] if name in part.split(": ")[0].split(", ")]
+    return lines
 
 
 def test_healthy(report):
@@ -71,6 +72,7 @@ def test_nothing_there_in_a_bare_environment(tmp_path):
     assert done.returncode == 1, done.stderr
     assert done.stderr == ""
     assert f'uv pip install --python {python} "torch==2.12.1" "torchvision==0.27.1"' in _mend(done.stdout, "torch")
+    assert "* scikit-image, scikit-learn, imaug, pycocotools, matplotlib: missing" in done.stdout
     mmcv = _mend(done.stdout, "mmcv")
     assert "uv:  uv sync\n" in mmcv
     assert "ninja" in mmcv
