@@ -123,7 +123,8 @@ def _pip(arguments: str) -> str:
     if find_spec("pip"):
         return f"{sys.executable} -m pip {arguments}"
     command, _, rest = arguments.partition(" ")
-    return f"uv pip {command} --python {sys.executable} {rest.removeprefix('-y ')}"
+    # From the root: in a clone, uv would hold the packages to the settings of its pyproject.toml.
+    return f"uv pip {command} --directory / --python {sys.executable} {rest.removeprefix('-y ')}"
 
 
 def _install(*requirements: str, options: str = "") -> str:
