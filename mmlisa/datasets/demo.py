@@ -21,7 +21,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ import numpy as np
 
 from .demo_objects import CLASSES, load_backgrounds, load_objects
 
-VERSION = 1
+VERSION = 2
 NUM_IMAGES = {"train": 280, "val": 50}
 
 # What the classes are called, or pass for, in the vocabularies of the real data sets.
@@ -129,7 +129,7 @@ def compose(
     side = min(size)
     image = _background(rng, height, width)
     owner = np.full(size, -1)  # which paste each pixel belongs to
-    pasted, areas = [], []  # class of each paste, and its pixels were nothing in front of it
+    pasted, areas = [], []  # class of each paste, and its area with nothing in front
     objects = load_objects()
     heap = rng.integers(side // 4, side * 3 // 4, 2) if crowd else None
     for index, label in enumerate([CLASSES.index("coin")] * crowd + labels):
@@ -143,12 +143,13 @@ def compose(
             if index < crowd:
                 y, x = heap - np.array(cutout.shape[:2]) // 2 + rng.integers(-side // 6, side // 6 + 1, 2)
             else:  # up to a fifth outside
-                y, x = (
-                    rng.integers(-(c // 5), max(s - c + c // 5, -(c // 5)) + 1)
-                    for s, c in zip(size, cutout.shape, strict=False)
-                )
+                slack = [c // 5 for c in cutout.shape[:2]]
+                y, x = rng.integers(np.negative(slack), np.maximum(np.array(size) - cutout.shape[:2], 0) + slack + 1)
             layer = _place(cutout, height, width, int(y), int(x))
             mask = layer[..., 3] >= 0.5
+            layer *= cv2.dilate(mask.astype(np.uint8), np.ones((3, 3)))[
+                ..., None
+            ]  # no more than a soft rim outside the mask
             whole = (cutout[..., 3] >= 0.5).sum()
             left = np.bincount(owner[(owner >= 0) & ~mask], minlength=len(areas))
             # The coins of a crowd may hide each other.
@@ -275,16 +276,16 @@ def _write_ade(root: Path, split: str, scenes: list[Scene], values: np.ndarray) 
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock on a file, where the platform has such locks (elsewhere the rename alone decides the race)."""
+def _locked(path: Path) -> Iterator[bool]:
+    """Holds an exclusive lock on a file and gives True, or False where the platform has no such locks."""
     try:
         import fcntl
     except ImportError:
-        yield
+        yield False
         return
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield True
 
 
 def make_demo(
@@ -317,11 +318,12 @@ def make_demo(
     if _is_made(root, recipe):
         return root
     root.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(root.parent / f".{root.name}.lock"):
+    with _locked(root.parent / f".{root.name}.lock") as alone:
         if _is_made(root, recipe):  # by who held the lock before
             return root
-        for left_by_a_killed_build in root.parent.glob(f".{root.name}-*"):
-            shutil.rmtree(left_by_a_killed_build, ignore_errors=True)
+        # Left by killed builds; without the lock they may be others' work in progress, and the rename decides who is first.
+        for leftover in root.parent.glob(f".{root.name}-*") if alone else ():
+            shutil.rmtree(leftover, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
         try:
             _build(folder, recipe, progress)
@@ -336,17 +338,33 @@ def make_demo(
     return root
 
 
+def ensure_demo(root: str | Path) -> None:
+    """Makes the demo data by the default recipe unless ``root`` holds some already, of whatever seed and size.
+
+    Raises:
+        FileExistsError, ImportError: as :func:`make_demo`.
+    """
+    if _made_as(Path(root)).get("version") != VERSION:
+        make_demo(root)
+
+
+def _made_as(root: Path) -> dict:
+    """How the demo data under ``root`` were made; empty if there are none."""
+    try:
+        return json.loads((root / "demo.json").read_text())
+    except FileNotFoundError:
+        return {}
+
+
 def _is_made(root: Path, recipe: dict) -> bool:
-    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
-        return False
-    with suppress(OSError, ValueError):
-        made = json.loads((root / "demo.json").read_text())
-        if made == recipe:
-            return True
+    made = _made_as(root)
+    if made and made != recipe:
         raise FileExistsError(
             f"{root} holds demo data made as {made}, wanted are {recipe}: remove it or choose another root"
         )
-    raise FileExistsError(f"{root} exists and holds no demo data (no demo.json): remove it or choose another root")
+    if not made and root.exists() and any(root.iterdir()):
+        raise FileExistsError(f"{root} exists and holds no demo data (no demo.json): remove it or choose another root")
+    return bool(made)
 
 
 def _build(root: Path, recipe: dict, progress: bool) -> None:

@@ -19,7 +19,7 @@ class DemoClsDataset(CustomDataset):
     METAINFO: ClassVar = {"classes": CLASSES}
 
     def load_data_list(self) -> list[dict]:
-        from .demo import make_demo
+        from .demo import ensure_demo
 
-        make_demo(self.data_root)
+        ensure_demo(self.data_root)
         return super().load_data_list()

@@ -10,14 +10,14 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-CLASSES = ("person", "cat", "cup", "coin", "flower", "motorcycle", "quokka", "rocket")
+CLASSES = ("cat", "coin", "cup", "flower", "motorcycle", "person", "quokka", "rocket")  # sorted, as class folders are
 PALETTE = [
-    (220, 20, 60),
     (255, 127, 0),
-    (106, 61, 154),
     (178, 178, 178),
+    (106, 61, 154),
     (255, 105, 180),
     (31, 120, 180),
+    (220, 20, 60),
     (51, 160, 44),
     (255, 221, 51),
 ]
@@ -320,7 +320,10 @@ def _cut(image: np.ndarray, mask: np.ndarray, max_side: int = 256) -> np.ndarray
     x, y, w, h = cv2.boundingRect(mask.astype(np.uint8))
     cutout = np.concatenate([image / np.float32(255) * mask, mask], -1)[y : y + h, x : x + w]
     scale = min(1, max_side / max(h, w))
-    return cv2.resize(cutout, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    cutout = cv2.resize(cutout, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    # Thin parts may have come off; what is left is in one piece, with its soft rim.
+    body = _largest((cutout[..., 3] >= 0.5).astype(np.uint8))
+    return cutout * cv2.dilate(body, _disk(3))[..., None]
 
 
 @lru_cache(1)
@@ -335,7 +338,7 @@ def load_objects() -> dict[str, list[np.ndarray]]:
     coins, motorcycle = _read(folder / "coins.png"), _read(folder / "motorcycle_left.png")
     with np.load(folder / "motorcycle_disp.npz") as file:
         disparity = file["arr_0"]
-    return {
+    objects = {
         "person": [_cut(astronaut, _outline(astronaut.shape, _PERSON))],
         "cat": [_cut(chelsea, _outline(chelsea.shape, _CAT))],
         "cup": [_cut(coffee, _outline(coffee.shape, _CUP))],
@@ -345,6 +348,7 @@ def load_objects() -> dict[str, list[np.ndarray]]:
         "quokka": [_cut(pictures["quokka"], (quokka_map > 0).astype(np.uint8))],
         "rocket": [_cut(astronaut, _outline(astronaut.shape, _ROCKET))],
     }
+    return {name: objects[name] for name in CLASSES}
 
 
 @lru_cache(1)

@@ -21,7 +21,7 @@ class DemoSegDataset(BaseSegDataset):
     METAINFO: ClassVar = {"classes": ("background", *CLASSES), "palette": [[0, 0, 0], *map(list, PALETTE)]}
 
     def load_data_list(self) -> list[dict]:
-        from .demo import make_demo
+        from .demo import ensure_demo
 
-        make_demo(self.data_root)
+        ensure_demo(self.data_root)
         return super().load_data_list()

@@ -1,0 +1,210 @@
+"""check_env on environments that are not this one."""
+
+import subprocess
+import venv
+from pathlib import Path
+
+import pytest
+
+from mmlisa import check_env
+
+HEALTHY = {
+    "torch": "2.12.1+cpu",
+    "torchvision": "0.27.1+cpu",
+    "timm": "1.0.31",
+    **dict(check_env.FAMILIES["onedl"].values()),
+    **dict.fromkeys(check_env.DEMO.values(), "1.0"),
+}
+DISTRIBUTIONS = {name: distribution for name, (distribution, _) in check_env.FAMILIES["onedl"].items()} | check_env.DEMO
+
+
+@pytest.fixture
+def report(monkeypatch, capsys):
+    """Runs main() in an environment of these distributions, where these probes end so; gives exit status and output."""
+
+    def run(versions: dict[str, str], results: dict[str, check_env.Result] | None = None) -> tuple[int, str]:
+        def fake_probe(code):
+            name = next(name for name, probe in check_env.PROBES.items() if probe == code)
+            if results and name in results:
+                return results[name]
+            if name in ("CUDA", "mmcv ops"):
+                return check_env.Result(True, "")
+            family = check_env.FAMILIES["openmmlab"]
+            version = versions.get(DISTRIBUTIONS.get(name, name)) or (name in family and versions.get(family[name][0]))
+            return check_env.Result(bool(version), version or f"ModuleNotFoundError: No module named '{name}'")
+
+        monkeypatch.setattr(check_env, "installed_version", versions.get)
+        monkeypatch.setattr(check_env, "run_probe", fake_probe)
+        monkeypatch.setattr(check_env, "find_spec", lambda name: name)  # there is a pip
+        with pytest.raises(SystemExit) as stop:
+            check_env.main()
+        return int(stop.value.code), capsys.readouterr().out
+
+    return run
+
+
+def _failed(text: str) -> check_env.Result:
+    return check_env.Result(False, text)
+
+
+def _mend(output: str, name: str) -> str:
+    """The lines that say how to mend something."""
+    (lines,) = [part for part in output.split("\n* ")[1:] if name in part.split(": ")[0].split(", ")]
+    return lines
+
+
+def test_healthy(report):
+    status, output = report(HEALTHY, {"CUDA": check_env.Result(True, "12.8, NVIDIA H100")})
+    assert status == 0
+    assert "Everything is there." in output
+    assert "ok: NVIDIA H100" in output
+    for name in ("Python", "torch", "torchvision", "CUDA", "timm", "family", "mmcv ops", *check_env.FAMILIES["onedl"]):
+        assert f"\n{name} " in output
+
+
+def test_nothing_there_in_a_bare_environment(tmp_path):
+    """For real: also shows that it imports the standard library alone."""
+    venv.create(tmp_path, with_pip=False)
+    python = tmp_path / "bin" / "python"
+    done = subprocess.run(
+        [python, "-m", "mmlisa.check_env"], cwd=Path(__file__).parents[1], capture_output=True, text=True
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == ""
+    assert f'uv pip install --directory / --python {python} "torch==2.12.1" "torchvision==0.27.1"' in _mend(done.stdout, "torch")
+    assert "* scikit-image, scikit-learn, imaug, pycocotools, matplotlib: missing" in done.stdout
+    mmcv = _mend(done.stdout, "mmcv")
+    assert "uv:  uv sync\n" in mmcv
+    assert "ninja" in mmcv
+    assert f"MMCV_WITH_OPS=1 uv pip install --directory / --python {python} --no-build-isolation" in mmcv
+    assert '"onedl-mmcv>=2.3.6"' in mmcv
+    assert "missing (optional)" in done.stdout
+
+
+def test_mmcv_without_ops(report):
+    status, output = report(
+        HEALTHY,
+        {
+            "mmcv ops": _failed("ModuleNotFoundError: No module named 'mmcv._ext'"),
+            "mmdet": _failed("ModuleNotFoundError: No module named 'mmcv._ext'"),
+        },
+    )
+    assert status == 1
+    ops = _mend(output, "mmcv ops")
+    assert "uv sync --reinstall-package onedl-mmcv" in ops
+    assert "MMCV_WITH_OPS=1" in ops
+    assert "--no-build-isolation --force-reinstall --no-deps --no-cache-dir" in ops
+    assert "goes away with what is above" in _mend(output, "mmdet")
+    assert "* mmcv:" not in output
+
+
+def test_mmcv_ops_without_cuda(report):
+    status, output = report(HEALTHY, {"mmcv ops": check_env.Result(True, "on CUDA: nms_impl: not compiled")})
+    assert status == 1
+    assert "FORCE_CUDA=1 MMCV_WITH_OPS=1" in _mend(output, "mmcv ops")
+    assert "FORCE_CUDA=1 uv sync" in _mend(output, "mmcv ops")
+
+
+def test_both_families(report):
+    status, output = report({**HEALTHY, "mmcv": "2.1.0", "mmengine": "0.10.5"})
+    assert status == 1
+    family = _mend(output, "family")
+    assert "uninstall" in family
+    for name in ("onedl-mmcv", "onedl-mmpretrain", "mmengine", "mmcv"):
+        assert f" {name} " in family.split("&&")[0] + " "
+    assert "onedl-mmdetection>=3.5.1" in family.split("&&")[-1]
+
+
+def test_original_family(report):
+    versions = {name: version for name, version in HEALTHY.items() if not name.startswith("onedl")}
+    versions |= dict(check_env.FAMILIES["openmmlab"].values())
+    status, output = report(versions)
+    assert status == 0
+    assert "openmmlab" in output
+    message = "AssertionError: MMCV==2.2.0 is used but incompatible. Please install mmcv>=2.0.0rc4, <2.2.0."
+    status, output = report(versions, {"mmdet": _failed(message)})
+    assert status == 1
+    assert '"mmcv>=2.0.0rc4,<2.2.0"' in _mend(output, "mmdet")
+    del versions["mmsegmentation"]
+    status, output = report(versions)
+    assert status == 1
+    assert '"mmsegmentation>=1.2.2"' in _mend(output, "mmseg")
+    assert "uv sync --no-dev --extra openmmlab" in _mend(output, "mmseg")
+
+
+@pytest.mark.parametrize(
+    ("torch", "torchvision", "command"),
+    [
+        ("2.11.0", "0.27.1", '"torch==2.11.0" "torchvision==0.26.*"'),
+        ("2.12.1+cpu", "0.27.1", '--force-reinstall "torch==2.12.1" "torchvision==0.27.1"'),
+        ("2.12.1", None, '"torch==2.12.1" "torchvision==0.27.*"'),
+        ("2.1.0", "0.16.0", '"torch==2.12.1" "torchvision==0.27.1"'),  # torch itself is too old
+    ],
+)
+def test_torch_and_torchvision_that_are_no_pair(report, torch, torchvision, command):
+    versions = {**HEALTHY, "torch": torch, "torchvision": torchvision}
+    status, output = report(
+        versions, {"torchvision": _failed("RuntimeError: operator torchvision::nms does not exist")}
+    )
+    assert status == 1
+    assert command in _mend(output, "torchvision")
+
+
+def test_too_old(report):
+    status, output = report({**HEALTHY, "timm": "0.9.16"})
+    assert status == 1
+    assert "older than 1.0.16" in output
+    assert '"timm>=1.0.16"' in _mend(output, "timm")
+
+
+def test_demo_packages_are_optional(report):
+    status, output = report({name: version for name, version in HEALTHY.items() if name != "imaug"})
+    assert status == 0
+    assert 'install "imaug"' in _mend(output, "imaug")
+
+
+@pytest.mark.parametrize(
+    ("error", "command"),
+    [
+        ("ModuleNotFoundError: No module named 'terminaltables'", 'install "terminaltables"'),
+        ("ImportError: libGL.so.1: cannot open shared object file", "apt-get install -y libgl1"),
+        ("crashed (signal 11)", "--force-reinstall"),
+    ],
+)
+def test_imports_that_fail(report, error, command):
+    status, output = report(HEALTHY, {"mmdet": _failed(error)})
+    assert status == 1
+    assert f"import fails: {error}" in output
+    assert command in _mend(output, "mmdet")
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        ("print('noise'); print('1.2')", (True, "1.2")),
+        ("raise ImportError('no such thing')", (False, "ImportError: no such thing")),
+        ("import os; os.abort()", (False, "crashed (signal 6)")),
+        ("while True: pass", (False, "did not finish within 1 s")),
+    ],
+)
+def test_probe(code, result):
+    assert check_env.run_probe(code, timeout=1 if "while" in code else 60) == result
+
+
+def test_bounds_are_pyprojects():
+    project = pytest.importorskip("tomllib").loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    declared, tool = project["project"], project["tool"]["uv"]
+    for family, packages in check_env.FAMILIES.items():
+        wanted = {f"{distribution}>={minimum}" for distribution, minimum in packages.values()}
+        assert wanted == set(declared["optional-dependencies"][family])
+    assert {f"{name}>={minimum}" for name, minimum in check_env.REQUIREMENTS.items()} <= set(declared["dependencies"])
+    assert set(check_env.DEMO.values()) == set(declared["optional-dependencies"]["demo"])
+    assert set(check_env.TESTED_PAIR) <= set(tool["constraint-dependencies"])
+    assert declared["requires-python"] == ">=" + ".".join(map(str, check_env.PYTHON))
+
+
+@pytest.mark.parametrize("name", check_env.PROBES)
+def test_probes_pass_in_this_environment(name, capsys):
+    exec(check_env.PROBES[name], {})
+    *_, last = capsys.readouterr().out.splitlines()
+    assert name == "CUDA" or not last.startswith("on CUDA")
