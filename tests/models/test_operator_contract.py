@@ -15,6 +15,17 @@ CASES = {
     "softmax": dict(type="SoftmaxAttention", qkv_bias=False),
     "softmax-rpe": dict(type="SoftmaxAttention", rpe="shared"),
     "softmax-rpe-per-head": dict(type="SoftmaxAttention", rpe="head"),
+    "structure-aware-weights": dict(type="StructureAwareAttention", form="weights"),
+    "structure-aware-weights-per-head": dict(type="StructureAwareAttention", form="weights", per_head=True),
+    "structure-aware-dot": dict(type="StructureAwareAttention", form="dot", num_patterns=3, encoding_bias=True),
+    "structure-aware-hadamard": dict(type="StructureAwareAttention", form="hadamard", num_patterns=2),
+    "lisa-local": dict(type="LiSA", num_patterns=2, kernel_size=3),
+    "depthwise-conv": dict(type="DepthwiseConv", kernel_size=5),
+    "global-filter": dict(type="GlobalFilter"),
+    "lambda-convolution": dict(type="LambdaConvolution"),
+    "convolutional-attention": dict(type="ConvolutionalAttention"),
+    "inception-mixer": dict(type="InceptionMixer"),
+    "relational": dict(type="RelationalSelfAttention", num_patterns=2),
 }
 
 # Operators (or single cases of them) that see tokens as a set: the grid changes nothing.

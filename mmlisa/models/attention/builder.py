@@ -52,3 +52,13 @@ def count_prefix(x: Tensor, grid: Sequence[int]) -> int:
     if prefix < 0:
         raise ValueError(f"the grid {tuple(grid)} has {prod(grid)} tokens, but x only {x.shape[1]}")
     return prefix
+
+
+def check_tokens(x: Tensor, grid: Sequence[int]) -> None:
+    """For operators that have no place for prefix tokens.
+
+    Raises:
+        ValueError: ``x: [B, N, C]`` has not exactly the tokens of the grid.
+    """
+    if prefix := count_prefix(x, grid):
+        raise ValueError(f"this operator takes the {prod(grid)} tokens of the grid {tuple(grid)}, got {prefix} more")
