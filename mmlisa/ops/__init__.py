@@ -1,6 +1,25 @@
 """Attention operators as pure tensor functions; they import torch and nothing else."""
 
+from .global_filter import global_filter, resize_spectrum
 from .interactive import interactive, interactive_softmax, landmark_side, pool_landmarks
 from .lisa import lisa, resize_kernel
+from .relational import lambda_convolution, relational
+from .relative import circulant, toeplitz
+from .structure_aware import structure_aware, weighted_attention
 
-__all__ = ["interactive", "interactive_softmax", "landmark_side", "lisa", "pool_landmarks", "resize_kernel"]
+__all__ = [
+    "circulant",
+    "global_filter",
+    "interactive",
+    "interactive_softmax",
+    "lambda_convolution",
+    "landmark_side",
+    "lisa",
+    "pool_landmarks",
+    "relational",
+    "resize_kernel",
+    "resize_spectrum",
+    "structure_aware",
+    "toeplitz",
+    "weighted_attention",
+]

@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch import Tensor
 
 
 def no_autocast(device: torch.device) -> AbstractContextManager:
@@ -10,3 +11,11 @@ def no_autocast(device: torch.device) -> AbstractContextManager:
     if torch.amp.is_autocast_available(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
+
+
+def widest(*tensors: Tensor) -> list[Tensor]:
+    """All of them in the widest of their types, and at least in fp32."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return [tensor.to(dtype) for tensor in tensors]

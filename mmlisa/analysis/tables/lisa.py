@@ -6,11 +6,13 @@ channel (`products+fft`). Parameters are those of the operators at their 224-pix
 here: they need the training runs.
 """
 
+from functools import partial
 from typing import Any
 
 from mmlisa.analysis.paper_tables import Row, macs, params
-from mmlisa.models.attention import LiSA
-from mmlisa.models.backbones.lisanet import Block, TokenMixer
+from mmlisa.models.attention import build_attention
+from mmlisa.models.backbones.lisanet import Block
+from mmlisa.models.layers import TokenMixer
 
 TITLE = "LiSA: parameters and FLOPs"
 
@@ -34,13 +36,78 @@ def _isotropic(attention: dict[str, Any] | None = None, channels: int = 192, **o
     return _classifier(arch, channels, hidden=False, attention=attention, **options)
 
 
-def _block(grid: int) -> Block:
-    """Table 4's block: C=192, h=12, D=8, with a plain MLP."""
-    mixer = TokenMixer(LiSA(192, 12, grid=(grid, grid), num_patterns=8))
+def _block(attention: dict[str, Any], grid: int) -> Block:
+    """Table 4's block: C=192, h=12, with a plain MLP."""
+    mixer = TokenMixer(build_attention(attention, 192, 12, (grid, grid)))
     return Block(192, mixer, 4, False, False, 0.0, dict(type="LN"))
 
 
+_OWN_SIZES = "after its own paper: LiSA's leaves the inner sizes open"
+_WIDER = "the paper does not say how much wider; this C (with 12 heads) comes nearest to its #params"
+
+
+def _compared(
+    table: str,
+    label: str,
+    attention: dict[str, Any],
+    p: str,
+    f: str,
+    channels: int = 192,
+    *,
+    judged: bool,
+    note: str = "",
+) -> Row:
+    options = {} if judged else dict(tolerance=None)
+    cells = (params(p, note=note, **options), macs(f, convention=_FFT, **options))
+    return Row(table, label, _isotropic(attention, channels), _IMAGE, cells)
+
+
+_SOFTMAX, _SA = "SoftmaxAttention", "StructureAwareAttention"
 ROWS = [
+    *(
+        _compared("Table 3a", label, attention, p, f, channels, judged=judged, note=note)
+        for label, attention, p, f, channels, judged, note in (
+            ("Self-attention", dict(type=_SOFTMAX), "5.72 M", "1.25 G", 192, True, ""),
+            ("Self-attention, RPE", dict(type=_SOFTMAX, rpe="shared"), "5.72 M", "1.25 G", 192, True, ""),
+            (
+                "Self-attention, RPE, wider (C=204)",
+                dict(type=_SOFTMAX, rpe="shared"),
+                "6.44 M",
+                "1.40 G",
+                204,
+                False,
+                _WIDER,
+            ),
+            ("Depthwise conv 7x7", dict(type="DepthwiseConv", kernel_size=7), "4.49 M", "0.84 G", 192, True, ""),
+            ("GF layer", dict(type="GlobalFilter"), "4.90 M", "0.82 G", 192, True, ""),
+            ("GF layer, wider (C=240)", dict(type="GlobalFilter"), "7.37 M", "1.27 G", 240, False, _WIDER),
+            ("Lambda convolution", dict(type="LambdaConvolution"), "5.41 M", "2.41 G", 192, False, _OWN_SIZES),
+            ("Convolutional attention", dict(type="ConvolutionalAttention"), "5.78 M", "1.26 G", 192, True, ""),
+            (
+                "Convolutional attention, wider (C=204)",
+                dict(type="ConvolutionalAttention"),
+                "6.49 M",
+                "1.41 G",
+                204,
+                False,
+                _WIDER,
+            ),
+            ("Inception mixer, wider (C=228)", dict(type="InceptionMixer"), "6.36 M", "1.28 G", 228, False, _WIDER),
+            ("RSA", dict(type="RelationalSelfAttention"), "8.23 M", "5.34 G", 192, False, _OWN_SIZES),
+            ("LiSA", dict(type="LiSA", num_patterns=16), "6.36 M", "1.21 G", 192, True, ""),
+        )
+    ),
+    *(
+        _compared("Table 3b", label, attention, p, f, judged=True)
+        for label, attention, p, f in (
+            ("Self-attention, h RPEs", dict(type=_SOFTMAX, rpe="head"), "5.81 M", "1.25 G"),
+            ("SA, Eq. 9", dict(type=_SA, form="weights"), "5.72 M", "1.25 G"),
+            ("SA, Eq. 9, h RPEs", dict(type=_SA, form="weights", per_head=True), "5.81 M", "1.25 G"),
+            ("SA, Eq. 10", dict(type=_SA, form="dot"), "5.99 M", "3.92 G"),
+            ("SA, Eq. 10, B^a (first version)", dict(type=_SA, form="dot", encoding_bias=True), "5.99 M", "3.92 G"),
+            ("SA, Eq. 11", dict(type=_SA, form="hadamard"), "8.09 M", "3.92 G"),
+        )
+    ),
     *(
         Row(
             "Table 3c",
@@ -57,8 +124,22 @@ ROWS = [
         )
     ),
     *(
-        Row("Table 4", f"LiSA block at {n}x{n}", lambda n=n: _block(n), (192, n, n), (macs(paper),))
-        for n, paper in ((7, "21.8 M"), (14, "87.3 M"), (28, "349.0 M"), (56, "1.4 G"), (84, "3.1 G"))
+        _compared("Table 3d", f"LiSA, {k}x{k}", dict(type="LiSA", num_patterns=16, kernel_size=k), p, f, judged=True)
+        for k, p, f in ((3, "5.75 M", "1.22 G"), (5, "5.80 M", "1.45 G"), (7, "5.88 M", "1.80 G"))
+    ),
+    *(
+        Row("Table 4", f"{label}, {n}x{n}", partial(_block, attention(n), n), (192, n, n), (macs(paper),))
+        for label, attention, papers in (
+            ("Self-attention", lambda n: dict(type=_SOFTMAX), ("22.7 M", "102.0 M", "584.0 M", "5.2 G", "22.2 G")),
+            # Keys and values are downsampled to 14x14.
+            (
+                "Convolutional attention",
+                lambda n: dict(type="ConvolutionalAttention", stride=max(n // 14, 1)),
+                ("23.1 M", "104.0 M", "413.0 M", "1.6 G", "3.7 G"),
+            ),
+            ("LiSA, D=8", lambda n: dict(type="LiSA"), ("21.8 M", "87.3 M", "349.0 M", "1.4 G", "3.1 G")),
+        )
+        for n, paper in zip((7, 14, 28, 56, 84), papers, strict=True)
     ),
     *(
         Row("Table 5", label, _classifier(arch, channels), _IMAGE, (params(p, p_reading), macs(f, f_reading)))

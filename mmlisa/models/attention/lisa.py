@@ -22,6 +22,7 @@ class LiSA(nn.Module):
         num_heads: heads h; the kernels are shared by all of them.
         grid: token grid of the pretraining resolution, one size per axis (H, W) or (T, H, W): the kernels' own size.
         num_patterns: structural patterns D.
+        kernel_size: None for kernels of the whole grid; an odd number k for local ones, k taps along each axis (Table 3d).
         qkv_bias: bias in the query, key and value projection.
         norm: LayerNorm before the output projection (journal); the first version has none.
         encoding_bias: the bias B^a of the first version, added to the encoded key.
@@ -30,7 +31,8 @@ class LiSA(nn.Module):
         backend: see :func:`mmlisa.ops.lisa`.
 
     Raises:
-        ValueError: heads that do not divide the channels, or an unknown ``resize``.
+        ValueError: heads that do not divide the channels, an unknown ``resize`` or one that would stretch local kernels,
+            or an even ``kernel_size``.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class LiSA(nn.Module):
         *,
         grid: Sequence[int],
         num_patterns: int = 8,
+        kernel_size: int | None = None,
         qkv_bias: bool = True,
         norm: bool = True,
         encoding_bias: bool = False,
@@ -49,7 +52,12 @@ class LiSA(nn.Module):
         super().__init__()
         if resize not in ("spectrum", "interpolate"):
             raise ValueError(f"resize is {resize!r}; it must be 'spectrum' or 'interpolate'")
+        if kernel_size is not None:
+            if kernel_size % 2 == 0 or resize != "spectrum":
+                raise ValueError(f"kernel_size={kernel_size} must be odd, and needs resize='spectrum', not {resize!r}")
+            grid = (kernel_size,) * len(grid)  # resampled to the tokens' grid, it is zero outside of the window
         self.num_heads, self.resize, self.backend = num_heads, resize, backend
+        self.local = kernel_size is not None
         width = check_heads(embed_dims, num_heads)
         self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
         self.kernel_a = nn.Parameter(torch.empty(width, num_patterns, *grid))
@@ -81,11 +89,15 @@ class LiSA(nn.Module):
         return self.proj(self.norm(y))
 
     def count_work(self, x: Tensor, grid: Sequence[int]) -> dict[str, float]:
-        """The paper's count: contractions over the patterns, 2 D N C, and C forward and C D inverse FFTs on either side."""
-        batch, n, channels = x.shape
+        """The paper's count: contractions over the patterns, 2 D N C, and C forward and C D inverse FFTs on either side.
+
+        Local kernels count as convolutions.
+        """
         num_patterns = self.kernel_b.shape[0]
-        transforms = 2 * channels * (1 + num_patterns)
-        return dict(matmul=batch * 2 * num_patterns * n * channels, fft=batch * transforms * n * log2(n))
+        encoded = 2 * num_patterns * x.numel()
+        if self.local:
+            return dict(matmul=encoded, conv=encoded * self.kernel_b[0].numel())
+        return dict(matmul=encoded, fft=(2 * x.numel() + encoded) * log2(x.shape[1]))
 
     def _kernels(self, grid: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Both kernels on ``grid``; without gradients they are kept until the parameters or the grid change."""

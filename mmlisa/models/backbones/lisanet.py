@@ -10,15 +10,10 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import ChannelLinear, TokenMixer, build_norm
+from mmlisa.models.layers import ChannelLinear, TokenMixer, build_norm, depthwise
 from mmlisa.registry import MODELS
 
 from .base import Backbone
-
-
-def depthwise(channels: int, kernel_size: int) -> nn.Conv2d:
-    """Depthwise convolution that keeps the grid."""
-    return nn.Conv2d(channels, channels, kernel_size, padding=kernel_size // 2, groups=channels)
 
 
 class PatchEmbed(nn.Sequential):

@@ -3,6 +3,7 @@
 On maps in channels-last memory the axis moves below are views, so these cost what they cost on tokens ``[B, N, C]``.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch.nn.functional as F
@@ -41,3 +42,15 @@ def build_norm(cfg: dict[str, Any], channels: int, grid_axes: int = 2) -> nn.Mod
     if name not in _NORMS:
         raise ValueError(f"norm_cfg=dict(type={name!r}); it must be one of {sorted(_NORMS)}")
     return _NORMS[name][grid_axes](channels, **options)
+
+
+_CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+
+
+def depthwise(
+    channels: int, kernel_size: int | Sequence[int], grid_axes: int = 2, *, stride: int = 1, bias: bool = True
+) -> nn.Module:
+    """Depthwise convolution on ``[B, channels, *grid]``; with stride 1 it keeps the grid, otherwise divides it, rounding up."""
+    size = (kernel_size,) * grid_axes if isinstance(kernel_size, int) else tuple(kernel_size)
+    padding = tuple(k // 2 for k in size)
+    return _CONVOLUTIONS[grid_axes](channels, channels, size, stride, padding, groups=channels, bias=bias)

@@ -1,0 +1,21 @@
+# The recipe of DeiT and Swin: AdamW, 5e-4 per 512 images, 20 epochs of warm-up, cosine, 300 epochs.
+max_epochs, warmup_epochs = 300, 20
+train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=5)
+val_cfg = dict()
+test_cfg = dict()
+param_scheduler = [
+    dict(type="LinearLR", start_factor=1e-3, by_epoch=True, begin=0, end=warmup_epochs, convert_to_iter_based=True),
+    dict(type="CosineAnnealingLR", eta_min=1e-5, by_epoch=True, begin=warmup_epochs, end=max_epochs),
+]
+optim_wrapper = dict(
+    type="OptimWrapper",
+    optimizer=dict(type="AdamW", lr=5e-4 * 1024 / 512, weight_decay=0.05, eps=1e-8, betas=(0.9, 0.999)),
+    paramwise_cfg=dict(
+        norm_decay_mult=0.0,
+        bias_decay_mult=0.0,
+        flat_decay_mult=0.0,
+        custom_keys={"position_embedding": dict(decay_mult=0.0)},
+    ),
+    clip_grad=dict(max_norm=5.0),
+)
+auto_scale_lr = dict(enable=False, base_batch_size=1024)

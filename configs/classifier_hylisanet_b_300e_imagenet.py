@@ -1,0 +1,4 @@
+# HyLiSANet-B, ImageNet-1K, 300 epochs: the paper has 85.0% top-1 (LiSA journal version, Table 5).
+_base_ = "./classifier_hylisanet_s_300e_imagenet.py"
+
+model = dict(backbone=dict(arch="hybrid-base", drop_path_rate=0.4), head=dict(in_channels=576))

@@ -1,0 +1,4 @@
+# LiSANet-S, ImageNet-1K, 300 epochs: the paper has 83.4% top-1 (LiSA journal version, Table 5).
+_base_ = "./classifier_hylisanet_s_300e_imagenet.py"
+
+model = dict(backbone=dict(arch="small"))

@@ -1,0 +1,46 @@
+"""Global filter layer as a token mixer."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.registry import MODELS
+
+from .builder import check_heads, check_tokens
+
+
+@MODELS.register_module()
+class GlobalFilter(nn.Module):
+    """GF layer (Rao et al., 2021), a learned filter per channel in the frequency domain, then an output projection.
+
+    On a grid other than the pretraining one the filter keeps its taps (:func:`mmlisa.ops.resize_spectrum`).
+
+    Args:
+        embed_dims: channels C.
+        num_heads: a filter has no heads; they only must divide the channels, as everywhere.
+        grid: the pretraining grid, the size of the filter.
+
+    Raises:
+        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
+    """
+
+    def __init__(self, embed_dims: int, num_heads: int, *, grid: Sequence[int]) -> None:
+        super().__init__()
+        check_heads(embed_dims, num_heads)
+        self.grid = tuple(grid)
+        # Real and imaginary part; a filter of white noise in its spectrum changes the tokens' scale by its own.
+        self.spectrum = nn.Parameter(torch.empty(embed_dims, *grid[:-1], grid[-1] // 2 + 1, 2))
+        nn.init.normal_(self.spectrum, std=0.5)
+        self.proj = nn.Linear(embed_dims, embed_dims)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
+        check_tokens(x, grid)
+        grid = tuple(grid)
+        spectrum = torch.view_as_complex(self.spectrum)
+        if grid != self.grid:
+            spectrum = ops.resize_spectrum(spectrum, self.grid, grid)
+        y = ops.global_filter(x.transpose(1, 2).unflatten(2, grid), spectrum)
+        return self.proj(y.flatten(2).transpose(1, 2))

@@ -1,0 +1,76 @@
+"""LiSA's local kernels, other grids and three axes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mmlisa.models.attention import build_attention
+
+
+def lisa(grid, **options):
+    torch.manual_seed(0)
+    operator = build_attention(dict(type="LiSA", num_patterns=3, **options), 32, 2, grid).double().eval()
+    with torch.no_grad():
+        operator.kernel_a.mul_(3)
+    return operator
+
+
+@pytest.mark.parametrize("grid", [(9, 8), (7, 7), (11, 5)])
+@pytest.mark.parametrize("size", [3, 5])
+def test_local_kernels_are_zero_outside_of_their_window(size, grid):
+    local, whole = lisa(grid, kernel_size=size), lisa(grid)
+    half = size // 2
+    state = dict(local.state_dict())
+    for name in ("kernel_a", "kernel_b"):
+        kernel = getattr(local, name)
+        assert kernel.shape[-2:] == (size, size)
+        full = kernel.new_zeros(*kernel.shape[:-2], *grid)
+        for row in range(-half, half + 1):
+            for column in range(-half, half + 1):
+                full[..., row % grid[0], column % grid[1]] = kernel[..., row % size, column % size]
+        state[name] = full
+    whole.load_state_dict(state)
+    x = torch.randn(2, grid[0] * grid[1], 32, dtype=torch.double)
+    torch.testing.assert_close(local(x, grid), whole(x, grid))
+
+
+def test_local_kernels_are_convolutions():
+    """The encoded values of one pattern, by PyTorch's convolution with circular padding."""
+    operator, grid = lisa((8, 9), kernel_size=3), (8, 9)
+    x = torch.randn(2, 72, 32, dtype=torch.double)
+    qkv = operator.qkv(x).transpose(1, 2).reshape(2, 3, 2, 16, 8, 9)
+    query, key, value = qkv.unbind(1)
+    query, key = F.normalize(query, dim=2), F.normalize(key, dim=2)
+
+    def convolve(maps, kernels):  # conv2d correlates: the taps are turned around the origin
+        taps = torch.fft.fftshift(kernels, dim=(-2, -1)).flip(-2, -1)[:, None]
+        padded = F.pad(maps.flatten(0, 1), (1, 1, 1, 1), mode="circular")
+        return F.conv2d(padded, taps, groups=taps.shape[0]).unflatten(0, maps.shape[:2])
+
+    y = 0
+    for d in range(3):
+        pattern = (query * convolve(key, operator.kernel_a[:, d])).sum(2, keepdim=True)
+        encoded = convolve(value, operator.kernel_b[d].expand(16, 3, 3))
+        y = y + pattern * (encoded + operator.bias[:, d, None, None])
+    y = y.reshape(2, 32, 72).transpose(1, 2)
+    torch.testing.assert_close(operator(x, grid), operator.proj(operator.norm(y)))
+
+
+@pytest.mark.parametrize("grid", [(4, 5, 6), (3, 7, 7)])
+def test_three_axes_shift_with_their_tokens(grid):
+    operator = lisa((3, 4, 5))
+    x = torch.randn(1, 32, *grid, dtype=torch.double)
+
+    def apply(x):
+        return operator(x.flatten(2).transpose(1, 2), grid).transpose(1, 2).unflatten(2, grid)
+
+    shifted = apply(x.roll((1, 2, 3), (2, 3, 4)))
+    torch.testing.assert_close(shifted, apply(x).roll((1, 2, 3), (2, 3, 4)))
+    constant = apply(torch.ones_like(x))
+    torch.testing.assert_close(constant, constant[..., :1, :1, :1].expand_as(constant))
+
+
+@pytest.mark.parametrize("options", [dict(kernel_size=4), dict(kernel_size=3, resize="interpolate")])
+def test_kernels_that_cannot_be_local(options):
+    with pytest.raises(ValueError, match="must be odd"):
+        lisa((6, 6), **options)
