@@ -26,10 +26,29 @@ CASES = {
     "convolutional-attention": dict(type="ConvolutionalAttention"),
     "inception-mixer": dict(type="InceptionMixer"),
     "relational": dict(type="RelationalSelfAttention", num_patterns=2),
+    "linear-angular": dict(type="LinearAngularAttention"),
+    "linear-angular-castling": dict(type="LinearAngularAttention", aux=True, epsilon=0.05),
+    "linear-angular-pooled": dict(type="LinearAngularAttention", pooled=True, qkv_bias=False),
+    "softmax-pooled": dict(type="PooledSoftmaxAttention"),
+    "cosine": dict(type="CosineAttention"),
+    "mean-centered": dict(type="MeanCenteredAttention"),
+    "mean-centered-channels": dict(type="MeanCenteredAttention", axis="channels"),
+    "relu-softmax": dict(type="ReLUSoftmaxAttention"),
+    "relu-exp": dict(type="ReLUExpAttention"),
+    "softmax-kernel": dict(type="SoftmaxKernelAttention"),
 }
 
 # Operators (or single cases of them) that see tokens as a set: the grid changes nothing.
-GRID_FREE = {"softmax"}
+GRID_FREE = {
+    "softmax",
+    "linear-angular",
+    "linear-angular-castling",
+    "CosineAttention",
+    "MeanCenteredAttention",
+    "ReLUSoftmaxAttention",
+    "ReLUExpAttention",
+    "SoftmaxKernelAttention",
+}
 
 
 @pytest.fixture(params=CASES)
