@@ -136,7 +136,7 @@ class ESNet(Backbone):
             for block in blocks:
                 x = self.run_block(block, x)
             if i in self.out_indices:
-                maps.append(x)
+                maps.append(x.contiguous())
         return tuple(maps)
 
     def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:

@@ -104,7 +104,7 @@ class LCNet(Backbone):
             for block in blocks:
                 x = self.run_block(block, x)
             if i in self.out_indices:
-                maps.append(x)
+                maps.append(x.contiguous())
         return tuple(maps)
 
     def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:
