@@ -1,5 +1,14 @@
 """What mmlisa adds to MMEngine's training loop."""
 
+from .castling import CastlingHook
+from .ema import CycleEMAHook
 from .hooks import CheckpointGuardHook, FiniteLossHook, IterationSeedHook, TrainingCurvesHook
 
-__all__ = ["CheckpointGuardHook", "FiniteLossHook", "IterationSeedHook", "TrainingCurvesHook"]
+__all__ = [
+    "CastlingHook",
+    "CheckpointGuardHook",
+    "CycleEMAHook",
+    "FiniteLossHook",
+    "IterationSeedHook",
+    "TrainingCurvesHook",
+]
