@@ -4,11 +4,12 @@ from .builder import build_attention
 from .convolutional import ConvolutionalAttention, DepthwiseConv, InceptionMixer
 from .global_filter import GlobalFilter
 from .interactive import InteractiveAttention
-from .kernel import CosineAttention, KernelAttention, MeanCenteredAttention, PooledSoftmaxAttention, ReLUExpAttention, ReLUSoftmaxAttention, SoftmaxKernelAttention
+from .kernel import CosineAttention, HeadPool, KernelAttention, MeanCenteredAttention, PooledSoftmaxAttention, ReLUExpAttention, ReLUSoftmaxAttention, SoftmaxKernelAttention
+from .levit import LeViTAttention, OffsetBias
 from .linear_angular import LinearAngularAttention, castling_operators, drop_aux
 from .lisa import LiSA
 from .relational import LambdaConvolution, RelationalSelfAttention
 from .softmax import SoftmaxAttention
 from .structure_aware import StructureAwareAttention
 
-__all__ = ['ConvolutionalAttention', 'CosineAttention', 'DepthwiseConv', 'GlobalFilter', 'InceptionMixer', 'InteractiveAttention', 'KernelAttention', 'LambdaConvolution', 'LiSA', 'LinearAngularAttention', 'MeanCenteredAttention', 'PooledSoftmaxAttention', 'ReLUExpAttention', 'ReLUSoftmaxAttention', 'RelationalSelfAttention', 'SoftmaxAttention', 'SoftmaxKernelAttention', 'StructureAwareAttention', 'build_attention', 'castling_operators', 'drop_aux']
+__all__ = ['ConvolutionalAttention', 'CosineAttention', 'DepthwiseConv', 'GlobalFilter', 'HeadPool', 'InceptionMixer', 'InteractiveAttention', 'KernelAttention', 'LambdaConvolution', 'LeViTAttention', 'LiSA', 'LinearAngularAttention', 'MeanCenteredAttention', 'OffsetBias', 'PooledSoftmaxAttention', 'ReLUExpAttention', 'ReLUSoftmaxAttention', 'RelationalSelfAttention', 'SoftmaxAttention', 'SoftmaxKernelAttention', 'StructureAwareAttention', 'build_attention', 'castling_operators', 'drop_aux']

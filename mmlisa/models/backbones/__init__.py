@@ -3,6 +3,7 @@
 from .esnet import CastlingESNetViT, ESNet
 from .ivit import iViT
 from .lcnet import CastlingLCNetViT, LCNet
+from .levit import CastlingLeViT
 from .lisanet import LiSANet
 
-__all__ = ["CastlingESNetViT", "CastlingLCNetViT", "ESNet", "LCNet", "LiSANet", "iViT"]
+__all__ = ["CastlingESNetViT", "CastlingLCNetViT", "CastlingLeViT", "ESNet", "LCNet", "LiSANet", "iViT"]

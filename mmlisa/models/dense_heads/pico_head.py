@@ -201,7 +201,8 @@ class PicoHead(BaseDenseHead):
         corners = _flatten(bbox_preds).float()
         strides = priors[:, 2:3]
         # Boxes are measured in strides, like the distributions.
-        boxes = self.bbox_coder.decode(priors[:, :2] / strides, self.integral(corners).reshape(len(logits), -1, 4))
+        centers = (priors[:, :2] / strides).expand(len(logits), -1, -1)
+        boxes = self.bbox_coder.decode(centers, self.integral(corners).reshape(*centers.shape[:2], 4))
         scores = logits.detach().sigmoid()
 
         labels, targets = [], []
@@ -220,7 +221,7 @@ class PicoHead(BaseDenseHead):
         num_positive = reduce_mean(logits.new_tensor(len(image), dtype=torch.float)).clamp(min=1).item()
         total_weight = reduce_mean(weight.sum()).clamp(min=1).item()
 
-        distances = self.bbox_coder.encode(priors[prior, :2] / strides[prior], targets[positive], self.reg_max)
+        distances = self.bbox_coder.encode(centers[positive], targets[positive], self.reg_max)
         return dict(
             loss_cls=self.loss_cls(logits.flatten(0, 1), quality.flatten(0, 1), avg_factor=num_positive),
             loss_bbox=self.loss_bbox(boxes[positive], targets[positive], weight=weight, avg_factor=total_weight),

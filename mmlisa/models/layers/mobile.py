@@ -27,3 +27,34 @@ def init_layers(module: nn.Module) -> None:
             continue
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)
+
+
+class ConvNorm(nn.Module):
+    """Convolution without bias, then BN: ``[B, C_in, H, W] -> [B, C, H', W']``; named as timm's LeViT."""
+
+    def __init__(self, in_channels: int, channels: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
+        super().__init__()
+        self.linear = nn.Conv2d(in_channels, channels, kernel, stride, kernel // 2, groups=groups, bias=False)
+        self.bn = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bn(self.linear(x))
+
+
+class TokenNorm(nn.BatchNorm1d):
+    """BN over the channels of tokens ``[B, N, C]``, of any number of tokens."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(0, 1)).reshape(x.shape)
+
+
+class LinearNorm(nn.Module):
+    """Linear layer without bias, then BN: ``[B, N, C_in] -> [B, N, C]``; named as timm's LeViT."""
+
+    def __init__(self, in_channels: int, channels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_channels, channels, bias=False)
+        self.bn = TokenNorm(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bn(self.linear(x))
