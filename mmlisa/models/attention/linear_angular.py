@@ -6,11 +6,11 @@ from torch import Tensor, nn
 from mmlisa import ops
 from mmlisa.registry import MODELS
 
-from .kernel import KernelAttention
+from .projected import ProjectedAttention
 
 
 @MODELS.register_module()
-class LinearAngularAttention(KernelAttention):
+class LinearAngularAttention(ProjectedAttention):
     """``proj(norm(v / 2 + q̂ (k̂ᵀ v) / π + aux) + DConv(v))`` (You et al., "Castling-ViT", Eqs. 9-10), norm: L2 over a head.
 
     The auxiliary branch, a masked softmax attention, has no parameters: a checkpoint is the same with it and without.
@@ -18,11 +18,11 @@ class LinearAngularAttention(KernelAttention):
     Args:
         embed_dims: channels C.
         num_heads: heads h.
-        conv_size: see :class:`KernelAttention`; 9 is the paper's.
+        conv_size: see :class:`ProjectedAttention`; 9 is the paper's.
         aux: train with the auxiliary branch.
         aux_in_eval: keep it in eval mode, to see what dropping it costs.
         epsilon: threshold of its mask, a buffer that a schedule may change (:class:`mmlisa.engine.CastlingHook`).
-        **options: ``grid, head_dims, qkv_bias, pooled``, see :class:`KernelAttention`.
+        **options: ``grid, head_dims, qkv_bias, pooled``, see :class:`ProjectedAttention`.
 
     Attributes:
         mask_count: non-zero entries per image in the last mask of the auxiliary branch, over all heads; None before the first.

@@ -6,4 +6,22 @@ from .relative_position import RelativePosition
 from .token_mixer import TokenMixer
 from .transformer import MapBlock, TokenMlp, TransformerBlock, over_grid, to_map, to_tokens
 
-__all__ = ['ChannelLayerNorm', 'ChannelLinear', 'ConvNorm', 'LinearNorm', 'MapBlock', 'RelativePosition', 'SqueezeExcite', 'TokenMixer', 'TokenMlp', 'TokenNorm', 'TransformerBlock', 'build_norm', 'depthwise', 'init_layers', 'over_grid', 'to_map', 'to_tokens']
+__all__ = [
+    "ChannelLayerNorm",
+    "ChannelLinear",
+    "ConvNorm",
+    "LinearNorm",
+    "MapBlock",
+    "RelativePosition",
+    "SqueezeExcite",
+    "TokenMixer",
+    "TokenMlp",
+    "TokenNorm",
+    "TransformerBlock",
+    "build_norm",
+    "depthwise",
+    "init_layers",
+    "over_grid",
+    "to_map",
+    "to_tokens",
+]
