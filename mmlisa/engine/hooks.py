@@ -29,7 +29,9 @@ class FiniteLossHook(Hook):
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
     ) -> None:
-        losses = {name: float(torch.as_tensor(value).detach()) for name, value in (outputs or {}).items() if "loss" in name}
+        losses = {
+            name: float(torch.as_tensor(value).detach()) for name, value in (outputs or {}).items() if "loss" in name
+        }
         broken = {name: value for name, value in losses.items() if not np.isfinite(value)}
         if broken:
             last = runner.message_hub.runtime_info.get("last_ckpt")
