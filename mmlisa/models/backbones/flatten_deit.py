@@ -114,7 +114,7 @@ class FLattenDeiT(Backbone):
             x = self.run_block(block, x, grid)
             if i in self.out_indices:
                 y = self.norm(x)
-                outputs.append(y[:, 0] if self.out_type == "cls_token" else to_map(y[:, 1:], grid))
+                outputs.append(y[:, 0] if self.out_type == "cls_token" else to_map(y[:, 1:], grid).contiguous())
         return tuple(outputs)
 
     def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:

@@ -133,7 +133,7 @@ class TokenPyramid(Backbone):
                 tokens = getattr(self, f"norm{i}")(tokens)
             if i in self.out_indices:
                 output = getattr(self, f"norm{i}")(tokens) if self.stage_norm == "outputs" else tokens
-                maps.append(to_map(output, grid))
+                maps.append(to_map(output, grid).contiguous())
             x = to_map(tokens, grid)
         return tuple(maps)
 
