@@ -1,6 +1,9 @@
 """Attention operators as pure tensor functions; they import torch and nothing else."""
 
+from .efficient import efficient
+from .focused_linear import focused_linear
 from .global_filter import global_filter, resize_spectrum
+from .hydra import hydra
 from .interactive import interactive, interactive_softmax, landmark_side, pool_landmarks
 from .lisa import lisa, resize_kernel
 from .relational import lambda_convolution, relational
@@ -9,7 +12,10 @@ from .structure_aware import structure_aware, weighted_attention
 
 __all__ = [
     "circulant",
+    "efficient",
+    "focused_linear",
     "global_filter",
+    "hydra",
     "interactive",
     "interactive_softmax",
     "lambda_convolution",

@@ -15,6 +15,23 @@ CASES = {
         type="LiSANet", arch=dict(base="isotropic", depths=(2,), channels=(32,), num_heads=(2,)), image_size=64
     ),
     "lisanet-v1": dict(type="LiSANet", arch=dict(base="v1-tiny", **NARROW), image_size=64),
+    "flatten-swin": dict(
+        type="FLattenSwin", arch=dict(base="tiny", **{**NARROW, "depths": (1, 1, 2, 1)}), image_size=64
+    ),
+    "flatten-swin-windows": dict(
+        type="FLattenSwin", arch=dict(base="tiny", **NARROW), image_size=64, attention=dict(window=5), attn_type="LLLL"
+    ),
+    "flatten-pvt": dict(type="FLattenPVT", arch=dict(base="tiny", **NARROW), image_size=64),
+    "flatten-pvt-softmax": dict(type="FLattenPVT", arch=dict(base="tiny", **NARROW), image_size=64, attn_type="SSSS"),
+    "flatten-pvtv2": dict(type="FLattenPVTv2", arch=dict(base="b0", **NARROW), image_size=64),
+    "flatten-cswin": dict(
+        type="FLattenCSwin",
+        arch=dict(base="tiny", **{**NARROW, "num_heads": (1, 2, 2, 3), "split_sizes": (1, 2, 3, None)}),
+        image_size=64,
+    ),
+    "flatten-deit": dict(
+        type="FLattenDeiT", arch=dict(base="tiny", depth=2, channels=32, num_heads=2), out_indices=(0, 1), image_size=64
+    ),
 }
 
 

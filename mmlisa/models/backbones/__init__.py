@@ -1,6 +1,10 @@
 """Backbones: one file per host family."""
 
+from .flatten_cswin import FLattenCSwin
+from .flatten_deit import FLattenDeiT
+from .flatten_pvt import FLattenPVT, FLattenPVTv2
+from .flatten_swin import FLattenSwin
 from .ivit import iViT
 from .lisanet import LiSANet
 
-__all__ = ["LiSANet", "iViT"]
+__all__ = ["FLattenCSwin", "FLattenDeiT", "FLattenPVT", "FLattenPVTv2", "FLattenSwin", "LiSANet", "iViT"]
