@@ -6,16 +6,59 @@ Shapes: B batch, h heads, c channels of a head, D structural patterns, grid the 
     G^b_vd = value_v (*) W^b_d                  the D kernels are shared by all channels
     s_d    = sum_c query_c G^a_cd               the encoded structural pattern, [B, h, D, *grid]
     y_v    = sum_d s_d (G^b_vd + B_vd)          [B, h, c, *grid]
+
+Every backend is a class of what it derives from the kernels on one grid (``prepare``), called with the tokens.
 """
 
 from math import prod
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from .precision import no_autocast
+from .lisa_circulant import CirculantKernels, circulant
+from .lisa_dft import DFTKernels
+from .lisa_fft import FFTKernels
 
-BACKENDS = ("auto", "reference", "fft")
+# Below this many tokens the O(N^2) products of the circulant form beat the FFT (measured on CPU: docs/benchmarks).
+CIRCULANT_MAX_TOKENS = 64
+
+
+class LiSAKernels(Protocol):
+    """Kernels made ready for one grid: ``[B, h, c, *grid]`` query, key, value -> ``[B, h, c, *grid]``."""
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor: ...
+
+
+class ReferenceKernels(NamedTuple):
+    """The equations as they stand, with circulant matrices, in O(N^2 C D); the oracle of every other backend."""
+
+    kernel_a: Tensor
+    kernel_b: Tensor
+    bias: Tensor
+    bias_a: Tensor | None
+
+    prepare = classmethod(lambda cls, *kernels: cls(*kernels))
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        grid = query.shape[3:]
+        q, k, v = (x.flatten(3) for x in (query, key, value))
+        ga = torch.einsum("bhcn,cdin->bhcdi", k, circulant(self.kernel_a, grid))
+        if self.bias_a is not None:
+            ga = ga + self.bias_a[..., None]
+        gb = torch.einsum("bhvn,din->bhvdi", v, circulant(self.kernel_b, grid))
+        s = torch.einsum("bhci,bhcdi->bhdi", q, ga)
+        y = torch.einsum("bhdi,bhvdi->bhvi", s, gb + self.bias[..., None])
+        return y.unflatten(-1, grid)
+
+
+_BACKENDS = {
+    "reference": ReferenceKernels,
+    "fft": FFTKernels,
+    "circulant": CirculantKernels,
+    "dft": DFTKernels,
+}
+BACKENDS = ("auto", *_BACKENDS)
 
 
 def lisa(
@@ -38,21 +81,44 @@ def lisa(
         kernel_b: ``[D, *grid]``, W^b: one circular kernel per pattern, shared by heads and channels.
         bias: ``[c, D]``, B.
         bias_a: ``[c, D]``, B^a of the paper's first version; None for the journal's form.
-        backend: ``'reference'`` evaluates the circulant sums directly, in O(N^2) and the inputs' own precision;
-            ``'fft'`` is log-linear in N; ``'auto'`` chooses the fastest.
+        backend: ``'fft'`` is log-linear in N, a few patterns at a time; ``'circulant'`` multiplies by circulant matrices,
+            the fastest on tiny grids; ``'dft'`` is made of real matrix products alone, for exports that know no complex
+            numbers; ``'reference'`` evaluates the sums as they stand. ``'auto'`` takes ``'circulant'`` up to
+            ``CIRCULANT_MAX_TOKENS`` tokens, else ``'fft'``, and ``'dft'`` inside an ONNX export.
 
     Returns:
-        ``[B, h, c, *grid]``.
+        ``[B, h, c, *grid]``, in the query's dtype. Half precision is computed in fp32 by all but ``'reference'``.
 
     Raises:
         ValueError: shapes that do not fit each other, or an unknown backend.
     """
     _check_shapes(query, key, value, kernel_a, kernel_b, bias, bias_a)
-    if backend == "reference":
-        return _lisa_reference(query, key, value, kernel_a, kernel_b, bias, bias_a)
-    if backend in ("auto", "fft"):
-        return _lisa_fft(query, key, value, kernel_a, kernel_b, bias, bias_a)
-    raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
+    kernels = prepare_lisa(kernel_a, kernel_b, bias, bias_a, backend=backend)
+    return kernels(query, key, value)
+
+
+def prepare_lisa(
+    kernel_a: Tensor, kernel_b: Tensor, bias: Tensor, bias_a: Tensor | None = None, *, backend: str = "auto"
+) -> LiSAKernels:
+    """What :func:`lisa` derives from its kernels alone; worth keeping between calls with fixed parameters.
+
+    Args:
+        kernel_a, kernel_b, bias, bias_a, backend: see :func:`lisa`.
+
+    Returns:
+        A callable ``(query, key, value) -> y``; differentiable with respect to the kernels as well.
+
+    Raises:
+        ValueError: an unknown backend.
+    """
+    if backend == "auto":
+        if torch.onnx.is_in_onnx_export():
+            backend = "dft"
+        else:
+            backend = "circulant" if prod(kernel_b.shape[1:]) <= CIRCULANT_MAX_TOKENS else "fft"
+    if backend not in _BACKENDS:
+        raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
+    return _BACKENDS[backend].prepare(kernel_a, kernel_b, bias, bias_a)
 
 
 def resize_kernel(kernel: Tensor, grid: tuple[int, ...]) -> Tensor:
@@ -100,50 +166,3 @@ def _check_shapes(query, key, value, kernel_a, kernel_b, bias, bias_a) -> None:
     for name, (tensor, shape) in expected.items():
         if tensor is not None and tensor.shape != shape:
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}; these tokens and patterns need {shape}")
-
-
-def _circulant(kernel: Tensor, grid: torch.Size) -> Tensor:
-    """``[..., *grid]`` -> ``[..., N, N]``: entry (i, n) is the kernel at the cyclic offset i - n."""
-    n = prod(grid)
-    position = torch.stack(torch.meshgrid(*(torch.arange(size) for size in grid), indexing="ij")).flatten(1)
-    offset = (position[:, :, None] - position[:, None, :]) % torch.tensor(grid)[:, None, None]
-    index = torch.zeros(n, n, dtype=torch.long)
-    for axis, size in enumerate(grid):
-        index = index * size + offset[axis]
-    return kernel.flatten(-len(grid))[..., index.to(kernel.device)]
-
-
-def _lisa_reference(query, key, value, kernel_a, kernel_b, bias, bias_a) -> Tensor:
-    """The equations as they stand, with circulant matrices; the oracle of every other backend."""
-    grid = query.shape[3:]
-    q, k, v = (x.flatten(3) for x in (query, key, value))
-    ga = torch.einsum("bhcn,cdin->bhcdi", k, _circulant(kernel_a, grid))
-    if bias_a is not None:
-        ga = ga + bias_a[..., None]
-    gb = torch.einsum("bhvn,din->bhvdi", v, _circulant(kernel_b, grid))
-    s = torch.einsum("bhci,bhcdi->bhdi", q, ga)
-    y = torch.einsum("bhdi,bhvdi->bhvi", s, gb + bias[..., None])
-    return y.unflatten(-1, grid)
-
-
-def _lisa_fft(query, key, value, kernel_a, kernel_b, bias, bias_a) -> Tensor:
-    """One pattern at a time, so that nothing of size NCD exists; FFTs in fp32 at least (half precision has none on CPU)."""
-    grid, axes = query.shape[3:], tuple(range(3, query.ndim))
-    dtype = query.dtype
-    with no_autocast(query.device):
-        if dtype in (torch.float16, torch.bfloat16):
-            query, key, value = query.float(), key.float(), value.float()
-        kernel_a, kernel_b, bias = (x.to(query.dtype) for x in (kernel_a, kernel_b, bias))
-        key_f, value_f = torch.fft.rfftn(key, dim=axes), torch.fft.rfftn(value, dim=axes)
-        kernel_axes = tuple(range(-len(grid), 0))
-        kernel_a_f, kernel_b_f = torch.fft.rfftn(kernel_a, dim=kernel_axes), torch.fft.rfftn(kernel_b, dim=kernel_axes)
-        y = torch.zeros_like(value)
-        column = (slice(None), *(None,) * len(grid))  # [c] -> [c, 1, ..., 1]
-        for d in range(kernel_b.shape[0]):
-            ga = torch.fft.irfftn(key_f * kernel_a_f[:, d], s=grid, dim=axes)
-            if bias_a is not None:
-                ga = ga + bias_a.to(ga.dtype)[:, d][column]
-            s = (query * ga).sum(dim=2, keepdim=True)
-            gb = torch.fft.irfftn(value_f * kernel_b_f[d], s=grid, dim=axes)
-            y = y + s * (gb + bias[:, d][column])
-        return y.to(dtype)
