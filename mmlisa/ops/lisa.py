@@ -7,58 +7,83 @@ Shapes: B batch, h heads, c channels of a head, D structural patterns, grid the 
     s_d    = sum_c query_c G^a_cd               the encoded structural pattern, [B, h, D, *grid]
     y_v    = sum_d s_d (G^b_vd + B_vd)          [B, h, c, *grid]
 
-Every backend is a class of what it derives from the kernels on one grid (``prepare``), called with the tokens.
+A backend is a pair of classes, one that encodes (s from query and key) and one that mixes (y from s and value). Each holds what it
+derives from the kernels on one grid (``prepare``) and is called with the tokens.
 """
 
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .lisa_circulant import CirculantKernels, circulant
-from .lisa_dft import DFTKernels
-from .lisa_fft import FFTKernels
+from .lisa_circulant import EncodeCirculant, MixCirculant, circulant
+from .lisa_dft import EncodeDFT, MixDFT
+from .lisa_fft import EncodeFFT, MixFFT
+from .precision import at_least_float
 
-# Below this many tokens the O(N^2) products of the circulant form beat the FFT (measured on CPU: docs/benchmarks).
-CIRCULANT_MAX_TOKENS = 64
-
-
-class LiSAKernels(Protocol):
-    """Kernels made ready for one grid: ``[B, h, c, *grid]`` query, key, value -> ``[B, h, c, *grid]``."""
-
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor: ...
+# Up to so many tokens the O(N^2) products of the circulant form beat the FFT (measured on CPU: docs/benchmarks).
+CIRCULANT_ENCODE_TOKENS = 64
+CIRCULANT_MIX_TOKENS = 256
 
 
-class ReferenceKernels(NamedTuple):
-    """The equations as they stand, with circulant matrices, in O(N^2 C D); the oracle of every other backend."""
+class EncodeReference(NamedTuple):
+    """The equations as they stand, with circulant matrices, in O(N^2 c D)."""
 
-    kernel_a: Tensor
-    kernel_b: Tensor
+    kernel: Tensor
+    bias: Tensor | None
+
+    prepare = classmethod(lambda cls, kernel, bias: cls(kernel, bias))
+
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+        grid = query.shape[2:]
+        g = torch.einsum("mcj,cdij->mcdi", key.flatten(2), circulant(self.kernel, grid))
+        if self.bias is not None:
+            g = g + self.bias[..., None]
+        return torch.einsum("mci,mcdi->mdi", query.flatten(2), g).unflatten(2, grid)
+
+
+class MixReference(NamedTuple):
+    """The equations as they stand, with circulant matrices, in O(N^2 c D)."""
+
+    kernel: Tensor
     bias: Tensor
-    bias_a: Tensor | None
 
-    prepare = classmethod(lambda cls, *kernels: cls(*kernels))
+    prepare = classmethod(lambda cls, kernel, bias: cls(kernel, bias))
 
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        grid = query.shape[3:]
-        q, k, v = (x.flatten(3) for x in (query, key, value))
-        ga = torch.einsum("bhcn,cdin->bhcdi", k, circulant(self.kernel_a, grid))
-        if self.bias_a is not None:
-            ga = ga + self.bias_a[..., None]
-        gb = torch.einsum("bhvn,din->bhvdi", v, circulant(self.kernel_b, grid))
-        s = torch.einsum("bhci,bhcdi->bhdi", q, ga)
-        y = torch.einsum("bhdi,bhvdi->bhvi", s, gb + self.bias[..., None])
-        return y.unflatten(-1, grid)
+    def __call__(self, s: Tensor, value: Tensor) -> Tensor:
+        grid = value.shape[2:]
+        g = torch.einsum("mcj,dij->mcdi", value.flatten(2), circulant(self.kernel, grid)) + self.bias[..., None]
+        return torch.einsum("mdi,mcdi->mci", s.flatten(2), g).unflatten(2, grid)
 
 
 _BACKENDS = {
-    "reference": ReferenceKernels,
-    "fft": FFTKernels,
-    "circulant": CirculantKernels,
-    "dft": DFTKernels,
+    "reference": (EncodeReference, MixReference),
+    "fft": (EncodeFFT, MixFFT),
+    "circulant": (EncodeCirculant, MixCirculant),
+    "dft": (EncodeDFT, MixDFT),
 }
 BACKENDS = ("auto", *_BACKENDS)
+
+
+class LiSAKernels(NamedTuple):
+    """The kernels of :func:`lisa` made ready for one grid; worth keeping between calls with fixed parameters."""
+
+    encode: EncodeReference | EncodeFFT | EncodeCirculant | EncodeDFT
+    mix: MixReference | MixFFT | MixCirculant | MixDFT
+
+    @classmethod
+    def prepare(
+        cls, kernel_a: Tensor, kernel_b: Tensor, bias: Tensor, bias_a: Tensor | None = None, *, backend: str = "auto"
+    ) -> "LiSAKernels":
+        """Differentiable with respect to the kernels and biases; arguments and errors as :func:`lisa`'s."""
+        encode, mix = _choose(backend, prod(kernel_b.shape[1:]))
+        return cls(encode.prepare(kernel_a, bias_a), mix.prepare(kernel_b, bias))
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """``[B, h, c, *grid]`` each -> ``[B, h, c, *grid]`` in the query's dtype."""
+        q, k, v = (at_least_float(x).flatten(0, 1) for x in (query, key, value))
+        return self.mix(self.encode(q, k), v).view(query.shape).to(query.dtype)
 
 
 def lisa(
@@ -82,43 +107,31 @@ def lisa(
         bias: ``[c, D]``, B.
         bias_a: ``[c, D]``, B^a of the paper's first version; None for the journal's form.
         backend: ``'fft'`` is log-linear in N, a few patterns at a time; ``'circulant'`` multiplies by circulant matrices,
-            the fastest on tiny grids; ``'dft'`` is made of real matrix products alone, for exports that know no complex
-            numbers; ``'reference'`` evaluates the sums as they stand. ``'auto'`` takes ``'circulant'`` up to
-            ``CIRCULANT_MAX_TOKENS`` tokens, else ``'fft'``, and ``'dft'`` inside an ONNX export.
+            the fastest on small grids; ``'dft'`` is made of real matrix products alone, for exports that know no complex
+            numbers; ``'reference'`` is the sums as they stand, the oracle of the others. ``'auto'`` encodes and mixes by
+            ``'circulant'`` up to CIRCULANT_ENCODE_TOKENS and CIRCULANT_MIX_TOKENS tokens, else by ``'fft'``, and by
+            ``'dft'`` inside an ONNX export.
 
     Returns:
-        ``[B, h, c, *grid]``, in the query's dtype. Half precision is computed in fp32 by all but ``'reference'``.
+        ``[B, h, c, *grid]`` in the query's dtype; half precision is computed in fp32.
 
     Raises:
         ValueError: shapes that do not fit each other, or an unknown backend.
     """
     _check_shapes(query, key, value, kernel_a, kernel_b, bias, bias_a)
-    kernels = prepare_lisa(kernel_a, kernel_b, bias, bias_a, backend=backend)
-    return kernels(query, key, value)
+    return LiSAKernels.prepare(kernel_a, kernel_b, bias, bias_a, backend=backend)(query, key, value)
 
 
-def prepare_lisa(
-    kernel_a: Tensor, kernel_b: Tensor, bias: Tensor, bias_a: Tensor | None = None, *, backend: str = "auto"
-) -> LiSAKernels:
-    """What :func:`lisa` derives from its kernels alone; worth keeping between calls with fixed parameters.
-
-    Args:
-        kernel_a, kernel_b, bias, bias_a, backend: see :func:`lisa`.
-
-    Returns:
-        A callable ``(query, key, value) -> y``; differentiable with respect to the kernels as well.
-
-    Raises:
-        ValueError: an unknown backend.
-    """
+def _choose(backend: str, num_tokens: int) -> tuple[type, type]:
+    if backend == "auto" and torch.onnx.is_in_onnx_export():
+        backend = "dft"
     if backend == "auto":
-        if torch.onnx.is_in_onnx_export():
-            backend = "dft"
-        else:
-            backend = "circulant" if prod(kernel_b.shape[1:]) <= CIRCULANT_MAX_TOKENS else "fft"
+        encode = "circulant" if num_tokens <= CIRCULANT_ENCODE_TOKENS else "fft"
+        mix = "circulant" if num_tokens <= CIRCULANT_MIX_TOKENS else "fft"
+        return _BACKENDS[encode][0], _BACKENDS[mix][1]
     if backend not in _BACKENDS:
         raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
-    return _BACKENDS[backend].prepare(kernel_a, kernel_b, bias, bias_a)
+    return _BACKENDS[backend]
 
 
 def resize_kernel(kernel: Tensor, grid: tuple[int, ...]) -> Tensor:

@@ -1,6 +1,6 @@
 """LiSA by discrete Fourier transforms as real matrix products: no complex numbers, no FFT, nothing an export cannot express.
 
-The form is that of ``lisa_fft`` (two patterns in one complex number), on pairs (real, imaginary) and differentiated by autograd.
+The form is that of ``lisa_fft`` with two patterns in one complex number, on pairs (real, imaginary), differentiated by autograd.
 """
 
 from collections.abc import Sequence
@@ -9,51 +9,68 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .precision import no_autocast
+from .precision import at_least_float, no_autocast
 
 Pair = tuple[Tensor, Tensor]
 
 
-class DFTKernels(NamedTuple):
-    """Spectra scaled by 1/N as (real, imaginary): ``a [P, c, *grid]``, ``b [P, 1, *grid]``; biases ``[P, c, 1, ..., 1]``."""
+class EncodeDFT(NamedTuple):
+    """Key side: spectra of pattern pairs scaled by 1/N, ``[P, c, *grid]``, and their bias ``[P, c, 1, ..., 1]``."""
 
-    a: Pair
-    b: Pair
-    bias: Pair
-    bias_a: Pair | None
+    kernel_f: Pair
+    bias: Pair | None
+    num_patterns: int
 
     @classmethod
-    def prepare(cls, kernel_a: Tensor, kernel_b: Tensor, bias: Tensor, bias_a: Tensor | None) -> "DFTKernels":
-        grid = kernel_b.shape[1:]
-        column = (..., *(None,) * len(grid))
-        n = grid.numel()
-        return cls(
-            *(
-                tuple(x / n for x in _transform(_pattern_pair(kernel), grid))
-                for kernel in (kernel_a.transpose(0, 1), kernel_b[:, None])
-            ),
-            *(x if x is None else tuple(y[column] for y in _pattern_pair(x.T)) for x in (bias, bias_a)),
-        )
+    def prepare(cls, kernel: Tensor, bias: Tensor | None) -> "EncodeDFT":
+        """From ``kernel_a [c, D, *grid]`` and ``bias_a [c, D]``."""
+        grid = kernel.shape[2:]
+        bias = None if bias is None else _pair(bias.T[(..., *(None,) * len(grid))])
+        with no_autocast(kernel.device):
+            return cls(_spectrum(_pair(kernel.transpose(0, 1)), grid), bias, kernel.shape[1])
 
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        dtype, grid = query.dtype, query.shape[3:]
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+        """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
+        grid = query.shape[2:]
         with no_autocast(query.device):
-            query, key, value = (x.to(self.bias[0].dtype) for x in (query, key, value))
-            key_f, value_f = (_transform((x, torch.zeros_like(x)), grid) for x in (key, value))
-            y = torch.zeros_like(value)
-            for p in range(len(self.bias[0])):
-                ga = _transform(_multiply(key_f, _pick(self.a, p)), grid, inverse=True)
-                if self.bias_a is not None:
-                    ga = _add(ga, _pick(self.bias_a, p))
-                gb = _add(_transform(_multiply(value_f, _pick(self.b, p)), grid, inverse=True), _pick(self.bias, p))
-                s = [(query * x).sum(2, keepdim=True) for x in ga]
-                y = y + s[0] * gb[0] + s[1] * gb[1]
-            return y.to(dtype)
+            key_f, s = _transform((key, torch.zeros_like(key)), grid), []
+            for p in range(len(self.kernel_f[0])):
+                g = _transform(_multiply(key_f, _pick(self.kernel_f, p)), grid, inverse=True)
+                if self.bias is not None:
+                    g = _add(g, _pick(self.bias, p))
+                s += [(query * x).sum(1) for x in g]
+        return torch.stack(s[: self.num_patterns], dim=1)
 
 
-def _pattern_pair(x: Tensor) -> Pair:
-    """``[D, ...]`` -> two of ``[ceil(D / 2), ...]``: patterns 0, 2, 4 … and 1, 3, 5 …, in fp32 at least."""
-    x = x if x.dtype == torch.float64 else x.float()
+class MixDFT(NamedTuple):
+    """Value side: spectra of pattern pairs scaled by 1/N, ``[P, *grid]``, and their bias ``[P, c, 1, ..., 1]``."""
+
+    kernel_f: Pair
+    bias: Pair
+
+    @classmethod
+    def prepare(cls, kernel: Tensor, bias: Tensor) -> "MixDFT":
+        """From ``kernel_b [D, *grid]`` and ``bias [c, D]``."""
+        grid = kernel.shape[1:]
+        with no_autocast(kernel.device):
+            return cls(_spectrum(_pair(kernel), grid), _pair(bias.T[(..., *(None,) * len(grid))]))
+
+    def __call__(self, s: Tensor, value: Tensor) -> Tensor:
+        """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
+        grid, y = value.shape[2:], torch.zeros_like(value)
+        with no_autocast(value.device):
+            value_f = _transform((value, torch.zeros_like(value)), grid)
+            for p in range(len(self.kernel_f[0])):
+                g = _transform(_multiply(value_f, _pick(self.kernel_f, p)), grid, inverse=True)
+                g = _add(g, _pick(self.bias, p))
+                for d in range(2 * p, min(2 * p + 2, s.shape[1])):
+                    y = y + s[:, d, None] * g[d % 2]
+        return y
+
+
+def _pair(x: Tensor) -> Pair:
+    """``[D, ...]`` -> two of ``[P, ...]``: patterns 0, 2, 4 … and 1, 3, 5 …; an odd D is padded with zeros."""
+    x = at_least_float(x)
     if x.shape[0] % 2:
         x = torch.cat([x, torch.zeros_like(x[:1])])
     return x[::2], x[1::2]
@@ -69,6 +86,11 @@ def _add(x: Pair, y: Pair) -> Pair:
 
 def _multiply(x: Pair, y: Pair) -> Pair:
     return x[0] * y[0] - x[1] * y[1], x[0] * y[1] + x[1] * y[0]
+
+
+def _spectrum(x: Pair, grid: torch.Size) -> Pair:
+    real, imaginary = _transform(x, grid)
+    return real / grid.numel(), imaginary / grid.numel()
 
 
 def _transform(x: Pair, grid: Sequence[int], inverse: bool = False) -> Pair:
