@@ -7,8 +7,8 @@ Shapes: B batch, h heads, c channels of a head, D structural patterns, grid the 
     s_d    = sum_c query_c G^a_cd               the encoded structural pattern, [B, h, D, *grid]
     y_v    = sum_d s_d (G^b_vd + B_vd)          [B, h, c, *grid]
 
-A backend is a pair of classes, one that encodes (s from query and key) and one that mixes (y from s and value). Each holds what it
-derives from the kernels on one grid (``prepare``) and is called with the tokens.
+A backend is a pair of classes: one encodes (s from query and key), one mixes (y from s and value). Each holds what it derives
+from the kernels on one grid (``prepare``) and is called with the tokens.
 """
 
 from math import prod
@@ -22,9 +22,10 @@ from .lisa_dft import EncodeDFT, MixDFT
 from .lisa_fft import EncodeFFT, MixFFT
 from .precision import at_least_float
 
-# Up to so many tokens the O(N^2) products of the circulant form beat the FFT (measured on CPU: docs/benchmarks).
-CIRCULANT_ENCODE_TOKENS = 64
-CIRCULANT_MIX_TOKENS = 256
+# Where the O(N^2) products of the circulant form beat the FFT (measured on CPU: docs/benchmarks): encoding takes N products per
+# number encoded, mixing N (1 / c + 1 / D).
+CIRCULANT_ENCODE_PRODUCTS = 64
+CIRCULANT_MIX_PRODUCTS = 32
 
 
 class EncodeReference(NamedTuple):
@@ -33,7 +34,7 @@ class EncodeReference(NamedTuple):
     kernel: Tensor
     bias: Tensor | None
 
-    prepare = classmethod(lambda cls, kernel, bias: cls(kernel, bias))
+    prepare = classmethod(lambda cls, kernel, bias: cls(at_least_float(kernel), bias))
 
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         grid = query.shape[2:]
@@ -49,7 +50,7 @@ class MixReference(NamedTuple):
     kernel: Tensor
     bias: Tensor
 
-    prepare = classmethod(lambda cls, kernel, bias: cls(kernel, bias))
+    prepare = classmethod(lambda cls, kernel, bias: cls(at_least_float(kernel), bias))
 
     def __call__(self, s: Tensor, value: Tensor) -> Tensor:
         grid = value.shape[2:]
@@ -77,7 +78,7 @@ class LiSAKernels(NamedTuple):
         cls, kernel_a: Tensor, kernel_b: Tensor, bias: Tensor, bias_a: Tensor | None = None, *, backend: str = "auto"
     ) -> "LiSAKernels":
         """Differentiable with respect to the kernels and biases; arguments and errors as :func:`lisa`'s."""
-        encode, mix = _choose(backend, prod(kernel_b.shape[1:]))
+        encode, mix = _choose(backend, prod(kernel_b.shape[1:]), *bias.shape)
         return cls(encode.prepare(kernel_a, bias_a), mix.prepare(kernel_b, bias))
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -108,9 +109,8 @@ def lisa(
         bias_a: ``[c, D]``, B^a of the paper's first version; None for the journal's form.
         backend: ``'fft'`` is log-linear in N, a few patterns at a time; ``'circulant'`` multiplies by circulant matrices,
             the fastest on small grids; ``'dft'`` is made of real matrix products alone, for exports that know no complex
-            numbers; ``'reference'`` is the sums as they stand, the oracle of the others. ``'auto'`` encodes and mixes by
-            ``'circulant'`` up to CIRCULANT_ENCODE_TOKENS and CIRCULANT_MIX_TOKENS tokens, else by ``'fft'``, and by
-            ``'dft'`` inside an ONNX export.
+            numbers; ``'reference'`` is the sums as they stand, the oracle of the others. ``'auto'`` takes ``'circulant'`` or
+            ``'fft'``, for each of the two sides the faster one at this N, c and D, and ``'dft'`` inside an ONNX export.
 
     Returns:
         ``[B, h, c, *grid]`` in the query's dtype; half precision is computed in fp32.
@@ -122,12 +122,12 @@ def lisa(
     return LiSAKernels.prepare(kernel_a, kernel_b, bias, bias_a, backend=backend)(query, key, value)
 
 
-def _choose(backend: str, num_tokens: int) -> tuple[type, type]:
+def _choose(backend: str, n: int, c: int, num_patterns: int) -> tuple[type, type]:
     if backend == "auto" and torch.onnx.is_in_onnx_export():
         backend = "dft"
     if backend == "auto":
-        encode = "circulant" if num_tokens <= CIRCULANT_ENCODE_TOKENS else "fft"
-        mix = "circulant" if num_tokens <= CIRCULANT_MIX_TOKENS else "fft"
+        encode = "circulant" if n <= CIRCULANT_ENCODE_PRODUCTS else "fft"
+        mix = "circulant" if n * (1 / c + 1 / num_patterns) <= CIRCULANT_MIX_PRODUCTS else "fft"
         return _BACKENDS[encode][0], _BACKENDS[mix][1]
     if backend not in _BACKENDS:
         raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")

@@ -40,7 +40,7 @@ class EncodeFFT(NamedTuple):
         if bias is None:
             bias = kernel.new_zeros(kernel.shape[:2])
         with no_autocast(kernel.device):
-            return cls(_spectrum(_pair(kernel.transpose(0, 1), 0)), _pair(bias.T, 0), num_patterns)
+            return cls(_spectrum(_pair(kernel.transpose(0, 1), 0), first_axis=2), _pair(bias.T, 0), num_patterns)
 
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
@@ -57,7 +57,7 @@ class MixFFT(NamedTuple):
     def prepare(cls, kernel: Tensor, bias: Tensor) -> "MixFFT":
         """From ``kernel_b [D, *grid]`` and ``bias [c, D]``."""
         with no_autocast(kernel.device):
-            return cls(_spectrum(at_least_float(kernel)), _pair(bias.T, 1))
+            return cls(_spectrum(at_least_float(kernel), first_axis=1), _pair(bias.T, 1))
 
     def __call__(self, s: Tensor, value: Tensor) -> Tensor:
         """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
@@ -87,10 +87,9 @@ def _conj(x: Tensor) -> Tensor:
     return x.conj().resolve_conj()
 
 
-def _spectrum(kernel: Tensor) -> Tensor:
-    """``[D or P, ..., *grid]`` -> spectra scaled by 1/N. Grid axes are all but the first for mixing, but the first two else."""
-    first = 2 if kernel.is_complex() else 1
-    return torch.fft.fftn(kernel, dim=tuple(range(first, kernel.ndim)), norm="forward")
+def _spectrum(kernel: Tensor, first_axis: int) -> Tensor:
+    """Spectrum over the grid axes, which start at ``first_axis``, times 1/N."""
+    return torch.fft.fftn(kernel, dim=tuple(range(first_axis, kernel.ndim)), norm="forward")
 
 
 def _fft(x: Tensor) -> Tensor:
