@@ -12,6 +12,9 @@ CASES = {
     "lisa-one-pattern": dict(type="LiSA", num_patterns=1),
     "lisa-interpolate": dict(type="LiSA", num_patterns=2, resize="interpolate"),
     "lisa-first-version": dict(type="LiSA", num_patterns=2, norm=False, encoding_bias=True),
+    "interactive": dict(type="InteractiveAttention", landmarks=9),
+    "interactive-coarse-grid": dict(type="InteractiveAttention", landmarks=64),
+    "interactive-unmixed": dict(type="InteractiveAttention", landmarks=4, mix_before=False, mix_after=False),
 }
 
 # Operators that see tokens as a set: the grid changes nothing.

@@ -1,8 +1,8 @@
 """iViT (Kang et al., "Interactive Multi-Head Self-Attention with Linear Complexity", Table 1) on the CAFormer layout.
 
 The layout is that of "MetaFormer Baselines for Vision" (Yu et al., 2022): with softmax for interactive attention, ``tiny``,
-``small`` and ``base`` are timm's ``caformer_s18``, ``caformer_s36`` and ``caformer_m36``. It is written anew because timm's blocks
-do not tell a mixer its grid, and on maps in channels-last memory, where every change between maps and tokens is a view.
+``small`` and ``base`` are timm's ``caformer_s18``, ``caformer_s36`` and ``caformer_m36``. It is written anew because timm's
+blocks do not tell a mixer its grid, and on maps in channels-last memory, where every change between maps and tokens is a view.
 """
 
 from collections import OrderedDict
