@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .precision import no_autocast
+
 BACKENDS = ("auto", "reference")
 
 
@@ -114,7 +116,7 @@ def _attention(query: Tensor, key: Tensor, before: Tensor | None, after: Tensor 
     Scores and softmax stay in fp32: in fp16 the products overflow for large activations, and a softmax over thousands of
     tokens has weights that bf16 cannot tell apart.
     """
-    with torch.autocast(query.device.type, enabled=False):
+    with no_autocast(query.device):
         query, key = (x.float() if x.dtype.itemsize < 4 else x for x in (query, key))
         scale = query.shape[-1] ** -0.5
         # The scale goes to the landmarks, the shorter of the two.
