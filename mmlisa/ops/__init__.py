@@ -2,5 +2,15 @@
 
 from .interactive import interactive, interactive_softmax, landmark_side, pool_landmarks
 from .lisa import lisa, resize_kernel
+from .relative import circulant, toeplitz
 
-__all__ = ["interactive", "interactive_softmax", "landmark_side", "lisa", "pool_landmarks", "resize_kernel"]
+__all__ = [
+    "circulant",
+    "interactive",
+    "interactive_softmax",
+    "landmark_side",
+    "lisa",
+    "pool_landmarks",
+    "resize_kernel",
+    "toeplitz",
+]

@@ -3,5 +3,6 @@
 from .builder import build_attention
 from .interactive import InteractiveAttention
 from .lisa import LiSA
+from .softmax import SoftmaxAttention
 
-__all__ = ["InteractiveAttention", "LiSA", "build_attention"]
+__all__ = ["InteractiveAttention", "LiSA", "SoftmaxAttention", "build_attention"]

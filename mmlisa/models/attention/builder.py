@@ -7,9 +7,10 @@ parameters; at the call it may be any other.
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from mmlisa.registry import MODELS
 
@@ -39,3 +40,15 @@ def check_heads(embed_dims: int, num_heads: int) -> int:
     if num_heads < 1 or embed_dims % num_heads:
         raise ValueError(f"embed_dims={embed_dims} is not a multiple of num_heads={num_heads}")
     return embed_dims // num_heads
+
+
+def count_prefix(x: Tensor, grid: Sequence[int]) -> int:
+    """Number of prefix tokens in ``x: [B, N, C]``: N - prod(grid).
+
+    Raises:
+        ValueError: there are fewer tokens than the grid has.
+    """
+    prefix = x.shape[1] - prod(grid)
+    if prefix < 0:
+        raise ValueError(f"the grid {tuple(grid)} has {prod(grid)} tokens, but x only {x.shape[1]}")
+    return prefix

@@ -1,0 +1,43 @@
+"""Matrices of relative positions: tables over the signed offsets of a grid, spread over its pairs of tokens."""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import Tensor
+
+
+def toeplitz(table: Tensor, grid: Sequence[int]) -> Tensor:
+    """The (multi-level) Toeplitz matrices of a table over offsets.
+
+    Args:
+        table: ``[..., 2 g_1 - 1, 2 g_2 - 1, ...]``; the offset zero lies in the middle.
+        grid: ``(g_1, g_2, ...)``, N tokens.
+
+    Returns:
+        ``[..., N, N]``; entry (i, j) is the table at the offset i - j.
+
+    Raises:
+        ValueError: the table's last axes do not fit the grid.
+    """
+    sizes = tuple(2 * g - 1 for g in grid)
+    if tuple(table.shape[table.ndim - len(sizes) :]) != sizes:
+        raise ValueError(f"the table of the grid {tuple(grid)} must end in {sizes}, but has shape {tuple(table.shape)}")
+    return table.flatten(-len(sizes))[..., offset_index(grid, table.device)]
+
+
+def circulant(kernel: Tensor, grid: Sequence[int]) -> Tensor:
+    """``[..., *grid] -> [..., N, N]``: entry (i, j) is the kernel at the cyclic offset i - j."""
+    for axis, g in zip(range(-len(grid), 0), grid, strict=True):
+        kernel = kernel.index_select(axis, torch.arange(1 - g, g, device=kernel.device) % g)
+    return toeplitz(kernel, grid)
+
+
+def offset_index(grid: Sequence[int], device: torch.device | None = None) -> Tensor:
+    """``[N, N]``: where the offset i - j lies in a flattened table ``[2 g_1 - 1, 2 g_2 - 1, ...]``."""
+    axes = [torch.arange(g, device=device) for g in grid]
+    index = torch.zeros(prod(grid), prod(grid), dtype=torch.long, device=device)
+    for axis, position in zip(grid, torch.meshgrid(*axes, indexing="ij"), strict=True):
+        position = position.flatten()
+        index = index * (2 * axis - 1) + position[:, None] - position[None, :] + axis - 1
+    return index
