@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from mmdet.datasets import CocoDataset as _CocoDataset
+from mmengine.fileio import load
 
 from mmlisa.registry import DATASETS
 
@@ -30,8 +31,9 @@ class CocoDataset(_CocoDataset):
         except (json.JSONDecodeError, KeyError, UnicodeDecodeError) as error:
             raise ValueError(f"annotation file {path} is no COCO annotation file: {error!r}") from error
         wanted = self.metainfo["classes"]
-        names = [category["name"] for category in self.coco.dataset["categories"]]
-        if missing := [name for name in wanted if name not in names]:
+        if len(self.cat_ids) < len(wanted):
+            names = [category["name"] for category in load(self.ann_file, backend_args=self.backend_args)["categories"]]
+            missing = [name for name in wanted if name not in names]
             hints = {name: near for name in missing if (near := get_close_matches(name, names, n=1))}
             raise ValueError(
                 f"annotation file {path} lacks {len(missing)} of the dataset's {len(wanted)} classes: {missing[:8]}"

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from .demo_objects import CLASSES, PALETTE, load_backgrounds, load_objects
+from .demo_objects import CLASSES, load_backgrounds, load_objects
 
 VERSION = 1
 NUM_IMAGES = {"train": 280, "val": 50}
@@ -141,7 +141,7 @@ def compose(
             longer = side * np.exp(rng.uniform(np.log(low), np.log(high)))
             cutout = _pose(rng, choices[rng.integers(len(choices))], longer, 180 if is_coin else 20)
             if index < crowd:
-                y, x = heap - np.array(cutout.shape[:2]) // 2 + rng.integers(-side // 8, side // 8 + 1, 2)
+                y, x = heap - np.array(cutout.shape[:2]) // 2 + rng.integers(-side // 6, side // 6 + 1, 2)
             else:  # up to a fifth outside
                 y, x = (
                     rng.integers(-(c // 5), max(s - c + c // 5, -(c // 5)) + 1)
@@ -396,7 +396,7 @@ def make_ade20k_layout(root: str | Path, num_images: int = 8, side: int = 320, s
     """ADE20K's own folders and its 150 classes (:data:`ADE20K_INDICES`), filled with demo objects.
 
     Args:
-        root: e.g. ``data/ade/ADEChallengeData2016``; gets ``images/`` and ``annotations/``, each ``training/`` and ``validation/``.
+        root: e.g. ``data/ade/ADEChallengeData2016``; gets ``{images,annotations}/{training,validation}/``.
         num_images: images per split.
         side: typical size of an image in pixels.
         seed: as in :func:`make_demo`.

@@ -1,5 +1,7 @@
 """The demo data as classification."""
 
+from typing import ClassVar
+
 from mmpretrain.datasets import CustomDataset
 
 from mmlisa.registry import DATASETS
@@ -9,12 +11,12 @@ from .demo_objects import CLASSES
 
 @DATASETS.register_module()
 class DemoClsDataset(CustomDataset):
-    """One object per image in class folders, made under ``data_root`` (``data/demo``) on first use; else mmpretrain's CustomDataset.
+    """One object per image in class folders, made under ``data_root`` on first use; otherwise mmpretrain's CustomDataset.
 
     ``data_prefix`` is ``'cls/train'`` or ``'cls/val'``.
     """
 
-    METAINFO = {"classes": CLASSES}
+    METAINFO: ClassVar = {"classes": CLASSES}
 
     def load_data_list(self) -> list[dict]:
         from .demo import make_demo

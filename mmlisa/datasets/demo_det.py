@@ -1,5 +1,7 @@
 """The demo data as instance segmentation."""
 
+from typing import ClassVar
+
 from mmlisa.registry import DATASETS
 
 from .coco import CocoDataset
@@ -10,7 +12,7 @@ from .demo_objects import CLASSES, PALETTE
 class DemoCocoDataset(CocoDataset):
     """COCO-format demo data, made under ``data_root`` (``data/demo``) on first use; otherwise :class:`CocoDataset`."""
 
-    METAINFO = {"classes": CLASSES, "palette": PALETTE}
+    METAINFO: ClassVar = {"classes": CLASSES, "palette": PALETTE}
 
     def load_data_list(self) -> list[dict]:
         from .demo import make_demo  # here, so that `python -m mmlisa.datasets.demo` finds it not yet imported

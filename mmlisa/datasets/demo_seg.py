@@ -1,5 +1,7 @@
 """The demo data as semantic segmentation."""
 
+from typing import ClassVar
+
 from mmseg.datasets import BaseSegDataset
 
 from mmlisa.registry import DATASETS
@@ -16,7 +18,7 @@ class DemoSegDataset(BaseSegDataset):
     seg_map_path='ade/annotations/training')``, or ``validation``.
     """
 
-    METAINFO = {"classes": ("background", *CLASSES), "palette": [[0, 0, 0], *map(list, PALETTE)]}
+    METAINFO: ClassVar = {"classes": ("background", *CLASSES), "palette": [[0, 0, 0], *map(list, PALETTE)]}
 
     def load_data_list(self) -> list[dict]:
         from .demo import make_demo
