@@ -11,7 +11,6 @@ _NAMES = (
     (r"^stages\.(\d+)\.downsample\.", r"downsamples.\1."),
     (r"^stages\.(\d+)\.blocks\.", r"stages.\1."),
     (r"\.token_mixer\.act1\.", ".token_mixer.act."),
-    (r"\.token_mixer\.(qkv|proj)\.", r".token_mixer.operator.\1."),
 )
 
 

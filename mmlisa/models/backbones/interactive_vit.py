@@ -9,6 +9,7 @@ from timm.layers import DropPath, Mlp, resample_abs_pos_embed
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
+from mmlisa.models.layers import as_map
 from mmlisa.registry import MODELS
 
 from .base import Backbone
@@ -120,7 +121,7 @@ class InteractiveViT(Backbone):
         x = x.flatten(2).transpose(1, 2) + self._positions(grid)
         for block in self.blocks:
             x = self.run_block(block, x, grid)
-        return (self.norm(x).transpose(1, 2).unflatten(2, grid),)
+        return (as_map(self.norm(x), grid),)
 
     def _positions(self, grid: tuple[int, int]) -> Tensor:
         """The position embedding on ``grid``, ``[1, N, C]``, by timm's antialiased bicubic interpolation."""

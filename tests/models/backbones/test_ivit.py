@@ -57,7 +57,7 @@ def test_head_mixing_survives_initialisation():
     mixings = {n: p for n, p in backbone.named_parameters() if ".mix_" in n}
     assert len(mixings) == 8
     assert all(torch.equal(p, torch.eye(len(p))) for p in mixings.values())
-    assert backbone.stages[2][0].token_mixer.operator.qkv.weight.std() < 0.03
+    assert backbone.stages[2][0].token_mixer.qkv.weight.std() < 0.03
 
 
 def test_output_norm():
