@@ -34,3 +34,6 @@ __all__ = [
     "StructureAwareAttention",
     "build_attention",
 ]
+from .softmax import SoftmaxAttention
+
+__all__ = ["InteractiveAttention", "LiSA", "SoftmaxAttention", "build_attention"]

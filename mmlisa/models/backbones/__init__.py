@@ -8,3 +8,8 @@ from .ivit import iViT
 from .lisanet import LiSANet
 
 __all__ = ["FLattenCSwin", "FLattenDeiT", "FLattenPVT", "FLattenPVTv2", "FLattenSwin", "LiSANet", "iViT"]
+from .interactive_vit import InteractiveViT
+from .ivit import iViT
+from .lisanet import LiSANet
+
+__all__ = ["InteractiveViT", "LiSANet", "iViT"]
