@@ -71,7 +71,9 @@ def test_nothing_there_in_a_bare_environment(tmp_path):
     )
     assert done.returncode == 1, done.stderr
     assert done.stderr == ""
-    assert f'uv pip install --directory / --python {python} "torch==2.12.1" "torchvision==0.27.1"' in _mend(done.stdout, "torch")
+    assert f'uv pip install --directory / --python {python} "torch==2.12.1" "torchvision==0.27.1"' in _mend(
+        done.stdout, "torch"
+    )
     assert "* scikit-image, scikit-learn, imaug, pycocotools, matplotlib: missing" in done.stdout
     mmcv = _mend(done.stdout, "mmcv")
     assert "uv:  uv sync\n" in mmcv

@@ -1,5 +1,14 @@
 """Checkpoints in, safely."""
 
+from .flatten import Conversion, convert_flatten
 from .loading import latest_checkpoint, load_checkpoint, load_weights, match_report, use_safe_loader
 
-__all__ = ["latest_checkpoint", "load_checkpoint", "load_weights", "match_report", "use_safe_loader"]
+__all__ = [
+    "Conversion",
+    "convert_flatten",
+    "latest_checkpoint",
+    "load_checkpoint",
+    "load_weights",
+    "match_report",
+    "use_safe_loader",
+]

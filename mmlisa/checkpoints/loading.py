@@ -41,7 +41,9 @@ def load_checkpoint(filename: str | Path, map_location: str | torch.device | Cal
 
 def _safe_globals() -> list:
     """MMEngine's list, whose bare ``getattr`` would lead to any object, narrowed to what its histories need."""
-    return [entry for entry in get_torch_safe_globals() if entry is not getattr] + [(_history_statistic, "builtins.getattr")]
+    return [entry for entry in get_torch_safe_globals() if entry is not getattr] + [
+        (_history_statistic, "builtins.getattr")
+    ]
 
 
 def _history_statistic(owner: type, name: str) -> Callable:

@@ -3,12 +3,6 @@
 from .castling import CastlingHook
 from .ema import CycleEMAHook
 from .hooks import CheckpointGuardHook, FiniteLossHook, IterationSeedHook, TrainingCurvesHook
+from .optimizers import Lamb
 
-__all__ = [
-    "CastlingHook",
-    "CheckpointGuardHook",
-    "CycleEMAHook",
-    "FiniteLossHook",
-    "IterationSeedHook",
-    "TrainingCurvesHook",
-]
+__all__ = ['CastlingHook', 'CheckpointGuardHook', 'CycleEMAHook', 'FiniteLossHook', 'IterationSeedHook', 'Lamb', 'TrainingCurvesHook']

@@ -29,7 +29,9 @@ class FiniteLossHook(Hook):
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
     ) -> None:
-        losses = {name: float(torch.as_tensor(value).detach()) for name, value in (outputs or {}).items() if "loss" in name}
+        losses = {
+            name: float(torch.as_tensor(value).detach()) for name, value in (outputs or {}).items() if "loss" in name
+        }
         broken = {name: value for name, value in losses.items() if not np.isfinite(value)}
         if broken:
             last = runner.message_hub.runtime_info.get("last_ckpt")
@@ -53,6 +55,8 @@ class IterationSeedHook(Hook):
     priority = "VERY_LOW"
 
     def before_train(self, runner: Runner) -> None:
+        # A loader draws its workers' base seed when its iterator is made, which in a resumed run is after this seeding.
+        runner.train_dataloader.generator = torch.Generator().manual_seed(runner.seed)
         self._seed(runner, runner.iter, 0)
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:

@@ -1,6 +1,9 @@
 """Attention operators as pure tensor functions; they import torch and nothing else."""
 
+from .efficient import efficient
+from .focused_linear import focused_linear
 from .global_filter import global_filter, resize_spectrum
+from .hydra import hydra
 from .interactive import interactive, interactive_softmax, landmark_side, pool_landmarks
 from .linear_angular import angular_similarity, linear_angular, masked_softmax, unit
 from .linear_kernels import (
@@ -9,7 +12,6 @@ from .linear_kernels import (
     mean_centered_attention,
     relu_exp_attention,
     relu_softmax_attention,
-    softmax_kernel_attention,
 )
 from .lisa import lisa, resize_kernel
 from .precision import no_autocast
@@ -22,7 +24,10 @@ __all__ = [
     "angular_similarity",
     "circulant",
     "cosine_attention",
+    "efficient",
+    "focused_linear",
     "global_filter",
+    "hydra",
     "interactive",
     "interactive_softmax",
     "lambda_convolution",
@@ -38,7 +43,6 @@ __all__ = [
     "relu_softmax_attention",
     "resize_kernel",
     "resize_spectrum",
-    "softmax_kernel_attention",
     "structure_aware",
     "toeplitz",
     "unit",

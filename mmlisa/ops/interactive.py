@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .precision import no_autocast
+
 BACKENDS = ("auto", "reference")
 
 
@@ -50,9 +52,10 @@ def pool_landmarks(tokens: Tensor, grid: Sequence[int], landmarks: int) -> Tenso
     tokens = tokens[:, :, tokens.shape[2] - n :]
     if tuple(grid) == (side, side):
         return tokens
-    # With the tokens of all heads side by side, as a projection leaves them, this is a channels-last map and no copy.
-    maps = tokens.permute(0, 1, 3, 2).flatten(1, 2).unflatten(2, tuple(grid))
-    return F.adaptive_avg_pool2d(maps, side).flatten(2).unflatten(1, (heads, -1)).transpose(2, 3)
+    # With the tokens of all heads side by side, as a projection leaves them, this is a channels-last map and a view.
+    maps = tokens.transpose(1, 2).flatten(2).unflatten(1, tuple(grid)).permute(0, 3, 1, 2)
+    pooled = F.adaptive_avg_pool2d(maps, side).permute(0, 2, 3, 1)
+    return pooled.flatten(1, 2).unflatten(2, (heads, -1)).transpose(1, 2)
 
 
 def interactive(
@@ -114,7 +117,7 @@ def _attention(query: Tensor, key: Tensor, before: Tensor | None, after: Tensor 
     Scores and softmax stay in fp32: in fp16 the products overflow for large activations, and a softmax over thousands of
     tokens has weights that bf16 cannot tell apart.
     """
-    with torch.autocast(query.device.type, enabled=False):
+    with no_autocast(query.device):
         query, key = (x.float() if x.dtype.itemsize < 4 else x for x in (query, key))
         scale = query.shape[-1] ** -0.5
         # The scale goes to the landmarks, the shorter of the two.
@@ -128,7 +131,9 @@ def _mix_heads(mixing: Tensor | None, maps: Tensor) -> Tensor:
     """``[h, h]``, ``[B, h, n, m]`` -> ``[B, h, n, m]``: one matrix product, without moving the heads to the last axis."""
     if mixing is None:
         return maps
-    return (mixing.to(maps.dtype) @ maps.flatten(2)).unflatten(2, maps.shape[2:])
+    # Not `mixing @ maps`: for a matrix on the left, matmul transposes (and copies) the batch.
+    mixing = mixing.to(maps.dtype).expand(maps.shape[0], -1, -1)
+    return torch.bmm(mixing, maps.flatten(2)).unflatten(2, maps.shape[2:])
 
 
 def _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_key) -> Tensor:

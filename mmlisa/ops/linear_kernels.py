@@ -46,10 +46,3 @@ def relu_exp_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         query, key = at_least_fp32(query).relu(), at_least_fp32(key).relu()
         total = query @ key.sum(dim=-2)[..., None]
         return query @ (key.transpose(-2, -1) @ at_least_fp32(value)) / (total + _EPS)
-
-
-def softmax_kernel_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """φ is a softmax over the channels for q and over the tokens for k ("Softmax", after Efficient Attention)."""
-    with no_autocast(query.device):
-        query, key = at_least_fp32(query).softmax(dim=-1), at_least_fp32(key).softmax(dim=-2)
-        return query @ (key.transpose(-2, -1) @ at_least_fp32(value))

@@ -6,16 +6,85 @@ Shapes: B batch, h heads, c channels of a head, D structural patterns, grid the 
     G^b_vd = value_v (*) W^b_d                  the D kernels are shared by all channels
     s_d    = sum_c query_c G^a_cd               the encoded structural pattern, [B, h, D, *grid]
     y_v    = sum_d s_d (G^b_vd + B_vd)          [B, h, c, *grid]
+
+A backend is a pair of classes: one encodes (s from query and key), one mixes (y from s and value). Each holds what it derives
+from the kernels on one grid (``prepare``) and is called with the tokens.
 """
 
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .precision import no_autocast
+from .lisa_circulant import EncodeCirculant, MixCirculant, circulant
+from .lisa_dft import EncodeDFT, MixDFT
+from .lisa_fft import EncodeFFT, MixFFT
+from .precision import at_least_float
 
-BACKENDS = ("auto", "reference", "fft")
+# Where the O(N^2) products of the circulant form beat the FFT (measured on CPU: docs/benchmarks): encoding takes N products per
+# number encoded, mixing N (1 / c + 1 / D).
+CIRCULANT_ENCODE_PRODUCTS = 64
+CIRCULANT_MIX_PRODUCTS = 32
+
+
+class EncodeReference(NamedTuple):
+    """The equations as they stand, with circulant matrices, in O(N^2 c D)."""
+
+    kernel: Tensor
+    bias: Tensor | None
+
+    prepare = classmethod(lambda cls, kernel, bias: cls(at_least_float(kernel), bias))
+
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+        grid = query.shape[2:]
+        g = torch.einsum("mcj,cdij->mcdi", key.flatten(2), circulant(self.kernel, grid))
+        if self.bias is not None:
+            g = g + self.bias[..., None]
+        return torch.einsum("mci,mcdi->mdi", query.flatten(2), g).unflatten(2, grid)
+
+
+class MixReference(NamedTuple):
+    """The equations as they stand, with circulant matrices, in O(N^2 c D)."""
+
+    kernel: Tensor
+    bias: Tensor
+
+    prepare = classmethod(lambda cls, kernel, bias: cls(at_least_float(kernel), bias))
+
+    def __call__(self, s: Tensor, value: Tensor) -> Tensor:
+        grid = value.shape[2:]
+        g = torch.einsum("mcj,dij->mcdi", value.flatten(2), circulant(self.kernel, grid)) + self.bias[..., None]
+        return torch.einsum("mdi,mcdi->mci", s.flatten(2), g).unflatten(2, grid)
+
+
+_BACKENDS = {
+    "reference": (EncodeReference, MixReference),
+    "fft": (EncodeFFT, MixFFT),
+    "circulant": (EncodeCirculant, MixCirculant),
+    "dft": (EncodeDFT, MixDFT),
+}
+BACKENDS = ("auto", *_BACKENDS)
+
+
+class LiSAKernels(NamedTuple):
+    """The kernels of :func:`lisa` made ready for one grid; worth keeping between calls with fixed parameters."""
+
+    encode: EncodeReference | EncodeFFT | EncodeCirculant | EncodeDFT
+    mix: MixReference | MixFFT | MixCirculant | MixDFT
+
+    @classmethod
+    def prepare(
+        cls, kernel_a: Tensor, kernel_b: Tensor, bias: Tensor, bias_a: Tensor | None = None, *, backend: str = "auto"
+    ) -> "LiSAKernels":
+        """Differentiable with respect to the kernels and biases; arguments and errors as :func:`lisa`'s."""
+        encode, mix = _choose(backend, prod(kernel_b.shape[1:]), *bias.shape)
+        return cls(encode.prepare(kernel_a, bias_a), mix.prepare(kernel_b, bias))
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """``[B, h, c, *grid]`` each -> ``[B, h, c, *grid]`` in the query's dtype."""
+        q, k, v = (at_least_float(x).flatten(0, 1) for x in (query, key, value))
+        return self.mix(self.encode(q, k), v).view(query.shape).to(query.dtype)
 
 
 def lisa(
@@ -38,21 +107,31 @@ def lisa(
         kernel_b: ``[D, *grid]``, W^b: one circular kernel per pattern, shared by heads and channels.
         bias: ``[c, D]``, B.
         bias_a: ``[c, D]``, B^a of the paper's first version; None for the journal's form.
-        backend: ``'reference'`` evaluates the circulant sums directly, in O(N^2) and the inputs' own precision;
-            ``'fft'`` is log-linear in N; ``'auto'`` chooses the fastest.
+        backend: ``'fft'`` is log-linear in N, a few patterns at a time; ``'circulant'`` multiplies by circulant matrices,
+            the fastest on small grids; ``'dft'`` is made of real matrix products alone, for exports that know no complex
+            numbers; ``'reference'`` is the sums as they stand, the oracle of the others. ``'auto'`` takes ``'circulant'`` or
+            ``'fft'``, for each of the two sides the faster one at this N, c and D, and ``'dft'`` inside an ONNX export.
 
     Returns:
-        ``[B, h, c, *grid]``.
+        ``[B, h, c, *grid]`` in the query's dtype; half precision is computed in fp32.
 
     Raises:
         ValueError: shapes that do not fit each other, or an unknown backend.
     """
     _check_shapes(query, key, value, kernel_a, kernel_b, bias, bias_a)
-    if backend == "reference":
-        return _lisa_reference(query, key, value, kernel_a, kernel_b, bias, bias_a)
-    if backend in ("auto", "fft"):
-        return _lisa_fft(query, key, value, kernel_a, kernel_b, bias, bias_a)
-    raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
+    return LiSAKernels.prepare(kernel_a, kernel_b, bias, bias_a, backend=backend)(query, key, value)
+
+
+def _choose(backend: str, n: int, c: int, num_patterns: int) -> tuple[type, type]:
+    if backend == "auto" and torch.onnx.is_in_onnx_export():
+        backend = "dft"
+    if backend == "auto":
+        encode = "circulant" if n <= CIRCULANT_ENCODE_PRODUCTS else "fft"
+        mix = "circulant" if n * (1 / c + 1 / num_patterns) <= CIRCULANT_MIX_PRODUCTS else "fft"
+        return _BACKENDS[encode][0], _BACKENDS[mix][1]
+    if backend not in _BACKENDS:
+        raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
+    return _BACKENDS[backend]
 
 
 def resize_kernel(kernel: Tensor, grid: tuple[int, ...]) -> Tensor:
@@ -100,50 +179,3 @@ def _check_shapes(query, key, value, kernel_a, kernel_b, bias, bias_a) -> None:
     for name, (tensor, shape) in expected.items():
         if tensor is not None and tensor.shape != shape:
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}; these tokens and patterns need {shape}")
-
-
-def _circulant(kernel: Tensor, grid: torch.Size) -> Tensor:
-    """``[..., *grid]`` -> ``[..., N, N]``: entry (i, n) is the kernel at the cyclic offset i - n."""
-    n = prod(grid)
-    position = torch.stack(torch.meshgrid(*(torch.arange(size) for size in grid), indexing="ij")).flatten(1)
-    offset = (position[:, :, None] - position[:, None, :]) % torch.tensor(grid)[:, None, None]
-    index = torch.zeros(n, n, dtype=torch.long)
-    for axis, size in enumerate(grid):
-        index = index * size + offset[axis]
-    return kernel.flatten(-len(grid))[..., index.to(kernel.device)]
-
-
-def _lisa_reference(query, key, value, kernel_a, kernel_b, bias, bias_a) -> Tensor:
-    """The equations as they stand, with circulant matrices; the oracle of every other backend."""
-    grid = query.shape[3:]
-    q, k, v = (x.flatten(3) for x in (query, key, value))
-    ga = torch.einsum("bhcn,cdin->bhcdi", k, _circulant(kernel_a, grid))
-    if bias_a is not None:
-        ga = ga + bias_a[..., None]
-    gb = torch.einsum("bhvn,din->bhvdi", v, _circulant(kernel_b, grid))
-    s = torch.einsum("bhci,bhcdi->bhdi", q, ga)
-    y = torch.einsum("bhdi,bhvdi->bhvi", s, gb + bias[..., None])
-    return y.unflatten(-1, grid)
-
-
-def _lisa_fft(query, key, value, kernel_a, kernel_b, bias, bias_a) -> Tensor:
-    """One pattern at a time, so that nothing of size NCD exists; FFTs in fp32 at least (half precision has none on CPU)."""
-    grid, axes = query.shape[3:], tuple(range(3, query.ndim))
-    dtype = query.dtype
-    with no_autocast(query.device):
-        if dtype in (torch.float16, torch.bfloat16):
-            query, key, value = query.float(), key.float(), value.float()
-        kernel_a, kernel_b, bias = (x.to(query.dtype) for x in (kernel_a, kernel_b, bias))
-        key_f, value_f = torch.fft.rfftn(key, dim=axes), torch.fft.rfftn(value, dim=axes)
-        kernel_axes = tuple(range(-len(grid), 0))
-        kernel_a_f, kernel_b_f = torch.fft.rfftn(kernel_a, dim=kernel_axes), torch.fft.rfftn(kernel_b, dim=kernel_axes)
-        y = torch.zeros_like(value)
-        column = (slice(None), *(None,) * len(grid))  # [c] -> [c, 1, ..., 1]
-        for d in range(kernel_b.shape[0]):
-            ga = torch.fft.irfftn(key_f * kernel_a_f[:, d], s=grid, dim=axes)
-            if bias_a is not None:
-                ga = ga + bias_a.to(ga.dtype)[:, d][column]
-            s = (query * ga).sum(dim=2, keepdim=True)
-            gb = torch.fft.irfftn(value_f * kernel_b_f[d], s=grid, dim=axes)
-            y = y + s * (gb + bias[:, d][column])
-        return y.to(dtype)

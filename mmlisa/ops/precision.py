@@ -19,3 +19,8 @@ def widest(*tensors: Tensor) -> list[Tensor]:
     for tensor in tensors:
         dtype = torch.promote_types(dtype, tensor.dtype)
     return [tensor.to(dtype) for tensor in tensors]
+
+
+def at_least_float(x: Tensor) -> Tensor:
+    """fp16 and bf16 as fp32; the rest as it is."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

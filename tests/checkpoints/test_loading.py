@@ -23,7 +23,11 @@ class Malicious:
 def good(tmp_path):
     path = tmp_path / "good.pth"
     history = HistoryBuffer([1.0, 2.0], [1, 1])
-    state = {"state_dict": nn.Linear(2, 3).state_dict(), "message_hub": {"log_scalars": {"loss": history}}, "optimizer": {}}
+    state = {
+        "state_dict": nn.Linear(2, 3).state_dict(),
+        "message_hub": {"log_scalars": {"loss": history}},
+        "optimizer": {},
+    }
     torch.save(state, path)
     return path
 

@@ -39,10 +39,18 @@ def run(tool: str, *args: object) -> str:
 def train_until_killed(config: str, work_dir: Path, checkpoint: str) -> None:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        command("train", config, "--work-dir", work_dir), cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command("train", config, "--work-dir", work_dir),
+        cwd=ROOT,
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 600
-    while checkpoint not in (work_dir / "last_checkpoint").read_text() if (work_dir / "last_checkpoint").exists() else True:
+    while (
+        checkpoint not in (work_dir / "last_checkpoint").read_text()
+        if (work_dir / "last_checkpoint").exists()
+        else True
+    ):
         assert process.poll() is None, "training ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -85,7 +93,9 @@ def test_train_kill_resume_test(task, tmp_path):
     assert list(whole.glob("*/curves.png"))
     assert list(whole.glob("*/vis_data/vis_image/*.png"))
 
-    out = run("test", config, killed / "iter_6.pth", "--work-dir", tmp_path / "test", "--out", tmp_path / "predictions.pkl")
+    out = run(
+        "test", config, killed / "iter_6.pth", "--work-dir", tmp_path / "test", "--out", tmp_path / "predictions.pkl"
+    )
     assert (tmp_path / "predictions.pkl").stat().st_size > 0
     (tested,) = (tmp_path / "test").glob("*/*.json")
     assert scores(json.loads(tested.read_text().splitlines()[-1])) == metrics, out

@@ -65,13 +65,3 @@ class ReLUExpAttention(ProjectedAttention):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return ops.relu_exp_attention(query, key, value)
-
-
-@MODELS.register_module()
-class SoftmaxKernelAttention(ProjectedAttention):
-    """Table 5, "Softmax": :func:`mmlisa.ops.softmax_kernel_attention`."""
-
-    full_precision = True
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return ops.softmax_kernel_attention(query, key, value)

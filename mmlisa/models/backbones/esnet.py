@@ -184,7 +184,8 @@ class CastlingESNetViT(ESNet):
                 channels,
                 build_attention(attention, channels, arch["num_heads"], (side, side)),
                 mlp_ratio=arch["mlp_ratio"],
-                conv_size=arch["mlp_conv"],
+                mlp_conv=arch["mlp_conv"],
+                norm_eps=1e-6,
                 drop_path=rate,
             )
             for rate in torch.linspace(0, drop_path_rate, arch["depth"], device="cpu").tolist()

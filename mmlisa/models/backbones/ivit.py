@@ -1,8 +1,8 @@
 """iViT (Kang et al., "Interactive Multi-Head Self-Attention with Linear Complexity", Table 1) on the CAFormer layout.
 
 The layout is that of "MetaFormer Baselines for Vision" (Yu et al., 2022): with softmax for interactive attention, ``tiny``,
-``small`` and ``base`` are timm's ``caformer_s18``, ``caformer_s36`` and ``caformer_m36``. It is written anew because timm's blocks
-do not tell a mixer its grid, and on maps in channels-last memory, where every change between maps and tokens is a view.
+``small`` and ``base`` are timm's ``caformer_s18``, ``caformer_s36`` and ``caformer_m36``. It is written anew because timm's
+blocks do not tell a mixer its grid, and on maps in channels-last memory, where every change between maps and tokens is a view.
 """
 
 from collections import OrderedDict
@@ -14,7 +14,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import ChannelLayerNorm, ChannelLinear, TokenMixer
+from mmlisa.models.layers import ChannelLayerNorm, as_map, tokenwise
 from mmlisa.registry import MODELS
 
 from .base import Backbone
@@ -35,59 +35,68 @@ class StarReLU(nn.Module):
 
 
 class SepConv(nn.Module):
-    """Mixer of the convolutional stages: pointwise C -> 2C, StarReLU, depthwise 7x7, pointwise 2C -> C, on ``[B, C, H, W]``."""
+    """Mixer of the convolutional stages: pointwise C -> 2C, StarReLU, depthwise 7x7, pointwise 2C -> C."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        hidden = 2 * channels
-        self.pwconv1 = ChannelLinear(channels, hidden, bias=False)
+        self.hidden = 2 * channels
+        self.pwconv1 = nn.Linear(channels, self.hidden, bias=False)
         self.act = StarReLU()
-        self.dwconv = nn.Conv2d(hidden, hidden, 7, padding=3, groups=hidden, bias=False)
-        self.pwconv2 = ChannelLinear(hidden, channels, bias=False)
+        self.dwconv = nn.Conv2d(self.hidden, self.hidden, 7, padding=3, groups=self.hidden, bias=False)
+        self.pwconv2 = nn.Linear(self.hidden, channels, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.pwconv2(self.dwconv(self.act(self.pwconv1(x))))
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``x: [B, N, C]`` -> ``[B, N, C]``."""
+        x = tokenwise(lambda tokens: self.act(self.pwconv1(tokens)), x, width=self.hidden)
+        x = self.dwconv(as_map(x, grid))
+        return self.pwconv2(x.flatten(2).transpose(1, 2))
 
 
 class Mlp(nn.Module):
-    """Linear C -> 4C, StarReLU, Linear 4C -> C, on ``[B, C, H, W]``."""
+    """Linear C -> 4C, StarReLU, Linear 4C -> C."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.fc1 = ChannelLinear(channels, 4 * channels, bias=False)
+        self.fc1 = nn.Linear(channels, 4 * channels, bias=False)
         self.act = StarReLU()
-        self.fc2 = ChannelLinear(4 * channels, channels, bias=False)
+        self.fc2 = nn.Linear(4 * channels, channels, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """``[..., C]`` -> ``[..., C]``."""
         return self.fc2(self.act(self.fc1(x)))
 
 
 class Scale(nn.Module):
-    """A learned factor per channel of ``[B, C, H, W]``, 1 at the start."""
+    """A learned factor per channel, 1 at the start: ``[..., C]`` -> ``[..., C]``."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * self.scale[:, None, None]
+        return x * self.scale
 
 
 class Block(nn.Module):
-    """``r1 x + DropPath(mixer(norm(x)))``, ``r2 x + DropPath(MLP(norm(x)))``, on ``[B, C, H, W]``; r1, r2 with ``res_scale``."""
+    """``r1 x + DropPath(mixer(norm(x)))``, ``r2 x + DropPath(MLP(norm(x)))``, on ``[B, N, C]``; r1, r2 with ``res_scale``."""
 
     def __init__(self, channels: int, token_mixer: nn.Module, res_scale: bool, drop_path: float) -> None:
         super().__init__()
-        self.norm1 = ChannelLayerNorm(channels, eps=EPS, bias=False)
+        self.channels = channels
+        self.norm1 = nn.LayerNorm(channels, eps=EPS, bias=False)
         self.token_mixer = token_mixer
         self.res_scale1 = Scale(channels) if res_scale else nn.Identity()
-        self.norm2 = ChannelLayerNorm(channels, eps=EPS, bias=False)
+        self.norm2 = nn.LayerNorm(channels, eps=EPS, bias=False)
         self.mlp = Mlp(channels)
         self.res_scale2 = Scale(channels) if res_scale else nn.Identity()
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.res_scale1(x) + self.drop_path(self.token_mixer(self.norm1(x)))
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = self.res_scale1(x) + self.drop_path(self.token_mixer(self.norm1(x), grid))
+        # Not in training: a path is dropped per image, not per token.
+        return self._mlp(x) if self.training else tokenwise(self._mlp, x, width=4 * self.channels)
+
+    def _mlp(self, x: Tensor) -> Tensor:
         return self.res_scale2(x) + self.drop_path(self.mlp(self.norm2(x)))
 
 
@@ -173,7 +182,7 @@ class iViT(Backbone):
                 if arch["mixers"][i] == "C":
                     mixer = SepConv(channels[i])
                 else:
-                    mixer = TokenMixer(build_attention(attention, channels[i], arch["num_heads"][i], grid))
+                    mixer = build_attention(attention, channels[i], arch["num_heads"][i], grid)
                 blocks.append(Block(channels[i], mixer, arch["res_scale"][i], next(rates)))
             self.stages.append(blocks)
             if output_norm and i in self.out_indices:
@@ -195,8 +204,11 @@ class iViT(Backbone):
         maps = []
         for i, (downsample, blocks) in enumerate(zip(self.downsamples, self.stages, strict=True)):
             x = downsample(x)
+            grid = x.shape[2:]
+            x = x.flatten(2).transpose(1, 2)
             for block in blocks:
-                x = self.run_block(block, x)
+                x = self.run_block(block, x, grid)
+            x = as_map(x, grid)
             if i in self.out_indices:
                 maps.append(getattr(self, f"norm{i}")(x) if hasattr(self, f"norm{i}") else x)
         return tuple(maps)

@@ -157,7 +157,8 @@ class CastlingLCNetViT(LCNet):
                     channels,
                     build_attention(attention, channels, heads, (side, side)),
                     mlp_ratio=arch["mlp_ratio"],
-                    conv_size=arch["mlp_conv"],
+                    mlp_conv=arch["mlp_conv"],
+                    norm_eps=1e-6,
                     drop_path=next(rates),
                 )
                 for _ in range(depth)

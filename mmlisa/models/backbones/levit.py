@@ -8,7 +8,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import HeadPool, OffsetBias, build_attention
-from mmlisa.models.layers import ConvNorm, LinearNorm, TokenNorm, over_grid, to_map, to_tokens
+from mmlisa.models.layers import ConvNorm, LinearNorm, TokenConv, TokenNorm, to_map, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import Backbone
@@ -21,14 +21,15 @@ class Mlp(nn.Module):
         super().__init__()
         hidden = int(channels * ratio)
         self.ln1 = LinearNorm(channels, hidden)
-        self.conv = ConvNorm(hidden, hidden, conv_size, groups=hidden) if conv_size else None
+        self.conv = TokenConv(hidden, conv_size) if conv_size else None
+        self.conv_norm = TokenNorm(hidden) if conv_size else None
         self.act = nn.Hardswish()
         self.ln2 = LinearNorm(hidden, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         x = self.ln1(x)
         if self.conv is not None:
-            x = over_grid(self.conv, x, grid)
+            x = self.conv_norm(self.conv(x, grid))
         return self.ln2(self.act(x))
 
 

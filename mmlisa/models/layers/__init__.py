@@ -3,8 +3,10 @@
 from .channels_first import ChannelLayerNorm, ChannelLinear, build_norm, depthwise
 from .mobile import ConvNorm, LinearNorm, SqueezeExcite, TokenNorm, init_layers
 from .relative_position import RelativePosition
-from .token_mixer import TokenMixer
-from .transformer import MapBlock, TokenMlp, TransformerBlock, over_grid, to_map, to_tokens
+from .token_mixer import TokenMixer, as_map
+from .tokens import MapBlock, PatchEmbed, PositionResize, TokenBlock, TokenConv, TokenMlp, to_map, to_tokens
+from .tokenwise import tokenwise
+from .windows import merge_windows, split_windows, valid_tokens
 
 __all__ = [
     "ChannelLayerNorm",
@@ -12,16 +14,23 @@ __all__ = [
     "ConvNorm",
     "LinearNorm",
     "MapBlock",
+    "PatchEmbed",
+    "PositionResize",
     "RelativePosition",
     "SqueezeExcite",
+    "TokenBlock",
+    "TokenConv",
     "TokenMixer",
     "TokenMlp",
     "TokenNorm",
-    "TransformerBlock",
+    "as_map",
     "build_norm",
     "depthwise",
     "init_layers",
-    "over_grid",
+    "merge_windows",
+    "split_windows",
     "to_map",
     "to_tokens",
+    "tokenwise",
+    "valid_tokens",
 ]

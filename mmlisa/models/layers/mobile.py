@@ -32,9 +32,9 @@ def init_layers(module: nn.Module) -> None:
 class ConvNorm(nn.Module):
     """Convolution without bias, then BN: ``[B, C_in, H, W] -> [B, C, H', W']``; named as timm's LeViT."""
 
-    def __init__(self, in_channels: int, channels: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
+    def __init__(self, in_channels: int, channels: int, kernel: int, stride: int = 1) -> None:
         super().__init__()
-        self.linear = nn.Conv2d(in_channels, channels, kernel, stride, kernel // 2, groups=groups, bias=False)
+        self.linear = nn.Conv2d(in_channels, channels, kernel, stride, kernel // 2, bias=False)
         self.bn = nn.BatchNorm2d(channels)
 
     def forward(self, x: Tensor) -> Tensor:

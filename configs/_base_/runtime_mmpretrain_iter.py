@@ -1,0 +1,8 @@
+# For training of a few hundred iterations.
+_base_ = "./runtime_mmpretrain.py"
+
+default_hooks = dict(
+    checkpoint=dict(by_epoch=False, interval=100),
+    logger=dict(interval=25),
+)
+log_processor = dict(window_size=25, by_epoch=False)

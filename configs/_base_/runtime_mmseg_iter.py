@@ -1,0 +1,5 @@
+# For training of a few hundred iterations.
+_base_ = "./runtime_mmseg.py"
+
+default_hooks = dict(checkpoint=dict(interval=100), logger=dict(interval=25), visualization=dict(interval=10))
+log_processor = dict(window_size=25)

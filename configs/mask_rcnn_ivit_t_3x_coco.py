@@ -1,0 +1,20 @@
+# Mask R-CNN, iViT-T, 3x: the paper has box AP 48.7, mask AP 44.1 (iViT, Tables 6 and 10).
+_base_ = [
+    "./_base_/models/mask_rcnn.py",
+    "./_base_/datasets/coco_instance_multiscale.py",
+    "./_base_/schedules/swin_3x.py",
+    "./_base_/runtime_mmdet.py",
+]
+
+model = dict(
+    backbone=dict(
+        type="mmlisa.iViT",
+        arch="tiny",
+        drop_path_rate=0.2,
+        # An ImageNet-1K classifier of mmpretrain's layout, or a CAFormer of timm after tools/convert_checkpoint.py:
+        # init_cfg=dict(type="Pretrained", checkpoint="ivit_t_in1k.pth", prefix="backbone."),
+    ),
+    neck=dict(in_channels=[64, 128, 320, 512]),
+)
+# CAFormer's scales, which are no norms, decay as little as these do.
+optim_wrapper = dict(paramwise_cfg=dict(flat_decay_mult=0.0))

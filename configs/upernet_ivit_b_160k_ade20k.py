@@ -1,0 +1,8 @@
+# UperNet, iViT-B, 160k: the paper has mIoU 52.5, multi-scale (tools/test.py --tta; iViT, Tables 7 and 10).
+_base_ = "./upernet_ivit_t_160k_ade20k.py"
+
+model = dict(
+    backbone=dict(arch="base"),
+    decode_head=dict(in_channels=[96, 192, 384, 576]),
+    auxiliary_head=dict(in_channels=384),
+)

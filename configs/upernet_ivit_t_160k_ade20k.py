@@ -1,0 +1,22 @@
+# UperNet, iViT-T, 160k: the paper has mIoU 49.7, multi-scale (tools/test.py --tta; iViT, Tables 7 and 10).
+_base_ = [
+    "./_base_/models/upernet.py",
+    "./_base_/datasets/ade20k_tta.py",
+    "./_base_/schedules/swin_160k.py",
+    "./_base_/runtime_mmseg.py",
+]
+
+model = dict(
+    backbone=dict(
+        type="mmlisa.iViT",
+        arch="tiny",
+        drop_path_rate=0.4,
+        # An ImageNet-1K classifier of mmpretrain's layout, or a CAFormer of timm after tools/convert_checkpoint.py:
+        # init_cfg=dict(type="Pretrained", checkpoint="ivit_t_in1k.pth", prefix="backbone."),
+    ),
+    decode_head=dict(in_channels=[64, 128, 320, 512]),
+    auxiliary_head=dict(in_channels=320),
+)
+# The appendix's text has a learning rate of 5e-8, its Table 10 has 8e-5; CAFormer's scales decay no more than norms do.
+optim_wrapper = dict(optimizer=dict(lr=8e-5, weight_decay=0.05), paramwise_cfg=dict(flat_decay_mult=0.0))
+train_dataloader = dict(batch_size=2)  # on 8 GPUs

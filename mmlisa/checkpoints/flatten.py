@@ -1,0 +1,257 @@
+"""Official FLatten weights, and those of its hosts, as mmpretrain classifiers of this package."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmlisa.models.backbones import FLattenCSwin, FLattenDeiT, FLattenPVT, FLattenPVTv2, FLattenSwin
+from mmlisa.models.backbones.base import Backbone
+
+Rules = tuple[tuple[str, str | None], ...]
+
+# Their name -> ours, the first pattern that fits; None: dropped. What no pattern fits keeps its name.
+_HEAD: Rules = ((r"^head\.(?:fc\.)?(weight|bias)$", r"head.fc.\1"), (r"^head_dist\.", None))
+_SWIN: Rules = (
+    (r"relative_position_index$|attn_mask$", None),  # buffers, built anew
+    (r"^patch_embed\.", "embeds.0."),
+    (r"^layers\.(\d+)\.blocks\.", r"stages.\1."),
+    (r"^norm\.", "norm3."),
+)
+_PVT: Rules = (
+    (r"^norm\.|^cls_token$", None),  # FLatten-PVT never applies its last norm and has no class token
+    (r"\.attn\.(sr|norm)\.", None),  # spatial reduction, of the hosts only
+    (r"^patch_embed\.", "embeds.0."),  # timm
+    (r"^stages\.(\d+)\.downsample\.", r"embeds.\1."),
+    (r"^stages\.(\d+)\.blocks\.", r"stages.\1."),
+    (r"^stages\.(\d+)\.norm\.", r"norm\1."),
+    (r"^patch_embed(\d)\.", r"embeds.{\1-1}."),  # official
+    (r"^pos_embed(\d)$", r"embeds.{\1-1}.position"),
+    (r"^block(\d)\.(.*\.dwconv)\.dwconv\.", r"stages.{\1-1}.\2."),
+    (r"^block(\d)\.", r"stages.{\1-1}."),
+    (r"^norm(\d)\.", r"norm{\1-1}."),
+)
+_CSWIN: Rules = (
+    (r"^stage1_conv_embed\.0\.", "embeds.0.proj."),
+    (r"^stage1_conv_embed\.2\.", "embeds.0.norm."),
+    (r"^merge(\d)\.conv\.", r"embeds.\1.proj."),
+    (r"^merge(\d)\.norm\.", r"embeds.\1.norm."),
+    (r"^stage(\d)\.(\d+)\.(qkv|proj)\.", r"stages.{\1-1}.\2.attn.\3."),
+    (r"^stage(\d)\.(\d+)\.attns\.(\d)\.get_v\.", r"stages.{\1-1}.\2.attn.lepe.\3."),
+    (r"^stage(\d)\.(\d+)\.attns\.0\.", r"stages.{\1-1}.\2.attn."),
+    (r"^stage(\d)\.", r"stages.{\1-1}."),
+    (r"^norm\.", "norm3."),
+)
+_DEIT: Rules = ((r"^patch_embed\.proj\.", "patch_embed."), (r"^pos_embed$", "position"))
+
+
+@dataclass(frozen=True)
+class _Family:
+    """How the files of a family are recognised and read."""
+
+    backbone: type[Backbone]
+    signature: tuple[str, ...]  # names that its files, and no others', have
+    rules: Rules
+    options: dict[str, Any] = field(default_factory=lambda: {"out_indices": (3,)})
+
+
+_FAMILIES = (
+    _Family(FLattenSwin, ("patch_embed.proj.weight", "layers.0.blocks.0.norm1.weight"), _SWIN),
+    _Family(FLattenPVT, ("patch_embed1.proj.weight", "pos_embed1"), _PVT),
+    _Family(FLattenPVTv2, ("block1.0.mlp.dwconv.dwconv.weight",), _PVT),
+    _Family(FLattenPVTv2, ("stages.0.blocks.0.mlp.dwconv.weight", "stages.1.downsample.proj.weight"), _PVT),
+    _Family(FLattenCSwin, ("stage1_conv_embed.0.weight", "merge1.conv.weight"), _CSWIN),
+    _Family(
+        FLattenDeiT,
+        ("cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"),
+        _DEIT,
+        {"out_type": "cls_token"},
+    ),
+)
+# What the hosts lack, and the fresh values of FLatten's own initialisation stand in for.
+_OWN = re.compile(r"\.attn\.(dwc\.\w+|scale|positional_encoding)$")
+_HEAD_KEYS = ("head.fc.weight", "head.fc.bias")
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A converted checkpoint and what became of every key.
+
+    Attributes:
+        backbone: config of the backbone it is for.
+        state_dict: of an mmpretrain ``ImageClassifier``: ``backbone.*`` and ``head.fc.*``.
+        official: FLatten's own weights, and not only its host's.
+        dropped: keys of the file that have no place in the model.
+        untrained: keys of the backbone that the file, being the host's, lacks; they are not in ``state_dict`` either.
+        missing: keys of the classifier's head that the file lacks.
+    """
+
+    backbone: dict[str, Any]
+    state_dict: dict[str, Tensor]
+    official: bool
+    dropped: tuple[str, ...]
+    untrained: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    def report(self) -> str:
+        """What was found, for people."""
+        name = f"{self.backbone['type']} {self.backbone['arch']!r}"
+        source = f"official weights of {name}" if self.official else f"weights of the host of {name}, to fine-tune from"
+        lines = [source, f"matched: {len(self.state_dict)} keys"]
+        for label in ("dropped", "untrained", "missing"):
+            keys = getattr(self, label)
+            shown = ", ".join(keys[:4]) + (", …" if len(keys) > 4 else "")
+            lines.append(f"{label}: {len(keys)} keys" + (f" ({shown})" if keys else ""))
+        return "\n".join([*lines, f"backbone={self.backbone}"])
+
+
+def convert_flatten(checkpoint: Mapping[str, Any], *, ema: bool = False) -> Conversion:
+    """Official FLatten-Swin, -PVT, -PVTv2 and -CSwin checkpoints, and plain ones of Swin, PVT, PVTv2 and DeiT (official or timm).
+
+    Args:
+        checkpoint: what the file holds: the state dict itself or ``{'model' | 'state_dict': state_dict}``.
+        ema: take ``state_dict_ema``, the averaged weights.
+
+    Returns:
+        The state dict of a classifier whose backbone is ``Conversion.backbone``, followed by global average pooling (not for
+        DeiT, whose class token it is) and a linear head.
+
+    Raises:
+        ValueError: a file of no known family or size, with those that are known; anything of the backbone missing or of another
+            shape.
+    """
+    theirs = _unwrap(checkpoint, ema)
+    family = _recognise(theirs)
+    ours, dropped = _rename(theirs, family)
+    official = any(name.endswith(".attn.dwc.weight") for name in ours)
+    config = {"type": f"mmlisa.{family.backbone.__name__}", **_architecture(family, ours), **family.options}
+    options = {key: value for key, value in config.items() if key != "type"}
+    with torch.device("meta"):
+        wanted = family.backbone(**options).state_dict()
+    head = {name: ours.pop(name) for name in _HEAD_KEYS if name in ours}
+    if not official:
+        _drop_class_position(ours, wanted)
+    absent = [name for name in wanted if name not in ours]
+    untrained = tuple(name for name in absent if not official and _OWN.search(name))
+    if lost := [name for name in absent if name not in untrained]:
+        raise ValueError(f"{_name(config)}: the file lacks {len(lost)} of {len(wanted)} keys: {', '.join(lost[:5])}, …")
+    for name in wanted:
+        if name in ours and ours[name].shape != wanted[name].shape:
+            raise ValueError(
+                f"{_name(config)}: {name} has shape {tuple(ours[name].shape)} in the file; "
+                f"the model needs {tuple(wanted[name].shape)}"
+            )
+    dropped += [name for name in ours if name not in wanted]
+    state_dict = {f"backbone.{name}": ours[name] for name in wanted if name in ours} | head
+    missing = tuple(name for name in _HEAD_KEYS if name not in head)
+    return Conversion(config, state_dict, official, tuple(dropped), untrained, missing)
+
+
+def _name(config: dict[str, Any]) -> str:
+    return f"{config['type']} {config['arch']!r}"
+
+
+def _unwrap(checkpoint: Mapping[str, Any], ema: bool) -> dict[str, Tensor]:
+    """The state dict, without the prefix of a parallel wrapper."""
+    wrapped = [key for key in checkpoint if isinstance(checkpoint[key], Mapping)]
+    if ema:
+        if "state_dict_ema" not in wrapped:
+            raise ValueError(f"the file has no averaged weights 'state_dict_ema'; it holds {sorted(checkpoint)[:8]}")
+        state = checkpoint["state_dict_ema"]
+    else:
+        state = next((checkpoint[key] for key in ("model", "state_dict") if key in wrapped), checkpoint)
+    return {name.removeprefix("module."): tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
+
+
+def _recognise(theirs: Mapping[str, Tensor]) -> _Family:
+    for family in _FAMILIES:
+        if all(name in theirs for name in family.signature):
+            return family
+    known = sorted({family.backbone.__name__ for family in _FAMILIES})
+    raise ValueError(
+        f"not a checkpoint of {', '.join(known)} or their hosts, in the official or timm's layout: it holds "
+        f"{len(theirs)} tensors, {', '.join(sorted(theirs)[:5])}, …"
+    )
+
+
+def _rename(theirs: Mapping[str, Tensor], family: _Family) -> tuple[dict[str, Tensor], list[str]]:
+    """Tensors by our names, and the names of those that were dropped."""
+    ours: dict[str, Tensor] = {}
+    dropped = []
+    # timm puts Swin's merging at the head of a stage, the official code at the end of the one before.
+    merging_after = "layers.0.downsample.norm.weight" in theirs
+    rules = (
+        (r"^layers\.(\d+)\.downsample\.", r"embeds.{\1+1}." if merging_after else r"embeds.\1."),
+        *_HEAD,
+        *family.rules,
+    )
+    for name, tensor in theirs.items():
+        new = _apply(rules, name)
+        if new is None:
+            dropped.append(name)
+        else:
+            ours[new] = tensor
+    for name in [name for name in ours if ".attn.q." in name]:  # [q] and [k | v], one projection here
+        key_value = name.replace(".attn.q.", ".attn.kv.")
+        if key_value in ours:
+            ours[name.replace(".attn.q.", ".attn.qkv.")] = torch.cat([ours.pop(name), ours.pop(key_value)])
+    for name in [name for name in ours if ".attn.lepe.0." in name]:  # linear blocks have a single branch
+        if re.sub(r"lepe\.0\.\w+$", "scale", name) in ours:
+            ours[name.replace(".lepe.0.", ".lepe.")] = ours.pop(name)
+    return ours, dropped
+
+
+def _apply(rules: Rules, name: str) -> str | None:
+    """The new name by the first rule that fits; ``{1+1}`` in it is a sum."""
+    for pattern, replacement in rules:
+        if re.search(pattern, name):
+            if replacement is None:
+                return None
+            new = re.sub(pattern, replacement, name)
+            return re.sub(r"\{(\d+)([+-]\d+)\}", lambda match: str(int(match[1]) + int(match[2])), new)
+    return name
+
+
+def _architecture(family: _Family, ours: Mapping[str, Tensor]) -> dict[str, Any]:
+    """``arch`` by depths, widths, windows and positions."""
+    archs = family.backbone.arch_settings
+    position, stride = ours.get("stages.0.0.attn.positional_encoding"), 4
+    if family.backbone is FLattenDeiT:
+        found = dict(depth=_length(ours, "blocks."), channels=ours["cls_token"].shape[-1])
+        position, stride = ours.get("blocks.0.attn.positional_encoding"), 16
+    else:
+        norms = [f"stages.{i}.0.norm1.weight" for i in range(_length(ours, "stages."))]
+        found = dict(
+            depths=tuple(_length(ours, f"stages.{i}.") for i in range(len(norms))),
+            channels=tuple(len(ours[name]) for name in norms if name in ours),
+        )
+        table = ours.get("stages.3.0.attn.relative_position_bias_table")
+        if table is not None:
+            found["window_size"] = (isqrt(len(table)) + 1) // 2
+    fitting = [name for name, arch in archs.items() if all(arch[key] == value for key, value in found.items())]
+    if not fitting:
+        sizes = {name: {key: arch[key] for key in found} for name, arch in archs.items()}
+        raise ValueError(f"a {family.backbone.__name__} of {found} is none of its sizes: {sizes}")
+    if position is None:
+        return dict(arch=fitting[0])
+    image_size = isqrt(position.shape[1]) * stride
+    for name in fitting:
+        if archs[name].get("image_size", 224) == image_size:
+            return dict(arch=name)
+    return dict(arch=fitting[0], image_size=image_size)
+
+
+def _length(names: Mapping[str, Any], prefix: str) -> int:
+    """How many numbers follow ``prefix`` in the names."""
+    return len({name.removeprefix(prefix).split(".")[0] for name in names if name.startswith(prefix)})
+
+
+def _drop_class_position(ours: dict[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """Takes the class token's position out of PVT's last table."""
+    for name, tensor in wanted.items():
+        if name.endswith(".position") and name in ours and ours[name].shape[1] == tensor.shape[1] + 1:
+            ours[name] = ours[name][:, 1:]

@@ -1,0 +1,8 @@
+"""Optimizers of timm for MMEngine."""
+
+from timm.optim import Lamb
+
+from mmlisa.registry import OPTIMIZERS
+
+# LAMB of MetaFormer's and iViT's ImageNet recipes: ``optimizer=dict(type='mmlisa.Lamb', lr=…, weight_decay=…)``.
+OPTIMIZERS.register_module(name="Lamb", module=Lamb)

@@ -1,0 +1,132 @@
+"""Focused linear attention as a token mixer."""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.models.layers import (
+    PositionResize,
+    TokenConv,
+    merge_windows,
+    split_windows,
+    to_map,
+    to_tokens,
+    valid_tokens,
+)
+from mmlisa.registry import MODELS
+
+from .builder import check_heads, count_prefix
+from .projected import join_heads, split_heads
+
+
+@MODELS.register_module()
+class FocusedLinearAttention(nn.Module):
+    """Focused linear attention (Han et al., "FLatten Transformer", Eq. 12): Sim(Q, K) V + DWC(V).
+
+    Prefix (class) tokens take part in the attention; they have no position and are no part of the convolution.
+
+    Args:
+        embed_dims: channels C.
+        num_heads: heads h, of width d.
+        grid: token grid of the pretraining resolution (H, W): the size of the positional encoding.
+        focusing_factor: the power p of the focused function.
+        kernel_size: of the depthwise convolution on the values, odd; its d kernels are shared by all heads. 0: none.
+        lepe_kernel_size: of a second depthwise convolution on the values, one kernel for each of the C channels, as CSwin's
+            locally-enhanced positional encoding. 0: none.
+        window: attention within windows of at most ``window`` tokens a side instead of the whole grid; the map is padded to
+            whole windows and its padding masked out of every sum. A pretraining grid smaller than the window is one window.
+        position: a positional encoding on the keys.
+        qkv_bias: bias in the query, key and value projection.
+
+    Raises:
+        ValueError: heads that do not divide the channels, an even kernel, a factor or a window that is not positive; at the
+            call, tokens that are not those of the grid.
+    """
+
+    def __init__(
+        self,
+        embed_dims: int,
+        num_heads: int,
+        *,
+        grid: Sequence[int],
+        focusing_factor: float = 3,
+        kernel_size: int = 5,
+        lepe_kernel_size: int = 0,
+        window: int | None = None,
+        position: bool = True,
+        qkv_bias: bool = True,
+    ) -> None:
+        super().__init__()
+        for name, size in (("kernel_size", kernel_size), ("lepe_kernel_size", lepe_kernel_size)):
+            if size < 0 or (size and size % 2 == 0):
+                raise ValueError(f"{name}={size}; it must be odd, or 0 for no convolution")
+        if window is not None and not (isinstance(window, int) and window > 0):
+            raise ValueError(f"window={window!r}; it must be a positive number of tokens, or None for the whole grid")
+        if not focusing_factor > 0:
+            raise ValueError(f"focusing_factor={focusing_factor}; it must be positive")
+        width = check_heads(embed_dims, num_heads)
+        grid = tuple(grid)
+        self.num_heads, self.focusing_factor = num_heads, focusing_factor
+        self.window = None if window is None else tuple(min(window, size) for size in grid)
+        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.scale = nn.Parameter(torch.zeros(1, 1, embed_dims))
+        self.positional_encoding = None
+        if position:
+            own_grid = self.window or grid
+            self.positional_encoding = nn.Parameter(torch.zeros(1, prod(own_grid), embed_dims))
+            self.resize = PositionResize(own_grid)
+        self.dwc = TokenConv(width, kernel_size) if kernel_size else None
+        self.lepe = TokenConv(embed_dims, lepe_kernel_size) if lepe_kernel_size else None
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``."""
+        grid = tuple(grid)
+        prefix = count_prefix(x, grid)
+        if self.window is None:
+            return self._attend(x, grid, prefix, None)
+        if prefix:
+            raise ValueError(
+                f"x has {prefix} tokens more than the grid {grid}; windows have no place for prefix tokens"
+            )
+        batch = x.shape[0]
+        windows, padded = split_windows(x.unflatten(1, grid), self.window)
+        valid = valid_tokens(grid, self.window, x.device)
+        if valid is not None:
+            valid = valid.repeat(batch, 1)
+        y = self._attend(windows, self.window, 0, valid)
+        return merge_windows(y, self.window, padded)[:, : grid[0], : grid[1]].flatten(1, 2)
+
+    def _attend(self, x: Tensor, grid: tuple[int, int], prefix: int, valid: Tensor | None) -> Tensor:
+        query, key, value = self.qkv(x).chunk(3, dim=2)
+        if self.positional_encoding is not None:
+            position = self.resize(self.positional_encoding, grid)
+            key = key + (F.pad(position, (0, 0, prefix, 0)) if prefix else position)
+        if valid is not None:
+            value = value * valid[..., None]
+        scale = self.scale.view(self.num_heads, -1)
+        heads = (split_heads(t, self.num_heads) for t in (query, key, value))
+        y = join_heads(ops.focused_linear(*heads, scale, focusing_factor=self.focusing_factor, mask=valid))
+        local = self._local(value[:, prefix:], grid)
+        if local is not None:
+            y = y + (F.pad(local, (0, 0, prefix, 0)) if prefix else local)
+        return self.proj(y)
+
+    def _local(self, value: Tensor, grid: tuple[int, int]) -> Tensor | None:
+        """The convolutions of the values of the grid: ``[B, prod(grid), C] -> [B, prod(grid), C]``."""
+        local = None
+        if self.dwc is not None:
+            # One depthwise convolution over all C channels, its weights repeated, leaves the map where it is in memory;
+            # folding the heads into the batch would copy it.
+            weight = self.dwc.weight.repeat(self.num_heads, 1, 1, 1)
+            bias = self.dwc.bias.repeat(self.num_heads)
+            groups, padding = weight.shape[0], self.dwc.padding
+            local = to_tokens(F.conv2d(to_map(value, grid), weight, bias, padding=padding, groups=groups))
+        if self.lepe is not None:
+            lepe = self.lepe(value, grid)
+            local = lepe if local is None else local + lepe
+        return local

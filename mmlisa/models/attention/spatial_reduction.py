@@ -1,0 +1,49 @@
+"""The softmax attention of PVT and PVTv2, on keys and values of a reduced map."""
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa.models.layers import to_map, to_tokens
+from mmlisa.registry import MODELS
+
+from .builder import check_heads, check_tokens
+from .projected import join_heads, split_heads
+
+
+@MODELS.register_module()
+class SpatialReductionAttention(nn.Module):
+    """Spatial-reduction attention (Wang et al., "Pyramid Vision Transformer", Eqs. 1-3).
+
+    Args:
+        embed_dims: channels C.
+        num_heads: heads h.
+        grid: the pretraining grid; no parameter depends on it.
+        sr_ratio: keys and values come from a map that a strided convolution reduces by this in both axes.
+        qkv_bias: bias in the query, key and value projections.
+
+    Raises:
+        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
+    """
+
+    def __init__(
+        self, embed_dims: int, num_heads: int, *, grid: Sequence[int], sr_ratio: int = 1, qkv_bias: bool = True
+    ) -> None:
+        super().__init__()
+        check_heads(embed_dims, num_heads)
+        self.num_heads = num_heads
+        self.q = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
+        self.kv = nn.Linear(embed_dims, 2 * embed_dims, bias=qkv_bias)
+        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.sr, self.norm = None, None
+        if sr_ratio > 1:
+            self.sr = nn.Conv2d(embed_dims, embed_dims, sr_ratio, sr_ratio)
+            self.norm = nn.LayerNorm(embed_dims)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``, without prefix tokens; the grid must not be smaller than ``sr_ratio``."""
+        check_tokens(x, grid)
+        reduced = x if self.sr is None else self.norm(to_tokens(self.sr(to_map(x, grid))))
+        query, key, value = (split_heads(t, self.num_heads) for t in (self.q(x), *self.kv(reduced).chunk(2, dim=2)))
+        return self.proj(join_heads(F.scaled_dot_product_attention(query, key, value)))

@@ -1,0 +1,145 @@
+"""What hosts share that keep their maps as tokens: ``x: [B, N, C]`` in row-major order beside their ``grid``.
+
+N may exceed prod(grid) by leading prefix (class) tokens.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from timm.layers import DropPath
+from torch import Tensor, nn
+
+
+def to_map(x: Tensor, grid: Sequence[int]) -> Tensor:
+    """``[B, H W, C] -> [B, C, H, W]``, a view in channels-last memory."""
+    return x.transpose(1, 2).unflatten(2, tuple(grid))
+
+
+def to_tokens(x: Tensor) -> Tensor:
+    """``[B, C, H, W] -> [B, H W, C]``, the inverse of :func:`to_map`."""
+    return x.flatten(2).transpose(1, 2)
+
+
+class TokenConv(nn.Conv2d):
+    """Depthwise convolution over the grid: ``[B, N, C] -> [B, N, C]``; prefix tokens pass through unchanged."""
+
+    def __init__(self, channels: int, kernel_size: int) -> None:
+        super().__init__(channels, channels, kernel_size, padding=kernel_size // 2, groups=channels)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        prefix = x.shape[1] - prod(grid)
+        y = to_tokens(super().forward(to_map(x[:, prefix:], grid)))
+        return torch.cat([x[:, :prefix], y], dim=1) if prefix else y
+
+
+class PatchEmbed(nn.Module):
+    """Convolution and LayerNorm on a map padded to a multiple of ``stride``: the grid is divided by ``stride``, rounding up.
+
+    ``[B, C_in, H, W]`` -> tokens ``[B, N, C]`` and their grid.
+    """
+
+    def __init__(self, in_channels: int, channels: int, kernel_size: int, stride: int, padding: int = 0) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(in_channels, channels, kernel_size, stride, padding)
+        self.norm = nn.LayerNorm(channels)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        height, width = x.shape[2:]
+        stride = self.proj.stride[0]
+        x = self.proj(F.pad(x, (0, -width % stride, 0, -height % stride)))
+        return self.norm(to_tokens(x)), tuple(x.shape[2:])
+
+
+class TokenMlp(nn.Module):
+    """Linear, (depthwise convolution on the hidden width,) GELU, Linear: ``[B, N, C] -> [B, N, C]``."""
+
+    def __init__(self, channels: int, hidden: int, conv_size: int | None = None) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(channels, hidden)
+        self.dwconv = TokenConv(hidden, conv_size) if conv_size else None
+        self.fc2 = nn.Linear(hidden, channels)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = self.fc1(x)
+        if self.dwconv is not None:
+            x = self.dwconv(x, grid)
+        return self.fc2(F.gelu(x))
+
+
+class TokenBlock(nn.Module):
+    """``x + DropPath(attention(norm(x)))``, then ``x + DropPath(MLP(norm(x)))``: ``[B, N, C] -> [B, N, C]``.
+
+    Args:
+        channels: C.
+        attention: an operator, see :mod:`mmlisa.models.attention.builder`. One with an ``mlp_conv``, a kernel
+            size, gets a depthwise convolution in the MLP.
+        mlp_ratio: hidden width of the MLP over C.
+        mlp_conv: kernel size of a depthwise convolution in the MLP whatever the operator; None for none.
+        drop_path: rate of stochastic depth.
+        norm_eps: epsilon of both norms.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        attention: nn.Module,
+        *,
+        mlp_ratio: float,
+        mlp_conv: int | None = None,
+        drop_path: float = 0.0,
+        norm_eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(channels, eps=norm_eps)
+        self.attn = attention
+        self.norm2 = nn.LayerNorm(channels, eps=norm_eps)
+        self.mlp = TokenMlp(channels, int(channels * mlp_ratio), mlp_conv or getattr(attention, "mlp_conv", None))
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = x + self.drop_path(self.attn(self.norm1(x), grid))
+        return x + self.drop_path(self.mlp(self.norm2(x), grid))
+
+
+class MapBlock(TokenBlock):
+    """The block on a map: ``[B, C, H, W] -> [B, C, H, W]``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        grid = x.shape[2:]
+        return to_map(super().forward(to_tokens(x), grid), grid)
+
+
+class PositionResize(nn.Module):
+    """Position parameters of the pretraining grid on another one, by bicubic interpolation: ``[1, N_0, C] -> [1, N, C]``.
+
+    Those of prefix tokens stay as they are. Without gradients the result is kept until the parameter, the grid or the mode
+    (train, eval) changes.
+    """
+
+    def __init__(self, grid: Sequence[int]) -> None:
+        super().__init__()
+        self.grid = tuple(grid)
+        self._kept: tuple[tuple, Tensor] | None = None
+
+    def train(self, mode: bool = True) -> "PositionResize":
+        self._kept = None  # weights that are swapped behind autograd's back (EMA) are swapped between modes
+        return super().train(mode)
+
+    def forward(self, table: Tensor, grid: Sequence[int]) -> Tensor:
+        grid = tuple(grid)
+        if grid == self.grid:
+            return table
+        if torch.is_grad_enabled() and table.requires_grad:
+            return self._resize(table, grid)
+        state = (grid, table.data_ptr(), table._version, table.dtype, table.device)
+        if self._kept is None or self._kept[0] != state:
+            self._kept = state, self._resize(table, grid)
+        return self._kept[1]
+
+    def _resize(self, table: Tensor, grid: tuple[int, int]) -> Tensor:
+        prefix, table = table.split([table.shape[1] - prod(self.grid), prod(self.grid)], dim=1)
+        table_map = to_map(table.to(torch.promote_types(table.dtype, torch.float32)), self.grid)
+        table_map = F.interpolate(table_map, size=grid, mode="bicubic", align_corners=False)
+        return torch.cat([prefix, to_tokens(table_map).to(prefix.dtype)], dim=1)

@@ -1,0 +1,133 @@
+"""Focused linear attention (Han et al., "FLatten Transformer: Vision Transformer using Focused Linear Attention", Sec. 4).
+
+Shapes: B batch, h heads, N tokens, d channels of a head, C = h d. The focused function works on whole tokens: its norms run over
+the channels of ALL heads, which is why this takes the heads of a token together and not one head at a time::
+
+    t    = (relu(t) + 1e-6) / softplus(scale)        t in {query, key}
+    f(t) = t^p / ||t^p|| * ||t||                     Eq. 6, norms over C
+    y_i  = f(q_i) sum_j f(k_j)^T v_j / (sum_j f(q_i) f(k_j)^T + N 1e-6)      per head, Eq. 4; no 1/sqrt(d)
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .precision import no_autocast
+
+EPS = 1e-6
+# Below what fp32 divides (and differentiates) safely; only products of norms beyond 1e14 reach it.
+_LEAST_DENOMINATOR = 1e-20
+BACKENDS = ("auto", "reference", "linear")
+
+
+def focused_linear(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: Tensor | None = None,
+    *,
+    focusing_factor: float = 3,
+    mask: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Focused linear attention without its depthwise convolution (Eqs. 4-6).
+
+    Args:
+        query, key, value: ``[B, h, N, d]``, projected; the key with its position added, nothing rectified yet. All heads
+            of a token must be there: the norms run over h and d together.
+        scale: ``[h, d]``, before its softplus; None divides by nothing.
+        focusing_factor: p > 0; with p = 1 and no scale this is the plain linear attention of ReLU.
+        mask: ``[B, N]``, True where a key counts; None counts all.
+        backend: ``'reference'`` builds the N x N attention, in the inputs' own precision; ``'linear'`` is linear in N,
+            in fp32 at least, and finite for any finite input; ``'auto'`` chooses the fastest.
+
+    Returns:
+        ``[B, h, N, d]``.
+
+    Raises:
+        ValueError: shapes that do not fit each other, a focusing factor that is not positive, an unknown backend.
+    """
+    _check(query, key, value, scale, focusing_factor, mask)
+    if backend == "reference":
+        return _reference(query, key, value, scale, focusing_factor, mask)
+    if backend in ("auto", "linear"):
+        return _linear(query, key, value, scale, focusing_factor, mask)
+    raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
+
+
+def _check(query, key, value, scale, focusing_factor, mask) -> None:
+    if query.ndim != 4 or not query.shape == key.shape == value.shape:
+        raise ValueError(
+            "query, key and value must be [B, h, N, d] of one shape, got "
+            f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
+        )
+    if not focusing_factor > 0:
+        raise ValueError(f"focusing_factor={focusing_factor}; it must be positive")
+    batch, heads, n, width = query.shape
+    for name, tensor, shape in (("scale", scale, (heads, width)), ("mask", mask, (batch, n))):
+        if tensor is not None and tensor.shape != shape:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; these tokens need {shape}")
+
+
+def _reference(q_BhNd, k_BhNd, v_BhNd, scale_hd, p, mask_BN) -> Tensor:
+    """The equations as they stand, with the N x N attention; the oracle of every other backend."""
+
+    def focus(t):
+        t = t.relu() + EPS
+        if scale_hd is not None:
+            t = t / F.softplus(scale_hd)[:, None]
+        norm = t.pow(2).sum((1, 3), keepdim=True).sqrt()
+        return t**p / t.pow(2 * p).sum((1, 3), keepdim=True).sqrt() * norm
+
+    similarity = focus(q_BhNd) @ focus(k_BhNd).transpose(2, 3)
+    n = similarity.shape[-1]
+    if mask_BN is not None:
+        similarity = similarity * mask_BN[:, None, None]
+        n = mask_BN.sum(1)[:, None, None, None]
+    return similarity @ v_BhNd / (similarity.sum(3, keepdim=True) + n * EPS)
+
+
+def _focus(t_BhNd: Tensor, scale_hd: Tensor | None, p: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The focused function in parts that neither overflow nor vanish.
+
+    Divided by its largest channel m, a detached constant that the function does not depend on, a token u has channels in (0, 1]:
+    f(t) = u^p / ||u^p|| * m ||u||.
+
+    Returns:
+        u^p ``[B, h, N, d]``, and ||u^p||, ||u||, m, each ``[B, 1, N, 1]``.
+    """
+    _, heads, _, _ = t_BhNd.shape
+    t_BNC = t_BhNd.transpose(1, 2).flatten(2).relu() + EPS
+    if scale_hd is not None:
+        t_BNC = t_BNC / F.softplus(scale_hd.to(t_BNC.dtype)).flatten()
+    peak = t_BNC.detach().amax(2, keepdim=True)
+    t_BNC = t_BNC / peak
+    power_BNC = t_BNC**p
+    power_norm, norm = (torch.linalg.vector_norm(x, dim=2, keepdim=True) for x in (power_BNC, t_BNC))
+    power_BhNd = power_BNC.unflatten(2, (heads, -1)).transpose(1, 2)
+    return power_BhNd, *(x[:, None] for x in (power_norm, norm, peak))
+
+
+def _linear(q_BhNd, k_BhNd, v_BhNd, scale_hd, p, mask_BN) -> Tensor:
+    """(Σ k v) before (q k): O(N d^2).
+
+    The size of a query cancels between numerator and denominator except beside epsilon, and so does the size of the largest key:
+    both are moved there, and what is left is of order one.
+    """
+    dtype = v_BhNd.dtype
+    with no_autocast(q_BhNd.device):
+        precise = torch.promote_types(torch.promote_types(q_BhNd.dtype, dtype), torch.float32)
+        q_BhNd, k_BhNd, v_BhNd = (t.to(precise) for t in (q_BhNd, k_BhNd, v_BhNd))
+        q, q_power_norm, q_norm, q_peak = _focus(q_BhNd, scale_hd, p)
+        k, k_power_norm, k_norm, k_peak = _focus(k_BhNd, scale_hd, p)
+        largest = k_peak.amax(2, keepdim=True)
+        weight = k_norm * (k_peak / largest) / k_power_norm
+        if mask_BN is None:
+            weight = weight / k.shape[2]
+        else:
+            mask = mask_BN[:, None, :, None].to(weight.dtype)
+            weight = weight * mask / mask.sum(2, keepdim=True)
+        k = k * weight  # f(k) / (N * largest)
+        kv = k.transpose(2, 3) @ v_BhNd
+        denominator = q @ k.sum(2)[..., None] + EPS * q_power_norm / (q_norm * q_peak * largest)
+        return (q @ kv / denominator.clamp(min=_LEAST_DENOMINATOR)).to(dtype)

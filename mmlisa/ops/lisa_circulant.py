@@ -1,0 +1,182 @@
+"""LiSA on small grids: products with circulant matrices, where a matrix product of size N beats any transform.
+
+Encoding is one product per channel. Mixing is an attention: ``T_ij = sum_d s_d(i) W^b_d[i - j]`` is one N x N matrix per head,
+shared by its channels, so ``y = value T^T + B s``. Small matrices make these O(N^2) products the faster way, not the leaner one:
+chunks of heads bound their memory, and the backward passes recompute them.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .precision import at_least_float, no_autocast
+
+# Numbers in a temporary; on CPU 8 MiB.
+CHUNK = {"cpu": 1 << 21, "cuda": 1 << 26}
+
+
+def circulant(kernel: Tensor, grid: torch.Size) -> Tensor:
+    """``[..., *grid]`` -> ``[..., N, N]``: entry (i, j) is the kernel at the cyclic offset i - j."""
+    offset = torch.zeros(1, 1, dtype=torch.long, device=kernel.device)
+    for size in grid:  # row-major: the offsets of the axes so far, times the size of the next, plus its offset
+        index = torch.arange(size, device=kernel.device)
+        along = (index[:, None] - index) % size
+        offset = (offset[:, None, :, None] * size + along[:, None]).flatten(2).flatten(0, 1)
+    return _Circulant.apply(kernel.flatten(-len(grid)), offset)
+
+
+class _Circulant(torch.autograd.Function):
+    """``kernel[..., offset]``, with a gradient that gathers and sums where that of indexing would scatter, ten times slower."""
+
+    @staticmethod
+    def forward(ctx, kernel: Tensor, offset: Tensor) -> Tensor:
+        ctx.save_for_backward(offset)
+        return kernel[..., offset]
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        (offset,) = ctx.saved_tensors  # o = i - j is its own inverse: j = i - o
+        row = torch.arange(len(offset), device=offset.device)[:, None]
+        return grad[..., row, offset].sum(-2), None
+
+
+class EncodeCirculant(NamedTuple):
+    """Key side: ``a [c, N(j), D N(i)]`` and the bias ``[c, D]``."""
+
+    a: Tensor
+    bias: Tensor
+
+    @classmethod
+    def prepare(cls, kernel: Tensor, bias: Tensor | None) -> "EncodeCirculant":
+        """From ``kernel_a [c, D, *grid]`` and ``bias_a [c, D]``."""
+        if bias is None:
+            bias = kernel.new_zeros(kernel.shape[:2])
+        a = circulant(at_least_float(kernel), kernel.shape[2:])
+        return cls(a.permute(0, 3, 1, 2).flatten(2), at_least_float(bias))
+
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+        """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
+        grid = query.shape[2:]
+        return _encode(query.flatten(2), key.flatten(2), self.a, self.bias).unflatten(2, grid)
+
+
+class MixCirculant(NamedTuple):
+    """Value side: ``b [N(i), D, N(j)]`` and the bias ``[c, D]``."""
+
+    b: Tensor
+    bias: Tensor
+
+    @classmethod
+    def prepare(cls, kernel: Tensor, bias: Tensor) -> "MixCirculant":
+        """From ``kernel_b [D, *grid]`` and ``bias [c, D]``."""
+        b = circulant(at_least_float(kernel), kernel.shape[1:])
+        return cls(b.transpose(0, 1).contiguous(), at_least_float(bias))
+
+    def __call__(self, s: Tensor, value: Tensor) -> Tensor:
+        """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
+        return _mix(s.flatten(2), value.flatten(2), self.b, self.bias).view(value.shape)
+
+
+def _chunks(x: Tensor, numbers_per_head: int) -> list[slice]:
+    size = max(1, CHUNK["cuda" if x.is_cuda else "cpu"] // numbers_per_head)
+    return [slice(start, start + size) for start in range(0, x.shape[0], size)]
+
+
+def _empty(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _encode_key(key: Tensor, a: Tensor) -> Tensor:
+    """``[m, c, N]`` -> ``[c, m, D, N]``."""
+    return torch.bmm(key.transpose(0, 1), a).unflatten(2, (-1, key.shape[2]))
+
+
+@torch.library.custom_op("mmlisa::lisa_encode_circulant", mutates_args=())
+def _encode(query: Tensor, key: Tensor, a: Tensor, bias: Tensor) -> Tensor:
+    s = query.new_empty(query.shape[0], bias.shape[1], query.shape[2])
+    with no_autocast(query.device):
+        for rows in _chunks(query, a[:, 0].numel()):
+            q = query[rows]
+            s[rows] = _encode_key(key[rows], a).mul_(q.transpose(0, 1)[:, :, None]).sum(0)
+            s[rows] += bias.T @ q
+    return s
+
+
+@_encode.register_fake
+def _(query, key, a, bias):
+    return query.new_empty(query.shape[0], bias.shape[1], query.shape[2])
+
+
+@torch.library.custom_op("mmlisa::lisa_encode_circulant_backward", mutates_args=())
+def _encode_backward(
+    grad: Tensor, query: Tensor, key: Tensor, a: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of query, key, a and bias."""
+    d_query, d_key, d_a, d_bias = _empty(query), _empty(key), torch.zeros_like(a), torch.zeros_like(bias)
+    with no_autocast(query.device):
+        for rows in _chunks(query, a[:, 0].numel()):
+            q, k, d_s = query[rows], key[rows], grad[rows]
+            d_query[rows] = _encode_key(k, a).mul_(d_s).sum(2).transpose(0, 1)
+            d_query[rows] += bias @ d_s
+            d_g = (q.transpose(0, 1)[:, :, None] * d_s).flatten(2)  # [c, m, D N]
+            d_key[rows] = torch.bmm(d_g, a.transpose(1, 2)).transpose(0, 1)
+            d_a += torch.bmm(k.permute(1, 2, 0), d_g)
+            d_bias += torch.einsum("mci,mdi->cd", q, d_s)
+    return d_query, d_key, d_a, d_bias
+
+
+@_encode_backward.register_fake
+def _(grad, *inputs):
+    return tuple(_empty(x) for x in inputs)
+
+
+def _attention(s: Tensor, b: Tensor) -> Tensor:
+    """``[m, D, N]`` -> T as ``[N(i), m, N(j)]``."""
+    return torch.bmm(s.permute(2, 0, 1), b)
+
+
+@torch.library.custom_op("mmlisa::lisa_mix_circulant", mutates_args=())
+def _mix(s: Tensor, value: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+    y = _empty(value)
+    with no_autocast(value.device):
+        for rows in _chunks(value, len(b) ** 2):
+            y[rows] = torch.bmm(value[rows], _attention(s[rows], b).permute(1, 2, 0))
+            y[rows] += bias @ s[rows]
+    return y
+
+
+@_mix.register_fake
+def _(s, value, b, bias):
+    return _empty(value)
+
+
+@torch.library.custom_op("mmlisa::lisa_mix_circulant_backward", mutates_args=())
+def _mix_backward(
+    grad: Tensor, s: Tensor, value: Tensor, b: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of s, value, b and bias."""
+    d_s, d_value, d_b, d_bias = _empty(s), _empty(value), torch.zeros_like(b), torch.zeros_like(bias)
+    with no_autocast(value.device):
+        for rows in _chunks(value, len(b) ** 2):
+            s_rows, v, dy = s[rows], value[rows], grad[rows]
+            d_value[rows] = torch.bmm(dy, _attention(s_rows, b).transpose(0, 1))
+            d_attention = torch.bmm(dy.transpose(1, 2), v).transpose(0, 1)  # [N(i), m, N(j)]
+            d_s[rows] = torch.bmm(d_attention, b.transpose(1, 2)).permute(1, 2, 0)
+            d_s[rows] += bias.T @ dy
+            d_b += torch.bmm(s_rows.permute(2, 1, 0), d_attention)
+            d_bias += torch.einsum("mci,mdi->cd", dy, s_rows)
+    return d_s, d_value, d_b, d_bias
+
+
+@_mix_backward.register_fake
+def _(grad, *inputs):
+    return tuple(_empty(x) for x in inputs)
+
+
+def _save_tensors(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+_encode.register_autograd(lambda ctx, grad: _encode_backward(grad, *ctx.saved_tensors), setup_context=_save_tensors)
+_mix.register_autograd(lambda ctx, grad: _mix_backward(grad, *ctx.saved_tensors), setup_context=_save_tensors)

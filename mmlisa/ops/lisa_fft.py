@@ -1,0 +1,216 @@
+"""LiSA by FFT: two real transforms in every complex one, streamed pattern by pattern, with the gradients in closed form.
+
+A complex transform over all axes at once costs less than two real ones, so pairs of real maps travel as one complex map:
+
+* Encoding: two patterns, W_d + i W_d+1, since ``key (*) (W_d + i W_d+1) = G_d + i G_d+1``, and ``s_d + i s_d+1`` is the sum
+  over the channels of query times that.
+* Mixing: two channels, since all channels of the value meet the same kernel: ``(v_1 + i v_2) (*) W_d = G_1d + i G_2d``.
+
+A constant added to a convolution (the biases) is an addition at frequency zero, and the 1/N of the inverse transform is folded
+into the kernels' spectra. The loops hold a chunk of heads and one pattern (pair) at a time, so that beside tensors of the
+tokens' size memory is constant. The backward passes keep their inputs alone and recompute the convolutions; the gradients of
+key, value and spectra are summed in the frequency domain.
+
+Names: M = B·h, m heads of a chunk, P = ceil(D / 2), ``_f`` a spectrum, ``_2`` the real and imaginary parts ``[..., 2]``.
+"""
+
+from math import prod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .precision import at_least_float, no_autocast
+
+# Complex numbers in a temporary. On CPU: 1 MiB, what the caches hold; on a GPU enough to fill it.
+CHUNK = {"cpu": 1 << 17, "cuda": 1 << 24}
+
+
+class EncodeFFT(NamedTuple):
+    """Key side: spectra of pattern pairs ``[P, c, *grid]`` and their bias ``[P, c]``, complex."""
+
+    kernel_f: Tensor
+    bias: Tensor
+    num_patterns: int
+
+    @classmethod
+    def prepare(cls, kernel: Tensor, bias: Tensor | None) -> "EncodeFFT":
+        """From ``kernel_a [c, D, *grid]`` and ``bias_a [c, D]``."""
+        num_patterns = kernel.shape[1]
+        if bias is None:
+            bias = kernel.new_zeros(kernel.shape[:2])
+        with no_autocast(kernel.device):
+            return cls(_spectrum(_pair(kernel.transpose(0, 1), 0), first_axis=2), _pair(bias.T, 0), num_patterns)
+
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+        """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
+        return _encode(query, key, self.kernel_f, self.bias, self.num_patterns)
+
+
+class MixFFT(NamedTuple):
+    """Value side: spectra of the patterns ``[D, *grid]`` and the bias of channel pairs ``[D, ceil(c / 2)]``, complex."""
+
+    kernel_f: Tensor
+    bias: Tensor
+
+    @classmethod
+    def prepare(cls, kernel: Tensor, bias: Tensor) -> "MixFFT":
+        """From ``kernel_b [D, *grid]`` and ``bias [c, D]``."""
+        with no_autocast(kernel.device):
+            return cls(_spectrum(at_least_float(kernel), first_axis=1), _pair(bias.T, 1))
+
+    def __call__(self, s: Tensor, value: Tensor) -> Tensor:
+        """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
+        return _mix(s, value, self.kernel_f, self.bias)
+
+
+def _pair(x: Tensor, axis: int) -> Tensor:
+    """Real -> complex, half as long: entries 0, 2, 4 … real, 1, 3, 5 … imaginary; an odd length is padded with zeros."""
+    x = at_least_float(x)
+    if x.shape[axis] % 2:
+        x = torch.cat([x, torch.zeros_like(x.narrow(axis, 0, 1))], axis)
+    real, imaginary = x.unflatten(axis, (-1, 2)).unbind(axis + 1)
+    return torch.complex(real, imaginary)
+
+
+def _unpair(x_2: Tensor, length: int) -> Tensor:
+    """The inverse of ``_pair`` along axis 1, from ``[m, pairs, *grid, 2]``."""
+    return x_2.movedim(-1, 2).flatten(1, 2)[:, :length]
+
+
+def _repeat_2(x: Tensor) -> Tensor:
+    """``[...]`` -> ``[..., 2]``, the factor of a complex number's parts."""
+    return torch.view_as_real(torch.complex(x, x))
+
+
+def _conj(x: Tensor) -> Tensor:
+    return x.conj().resolve_conj()
+
+
+def _spectrum(kernel: Tensor, first_axis: int) -> Tensor:
+    """Spectrum over the grid axes, which start at ``first_axis``, times 1/N."""
+    return torch.fft.fftn(kernel, dim=tuple(range(first_axis, kernel.ndim)), norm="forward")
+
+
+def _fft(x: Tensor) -> Tensor:
+    return torch.fft.fftn(x, dim=tuple(range(2, x.ndim)))
+
+
+def _inverse(x_f: Tensor) -> Tensor:
+    """Without the factor 1/N, which the kernels' spectra carry."""
+    return torch.fft.ifftn(x_f, dim=tuple(range(2, x_f.ndim)), norm="forward")
+
+
+def _convolve_2(x_f: Tensor, kernel_f: Tensor, bias: Tensor) -> Tensor:
+    """``[m, c, *grid]`` times the spectrum of a pattern, plus ``[c]`` -> ``[m, c, *grid, 2]``."""
+    y_f = x_f * kernel_f
+    y_f.flatten(2)[..., 0] += bias
+    return torch.view_as_real(_inverse(y_f))
+
+
+def _chunks(x: Tensor) -> list[slice]:
+    size = max(1, CHUNK["cuda" if x.is_cuda else "cpu"] // prod(x.shape[1:]))
+    return [slice(start, start + size) for start in range(0, x.shape[0], size)]
+
+
+def _empty(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op("mmlisa::lisa_encode_fft", mutates_args=())
+def _encode(query: Tensor, key: Tensor, kernel_f: Tensor, bias: Tensor, num_patterns: int) -> Tensor:
+    s = query.new_empty(query.shape[0], 2 * len(kernel_f), *query.shape[2:])
+    for rows in _chunks(query):
+        query_2, key_f = _repeat_2(query[rows]), _fft(key[rows])
+        for p in range(len(kernel_f)):
+            s_2 = _convolve_2(key_f, kernel_f[p], bias[p]).mul_(query_2).sum(1)
+            s[rows, 2 * p : 2 * p + 2] = s_2.movedim(-1, 1)
+    return s if s.shape[1] == num_patterns else s[:, :num_patterns].contiguous()
+
+
+@_encode.register_fake
+def _(query, key, kernel_f, bias, num_patterns):
+    return query.new_empty(query.shape[0], num_patterns, *query.shape[2:])
+
+
+@torch.library.custom_op("mmlisa::lisa_encode_fft_backward", mutates_args=())
+def _encode_backward(
+    grad: Tensor, query: Tensor, key: Tensor, kernel_f: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of query, key, kernel_f and bias; a complex one is dL/dRe + i dL/dIm, as everywhere in torch."""
+    d_query, d_key, d_kernel_f, d_bias = _empty(query), _empty(key), torch.zeros_like(kernel_f), torch.zeros_like(bias)
+    kernel_f_conj = _conj(kernel_f)
+    for rows in _chunks(query):
+        query_2, key_f = _repeat_2(query[rows]), _fft(key[rows])
+        key_f_conj, d_key_f = _conj(key_f), torch.zeros_like(key_f)
+        grad_c = _pair(grad[rows], 1)[:, :, None]  # [m, P, 1, *grid]
+        d_query_2 = torch.zeros_like(query_2)
+        for p in range(len(kernel_f)):
+            d_s_2 = torch.view_as_real(grad_c[:, p])
+            d_query_2.addcmul_(_convolve_2(key_f, kernel_f[p], bias[p]), d_s_2)
+            d_g_f = _fft(torch.view_as_complex(query_2 * d_s_2))
+            d_bias[p] += d_g_f.flatten(2)[..., 0].sum(0)
+            d_key_f += d_g_f * kernel_f_conj[p]
+            d_kernel_f[p] += d_g_f.mul_(key_f_conj).sum(0)
+        d_query[rows] = d_query_2.sum(-1)
+        d_key[rows] = _inverse(d_key_f).real
+    return d_query, d_key, d_kernel_f, d_bias
+
+
+@_encode_backward.register_fake
+def _(grad, *inputs):
+    return tuple(_empty(x) for x in inputs)
+
+
+@torch.library.custom_op("mmlisa::lisa_mix_fft", mutates_args=())
+def _mix(s: Tensor, value: Tensor, kernel_f: Tensor, bias: Tensor) -> Tensor:
+    y = _empty(value)
+    for rows in _chunks(value):
+        value_f, s_rows = _fft(_pair(value[rows], 1)), s[rows, :, None]
+        y_2 = torch.zeros_like(torch.view_as_real(value_f))
+        for d in range(len(kernel_f)):
+            y_2.addcmul_(_convolve_2(value_f, kernel_f[d], bias[d]), _repeat_2(s_rows[:, d]))
+        y[rows] = _unpair(y_2, value.shape[1])
+    return y
+
+
+@_mix.register_fake
+def _(s, value, kernel_f, bias):
+    return _empty(value)
+
+
+@torch.library.custom_op("mmlisa::lisa_mix_fft_backward", mutates_args=())
+def _mix_backward(
+    grad: Tensor, s: Tensor, value: Tensor, kernel_f: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of s, value, kernel_f and bias."""
+    d_s, d_value, d_kernel_f, d_bias = _empty(s), _empty(value), torch.zeros_like(kernel_f), torch.zeros_like(bias)
+    kernel_f_conj = _conj(kernel_f)
+    for rows in _chunks(value):
+        value_f, s_rows = _fft(_pair(value[rows], 1)), s[rows, :, None]
+        value_f_conj, d_value_f = _conj(value_f), torch.zeros_like(value_f)
+        grad_2 = torch.view_as_real(_pair(grad[rows], 1))
+        for d in range(len(kernel_f)):
+            g_2 = _convolve_2(value_f, kernel_f[d], bias[d])
+            d_s[rows, d] = g_2.mul_(grad_2).sum(1).sum(-1)
+            d_g_f = _fft(torch.view_as_complex(grad_2 * _repeat_2(s_rows[:, d])))
+            d_bias[d] += d_g_f.flatten(2)[..., 0].sum(0)
+            d_value_f += d_g_f * kernel_f_conj[d]
+            d_kernel_f[d] += d_g_f.mul_(value_f_conj).sum((0, 1))
+        d_value[rows] = _unpair(torch.view_as_real(_inverse(d_value_f)), value.shape[1])
+    return d_s, d_value, d_kernel_f, d_bias
+
+
+@_mix_backward.register_fake
+def _(grad, *inputs):
+    return tuple(_empty(x) for x in inputs)
+
+
+def _save_tensors(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*inputs[:4])
+
+
+_encode.register_autograd(
+    lambda ctx, grad: (*_encode_backward(grad, *ctx.saved_tensors), None), setup_context=_save_tensors
+)
+_mix.register_autograd(lambda ctx, grad: _mix_backward(grad, *ctx.saved_tensors), setup_context=_save_tensors)

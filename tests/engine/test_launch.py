@@ -1,0 +1,69 @@
+"""Config loading and the command line's options."""
+
+import pytest
+from mmengine.config import Config
+
+from mmlisa import config_path
+from mmlisa.engine.launch import load_config, set_amp, set_resume, set_show_dir, set_tta
+
+COCO = config_path("mask_rcnn_hylisanet_s_1x_coco.py")
+
+
+def test_missing_config_names_close_ones():
+    with pytest.raises(FileNotFoundError, match=r"mask_rcnn_hylisanet_s_1x_coco\.py"):
+        load_config(COCO.replace("coco.py", "cocoo.py"))
+    with pytest.raises(FileNotFoundError, match=r"mask_rcnn_hylisanet_s_1x_coco\.py"):
+        config_path("mask_rcnn_hylisanet_s_2x_coco.py")
+
+
+def test_broken_config_is_named(tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("model = dict(")
+    with pytest.raises(ValueError, match=r"broken\.py"):
+        load_config(str(path))
+
+
+def test_options_and_work_dir():
+    cfg = load_config(COCO, options={"optim_wrapper.optimizer.lr": 1.0})
+    assert cfg.optim_wrapper.optimizer.lr == 1.0
+    assert cfg.work_dir == "work_dirs/mask_rcnn_hylisanet_s_1x_coco"
+    assert load_config(COCO, work_dir="elsewhere").work_dir == "elsewhere"
+
+
+def test_amp():
+    cfg = load_config(COCO)
+    set_amp(cfg)
+    assert cfg.optim_wrapper.type == "AmpOptimWrapper"
+    cfg.optim_wrapper.type = "ApexOptimWrapper"
+    with pytest.raises(ValueError, match="ApexOptimWrapper"):
+        set_amp(cfg)
+
+
+def test_resume_without_a_checkpoint(tmp_path):
+    cfg = load_config(COCO, work_dir=str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="no checkpoint"):
+        set_resume(cfg, None)
+
+
+def test_tta_and_show_dir(tmp_path):
+    cfg = load_config(COCO)
+    set_tta(cfg)
+    assert cfg.model.type == "DetTTAModel"
+    assert cfg.test_dataloader.dataset.pipeline[-1].type == "TestTimeAug"
+    set_show_dir(cfg, str(tmp_path))
+    assert cfg.default_hooks.visualization.test_out_dir == str(tmp_path)
+    with pytest.raises(ValueError, match="visualization"):
+        set_show_dir(Config(dict(default_hooks={})), "x")
+
+
+def test_downstream_project_inherits(tmp_path):
+    """A project elsewhere, of an installed package or of a clone."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        '_base_ = __import__("mmlisa").config_path("mask_rcnn_hylisanet_s_1x_coco.py")\n'
+        "model = dict(roi_head=dict(bbox_head=dict(num_classes=3), mask_head=dict(num_classes=3)))\n"
+    )
+    cfg = load_config(str(path))
+    assert cfg.model.backbone.type == "mmlisa.LiSANet"
+    assert cfg.model.roi_head.mask_head.num_classes == 3
+    assert cfg.optim_wrapper.optimizer.lr == 1e-4

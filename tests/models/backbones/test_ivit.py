@@ -1,0 +1,71 @@
+"""iViT against timm's CAFormer, and what its attention promises at other resolutions."""
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+from mmlisa.checkpoints.caformer import convert_caformer
+from mmlisa.models.backbones import iViT
+
+SOFTMAX = dict(type="InteractiveAttention", landmarks=None, mix_before=False, mix_after=False)
+
+
+@pytest.mark.parametrize(
+    ("arch", "name"), [("tiny", "caformer_s18"), ("small", "caformer_s36"), ("base", "caformer_m36")]
+)
+def test_parameters_equal_caformer(arch, name):
+    with torch.device("meta"):
+        theirs = convert_caformer(timm.create_model(name, num_classes=0).state_dict())
+        ours = iViT(arch, attention=SOFTMAX, output_norm=False).state_dict()
+    assert {n: t.shape for n, t in ours.items()} == {n: t.shape for n, t in theirs.items()}
+
+
+@pytest.mark.parametrize("size", [(64, 64), (77, 101)])
+def test_outputs_equal_caformer(size):
+    """Every map of every stage, with random values for what starts constant (scales, norms)."""
+    torch.manual_seed(0)
+    theirs = timm.create_model("caformer_s18", num_classes=0).eval()
+    for p in theirs.parameters():
+        nn.init.normal_(p, mean=float(p.ndim == 1), std=0.2 if p.ndim == 1 else p[0].numel() ** -0.5)
+    ours = iViT("tiny", attention=SOFTMAX, output_norm=False).eval()
+    ours.load_state_dict(convert_caformer(theirs.state_dict()))
+    image = torch.randn(2, 3, *size)
+    with torch.no_grad():
+        expected = theirs.forward_intermediates(image, intermediates_only=True)
+        maps = ours(image)
+    assert len(maps) == 4
+    for mine, other in zip(maps, expected, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5 * other.abs().max().item())
+
+
+def test_caformer_is_a_starting_point():
+    """Everything but the head mixing and the output norms comes from the checkpoint."""
+    with torch.device("meta"):
+        state, ours = timm.create_model("caformer_s18").state_dict(), iViT("tiny")
+    missing, unexpected = ours.load_state_dict(convert_caformer(state), strict=False, assign=True)
+    assert not unexpected
+    assert all(".mix_" in name or name.startswith("norm") for name in missing)
+    with pytest.raises(ValueError, match="not a CAFormer"):
+        convert_caformer(timm.create_model("poolformer_s12").state_dict())
+
+
+def test_head_mixing_survives_initialisation():
+    """Small random mixing matrices would shrink the output of the attention to nothing."""
+    backbone = iViT(dict(base="tiny", depths=(1, 1, 1, 1)), init_cfg=dict(type="TruncNormal", layer="Linear", std=0.02))
+    backbone.init_weights()
+    mixings = {n: p for n, p in backbone.named_parameters() if ".mix_" in n}
+    assert len(mixings) == 8
+    assert all(torch.equal(p, torch.eye(len(p))) for p in mixings.values())
+    assert backbone.stages[2][0].token_mixer.qkv.weight.std() < 0.03
+
+
+def test_output_norm():
+    torch.manual_seed(0)
+    arch, image = dict(base="tiny", depths=(1, 1, 1, 1)), torch.randn(1, 3, 64, 64)
+    backbone = iViT(arch).eval()
+    plain = iViT(arch, output_norm=False).eval()
+    plain.load_state_dict({n: t for n, t in backbone.state_dict().items() if not n.startswith("norm")})
+    for mine, other in zip(backbone(image), plain(image), strict=True):
+        expected = nn.functional.layer_norm(other.permute(0, 2, 3, 1), other.shape[1:2], eps=1e-6).permute(0, 3, 1, 2)
+        torch.testing.assert_close(mine, expected)

@@ -1,0 +1,118 @@
+"""Focused linear attention: the linear form against its N x N reference, its numerics, its mask; Hydra and Efficient likewise."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmlisa import ops
+
+
+def inputs(n=20, dtype=torch.float64) -> tuple[list[Tensor], Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    tokens = [torch.randn(2, 3, n, 8, generator=generator, dtype=dtype).requires_grad_() for _ in range(3)]
+    return tokens, torch.randn(3, 8, generator=generator, dtype=dtype).requires_grad_()
+
+
+def value_and_gradients(function, leaves) -> list[Tensor]:
+    y = function()
+    weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
+    return [y.detach(), *torch.autograd.grad((y * weights).sum(), leaves)]
+
+
+@pytest.mark.parametrize("p", [1, 2.5, 3, 8, 32])
+@pytest.mark.parametrize("masked", [False, True])
+def test_linear_form_equals_the_reference(p, masked):
+    (q, k, v), scale = inputs()
+    mask = torch.arange(20) % 3 > 0 if masked else None
+    mask = mask.expand(2, -1) if masked else None
+    options = dict(focusing_factor=p, mask=mask)
+    leaves = (q, k, v, scale)
+    expected = value_and_gradients(lambda: ops.focused_linear(*leaves, backend="reference", **options), leaves)
+    torch.testing.assert_close(value_and_gradients(lambda: ops.focused_linear(*leaves, **options), leaves), expected)
+
+
+def test_negative_tokens_keep_their_epsilon():
+    """Where ReLU leaves nothing, q and k are of the size of epsilon, and so are numerator and denominator."""
+    (q, k, v), scale = inputs()
+    leaves = (q, k, v, scale)
+    shifted = (q - 9, k - 9, v, scale)
+    expected = value_and_gradients(lambda: ops.focused_linear(*shifted, backend="reference"), leaves)
+    assert expected[0].abs().max() < 1e-2
+    assert expected[0].abs().max() > 1e-6
+    torch.testing.assert_close(value_and_gradients(lambda: ops.focused_linear(*shifted), leaves), expected)
+
+
+def test_norms_run_over_all_heads():
+    (q, k, v), scale = inputs()
+    features = []
+    for t in (q, k):
+        t = (t.relu() + 1e-6) / torch.log(1 + scale.exp())[:, None]
+        features.append(t**3 * (t.pow(2).sum((1, 3)).sqrt() / t.pow(6).sum((1, 3)).sqrt())[:, None, :, None])
+    similarity = features[0] @ features[1].mT
+    expected = similarity @ v / (similarity.sum(-1, keepdim=True) + 20e-6)
+    torch.testing.assert_close(ops.focused_linear(q, k, v, scale), expected)
+    alone = torch.cat(
+        [ops.focused_linear(*(t[:, h : h + 1] for t in (q, k, v)), scale[h : h + 1]) for h in range(3)], 1
+    )
+    assert not torch.allclose(alone, expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("p", [1, 3, 32])
+def test_finite_for_any_finite_input(dtype, p):
+    largest = torch.finfo(dtype).max / 64
+    for size in (0.0, torch.finfo(dtype).tiny, 1e-3, 1.0, 1e3, largest):
+        for sign in (-1, 0, 1):
+            tokens = [torch.randn(2, 3, 20, 8) for _ in range(3)]
+            tokens = [
+                ((t.abs() if sign else t) * (sign or 1) * size).to(dtype).clamp(-largest, largest) for t in tokens
+            ]
+            tokens = [t.requires_grad_() for t in tokens]
+            y = ops.focused_linear(*tokens, torch.randn(3, 8), focusing_factor=p)
+            assert y.dtype == dtype
+            assert y.isfinite().all(), (size, sign)
+            if size <= 1e3:
+                y.float().mean().backward()
+                assert all(t.grad.isfinite().all() for t in tokens), (size, sign)
+
+
+def test_masked_keys_count_for_nothing():
+    (q, k, v), scale = inputs()
+    mask = torch.ones(2, 20, dtype=torch.bool)
+    mask[:, 15:] = False
+    k_wild, v_wild = (torch.cat([t[:, :, :15], 1e4 * torch.randn_like(t[:, :, 15:])], 2) for t in (k, v))
+    expected = ops.focused_linear(q[:, :, :15], k[:, :, :15], v[:, :, :15], scale)
+    torch.testing.assert_close(ops.focused_linear(q, k_wild, v_wild, scale, mask=mask)[:, :, :15], expected)
+
+
+def test_bad_arguments():
+    (q, k, v), scale = inputs()
+    with pytest.raises(ValueError, match="one shape"):
+        ops.focused_linear(q, k[:, :, :5], v)
+    with pytest.raises(ValueError, match=r"scale has shape \(8, 3\)"):
+        ops.focused_linear(q, k, v, scale.mT)
+    with pytest.raises(ValueError, match="mask has shape"):
+        ops.focused_linear(q, k, v, mask=torch.ones(20, dtype=torch.bool))
+    with pytest.raises(ValueError, match="focusing_factor=0"):
+        ops.focused_linear(q, k, v, focusing_factor=0)
+    with pytest.raises(ValueError, match="'fft'"):
+        ops.focused_linear(q, k, v, backend="fft")
+
+
+@pytest.mark.parametrize("operator", [ops.hydra, ops.efficient])
+def test_other_linear_forms_equal_their_reference(operator):
+    tokens, _ = inputs()
+    expected = value_and_gradients(lambda: operator(*tokens, backend="reference"), tokens)
+    torch.testing.assert_close(value_and_gradients(lambda: operator(*tokens), tokens), expected)
+    with pytest.raises(ValueError, match="'fast'"):
+        operator(*tokens, backend="fast")
+
+
+def test_hydra_and_efficient_by_their_formulas():
+    (q, k, v), _ = inputs()
+    q_c, k_c, v_c = (t.transpose(1, 2).flatten(2) for t in (q, k, v))
+    expected = q_c / q_c.pow(2).sum(-1, True).sqrt() * (k_c / k_c.pow(2).sum(-1, True).sqrt() * v_c).sum(1, True)
+    torch.testing.assert_close(ops.hydra(q, k, v).transpose(1, 2).flatten(2), expected)
+    attention = torch.softmax(q, 3) @ torch.softmax(k, 2).mT
+    torch.testing.assert_close(ops.efficient(q, k, v), attention @ v)
+    torch.testing.assert_close(attention.sum(3), torch.ones(2, 3, 20, dtype=q.dtype))

@@ -1,0 +1,178 @@
+"""LiSA: every backend is the reference, in value and in every gradient."""
+
+import pytest
+import torch
+
+from mmlisa.ops import lisa, resize_kernel
+from mmlisa.ops import lisa_circulant as circulant_module
+from mmlisa.ops import lisa_fft as fft_module
+from mmlisa.ops.lisa import BACKENDS, LiSAKernels
+
+FAST = [backend for backend in BACKENDS if backend != "reference"]
+# B, h, c, D, grid: even, odd, prime, tall, 1-D, 3-D; one head, one pattern, odd numbers of channels and patterns
+CASES = {
+    "even": (2, 2, 4, 4, (6, 8)),
+    "odd": (1, 3, 5, 3, (9, 7)),
+    "prime-tall": (2, 1, 4, 2, (13, 3)),
+    "one-of-each": (1, 1, 1, 1, (4, 5)),
+    "line": (2, 2, 3, 2, (17,)),
+    "video": (1, 2, 4, 3, (2, 5, 4)),
+    "tiny": (1, 2, 2, 2, (1, 2)),
+    "beyond-circulant": (1, 2, 4, 5, (16, 9)),
+}
+
+
+def make_inputs(case: str, dtype: torch.dtype = torch.float32, encoding_bias: bool = True) -> list[torch.Tensor]:
+    batch, heads, c, num_patterns, grid = CASES[case]
+    generator = torch.Generator().manual_seed(0)
+
+    def randn(*shape):
+        return torch.randn(shape, generator=generator, dtype=dtype).requires_grad_()
+
+    tokens = [randn(batch, heads, c, *grid) for _ in range(3)]
+    biases = [randn(c, num_patterns) for _ in range(1 + encoding_bias)]
+    return [*tokens, randn(c, num_patterns, *grid), randn(num_patterns, *grid), *biases]
+
+
+def value_and_gradients(inputs: list[torch.Tensor], backend: str) -> list[torch.Tensor]:
+    y = lisa(*inputs, backend=backend)
+    return [y, *torch.autograd.grad(y, inputs, torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view(y.shape))]
+
+
+def assert_same(actual: list[torch.Tensor], expected: list[torch.Tensor], tolerance: float) -> None:
+    for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
+        assert a.shape == e.shape
+        assert (a - e).norm() <= tolerance * e.norm(), f"tensor {i} of value and gradients"
+
+
+@pytest.mark.parametrize("encoding_bias", [False, True])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("backend", FAST)
+def test_value_and_gradients_equal_the_reference(backend, case, encoding_bias):
+    inputs = make_inputs(case, encoding_bias=encoding_bias)
+    assert_same(value_and_gradients(inputs, backend), value_and_gradients(inputs, "reference"), 1e-5)
+
+
+@pytest.mark.parametrize("backend", ["fft", "circulant"])
+def test_chunks_of_heads_change_nothing(backend, monkeypatch):
+    expected = value_and_gradients(make_inputs("odd"), backend)
+    for module in (fft_module, circulant_module):
+        monkeypatch.setitem(module.CHUNK, "cpu", 1)
+    assert_same(value_and_gradients(make_inputs("odd"), backend), expected, 1e-6)
+
+
+@pytest.mark.parametrize("case", ["one-of-each", "odd", "line"])
+@pytest.mark.parametrize("backend", FAST)
+def test_gradcheck(backend, case):
+    inputs = make_inputs(case, torch.float64)
+    assert torch.autograd.gradcheck(lambda *args: lisa(*args, backend=backend), inputs, fast_mode=True)
+
+
+def test_reference_is_the_sum_over_tokens():
+    """Eq. 12 written out for single tokens, with explicit cyclic offsets."""
+    q, k, v, wa, wb, b, ba = (x.detach() for x in make_inputs("prime-tall", torch.float64))
+    y = lisa(q, k, v, wa, wb, b, ba, backend="reference")
+    height, width = q.shape[3:]
+    for i, j in [(0, 0), (12, 2), (5, 1)]:
+        rows, columns = (i - torch.arange(height)) % height, (j - torch.arange(width)) % width
+        offset = rows[:, None], columns
+        ga = torch.einsum("bhcxy,cdxy->bhcd", k, wa[..., offset[0], offset[1]]) + ba
+        gb = torch.einsum("bhvxy,dxy->bhvd", v, wb[..., offset[0], offset[1]]) + b
+        expected = torch.einsum("bhc,bhcd,bhvd->bhv", q[..., i, j], ga, gb)
+        torch.testing.assert_close(y[..., i, j], expected)
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_computed_in_fp32(backend, dtype):
+    inputs = [x.detach().to(dtype) for x in make_inputs("even")]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = lisa(*inputs, backend=backend)
+    assert y.dtype == dtype
+    expected = lisa(*(x.float() for x in inputs), backend="reference")
+    assert (y.float() - expected).norm() <= torch.finfo(dtype).eps * expected.norm()
+
+
+@pytest.mark.parametrize("backend", ["fft", "circulant"])
+def test_prepared_kernels_serve_many_calls(backend):
+    q, k, v, *kernels = (x.detach() for x in make_inputs("even"))
+    prepared = LiSAKernels.prepare(*kernels, backend=backend)
+    for tokens in [(q, k, v), (k, v, q)]:
+        assert torch.equal(prepared(*tokens), lisa(*tokens, *kernels, backend=backend))
+
+
+@pytest.mark.parametrize("backend", ["fft", "circulant"])
+def test_backward_keeps_nothing_of_size_ncd(backend):
+    """Saved for the backward pass: query, key, value, the encoded patterns s and what depends on the kernels alone."""
+    inputs = [x.detach() for x in make_inputs("beyond-circulant")]
+    query, num_patterns = inputs[0].requires_grad_(), inputs[4].shape[0]
+    saved = {}
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda x: saved.setdefault(x.untyped_storage().data_ptr(), x), lambda x: x
+    ):
+        lisa(*inputs, backend=backend)
+    of_tokens = [x for x in saved.values() if x.shape[0] == query.shape[0] * query.shape[1]]
+    assert {x.shape[1] for x in of_tokens} == {query.shape[2], num_patterns}
+    assert len(of_tokens) == 4
+
+
+def test_non_contiguous_tokens():
+    q, k, v, *kernels = (x.detach() for x in make_inputs("even"))
+    expected = lisa(q, k, v, *kernels, backend="reference")
+    permuted = [x.permute(3, 4, 0, 1, 2).contiguous().permute(2, 3, 4, 0, 1) for x in (q, k, v)]
+    for backend in FAST:
+        torch.testing.assert_close(lisa(*permuted, *kernels, backend=backend), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["fft", "circulant"])
+def test_compiles_without_graph_breaks(backend):
+    inputs = make_inputs("even")
+    compiled = torch.compile(lambda *args: lisa(*args, backend=backend), backend="aot_eager", fullgraph=True)
+    y = compiled(*inputs)
+    gradients = torch.autograd.grad(y.square().sum(), inputs)
+    expected = lisa(*inputs, backend="reference")
+    assert_same([y, *gradients], [expected, *torch.autograd.grad(expected.square().sum(), inputs)], 1e-5)
+
+
+def test_meta_device_gives_shapes():
+    inputs = [x.detach().to("meta") for x in make_inputs("beyond-circulant")]
+    assert lisa(*inputs).shape == inputs[0].shape
+
+
+@pytest.mark.parametrize(
+    ("position", "name"), [(1, "key"), (3, "kernel_a"), (4, "kernel_b"), (5, "bias"), (6, "bias_a")]
+)
+def test_wrong_shapes_are_named(position, name):
+    inputs = make_inputs("odd")
+    inputs[position] = inputs[position][..., :-1]
+    with pytest.raises(ValueError, match=name):
+        lisa(*inputs)
+
+
+def test_unknown_backend():
+    with pytest.raises(ValueError, match="no-such-backend"):
+        lisa(*make_inputs("even"), backend="no-such-backend")
+
+
+@pytest.mark.parametrize(("old", "new"), [((5, 6), (9, 8)), ((6, 6), (12, 7)), ((4, 4), (4, 5))])
+def test_resize_keeps_the_taps_at_their_offsets(old, new):
+    kernel = torch.randn(2, *old)
+    resized = resize_kernel(kernel, new)
+    assert resized.shape == (2, *new)
+    for i in range(-((old[0] - 1) // 2), (old[0] - 1) // 2 + 1):
+        for j in range(-((old[1] - 1) // 2), (old[1] - 1) // 2 + 1):
+            assert torch.equal(resized[:, i, j], kernel[:, i, j])
+    torch.testing.assert_close(resized.sum((1, 2)), kernel.sum((1, 2)))
+
+
+def test_resize_folds_taps_that_do_not_fit():
+    kernel = torch.arange(7.0)
+    # offsets 0 1 2 3 -3 -2 -1 modulo 3
+    assert resize_kernel(kernel, (3,)).tolist() == [0 + 3 + 4, 1 + 5, 2 + 6]
+
+
+def test_resize_keeps_symmetric_kernels_symmetric():
+    kernel = torch.randn(8, 6)
+    kernel = kernel + kernel.flip(0, 1).roll((1, 1), (0, 1))
+    resized = resize_kernel(kernel, (11, 9))
+    torch.testing.assert_close(resized, resized.flip(0, 1).roll((1, 1), (0, 1)))

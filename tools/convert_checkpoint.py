@@ -1,0 +1,37 @@
+"""Converts published weights into checkpoints of this package: ``python tools/convert_checkpoint.py flatten SRC DST``."""
+
+import argparse
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from mmlisa.checkpoints import Conversion, convert_flatten, load_checkpoint
+
+CONVERTERS: dict[str, Callable[..., Conversion]] = {"flatten": convert_flatten}
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("converter", choices=CONVERTERS, help="whose weights")
+    parser.add_argument("src", type=Path, help="published file; only weights are read from it, no code")
+    parser.add_argument("dst", type=Path, help="file to write")
+    parser.add_argument("--ema", action="store_true", help="take the averaged weights of the file")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
+    # Training scripts save their options beside the weights: a bag of attributes, no code.
+    with torch.serialization.safe_globals([Namespace]):
+        checkpoint = load_checkpoint(args.src)
+    conversion = CONVERTERS[args.converter](checkpoint, ema=args.ema)
+    args.dst.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({"state_dict": conversion.state_dict, "meta": {"backbone": conversion.backbone}}, args.dst)
+    print(conversion.report())
+    print(f"written to {args.dst}")
+
+
+if __name__ == "__main__":
+    main()
