@@ -28,15 +28,4 @@ __all__ = [
     "structure_aware",
     "toeplitz",
     "weighted_attention",
-from .relative import circulant, toeplitz
-
-__all__ = [
-    "circulant",
-    "interactive",
-    "interactive_softmax",
-    "landmark_side",
-    "lisa",
-    "pool_landmarks",
-    "resize_kernel",
-    "toeplitz",
 ]

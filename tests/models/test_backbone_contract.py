@@ -31,6 +31,7 @@ CASES = {
     ),
     "flatten-deit": dict(
         type="FLattenDeiT", arch=dict(base="tiny", depth=2, channels=32, num_heads=2), out_indices=(0, 1), image_size=64
+    ),
     "ivit": dict(type="iViT", arch=dict(base="tiny", **NARROW), image_size=64, drop_path_rate=0.1),
     "ivit-lisa": dict(
         type="iViT", arch=dict(base="tiny", **NARROW), image_size=64, attention=dict(type="LiSA", num_patterns=2)

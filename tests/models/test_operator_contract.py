@@ -36,20 +36,13 @@ CASES = {
     "shifted-window": dict(type="ShiftedWindowAttention", window_size=4, shift=True),
     "cross-shaped-window": dict(type="CrossShapedWindowAttention", split_size=3),
     "spatial-reduction": dict(type="SpatialReductionAttention", sr_ratio=2),
+    "interactive": dict(type="InteractiveAttention", landmarks=9),
+    "interactive-coarse-grid": dict(type="InteractiveAttention", landmarks=64),
+    "interactive-unmixed": dict(type="InteractiveAttention", landmarks=4, mix_before=False, mix_after=False),
 }
 
 # Operators (or single cases of them) that see tokens as a set: the grid changes nothing.
 GRID_FREE = {"softmax", "hydra", "efficient", "relu-linear", "enhanced-linear"}
-    "interactive": dict(type="InteractiveAttention", landmarks=9),
-    "interactive-coarse-grid": dict(type="InteractiveAttention", landmarks=64),
-    "interactive-unmixed": dict(type="InteractiveAttention", landmarks=4, mix_before=False, mix_after=False),
-    "softmax": dict(type="SoftmaxAttention", qkv_bias=False),
-    "softmax-rpe": dict(type="SoftmaxAttention", rpe="shared"),
-    "softmax-rpe-per-head": dict(type="SoftmaxAttention", rpe="head"),
-}
-
-# Operators (or single cases of them) that see tokens as a set: the grid changes nothing.
-GRID_FREE = {"softmax"}
 
 
 @pytest.fixture(params=CASES)

@@ -34,6 +34,3 @@ __all__ = [
     "StructureAwareAttention",
     "build_attention",
 ]
-from .softmax import SoftmaxAttention
-
-__all__ = ["InteractiveAttention", "LiSA", "SoftmaxAttention", "build_attention"]

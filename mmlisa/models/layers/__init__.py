@@ -2,8 +2,9 @@
 
 from .channels_first import ChannelLayerNorm, ChannelLinear, build_norm, depthwise
 from .relative_position import RelativePosition
-from .token_mixer import TokenMixer
+from .token_mixer import TokenMixer, as_map
 from .tokens import PatchEmbed, PositionResize, TokenBlock, TokenConv, TokenMlp, to_map, to_tokens
+from .tokenwise import tokenwise
 from .windows import merge_windows, split_windows, valid_tokens
 
 __all__ = [
@@ -16,17 +17,13 @@ __all__ = [
     "TokenConv",
     "TokenMixer",
     "TokenMlp",
+    "as_map",
     "build_norm",
     "depthwise",
     "merge_windows",
     "split_windows",
     "to_map",
     "to_tokens",
+    "tokenwise",
     "valid_tokens",
 ]
-from .channels_first import ChannelLayerNorm, ChannelLinear, build_norm
-from .relative_position import RelativePosition
-from .token_mixer import TokenMixer, as_map
-from .tokenwise import tokenwise
-
-__all__ = ["ChannelLayerNorm", "ChannelLinear", "RelativePosition", "TokenMixer", "as_map", "build_norm", "tokenwise"]
