@@ -5,4 +5,12 @@ from .ema import CycleEMAHook
 from .hooks import CheckpointGuardHook, FiniteLossHook, IterationSeedHook, TrainingCurvesHook
 from .optimizers import Lamb
 
-__all__ = ['CastlingHook', 'CheckpointGuardHook', 'CycleEMAHook', 'FiniteLossHook', 'IterationSeedHook', 'Lamb', 'TrainingCurvesHook']
+__all__ = [
+    "CastlingHook",
+    "CheckpointGuardHook",
+    "CycleEMAHook",
+    "FiniteLossHook",
+    "IterationSeedHook",
+    "Lamb",
+    "TrainingCurvesHook",
+]

@@ -11,9 +11,22 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_two_processes(tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29531", "tools/train.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node=2",
+        "--master_port=29531",
+        "tools/train.py",
+    ]
     command += ["configs/mask_rcnn_hylisanet_demo.py", "--launcher", "pytorch", "--work-dir", str(tmp_path)]
-    command += ["--cfg-options", *SHORT, "train_cfg.max_iters=2", "train_cfg.val_interval=2", "train_dataloader.batch_size=2"]
+    command += [
+        "--cfg-options",
+        *SHORT,
+        "train_cfg.max_iters=2",
+        "train_cfg.val_interval=2",
+        "train_dataloader.batch_size=2",
+    ]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
