@@ -7,7 +7,7 @@ import timm
 import torch
 from torch import nn
 
-from mmlisa.models.backbones import CastlingLeViT, LCNet
+from mmlisa.models.backbones import CastlingDeiT, CastlingLeViT, LCNet
 
 
 def timm_model(name: str, **options) -> nn.Module:
@@ -71,3 +71,18 @@ def test_levit_is_timms():
     with torch.no_grad():
         expected = theirs.forward_features(image)
         torch.testing.assert_close(ours(image)[-1].flatten(2).mT, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_deit_is_timms():
+    theirs = timm_model("deit_tiny_patch16_224", img_size=96, depth=2)
+    ours = CastlingDeiT(
+        dict(base="tiny", depth=2, mlp_conv=None),
+        attention=dict(type="SoftmaxAttention"),
+        image_size=96,
+        out_type="cls_token",
+    )
+    names = {"patch_embed.proj.weight": "patch_embed.weight", "patch_embed.proj.bias": "patch_embed.bias"}
+    ours = load(ours, theirs, lambda name: names.get(name, name.replace("pos_embed", "position")), ("head",))
+    image = torch.randn(2, 3, 96, 96)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(image)[-1], theirs.forward_features(image)[:, 0], rtol=1e-4, atol=1e-5)

@@ -1,5 +1,6 @@
 """Backbones: one file per host family."""
 
+from .castling_vit import CastlingDeiT, CastlingViT
 from .esnet import CastlingESNetViT, ESNet
 from .flatten_cswin import FLattenCSwin
 from .flatten_deit import FLattenDeiT
@@ -12,9 +13,11 @@ from .levit import CastlingLeViT
 from .lisanet import LiSANet
 
 __all__ = [
+    "CastlingDeiT",
     "CastlingESNetViT",
     "CastlingLCNetViT",
     "CastlingLeViT",
+    "CastlingViT",
     "ESNet",
     "FLattenCSwin",
     "FLattenDeiT",
