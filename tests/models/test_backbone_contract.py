@@ -48,6 +48,9 @@ CASES = {
     "castling-vit": dict(
         type="CastlingViT", arch=dict(base="base", depth=2, channels=32, num_heads=2), out_indices=(0, 1), image_size=64
     ),
+    "castling-mvitv2": dict(
+        type="CastlingMViTv2", arch=dict(base="tiny", depths=(1, 1, 2, 1), channels=16), image_size=64
+    ),
     "flatten-swin": dict(
         type="FLattenSwin", arch=dict(base="tiny", **{**NARROW, "depths": (1, 1, 2, 1)}), image_size=64
     ),

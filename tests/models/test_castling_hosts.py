@@ -7,7 +7,7 @@ import timm
 import torch
 from torch import nn
 
-from mmlisa.models.backbones import CastlingDeiT, CastlingLeViT, LCNet
+from mmlisa.models.backbones import CastlingDeiT, CastlingLeViT, CastlingMViTv2, LCNet
 
 
 def timm_model(name: str, **options) -> nn.Module:
@@ -86,3 +86,19 @@ def test_deit_is_timms():
     image = torch.randn(2, 3, 96, 96)
     with torch.no_grad():
         torch.testing.assert_close(ours(image)[-1], theirs.forward_features(image)[:, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_mvitv2_is_timms():
+    def rename(name: str) -> str:
+        name = re.sub(r"\.blocks\.", ".", name).replace("patch_embed.proj", "patch_embed")
+        name = re.sub(r"attn\.(pool_\w)\.", r"attn.\1.conv.", name)
+        name = re.sub(r"attn\.norm_(\w)\.", r"attn.pool_\1.norm.", name)
+        return re.sub("^norm", "norm3", name.replace("attn.rel_pos", "attn.bias.rel_pos"))
+
+    theirs = timm_model("mvitv2_tiny", img_size=96)
+    ours = CastlingMViTv2(dict(base="tiny", castled=False), image_size=96, out_indices=(3,))
+    ours = load(ours, theirs, rename, ("head",))
+    image = torch.randn(2, 3, 96, 96)
+    with torch.no_grad():
+        expected = theirs.forward_features(image)
+        torch.testing.assert_close(ours(image)[-1].flatten(2).mT, expected, rtol=1e-4, atol=1e-4)

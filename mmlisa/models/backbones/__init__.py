@@ -11,12 +11,14 @@ from .ivit import iViT
 from .lcnet import CastlingLCNetViT, LCNet
 from .levit import CastlingLeViT
 from .lisanet import LiSANet
+from .mvitv2 import CastlingMViTv2
 
 __all__ = [
     "CastlingDeiT",
     "CastlingESNetViT",
     "CastlingLCNetViT",
     "CastlingLeViT",
+    "CastlingMViTv2",
     "CastlingViT",
     "ESNet",
     "FLattenCSwin",
