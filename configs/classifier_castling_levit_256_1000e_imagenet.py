@@ -1,4 +1,4 @@
-# Castling-LeViT-256, ImageNet-1K, 1000 epochs: the paper has 82.6% top-1, distilled from a teacher of 85.5% (Castling-ViT, Table 2).
+# Castling-LeViT-256, ImageNet-1K, 1000 epochs: the paper has 82.6% top-1, distilled from a teacher of 85.5%.
 _base_ = [
     "./_base_/models/image_classifier.py",
     "./_base_/datasets/imagenet.py",

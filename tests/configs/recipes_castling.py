@@ -62,6 +62,7 @@ RECIPES = {
         f"classifier_castling_{model}_1000e_imagenet.py": _IMAGENET_32
         for model in ("mvitv2_t", "mvitv2_s", "mvitv2_b", "deit_t", "deit_b")
     },
+    "classifier_castling_levit_256_distilled_1000e_imagenet.py": _IMAGENET,
     "mask2former_castling_vit_b_160k_ade20k.py": _MASK2FORMER,
     "mask_rcnn_castling_lcnet_l_1x_coco.py": _COCO_1X,
     "semantic_fpn_castling_lcnet_l_80k_ade20k.py": _SEMANTIC_FPN,
