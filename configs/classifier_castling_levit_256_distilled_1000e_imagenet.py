@@ -9,5 +9,5 @@ model = dict(
         neck=dict(type="GlobalAveragePooling"),
         head=dict(type="LinearClsHead", num_classes=1000, in_channels=1024),
     ),
-    teacher_checkpoint=None,
+    teacher_checkpoint="teacher_in1k.pth",
 )

@@ -17,11 +17,11 @@ NETWORK = dict(
 )
 
 
-def build(**options) -> DistilledClassifier:
+def build(checkpoint: str = "teacher.pth", **options) -> DistilledClassifier:
     torch.manual_seed(0)
     with DefaultScope.overwrite_default_scope("mmpretrain"):
         teacher = dict(type="ImageClassifier", **NETWORK)
-        return DistilledClassifier(teacher=teacher, teacher_checkpoint=None, **NETWORK, **options)
+        return DistilledClassifier(teacher=teacher, teacher_checkpoint=checkpoint, **NETWORK, **options)
 
 
 def test_loss_is_the_weighted_sum():
@@ -41,3 +41,12 @@ def test_teacher_is_not_part_of_the_model():
     assert not model.train()._teacher[0].training
     with pytest.raises(ValueError, match="weight=2"):
         build(weight=2)
+
+
+def test_teachers_weights_are_read_when_training_starts(tmp_path):
+    source = build()._teacher[0]
+    torch.nn.init.ones_(source.head.fc.weight)
+    torch.save(source.state_dict(), tmp_path / "teacher.pth")
+    model = build(str(tmp_path / "teacher.pth"))
+    model.init_weights()
+    assert (model._teacher[0].head.fc.weight == 1).all()
