@@ -121,7 +121,7 @@ class InteractiveViT(Backbone):
         x = x.flatten(2).transpose(1, 2) + self._positions(grid)
         for block in self.blocks:
             x = self.run_block(block, x, grid)
-        return (as_map(self.norm(x), grid),)
+        return (as_map(self.norm(x), grid).contiguous(),)
 
     def _positions(self, grid: tuple[int, int]) -> Tensor:
         """The position embedding on ``grid``, ``[1, N, C]``, by timm's antialiased bicubic interpolation."""
