@@ -15,7 +15,16 @@ ROOT = Path(__file__).parents[1]
 def installed(tmp_path_factory) -> Path:
     """The tree that the wheel would unpack to."""
     lib = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "setup.py", "-q", "build", "--build-base", str(lib / "base"), "--build-lib", str(lib / "lib")]
+    command = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "build",
+        "--build-base",
+        str(lib / "base"),
+        "--build-lib",
+        str(lib / "lib"),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return lib / "lib"
@@ -34,7 +43,9 @@ def test_configs_and_tools_are_where_mim_looks(installed):
 
 def test_downstream_project_of_the_installed_package(installed, tmp_path):
     config = tmp_path / "mine.py"
-    config.write_text('_base_ = __import__("mmlisa").config_path("mask_rcnn_hylisanet_s_1x_coco.py")\nwork_dir = "mine"\n')
+    config.write_text(
+        '_base_ = __import__("mmlisa").config_path("mask_rcnn_hylisanet_s_1x_coco.py")\nwork_dir = "mine"\n'
+    )
     script = (
         "import mmlisa, mmengine, sys\n"
         f"assert mmlisa.__file__.startswith({str(installed)!r}), mmlisa.__file__\n"

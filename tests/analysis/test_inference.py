@@ -25,7 +25,9 @@ def demo(tmp_path_factory):
 
 def test_picture_with_boxes(demo, tmp_path):
     cfg, folder = demo
-    paths = predict_pictures(cfg, str(folder / "random.pth"), [str(folder / "noise.jpg")], tmp_path / "out", score_threshold=0.0)
+    paths = predict_pictures(
+        cfg, str(folder / "random.pth"), [str(folder / "noise.jpg")], tmp_path / "out", score_threshold=0.0
+    )
     (path,) = paths
     picture, original = np.asarray(Image.open(path)), np.asarray(Image.open(folder / "noise.jpg"))
     assert picture.shape == original.shape
@@ -33,7 +35,8 @@ def test_picture_with_boxes(demo, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("image", "message"), [("none.jpg", "does not exist"), ("random.pth", "cannot be read"), ("cut.jpg", "cannot be read")]
+    ("image", "message"),
+    [("none.jpg", "does not exist"), ("random.pth", "cannot be read"), ("cut.jpg", "cannot be read")],
 )
 def test_bad_image_is_named_before_anything_is_written(demo, tmp_path, image, message):
     cfg, folder = demo
