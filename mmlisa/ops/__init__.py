@@ -5,12 +5,13 @@ from .focused_linear import focused_linear
 from .global_filter import global_filter, resize_spectrum
 from .hydra import hydra
 from .interactive import interactive, interactive_softmax, landmark_side, pool_landmarks
-from .lisa import lisa, resize_kernel
+from .lisa import LiSAKernels, lisa, resize_kernel
 from .relational import lambda_convolution, relational
 from .relative import circulant, toeplitz
 from .structure_aware import structure_aware, weighted_attention
 
 __all__ = [
+    "LiSAKernels",
     "circulant",
     "efficient",
     "focused_linear",
