@@ -2,7 +2,7 @@
 
 from .channels_first import ChannelLayerNorm, ChannelLinear, build_norm, depthwise
 from .relative_position import RelativePosition
-from .token_mixer import TokenMixer, as_map
+from .token_mixer import TokenMixer
 from .tokens import PatchEmbed, PositionResize, TokenBlock, TokenConv, TokenMlp, to_map, to_tokens
 from .tokenwise import tokenwise
 from .windows import merge_windows, split_windows, valid_tokens
@@ -17,7 +17,6 @@ __all__ = [
     "TokenConv",
     "TokenMixer",
     "TokenMlp",
-    "as_map",
     "build_norm",
     "depthwise",
     "merge_windows",
