@@ -1,6 +1,16 @@
 """What mmlisa adds to MMEngine's training loop."""
 
+from .castling import CastlingHook
+from .ema import CycleEMAHook
 from .hooks import CheckpointGuardHook, FiniteLossHook, IterationSeedHook, TrainingCurvesHook
 from .optimizers import Lamb
 
-__all__ = ["CheckpointGuardHook", "FiniteLossHook", "IterationSeedHook", "Lamb", "TrainingCurvesHook"]
+__all__ = [
+    "CastlingHook",
+    "CheckpointGuardHook",
+    "CycleEMAHook",
+    "FiniteLossHook",
+    "IterationSeedHook",
+    "Lamb",
+    "TrainingCurvesHook",
+]

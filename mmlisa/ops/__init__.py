@@ -5,13 +5,26 @@ from .focused_linear import focused_linear
 from .global_filter import global_filter, resize_spectrum
 from .hydra import hydra
 from .interactive import interactive, interactive_softmax, landmark_side, pool_landmarks
-from .lisa import lisa, resize_kernel
+from .linear_angular import angular_similarity, linear_angular, masked_softmax, unit
+from .linear_kernels import (
+    MC_AXES,
+    cosine_attention,
+    mean_centered_attention,
+    relu_exp_attention,
+    relu_softmax_attention,
+)
+from .lisa import LiSAKernels, lisa, resize_kernel
+from .precision import no_autocast
 from .relational import lambda_convolution, relational
 from .relative import circulant, toeplitz
 from .structure_aware import structure_aware, weighted_attention
 
 __all__ = [
+    "MC_AXES",
+    "LiSAKernels",
+    "angular_similarity",
     "circulant",
+    "cosine_attention",
     "efficient",
     "focused_linear",
     "global_filter",
@@ -20,12 +33,19 @@ __all__ = [
     "interactive_softmax",
     "lambda_convolution",
     "landmark_side",
+    "linear_angular",
     "lisa",
+    "masked_softmax",
+    "mean_centered_attention",
+    "no_autocast",
     "pool_landmarks",
     "relational",
+    "relu_exp_attention",
+    "relu_softmax_attention",
     "resize_kernel",
     "resize_spectrum",
     "structure_aware",
     "toeplitz",
+    "unit",
     "weighted_attention",
 ]

@@ -15,6 +15,16 @@ CASES = {
         type="LiSANet", arch=dict(base="isotropic", depths=(2,), channels=(32,), num_heads=(2,)), image_size=64
     ),
     "lisanet-v1": dict(type="LiSANet", arch=dict(base="v1-tiny", **NARROW), image_size=64),
+    "lcnet": dict(type="LCNet", arch=dict(scale=0.25)),
+    "lcnet-vit": dict(type="CastlingLCNetViT", arch=dict(base="small", scale=0.25), drop_path_rate=0.1),
+    "esnet": dict(type="ESNet", arch=dict(base="x0.75", scale=0.25)),
+    "esnet-vit": dict(type="CastlingESNetViT", arch=dict(base="small", scale=0.25)),
+    "esnet-vit-lisa": dict(
+        type="CastlingESNetViT",
+        arch=dict(base="small", scale=0.25),
+        attention=dict(type="LiSA", num_patterns=2),
+        image_size=64,
+    ),
     "flatten-swin": dict(
         type="FLattenSwin", arch=dict(base="tiny", **{**NARROW, "depths": (1, 1, 2, 1)}), image_size=64
     ),

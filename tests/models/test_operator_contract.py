@@ -39,10 +39,34 @@ CASES = {
     "interactive": dict(type="InteractiveAttention", landmarks=9),
     "interactive-coarse-grid": dict(type="InteractiveAttention", landmarks=64),
     "interactive-unmixed": dict(type="InteractiveAttention", landmarks=4, mix_before=False, mix_after=False),
+    "linear-angular": dict(type="LinearAngularAttention"),
+    "linear-angular-castling": dict(type="LinearAngularAttention", aux=True, epsilon=0.05),
+    "linear-angular-pooled": dict(type="LinearAngularAttention", pooled=True, qkv_bias=False),
+    "softmax-pooled": dict(type="PooledSoftmaxAttention"),
+    "efficient-pooled": dict(type="EfficientAttention", pooled=True),
+    "cosine": dict(type="CosineAttention"),
+    "mean-centered": dict(type="MeanCenteredAttention"),
+    "mean-centered-channels": dict(type="MeanCenteredAttention", axis="channels"),
+    "relu-softmax": dict(type="ReLUSoftmaxAttention"),
+    "relu-exp": dict(type="ReLUExpAttention"),
+    "levit": dict(type="LeViTAttention", head_dims=8),
 }
 
 # Operators (or single cases of them) that see tokens as a set: the grid changes nothing.
-GRID_FREE = {"softmax", "hydra", "efficient", "relu-linear", "enhanced-linear"}
+GRID_FREE = {
+    "softmax",
+    "hydra",
+    "efficient",
+    "relu-linear",
+    "enhanced-linear",
+    "linear-angular",
+    "linear-angular-castling",
+    "cosine",
+    "mean-centered",
+    "mean-centered-channels",
+    "relu-softmax",
+    "relu-exp",
+}
 
 
 @pytest.fixture(params=CASES)

@@ -41,4 +41,4 @@ class EnhancedLinearAttention(ReLULinearAttention):
     Hosts read ``mlp_conv`` and give the MLP a depthwise 3x3 convolution.
     """
 
-    mlp_conv: ClassVar[bool] = True
+    mlp_conv: ClassVar[int] = 3

@@ -2,8 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from math import prod
+from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
+
+from mmlisa.ops import no_autocast
 
 from .builder import check_heads, count_prefix
 
@@ -18,25 +23,72 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
+class HeadPool(nn.Module):
+    """Depthwise convolution over the grid, shared by the heads, then LayerNorm, on ``[B, h, N, d]`` (MViTv2's pooling).
+
+    Prefix tokens pass by the convolution, not by the norm.
+    """
+
+    def __init__(self, head_dims: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(head_dims, head_dims, 3, stride, padding=1, groups=head_dims, bias=False)
+        self.norm = nn.LayerNorm(head_dims)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        batch, heads, n, _ = x.shape
+        prefix, x = x.split([n - prod(grid), prod(grid)], dim=2)
+        x = self.conv(x.flatten(0, 1).transpose(1, 2).unflatten(2, grid))
+        x = x.flatten(2).transpose(1, 2).unflatten(0, (batch, heads))
+        return self.norm(torch.cat([prefix.to(x.dtype), x], dim=2))
+
+
 class ProjectedAttention(nn.Module):
-    """Base of operators that are a function of queries, keys and values; prefix tokens are tokens like all others.
+    """Base of operators ``proj(attend(q, k, v) (+ DConv(v)) (+ q))`` with ``q, k, v = (pool)(qkv(x))``.
+
+    Prefix tokens are tokens like all others.
 
     Args:
         embed_dims: channels C.
         num_heads: heads h.
-        grid: the pretraining grid; these operators see tokens as a set, it changes nothing.
+        grid: the pretraining grid; nothing here depends on it.
+        head_dims: width d of a head; None for C / h.
         qkv_bias: bias in the query, key and value projection.
+        pooled: MViTv2's form without its strides: query, key and value each pass a :class:`HeadPool`, and the query is
+            added to what was attended.
+        conv_size: length of DConv, a depthwise convolution of each head's values along the flattened tokens; None for none.
 
     Raises:
-        ValueError: heads that do not divide the channels; at the call, fewer tokens than the grid has.
+        ValueError: heads that do not divide the channels (without ``head_dims``), an even ``conv_size``; at the call, fewer
+            tokens than the grid has.
     """
 
-    def __init__(self, embed_dims: int, num_heads: int, *, grid: Sequence[int], qkv_bias: bool = True) -> None:
+    # Kernels whose values grow with the cube of the tokens leave half precision's range: they run as a whole in fp32.
+    full_precision: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        embed_dims: int,
+        num_heads: int,
+        *,
+        grid: Sequence[int],
+        head_dims: int | None = None,
+        qkv_bias: bool = True,
+        pooled: bool = False,
+        conv_size: int | None = None,
+    ) -> None:
         super().__init__()
-        check_heads(embed_dims, num_heads)
+        if conv_size is not None and conv_size % 2 == 0:
+            raise ValueError(f"conv_size={conv_size}; it must be odd, or None for no convolution")
         self.num_heads = num_heads
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        head_dims = head_dims or check_heads(embed_dims, num_heads)
+        self.qkv = nn.Linear(embed_dims, 3 * num_heads * head_dims, bias=qkv_bias)
+        self.pool = nn.ModuleList(HeadPool(head_dims) for _ in range(3)) if pooled else None
+        self.dconv = None
+        if conv_size:
+            self.dconv = nn.Conv2d(
+                num_heads, num_heads, (conv_size, 1), padding=(conv_size // 2, 0), groups=num_heads, bias=False
+            )
+        self.proj = nn.Linear(num_heads * head_dims, embed_dims)
 
     @abstractmethod
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -45,5 +97,18 @@ class ProjectedAttention(nn.Module):
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""
         count_prefix(x, grid)
+        if self.full_precision:
+            with no_autocast(x.device):
+                return self._mix(x.to(self.qkv.weight.dtype), grid)
+        return self._mix(x, grid)
+
+    def _mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         query, key, value = (split_heads(t, self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
-        return self.proj(join_heads(self.attend(query, key, value)))
+        if self.pool is not None:
+            query, key, value = (pool(t, grid) for pool, t in zip(self.pool, (query, key, value), strict=True))
+        y = self.attend(query, key, value)
+        if self.dconv is not None:
+            y = y + self.dconv(value)
+        if self.pool is not None:
+            y = y + query
+        return self.proj(join_heads(y))

@@ -75,7 +75,7 @@ class FLattenPVTv2(_PVT):
     """
 
     stage_norm = "stages"
-    mlp_conv = True
+    mlp_conv = 3
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "b0": dict(_PVT._common, depths=(2, 2, 2, 2), channels=(32, 64, 160, 256)),
         "b1": dict(_PVT._common, depths=(2, 2, 2, 2)),

@@ -113,7 +113,7 @@ class InteractiveViT(Backbone):
         for i, block in enumerate(self.blocks):
             x = self.run_block(block, x, grid)
             if i in self.out_indices:
-                maps.append(to_map(self.norm(x), grid))
+                maps.append(to_map(self.norm(x), grid).contiguous())
         return tuple(maps)
 
     def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:

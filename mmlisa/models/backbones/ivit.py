@@ -216,7 +216,7 @@ class iViT(Backbone):
                 x = self.run_block(block, x, grid)
             x = to_map(x, grid)
             if i in self.out_indices:
-                maps.append(getattr(self, f"norm{i}")(x) if hasattr(self, f"norm{i}") else x)
+                maps.append((getattr(self, f"norm{i}")(x) if hasattr(self, f"norm{i}") else x).contiguous())
         return tuple(maps)
 
     def stage_modules(self, stage: int) -> list[nn.Module]:

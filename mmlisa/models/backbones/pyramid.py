@@ -41,7 +41,7 @@ class TokenPyramid(Backbone):
     norm_eps: ClassVar[float] = 1e-5
     # Where LayerNorms follow the blocks: on the returned maps only, on every stage and what follows it, or nowhere.
     stage_norm: ClassVar[str | None] = "outputs"
-    mlp_conv: ClassVar[bool] = False
+    mlp_conv: ClassVar[int | None] = None
 
     def __init__(
         self,

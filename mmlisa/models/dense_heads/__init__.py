@@ -1,1 +1,5 @@
 """Dense heads that no OpenMMLab package has."""
+
+from .pico_head import PicoHead, VarifocalSimOTAAssigner
+
+__all__ = ["PicoHead", "VarifocalSimOTAAssigner"]

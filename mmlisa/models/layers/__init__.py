@@ -1,24 +1,31 @@
 """Layers that hosts share and timm lacks."""
 
 from .channels_first import ChannelLayerNorm, ChannelLinear, build_norm, depthwise
+from .mobile import ConvNorm, LinearNorm, SqueezeExcite, TokenNorm, init_layers
 from .relative_position import RelativePosition
 from .token_mixer import TokenMixer
-from .tokens import PatchEmbed, PositionResize, TokenBlock, TokenConv, TokenMlp, to_map, to_tokens
+from .tokens import MapBlock, PatchEmbed, PositionResize, TokenBlock, TokenConv, TokenMlp, to_map, to_tokens
 from .tokenwise import tokenwise
 from .windows import merge_windows, split_windows, valid_tokens
 
 __all__ = [
     "ChannelLayerNorm",
     "ChannelLinear",
+    "ConvNorm",
+    "LinearNorm",
+    "MapBlock",
     "PatchEmbed",
     "PositionResize",
     "RelativePosition",
+    "SqueezeExcite",
     "TokenBlock",
     "TokenConv",
     "TokenMixer",
     "TokenMlp",
+    "TokenNorm",
     "build_norm",
     "depthwise",
+    "init_layers",
     "merge_windows",
     "split_windows",
     "to_map",

@@ -57,12 +57,12 @@ class PatchEmbed(nn.Module):
 
 
 class TokenMlp(nn.Module):
-    """Linear, (depthwise 3x3 on the hidden width,) GELU, Linear: ``[B, N, C] -> [B, N, C]``."""
+    """Linear, (depthwise convolution on the hidden width,) GELU, Linear: ``[B, N, C] -> [B, N, C]``."""
 
-    def __init__(self, channels: int, hidden: int, conv: bool = False) -> None:
+    def __init__(self, channels: int, hidden: int, conv_size: int | None = None) -> None:
         super().__init__()
         self.fc1 = nn.Linear(channels, hidden)
-        self.dwconv = TokenConv(hidden, 3) if conv else None
+        self.dwconv = TokenConv(hidden, conv_size) if conv_size else None
         self.fc2 = nn.Linear(hidden, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
@@ -77,10 +77,10 @@ class TokenBlock(nn.Module):
 
     Args:
         channels: C.
-        attention: an operator, see :mod:`mmlisa.models.attention.builder`. One with a true ``mlp_conv`` gets a depthwise
-            convolution in the MLP.
+        attention: an operator, see :mod:`mmlisa.models.attention.builder`. One with an ``mlp_conv``, a kernel
+            size, gets a depthwise convolution in the MLP.
         mlp_ratio: hidden width of the MLP over C.
-        mlp_conv: a depthwise convolution in the MLP whatever the operator.
+        mlp_conv: kernel size of a depthwise convolution in the MLP whatever the operator; None for none.
         drop_path: rate of stochastic depth.
         norm_eps: epsilon of both norms.
     """
@@ -91,7 +91,7 @@ class TokenBlock(nn.Module):
         attention: nn.Module,
         *,
         mlp_ratio: float,
-        mlp_conv: bool = False,
+        mlp_conv: int | None = None,
         drop_path: float = 0.0,
         norm_eps: float = 1e-5,
     ) -> None:
@@ -99,12 +99,20 @@ class TokenBlock(nn.Module):
         self.norm1 = nn.LayerNorm(channels, eps=norm_eps)
         self.attn = attention
         self.norm2 = nn.LayerNorm(channels, eps=norm_eps)
-        self.mlp = TokenMlp(channels, int(channels * mlp_ratio), mlp_conv or getattr(attention, "mlp_conv", False))
+        self.mlp = TokenMlp(channels, int(channels * mlp_ratio), mlp_conv or getattr(attention, "mlp_conv", None))
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         x = x + self.drop_path(self.attn(self.norm1(x), grid))
         return x + self.drop_path(self.mlp(self.norm2(x), grid))
+
+
+class MapBlock(TokenBlock):
+    """The block on a map: ``[B, C, H, W] -> [B, C, H, W]``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        grid = x.shape[2:]
+        return to_map(super().forward(to_tokens(x), grid), grid)
 
 
 class PositionResize(nn.Module):

@@ -1,0 +1,46 @@
+# PicoDet on COCO at 320 x 320: squares of one size per batch, 256 to 384 in training, the aspect ratio not kept.
+_base_ = [
+    "./models/picodet.py",
+    "./datasets/coco_instance.py",
+    "./schedules/picodet_300e.py",
+    "./runtime_mmdet.py",
+]
+
+size, largest = (320, 320), (384, 384)
+train_pipeline = [
+    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadAnnotations", with_bbox=True),
+    dict(type="MinIoURandomCrop", min_ious=(0.1, 0.3, 0.5, 0.7, 0.9), min_crop_size=0.3),
+    # The batch is scaled down from here to its own size.
+    dict(type="Resize", scale=largest, keep_ratio=False),
+    dict(type="RandomFlip", prob=0.5),
+    dict(type="PhotoMetricDistortion"),
+    dict(type="PackDetInputs"),
+]
+test_pipeline = [
+    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="Resize", scale=size, keep_ratio=False),
+    dict(type="LoadAnnotations", with_bbox=True),
+    dict(type="PackDetInputs", meta_keys=("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")),
+]
+model = dict(
+    data_preprocessor=dict(
+        batch_augments=[dict(type="BatchSyncRandomResize", random_size_range=(256, 384), interval=1)]
+    )
+)
+train_dataloader = dict(batch_size=80, num_workers=8, batch_sampler=None, dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(batch_size=32, num_workers=4, dataset=dict(pipeline=test_pipeline))
+test_dataloader = val_dataloader
+val_evaluator = dict(metric="bbox")
+test_evaluator = val_evaluator
+custom_hooks = [
+    *_base_.custom_hooks,
+    dict(
+        type="mmlisa.CycleEMAHook",
+        cycle=40,
+        ema_type="ExpMomentumEMA",
+        momentum=2e-4,
+        update_buffers=True,
+        priority=49,
+    ),
+]

@@ -1,0 +1,134 @@
+"""Castling during training: the schedule of the auxiliary branch's threshold, its trace, and its end."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmengine.dist import master_only
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner
+from torch import nn
+
+from mmlisa.models.attention import castling_operators, drop_aux
+from mmlisa.registry import HOOKS
+
+SCHEDULES = ("constant", "linear", "step")
+
+
+@HOOKS.register_module()
+class CastlingHook(Hook):
+    """Sets the threshold ε of all auxiliary branches, records what their masks let through, and drops the branches.
+
+    The recorded trace, count and share of non-zero mask entries per layer, goes to MMEngine's visualizer as
+    ``castling/…`` and is drawn into ``castling.png`` in the log directory (Castling-ViT, Fig. 6), resumed parts included.
+
+    Args:
+        schedule: ``'constant'``: ε is ``epsilon``. ``'linear'``: from ``begin`` on it grows linearly, to ``end_epsilon`` at
+            the end. ``'step'``: from ``begin`` on it is ``end_epsilon``.
+        epsilon: the first value; the paper's is 0.02.
+        end_epsilon: the last value; 1 lets nothing through. A row of N tokens has a probability of at least 1 / N: where
+            N < 1 / ε, only a schedule that ends at 1 empties the mask.
+        begin: where the change begins, as a share of the training.
+        drop_at: share of the training after which the branch is dropped, in training too; at 1 only when training is over.
+        interval: iterations between two records.
+        layers: parts of the names of the layers to record; None for all.
+
+    Raises:
+        ValueError: an unknown schedule, or a share outside [0, 1]; when training starts: a model without auxiliary branches,
+            or ``layers`` that name none.
+    """
+
+    # After the hooks that change the weights, before the loggers.
+    priority = "BELOW_NORMAL"
+
+    def __init__(
+        self,
+        schedule: str = "constant",
+        epsilon: float = 0.02,
+        end_epsilon: float = 1.0,
+        begin: float = 0.9,
+        drop_at: float = 1.0,
+        interval: int = 50,
+        layers: Sequence[str] | None = None,
+    ) -> None:
+        if schedule not in SCHEDULES:
+            raise ValueError(f"schedule is {schedule!r}; it must be one of {SCHEDULES}")
+        for name, share in (("begin", begin), ("drop_at", drop_at)):
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name}={share}; it is a share of the training, from 0 to 1")
+        self.schedule, self.epsilon, self.end_epsilon, self.begin = schedule, epsilon, end_epsilon, begin
+        self.drop_at, self.interval, self.layers = drop_at, interval, layers
+        self._recorded: list[str] = []
+
+    def threshold(self, progress: float) -> float:
+        """ε at the share ``progress`` of the training."""
+        if self.schedule == "constant" or progress < self.begin:
+            return self.epsilon
+        if self.schedule == "step" or self.begin == 1:
+            return self.end_epsilon
+        return self.epsilon + (self.end_epsilon - self.epsilon) * (progress - self.begin) / (1 - self.begin)
+
+    def before_train(self, runner: Runner) -> None:
+        names = list(castling_operators(_bare(runner.model)))
+        if not names:
+            raise ValueError("CastlingHook: the model has no LinearAngularAttention with aux=True")
+        self._recorded = [n for n in names if self.layers is None or any(part in n for part in self.layers)]
+        if not self._recorded:
+            raise ValueError(f"CastlingHook: layers={self.layers} name none of {names}")
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        progress = (runner.iter + 1) / runner.max_iters
+        if self.drop_at < 1 and progress >= self.drop_at:
+            drop_aux(_bare(runner.model))
+        for operator in castling_operators(_bare(runner.model)).values():
+            operator.epsilon.fill_(self.threshold(progress))
+
+    def after_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
+    ) -> None:
+        if runner.iter % self.interval:
+            return
+        operators = castling_operators(_bare(runner.model))
+        for name in self._recorded:
+            # A dropped branch, or a frozen one, lets nothing through.
+            operator = operators.get(name)
+            count = 0.0 if operator is None or operator.mask_count is None else float(operator.mask_count)
+            ratio = count / operator.mask_size if count else 0.0
+            for kind, value in (("nonzero_count", count), ("nonzero_ratio", ratio)):
+                # The message hub is in the checkpoints: a resumed run goes on with its trace.
+                runner.message_hub.update_scalar(f"castling/{name}/{kind}", value)
+                runner.visualizer.add_scalar(f"castling/{name}/{kind}", value, runner.iter)
+
+    def after_val(self, runner: Runner) -> None:
+        self._draw(runner)
+
+    def after_train(self, runner: Runner) -> None:
+        self._draw(runner)
+        drop_aux(_bare(runner.model))
+
+    @master_only
+    def _draw(self, runner: Runner) -> None:
+        if not self._recorded:
+            return
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        FigureCanvasAgg(figure)
+        for axes, kind in zip(figure.subplots(1, 2), ("nonzero_count", "nonzero_ratio"), strict=True):
+            for name in self._recorded:
+                history = runner.message_hub.log_scalars.get(f"castling/{name}/{kind}")
+                if history is not None:
+                    values = history.data[0]
+                    axes.plot(self.interval * np.arange(len(values)), values, label=name)
+            axes.set(title=f"{kind.replace('_', ' ')} of the masks", xlabel="iteration")
+            axes.grid(alpha=0.3)
+            if axes.lines:
+                axes.legend(fontsize="x-small")
+        figure.savefig(Path(runner.log_dir) / "castling.png", dpi=110)
+
+
+def _bare(model: nn.Module) -> nn.Module:
+    return model.module if is_model_wrapper(model) else model

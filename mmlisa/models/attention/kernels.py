@@ -1,0 +1,67 @@
+"""The attentions that Castling-ViT compares itself with (You et al., Table 5)."""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmlisa import ops
+from mmlisa.registry import MODELS
+
+from .projected import ProjectedAttention
+
+
+@MODELS.register_module()
+class PooledSoftmaxAttention(ProjectedAttention):
+    """Softmax attention, quadratic in N, in the pooled form: what LCNet-ViT and ESNet-ViT have before they are castled."""
+
+    def __init__(self, embed_dims: int, num_heads: int, **options) -> None:
+        super().__init__(embed_dims, num_heads, pooled=True, **options)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(query, key, value)
+
+
+@MODELS.register_module()
+class CosineAttention(ProjectedAttention):
+    """Table 5, "Cosine": :func:`mmlisa.ops.cosine_attention`."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return ops.cosine_attention(query, key, value)
+
+
+@MODELS.register_module()
+class MeanCenteredAttention(ProjectedAttention):
+    """Table 5, "MC": :func:`mmlisa.ops.mean_centered_attention`.
+
+    Args:
+        axis: over which the mean is taken, ``'tokens'`` or ``'channels'``.
+        **options: see :class:`ProjectedAttention`.
+    """
+
+    full_precision = True
+
+    def __init__(self, embed_dims: int, num_heads: int, *, axis: str = "tokens", **options) -> None:
+        super().__init__(embed_dims, num_heads, **options)
+        if axis not in ops.MC_AXES:
+            raise ValueError(f"axis is {axis!r}; it must be one of {sorted(ops.MC_AXES)}")
+        self.axis = axis
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return ops.mean_centered_attention(query, key, value, self.axis)
+
+
+@MODELS.register_module()
+class ReLUSoftmaxAttention(ProjectedAttention):
+    """Table 5, "ReLU-S": :func:`mmlisa.ops.relu_softmax_attention`."""
+
+    full_precision = True
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return ops.relu_softmax_attention(query, key, value)
+
+
+@MODELS.register_module()
+class ReLUExpAttention(ProjectedAttention):
+    """Table 5, "ReLU-E": :func:`mmlisa.ops.relu_exp_attention`."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return ops.relu_exp_attention(query, key, value)

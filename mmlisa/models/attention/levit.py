@@ -1,0 +1,68 @@
+"""LeViT's own attention, which Castling-LeViT replaces (Graham et al., "LeViT")."""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa.models.layers import LinearNorm
+from mmlisa.registry import MODELS
+
+from .builder import check_heads
+
+
+class OffsetBias(nn.Module):
+    """One bias per head and absolute offset (|dy|, |dx|) between two tokens; resized bilinearly for other grids."""
+
+    def __init__(self, num_heads: int, grid: Sequence[int]) -> None:
+        super().__init__()
+        self.grid = tuple(grid)
+        self.attention_biases = nn.Parameter(torch.zeros(num_heads, prod(grid)))
+
+    def forward(self, grid: Sequence[int], stride: int = 1) -> Tensor:
+        """``[h, N_q, N_k]`` between every ``stride``-th token of ``grid``, and all of them."""
+        biases = self.attention_biases.unflatten(1, self.grid)
+        if tuple(grid) != self.grid:
+            biases = F.interpolate(biases[None], size=tuple(grid), mode="bilinear", align_corners=True)[0]
+        dy, dx = (
+            (torch.arange(0, n, stride, device=biases.device)[:, None] - torch.arange(n, device=biases.device)).abs()
+            for n in grid
+        )
+        # [h, y_q, y_k, W] -> [h, y_q, y_k, x_q, x_k] -> queries first
+        return biases[:, dy][..., dx].permute(0, 1, 3, 2, 4).flatten(3, 4).flatten(1, 2)
+
+
+@MODELS.register_module()
+class LeViTAttention(nn.Module):
+    """Softmax attention with offset biases, values twice as wide as keys, and hard-swish before the projection.
+
+    Args:
+        embed_dims: channels C.
+        num_heads: heads h.
+        grid: pretraining grid: the size of the biases.
+        head_dims: width D of queries and keys, C / h / 2 where None; values have 2 D.
+
+    Raises:
+        ValueError: heads that do not divide the channels (without ``head_dims``).
+    """
+
+    def __init__(self, embed_dims: int, num_heads: int, *, grid: Sequence[int], head_dims: int | None = None) -> None:
+        super().__init__()
+        self.num_heads, self.head_dims = num_heads, head_dims or check_heads(embed_dims, num_heads) // 2
+        self.qkv = LinearNorm(embed_dims, 4 * num_heads * self.head_dims)
+        self.bias = OffsetBias(num_heads, grid)
+        self.proj = nn.Linear(2 * num_heads * self.head_dims, embed_dims, bias=False)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
+        if x.shape[1] != prod(grid):
+            raise ValueError(
+                f"LeViTAttention needs exactly the tokens of the grid {tuple(grid)}, {prod(grid)}, but got {x.shape[1]}"
+            )
+        qkv = self.qkv(x).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+        query, key, value = qkv.split([self.head_dims, self.head_dims, 2 * self.head_dims], dim=3)
+        bias = self.bias(grid).to(query.dtype)
+        y = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        return self.proj(F.hardswish(y.transpose(1, 2).flatten(2)))

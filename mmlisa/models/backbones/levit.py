@@ -1,0 +1,223 @@
+"""Castling-LeViT (You et al., "Castling-ViT", Table 2) on the layout of LeViT (Graham et al.)."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch.nn.functional as F
+from timm.layers import DropPath
+from torch import Tensor, nn
+
+from mmlisa.models.attention import HeadPool, OffsetBias, build_attention
+from mmlisa.models.layers import ConvNorm, LinearNorm, TokenConv, TokenNorm, to_map, to_tokens
+from mmlisa.registry import MODELS
+
+from .base import Backbone
+
+
+class Mlp(nn.Module):
+    """Linear, BN, (depthwise convolution, BN,) hard-swish, Linear, BN, on ``[B, N, C]``."""
+
+    def __init__(self, channels: int, ratio: float, conv_size: int | None = None) -> None:
+        super().__init__()
+        hidden = int(channels * ratio)
+        self.ln1 = LinearNorm(channels, hidden)
+        self.conv = TokenConv(hidden, conv_size) if conv_size else None
+        self.conv_norm = TokenNorm(hidden) if conv_size else None
+        self.act = nn.Hardswish()
+        self.ln2 = LinearNorm(hidden, channels)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = self.ln1(x)
+        if self.conv is not None:
+            x = self.conv_norm(self.conv(x, grid))
+        return self.ln2(self.act(x))
+
+
+class Block(nn.Module):
+    """``x + DropPath(BN(attn(x)))``, then ``x + DropPath(MLP(x))``, on ``[B, N, C]``."""
+
+    def __init__(self, channels: int, attn: nn.Module, mlp: Mlp, drop_path: float) -> None:
+        super().__init__()
+        self.attn, self.norm, self.mlp = attn, TokenNorm(channels), mlp
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = x + self.drop_path(self.norm(self.attn(x, grid)))
+        return x + self.drop_path(self.mlp(x, grid))
+
+
+class SubsampledAttention(nn.Module):
+    """LeViT's shrinking attention: the queries are projections of every other token."""
+
+    def __init__(self, in_channels: int, channels: int, num_heads: int, head_dims: int, grid: Sequence[int]) -> None:
+        super().__init__()
+        self.num_heads, self.head_dims = num_heads, head_dims
+        self.kv = LinearNorm(in_channels, 5 * num_heads * head_dims)
+        self.q = LinearNorm(in_channels, num_heads * head_dims)
+        self.bias = OffsetBias(num_heads, grid)
+        self.proj = LinearNorm(4 * num_heads * head_dims, channels)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        kv = self.kv(x).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+        key, value = kv.split([self.head_dims, 4 * self.head_dims], dim=3)
+        query = self.q(to_tokens(to_map(x, grid)[:, :, ::2, ::2])).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+        bias = self.bias(grid, stride=2).to(query.dtype)
+        y = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        return self.proj(F.hardswish(y.transpose(1, 2).flatten(2)))
+
+
+class PooledQueryAttention(nn.Module):
+    """Castling's shrinking attention (Table 1): MViTv2's, with only the queries' pooling of stride 2, added to the output.
+
+    The input skips it, projected and max-pooled.
+    """
+
+    def __init__(self, in_channels: int, channels: int, num_heads: int, head_dims: int, grid: Sequence[int]) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv = LinearNorm(in_channels, 3 * num_heads * 4 * head_dims)
+        self.pool = nn.ModuleList(HeadPool(4 * head_dims, stride) for stride in (2, 1, 1))
+        self.proj = LinearNorm(4 * num_heads * head_dims, channels)
+        self.skip = LinearNorm(in_channels, channels)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        qkv = self.qkv(x).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        query, key, value = (pool(t, grid) for pool, t in zip(self.pool, qkv, strict=True))
+        y = query + F.scaled_dot_product_attention(query, key, value)
+        skip = F.max_pool2d(to_map(self.skip(x), grid), 3, 2, padding=1)
+        return to_tokens(skip) + self.proj(y.transpose(1, 2).flatten(2))
+
+
+DOWNSAMPLES = {"pool": PooledQueryAttention, "subsample": SubsampledAttention}
+
+
+class DownBlock(nn.Module):
+    """``[B, N, C_in]`` on a grid -> ``[B, N', C]`` on half the grid, rounded up; then an MLP."""
+
+    def __init__(self, attn: nn.Module, mlp: Mlp, drop_path: float) -> None:
+        super().__init__()
+        self.attn, self.mlp = attn, mlp
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = self.attn(x, grid)
+        return x + self.drop_path(self.mlp(x, [-(-n // 2) for n in grid]))
+
+
+@MODELS.register_module()
+class CastlingLeViT(Backbone):
+    """LeViT with linear-angular attention, convolutions in its MLPs and pooled queries where it shrinks.
+
+    ``forward(image: [B, 3, H, W])`` returns one map per stage in ``out_indices``, at strides 16, 32, 64, for any H and W of
+    at least 32. LeViT itself is ``arch=dict(base=…, downsample='subsample', mlp_conv=None)`` with
+    ``attention=dict(type='LeViTAttention', head_dims=D)``.
+
+    Args:
+        arch: ``'128'``, ``'192'``, ``'256'``, ``'384'``, or a dict of their keys; ``head_dims`` is LeViT's D.
+        attention: operator of the stages' blocks; None: linear-angular with the auxiliary branch, pooled, heads of 2 D.
+        image_size: pretraining resolution in pixels: the grids of operators that keep one.
+        drop_path_rate: of all blocks, as in LeViT.
+        in_channels: channels of the image.
+        out_indices, frozen_stages, norm_eval, with_cp, init_cfg: see :class:`Backbone`.
+
+    Raises:
+        ValueError: an unknown arch, key, downsampling or operator, an index out of range, an image smaller than 32.
+    """
+
+    _castling: ClassVar[dict[str, Any]] = dict(depths=(4, 4, 4), mlp_ratio=2, mlp_conv=5, downsample="pool")
+    arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "128": dict(_castling, channels=(128, 256, 384), num_heads=(4, 8, 12), head_dims=16),
+        "192": dict(_castling, channels=(192, 288, 384), num_heads=(3, 5, 6), head_dims=32),
+        "256": dict(_castling, channels=(256, 384, 512), num_heads=(4, 6, 8), head_dims=32),
+        "384": dict(_castling, channels=(384, 512, 768), num_heads=(6, 9, 12), head_dims=32),
+    }
+
+    def __init__(
+        self,
+        arch: str | dict[str, Any] = "256",
+        *,
+        attention: dict[str, Any] | None = None,
+        image_size: int = 224,
+        drop_path_rate: float = 0.0,
+        in_channels: int = 3,
+        out_indices: Sequence[int] = (0, 1, 2),
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        with_cp: bool = False,
+        init_cfg: dict | list[dict] | None = None,
+    ) -> None:
+        arch = self.resolve_arch(arch)
+        depths, channels, head_dims = arch["depths"], arch["channels"], arch["head_dims"]
+        super().__init__(
+            num_stages=len(depths),
+            out_indices=out_indices,
+            frozen_stages=frozen_stages,
+            norm_eval=norm_eval,
+            with_cp=with_cp,
+            init_cfg=init_cfg,
+        )
+        if arch["downsample"] not in DOWNSAMPLES:
+            raise ValueError(f"arch: downsample={arch['downsample']!r}; it must be one of {sorted(DOWNSAMPLES)}")
+        attention = attention or dict(
+            type="LinearAngularAttention", pooled=True, qkv_bias=False, aux=True, head_dims=2 * head_dims
+        )
+        self.feature_channels = tuple(channels[i] for i in self.out_indices)
+        self.feature_strides = tuple(16 * 2**i for i in self.out_indices)
+
+        widths = [in_channels, *(channels[0] // n for n in (8, 4, 2, 1))]
+        self.stem = nn.Sequential()
+        for i in range(4):
+            self.stem.append(ConvNorm(widths[i], widths[i + 1], 3, stride=2))
+            if i < 3:
+                self.stem.append(nn.Hardswish())
+        side = -(-image_size // 16)
+        self.downsamples, self.stages = nn.ModuleList(), nn.ModuleList()
+        for i, width in enumerate(channels):
+            if i:
+                before = channels[i - 1]
+                shrink = DOWNSAMPLES[arch["downsample"]](before, width, before // head_dims, head_dims, (side, side))
+                self.downsamples.append(DownBlock(shrink, Mlp(width, 2), drop_path_rate))
+                side = -(-side // 2)
+            self.stages.append(
+                nn.ModuleList(
+                    Block(
+                        width,
+                        build_attention(attention, width, arch["num_heads"][i], (side, side)),
+                        Mlp(width, arch["mlp_ratio"], arch["mlp_conv"]),
+                        drop_path_rate,
+                    )
+                    for _ in range(depths[i])
+                )
+            )
+        self._init_layers()
+
+    def _init_layers(self) -> None:
+        """Linear: truncated normal 0.02, the residual branches zero at the start, as in LeViT."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+            elif isinstance(module, Mlp):
+                nn.init.zeros_(module.ln2.bn.weight)
+            elif isinstance(module, Block):
+                nn.init.zeros_(module.norm.weight)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """``[B, 3, H, W]`` -> one ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per output stage."""
+        self.check_image(image)
+        x = self.stem(image)
+        grid, x = tuple(x.shape[2:]), to_tokens(x)
+        maps = []
+        for i, blocks in enumerate(self.stages):
+            if i:
+                x = self.run_block(self.downsamples[i - 1], x, grid)
+                grid = tuple(-(-n // 2) for n in grid)
+            for block in blocks:
+                x = self.run_block(block, x, grid)
+            if i in self.out_indices:
+                maps.append(to_map(x, grid).contiguous())
+        return tuple(maps)
+
+    def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:
+        if stage == 0:
+            return [self.stem]
+        return [self.stages[stage - 1], *self.downsamples[max(stage - 2, 0) : stage - 1]]

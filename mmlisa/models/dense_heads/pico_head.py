@@ -1,0 +1,239 @@
+"""PicoDet's head and label assignment (Yu et al., "PP-PicoDet", Sec. 3.2-3.3), from MMDetection's parts."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from mmcv.cnn import DepthwiseSeparableConvModule
+from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
+from mmdet.models.dense_heads.gfl_head import Integral
+from mmdet.models.task_modules.assigners import AssignResult, SimOTAAssigner
+from mmdet.structures.bbox import bbox_overlaps
+from mmdet.utils import reduce_mean
+from mmengine.model import bias_init_with_prob, normal_init
+from mmengine.structures import InstanceData
+from torch import Tensor, nn
+
+from mmlisa.ops import no_autocast
+from mmlisa.registry import MODELS, TASK_UTILS
+
+
+@TASK_UTILS.register_module()
+class VarifocalSimOTAAssigner(SimOTAAssigner):
+    """SimOTA whose cost is the varifocal loss plus ``iou_weight * (1 - GIoU)``.
+
+    Args:
+        center_radius: a candidate lies within this many strides of a box's centre.
+        candidate_topk: the IoUs of so many candidates are summed to the number of positives of a box.
+        iou_weight: weight of the GIoU cost.
+        alpha, gamma: of the varifocal loss.
+    """
+
+    def __init__(
+        self,
+        center_radius: float = 2.5,
+        candidate_topk: int = 10,
+        iou_weight: float = 6.0,
+        alpha: float = 0.75,
+        gamma: float = 2.0,
+    ) -> None:
+        super().__init__(center_radius=center_radius, candidate_topk=candidate_topk, iou_weight=iou_weight)
+        self.alpha, self.gamma = alpha, gamma
+
+    def assign(self, pred_instances: InstanceData, gt_instances: InstanceData, **kwargs) -> AssignResult:
+        """Assigns each prior a box or none.
+
+        Args:
+            pred_instances: ``priors [n, 4]`` (x, y, stride, stride), ``bboxes [n, 4]``, ``scores [n, classes]`` in [0, 1].
+            gt_instances: ``bboxes [k, 4]``, ``labels [k]``.
+
+        Returns:
+            indices of the boxes from 1, 0 for none; IoUs with them; their labels, -1 for none.
+        """
+        boxes, labels = gt_instances.bboxes, gt_instances.labels
+        n, k = len(pred_instances.bboxes), len(boxes)
+        assigned = boxes.new_zeros(n, dtype=torch.long)
+        overlaps = boxes.new_zeros(n)
+        assigned_labels = boxes.new_full((n,), -1, dtype=torch.long)
+        result = AssignResult(k, assigned, overlaps, labels=assigned_labels)
+        if k == 0:
+            return result
+        candidate, central = self.get_in_gt_and_in_center_info(pred_instances.priors, boxes)
+        if not candidate.any():
+            return result
+        predicted = pred_instances.bboxes[candidate]
+        ious = self.iou_calculator(predicted, boxes)
+        cost = self.varifocal_cost(pred_instances.scores[candidate], labels, ious)
+        cost += self.iou_weight * (1 - bbox_overlaps(predicted, boxes, mode="giou"))
+        cost += 1e5 * ~central
+        # From here on `candidate` holds the positives: mmdet's matching changes it in place.
+        matched_ious, matched = self.dynamic_k_matching(cost, ious, k, candidate)
+        assigned[candidate] = matched + 1
+        overlaps[candidate] = matched_ious
+        assigned_labels[candidate] = labels[matched]
+        return result
+
+    def varifocal_cost(self, scores: Tensor, labels: Tensor, ious: Tensor) -> Tensor:
+        """Varifocal loss of each prediction as if each box were its target: ``[n, classes], [k], [n, k] -> [n, k]``.
+
+        A box changes the target of its own class only, so that all other classes are summed once.
+        """
+        with no_autocast(scores.device):
+            scores = scores.float()
+            as_negative = (
+                self.alpha
+                * scores**self.gamma
+                * F.binary_cross_entropy(scores, torch.zeros_like(scores), reduction="none")
+            )
+            own = scores[:, labels]
+            own_as_negative = as_negative[:, labels]
+            own_as_positive = ious * F.binary_cross_entropy(own, ious.clamp(0, 1), reduction="none")
+            own_cost = torch.where(ious > 0, own_as_positive, own_as_negative)
+            return as_negative.sum(dim=1, keepdim=True) - own_as_negative + own_cost
+
+
+@MODELS.register_module()
+class PicoHead(BaseDenseHead):
+    """PicoDet's head: depthwise separable towers per level, classes and box distributions from one 1x1 convolution.
+
+    Args:
+        num_classes: number of classes.
+        in_channels: of the neck's maps.
+        stacked_convs: depthwise separable convolutions of a tower.
+        kernel_size: of their depthwise parts.
+        strides: of the maps.
+        reg_max: a box side is a distribution over 0 to ``reg_max`` strides.
+        loss_cls, loss_dfl, loss_bbox: configs of the varifocal, distribution focal and GIoU losses.
+        norm_cfg, act_cfg: of the towers.
+        train_cfg: ``assigner``. test_cfg: MMDetection's, for NMS.
+        init_cfg: MMEngine's.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int,
+        stacked_convs: int = 2,
+        kernel_size: int = 5,
+        strides: Sequence[int] = (8, 16, 32, 64),
+        reg_max: int = 7,
+        loss_cls: dict | None = None,
+        loss_dfl: dict | None = None,
+        loss_bbox: dict | None = None,
+        norm_cfg: dict | None = None,
+        act_cfg: dict | None = None,
+        train_cfg: dict | None = None,
+        test_cfg: dict | None = None,
+        init_cfg: dict | list[dict] | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        self.num_classes = self.cls_out_channels = num_classes
+        self.use_sigmoid_cls = True
+        self.strides, self.reg_max = tuple(strides), reg_max
+        self.train_cfg, self.test_cfg = train_cfg, test_cfg
+        self.prior_generator = TASK_UTILS.build(
+            dict(type="mmdet.MlvlPointGenerator", strides=list(strides), offset=0.5)
+        )
+        self.bbox_coder = TASK_UTILS.build(dict(type="mmdet.DistancePointBBoxCoder"))
+        self.assigner = TASK_UTILS.build(train_cfg["assigner"]) if train_cfg else None
+        self.integral = Integral(reg_max)
+        self.loss_cls = MODELS.build(loss_cls or dict(type="mmdet.VarifocalLoss", alpha=0.75, gamma=2.0))
+        self.loss_dfl = MODELS.build(loss_dfl or dict(type="mmdet.DistributionFocalLoss", loss_weight=0.25))
+        self.loss_bbox = MODELS.build(loss_bbox or dict(type="mmdet.GIoULoss", loss_weight=2.0))
+
+        conv = dict(
+            kernel_size=kernel_size,
+            padding=kernel_size // 2,
+            norm_cfg=norm_cfg or dict(type="BN"),
+            act_cfg=act_cfg or dict(type="HSwish"),
+        )
+        self.towers = nn.ModuleList(
+            nn.Sequential(
+                *(DepthwiseSeparableConvModule(in_channels, in_channels, **conv) for _ in range(stacked_convs))
+            )
+            for _ in strides
+        )
+        self.predictors = nn.ModuleList(nn.Conv2d(in_channels, num_classes + 4 * (reg_max + 1), 1) for _ in strides)
+
+    def init_weights(self) -> None:
+        super().init_weights()
+        for predictor in self.predictors:
+            normal_init(predictor, std=0.01)
+            # At the start every class of every prior has the score 0.01.
+            nn.init.constant_(predictor.bias[: self.num_classes], bias_init_with_prob(0.01))
+
+    def forward(self, feats: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Maps ``[B, C, H_l, W_l]`` -> class logits ``[B, classes, H_l, W_l]`` and distribution logits
+        ``[B, 4 (reg_max + 1), H_l, W_l]``, per level."""
+        outs = [
+            predictor(tower(x)).split([self.num_classes, 4 * (self.reg_max + 1)], dim=1)
+            for x, tower, predictor in zip(feats, self.towers, self.predictors, strict=True)
+        ]
+        cls_scores, bbox_preds = zip(*outs, strict=True)
+        return list(cls_scores), list(bbox_preds)
+
+    def predict_by_feat(self, cls_scores: list[Tensor], bbox_preds: list[Tensor], *args, **kwargs):
+        """MMDetection's, with the distributions turned into distances in pixels."""
+        distances = [
+            self.integral(pred.permute(0, 2, 3, 1))
+            .mul(stride)
+            .reshape(len(pred), *pred.shape[2:], 4)
+            .permute(0, 3, 1, 2)
+            for pred, stride in zip(bbox_preds, self.strides, strict=True)
+        ]
+        return super().predict_by_feat(cls_scores, distances, *args, **kwargs)
+
+    def loss_by_feat(
+        self,
+        cls_scores: list[Tensor],
+        bbox_preds: list[Tensor],
+        batch_gt_instances: list[InstanceData],
+        batch_img_metas: list[dict],
+        batch_gt_instances_ignore: list[InstanceData] | None = None,
+    ) -> dict[str, Tensor]:
+        """The three losses over all levels; regression is weighted by the best class score of a positive, detached."""
+        priors = torch.cat(
+            self.prior_generator.grid_priors(
+                [score.shape[2:] for score in cls_scores], device=cls_scores[0].device, with_stride=True
+            )
+        )
+        logits = _flatten(cls_scores).float()
+        corners = _flatten(bbox_preds).float()
+        strides = priors[:, 2:3]
+        # Boxes are measured in strides, like the distributions.
+        centers = (priors[:, :2] / strides).expand(len(logits), -1, -1)
+        boxes = self.bbox_coder.decode(centers, self.integral(corners).reshape(*centers.shape[:2], 4))
+        scores = logits.detach().sigmoid()
+
+        labels, targets = [], []
+        for i, gt in enumerate(batch_gt_instances):
+            predicted = InstanceData(priors=priors, bboxes=boxes[i].detach() * strides, scores=scores[i])
+            assigned = self.assigner.assign(predicted, gt)
+            labels.append(assigned.labels)
+            targets.append(gt.bboxes[(assigned.gt_inds - 1).clamp(min=0)] if len(gt) else torch.zeros_like(boxes[i]))
+        labels, targets = torch.stack(labels), torch.stack(targets) / strides
+
+        image, prior = positive = (labels >= 0).nonzero(as_tuple=True)
+        quality = torch.zeros_like(logits)
+        ious = bbox_overlaps(boxes[positive].detach(), targets[positive], is_aligned=True)
+        quality[image, prior, labels[positive]] = ious
+        weight = scores[positive].max(dim=1).values
+        num_positive = reduce_mean(logits.new_tensor(len(image), dtype=torch.float)).clamp(min=1).item()
+        total_weight = reduce_mean(weight.sum()).clamp(min=1).item()
+
+        distances = self.bbox_coder.encode(centers[positive], targets[positive], self.reg_max)
+        return dict(
+            loss_cls=self.loss_cls(logits.flatten(0, 1), quality.flatten(0, 1), avg_factor=num_positive),
+            loss_bbox=self.loss_bbox(boxes[positive], targets[positive], weight=weight, avg_factor=total_weight),
+            loss_dfl=self.loss_dfl(
+                corners[positive].reshape(-1, self.reg_max + 1),
+                distances.reshape(-1),
+                weight=weight.repeat_interleave(4),
+                avg_factor=4 * total_weight,
+            ),
+        )
+
+
+def _flatten(maps: list[Tensor]) -> Tensor:
+    """``[B, C, H_l, W_l]`` per level -> ``[B, N, C]`` over all levels."""
+    return torch.cat([m.flatten(2).transpose(1, 2) for m in maps], dim=1)

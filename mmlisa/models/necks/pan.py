@@ -1,0 +1,102 @@
+"""PicoDet's necks (Yu et al., "PP-PicoDet"): path aggregation networks of one width and of depthwise convolutions."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from mmcv.cnn import ConvModule, DepthwiseSeparableConvModule
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from mmlisa.registry import MODELS
+
+
+class PAN(BaseModule):
+    """Base: 1x1 convolutions to one width, top-down fusion, bottom-up fusion, and one coarser map at the end.
+
+    Args:
+        in_channels: of the backbone's maps, fine to coarse, each half the size of the one before (rounded up).
+        out_channels: width of the neck.
+        kernel_size: of its depthwise convolutions.
+        num_outs: number of maps returned: as many as come in, or one more.
+        norm_cfg, act_cfg: of all convolutions.
+        init_cfg: MMEngine's.
+
+    Raises:
+        ValueError: another ``num_outs``.
+    """
+
+    def __init__(
+        self,
+        in_channels: Sequence[int],
+        out_channels: int,
+        kernel_size: int = 5,
+        num_outs: int = 4,
+        norm_cfg: dict | None = None,
+        act_cfg: dict | None = None,
+        init_cfg: dict | list[dict] | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        levels = len(in_channels)
+        if num_outs not in (levels, levels + 1):
+            raise ValueError(f"num_outs={num_outs}; with {levels} maps coming in it must be {levels} or {levels + 1}")
+        cfg = dict(norm_cfg=norm_cfg or dict(type="BN"), act_cfg=act_cfg or dict(type="HSwish"))
+        width = out_channels
+        self.pointwise = partial(ConvModule, kernel_size=1, **cfg)
+        self.separable = partial(DepthwiseSeparableConvModule, kernel_size=kernel_size, padding=kernel_size // 2, **cfg)
+        self.transforms = nn.ModuleList(self.pointwise(channels, width) for channels in in_channels)
+        self.top_down = nn.ModuleList(self.fusion(width) for _ in range(levels - 1))
+        self.downsamples = nn.ModuleList(self.separable(width, width, stride=2) for _ in range(levels - 1))
+        self.bottom_up = nn.ModuleList(self.fusion(width) for _ in range(levels - 1))
+        self.top = None
+        if num_outs > levels:
+            self.top = nn.ModuleList(self.separable(width, width, stride=2) for _ in range(2))
+
+    def fusion(self, width: int) -> nn.Module:
+        """A block from two maps, concatenated, to one."""
+        raise NotImplementedError
+
+    def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Maps ``[B, C_i, H_i, W_i]``, fine to coarse -> as many ``[B, out_channels, H_i, W_i]``, and the coarser one."""
+        inputs = [transform(x) for transform, x in zip(self.transforms, inputs, strict=True)]
+        inner = [inputs[-1]]
+        for x, fuse in zip(inputs[-2::-1], self.top_down, strict=True):
+            up = F.interpolate(inner[0], size=x.shape[2:], mode="nearest")
+            inner.insert(0, fuse(torch.cat([up, x], dim=1)))
+        outs = [inner[0]]
+        for x, down, fuse in zip(inner[1:], self.downsamples, self.bottom_up, strict=True):
+            outs.append(fuse(torch.cat([down(outs[-1]), x], dim=1)))
+        if self.top is not None:
+            outs.append(self.top[0](inputs[-1]) + self.top[1](outs[-1]))
+        return tuple(outs)
+
+
+class CSPFusion(nn.Module):
+    """A cross-stage partial block: two halves by 1x1 convolutions, one through a bottleneck, merged again."""
+
+    def __init__(self, pointwise: partial, separable: partial, width: int) -> None:
+        super().__init__()
+        half = width // 2
+        self.main = nn.Sequential(pointwise(2 * width, half), pointwise(half, half), separable(half, half))
+        self.short = pointwise(2 * width, half)
+        self.merge = pointwise(2 * half, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.merge(torch.cat([self.main(x), self.short(x)], dim=1))
+
+
+@MODELS.register_module()
+class CSPPAN(PAN):
+    """CSP-PAN, the neck of PicoDet with ESNet; see :class:`PAN`."""
+
+    def fusion(self, width: int) -> nn.Module:
+        return CSPFusion(self.pointwise, self.separable, width)
+
+
+@MODELS.register_module()
+class LCPAN(PAN):
+    """LC-PAN, the neck of PicoDet with LCNet, fusing by two depthwise separable convolutions; see :class:`PAN`."""
+
+    def fusion(self, width: int) -> nn.Module:
+        return nn.Sequential(self.separable(2 * width, 2 * width), self.separable(2 * width, width))

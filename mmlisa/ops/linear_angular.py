@@ -1,0 +1,78 @@
+"""Linear-angular attention (You et al., "Castling-ViT", Sec. 3.2) and the exact angular kernel it approximates.
+
+Shapes: B batch, h heads, N tokens, d channels of a head. With q̂, k̂ of unit length, θ the angle between them::
+
+    Sim(q, k) = 1 - θ / π = 1/2 + arcsin(q̂ k̂ᵀ) / π                   Eq. 5, quadratic in N
+              = 1/2 + q̂ k̂ᵀ / π + (odd powers of q̂ k̂ᵀ from 3 on)      Eq. 8
+    y_i       = v_i / 2 + q̂_i (Σ_j k̂_jᵀ v_j) / π                       Eq. 9, linear in N
+
+Eq. 8's constant would give the sum of all v_j; Eq. 9, and the authors' module, keep v_i alone.
+"""
+
+from math import pi
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .precision import no_autocast
+
+# Vectors shorter than this are not stretched to unit length: their gradient, and that of a LayerNorm before, stay within
+# half precision's range even where a token is zero.
+MIN_LENGTH = 1e-2
+BACKENDS = ("auto", "reference")
+
+
+def unit(x: Tensor) -> Tensor:
+    """``x`` scaled to unit length over its last axis; zero stays zero."""
+    return F.normalize(x, dim=-1, eps=MIN_LENGTH)
+
+
+def linear_angular(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
+    """The linear terms of the angular kernel, Eq. 9: ``v / 2 + q̂ (k̂ᵀ v) / π``.
+
+    Args:
+        query, key, value: ``[B, h, N, d]``; query and key are normalised here. Half precision is computed in fp32.
+        backend: ``'reference'`` forms the N x N similarities, ``'auto'`` never does.
+
+    Returns:
+        ``[B, h, N, d]``, at least fp32.
+
+    Raises:
+        ValueError: an unknown backend.
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
+    with no_autocast(query.device):
+        query, key, value = unit(at_least_fp32(query)), unit(at_least_fp32(key)), at_least_fp32(value)
+        if backend == "reference":
+            return value / 2 + (query @ key.transpose(-2, -1)) @ value / pi
+        return value / 2 + query @ (key.transpose(-2, -1) @ value) / pi
+
+
+def masked_softmax(query: Tensor, key: Tensor, value: Tensor, threshold: Tensor | float) -> tuple[Tensor, Tensor]:
+    """The auxiliary branch, Eq. 10: softmax attention whose probabilities up to ``threshold`` are set to zero.
+
+    Args:
+        query, key, value: ``[B, h, N, d]``, not normalised.
+        threshold: ε. A row's largest probability is at least 1 / N, so ε < 1 / N leaves something of every row, and ε >= 1
+            leaves nothing.
+
+    Returns:
+        ``[B, h, N, d]``, at least fp32, and the mask ``[B, h, N, N]``.
+    """
+    with no_autocast(query.device):
+        query, key, value = at_least_fp32(query), at_least_fp32(key), at_least_fp32(value)
+        probability = (query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5).softmax(dim=-1)
+        mask = probability > threshold
+        return (probability * mask) @ value, mask
+
+
+def angular_similarity(query: Tensor, key: Tensor) -> Tensor:
+    """The exact angular kernel, Eq. 5: ``1 - θ / π`` in [0, 1], ``[B, h, N, N]``."""
+    cosine = unit(query) @ unit(key).transpose(-2, -1)
+    return 1 - torch.arccos(cosine.clamp(-1, 1)) / pi
+
+
+def at_least_fp32(x: Tensor) -> Tensor:
+    return x.float() if x.dtype.itemsize < 4 else x

@@ -1,0 +1,73 @@
+"""With its own attention, each host of Castling-ViT is timm's, output for output."""
+
+import re
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+from mmlisa.models.backbones import CastlingLeViT, LCNet
+
+
+def timm_model(name: str, **options) -> nn.Module:
+    """In eval mode, with statistics and weights that hide nothing (timm starts some norms at zero)."""
+    torch.manual_seed(0)
+    model = timm.create_model(name, **options).eval()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            for tensor, low, high in (
+                (module.weight, 0.5, 1.5),
+                (module.bias, -0.5, 0.5),
+                (module.running_mean, -0.5, 0.5),
+                (module.running_var, 0.5, 2.0),
+            ):
+                nn.init.uniform_(tensor, low, high)
+    for name, parameter in model.named_parameters():
+        if "attention_biases" in name or "rel_pos" in name:
+            nn.init.normal_(parameter)
+    return model
+
+
+def load(ours: nn.Module, theirs: nn.Module, rename, left_out: tuple[str, ...]) -> nn.Module:
+    """Copies every weight; what timm has and we do not must be named."""
+    state = {rename(name): tensor for name, tensor in theirs.state_dict().items() if not name.startswith(left_out)}
+    ours.load_state_dict(state, strict=True)
+    return ours.eval()
+
+
+@pytest.mark.parametrize("size", [(96, 96), (67, 101)])
+def test_lcnet_is_timms(size):
+    def rename(name: str) -> str:
+        # timm splits the fourth stage in two groups.
+        name = re.sub(r"^blocks\.4\.(\d)", lambda match: f"blocks.3.{int(match[1]) + 2}", name)
+        return name.replace("blocks.5.", "blocks.4.")
+
+    theirs = timm_model("lcnet_050")
+    ours = load(LCNet("x0.5"), theirs, rename, ("conv_head", "classifier"))
+    image = torch.randn(2, 3, *size)
+    with torch.no_grad():
+        maps = theirs.forward_intermediates(image, indices=4, intermediates_only=True)
+        torch.testing.assert_close(ours(image), tuple(maps[-4:]), rtol=1e-5, atol=1e-5)
+
+
+def test_levit_is_timms():
+    def rename(name: str) -> str:
+        name = re.sub(r"stages\.(\d)\.downsample\.", lambda match: f"downsamples.{int(match[1]) - 1}.", name)
+        name = re.sub(r"stages\.(\d)\.blocks\.", r"stages.\1.", name)
+        name = name.replace("attn_downsample.proj.ln", "attn.proj").replace("attn_downsample.q.ln", "attn.q")
+        name = name.replace("attn_downsample", "attn").replace("attn.attention_biases", "attn.bias.attention_biases")
+        name = name.replace("attn.proj.ln.linear", "attn.proj").replace("attn.proj.ln.bn", "norm")
+        return re.sub(r"stem\.conv(\d)", lambda match: f"stem.{2 * int(match[1]) - 2}", name)
+
+    theirs = timm_model("levit_128s", img_size=96)
+    ours = CastlingLeViT(
+        dict(base="128", depths=(2, 3, 4), num_heads=(4, 6, 8), downsample="subsample", mlp_conv=None),
+        attention=dict(type="LeViTAttention", head_dims=16),
+        image_size=96,
+    )
+    ours = load(ours, theirs, rename, ("head",))
+    image = torch.randn(2, 3, 96, 96)
+    with torch.no_grad():
+        expected = theirs.forward_features(image)
+        torch.testing.assert_close(ours(image)[-1].flatten(2).mT, expected, rtol=1e-4, atol=1e-4)
