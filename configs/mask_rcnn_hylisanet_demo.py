@@ -13,7 +13,7 @@ model = dict(
         type="mmlisa.LiSANet",
         arch=dict(base="hybrid-small", depths=(1, 2, 3, 1), channels=(32, 64, 128, 160), num_heads=(2, 4, 8, 10)),
         image_size=192,
-        # From scratch in a few hundred iterations: batch norm and weights scaled by their fan-in (LayerNorm needs a long training).
+        # From scratch in a few hundred iterations: batch norm and weights scaled by their fan-in (LayerNorm needs longer).
         norm_cfg=dict(type="BN"),
         init_cfg=dict(type="Kaiming", layer=["Linear", "Conv2d"], mode="fan_in", nonlinearity="linear"),
     ),

@@ -392,7 +392,9 @@ def plot(rows: list[Row], path: str, *, x: str | None = None) -> None:
             axes.plot([row[x] for row in mine], times, marker="o", label=name)
         else:
             places = [cases.index(row["case"]) + 0.8 * i / len(names) for row in mine]
-            spread = np.abs([[1e3 * row[side] - time for side in ("low", "high")] for row, time in zip(mine, times, strict=True)]).T
+            spread = np.abs(
+                [[1e3 * row[side] - time for side in ("low", "high")] for row, time in zip(mine, times, strict=True)]
+            ).T
             axes.bar(places, times, 0.8 / len(names), yerr=spread, align="edge", label=name)
     if x is not None:
         axes.set(xscale="log", xlabel=x)

@@ -14,7 +14,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import ChannelLayerNorm, as_map, tokenwise
+from mmlisa.models.layers import ChannelLayerNorm, to_map, to_tokens, tokenwise
 from mmlisa.registry import MODELS
 
 from .base import Backbone
@@ -54,8 +54,8 @@ class SepConv(nn.Module):
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` -> ``[B, N, C]``."""
         x = tokenwise(lambda tokens: self.act(self.pwconv1(tokens)), x, width=self.hidden)
-        x = self.dwconv(as_map(x, grid))
-        return self.pwconv2(x.flatten(2).transpose(1, 2))
+        x = self.dwconv(to_map(x, grid))
+        return self.pwconv2(to_tokens(x))
 
 
 class Mlp(nn.Module):
@@ -211,10 +211,10 @@ class iViT(Backbone):
         for i, (downsample, blocks) in enumerate(zip(self.downsamples, self.stages, strict=True)):
             x = downsample(x)
             grid = x.shape[2:]
-            x = x.flatten(2).transpose(1, 2)
+            x = to_tokens(x)
             for block in blocks:
                 x = self.run_block(block, x, grid)
-            x = as_map(x, grid)
+            x = to_map(x, grid)
             if i in self.out_indices:
                 maps.append((getattr(self, f"norm{i}")(x) if hasattr(self, f"norm{i}") else x).contiguous())
         return tuple(maps)
