@@ -7,9 +7,12 @@ from pathlib import Path
 
 import torch
 
-from mmlisa.checkpoints import Conversion, convert_flatten, load_checkpoint
+from mmlisa.checkpoints import Conversion, convert_caformer, convert_flatten, load_checkpoint
 
-CONVERTERS: dict[str, Callable[..., Conversion]] = {"flatten": convert_flatten}
+CONVERTERS: dict[str, Callable[..., Conversion]] = {
+    "flatten": convert_flatten,
+    "caformer": convert_caformer,
+}
 
 
 def parse_args() -> argparse.Namespace:

@@ -12,9 +12,8 @@ from torch import Tensor
 from mmlisa.models.backbones import FLattenCSwin, FLattenDeiT, FLattenPVT, FLattenPVTv2, FLattenSwin
 from mmlisa.models.backbones.base import Backbone
 
-Rules = tuple[tuple[str, str | None], ...]
+from .conversion import Conversion, Rules, apply_rules, unwrap
 
-# Their name -> ours, the first pattern that fits; None: dropped. What no pattern fits keeps its name.
 _HEAD: Rules = ((r"^head\.(?:fc\.)?(weight|bias)$", r"head.fc.\1"), (r"^head_dist\.", None))
 _SWIN: Rules = (
     (r"relative_position_index$|attn_mask$", None),  # buffers, built anew
@@ -77,38 +76,6 @@ _OWN = re.compile(r"\.attn\.(dwc\.\w+|scale|positional_encoding)$")
 _HEAD_KEYS = ("head.fc.weight", "head.fc.bias")
 
 
-@dataclass(frozen=True)
-class Conversion:
-    """A converted checkpoint and what became of every key.
-
-    Attributes:
-        backbone: config of the backbone it is for.
-        state_dict: of an mmpretrain ``ImageClassifier``: ``backbone.*`` and ``head.fc.*``.
-        official: FLatten's own weights, and not only its host's.
-        dropped: keys of the file that have no place in the model.
-        untrained: keys of the backbone that the file, being the host's, lacks; they are not in ``state_dict`` either.
-        missing: keys of the classifier's head that the file lacks.
-    """
-
-    backbone: dict[str, Any]
-    state_dict: dict[str, Tensor]
-    official: bool
-    dropped: tuple[str, ...]
-    untrained: tuple[str, ...]
-    missing: tuple[str, ...]
-
-    def report(self) -> str:
-        """What was found, for people."""
-        name = f"{self.backbone['type']} {self.backbone['arch']!r}"
-        source = f"official weights of {name}" if self.official else f"weights of the host of {name}, to fine-tune from"
-        lines = [source, f"matched: {len(self.state_dict)} keys"]
-        for label in ("dropped", "untrained", "missing"):
-            keys = getattr(self, label)
-            shown = ", ".join(keys[:4]) + (", …" if len(keys) > 4 else "")
-            lines.append(f"{label}: {len(keys)} keys" + (f" ({shown})" if keys else ""))
-        return "\n".join([*lines, f"backbone={self.backbone}"])
-
-
 def convert_flatten(checkpoint: Mapping[str, Any], *, ema: bool = False) -> Conversion:
     """Official FLatten-Swin, -PVT, -PVTv2 and -CSwin checkpoints, and plain ones of Swin, PVT, PVTv2 and DeiT (official or timm).
 
@@ -124,7 +91,7 @@ def convert_flatten(checkpoint: Mapping[str, Any], *, ema: bool = False) -> Conv
         ValueError: a file of no known family or size, with those that are known; anything of the backbone missing or of another
             shape.
     """
-    theirs = _unwrap(checkpoint, ema)
+    theirs = unwrap(checkpoint, ema)
     family = _recognise(theirs)
     ours, dropped = _rename(theirs, family)
     official = any(name.endswith(".attn.dwc.weight") for name in ours)
@@ -155,18 +122,6 @@ def _name(config: dict[str, Any]) -> str:
     return f"{config['type']} {config['arch']!r}"
 
 
-def _unwrap(checkpoint: Mapping[str, Any], ema: bool) -> dict[str, Tensor]:
-    """The state dict, without the prefix of a parallel wrapper."""
-    wrapped = [key for key in checkpoint if isinstance(checkpoint[key], Mapping)]
-    if ema:
-        if "state_dict_ema" not in wrapped:
-            raise ValueError(f"the file has no averaged weights 'state_dict_ema'; it holds {sorted(checkpoint)[:8]}")
-        state = checkpoint["state_dict_ema"]
-    else:
-        state = next((checkpoint[key] for key in ("model", "state_dict") if key in wrapped), checkpoint)
-    return {name.removeprefix("module."): tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
-
-
 def _recognise(theirs: Mapping[str, Tensor]) -> _Family:
     for family in _FAMILIES:
         if all(name in theirs for name in family.signature):
@@ -190,7 +145,7 @@ def _rename(theirs: Mapping[str, Tensor], family: _Family) -> tuple[dict[str, Te
         *family.rules,
     )
     for name, tensor in theirs.items():
-        new = _apply(rules, name)
+        new = apply_rules(rules, name)
         if new is None:
             dropped.append(name)
         else:
@@ -203,17 +158,6 @@ def _rename(theirs: Mapping[str, Tensor], family: _Family) -> tuple[dict[str, Te
         if re.sub(r"lepe\.0\.\w+$", "scale", name) in ours:
             ours[name.replace(".lepe.0.", ".lepe.")] = ours.pop(name)
     return ours, dropped
-
-
-def _apply(rules: Rules, name: str) -> str | None:
-    """The new name by the first rule that fits; ``{1+1}`` in it is a sum."""
-    for pattern, replacement in rules:
-        if re.search(pattern, name):
-            if replacement is None:
-                return None
-            new = re.sub(pattern, replacement, name)
-            return re.sub(r"\{(\d+)([+-]\d+)\}", lambda match: str(int(match[1]) + int(match[2])), new)
-    return name
 
 
 def _architecture(family: _Family, ours: Mapping[str, Tensor]) -> dict[str, Any]:

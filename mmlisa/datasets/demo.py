@@ -30,7 +30,7 @@ import numpy as np
 
 from .demo_objects import CLASSES, load_backgrounds, load_objects
 
-VERSION = 2
+VERSION = 3
 NUM_IMAGES = {"train": 280, "val": 50}
 
 # What the classes are called, or pass for, in the vocabularies of the real data sets.
@@ -67,6 +67,7 @@ def _background(rng: np.random.Generator, height: int, width: int) -> np.ndarray
     """A random crop of a random background, tinted if it is grey: [H, W, 3] in [0, 1]."""
     backgrounds = list(load_backgrounds().values())
     source = backgrounds[rng.integers(len(backgrounds))]
+    is_grey = np.array_equal(source[..., 0], source[..., 1])
     largest = min(source.shape[0] / height, source.shape[1] / width)
     zoom = largest * rng.uniform(0.5, 1)
     h, w = int(height * zoom), int(width * zoom)
@@ -74,10 +75,11 @@ def _background(rng: np.random.Generator, height: int, width: int) -> np.ndarray
     crop = cv2.resize(source[y : y + h, x : x + w], (width, height), interpolation=cv2.INTER_AREA) / np.float32(255)
     if rng.random() < 0.5:
         crop = crop[:, ::-1]
-    return np.clip(crop * rng.uniform(0.6, 1.1) * rng.uniform(0.8, 1.1, 3), 0, 1).astype(np.float32)
+    tint = rng.uniform(0.5, 1, 3) if is_grey else rng.uniform(0.85, 1.1, 3)  # coins and quokkas are grey themselves
+    return np.clip(crop * rng.uniform(0.7, 1) / tint.max() * tint, 0, 1).astype(np.float32)
 
 
-def _pose(rng: np.random.Generator, cutout: np.ndarray, size: float, max_angle: float = 20) -> np.ndarray:
+def _pose(rng: np.random.Generator, cutout: np.ndarray, size: float, max_angle: float) -> np.ndarray:
     """The cut-out with its longer side ``size``, flipped, rotated and lit at random: premultiplied RGBA, [h, w, 4]."""
     scale = size / max(cutout.shape[:2])
     new = [max(2, round(side * scale)) for side in cutout.shape[1::-1]]
@@ -90,7 +92,7 @@ def _pose(rng: np.random.Generator, cutout: np.ndarray, size: float, max_angle: 
     canvas = int(np.ceil(w * cos + h * sin)), int(np.ceil(w * sin + h * cos))
     rotation[:, 2] += (canvas[0] - w) / 2, (canvas[1] - h) / 2
     cutout = cv2.warpAffine(np.ascontiguousarray(cutout), rotation, canvas, flags=cv2.INTER_LINEAR)
-    colour = np.minimum(cutout[..., :3] * rng.uniform(0.8, 1.2), cutout[..., 3:])
+    colour = np.minimum(cutout[..., :3] * rng.uniform(0.85, 1.15), cutout[..., 3:])
     return np.concatenate([colour, cutout[..., 3:]], -1)
 
 
@@ -107,9 +109,9 @@ def compose(
     size: tuple[int, int],
     labels: list[int],
     coins: slice = slice(None),
-    scales: tuple[float, float] = (0.22, 0.6),
+    scales: tuple[float, float] = (0.3, 0.65),
     crowd: int = 0,
-    min_visible: float = 0.5,
+    min_visible: float = 0.7,
 ) -> Scene:
     """Pastes objects on a background, later ones over earlier ones.
 
@@ -118,7 +120,7 @@ def compose(
         size: (height, width) of the image.
         labels: one index into :data:`CLASSES` per object.
         coins: which of the coins to draw from, so that splits can have different ones.
-        scales: range of an object's longer side, in image sides (a coin's: at most half of the upper end).
+        scales: range of an object's longer side, in image sides (a coin's: up to 0.6 of the upper end).
         crowd: a heap of this many coins, annotated as one crowd, goes in first.
         min_visible: every object keeps at least this share of its own pixels in sight; one that cannot be placed so is left out.
 
@@ -136,14 +138,14 @@ def compose(
         cutouts = objects[CLASSES[label]]
         is_coin = CLASSES[label] == "coin"
         choices = cutouts[coins] if is_coin else cutouts
-        low, high = scales[0] * (0.8 if is_coin else 1), max(scales[1] * (0.5 if is_coin else 1), scales[0])
+        low, high = (scales[0], max(scales[0], scales[1] * 0.6)) if is_coin else scales
         for _ in range(20):
             longer = side * np.exp(rng.uniform(np.log(low), np.log(high)))
-            cutout = _pose(rng, choices[rng.integers(len(choices))], longer, 180 if is_coin else 20)
+            cutout = _pose(rng, choices[rng.integers(len(choices))], longer, 180 if is_coin else 15)
             if index < crowd:
                 y, x = heap - np.array(cutout.shape[:2]) // 2 + rng.integers(-side // 6, side // 6 + 1, 2)
-            else:  # up to a fifth outside
-                slack = [c // 5 for c in cutout.shape[:2]]
+            else:  # up to a tenth outside
+                slack = [c // 10 for c in cutout.shape[:2]]
                 y, x = rng.integers(np.negative(slack), np.maximum(np.array(size) - cutout.shape[:2], 0) + slack + 1)
             layer = _place(cutout, height, width, int(y), int(x))
             mask = layer[..., 3] >= 0.5
@@ -184,7 +186,7 @@ def make_scenes(split: str, num_images: int, seed: int = 0, side: int = 192) -> 
         rng = np.random.default_rng([seed, list(NUM_IMAGES).index(split), index])
         long, short = side * rng.choice([1, 1, 1, 5 / 6, 13 / 12]), rng.choice([1, 1, 0.9, 0.8])
         size = (round(long), round(long * short))[:: rng.choice([-1, 1])]
-        labels = rng.permutation(len(CLASSES))[: 0 if index == 1 else rng.integers(1, 5)].tolist()
+        labels = rng.permutation(len(CLASSES))[: 0 if index == 1 else rng.integers(2, 5)].tolist()
         scene = compose(rng, size, labels, coins, crowd=8 if index == 0 else 0)
         if index == 2:
             scene = compose(rng, size, [rng.integers(len(CLASSES))], coins, scales=(0.05, 0.05))

@@ -268,13 +268,9 @@ def _largest(mask: np.ndarray) -> np.ndarray:
     return (labels == 1 + np.argmax(stats[1:, cv2.CC_STAT_AREA])).astype(np.uint8)
 
 
-def _fill_holes(mask: np.ndarray, max_area: float = np.inf) -> np.ndarray:
-    """Fills the holes of at most ``max_area`` pixels; those at the border are no holes."""
-    padded = np.pad(mask, 1)
-    _, labels, stats, _ = cv2.connectedComponentsWithStats(1 - padded, connectivity=4)
-    small = stats[:, cv2.CC_STAT_AREA] <= max_area
-    small[[0, labels[0, 0]]] = False  # the mask itself and what lies around it
-    return (padded | small[labels])[1:-1, 1:-1].astype(np.uint8)
+def _fill_holes(mask: np.ndarray) -> np.ndarray:
+    contours, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    return cv2.drawContours(np.zeros_like(mask), contours, -1, 1, cv2.FILLED)
 
 
 def _disk(diameter: int) -> np.ndarray:
@@ -292,7 +288,7 @@ def _motorcycle_mask(disparity: np.ndarray) -> np.ndarray:
     mask = near.astype(np.uint8) * _outline(disparity.shape, _MOTORCYCLE)
     mask = cv2.morphologyEx(mask, cv2.MORPH_CLOSE, _disk(7))
     mask = _largest(cv2.morphologyEx(mask, cv2.MORPH_OPEN, _disk(3)))
-    return _fill_holes(mask, max_area=150)  # where disparity is unknown; one sees through the wheels' larger ones
+    return _fill_holes(mask)  # where disparity is unknown, and what is seen between the spokes
 
 
 def _coin_masks(grey: np.ndarray) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from .linear_kernels import (
     relu_exp_attention,
     relu_softmax_attention,
 )
-from .lisa import lisa, resize_kernel
+from .lisa import LiSAKernels, lisa, resize_kernel
 from .precision import no_autocast
 from .relational import lambda_convolution, relational
 from .relative import circulant, toeplitz
@@ -21,6 +21,7 @@ from .structure_aware import structure_aware, weighted_attention
 
 __all__ = [
     "MC_AXES",
+    "LiSAKernels",
     "angular_similarity",
     "circulant",
     "cosine_attention",

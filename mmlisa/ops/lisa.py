@@ -17,15 +17,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .lisa_circulant import EncodeCirculant, MixCirculant, circulant
+from .lisa_circulant import EncodeCirculant, MixCirculant
 from .lisa_dft import EncodeDFT, MixDFT
 from .lisa_fft import EncodeFFT, MixFFT
 from .precision import at_least_float
+from .relative import circulant
 
 # Where the O(N^2) products of the circulant form beat the FFT (measured on CPU: docs/benchmarks): encoding takes N products per
 # number encoded, mixing N (1 / c + 1 / D).
 CIRCULANT_ENCODE_PRODUCTS = 64
 CIRCULANT_MIX_PRODUCTS = 32
+
+
+# torch.export; PyTorch before 2.7 cannot tell.
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
 class EncodeReference(NamedTuple):
@@ -110,7 +115,7 @@ def lisa(
         backend: ``'fft'`` is log-linear in N, a few patterns at a time; ``'circulant'`` multiplies by circulant matrices,
             the fastest on small grids; ``'dft'`` is made of real matrix products alone, for exports that know no complex
             numbers; ``'reference'`` is the sums as they stand, the oracle of the others. ``'auto'`` takes ``'circulant'`` or
-            ``'fft'``, for each of the two sides the faster one at this N, c and D, and ``'dft'`` inside an ONNX export.
+            ``'fft'``, for each of the two sides the faster one at this N, c and D, and ``'dft'`` inside an export.
 
     Returns:
         ``[B, h, c, *grid]`` in the query's dtype; half precision is computed in fp32.
@@ -123,7 +128,7 @@ def lisa(
 
 
 def _choose(backend: str, n: int, c: int, num_patterns: int) -> tuple[type, type]:
-    if backend == "auto" and torch.onnx.is_in_onnx_export():
+    if backend == "auto" and (torch.onnx.is_in_onnx_export() or _is_exporting()):
         backend = "dft"
     if backend == "auto":
         encode = "circulant" if n <= CIRCULANT_ENCODE_PRODUCTS else "fft"

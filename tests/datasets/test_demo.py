@@ -98,12 +98,12 @@ def test_masks_cover_the_pixels_that_changed(seed):
     assert changed[mask > 0].mean() > 0.98
 
 
-def test_objects_stay_half_in_sight():
+def test_objects_stay_in_sight():
     rng = np.random.default_rng(0)
     scene = demo.compose(rng, (64, 64), [CLASSES.index("flower")] * 12, scales=(0.5, 0.5))
     whole = max(instance.mask.sum() for instance in scene.instances)
     assert 1 < len(scene.instances) < 12  # no room for more
-    assert all(instance.mask.sum() >= 0.45 * whole for instance in scene.instances)
+    assert all(instance.mask.sum() >= 0.65 * whole for instance in scene.instances)
 
 
 def test_polygons_rasterise_to_the_mask_with_holes_and_islands():
@@ -139,22 +139,19 @@ def test_same_seed_same_bytes(root, tmp_path):
 
 
 def test_splits_share_no_coin(monkeypatch):
-    objects = dict(load_objects())
-    # Coins that can be told apart: i in every channel, premultiplied by 1.
-    objects["coin"] = [
-        np.dstack([np.full((40, 40, 3), (i + 1) / 32), np.ones((40, 40))]).astype(np.float32) for i in range(23)
-    ]
+    # Coins that can be told apart: the i-th has grey value 8 (i + 1), all else is a black square.
+    square = np.dstack([np.zeros((20, 20, 3)), np.ones((20, 20))]).astype(np.float32)
+    objects = {name: [square] for name in CLASSES}
+    objects["coin"] = [square + np.float32((i + 1) * 8 / 255) * (np.arange(4) < 3) for i in range(23)]
     monkeypatch.setattr(demo, "load_objects", lambda: objects)
     monkeypatch.setattr(demo, "_pose", lambda rng, cutout, *_: cutout)
     seen = {split: set() for split in SMALL}
     for split, shades in seen.items():
-        for scene in demo.make_scenes(split, 60, side=192):
+        for scene in demo.make_scenes(split, 200, side=96):
             for instance in scene.instances:
                 if CLASSES[instance.label] == "coin":
-                    shades.add(round(int(np.bincount(scene.image[instance.mask][:, 0]).argmax()) * 32 / 255) - 1)
-    assert min(map(len, seen.values())) > 3
-    assert seen["train"] <= set(range(17))
-    assert seen["val"] <= set(range(17, 23))
+                    shades.add(np.bincount(scene.image[instance.mask][:, 0]).argmax() // 8 - 1)
+    assert seen == {"train": set(range(17)), "val": set(range(17, 23))}
 
 
 def test_ade_layout_and_class_folders(root):

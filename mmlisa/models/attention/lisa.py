@@ -2,15 +2,34 @@
 
 from collections.abc import Sequence
 from math import log2, prod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.ops.precision import at_least_float
 from mmlisa.registry import MODELS
 
 from .builder import check_heads
+
+
+class ChannelMajorLinear(nn.Linear):
+    """``nn.Linear`` on ``[B, N, C]`` whose output ``[B, N, C_out]`` lies in memory as ``[B, C_out, N]``, maps of channels.
+
+    The operator then reads its maps as they are; turning them around costs as much as the product itself.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight.expand(x.shape[0], -1, -1)
+        if self.bias is None:
+            return torch.bmm(weight, x.mT).mT
+        return torch.baddbmm(self.bias[:, None], weight, x.mT).mT
+
+    def count_work(self, x: Tensor) -> dict[str, float]:
+        tokens = x.shape[0] * x.shape[1]
+        return dict(linear=tokens * self.weight.numel(), bias=0 if self.bias is None else tokens * self.out_features)
 
 
 @MODELS.register_module()
@@ -59,14 +78,14 @@ class LiSA(nn.Module):
         self.num_heads, self.resize, self.backend = num_heads, resize, backend
         self.local = kernel_size is not None
         width = check_heads(embed_dims, num_heads)
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.qkv = ChannelMajorLinear(embed_dims, 3 * embed_dims, bias=qkv_bias)
         self.kernel_a = nn.Parameter(torch.empty(width, num_patterns, *grid))
         self.kernel_b = nn.Parameter(torch.empty(num_patterns, *grid))
         self.bias = nn.Parameter(torch.empty(width, num_patterns))
         self.bias_a = nn.Parameter(torch.zeros(width, num_patterns)) if encoding_bias else None
         self.norm = nn.LayerNorm(embed_dims) if norm else nn.Identity()
         self.proj = nn.Linear(embed_dims, embed_dims)
-        self._resized: tuple[tuple, tuple[Tensor, Tensor]] | None = None
+        self._prepared: dict[tuple[int, ...], tuple[list, ops.LiSAKernels]] = {}
         # A circular convolution with white noise of this scale keeps the tokens' scale.
         nn.init.normal_(self.kernel_a, std=prod(grid) ** -0.5)
         nn.init.normal_(self.kernel_b, std=prod(grid) ** -0.5)
@@ -78,14 +97,10 @@ class LiSA(nn.Module):
         grid = tuple(grid)
         if n != prod(grid):
             raise ValueError(f"LiSA needs exactly the tokens of the grid {grid}, {prod(grid)}, but got {n}")
-        qkv = self.qkv(x).transpose(1, 2).reshape(batch, 3, self.num_heads, -1, *grid)
-        query, key, value = qkv.unbind(1)
-        query, key = (F.normalize(t.float() if t.dtype.itemsize < 4 else t, dim=2) for t in (query, key))
-        kernel_a, kernel_b = self._kernels(grid)
-        y = ops.lisa(
-            query, key, value.to(query.dtype), kernel_a, kernel_b, self.bias, self.bias_a, backend=self.backend
-        )
-        y = y.reshape(batch, channels, n).transpose(1, 2)
+        qkv = at_least_float(self.qkv(x).mT).view(batch, 3, self.num_heads, -1, *grid)
+        query, key = _normalize(qkv[:, :2]).unbind(1)
+        y = self._kernels(grid)(query, key, qkv[:, 2])
+        y = y.view(batch, channels, n).mT.contiguous()
         return self.proj(self.norm(y))
 
     def count_work(self, x: Tensor, grid: Sequence[int]) -> dict[str, float]:
@@ -99,22 +114,51 @@ class LiSA(nn.Module):
             return dict(matmul=encoded, conv=encoded * self.kernel_b[0].numel())
         return dict(matmul=encoded, fft=(2 * x.numel() + encoded) * log2(x.shape[1]))
 
-    def _kernels(self, grid: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Both kernels on ``grid``; without gradients they are kept until the parameters or the grid change."""
-        kernels = (self.kernel_a, self.kernel_b)
-        if kernels[1].shape[1:] == grid:
-            return kernels
-        if torch.is_grad_enabled() and self.kernel_a.requires_grad:
-            return tuple(self._resize(kernel, grid) for kernel in kernels)
-        state = (grid, *((k.data_ptr(), k._version, k.dtype, k.device) for k in kernels))
-        if self._resized is None or self._resized[0] != state:
-            self._resized = state, tuple(self._resize(kernel, grid) for kernel in kernels)
-        return self._resized[1]
+    def _kernels(self, grid: tuple[int, ...]) -> ops.LiSAKernels:
+        """The kernels made ready for ``grid``. Evaluation without gradients keeps those of the last two grids.
+
+        They are made anew when a parameter has changed in place or moved, and after ``train()`` and ``eval()``: averaged
+        weights are swapped in between the two, behind autograd's back.
+        """
+        parameters = [p for p in (self.kernel_a, self.kernel_b, self.bias, self.bias_a) if p is not None]
+        with_gradient = torch.is_grad_enabled() and any(p.requires_grad for p in parameters)
+        if self.training or with_gradient or torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export():
+            return self._prepare(grid)
+        state = [(p.data_ptr(), p.dtype, None if p.is_inference() else p._version) for p in parameters]
+        kept = self._prepared.pop(grid, None)
+        if kept is None or kept[0] != state:
+            # Kept for calls outside of inference mode as well.
+            with torch.inference_mode(False), torch.no_grad():
+                kept = state, self._prepare(grid)
+        self._prepared = {**dict(list(self._prepared.items())[-1:]), grid: kept}
+        return kept[1]
+
+    def _prepare(self, grid: tuple[int, ...]) -> ops.LiSAKernels:
+        kernel_a, kernel_b = (
+            k if k.shape[-len(grid) :] == grid else self._resize(k, grid) for k in (self.kernel_a, self.kernel_b)
+        )
+        return ops.LiSAKernels.prepare(kernel_a, kernel_b, self.bias, self.bias_a, backend=self.backend)
+
+    def train(self, mode: bool = True) -> "LiSA":
+        self._prepared = {}
+        return super().train(mode)
+
+    def _apply(self, fn, recurse: bool = True) -> "LiSA":  # to(), cuda(), half() …
+        self._prepared = {}
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self) -> dict[str, Any]:  # copies and pickles start empty
+        return {**self.__dict__, "_prepared": {}}
 
     def _resize(self, kernel: Tensor, grid: tuple[int, ...]) -> Tensor:
         if self.resize == "spectrum":
             return ops.resize_kernel(kernel, grid)
         return _interpolate_kernel(kernel, grid)
+
+
+def _normalize(x: Tensor) -> Tensor:
+    """``[B, 2, h, c, *grid]`` with norm 1 over c: ``F.normalize``, whose norm over an inner axis is eight times slower."""
+    return x * x.square().sum(3, keepdim=True).clamp_min(1e-24).rsqrt()
 
 
 def _interpolate_kernel(kernel: Tensor, grid: tuple[int, ...]) -> Tensor:

@@ -14,7 +14,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import ChannelLayerNorm, as_map, tokenwise
+from mmlisa.models.layers import ChannelLayerNorm, to_map, to_tokens, tokenwise
 from mmlisa.registry import MODELS
 
 from .base import Backbone
@@ -23,7 +23,11 @@ EPS = 1e-6
 
 
 class StarReLU(nn.Module):
-    """``scale * relu(x)² + bias`` with a learned scale and bias (MetaFormer baselines, Sec. 2)."""
+    """``scale * relu(x)² + bias`` with a learned scale and bias (MetaFormer baselines, Sec. 2).
+
+    Without gradients it overwrites its input, the output of a linear layer that nobody else sees: on a CPU, four new wide
+    activations cost more than the arithmetic.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +35,9 @@ class StarReLU(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.scale * x.relu().square() + self.bias
+        if torch.is_grad_enabled():
+            return self.scale * x.relu().square() + self.bias
+        return x.relu_().square_().mul_(self.scale).add_(self.bias)
 
 
 class SepConv(nn.Module):
@@ -48,8 +54,8 @@ class SepConv(nn.Module):
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` -> ``[B, N, C]``."""
         x = tokenwise(lambda tokens: self.act(self.pwconv1(tokens)), x, width=self.hidden)
-        x = self.dwconv(as_map(x, grid))
-        return self.pwconv2(x.flatten(2).transpose(1, 2))
+        x = self.dwconv(to_map(x, grid))
+        return self.pwconv2(to_tokens(x))
 
 
 class Mlp(nn.Module):
@@ -205,12 +211,12 @@ class iViT(Backbone):
         for i, (downsample, blocks) in enumerate(zip(self.downsamples, self.stages, strict=True)):
             x = downsample(x)
             grid = x.shape[2:]
-            x = x.flatten(2).transpose(1, 2)
+            x = to_tokens(x)
             for block in blocks:
                 x = self.run_block(block, x, grid)
-            x = as_map(x, grid)
+            x = to_map(x, grid)
             if i in self.out_indices:
-                maps.append(getattr(self, f"norm{i}")(x) if hasattr(self, f"norm{i}") else x)
+                maps.append((getattr(self, f"norm{i}")(x) if hasattr(self, f"norm{i}") else x).contiguous())
         return tuple(maps)
 
     def stage_modules(self, stage: int) -> list[nn.Module]:

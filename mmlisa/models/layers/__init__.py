@@ -1,14 +1,15 @@
 """Layers that hosts share and timm lacks."""
 
-from .channels_first import ChannelLayerNorm, ChannelLinear, build_norm, depthwise
+from .channels_first import CONVOLUTIONS, ChannelLayerNorm, ChannelLinear, build_norm, depthwise
 from .mobile import ConvNorm, LinearNorm, SqueezeExcite, TokenNorm, init_layers
 from .relative_position import RelativePosition
-from .token_mixer import TokenMixer, as_map
+from .token_mixer import TokenMixer
 from .tokens import MapBlock, PatchEmbed, PositionResize, TokenBlock, TokenConv, TokenMlp, to_map, to_tokens
 from .tokenwise import tokenwise
 from .windows import merge_windows, split_windows, valid_tokens
 
 __all__ = [
+    "CONVOLUTIONS",
     "ChannelLayerNorm",
     "ChannelLinear",
     "ConvNorm",
@@ -23,7 +24,6 @@ __all__ = [
     "TokenMixer",
     "TokenMlp",
     "TokenNorm",
-    "as_map",
     "build_norm",
     "depthwise",
     "init_layers",

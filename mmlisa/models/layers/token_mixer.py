@@ -1,17 +1,8 @@
-"""Between maps and tokens."""
-
-from collections.abc import Sequence
+"""An attention operator in the place of a convolution."""
 
 from torch import Tensor, nn
 
-
-def as_map(tokens: Tensor, grid: Sequence[int]) -> Tensor:
-    """``[B, N, C] -> [B, C, *grid]``, a channels-last view.
-
-    Not by ``transpose`` and ``unflatten``: for a single image that leaves a batch stride which convolutions do not take for
-    channels-last, and they copy the map to and fro.
-    """
-    return tokens.unflatten(1, tuple(grid)).movedim(-1, 1)
+from .tokens import to_map, to_tokens
 
 
 class TokenMixer(nn.Module):
@@ -23,4 +14,4 @@ class TokenMixer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         grid = x.shape[2:]
-        return as_map(self.operator(x.flatten(2).transpose(1, 2), grid), grid)
+        return to_map(self.operator(to_tokens(x), grid), grid)

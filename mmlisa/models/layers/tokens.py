@@ -13,8 +13,12 @@ from torch import Tensor, nn
 
 
 def to_map(x: Tensor, grid: Sequence[int]) -> Tensor:
-    """``[B, H W, C] -> [B, C, H, W]``, a view in channels-last memory."""
-    return x.transpose(1, 2).unflatten(2, tuple(grid))
+    """``[B, H W, C] -> [B, C, H, W]``, a view in channels-last memory.
+
+    Not by ``transpose`` and ``unflatten``: for a single image that leaves a batch stride which convolutions do not take for
+    channels-last, and they copy the map to and fro.
+    """
+    return x.unflatten(1, tuple(grid)).movedim(-1, 1)
 
 
 def to_tokens(x: Tensor) -> Tensor:

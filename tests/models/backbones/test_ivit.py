@@ -5,8 +5,15 @@ import timm
 import torch
 from torch import nn
 
-from mmlisa.checkpoints.caformer import convert_caformer
-from mmlisa.models.backbones import iViT
+from mmlisa.checkpoints import convert_caformer
+from mmlisa.models.backbones import InteractiveViT, iViT
+
+
+def from_caformer(state):
+    """The converted backbone's part."""
+    converted = convert_caformer(state).state_dict
+    return {n.removeprefix("backbone."): t for n, t in converted.items() if n.startswith("backbone.")}
+
 
 SOFTMAX = dict(type="InteractiveAttention", landmarks=None, mix_before=False, mix_after=False)
 
@@ -16,7 +23,7 @@ SOFTMAX = dict(type="InteractiveAttention", landmarks=None, mix_before=False, mi
 )
 def test_parameters_equal_caformer(arch, name):
     with torch.device("meta"):
-        theirs = convert_caformer(timm.create_model(name, num_classes=0).state_dict())
+        theirs = from_caformer(timm.create_model(name, num_classes=0).state_dict())
         ours = iViT(arch, attention=SOFTMAX, output_norm=False).state_dict()
     assert {n: t.shape for n, t in ours.items()} == {n: t.shape for n, t in theirs.items()}
 
@@ -29,7 +36,7 @@ def test_outputs_equal_caformer(size):
     for p in theirs.parameters():
         nn.init.normal_(p, mean=float(p.ndim == 1), std=0.2 if p.ndim == 1 else p[0].numel() ** -0.5)
     ours = iViT("tiny", attention=SOFTMAX, output_norm=False).eval()
-    ours.load_state_dict(convert_caformer(theirs.state_dict()))
+    ours.load_state_dict(from_caformer(theirs.state_dict()))
     image = torch.randn(2, 3, *size)
     with torch.no_grad():
         expected = theirs.forward_intermediates(image, intermediates_only=True)
@@ -37,17 +44,6 @@ def test_outputs_equal_caformer(size):
     assert len(maps) == 4
     for mine, other in zip(maps, expected, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5 * other.abs().max().item())
-
-
-def test_caformer_is_a_starting_point():
-    """Everything but the head mixing and the output norms comes from the checkpoint."""
-    with torch.device("meta"):
-        state, ours = timm.create_model("caformer_s18").state_dict(), iViT("tiny")
-    missing, unexpected = ours.load_state_dict(convert_caformer(state), strict=False, assign=True)
-    assert not unexpected
-    assert all(".mix_" in name or name.startswith("norm") for name in missing)
-    with pytest.raises(ValueError, match="not a CAFormer"):
-        convert_caformer(timm.create_model("poolformer_s12").state_dict())
 
 
 def test_head_mixing_survives_initialisation():
@@ -69,3 +65,19 @@ def test_output_norm():
     for mine, other in zip(backbone(image), plain(image), strict=True):
         expected = nn.functional.layer_norm(other.permute(0, 2, 3, 1), other.shape[1:2], eps=1e-6).permute(0, 3, 1, 2)
         torch.testing.assert_close(mine, expected)
+
+
+def test_plain_vit_equals_timm():
+    """With softmax attention, at the pretraining resolution."""
+    torch.manual_seed(0)
+    theirs = timm.create_model(
+        "vit_tiny_patch16_224", class_token=False, global_pool="avg", fc_norm=False, img_size=64, depth=2, num_classes=0
+    ).eval()
+    ours = InteractiveViT(dict(base="tiny-16", depth=2), attention=dict(SOFTMAX), image_size=64).eval()
+    names = {"pos_embed": "position", "patch_embed.proj.weight": "patch_embed.weight"}
+    names["patch_embed.proj.bias"] = "patch_embed.bias"
+    ours.load_state_dict({names.get(n, n): t for n, t in theirs.state_dict().items()})
+    image = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        (mine,), other = ours(image), theirs.forward_features(image)
+    torch.testing.assert_close(mine.flatten(2).transpose(1, 2), other, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,4 @@
+# iViT-B, ImageNet-1K, 300 epochs: the paper has 85.1% top-1 (iViT, Tables 5 and 9).
+_base_ = "./classifier_ivit_t_300e_imagenet.py"
+
+model = dict(backbone=dict(arch="base", drop_path_rate=0.4), head=dict(in_channels=576))

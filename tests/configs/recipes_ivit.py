@@ -1,0 +1,74 @@
+"""iViT, appendix, Tables 9 and 10. What it leaves to the papers it refers to (DeiT, Swin, MetaFormer) is marked."""
+
+# Table 9, columns "Table 5" and "Tables 2 and 3". Augmentation of the plain ViTs: DeiT.
+_AUGMENTATION = dict(
+    train_scales={224},
+    augments={"Mixup": 0.8, "CutMix": 1.0},
+    transforms=["LoadImageFromFile", "RandomResizedCrop", "RandomFlip", "RandAugment", "RandomErasing", "PackInputs"],
+    decay="CosineAnnealingLR",
+    weight_decay=0.05,
+    epochs=300,
+    clip=None,
+)
+_IVIT = dict(_AUGMENTATION, optimizer="mmlisa.Lamb", lr=8e-3, batch=4096, warmup=20)
+_VIT = dict(_AUGMENTATION, optimizer="AdamW", lr=1e-3, batch=1024, warmup=5, drop_path=0.1)
+# Table 9, column "Table 4".
+_FINE_TUNING = dict(
+    optimizer="AdamW",
+    lr=5e-6,
+    weight_decay=1e-8,
+    batch=1024,
+    epochs=30,
+    warmup=5,
+    decay="CosineAnnealingLR",
+    drop_path=0.1,
+)
+# Table 10. Warm-up, steps and scales: Swin.
+_SIDES = (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800)
+_COCO_3X = dict(
+    optimizer="AdamW",
+    lr=1e-4,
+    weight_decay=0.05,
+    batch=16,
+    epochs=36,
+    warmup=500,
+    decay="MultiStepLR",
+    milestones=[27, 33],
+    train_scales={*((side, 1333) for side in _SIDES), (400, 1333), (500, 1333), (600, 1333), (384, 600)},
+    test_scale=[(1333, 800)],
+)
+# Table 10; the text of A.3 has a learning rate of 5e-8, a slip. Warm-up: Swin.
+_ADE20K = dict(
+    optimizer="AdamW",
+    lr=8e-5,
+    weight_decay=0.05,
+    batch=16,
+    iterations=160000,
+    warmup=1500,
+    decay="PolyLR",
+    drop_path=0.4,
+    train_scales={(2048, 512), (512, 512)},
+    test_scale=[(2048, 512)],
+)
+RECIPES = {
+    "classifier_ivit_t_300e_imagenet.py": dict(_IVIT, drop_path=0.15),
+    "classifier_ivit_s_300e_imagenet.py": dict(_IVIT, drop_path=0.3),
+    "classifier_ivit_b_300e_imagenet.py": dict(_IVIT, drop_path=0.4),
+    **{
+        f"classifier_vit_{size}_{attention}_300e_imagenet.py": _VIT
+        for size in ("t16", "t8", "s16")
+        for attention in ("interactive", "softmax")
+    },
+    **{
+        f"classifier_vit_{size}_interactive_30e_imagenet{side}.py": dict(
+            _FINE_TUNING, train_scales={side}, test_scale=[(side, side)]
+        )
+        for size in ("t16", "s16")
+        for side in (448, 672, 896)
+    },
+    "mask_rcnn_ivit_t_3x_coco.py": dict(_COCO_3X, drop_path=0.2),
+    "mask_rcnn_ivit_s_3x_coco.py": dict(_COCO_3X, drop_path=0.3),
+    "mask_rcnn_ivit_b_3x_coco.py": dict(_COCO_3X, drop_path=0.4),
+    "cascade_mask_rcnn_ivit_t_3x_coco.py": dict(_COCO_3X, drop_path=0.2),  # beyond the paper
+    **{f"upernet_ivit_{size}_160k_ade20k.py": _ADE20K for size in "tsb"},
+}

@@ -1,0 +1,237 @@
+"""FLatten's hosts: with their own attention they are the libraries' hosts; the operator and its windows by definition."""
+
+import re
+
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mmlisa.models.attention import build_attention
+from mmlisa.models.backbones import FLattenCSwin, FLattenDeiT, FLattenPVT, FLattenPVTv2, FLattenSwin
+
+NARROW = dict(channels=(16, 32, 64, 128), num_heads=(1, 2, 4, 8), depths=(2, 2, 2, 2))
+
+
+def randomise(module: nn.Module) -> nn.Module:
+    """Every parameter at random: zeros and ones of an initialisation hide mistakes."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return module
+
+
+def load_renamed(ours: nn.Module, theirs: dict[str, torch.Tensor], rules: list[tuple[str, str]], ignore: str) -> None:
+    """Moves all of ``theirs`` into ``ours``: parameter for parameter, nothing left over on either side."""
+    state = {}
+    for name, tensor in theirs.items():
+        if re.search(ignore, name):
+            continue
+        for pattern, replacement in rules:
+            name = re.sub(pattern, replacement, name)
+        state[name] = tensor
+    ours.load_state_dict(state)
+
+
+def test_swin_with_its_own_attention_is_timms():
+    theirs = timm.create_model(
+        "swin_tiny_patch4_window7_224", img_size=112, embed_dim=16, depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 8)
+    )
+    theirs = randomise(theirs).eval()
+    ours = FLattenSwin(dict(base="tiny", **NARROW), attn_type="SSSS", image_size=112, out_indices=(3,)).eval()
+    rules = [
+        (r"^patch_embed", "embeds.0"),
+        (r"^layers\.(\d)\.downsample", r"embeds.\1"),
+        (r"^layers\.(\d)\.blocks", r"stages.\1"),
+        (r"^norm\.", "norm3."),
+    ]
+    load_renamed(ours, theirs.state_dict(), rules, r"^head|relative_position_index|attn_mask")
+    image = torch.randn(2, 3, 112, 112)
+    with torch.no_grad():
+        expected = theirs.forward_features(image).permute(0, 3, 1, 2)
+        torch.testing.assert_close(ours(image)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(256, 256), (227, 301)])
+def test_swin_with_its_own_attention_is_mmdets(size):
+    """At any size whose maps are larger than a window: below that mmdet shifts its windows all the same, Swin does not."""
+    mmdet_swin = pytest.importorskip("mmdet.models.backbones.swin")
+    theirs = mmdet_swin.SwinTransformer(embed_dims=16, depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 8), drop_path_rate=0.0)
+    randomise(theirs).eval()  # returns None
+    ours = FLattenSwin(dict(base="tiny", **NARROW), attn_type="SSSS").eval()
+    assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
+    rules = [
+        (r"^patch_embed\.projection", "embeds.0.proj"),
+        (r"^patch_embed\.norm", "embeds.0.norm"),
+        (r"^stages\.0\.downsample", "embeds.1"),
+        (r"^stages\.1\.downsample", "embeds.2"),
+        (r"^stages\.2\.downsample", "embeds.3"),
+        (r"^stages\.(\d)\.blocks", r"stages.\1"),
+        (r"attn\.w_msa", "attn"),
+        (r"ffn\.layers\.0\.0", "mlp.fc1"),
+        (r"ffn\.layers\.1", "mlp.fc2"),
+    ]
+    state = theirs.state_dict()
+    # mmcv unfolds 2x2 neighbours channel by channel, Swin places them side by side.
+    for name in [name for name in state if ".downsample." in name]:
+        tensor = state[name]
+        columns = tensor.view(*tensor.shape[:-1], -1, 4).transpose(-1, -2)
+        state[name] = columns[..., [0, 2, 1, 3], :].flatten(-2)
+    load_renamed(ours, state, rules, "relative_position_index")
+    image = torch.randn(1, 3, *size)
+    with torch.no_grad():
+        ours_maps, their_maps = ours(image), theirs(image)
+    for i, (a, b) in enumerate(zip(ours_maps, their_maps, strict=True)):
+        if min(a.shape[2:]) > 7:
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4, msg=f"stage {i}")
+
+
+@pytest.mark.parametrize("size", [(64, 64), (128, 96)])
+def test_pvtv2_with_its_own_attention_is_timms(size):
+    theirs = timm.create_model("pvt_v2_b0", embed_dims=(16, 32, 64, 128), num_heads=(1, 2, 4, 8))
+    theirs = randomise(theirs).eval()
+    ours = FLattenPVTv2(dict(base="b0", **NARROW), attn_type="SSSS").eval()
+    rules = [
+        (r"^patch_embed", "embeds.0"),
+        (r"^stages\.(\d)\.downsample", r"embeds.\1"),
+        (r"^stages\.(\d)\.blocks", r"stages.\1"),
+        (r"^stages\.(\d)\.norm", r"norm\1"),
+    ]
+    load_renamed(ours, theirs.state_dict(), rules, r"^head")
+    image = torch.randn(2, 3, *size)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(image)[3], theirs.forward_features(image), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("out_type", ["cls_token", "featmap"])
+def test_deit_with_its_own_attention_is_timms(out_type):
+    theirs = timm.create_model("deit_tiny_patch16_224", img_size=64, embed_dim=32, depth=2, num_heads=2)
+    theirs = randomise(theirs).eval()
+    arch = dict(base="tiny", channels=32, depth=2, num_heads=2, attention=dict(type="SoftmaxAttention"))
+    ours = FLattenDeiT(arch, image_size=64, out_type=out_type).eval()
+    load_renamed(
+        ours, theirs.state_dict(), [(r"^patch_embed\.proj", "patch_embed"), ("pos_embed", "position")], r"^head"
+    )
+    image = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        tokens = theirs.forward_features(image)
+        expected = tokens[:, 0] if out_type == "cls_token" else tokens[:, 1:].mT.unflatten(2, (4, 4))
+        torch.testing.assert_close(ours(image)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def focused(x, operator, grid, prefix=0):
+    """Section 4 of the paper from the operator's parameters, one head at a time, on a rectangular grid."""
+    channels, heads = x.shape[2], operator.num_heads
+    q, k, v = operator.qkv(x).split(channels, -1)
+    position = operator.positional_encoding.mT.unflatten(2, operator.resize.grid)
+    if grid != operator.resize.grid:
+        position = F.interpolate(position, grid, mode="bicubic")
+    k = torch.cat([k[:, :prefix], k[:, prefix:] + position.flatten(2).mT], 1)
+    features = []
+    for t in (q, k):
+        t = (t.relu() + 1e-6) / F.softplus(operator.scale)
+        cube = t**operator.focusing_factor
+        features.append(cube / cube.norm(dim=-1, keepdim=True) * t.norm(dim=-1, keepdim=True))
+    outputs = []
+    for qh, kh, vh in zip(*(t.chunk(heads, -1) for t in (*features, v)), strict=True):
+        attention = qh @ kh.mT / (qh @ kh.mean(1)[..., None] + 1e-6) / x.shape[1]
+        local = F.conv2d(
+            vh[:, prefix:].mT.unflatten(2, grid), operator.dwc.weight, operator.dwc.bias, padding=2, groups=vh.shape[2]
+        )
+        outputs.append(attention @ vh + F.pad(local.flatten(2).mT, (0, 0, prefix, 0)))
+    return operator.proj(torch.cat(outputs, -1))
+
+
+@pytest.mark.parametrize("grid", [(6, 7), (9, 5)])
+@pytest.mark.parametrize("prefix", [0, 1])
+def test_operator_by_its_formulas(grid, prefix):
+    operator = randomise(build_attention(dict(type="FocusedLinearAttention"), 24, 3, (6, 7))).double()
+    x = torch.randn(2, grid[0] * grid[1] + prefix, 24, dtype=torch.float64)
+    torch.testing.assert_close(operator(x, grid), focused(x, operator, grid, prefix))
+    with torch.no_grad():  # the positions are kept now
+        torch.testing.assert_close(operator.eval()(x, grid), operator(x, grid))
+
+
+def test_windows_are_maps_of_their_own():
+    """Each window gives what the operator gives on that window alone; at the border, on the part that is of the map."""
+    whole = randomise(build_attention(dict(type="FocusedLinearAttention", position=False), 16, 2, (4, 4))).double()
+    windowed = build_attention(dict(type="FocusedLinearAttention", position=False, window=4), 16, 2, (8, 8)).double()
+    windowed.load_state_dict(whole.state_dict())
+    x = torch.randn(2, 6, 9, 16, dtype=torch.float64)
+    y = windowed(x.flatten(1, 2), (6, 9)).unflatten(1, (6, 9))
+    for top in (0, 4):
+        for left in (0, 4, 8):
+            part = x[:, top : top + 4, left : left + 4]
+            grid = tuple(part.shape[1:3])
+            expected = whole(part.flatten(1, 2), grid).unflatten(1, grid)
+            torch.testing.assert_close(y[:, top : top + 4, left : left + 4], expected)
+
+
+def test_window_as_large_as_the_pretraining_grid_is_global_there():
+    model = randomise(FLattenSwin(dict(base="tiny", **NARROW), image_size=64)).eval()
+    windowed = FLattenSwin(dict(base="tiny", **NARROW), image_size=64, attention=dict(window=16)).eval()
+    windowed.load_state_dict(model.state_dict())
+    for size, equal in (((64, 64), True), ((64, 96), False)):
+        image = torch.randn(1, 3, *size)
+        with torch.no_grad():
+            assert torch.allclose(model(image)[1], windowed(image)[1], rtol=1e-4, atol=1e-5) == equal
+
+
+def test_cross_shaped_windows_by_definition():
+    """Stripes of one branch see their own stripe only; stage 4 and a grid within the split are global."""
+    operator = randomise(build_attention(dict(type="CrossShapedWindowAttention", split_size=2), 16, 4, (8, 8))).double()
+    x = torch.randn(1, 64, 16, dtype=torch.float64)
+    operator.proj = nn.Identity()
+    changed = x.clone().unflatten(1, (8, 8))
+    changed[:, 5, 6] += 1
+    moved = (operator(x, (8, 8)) - operator(changed.flatten(1, 2), (8, 8))).abs().unflatten(1, (8, 8))[0]
+    vertical, horizontal = moved[..., :8].amax(-1) > 1e-12, moved[..., 8:].amax(-1) > 1e-12
+    assert vertical.nonzero()[:, 1].unique().tolist() == [6, 7]
+    assert horizontal.nonzero()[:, 0].unique().tolist() == [4, 5]
+    assert vertical[:, 6:].all()
+    assert horizontal[4:6].all()
+    assert len(build_attention(dict(type="CrossShapedWindowAttention", split_size=7), 16, 2, (7, 7)).lepe) == 1
+
+
+def test_enhanced_attention_brings_its_convolution_along():
+    for attention, convs in (("EnhancedLinearAttention", 2), ("ReLULinearAttention", 0)):
+        model = FLattenDeiT(dict(base="tiny", channels=32, depth=2, num_heads=2), attention=dict(type=attention))
+        assert sum(block.mlp.dwconv is not None for block in model.blocks) == convs
+    swin = FLattenSwin(dict(base="tiny", **NARROW), attention=dict(type="EnhancedLinearAttention"))
+    assert [stage[0].mlp.dwconv is not None for stage in swin.stages] == [True, True, False, False]
+
+
+def test_attention_is_a_delta_of_the_archs():
+    cswin = FLattenCSwin(attention=dict(focusing_factor=4), arch=dict(base="tiny", **NARROW))
+    assert cswin.stages[0][0].attn.focusing_factor == 4
+    assert cswin.stages[0][0].attn.lepe is not None
+    other = FLattenCSwin(attention=dict(type="HydraAttention"), arch=dict(base="tiny", **NARROW))
+    assert type(other.stages[0][0].attn).__name__ == "HydraAttention"
+
+
+@pytest.mark.parametrize("backbone", [FLattenSwin, FLattenPVT, FLattenPVTv2, FLattenCSwin])
+def test_attn_type_must_fit(backbone):
+    for attn_type in ("LLS", "LLSX"):
+        with pytest.raises(ValueError, match=f"attn_type='{attn_type}'; it must be 4 letters"):
+            backbone(attn_type=attn_type)
+
+
+def test_bad_options_are_named():
+    for cfg, message in (
+        (dict(type="FocusedLinearAttention", window=0), "window=0"),
+        (dict(type="FocusedLinearAttention", window="all"), "window='all'"),
+        (dict(type="FocusedLinearAttention", kernel_size=4), "kernel_size=4"),
+        (dict(type="FocusedLinearAttention", focusing_factor=-1), "focusing_factor=-1"),
+        (dict(type="ShiftedWindowAttention", window_size=0), "window_size=0"),
+        (dict(type="CrossShapedWindowAttention", split_size=-7), "split_size=-7"),
+        (dict(type="CrossShapedWindowAttention", split_size=2), "num_heads=1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            build_attention(cfg, 32, 1, (8, 8))
+    windowed = build_attention(dict(type="FocusedLinearAttention", window=4), 32, 1, (8, 8))
+    with pytest.raises(ValueError, match="prefix"):
+        windowed(torch.randn(1, 65, 32), (8, 8))
+    with pytest.raises(ValueError, match="out_type='tokens'"):
+        FLattenDeiT(out_type="tokens")
