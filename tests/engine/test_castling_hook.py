@@ -31,8 +31,7 @@ def train(tmp_path, model: Model, hook: dict, *more: dict, epochs: int = 2) -> R
         optim_wrapper=dict(optimizer=dict(type="SGD", lr=0.1)),
         custom_hooks=[dict(type="mmlisa.CastlingHook", **hook), *more],
         visualizer=dict(type="Visualizer", vis_backends=[dict(type="LocalVisBackend")]),
-        experiment_name="castling",
-        default_scope="mmlisa",
+        experiment_name=str(tmp_path),  # MMEngine keeps one message hub per name
     )
     model.data_preprocessor.forward = lambda data, training=False: dict(x=data)
     runner.train()

@@ -95,10 +95,10 @@ def test_mvitv2_is_timms():
         name = re.sub(r"attn\.norm_(\w)\.", r"attn.pool_\1.norm.", name)
         return re.sub("^norm", "norm3", name.replace("attn.rel_pos", "attn.bias.rel_pos"))
 
-    theirs = timm_model("mvitv2_tiny", img_size=96)
-    ours = CastlingMViTv2(dict(base="tiny", castled=False), image_size=96, out_indices=(3,))
+    theirs = timm_model("mvitv2_tiny", img_size=96).double()
+    ours = CastlingMViTv2(dict(base="tiny", castled=False), image_size=96, out_indices=(3,)).double()
     ours = load(ours, theirs, rename, ("head",))
-    image = torch.randn(2, 3, 96, 96)
+    image = torch.randn(2, 3, 96, 96, dtype=torch.float64)
     with torch.no_grad():
         expected = theirs.forward_features(image)
-        torch.testing.assert_close(ours(image)[-1].flatten(2).mT, expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours(image)[-1].flatten(2).mT, expected, rtol=1e-8, atol=1e-8)

@@ -37,7 +37,12 @@ class VarifocalSimOTAAssigner(SimOTAAssigner):
         alpha: float = 0.75,
         gamma: float = 2.0,
     ) -> None:
-        super().__init__(center_radius=center_radius, candidate_topk=candidate_topk, iou_weight=iou_weight)
+        super().__init__(
+            center_radius=center_radius,
+            candidate_topk=candidate_topk,
+            iou_weight=iou_weight,
+            iou_calculator=dict(type="mmdet.BboxOverlaps2D"),
+        )
         self.alpha, self.gamma = alpha, gamma
 
     def assign(self, pred_instances: InstanceData, gt_instances: InstanceData, **kwargs) -> AssignResult:
