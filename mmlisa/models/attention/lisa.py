@@ -103,6 +103,15 @@ class LiSA(nn.Module):
         y = y.view(batch, channels, n).mT.contiguous()
         return self.proj(self.norm(y))
 
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """Kernels of another grid are resampled as they are loaded."""
+        for name in ("kernel_a", "kernel_b"):
+            ours, theirs = getattr(self, name), state_dict.get(prefix + name)
+            axes = self.kernel_b.ndim - 1
+            if theirs is not None and theirs.shape != ours.shape and theirs.shape[:-axes] == ours.shape[:-axes]:
+                state_dict[prefix + name] = self._resize(theirs, ours.shape[-axes:])
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
     def count_work(self, x: Tensor, grid: Sequence[int]) -> dict[str, float]:
         """The paper's count: contractions over the patterns, 2 D N C, and C forward and C D inverse FFTs on either side.
 
