@@ -25,6 +25,32 @@ CASES = {
         attention=dict(type="LiSA", num_patterns=2),
         image_size=64,
     ),
+    "levit": dict(
+        type="CastlingLeViT",
+        arch=dict(base="128", depths=(1, 1, 1), channels=(32, 48, 64), num_heads=(1, 2, 2)),
+        image_size=64,
+    ),
+    "levit-own-attention": dict(
+        type="CastlingLeViT",
+        arch=dict(
+            base="128", depths=(1, 1), channels=(32, 48), num_heads=(1, 2), downsample="subsample", mlp_conv=None
+        ),
+        attention=dict(type="LeViTAttention", head_dims=16),
+        out_indices=(0, 1),
+        image_size=64,
+    ),
+    "castling-deit": dict(
+        type="CastlingDeiT",
+        arch=dict(base="tiny", depth=2, channels=32, num_heads=2),
+        out_indices=(0, 1),
+        image_size=64,
+    ),
+    "castling-vit": dict(
+        type="CastlingViT", arch=dict(base="base", depth=2, channels=32, num_heads=2), out_indices=(0, 1), image_size=64
+    ),
+    "castling-mvitv2": dict(
+        type="CastlingMViTv2", arch=dict(base="tiny", depths=(1, 1, 2, 1), channels=16), image_size=64
+    ),
     "flatten-swin": dict(
         type="FLattenSwin", arch=dict(base="tiny", **{**NARROW, "depths": (1, 1, 2, 1)}), image_size=64
     ),

@@ -7,7 +7,7 @@ import timm
 import torch
 from torch import nn
 
-from mmlisa.models.backbones import CastlingLeViT, LCNet
+from mmlisa.models.backbones import CastlingDeiT, CastlingLeViT, CastlingMViTv2, LCNet
 
 
 def timm_model(name: str, **options) -> nn.Module:
@@ -66,6 +66,37 @@ def test_levit_is_timms():
         attention=dict(type="LeViTAttention", head_dims=16),
         image_size=96,
     )
+    ours = load(ours, theirs, rename, ("head",))
+    image = torch.randn(2, 3, 96, 96)
+    with torch.no_grad():
+        expected = theirs.forward_features(image)
+        torch.testing.assert_close(ours(image)[-1].flatten(2).mT, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_deit_is_timms():
+    theirs = timm_model("deit_tiny_patch16_224", img_size=96, depth=2)
+    ours = CastlingDeiT(
+        dict(base="tiny", depth=2, mlp_conv=None),
+        attention=dict(type="SoftmaxAttention"),
+        image_size=96,
+        out_type="cls_token",
+    )
+    names = {"patch_embed.proj.weight": "patch_embed.weight", "patch_embed.proj.bias": "patch_embed.bias"}
+    ours = load(ours, theirs, lambda name: names.get(name, name.replace("pos_embed", "position")), ("head",))
+    image = torch.randn(2, 3, 96, 96)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(image)[-1], theirs.forward_features(image)[:, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_mvitv2_is_timms():
+    def rename(name: str) -> str:
+        name = re.sub(r"\.blocks\.", ".", name).replace("patch_embed.proj", "patch_embed")
+        name = re.sub(r"attn\.(pool_\w)\.", r"attn.\1.conv.", name)
+        name = re.sub(r"attn\.norm_(\w)\.", r"attn.pool_\1.norm.", name)
+        return re.sub("^norm", "norm3", name.replace("attn.rel_pos", "attn.bias.rel_pos"))
+
+    theirs = timm_model("mvitv2_tiny", img_size=96)
+    ours = CastlingMViTv2(dict(base="tiny", castled=False), image_size=96, out_indices=(3,))
     ours = load(ours, theirs, rename, ("head",))
     image = torch.randn(2, 3, 96, 96)
     with torch.no_grad():

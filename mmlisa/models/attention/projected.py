@@ -29,10 +29,10 @@ class HeadPool(nn.Module):
     Prefix tokens pass by the convolution, not by the norm.
     """
 
-    def __init__(self, head_dims: int, stride: int = 1) -> None:
+    def __init__(self, head_dims: int, stride: int = 1, eps: float = 1e-5) -> None:
         super().__init__()
         self.conv = nn.Conv2d(head_dims, head_dims, 3, stride, padding=1, groups=head_dims, bias=False)
-        self.norm = nn.LayerNorm(head_dims)
+        self.norm = nn.LayerNorm(head_dims, eps=eps)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         batch, heads, n, _ = x.shape

@@ -1,5 +1,6 @@
 """Backbones: one file per host family."""
 
+from .castling_vit import CastlingDeiT, CastlingViT
 from .esnet import CastlingESNetViT, ESNet
 from .flatten_cswin import FLattenCSwin
 from .flatten_deit import FLattenDeiT
@@ -10,11 +11,15 @@ from .ivit import iViT
 from .lcnet import CastlingLCNetViT, LCNet
 from .levit import CastlingLeViT
 from .lisanet import LiSANet
+from .mvitv2 import CastlingMViTv2
 
 __all__ = [
+    "CastlingDeiT",
     "CastlingESNetViT",
     "CastlingLCNetViT",
     "CastlingLeViT",
+    "CastlingMViTv2",
+    "CastlingViT",
     "ESNet",
     "FLattenCSwin",
     "FLattenDeiT",

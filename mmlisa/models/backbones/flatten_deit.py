@@ -1,124 +1,19 @@
 """FLatten-DeiT (Han et al., "FLatten Transformer", Table 9; host: Touvron et al., "DeiT")."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
-
-from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import PositionResize, TokenBlock, to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import Backbone
-from .pyramid import merge_attention
-
-PATCH_SIZE = 16
-OUT_TYPES = ("featmap", "cls_token")
+from .plain_vit import PlainViT
 
 
 @MODELS.register_module()
-class FLattenDeiT(Backbone):
-    """FLatten-DeiT-T: 12 blocks of focused linear attention at stride 16, with a class token.
+class FLattenDeiT(PlainViT):
+    """FLatten-DeiT-T: 12 blocks of focused linear attention at stride 16, with a class token; see :class:`PlainViT`.
 
-    ``forward(image: [B, 3, H, W])`` returns one normed map ``[B, C, ceil(H / 16), ceil(W / 16)]`` per block in ``out_indices``,
-    or, for classifiers, the class token ``[B, C]``.
-
-    Args:
-        arch: a name of ``arch_settings``, a dict of the same keys, or a dict with ``base='name'`` and what differs.
-        attention: the operator of all blocks; the arch's own by default. Without ``type``, or with the arch's, it is a delta.
-        image_size: pretraining resolution in pixels, a number or (H, W): the size of the positions.
-        out_type: ``'featmap'`` or ``'cls_token'``.
-        drop_path_rate: of the last block, growing linearly from 0. The paper's: 0.1.
-        in_channels: channels of the image.
-        out_indices: blocks whose outputs are returned; the stages of this network are its blocks.
-        frozen_stages, norm_eval, with_cp, init_cfg: see :class:`Backbone`.
-
-    Raises:
-        ValueError: an unknown arch, key, operator or out type, an index out of range, an image smaller than 32.
+    The paper's ``drop_path_rate`` is 0.1.
     """
 
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(depth=12, channels=192, num_heads=3, mlp_ratio=4, attention=dict(type="FocusedLinearAttention")),
     }
-
-    def __init__(
-        self,
-        arch: str | dict[str, Any] = "tiny",
-        *,
-        attention: dict[str, Any] | None = None,
-        image_size: int | Sequence[int] = 224,
-        out_type: str = "featmap",
-        drop_path_rate: float = 0.0,
-        in_channels: int = 3,
-        out_indices: Sequence[int] = (-1,),
-        frozen_stages: int = -1,
-        norm_eval: bool = False,
-        with_cp: bool = False,
-        init_cfg: dict | list[dict] | None = None,
-    ) -> None:
-        arch = self.resolve_arch(arch)
-        depth, channels = arch["depth"], arch["channels"]
-        super().__init__(
-            num_stages=depth,
-            out_indices=out_indices,
-            frozen_stages=frozen_stages,
-            norm_eval=norm_eval,
-            with_cp=with_cp,
-            init_cfg=init_cfg,
-        )
-        if out_type not in OUT_TYPES:
-            raise ValueError(f"out_type={out_type!r}; it must be one of {OUT_TYPES}")
-        self.out_type = out_type
-        size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
-        grid = tuple(-(-n // PATCH_SIZE) for n in size)
-        self.feature_channels = (channels,) * len(self.out_indices)
-        self.feature_strides = (PATCH_SIZE,) * len(self.out_indices)
-
-        self.patch_embed = nn.Conv2d(in_channels, channels, PATCH_SIZE, PATCH_SIZE)
-        self.cls_token = nn.Parameter(torch.empty(1, 1, channels))
-        self.position = nn.Parameter(torch.empty(1, 1 + grid[0] * grid[1], channels))
-        self.resize = PositionResize(grid)
-        attention = merge_attention(arch["attention"], attention)
-        rates = torch.linspace(0, drop_path_rate, depth, device="cpu").tolist()
-        self.blocks = nn.ModuleList(
-            TokenBlock(
-                channels,
-                build_attention(attention, channels, arch["num_heads"], grid),
-                mlp_ratio=arch["mlp_ratio"],
-                drop_path=rate,
-                norm_eps=1e-6,
-            )
-            for rate in rates
-        )
-        self.norm = nn.LayerNorm(channels, eps=1e-6)
-        for tensor in (self.cls_token, self.position):
-            nn.init.trunc_normal_(tensor, std=0.02)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        """``[B, 3, H, W]`` -> one ``[B, C, H / 16, W / 16]``, or one ``[B, C]``, per output block."""
-        self.check_image(image)
-        height, width = image.shape[2:]
-        x = nn.functional.pad(image, (0, -width % PATCH_SIZE, 0, -height % PATCH_SIZE))
-        x = self.patch_embed(x)
-        grid = tuple(x.shape[2:])
-        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), to_tokens(x)], dim=1)
-        x = x + self.resize(self.position, grid)
-        outputs = []
-        for i, block in enumerate(self.blocks):
-            x = self.run_block(block, x, grid)
-            if i in self.out_indices:
-                y = self.norm(x)
-                outputs.append(y[:, 0] if self.out_type == "cls_token" else to_map(y[:, 1:], grid).contiguous())
-        return tuple(outputs)
-
-    def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:
-        if stage == 0:
-            return [self.patch_embed, self.cls_token, self.position]
-        last = [self.norm] if stage == self.num_stages else []
-        return [self.blocks[stage - 1], *last]

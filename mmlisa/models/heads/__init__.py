@@ -1,5 +1,6 @@
 """Heads that no OpenMMLab package has."""
 
+from .distilled_classifier import DistilledClassifier
 from .mlp_cls_head import MlpClsHead
 
-__all__ = ["MlpClsHead"]
+__all__ = ["DistilledClassifier", "MlpClsHead"]

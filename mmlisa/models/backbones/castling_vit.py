@@ -1,0 +1,39 @@
+"""Castling-DeiT and Castling-ViT (You et al., "Castling-ViT", Tables 2 and 4)."""
+
+from typing import Any, ClassVar
+
+from mmlisa.registry import MODELS
+
+from .plain_vit import PlainViT
+
+
+@MODELS.register_module()
+class CastlingDeiT(PlainViT):
+    """DeiT with linear-angular attention and depthwise 5x5 convolutions in its MLPs, which the class token passes by.
+
+    See :class:`PlainViT`.
+    """
+
+    _castling: ClassVar[dict[str, Any]] = dict(
+        depth=12, mlp_ratio=4, mlp_conv=5, attention=dict(type="LinearAngularAttention", aux=True)
+    )
+    arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": dict(_castling, channels=192, num_heads=3),
+        "base": dict(_castling, channels=768, num_heads=12),
+    }
+
+
+@MODELS.register_module()
+class CastlingViT(PlainViT):
+    """ViT with linear-angular attention without DConv, and depthwise 5x5 convolutions in its MLPs; see :class:`PlainViT`."""
+
+    arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "base": dict(
+            depth=12,
+            channels=768,
+            num_heads=12,
+            mlp_ratio=4,
+            mlp_conv=5,
+            attention=dict(type="LinearAngularAttention", conv_size=None, aux=True),
+        ),
+    }

@@ -1,0 +1,70 @@
+"""The auxiliary branch: it has no parameters, counts for nothing above ε = 1, and is gone once dropped."""
+
+import pytest
+import torch
+from torch import nn
+
+from mmlisa.models.attention import LinearAngularAttention, castling_operators, drop_aux
+from mmlisa.models.backbones import CastlingLCNetViT
+
+
+def run(operator: nn.Module) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    x = torch.randn(2, 30, 32, requires_grad=True)
+    y = operator(x, (5, 6))
+    return [y, *torch.autograd.grad(y.sin().sum(), [x, *operator.parameters()])]
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "pooled"])
+def operator(request) -> LinearAngularAttention:
+    torch.manual_seed(0)
+    return LinearAngularAttention(32, 2, grid=(5, 6), pooled=request.param, aux=True, epsilon=1.5).train()
+
+
+def test_epsilon_above_one_is_the_dropped_branch_bit_for_bit(operator):
+    masked = run(operator)
+    operator.drop_aux()
+    assert all(torch.equal(a, b) for a, b in zip(masked, run(operator), strict=True))
+
+
+def test_the_branch_counts_below(operator):
+    operator.epsilon.fill_(0.02)
+    masked = run(operator)
+    assert operator.mask_size == 2 * 30 * 30
+    assert 0 < operator.mask_count <= operator.mask_size
+    operator.drop_aux()
+    assert not torch.allclose(masked[0], run(operator)[0])
+
+
+def test_eval_is_castled_unless_asked(operator):
+    operator.epsilon.fill_(0.02)
+    trained, castled = run(operator)[0], run(operator.eval())[0]
+    assert not torch.allclose(trained, castled)
+    operator.aux_in_eval = True
+    assert torch.equal(trained, run(operator)[0])
+
+
+def test_checkpoints_do_not_know_the_branch(operator):
+    without = LinearAngularAttention(32, 2, grid=(5, 6), pooled=operator.pool is not None)
+    keys = operator.state_dict().keys()
+    assert keys == without.state_dict().keys()
+    operator.drop_aux()
+    assert keys == operator.state_dict().keys()
+
+
+def test_class_token_takes_part():
+    operator = LinearAngularAttention(32, 2, grid=(5, 6), pooled=True).eval()
+    x = torch.randn(1, 31, 32)
+    assert not torch.allclose(operator(x, (5, 6))[:, 1:], operator(x[:, 1:], (5, 6)))
+
+
+def test_drop_aux_of_a_model():
+    backbone = CastlingLCNetViT(dict(base="small", scale=0.25))
+    assert list(castling_operators(backbone)) == ["blocks.3.1.attn", "blocks.4.1.attn"]
+    assert drop_aux(backbone) == 2
+    assert drop_aux(backbone) == 0
+
+
+def test_even_conv_size_is_refused():
+    with pytest.raises(ValueError, match="conv_size=8"):
+        LinearAngularAttention(32, 2, grid=(5, 6), conv_size=8)

@@ -1,0 +1,52 @@
+"""Hard distillation: the teacher is frozen, unsaved, and its classes are learnt."""
+
+import pytest
+import torch
+
+pytest.importorskip("mmpretrain")
+import torch.nn.functional as F
+from mmengine.registry import DefaultScope
+from mmpretrain.structures import DataSample
+
+from mmlisa.models.heads import DistilledClassifier
+
+NETWORK = dict(
+    backbone=dict(type="mmlisa.LCNet", arch=dict(scale=0.25), out_indices=(3,)),
+    neck=dict(type="GlobalAveragePooling"),
+    head=dict(type="LinearClsHead", num_classes=5, in_channels=128),
+)
+
+
+def build(checkpoint: str = "teacher.pth", **options) -> DistilledClassifier:
+    torch.manual_seed(0)
+    with DefaultScope.overwrite_default_scope("mmpretrain"):
+        teacher = dict(type="ImageClassifier", **NETWORK)
+        return DistilledClassifier(teacher=teacher, teacher_checkpoint=checkpoint, **NETWORK, **options)
+
+
+def test_loss_is_the_weighted_sum():
+    model = build(weight=0.3).eval()
+    images, samples = torch.randn(4, 3, 64, 64), [DataSample().set_gt_label(i) for i in range(4)]
+    losses = model.loss(images, samples)
+    logits, target = model(images, mode="tensor"), model._teacher[0](images, mode="tensor").argmax(1)
+    torch.testing.assert_close(losses["loss"], 0.7 * F.cross_entropy(logits, torch.arange(4)))
+    torch.testing.assert_close(losses["loss_distill"], 0.3 * F.cross_entropy(logits, target))
+    sum(losses.values()).backward()
+    assert all(p.grad is None for p in model._teacher[0].parameters())
+
+
+def test_teacher_is_not_part_of_the_model():
+    model = build()
+    assert not any("teacher" in name for name in model.state_dict())
+    assert not model.train()._teacher[0].training
+    with pytest.raises(ValueError, match="weight=2"):
+        build(weight=2)
+
+
+def test_teachers_weights_are_read_when_training_starts(tmp_path):
+    source = build()._teacher[0]
+    torch.nn.init.ones_(source.head.fc.weight)
+    torch.save(source.state_dict(), tmp_path / "teacher.pth")
+    model = build(str(tmp_path / "teacher.pth"))
+    model.init_weights()
+    assert (model._teacher[0].head.fc.weight == 1).all()
