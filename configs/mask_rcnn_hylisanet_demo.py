@@ -13,7 +13,7 @@ model = dict(
         type="mmlisa.LiSANet",
         arch=dict(base="hybrid-small", depths=(1, 2, 3, 1), channels=(32, 64, 128, 160), num_heads=(2, 4, 8, 10)),
         image_size=192,
-        # From scratch in 300 iterations: batch norm and weights scaled by their fan-in (LayerNorm needs a long training).
+        # From scratch in a few hundred iterations: batch norm and weights scaled by their fan-in (LayerNorm needs longer).
         norm_cfg=dict(type="BN"),
         init_cfg=dict(type="Kaiming", layer=["Linear", "Conv2d"], mode="fan_in", nonlinearity="linear"),
     ),
@@ -25,6 +25,6 @@ model = dict(
         mask_roi_extractor=dict(out_channels=width),
         mask_head=dict(num_convs=2, in_channels=width, conv_out_channels=width, num_classes=num_classes),
     ),
-    train_cfg=dict(rpn_proposal=dict(nms_pre=500, max_per_img=200), rcnn=dict(sampler=dict(num=64))),
+    train_cfg=dict(rpn_proposal=dict(nms_pre=500, max_per_img=200), rcnn=dict(sampler=dict(num=128))),
     test_cfg=dict(rpn=dict(nms_pre=500, max_per_img=200)),
 )

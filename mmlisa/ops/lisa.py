@@ -17,10 +17,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .lisa_circulant import EncodeCirculant, MixCirculant, circulant
+from .lisa_circulant import EncodeCirculant, MixCirculant
 from .lisa_dft import EncodeDFT, MixDFT
 from .lisa_fft import EncodeFFT, MixFFT
 from .precision import at_least_float
+from .relative import circulant
 
 # Where the O(N^2) products of the circulant form beat the FFT (measured on CPU: docs/benchmarks): encoding takes N products per
 # number encoded, mixing N (1 / c + 1 / D).

@@ -11,34 +11,10 @@ import torch
 from torch import Tensor
 
 from .precision import at_least_float, no_autocast
+from .relative import circulant
 
 # Numbers in a temporary; on CPU 8 MiB.
 CHUNK = {"cpu": 1 << 21, "cuda": 1 << 26}
-
-
-def circulant(kernel: Tensor, grid: torch.Size) -> Tensor:
-    """``[..., *grid]`` -> ``[..., N, N]``: entry (i, j) is the kernel at the cyclic offset i - j."""
-    offset = torch.zeros(1, 1, dtype=torch.long, device=kernel.device)
-    for size in grid:  # row-major: the offsets of the axes so far, times the size of the next, plus its offset
-        index = torch.arange(size, device=kernel.device)
-        along = (index[:, None] - index) % size
-        offset = (offset[:, None, :, None] * size + along[:, None]).flatten(2).flatten(0, 1)
-    return _Circulant.apply(kernel.flatten(-len(grid)), offset)
-
-
-class _Circulant(torch.autograd.Function):
-    """``kernel[..., offset]``, with a gradient that gathers and sums where that of indexing would scatter, ten times slower."""
-
-    @staticmethod
-    def forward(ctx, kernel: Tensor, offset: Tensor) -> Tensor:
-        ctx.save_for_backward(offset)
-        return kernel[..., offset]
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
-        (offset,) = ctx.saved_tensors  # o = i - j is its own inverse: j = i - o
-        row = torch.arange(len(offset), device=offset.device)[:, None]
-        return grad[..., row, offset].sum(-2), None
 
 
 class EncodeCirculant(NamedTuple):

@@ -28,9 +28,25 @@ def toeplitz(table: Tensor, grid: Sequence[int]) -> Tensor:
 
 def circulant(kernel: Tensor, grid: Sequence[int]) -> Tensor:
     """``[..., *grid] -> [..., N, N]``: entry (i, j) is the kernel at the cyclic offset i - j."""
+    offset = torch.arange(prod(grid), device=kernel.device).view(*grid)
     for axis, g in zip(range(-len(grid), 0), grid, strict=True):
-        kernel = kernel.index_select(axis, torch.arange(1 - g, g, device=kernel.device) % g)
-    return toeplitz(kernel, grid)
+        offset = offset.index_select(axis, torch.arange(1 - g, g, device=kernel.device) % g)
+    return _Circulant.apply(kernel.flatten(-len(grid)), toeplitz(offset, grid))
+
+
+class _Circulant(torch.autograd.Function):
+    """``kernel[..., offset]``, with a gradient that gathers and sums where that of indexing would scatter, ten times slower."""
+
+    @staticmethod
+    def forward(ctx, kernel: Tensor, offset: Tensor) -> Tensor:
+        ctx.save_for_backward(offset)
+        return kernel[..., offset]
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        (offset,) = ctx.saved_tensors  # o = i - j, so j = i - o: its own inverse
+        row = torch.arange(len(offset), device=offset.device)[:, None]
+        return grad[..., row, offset].sum(-2), None
 
 
 def offset_index(grid: Sequence[int], device: torch.device | None = None) -> Tensor:

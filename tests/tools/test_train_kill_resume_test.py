@@ -22,7 +22,12 @@ SHORT = [
     "val_dataloader.dataset.indices=6",
     "test_dataloader.dataset.indices=6",
 ]
-TASKS = ["mask_rcnn_hylisanet_demo"]
+TASKS = [
+    "mask_rcnn_hylisanet_demo",
+    "semantic_fpn_hylisanet_demo",
+    "classifier_hylisanet_demo",
+    "picodet_castling_lcnet_demo",
+]
 
 
 def command(tool: str, *args: object) -> list[str]:

@@ -10,39 +10,46 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import ChannelLinear, TokenMixer, build_norm, depthwise
+from mmlisa.models.layers import CONVOLUTIONS, ChannelLinear, TokenMixer, build_norm, depthwise
 from mmlisa.registry import MODELS
 
 from .base import Backbone
 
+TEMPORAL_KERNEL = 3  # of depthwise convolutions on video, as the "3x7x7" of Table 14
+TEMPORAL_STRIDE = 2  # of the first embedding of a video; the others keep the frames (journal paper, Sec. 5.4)
+
 
 class PatchEmbed(nn.Sequential):
-    """Convolution that divides the grid by ``stride``, rounding up, then a norm: ``[B, C_in, H, W] -> [B, C, H/s, W/s]``.
+    """Convolution that divides the grid by ``strides``, rounding up, then a norm: ``[B, C_in, *grid] -> [B, C, *(grid / s)]``.
 
     Overlapping: kernel 2s - 1. Otherwise kernel s, on a map padded to a multiple of s.
     """
 
-    def __init__(self, in_channels: int, channels: int, stride: int, overlap: bool, norm_cfg: dict[str, Any]) -> None:
-        kernel = 2 * stride - 1 if overlap else stride
-        conv = nn.Conv2d(in_channels, channels, kernel, stride, padding=kernel // 2 if overlap else 0)
-        super().__init__(conv, build_norm(norm_cfg, channels))
-        self.multiple = 1 if overlap else stride
+    def __init__(
+        self, in_channels: int, channels: int, strides: Sequence[int], overlap: bool, norm_cfg: dict[str, Any]
+    ) -> None:
+        kernel = tuple(2 * s - 1 if overlap else s for s in strides)
+        padding = tuple(k // 2 if overlap else 0 for k in kernel)
+        conv = CONVOLUTIONS[len(strides)](in_channels, channels, kernel, tuple(strides), padding)
+        super().__init__(conv, build_norm(norm_cfg, channels, len(strides)))
+        self.overlap = overlap
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.multiple > 1:
-            height, width = x.shape[-2:]
-            x = F.pad(x, (0, -width % self.multiple, 0, -height % self.multiple))
+        if not self.overlap:
+            missing = [-n % s for n, s in zip(x.shape[2:], self[0].stride, strict=True)]
+            if any(missing):
+                x = F.pad(x, [pad for n in reversed(missing) for pad in (0, n)])
         return super().forward(x)
 
 
 class SepConv(nn.Sequential):
     """The mixer of the hybrids' first stages (Fig. 5): pointwise C -> 2C, GELU, depthwise 7x7, pointwise 2C -> C."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, grid_axes: int) -> None:
         super().__init__(
             ChannelLinear(channels, 2 * channels),
             nn.GELU(),
-            depthwise(2 * channels, 7),
+            depthwise(2 * channels, (TEMPORAL_KERNEL,) * (grid_axes - 2) + (7, 7), grid_axes),
             ChannelLinear(2 * channels, channels),
         )
 
@@ -50,10 +57,10 @@ class SepConv(nn.Sequential):
 class Mlp(nn.Sequential):
     """Linear, (depthwise 3x3 on the hidden width,) GELU, Linear, on ``[B, C, *grid]``."""
 
-    def __init__(self, channels: int, hidden: int, conv: bool) -> None:
+    def __init__(self, channels: int, hidden: int, conv: bool, grid_axes: int) -> None:
         layers = [ChannelLinear(channels, hidden), nn.GELU(), ChannelLinear(hidden, channels)]
         if conv:
-            layers.insert(1, depthwise(hidden, 3))
+            layers.insert(1, depthwise(hidden, 3, grid_axes))
         super().__init__(*layers)
 
 
@@ -69,13 +76,14 @@ class Block(nn.Module):
         conv_position: bool,
         drop_path: float,
         norm_cfg: dict[str, Any],
+        grid_axes: int = 2,
     ) -> None:
         super().__init__()
-        self.position = depthwise(channels, 3) if conv_position else None
-        self.norm1 = build_norm(norm_cfg, channels)
+        self.position = depthwise(channels, 3, grid_axes) if conv_position else None
+        self.norm1 = build_norm(norm_cfg, channels, grid_axes)
         self.mixer = mixer
-        self.norm2 = build_norm(norm_cfg, channels)
-        self.mlp = Mlp(channels, int(channels * mlp_ratio), conv_mlp)
+        self.norm2 = build_norm(norm_cfg, channels, grid_axes)
+        self.mlp = Mlp(channels, int(channels * mlp_ratio), conv_mlp, grid_axes)
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -97,6 +105,8 @@ class LiSANet(Backbone):
             ``L`` is the operator of ``attention``, ``C`` the separable convolution of the hybrids.
         attention: the operator of the ``L`` stages; what it leaves open comes from the arch.
         image_size: pretraining resolution in pixels, a number or (H, W): the size of the operators' position kernels.
+            (T, H, W) is the video form: depthwise convolutions and operators over T x H x W tokens, after a first embedding
+            that halves the T frames; see :func:`mmlisa.checkpoints.inflate`.
         norm_cfg: norms of the network; ``dict(type='LN')`` is the paper's, ``'BN'`` and ``'SyncBN'`` train faster from scratch.
         drop_path_rate: of the last block, growing linearly from 0. The paper's: 0.1 (S), 0.4 (B).
         in_channels: channels of the image.
@@ -190,20 +200,30 @@ class LiSANet(Backbone):
         norm_cfg = norm_cfg or dict(type="LN", eps=1e-6)
         attention = attention or arch["attention"]
         size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+        if len(size) not in (2, 3):
+            raise ValueError(f"image_size={image_size}; it must be a number, (H, W), or (T, H, W) for video")
+        self.grid_axes = len(size)
         self.feature_channels = tuple(channels[i] for i in self.out_indices)
         self.feature_strides = tuple(prod(strides[: i + 1]) for i in self.out_indices)
 
+        self.position_embedding = None
         rates = iter(torch.linspace(0, drop_path_rate, sum(depths), device="cpu").tolist())
         self.embeds, self.stages = nn.ModuleList(), nn.ModuleList()
         for i in range(num_stages):
+            steps = (strides[i], strides[i])
+            if self.grid_axes == 3:
+                steps = (TEMPORAL_STRIDE if i == 0 else 1, *steps)
             self.embeds.append(
-                PatchEmbed(channels[i - 1] if i else in_channels, channels[i], strides[i], arch["overlap"], norm_cfg)
+                PatchEmbed(channels[i - 1] if i else in_channels, channels[i], steps, arch["overlap"], norm_cfg)
             )
-            grid = tuple(-(-n // prod(strides[: i + 1])) for n in size)
+            size = grid = tuple(-(-n // step) for n, step in zip(size, steps, strict=True))
+            if i == 0 and arch["position"] == "learned":
+                self.position_embedding = nn.Parameter(torch.empty(1, channels[0], *grid))
+                nn.init.trunc_normal_(self.position_embedding, std=0.02)
             blocks = nn.ModuleList()
             for _ in range(depths[i]):
                 if arch["mixers"][i] == "C":
-                    mixer = SepConv(channels[i])
+                    mixer = SepConv(channels[i], self.grid_axes)
                 else:
                     mixer = TokenMixer(build_attention(attention, channels[i], arch["num_heads"][i], grid))
                 blocks.append(
@@ -215,16 +235,12 @@ class LiSANet(Backbone):
                         arch["position"] == "conv",
                         next(rates),
                         norm_cfg,
+                        self.grid_axes,
                     )
                 )
             self.stages.append(blocks)
             if i in self.out_indices:
-                self.add_module(f"norm{i}", build_norm(norm_cfg, channels[i]))
-        self.position_embedding = None
-        if arch["position"] == "learned":
-            grid = tuple(-(-n // strides[0]) for n in size)
-            self.position_embedding = nn.Parameter(torch.empty(1, channels[0], *grid))
-            nn.init.trunc_normal_(self.position_embedding, std=0.02)
+                self.add_module(f"norm{i}", build_norm(norm_cfg, channels[i], self.grid_axes))
         self._init_layers()
 
     def _init_layers(self) -> None:
@@ -232,7 +248,7 @@ class LiSANet(Backbone):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
-            elif isinstance(module, nn.Conv2d):
+            elif isinstance(module, nn.Conv2d | nn.Conv3d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
             else:
                 continue
@@ -240,9 +256,16 @@ class LiSANet(Backbone):
                 nn.init.zeros_(module.bias)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output stage."""
+        """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output stage; for video with a time axis before H and H_i.
+
+        Raises:
+            ValueError: an image smaller than 32, or a video for a network of images (and the other way round).
+        """
         self.check_image(image)
-        x = image.contiguous(memory_format=torch.channels_last)
+        if image.ndim != 2 + self.grid_axes:
+            axes = "[B, 3, H, W]" if self.grid_axes == 2 else "[B, 3, T, H, W]"
+            raise ValueError(f"this network takes {axes}, but got {tuple(image.shape)}; image_size decides which")
+        x = image.contiguous(memory_format=torch.channels_last if self.grid_axes == 2 else torch.channels_last_3d)
         maps = []
         for i, (embed, blocks) in enumerate(zip(self.embeds, self.stages, strict=True)):
             x = embed(x)
@@ -259,7 +282,8 @@ class LiSANet(Backbone):
         position = self.position_embedding
         if position.shape[2:] == grid:
             return position
-        return F.interpolate(position, size=grid, mode="bicubic", align_corners=False)
+        mode = "bicubic" if self.grid_axes == 2 else "trilinear"
+        return F.interpolate(position, size=grid, mode=mode, align_corners=False)
 
     def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:
         if stage == 0:

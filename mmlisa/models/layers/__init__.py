@@ -1,6 +1,6 @@
 """Layers that hosts share and timm lacks."""
 
-from .channels_first import ChannelLayerNorm, ChannelLinear, build_norm, depthwise
+from .channels_first import CONVOLUTIONS, ChannelLayerNorm, ChannelLinear, build_norm, depthwise
 from .mobile import ConvNorm, LinearNorm, SqueezeExcite, TokenNorm, init_layers
 from .relative_position import RelativePosition
 from .token_mixer import TokenMixer
@@ -9,6 +9,7 @@ from .tokenwise import tokenwise
 from .windows import merge_windows, split_windows, valid_tokens
 
 __all__ = [
+    "CONVOLUTIONS",
     "ChannelLayerNorm",
     "ChannelLinear",
     "ConvNorm",

@@ -44,7 +44,7 @@ def build_norm(cfg: dict[str, Any], channels: int, grid_axes: int = 2) -> nn.Mod
     return _NORMS[name][grid_axes](channels, **options)
 
 
-_CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 def depthwise(
@@ -53,4 +53,4 @@ def depthwise(
     """Depthwise convolution on ``[B, channels, *grid]``; with stride 1 it keeps the grid, otherwise divides it, rounding up."""
     size = (kernel_size,) * grid_axes if isinstance(kernel_size, int) else tuple(kernel_size)
     padding = tuple(k // 2 for k in size)
-    return _CONVOLUTIONS[grid_axes](channels, channels, size, stride, padding, groups=channels, bias=bias)
+    return CONVOLUTIONS[grid_axes](channels, channels, size, stride, padding, groups=channels, bias=bias)

@@ -1,0 +1,35 @@
+# A narrow FLatten-Swin under a light Cascade Mask R-CNN, from scratch on the offline demo data, in minutes on two CPU cores.
+_base_ = [
+    "./_base_/models/cascade_mask_rcnn.py",
+    "./_base_/datasets/demo_instance.py",
+    "./_base_/schedules/demo.py",
+    "./_base_/runtime_mmdet_iter.py",
+]
+
+num_classes = 8
+width = 64  # of the neck and the heads, instead of 256
+_light = dict(
+    num_shared_convs=1,
+    in_channels=width,
+    conv_out_channels=width,
+    fc_out_channels=256,
+    num_classes=num_classes,
+    norm_cfg=dict(type="BN"),
+)
+model = dict(
+    backbone=dict(
+        type="mmlisa.FLattenSwin",
+        arch=dict(base="tiny", depths=(2, 2, 2, 2), channels=(32, 64, 128, 160), num_heads=(2, 4, 8, 10)),
+        image_size=192,
+    ),
+    neck=dict(in_channels=[32, 64, 128, 160], out_channels=width),
+    rpn_head=dict(in_channels=width, feat_channels=width, anchor_generator=dict(scales=[4])),
+    roi_head=dict(
+        bbox_roi_extractor=dict(out_channels=width),
+        bbox_head=[dict(head, **_light) for head in _base_.model.roi_head.bbox_head],
+        mask_roi_extractor=dict(out_channels=width),
+        mask_head=dict(num_convs=2, in_channels=width, conv_out_channels=width, num_classes=num_classes),
+    ),
+    train_cfg=dict(rpn_proposal=dict(nms_pre=500, max_per_img=200)),
+    test_cfg=dict(rpn=dict(nms_pre=500, max_per_img=200)),
+)

@@ -1,0 +1,4 @@
+# Cascade Mask R-CNN, FLatten-Swin-S, 3x: the paper has box AP 52.2, mask AP 45.4 (FLatten, Table 2b).
+_base_ = "./cascade_mask_rcnn_flatten_swin_t_3x_coco.py"
+
+model = dict(backbone=dict(arch="small"))

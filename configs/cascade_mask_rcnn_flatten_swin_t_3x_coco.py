@@ -1,0 +1,18 @@
+# Cascade Mask R-CNN, FLatten-Swin-T, 3x: the paper has box AP 50.8, mask AP 44.1 (FLatten, Table 2b).
+_base_ = [
+    "./_base_/models/cascade_mask_rcnn.py",
+    "./_base_/datasets/coco_instance_multiscale.py",
+    "./_base_/schedules/swin_3x.py",
+    "./_base_/runtime_mmdet.py",
+]
+
+model = dict(
+    backbone=dict(
+        type="mmlisa.FLattenSwin",
+        arch="tiny",
+        drop_path_rate=0.2,
+        # The official weights, converted: python tools/convert_checkpoint.py flatten flatten_swin_t.pth flatten_swin_t_in1k.pth
+        # init_cfg=dict(type="Pretrained", checkpoint="flatten_swin_t_in1k.pth", prefix="backbone."),
+    ),
+    neck=dict(in_channels=[96, 192, 384, 768]),
+)

@@ -1,0 +1,19 @@
+# Semantic FPN, FLatten-PVT-T, 80k: the paper has mIoU 37.21 (FLatten, Table 1).
+_base_ = [
+    "./_base_/models/semantic_fpn.py",
+    "./_base_/datasets/ade20k.py",
+    "./_base_/schedules/pvt_80k.py",
+    "./_base_/runtime_mmseg.py",
+]
+
+model = dict(
+    backbone=dict(
+        type="mmlisa.FLattenPVT",
+        arch="tiny",
+        drop_path_rate=0.1,
+        # The official weights, converted: python tools/convert_checkpoint.py flatten flatten_pvt_t.pth flatten_pvt_t_in1k.pth
+        # init_cfg=dict(type="Pretrained", checkpoint="flatten_pvt_t_in1k.pth", prefix="backbone."),
+    ),
+    neck=dict(in_channels=[64, 128, 320, 512]),
+)
+param_scheduler = [dict(type="PolyLR", power=0.9, begin=0, end=80000, eta_min=0.0, by_epoch=False)]

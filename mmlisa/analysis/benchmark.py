@@ -1,0 +1,407 @@
+"""Time and memory of operators, backbones and detectors, measured side by side.
+
+Every suite times its candidates in turns within one process, so that a drift of the machine meets all of them alike, and
+returns rows of plain data: ``dict(case=…, name=…, seconds=…, low=…, high=…, …)``, low and high being the quartiles.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil, log2, prod
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+import torch.nn.functional as F
+from mmengine.config import Config
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.registry import MODELS as MMLISA_MODELS
+
+Row = dict[str, Any]
+
+# Operators: (name, batch, channels, patterns, grid); heads are 16 channels wide. The stages of LiSANet-S at 224 px, LiSANet-I,
+# and a detector's third stage.
+SHAPES = (
+    ("7x7x384", 4, 384, 8, (7, 7)),
+    ("14x14x320", 4, 320, 8, (14, 14)),
+    ("14x14x192, D=16", 4, 192, 16, (14, 14)),
+    ("28x28x128", 4, 128, 8, (28, 28)),
+    ("56x56x64", 4, 64, 8, (56, 56)),
+    ("50x84x320", 1, 320, 8, (50, 84)),
+)
+SCALING_GRIDS = ((7, 7), (14, 14), (28, 28), (56, 56), (112, 112), (200, 336))
+# The largest grids, in tokens, on which the quadratic forms are still measured.
+MAX_TOKENS = {"reference": 256, "softmax (SDPA)": 112 * 112}
+
+# Backbones: type and options, by the registry of their scope, and the channels of their four maps.
+BACKBONES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "HyLiSANet-S": (dict(type="mmlisa.LiSANet", arch="hybrid-small"), (64, 128, 320, 384)),
+    "LiSANet-S": (dict(type="mmlisa.LiSANet", arch="small"), (64, 128, 320, 384)),
+    "FLatten-Swin-T": (dict(type="mmlisa.FLattenSwin", arch="tiny"), (96, 192, 384, 768)),
+    "iViT-T": (dict(type="mmlisa.iViT", arch="tiny"), (64, 128, 320, 512)),
+    "Swin-T": (dict(type="mmdet.SwinTransformer"), (96, 192, 384, 768)),
+    "ConvNeXt-T": (
+        dict(type="mmpretrain.ConvNeXt", arch="tiny", out_indices=(0, 1, 2, 3), gap_before_final_norm=False),
+        (96, 192, 384, 768),
+    ),
+    "CAFormer-S18": (dict(type="timm.caformer_s18", features_only=True), (64, 128, 320, 512)),
+    "ResNet-50": (dict(type="mmdet.ResNet", depth=50), (256, 512, 1024, 2048)),
+    "PVTv2-B2": (
+        dict(type="mmdet.PyramidVisionTransformerV2", embed_dims=64, num_layers=[3, 4, 6, 3]),
+        (64, 128, 320, 512),
+    ),
+}
+BASELINE = "Swin-T"
+IMAGE_SIZES = ((224, 224), (512, 2048), (800, 1344))
+SQUARES = ((224, 224), (448, 448), (896, 896), (1792, 1792))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What this machine reaches at best, single precision: the roof of the roofline."""
+
+    device: str
+    threads: int
+    torch_version: str
+    flops: float  # per second, of a matrix product
+    bandwidth: float  # bytes per second, read and written, of a copy beyond the caches
+
+    def roofline(self, flops: float, num_bytes: float, seconds: float) -> float:
+        """The fraction of the attainable speed: 1 where nothing but the arithmetic or the memory traffic takes time."""
+        return max(flops / self.flops, num_bytes / self.bandwidth) / seconds
+
+
+def measure_machine(device: str = "cpu") -> Machine:
+    """Peaks of a matrix product and a copy, the best of ten."""
+    size = 2048 if device == "cpu" else 8192
+    a, b = torch.randn(size, size, device=device), torch.randn(size, size, device=device)
+    source = torch.randn(1 << 26, device=device)
+    target = torch.empty_like(source)
+    product = min(_time(lambda: torch.mm(a, b), device) for _ in range(10))
+    copy = min(_time(lambda: target.copy_(source), device) for _ in range(10))
+    name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    return Machine(name, torch.get_num_threads(), torch.__version__, 2 * size**3 / product, 2 * source.nbytes / copy)
+
+
+def time_in_turns(
+    candidates: dict[str, Callable[[], Any]], rounds: int, device: str = "cpu", sample: float = 0.05
+) -> dict[str, Row]:
+    """Times the candidates one after another, ``rounds`` times over.
+
+    Args:
+        candidates: what to call, by name.
+        rounds: samples of each.
+        device: ``'cpu'`` or ``'cuda'``.
+        sample: seconds a sample lasts at least; quicker candidates are called several times in it.
+
+    Returns:
+        By name: median, quartiles and minimum in seconds per call.
+    """
+    calls = {}
+    for name, function in candidates.items():
+        function()  # warm-up: plans, caches, memory
+        calls[name] = ceil(sample / max(_time(function, device), 1e-6))
+    samples: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, function in candidates.items():
+            samples[name].append(_time(function, device, calls[name]))
+    rows = {}
+    for name, times in samples.items():
+        low, median, high = (float(q) for q in np.quantile(times, (0.25, 0.5, 0.75)))
+        rows[name] = dict(seconds=median, low=low, high=high, best=min(times))
+    return rows
+
+
+def peak_extra_bytes(function: Callable[[], Any], device: str = "cpu") -> int:
+    """Most memory that PyTorch holds at once during a call, above what it held before; outputs included."""
+    function()
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        function()
+        return torch.cuda.max_memory_allocated() - before
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        function()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    changes = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
+    return int(np.cumsum(changes).max(initial=0))
+
+
+def _time(function: Callable[[], Any], device: str, calls: int = 1) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    start = perf_counter()
+    for _ in range(calls):
+        function()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return (perf_counter() - start) / calls
+
+
+# ---- operators
+
+
+def pseudo_code(query: Tensor, key: Tensor, value: Tensor, kernel_a: Tensor, kernel_b: Tensor, bias: Tensor) -> Tensor:
+    """LiSA as Fig. 7 of the journal paper writes it, with heads: what the fast paths are measured against.
+
+    Args:
+        query, key, value: ``[B, *grid, h, c]``, tokens before channels as in the paper.
+        kernel_a: ``[*grid, c, D]``.
+        kernel_b: ``[*grid, D]``.
+        bias: ``[c, D]``.
+
+    Returns:
+        ``[B, *grid, h, c]``.
+    """
+    grid = kernel_b.shape[:-1]
+    axes, kernel_axes = tuple(range(1, len(grid) + 1)), tuple(range(len(grid)))
+
+    def convolve(tokens: Tensor, kernel: Tensor, equation: str) -> Tensor:
+        spectrum = torch.einsum(equation, torch.fft.rfftn(tokens, dim=axes), torch.fft.rfftn(kernel, dim=kernel_axes))
+        return torch.fft.irfftn(spectrum, s=grid, dim=axes)
+
+    ga = convolve(key, kernel_a, "b...hc,...cd->b...hcd")
+    gb = convolve(value, kernel_b, "b...hv,...d->b...hvd") + bias
+    return torch.einsum("b...hc,b...hcd,b...hvd->b...hv", query, ga, gb)
+
+
+def lisa_inputs(batch: int, channels: int, patterns: int, grid: Sequence[int], device: str = "cpu") -> list[Tensor]:
+    """Random ``query, key, value, kernel_a, kernel_b, bias`` of :func:`mmlisa.ops.lisa`, heads of 16 channels."""
+    c = 16
+    query, key, value = (torch.randn(batch, channels // c, c, *grid, device=device) for _ in range(3))
+    scale = prod(grid) ** -0.5
+    kernel_a, kernel_b = (torch.randn(*lead, *grid, device=device) * scale for lead in ((c, patterns), (patterns,)))
+    query, key = F.normalize(query, dim=2), F.normalize(key, dim=2)
+    return [query, key, value, kernel_a, kernel_b, torch.randn(c, patterns, device=device)]
+
+
+def lisa_work(batch: int, channels: int, patterns: int, grid: Sequence[int]) -> tuple[float, float]:
+    """FLOPs and bytes of a LiSA forward pass by FFT, the least that has to be done.
+
+    Of either side: channels forward and channels x patterns inverse real transforms of 2.5 N log2 N, the products with the
+    kernels' spectra and the contraction; tokens and kernels read once, the output written once.
+    """
+    n = prod(grid)
+    maps = batch * channels
+    flops = 2 * maps * ((1 + patterns) * 2.5 * n * log2(n) + patterns * (3 + 2) * n)
+    return flops, 4 * n * (4 * maps + 17 * patterns)
+
+
+def operator_candidates(
+    batch: int, channels: int, patterns: int, grid: Sequence[int], device: str
+) -> tuple[dict[str, Callable[[], Any]], dict[str, Callable[[], Any]]]:
+    """What is compared at one shape: forward passes, and forward with backward passes, by name.
+
+    The forward pass of LiSA is that of evaluation, where the kernels are kept ready; with the backward pass they are not.
+    """
+    query, key, value, *kernels = lisa_inputs(batch, channels, patterns, grid, device)
+    kernel_a, kernel_b, bias = kernels
+    last = [x.permute(0, *range(3, x.ndim), 1, 2).contiguous() for x in (query, key, value)]
+    last += [kernel_a.movedim((0, 1), (-2, -1)).contiguous(), kernel_b.movedim(0, -1).contiguous(), bias]
+    prepared = ops.LiSAKernels.prepare(*kernels)
+    maps = value.flatten(1, 2)
+    depthwise = torch.randn(channels, 1, *(7,) * len(grid), device=device)
+    attention = [x.flatten(3).mT.contiguous() for x in (query, key, value)]
+
+    def convolve(x: Tensor, weight: Tensor) -> Tensor:
+        return F.conv2d(x, weight, padding=3, groups=channels)
+
+    inputs: dict[str, tuple[Callable[..., Tensor], list[Tensor]]] = {
+        "LiSA": (ops.lisa, [query, key, value, *kernels]),
+        "pseudo-code": (pseudo_code, last),
+        "reference": (lambda *x: ops.lisa(*x, backend="reference"), [query, key, value, *kernels]),
+        "softmax (SDPA)": (F.scaled_dot_product_attention, attention),
+        "depthwise 7x7": (convolve, [maps, depthwise]),
+    }
+    inputs = {name: entry for name, entry in inputs.items() if prod(grid) <= MAX_TOKENS.get(name, 1 << 30)}
+
+    def forward(function, tensors):
+        def run():
+            with torch.no_grad():
+                return function(*tensors)
+
+        return run
+
+    def train(function, tensors):
+        leaves = [x.clone().requires_grad_() for x in tensors]
+        gradient = torch.randn_like(function(*tensors))
+        return lambda: torch.autograd.grad(function(*leaves), leaves, gradient)
+
+    forwards = {name: forward(*entry) for name, entry in inputs.items()}
+    forwards["LiSA"] = forward(prepared, [query, key, value])
+    return forwards, {name: train(*entry) for name, entry in inputs.items()}
+
+
+def benchmark_operators(rounds: int, device: str, machine: Machine, shapes: Iterable[tuple] = SHAPES) -> list[Row]:
+    """Forward, forward with backward, and the peak of the extra memory of either; ratios are to the pseudo-code form."""
+    rows = []
+    for case, *shape in shapes:
+        for mode, candidates in zip(
+            ("forward", "forward + backward"), operator_candidates(*shape, device), strict=True
+        ):
+            times = time_in_turns(candidates, rounds, device)
+            memory = {name: peak_extra_bytes(function, device) for name, function in candidates.items()}
+            for name, time in times.items():
+                row = dict(case=case, mode=mode, name=name, **time, peak_bytes=memory[name])
+                row["speedup"] = times["pseudo-code"]["seconds"] / time["seconds"]
+                row["memory_ratio"] = memory[name] / max(1, memory["pseudo-code"])
+                if name == "LiSA" and mode == "forward":
+                    row["roofline"] = machine.roofline(*lisa_work(*shape), time["seconds"])
+                rows.append(row)
+    return rows
+
+
+def benchmark_scaling(rounds: int, device: str, grids: Iterable[tuple[int, ...]] = SCALING_GRIDS) -> list[Row]:
+    """The forward pass of one layer of 64 channels and 8 patterns against the number of tokens."""
+    rows = []
+    for grid in grids:
+        candidates, _ = operator_candidates(1, 64, 8, grid, device)
+        candidates.pop("reference", None)
+        times = time_in_turns(candidates, rounds, device)
+        for name, time in times.items():
+            row = dict(case="x".join(map(str, grid)), name=name, tokens=prod(grid), **time)
+            row["peak_bytes"] = peak_extra_bytes(candidates[name], device)
+            rows.append(row)
+    return rows
+
+
+# ---- networks
+
+
+def build_backbone(cfg: dict[str, Any]) -> nn.Module:
+    """From ``type='scope.Name'`` of a registry, or ``'timm.name'``; in evaluation."""
+    options = dict(cfg)
+    scope, name = options.pop("type").split(".", 1)
+    if scope == "timm":
+        return timm.create_model(name, **options).eval()
+    return MMLISA_MODELS.build(cfg).eval()
+
+
+def build_detector(backbone: dict[str, Any], channels: Sequence[int]) -> nn.Module:
+    """Mask R-CNN with FPN as mmdet keeps it."""
+    base = '_base_ = "mmdet::_base_/models/mask-rcnn_r50_fpn.py"\nmodel = dict(backbone=dict(_delete_=True))'
+    cfg = Config.fromstring(base, ".py").model
+    cfg.backbone.update(backbone)
+    cfg.neck.in_channels = list(channels)
+    cfg._scope_ = "mmdet"
+    return MMLISA_MODELS.build(cfg).eval()
+
+
+def benchmark_backbones(
+    rounds: int,
+    device: str,
+    names: Iterable[str] = BACKBONES,
+    sizes: Iterable[tuple[int, int]] = IMAGE_SIZES,
+    batch: int = 1,
+) -> list[Row]:
+    """Inference of the backbones; ratios are to ``BASELINE``."""
+    models = {name: build_backbone(BACKBONES[name][0]).to(device) for name in names}
+    return _benchmark_images(models, lambda model, image: model(image), rounds, device, sizes, batch)
+
+
+def benchmark_detectors(
+    rounds: int, device: str, names: Iterable[str] = BACKBONES, sizes: Iterable[tuple[int, int]] = ((800, 1344),)
+) -> list[Row]:
+    """Prediction of a whole Mask R-CNN with random weights; backbones of timm are left out."""
+    from mmdet.structures import DetDataSample
+
+    def predict(model: nn.Module, image: Tensor) -> Any:
+        size = tuple(image.shape[-2:])
+        sample = DetDataSample(
+            metainfo=dict(
+                img_shape=size, ori_shape=size, pad_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0)
+            )
+        )
+        return model(image, [sample], mode="predict")
+
+    chosen = {name: BACKBONES[name] for name in names if not BACKBONES[name][0]["type"].startswith("timm.")}
+    models = {name: build_detector(*entry).to(device) for name, entry in chosen.items()}
+    return _benchmark_images(models, predict, rounds, device, sizes, batch=1)
+
+
+def _benchmark_images(models, predict, rounds, device, sizes, batch) -> list[Row]:
+    rows = []
+    for height, width in sizes:
+        image = torch.randn(batch, 3, height, width, device=device)
+
+        def run(model, image=image):
+            with torch.inference_mode():
+                return predict(model, image)
+
+        candidates = {name: (lambda model=model: run(model)) for name, model in models.items()}
+        times = time_in_turns(candidates, rounds, device)
+        for name, time in times.items():
+            row = dict(case=f"{height}x{width}", name=name, batch=batch, **time)
+            row["images_per_second"] = batch / time["seconds"]
+            row["ns_per_pixel"] = time["seconds"] / (batch * height * width) * 1e9
+            row["peak_bytes"] = peak_extra_bytes(candidates[name], device)
+            if BASELINE in times:
+                row["ratio"] = time["seconds"] / times[BASELINE]["seconds"]
+            rows.append(row)
+    return rows
+
+
+# ---- reports
+
+_COLUMNS: dict[str, tuple[str, Callable[[Row], str]]] = {
+    "mode": ("pass", lambda r: r["mode"]),
+    "seconds": ("median ms (quartiles)", lambda r: f"{_ms(r['seconds'])} ({_ms(r['low'])}-{_ms(r['high'])})"),
+    "peak_bytes": ("peak extra MB", lambda r: f"{r['peak_bytes'] / 1e6:.1f}"),
+    "speedup": ("speed / pseudo-code", lambda r: f"{r['speedup']:.2f}"),
+    "memory_ratio": ("memory / pseudo-code", lambda r: f"{r['memory_ratio']:.2f}"),
+    "roofline": ("roofline", lambda r: f"{r['roofline']:.1%}" if "roofline" in r else ""),
+    "images_per_second": ("images/s", lambda r: f"{r['images_per_second']:.2f}"),
+    "ns_per_pixel": ("ns/pixel", lambda r: f"{r['ns_per_pixel']:.0f}"),
+    "ratio": (f"time / {BASELINE}", lambda r: f"{r['ratio']:.2f}"),
+}
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:.0f}"
+
+
+def to_markdown(title: str, rows: list[Row]) -> str:
+    """A table with the columns that any of the rows has, and the geometric mean of LiSA's speed-ups by pass."""
+    columns = [column for key, column in _COLUMNS.items() if any(key in row for row in rows)]
+    lines = [f"## {title}", "", "| case | name | " + " | ".join(head for head, _ in columns) + " |"]
+    lines.append("|---" * (2 + len(columns)) + "|")
+    for row in rows:
+        lines.append(f"| {row['case']} | {row['name']} | " + " | ".join(show(row) for _, show in columns) + " |")
+    for mode in dict.fromkeys(row.get("mode") for row in rows if "speedup" in row):
+        speedups = [row["speedup"] for row in rows if row["mode"] == mode and row["name"] == "LiSA"]
+        lines += ["", f"LiSA, {mode}: geometric mean {np.exp(np.log(speedups).mean()):.2f}, least {min(speedups):.2f}."]
+    return "\n".join(lines) + "\n"
+
+
+def plot(rows: list[Row], path: str, *, x: str | None = None) -> None:
+    """Bars by case, or lines over the column ``x``, of the time in milliseconds."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5))
+    names, cases = (list(dict.fromkeys(row[key] for row in rows)) for key in ("name", "case"))
+    for i, name in enumerate(names):
+        mine = [row for row in rows if row["name"] == name]
+        times = [1e3 * row["seconds"] for row in mine]
+        if x is not None:
+            axes.plot([row[x] for row in mine], times, marker="o", label=name)
+        else:
+            places = [cases.index(row["case"]) + 0.8 * i / len(names) for row in mine]
+            spread = np.abs(
+                [[1e3 * row[side] - time for side in ("low", "high")] for row, time in zip(mine, times, strict=True)]
+            ).T
+            axes.bar(places, times, 0.8 / len(names), yerr=spread, align="edge", label=name)
+    if x is not None:
+        axes.set(xscale="log", xlabel=x)
+    else:
+        axes.set_xticks(np.arange(len(cases)) + 0.4, cases)
+    axes.set(yscale="log", ylabel="ms")
+    axes.legend(fontsize="small")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

@@ -1,0 +1,287 @@
+"""What an attention operator looks at, and what a network's layers respond to, as pictures (figures 4, 8 and 9 of
+LiSA)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.model import BaseModule
+from mmengine.registry import MODELS as ROOT_MODELS
+from mmengine.registry import init_default_scope
+from PIL import Image
+from torch import Tensor, nn
+
+from mmlisa.checkpoints import load_weights
+from mmlisa.registry import MODELS
+
+
+@dataclass
+class Call:
+    """What an operator was called with: its input ``[1, N, C]`` and the grid."""
+
+    x: Tensor
+    grid: tuple[int, ...]
+
+
+def load_backbone(cfg: Config, checkpoint: str | None, min_matched: float = 0.9) -> tuple[nn.Module, Tensor, Tensor]:
+    """The backbone of a config's model in evaluation mode, and mean and std of its images ``[3, 1, 1]``, in RGB.
+
+    Raises:
+        FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model.
+    """
+    init_default_scope(cfg.get("default_scope", "mmengine"))
+    model = ROOT_MODELS.build(cfg.model)
+    if checkpoint:
+        load_weights(model, checkpoint, min_matched)
+    preprocessor = model.data_preprocessor
+    return model.backbone.eval(), preprocessor.mean.reshape(3, 1, 1), preprocessor.std.reshape(3, 1, 1)
+
+
+def read_image(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
+    """An image file as ``[3, H, W]``, RGB from 0 to 255; resized to ``size`` (H, W) where given."""
+    with Image.open(path) as image:
+        image = image.convert("RGB")
+        if size is not None:
+            image = image.resize((size[1], size[0]), Image.Resampling.BICUBIC)
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
+
+
+def find_operators(model: nn.Module) -> dict[str, nn.Module]:
+    """The attention operators of a model by their names, in the model's order: what is registered and no network."""
+    registered = tuple(MODELS.module_dict.values())
+    named = model.named_modules()
+    return {name: m for name, m in named if isinstance(m, registered) and not isinstance(m, BaseModule)}
+
+
+def attention_kernels(
+    backbone: nn.Module, image: Tensor, layers: Sequence[int], queries: Sequence[tuple[float, float]]
+) -> list[Tensor]:
+    """Kernels of chosen layers for chosen query pixels.
+
+    Args:
+        backbone: a network with operators of the registry.
+        image: ``[3, H, W]``, normalised.
+        layers: which of :func:`find_operators`; negative ones count from the end.
+        queries: relative positions (y, x) in the image, from 0 to 1.
+
+    Returns:
+        ``[Q, h, *grid]`` per layer: how much each token contributes to the query's, see :func:`attention_kernel`.
+
+    Raises:
+        ValueError: a layer or a query that does not exist.
+    """
+    operators = list(find_operators(backbone).values())
+    if not all(-len(operators) <= layer < len(operators) for layer in layers):
+        raise ValueError(f"layers={list(layers)}; {type(backbone).__name__} has {len(operators)} operators")
+    if not all(0 <= position <= 1 for query in queries for position in query):
+        raise ValueError(f"queries={list(queries)}; positions lie between 0 and 1 of the image's height and width")
+    chosen = [operators[layer] for layer in layers]
+    calls = _record(backbone, image, chosen)
+    return [
+        torch.stack([attention_kernel(op, call.x, call.grid, query_token(call.grid, query)) for query in queries])
+        for op, call in zip(chosen, calls, strict=True)
+    ]
+
+
+def query_token(grid: Sequence[int], query: tuple[float, float]) -> int:
+    """Number of the token at a relative position; of a video, in its middle frame."""
+    *time, height, width = grid
+    row, column = (min(int(p * n), n - 1) for p, n in zip(query, (height, width), strict=True))
+    return (prod(time) // 2 * height + row) * width + column
+
+
+def attention_kernel(operator: nn.Module, x: Tensor, grid: Sequence[int], token: int) -> Tensor:
+    """The kernel of one query: weights ``[h, *grid]`` of all tokens' values in what the operator gathers for ``token``.
+
+    Operators with a ``qkv`` projection are differentiated by their values, queries and keys held fixed, so the kernel
+    is exact wherever the operator is linear in its values: softmax's row of weights, and LiSA's ``sum_d s_d W^b_d``.
+    Whatever else happens to the values (convolutions, factors) is in it. Of an operator without, it is the size of
+    the gradient by its input, ``[1, *grid]``.
+
+    Args:
+        operator: an operator of the registry, in evaluation mode.
+        x: its input, ``[1, N, C]``.
+        grid: of its tokens.
+        token: the query, counted without prefix tokens.
+    """
+    prefix = x.shape[1] - prod(grid)
+    with torch.enable_grad():
+        if not hasattr(operator, "qkv"):
+            leaf = x.detach().requires_grad_()
+            gathered = operator(leaf, grid)[0, prefix + token]
+            gradient = torch.autograd.grad(gathered.sum(), leaf)[0][0, prefix:]
+            return gradient.norm(dim=1).reshape(1, *grid)
+        values, y = _values_and_output(operator, x, grid)
+        heads = operator.num_heads
+        kernels = []
+        for head in y[0, prefix + token].unflatten(0, (heads, -1)):
+            (gradient,) = torch.autograd.grad(head.sum(), values, retain_graph=True)
+            kernels.append(gradient[0, prefix:].unflatten(1, (heads, -1))[:, len(kernels)].mean(dim=1))
+    return torch.stack(kernels).reshape(heads, *grid)
+
+
+def feature_norms(backbone: nn.Module, image: Tensor) -> dict[str, Tensor]:
+    """L2 norm over the channels after each block that has an operator: ``[H, W]`` by the block's name, in order.
+
+    Args:
+        backbone: a network with operators of the registry.
+        image: ``[3, H, W]``, normalised.
+    """
+    operators = find_operators(backbone)
+    blocks = [_block_name(backbone, name) for name in operators]
+    outputs: list[Tensor] = []
+    hooks = [
+        backbone.get_submodule(block).register_forward_hook(
+            lambda module, inputs, output: outputs.append(output[0] if isinstance(output, tuple) else output)
+        )
+        for block in blocks
+    ]
+    try:
+        calls = _record(backbone, image, list(operators.values()))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {block: _channel_norm(output, call.grid) for block, output, call in zip(blocks, outputs, calls, strict=True)}
+
+
+def draw_kernels(
+    picture: Tensor,
+    queries: Sequence[tuple[float, float]],
+    rows: Sequence[tuple[str, list[Tensor]]],
+    layers: Sequence[int],
+    heads: Sequence[int],
+    path: Path,
+) -> None:
+    """Writes kernels as a grid of pictures: a row per query and network, a column per layer and head (figures 4 and 8).
+
+    Args:
+        picture: ``[3, H, W]``, RGB from 0 to 255.
+        queries: as in :func:`attention_kernels`; marked by a red box.
+        rows: label and kernels of each network.
+        layers: their numbers, for the titles.
+        heads: heads to draw; layers with fewer leave their place empty.
+        path: the file.
+    """
+    columns = 1 + len(layers) * len(heads)
+    figure, axes = _figure(len(queries) * len(rows), columns)
+    for row, (query, (label, kernels)) in enumerate((q, r) for q in range(len(queries)) for r in rows):
+        _show_picture(axes[row][0], picture, label)
+        _mark(axes[row][0], queries[query], picture.shape[1:], size=(picture.shape[1] // 24, picture.shape[2] // 24))
+        panels = ((layer, kernel, head) for layer, kernel in zip(layers, kernels, strict=True) for head in heads)
+        for axis, (layer, kernel, head) in zip(axes[row][1:], panels, strict=True):
+            if head >= kernel.shape[1]:
+                continue
+            values = _middle_frame(kernel[query, head])
+            limit = values.abs().max().item() or 1.0
+            # Red adds, blue subtracts; a softmax kernel has no blue.
+            axis.imshow(values.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit)
+            axis.set_title(f"layer {layer}, head {head}", fontsize=7)
+            _mark(axis, queries[query], values.shape, size=(1, 1))
+    _save(figure, path)
+
+
+def draw_features(picture: Tensor, rows: Sequence[tuple[str, dict[str, Tensor]]], path: Path) -> None:
+    """Writes norms of feature maps: a row per network, a column per block (figure 9)."""
+    figure, axes = _figure(len(rows), 1 + max(len(norms) for _, norms in rows))
+    for row, (label, norms) in zip(axes, rows, strict=True):
+        _show_picture(row[0], picture, label)
+        for axis, (name, norm) in zip(row[1:], norms.items(), strict=False):
+            axis.imshow(_middle_frame(norm).numpy(), cmap="viridis")
+            axis.set_title(name, fontsize=6)
+    _save(figure, path)
+
+
+def _record(backbone: nn.Module, image: Tensor, operators: Sequence[nn.Module]) -> list[Call]:
+    """What each operator is called with when the backbone sees the image."""
+    calls: dict[int, Call] = {}
+
+    def hook(module: nn.Module, inputs: tuple) -> None:
+        calls[id(module)] = Call(inputs[0].detach(), tuple(inputs[1]))
+
+    hooks = [operator.register_forward_pre_hook(hook) for operator in operators]
+    try:
+        with torch.no_grad():
+            backbone(image[None])
+    finally:
+        for handle in hooks:
+            handle.remove()
+    return [calls[id(operator)] for operator in operators]
+
+
+def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The operator's values, as a leaf of autograd, and what it makes of them before its last norm and projection."""
+    found: dict[str, Tensor] = {}
+
+    def replace_values(module: nn.Module, inputs: tuple, output: Tensor) -> Tensor:
+        query, key, value = output.detach().chunk(3, dim=-1)
+        found["values"] = value.clone().requires_grad_()
+        return torch.cat([query, key, found["values"]], dim=-1)
+
+    def keep(module: nn.Module, inputs: tuple) -> None:
+        found.setdefault("gathered", inputs[0])
+
+    tail = [
+        getattr(operator, name) for name in ("norm", "proj") if isinstance(getattr(operator, name, None), nn.Module)
+    ]
+    hooks = [operator.qkv.register_forward_hook(replace_values)] + [m.register_forward_pre_hook(keep) for m in tail]
+    try:
+        output = operator(x.detach(), grid)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found["values"], found.get("gathered", output)
+
+
+def _block_name(model: nn.Module, name: str) -> str:
+    """The module that holds ``name`` and stands in a list of such: a block of the network."""
+    parts = name.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        if isinstance(model.get_submodule(".".join(parts[: length - 1])), nn.ModuleList | nn.Sequential):
+            return ".".join(parts[:length])
+    return name
+
+
+def _channel_norm(output: Tensor, grid: tuple[int, ...]) -> Tensor:
+    """``[1, C, *grid]`` or tokens ``[1, N, C]`` -> ``[*grid]``."""
+    if output.ndim == 3:
+        return output[0, -prod(grid) :].norm(dim=1).reshape(grid)
+    return output[0].norm(dim=0)
+
+
+def _middle_frame(values: Tensor) -> Tensor:
+    values = values.detach().float().cpu()
+    return values[values.shape[0] // 2] if values.ndim == 3 else values
+
+
+def _figure(rows: int, columns: int):
+    from matplotlib.figure import Figure  # no pyplot: it holds global state
+
+    figure = Figure(figsize=(1.5 * columns, 1.6 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    return figure, axes
+
+
+def _show_picture(axis, picture: Tensor, label: str) -> None:
+    axis.imshow(picture.permute(1, 2, 0).byte().numpy())
+    axis.set_title(label, fontsize=7)
+
+
+def _mark(axis, query: tuple[float, float], shape: Sequence[int], size: tuple[int, int]) -> None:
+    """A red box around the query's pixel."""
+    from matplotlib.patches import Rectangle
+
+    row, column = (min(int(p * n), n - 1) for p, n in zip(query, shape, strict=True))
+    height, width = size
+    corner = (column - width / 2, row - height / 2)
+    axis.add_patch(Rectangle(corner, width, height, fill=False, edgecolor="red", linewidth=1))
+
+
+def _save(figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)

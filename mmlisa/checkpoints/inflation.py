@@ -1,0 +1,54 @@
+"""From image weights to video weights."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+MODES = ("centre", "mean")
+_GRID_AXES = 3  # of a video: (T, H, W)
+
+
+def inflate(state: Mapping[str, Tensor], model: nn.Module, mode: str = "centre") -> dict[str, Tensor]:
+    """Inflates the weights of an image model to those of the same model's video form (journal paper of LiSA, Sec. 5.4).
+
+    Convolutions and LiSA's kernels get a time axis. With ``'centre'`` their taps lie at the temporal offset zero, so each
+    frame is at first seen as an image; with ``'mean'`` (I3D) they are spread evenly over time, so a still video is. Position
+    embeddings are repeated; all others are taken as they are.
+
+    Args:
+        state: weights of the image model, by the video model's names.
+        model: the video model; its grid may differ from the image model's in time only.
+
+    Returns:
+        A state dict for ``model.load_state_dict``.
+
+    Raises:
+        ValueError: an unknown mode, or weights that do not fit the model; the message names them.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode is {mode!r}; it must be one of {MODES}")
+    targets = model.state_dict()
+    inflated = {name: _inflate(name, tensor, targets[name], mode) for name, tensor in state.items() if name in targets}
+    wrong = sorted(
+        name for name, tensor in targets.items() if name not in inflated or inflated[name].shape != tensor.shape
+    )
+    if wrong:
+        raise ValueError(f"{len(wrong)} of {len(targets)} weights do not fit the video model, among them {wrong[:3]}")
+    return inflated
+
+
+def _inflate(name: str, source: Tensor, target: Tensor, mode: str) -> Tensor:
+    if source.ndim != target.ndim - 1:
+        return source
+    axis = target.ndim - _GRID_AXES
+    length = target.shape[axis]
+    repeated = source.unsqueeze(axis).expand(*source.shape[:axis], length, *source.shape[axis:])
+    kind = name.rpartition(".")[2]
+    if kind == "position_embedding":
+        return repeated.clone()
+    if mode == "mean":
+        return repeated / length
+    # LiSA's kernels are circular, their origin has the index 0; a convolution's is in its middle.
+    origin = 0 if kind in ("kernel_a", "kernel_b") else length // 2
+    return torch.zeros_like(repeated).index_copy_(axis, torch.tensor([origin]), source.unsqueeze(axis))

@@ -1,0 +1,84 @@
+"""The benchmark measures what it says: equal functions, interleaved, with the memory PyTorch really takes."""
+
+import json
+
+import pytest
+import torch
+
+from mmlisa import ops
+from mmlisa.analysis import benchmark
+
+MACHINE = benchmark.Machine("CPU", 1, torch.__version__, flops=1e11, bandwidth=1e10)
+SHAPE = ("5x6x32", 2, 32, 3, (5, 6))
+
+
+def test_pseudo_code_is_lisa():
+    query, key, value, *kernels = benchmark.lisa_inputs(2, 32, 3, (5, 6))
+    tokens = [x.permute(0, 3, 4, 1, 2) for x in (query, key, value)]
+    y = benchmark.pseudo_code(
+        *tokens, kernels[0].movedim((0, 1), (-2, -1)), kernels[1].movedim(0, -1), kernels[2]
+    ).permute(0, 3, 4, 1, 2)
+    torch.testing.assert_close(y, ops.lisa(query, key, value, *kernels, backend="reference"))
+
+
+def test_candidates_take_turns():
+    order = []
+    rows = benchmark.time_in_turns({name: lambda name=name: order.append(name) for name in "ab"}, rounds=3, sample=0)
+    assert order[-6:] == list("ababab")
+    assert all(0 <= row["best"] <= row["low"] <= row["seconds"] <= row["high"] for row in rows.values())
+
+
+def test_peak_memory_counts_what_lives_at_once():
+    x = torch.zeros(1 << 20)
+    one = benchmark.peak_extra_bytes(lambda: x + 1)
+    assert one == pytest.approx(x.nbytes, rel=0.01)
+    assert benchmark.peak_extra_bytes(lambda: ((x + 1) + 1) + 1) == pytest.approx(2 * one, rel=0.01)
+
+
+@pytest.mark.parametrize("mode", ["forward", "forward + backward"])
+def test_lisa_takes_a_fifth_of_the_pseudo_codes_memory(mode):
+    """Memory, unlike time, is the same on every machine: 56x56x64 at batch 4."""
+    forwards, trainings = benchmark.operator_candidates(4, 64, 8, (56, 56), "cpu")
+    candidates = forwards if mode == "forward" else trainings
+    peaks = {name: benchmark.peak_extra_bytes(candidates[name]) for name in ("LiSA", "pseudo-code")}
+    assert peaks["LiSA"] <= peaks["pseudo-code"] / 5
+
+
+def test_roofline_is_one_at_the_peak():
+    assert MACHINE.roofline(1e11, 0, 1.0) == 1
+    assert MACHINE.roofline(0, 1e10, 2.0) == 0.5
+
+
+def test_operator_rows_and_report(tmp_path):
+    rows = benchmark.benchmark_operators(1, "cpu", MACHINE, [SHAPE])
+    assert {row["name"] for row in rows} >= {"LiSA", "pseudo-code", "reference", "softmax (SDPA)", "depthwise 7x7"}
+    assert {row["mode"] for row in rows} == {"forward", "forward + backward"}
+    json.dumps(rows)
+    text = benchmark.to_markdown("Operators", rows)
+    assert text.count("\n| 5x6x32 |") == len(rows)
+    assert "geometric mean" in text
+    benchmark.plot([row for row in rows if row["mode"] == "forward"], str(tmp_path / "bars.png"))
+    benchmark.plot(benchmark.benchmark_scaling(1, "cpu", [(4, 4), (6, 5)]), str(tmp_path / "lines.png"), x="tokens")
+    assert (tmp_path / "bars.png").stat().st_size > 0
+    assert (tmp_path / "lines.png").stat().st_size > 0
+
+
+def test_backbone_rows(monkeypatch):
+    narrow = dict(depths=(1, 1, 1, 1), channels=(16, 32, 32, 48), num_heads=(1, 2, 2, 3))
+    cfg = dict(type="mmlisa.LiSANet", arch=dict(base="hybrid-small", **narrow))
+    monkeypatch.setitem(benchmark.BACKBONES, "narrow", (cfg, narrow["channels"]))
+    monkeypatch.setattr(benchmark, "BASELINE", "narrow")
+    rows = benchmark.benchmark_backbones(1, "cpu", ["narrow"], [(32, 64)])
+    assert [(row["case"], row["name"], row["ratio"]) for row in rows] == [("32x64", "narrow", 1.0)]
+    assert "| 32x64 | narrow |" in benchmark.to_markdown("Backbones", rows)
+
+
+@pytest.mark.parametrize("name", benchmark.BACKBONES)
+def test_listed_backbones_exist_with_the_listed_channels(name):
+    cfg, channels = benchmark.BACKBONES[name]
+    with torch.device("meta"):
+        model = benchmark.build_backbone(cfg)
+    known = getattr(model, "feature_channels", None) or (
+        model.feature_info.channels() if "timm" in cfg["type"] else channels
+    )
+    assert tuple(known) == channels

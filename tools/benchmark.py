@@ -1,0 +1,68 @@
+"""Measures operators, their scaling, backbones and detectors, and writes JSON, Markdown and plots."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from mmlisa.analysis import benchmark
+
+SUITES = ("operators", "scaling", "backbones", "pixels", "detectors")
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--suite", nargs="+", choices=SUITES, default=SUITES, help="what to measure (default: all)")
+    parser.add_argument("--models", nargs="+", choices=list(benchmark.BACKBONES), help="backbones (default: all)")
+    parser.add_argument("--size", nargs="+", type=_size, help="image sizes of backbones and detectors, as 800x1344")
+    parser.add_argument("--batch", type=int, default=1, help="images per batch of the backbones (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=7, help="samples of each candidate (default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: PyTorch's)")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), help="folder (default: %(default)s)")
+    return parser.parse_args()
+
+
+def _size(text: str) -> tuple[int, int]:
+    height, width = text.split("x")
+    return int(height), int(width)
+
+
+def main() -> None:
+    args = parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    models = args.models or list(benchmark.BACKBONES)
+    machine = benchmark.measure_machine(args.device)
+    common = (args.rounds, args.device)
+    suites = {
+        "operators": lambda: benchmark.benchmark_operators(*common, machine),
+        "scaling": lambda: benchmark.benchmark_scaling(*common),
+        "backbones": lambda: benchmark.benchmark_backbones(
+            *common, models, args.size or benchmark.IMAGE_SIZES, args.batch
+        ),
+        "pixels": lambda: benchmark.benchmark_backbones(*common, models, benchmark.SQUARES),
+        "detectors": lambda: benchmark.benchmark_detectors(*common, models, args.size or ((800, 1344),)),
+    }
+    args.out.mkdir(parents=True, exist_ok=True)
+    for suite in args.suite:
+        rows = suites[suite]()
+        stem = args.out / f"{suite}_{args.device}"
+        stem.with_suffix(".json").write_text(json.dumps(dict(machine=asdict(machine), rows=rows), indent=1) + "\n")
+        text = benchmark.to_markdown(suite.capitalize(), rows) + (
+            f"\n{machine.device}, {machine.threads} threads, PyTorch {machine.torch_version}, fp32; peaks: "
+            f"{machine.flops / 1e9:.0f} GFLOP/s (matrix product), {machine.bandwidth / 1e9:.1f} GB/s (copy). "
+            f"{args.rounds} interleaved rounds.\n"
+        )
+        stem.with_suffix(".md").write_text(text)
+        if suite == "operators":
+            rows = [row for row in rows if row["mode"] == "forward"]
+        benchmark.plot(rows, stem.with_suffix(".png"), x="tokens" if suite == "scaling" else None)
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
