@@ -100,7 +100,7 @@ class LiSA(nn.Module):
         qkv = at_least_float(self.qkv(x).mT).view(batch, 3, self.num_heads, -1, *grid)
         query, key, value = qkv.unbind(1)
         y = self._kernels(grid)(_normalize(query), _normalize(key), value)
-        y = y.view(batch, channels, n).mT.contiguous()
+        y = y.view(batch, channels, n).mT.to(self.proj.weight.dtype).contiguous()
         return self.proj(self.norm(y))
 
     def count_work(self, x: Tensor, grid: Sequence[int]) -> dict[str, float]:
