@@ -21,3 +21,9 @@ model = dict(
     decode_head=dict(in_channels=channels, channels=64, dropout_ratio=0.0, num_classes=9, norm_cfg=norm_cfg),
     auxiliary_head=dict(in_channels=channels[2], channels=32, dropout_ratio=0.0, num_classes=9, norm_cfg=norm_cfg),
 )
+# The pyramid pooling needs longer than the other demo heads.
+train_cfg = dict(max_iters=650, val_interval=325)
+param_scheduler = [
+    dict(type="LinearLR", start_factor=0.01, by_epoch=False, begin=0, end=30),
+    dict(type="CosineAnnealingLR", by_epoch=False, begin=30, end=650, eta_min=1e-5),
+]

@@ -103,7 +103,7 @@ def time_in_turns(
     calls = {}
     for name, function in candidates.items():
         function()  # warm-up: plans, caches, memory
-        calls[name] = ceil(sample / max(_time(function, device), 1e-6))
+        calls[name] = max(1, ceil(sample / max(_time(function, device), 1e-6)))
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, function in candidates.items():
@@ -392,9 +392,7 @@ def plot(rows: list[Row], path: str, *, x: str | None = None) -> None:
             axes.plot([row[x] for row in mine], times, marker="o", label=name)
         else:
             places = [cases.index(row["case"]) + 0.8 * i / len(names) for row in mine]
-            spread = np.abs(
-                [[1e3 * row[side] - time for side in ("low", "high")] for row, time in zip(mine, times, strict=True)]
-            ).T
+            spread = np.array([[row["seconds"] - row["low"], row["high"] - row["seconds"]] for row in mine]).T * 1e3
             axes.bar(places, times, 0.8 / len(names), yerr=spread, align="edge", label=name)
     if x is not None:
         axes.set(xscale="log", xlabel=x)

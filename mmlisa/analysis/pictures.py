@@ -99,8 +99,8 @@ def attention_kernel(operator: nn.Module, x: Tensor, grid: Sequence[int], token:
 
     Operators with a ``qkv`` projection are differentiated by their values, queries and keys held fixed, so the kernel
     is exact wherever the operator is linear in its values: softmax's row of weights, and LiSA's ``sum_d s_d W^b_d``.
-    Whatever else happens to the values (convolutions, factors) is in it. Of an operator without, it is the size of
-    the gradient by its input, ``[1, *grid]``.
+    Whatever else happens to the values (convolutions, factors) is in it. Of other operators (convolutions, filters,
+    windows, shares of the channels) it is the size of the gradient by their input, ``[1, *grid]``.
 
     Args:
         operator: an operator of the registry, in evaluation mode.
@@ -110,17 +110,17 @@ def attention_kernel(operator: nn.Module, x: Tensor, grid: Sequence[int], token:
     """
     prefix = x.shape[1] - prod(grid)
     with torch.enable_grad():
-        if not hasattr(operator, "qkv"):
+        by_value = _values_and_output(operator, x, grid)
+        if by_value is None:
             leaf = x.detach().requires_grad_()
-            gathered = operator(leaf, grid)[0, prefix + token]
-            gradient = torch.autograd.grad(gathered.sum(), leaf)[0][0, prefix:]
-            return gradient.norm(dim=1).reshape(1, *grid)
-        values, y = _values_and_output(operator, x, grid)
+            (gradient,) = torch.autograd.grad(operator(leaf, grid)[0, prefix + token].sum(), leaf)
+            return gradient[0, prefix:].norm(dim=1).reshape(1, *grid)
+        values, y = by_value
         heads = operator.num_heads
         kernels = []
-        for head in y[0, prefix + token].unflatten(0, (heads, -1)):
+        for number, head in enumerate(y[0, prefix + token].unflatten(0, (heads, -1))):
             (gradient,) = torch.autograd.grad(head.sum(), values, retain_graph=True)
-            kernels.append(gradient[0, prefix:].unflatten(1, (heads, -1))[:, len(kernels)].mean(dim=1))
+            kernels.append(gradient[0, prefix:].unflatten(1, (heads, -1))[:, number].mean(dim=1))
     return torch.stack(kernels).reshape(heads, *grid)
 
 
@@ -212,8 +212,13 @@ def _record(backbone: nn.Module, image: Tensor, operators: Sequence[nn.Module]) 
     return [calls[id(operator)] for operator in operators]
 
 
-def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The operator's values, as a leaf of autograd, and what it makes of them before its last norm and projection."""
+def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> tuple[Tensor, Tensor] | None:
+    """The operator's values, as a leaf of autograd, and what it makes of them before its last norm and projection.
+
+    None where it does not make tokens ``[1, N, C']`` of values ``[1, N, C']``, a third of what its ``qkv`` gives.
+    """
+    if not (hasattr(operator, "qkv") and hasattr(operator, "num_heads")):
+        return None
     found: dict[str, Tensor] = {}
 
     def replace_values(module: nn.Module, inputs: tuple, output: Tensor) -> Tensor:
@@ -233,7 +238,8 @@ def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> t
     finally:
         for hook in hooks:
             hook.remove()
-    return found["values"], found.get("gathered", output)
+    values, gathered = found["values"], found.get("gathered", output)
+    return (values, gathered) if gathered.shape == values.shape and values.shape[1] == x.shape[1] else None
 
 
 def _block_name(model: nn.Module, name: str) -> str:

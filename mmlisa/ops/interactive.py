@@ -91,9 +91,9 @@ def interactive(
         raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
     if backend == "reference":
         return _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_key)
-    a_query = _attention(query, pool_landmarks(key, grid, landmarks), *mix_query, dtype=value.dtype)
+    # One map after the other: they are the largest tensors, and need not exist together.
     context = _attention(pool_landmarks(query, grid, landmarks), key, *mix_key, dtype=value.dtype) @ value
-    return a_query @ context
+    return _attention(query, pool_landmarks(key, grid, landmarks), *mix_query, dtype=value.dtype) @ context
 
 
 def interactive_softmax(

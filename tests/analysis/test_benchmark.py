@@ -73,12 +73,8 @@ def test_backbone_rows(monkeypatch):
     assert "| 32x64 | narrow |" in benchmark.to_markdown("Backbones", rows)
 
 
-@pytest.mark.parametrize("name", benchmark.BACKBONES)
-def test_listed_backbones_exist_with_the_listed_channels(name):
+@pytest.mark.parametrize("name", [name for name, (cfg, _) in benchmark.BACKBONES.items() if "mmlisa." in cfg["type"]])
+def test_listed_channels_are_the_backbones(name):
     cfg, channels = benchmark.BACKBONES[name]
     with torch.device("meta"):
-        model = benchmark.build_backbone(cfg)
-    known = getattr(model, "feature_channels", None) or (
-        model.feature_info.channels() if "timm" in cfg["type"] else channels
-    )
-    assert tuple(known) == channels
+        assert benchmark.build_backbone(cfg).feature_channels == channels

@@ -126,3 +126,14 @@ def test_read_image(tmp_path):
     Image.new("L", (9, 5), 200).save(tmp_path / "grey.png")
     assert read_image(tmp_path / "grey.png").shape == (3, 5, 9)
     assert read_image(tmp_path / "grey.png", (8, 7)).eq(200).all()
+
+
+def test_every_operator_of_the_registry_has_a_kernel(x):
+    x = x.float()
+    names = [name for name, cls in MODELS.module_dict.items() if cls.__module__.startswith("mmlisa.models.attention")]
+    assert len(names) > 10
+    for name in names:
+        kernel = attention_kernel(build_attention(dict(type=name), 32, 2, GRID).eval(), x, GRID, 13)
+        assert kernel.shape[1:] == GRID, name
+        assert kernel.isfinite().all(), name
+        assert kernel.any(), name

@@ -103,6 +103,7 @@ RECIPES = {
     "mask_rcnn_hylisanet_s_1x_coco.py": _COCO_1X,
     "mask_rcnn_lisanet_v1_small_1x_coco.py": _COCO_1X,
     "mask_rcnn_hylisanet_s_3x_coco.py": _COCO_3X,
+    "cascade_mask_rcnn_hylisanet_s_3x_coco.py": _COCO_3X,
     "semantic_fpn_lisanet_s_80k_ade20k.py": _SEMANTIC_FPN,
     "semantic_fpn_hylisanet_s_80k_ade20k.py": _SEMANTIC_FPN,
     "upernet_hylisanet_s_160k_ade20k.py": dict(_UPERNET, drop_path=0.3),

@@ -73,6 +73,7 @@ ROWS = [
         for label, operator, p, reading, f in (
             ("Hydra", "HydraAttention", "5.7 M", 5.717, 1.075),
             ("Efficient", "EfficientAttention", "5.7 M", 5.717, 1.133),
+            ("Linear angular", "LinearAngularAttention", "5.7 M", 5.718, 1.137),
             ("Enhanced", "EnhancedLinearAttention", "5.8 M", 5.810, 1.150),
         )
     ),
@@ -81,6 +82,7 @@ ROWS = [
         for label, operator in (
             ("Hydra", "HydraAttention"),
             ("Efficient", "EfficientAttention"),
+            ("Linear angular", "LinearAngularAttention"),
             ("Enhanced", "EnhancedLinearAttention"),
         )
     ),

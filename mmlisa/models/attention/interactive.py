@@ -46,6 +46,7 @@ class InteractiveAttention(nn.Module):
         proj_bias: bool = False,
     ) -> None:
         super().__init__()
+        self.num_heads = num_heads
         self.head_width = check_heads(embed_dims, num_heads)
         if landmarks is not None:
             ops.landmark_side(landmarks)

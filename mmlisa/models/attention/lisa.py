@@ -98,10 +98,19 @@ class LiSA(nn.Module):
         if n != prod(grid):
             raise ValueError(f"LiSA needs exactly the tokens of the grid {grid}, {prod(grid)}, but got {n}")
         qkv = at_least_float(self.qkv(x).mT).view(batch, 3, self.num_heads, -1, *grid)
-        query, key = _normalize(qkv[:, :2]).unbind(1)
-        y = self._kernels(grid)(query, key, qkv[:, 2])
-        y = y.view(batch, channels, n).mT.contiguous()
+        query, key, value = qkv.unbind(1)
+        y = self._kernels(grid)(_normalize(query), _normalize(key), value)
+        y = y.view(batch, channels, n).mT.to(self.proj.weight.dtype).contiguous()
         return self.proj(self.norm(y))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """Kernels of another grid are resampled as they are loaded."""
+        for name in ("kernel_a", "kernel_b"):
+            ours, theirs = getattr(self, name), state_dict.get(prefix + name)
+            axes = self.kernel_b.ndim - 1
+            if theirs is not None and theirs.shape != ours.shape and theirs.shape[:-axes] == ours.shape[:-axes]:
+                state_dict[prefix + name] = self._resize(theirs, ours.shape[-axes:])
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def count_work(self, x: Tensor, grid: Sequence[int]) -> dict[str, float]:
         """The paper's count: contractions over the patterns, 2 D N C, and C forward and C D inverse FFTs on either side.
@@ -157,8 +166,8 @@ class LiSA(nn.Module):
 
 
 def _normalize(x: Tensor) -> Tensor:
-    """``[B, 2, h, c, *grid]`` with norm 1 over c: ``F.normalize``, whose norm over an inner axis is eight times slower."""
-    return x * x.square().sum(3, keepdim=True).clamp_min(1e-24).rsqrt()
+    """``[B, h, c, *grid]`` with norm 1 over c: ``F.normalize``, whose norm over an inner axis is eight times slower."""
+    return x * x.square().sum(2, keepdim=True).clamp_min(1e-24).rsqrt()
 
 
 def _interpolate_kernel(kernel: Tensor, grid: tuple[int, ...]) -> Tensor:

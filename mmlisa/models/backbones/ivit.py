@@ -18,6 +18,7 @@ from mmlisa.models.layers import ChannelLayerNorm, to_map, to_tokens, tokenwise
 from mmlisa.registry import MODELS
 
 from .base import Backbone
+from .pyramid import merge_attention
 
 EPS = 1e-6
 
@@ -117,7 +118,7 @@ class iViT(Backbone):
     Args:
         arch: a name of ``arch_settings``, a dict of the same keys, or a dict with ``base='name'`` and what differs. Mixers:
             ``A`` is the operator of ``attention``, ``C`` the separable convolution.
-        attention: the operator of the ``A`` stages.
+        attention: the operator of the ``A`` stages; options of the paper's (``landmarks``, …) where it has no other ``type``.
         image_size: pretraining resolution in pixels, a number or (H, W), for operators with position-dependent parameters.
         output_norm: a LayerNorm per returned map, as dense tasks need; the classifier has its own after the pooling.
         drop_path_rate: of the last block, growing linearly from 0. The paper's: 0.15 (T), 0.3 (S), 0.4 (B) on ImageNet.
@@ -165,7 +166,7 @@ class iViT(Backbone):
             with_cp=with_cp,
             init_cfg=init_cfg,
         )
-        attention = attention or arch["attention"]
+        attention = merge_attention(arch["attention"], attention)
         size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
         grid = tuple((n + 1) // 4 for n in size)
         self.feature_channels = tuple(channels[i] for i in self.out_indices)

@@ -270,7 +270,7 @@ class LiSANet(Backbone):
         for i, (embed, blocks) in enumerate(zip(self.embeds, self.stages, strict=True)):
             x = embed(x)
             if i == 0 and self.position_embedding is not None:
-                x = x + self._position(x.shape[2:])
+                x = x + self._position(self.position_embedding, x.shape[2:])
             for block in blocks:
                 x = self.run_block(block, x)
             if i in self.out_indices:
@@ -278,12 +278,20 @@ class LiSANet(Backbone):
                 maps.append(getattr(self, f"norm{i}")(x).contiguous())
         return tuple(maps)
 
-    def _position(self, grid: torch.Size) -> Tensor:
-        position = self.position_embedding
+    def _position(self, position: Tensor, grid: torch.Size) -> Tensor:
+        """The position embedding ``[1, C, *any_grid]`` on ``grid``."""
         if position.shape[2:] == grid:
             return position
         mode = "bicubic" if self.grid_axes == 2 else "trilinear"
         return F.interpolate(position, size=grid, mode=mode, align_corners=False)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """A position embedding of another grid is interpolated as it is loaded, as the operators' kernels are."""
+        theirs = state_dict.get(prefix + "position_embedding")
+        if theirs is not None and self.position_embedding is not None and theirs.ndim == 2 + self.grid_axes:
+            grid = self.position_embedding.shape[2:]
+            state_dict[prefix + "position_embedding"] = self._position(theirs, grid)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:
         if stage == 0:

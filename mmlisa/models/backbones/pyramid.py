@@ -29,7 +29,7 @@ class TokenPyramid(Backbone):
             delta: what it leaves open stays as in the arch.
         attn_type: one letter per stage, ``L`` or ``S``; the arch's own by default.
         image_size: pretraining resolution in pixels, a number or (H, W); the arch's own by default.
-        drop_path_rate: of the last block, growing linearly from 0. The paper's is ``paper_drop_path_rate`` of the arch.
+        drop_path_rate: of the last block, growing linearly from 0. The hosts say which rate the paper has.
         in_channels: channels of the image.
         out_indices, frozen_stages, norm_eval, with_cp, init_cfg: see :class:`Backbone`.
 

@@ -1,0 +1,12 @@
+# Cascade Mask R-CNN, HyLiSANet-S, 3x: not in the paper; Swin's recipe, with multi-scale training.
+_base_ = [
+    "./_base_/models/cascade_mask_rcnn.py",
+    "./_base_/datasets/coco_instance_multiscale.py",
+    "./_base_/schedules/swin_3x.py",
+    "./_base_/runtime_mmdet.py",
+]
+
+model = dict(
+    backbone=dict(type="mmlisa.LiSANet", arch="hybrid-small", drop_path_rate=0.2),
+    neck=dict(in_channels=[64, 128, 320, 384]),
+)

@@ -1,0 +1,48 @@
+"""The ADE20K and ImageNet configs read small folders in those layouts as they are."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import DATA_SAMPLERS, DATASETS, DefaultScope
+
+from mmlisa.datasets.demo import make_ade20k_layout, make_imagenet_layout
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+CASES = {
+    "semantic_fpn_hylisanet_s_80k_ade20k.py": ("ade", (512, 512)),
+    "upernet_hylisanet_b_160k_ade20k.py": ("ade", (512, 512)),
+    "classifier_hylisanet_s_300e_imagenet.py": ("imagenet", (224, 224)),
+    "classifier_lisanet_i_30e_imagenet384.py": ("imagenet", (384, 384)),
+    "classifier_hylisanet_s_90e_imagenet21k.py": ("imagenet", (224, 224)),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("small")
+    make_ade20k_layout(root / "ade", 2)
+    make_imagenet_layout(root / "imagenet", 1)
+    return root
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_small_folder(name, folders):
+    layout, size = CASES[name]
+    cfg = Config.fromfile(CONFIGS / name)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        for loader in filter(None, (cfg.train_dataloader, cfg.val_dataloader)):
+            loader.dataset.data_root = str(folders / layout)
+            dataset = DATASETS.build(loader.dataset)
+            sample = dataset[0]
+            assert sample["inputs"].dtype == torch.uint8
+            if loader is cfg.train_dataloader or layout == "imagenet":
+                assert sample["inputs"].shape == (3, *size)
+            if layout == "ade":
+                assert len(dataset.metainfo["classes"]) == 150
+                assert sample["data_samples"].gt_sem_seg.data.shape[-2:] != (0, 0)
+            else:
+                assert 0 <= sample["data_samples"].gt_label < len(dataset.CLASSES) == 8
+        sampler = DATA_SAMPLERS.build(dict(cfg.train_dataloader.sampler, dataset=dataset))
+        assert len(list(sampler)) > 0

@@ -1,0 +1,92 @@
+"""The operator's options, and its cost."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mmlisa.analysis.complexity import count
+from mmlisa.models.attention import build_attention
+from mmlisa.models.attention.interactive import InteractiveAttention
+from mmlisa.registry import MODELS
+
+
+def test_without_landmarks_and_mixing_it_is_softmax_attention():
+    torch.manual_seed(0)
+    operator = InteractiveAttention(
+        16, 2, grid=(5, 6), landmarks=None, mix_before=False, mix_after=False, qkv_bias=True
+    )
+    x = torch.randn(2, 31, 16)
+    q, k, v = operator.qkv(x).reshape(2, 31, 3, 2, 8).permute(2, 0, 3, 1, 4)
+    expected = operator.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(2, 31, 16))
+    torch.testing.assert_close(operator(x, (5, 6)), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (dict(), {"query_before", "query_after", "key_before", "key_after"}),
+        (dict(mix_before=False), {"query_after", "key_after"}),
+        (dict(mix_after=False), {"query_before", "key_before"}),
+        (dict(mix_before=False, mix_after=False), set()),
+        (dict(landmarks=None), {"query_before", "query_after"}),
+    ],
+)
+def test_mixing_is_switchable(options, names):
+    """Table 8's rows. Every matrix that is there starts as the identity and changes the output."""
+    torch.manual_seed(0)
+    operator = InteractiveAttention(16, 4, grid=(5, 6), **dict(dict(landmarks=9), **options)).double()
+    mixings = {n.removeprefix("mix_"): p for n, p in operator.named_parameters() if n.startswith("mix_")}
+    assert set(mixings) == names
+    x = torch.randn(1, 30, 16, dtype=torch.float64)
+    before = operator(x, (5, 6))
+    for matrix in mixings.values():
+        assert torch.equal(matrix, torch.eye(4, dtype=torch.float64))
+        with torch.no_grad():
+            matrix[0, 1] = 1.0
+        after = operator(x, (5, 6))
+        assert not torch.allclose(before, after)
+        before = after
+
+
+def test_landmarks_must_be_square():
+    for landmarks in (0, 48, -9):
+        with pytest.raises(ValueError, match=f"landmarks={landmarks}"):
+            InteractiveAttention(16, 2, grid=(5, 6), landmarks=landmarks)
+
+
+@pytest.mark.parametrize("tokens", [50, 200])
+def test_macs_are_those_of_the_formula(tokens):
+    """4 N L C + 4 N L h² + 4 N C²."""
+    with torch.device("meta"):
+        operator = InteractiveAttention(64, 4, grid=(7, 7), landmarks=49)
+        x = torch.empty(1, 10 * tokens, 64)
+    n = 10 * tokens
+    assert count(operator, x, (10, tokens)).macs() == 4 * n * 49 * 64 + 4 * n * 49 * 16 + 4 * n * 64**2
+
+
+def test_work_and_parameters_do_not_depend_on_the_resolution():
+    """MACs per pixel of the whole backbone, from 224 to 1792 pixels."""
+    with torch.device("meta"):
+        backbone = MODELS.get("iViT")("tiny")
+        counts = [count(backbone, torch.empty(1, 3, n, n)).macs() / n**2 for n in (224, 448, 1792)]
+    assert counts[0] == counts[1] == counts[2]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "EfficientAttention",
+        "FocusedLinearAttention",
+        "HydraAttention",
+        "LiSA",
+        "LinearAngularAttention",
+        "SoftmaxAttention",
+    ],
+)
+def test_plain_vit_hosts_the_other_operators(name):
+    torch.manual_seed(0)
+    arch = dict(base="tiny-16", depth=1, channels=16, num_heads=2)
+    vit = MODELS.get("InteractiveViT")(arch, attention=dict(type=name), image_size=64).eval()
+    assert type(vit.blocks[0].attn) is type(build_attention(dict(type=name), 16, 2, (4, 4)))
+    (y,) = vit(torch.randn(1, 3, 80, 48))
+    assert y.shape == (1, 16, 5, 3)

@@ -1,0 +1,117 @@
+"""LiSANet beyond its pretraining images: on video, and with weights of another resolution."""
+
+import pytest
+import torch
+
+from mmlisa.checkpoints import inflate
+from mmlisa.models.attention import build_attention
+from mmlisa.models.backbones import LiSANet
+from mmlisa.registry import MODELS
+
+NARROW = dict(depths=(1, 1, 1, 1), channels=(16, 16, 32, 32), num_heads=(1, 1, 2, 2))
+ARCHS = {
+    "hybrid": dict(base="hybrid-small", **NARROW),
+    "pure": dict(base="small", **NARROW),
+    "first-version": dict(base="v1-tiny", **NARROW),
+    "isotropic": dict(base="isotropic", depths=(2,), channels=(32,), num_heads=(2,)),
+}
+
+
+@pytest.fixture(params=ARCHS)
+def arch(request):
+    torch.manual_seed(0)
+    return ARCHS[request.param]
+
+
+@pytest.mark.parametrize("size", [(8, 64, 64), (5, 67, 41)])
+def test_maps_of_a_video(arch, size):
+    model = LiSANet(arch, image_size=(8, 64, 64)).eval()
+    maps = model(torch.randn(2, 3, *size))
+    expected = [
+        (2, c, -(-size[0] // 2), -(-size[1] // s), -(-size[2] // s))
+        for c, s in zip(model.feature_channels, model.feature_strides, strict=True)
+    ]
+    assert [tuple(m.shape) for m in maps] == expected
+
+
+def test_centre_inflation_sees_every_frame_as_the_image_model_does(arch):
+    image_model = LiSANet(arch, image_size=64).eval()
+    with torch.no_grad():
+        for p in image_model.parameters():
+            p.add_(0.1 * torch.randn_like(p))
+    video_model = LiSANet(arch, image_size=(8, 64, 64)).eval()
+    video_model.load_state_dict(inflate(image_model.state_dict(), video_model))
+    video = torch.randn(1, 3, 8, 64, 64)
+    with torch.no_grad():
+        maps = video_model(video)
+        for t in range(4):
+            # Overlapping stems are centred on the frames 0, 2, …; tubelets of two frames keep their second.
+            frame = video[:, :, 2 * t + (0 if image_model.embeds[0].overlap else 1)]
+            for ours, theirs in zip(maps, image_model(frame), strict=True):
+                torch.testing.assert_close(ours[:, :, t], theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["centre", "mean"])
+def test_inflated_lisa_on_a_still_video(mode):
+    cfg = dict(type="LiSA", num_patterns=3)
+    image_lisa, video_lisa = build_attention(cfg, 32, 2, (4, 5)).eval(), build_attention(cfg, 32, 2, (3, 4, 5)).eval()
+    video_lisa.load_state_dict(inflate(image_lisa.state_dict(), video_lisa, mode))
+    frame = torch.randn(2, 20, 32)
+    expected = image_lisa(frame, (4, 5)).repeat(1, 3, 1)
+    torch.testing.assert_close(video_lisa(frame.repeat(1, 3, 1), (3, 4, 5)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_inflation_refuses_what_does_not_fit():
+    image_model, other = LiSANet(ARCHS["hybrid"], image_size=64), LiSANet(ARCHS["pure"], image_size=(8, 64, 64))
+    with pytest.raises(ValueError, match="do not fit the video model"):
+        inflate(image_model.state_dict(), other)
+    with pytest.raises(ValueError, match="mode is 'repeat'"):
+        inflate({}, other, "repeat")
+
+
+def test_images_and_videos_are_told_apart():
+    with pytest.raises(ValueError, match=r"takes \[B, 3, T, H, W\]"):
+        LiSANet(ARCHS["hybrid"], image_size=(8, 64, 64))(torch.randn(1, 3, 64, 64))
+    with pytest.raises(ValueError, match=r"takes \[B, 3, H, W\]"):
+        LiSANet(ARCHS["hybrid"], image_size=64)(torch.randn(1, 3, 8, 64, 64))
+    with pytest.raises(ValueError, match="image_size"):
+        LiSANet(ARCHS["hybrid"], image_size=(1, 8, 64, 64))
+
+
+def test_a_video_classifier_trains():
+    pytest.importorskip("mmpretrain.models")
+    model = MODELS.build(
+        dict(
+            type="mmpretrain.ImageClassifier",
+            backbone=dict(type="mmlisa.LiSANet", arch=ARCHS["hybrid"], image_size=(4, 32, 32), out_indices=[-1]),
+            neck=dict(type="mmpretrain.GlobalAveragePooling", dim=3),
+            head=dict(
+                type="mmlisa.MlpClsHead",
+                num_classes=2,
+                in_channels=32,
+                loss=dict(type="mmpretrain.CrossEntropyLoss"),
+            ),
+        )
+    )
+    torch.manual_seed(0)
+    videos, labels = torch.randn(4, 3, 4, 32, 32), torch.tensor([0, 1, 0, 1])
+    videos[labels == 1] += 1
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    losses = []
+    for _ in range(8):
+        loss = torch.nn.functional.cross_entropy(model(videos), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("name", ["pure", "isotropic"])
+def test_weights_of_another_resolution_are_resampled_as_they_are_loaded(name):
+    small, large = LiSANet(ARCHS[name], image_size=64).eval(), LiSANet(ARCHS[name], image_size=96).eval()
+    large.load_state_dict(small.state_dict())
+    image = torch.randn(1, 3, 96, 96)
+    with torch.no_grad():
+        torch.testing.assert_close(large(image), small(image), rtol=1e-4, atol=1e-5)
+    assert large.stages[-1][0].mixer.operator.kernel_b.shape[-2:] == ((3, 3) if name == "pure" else (6, 6))
