@@ -1,0 +1,53 @@
+"""Hard distillation for mmpretrain's classifiers (Touvron et al., "DeiT")."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mmengine.config import Config
+from mmengine.runner import load_checkpoint
+from mmpretrain.models.classifiers import ImageClassifier
+from torch import Tensor
+
+from mmlisa.registry import MODELS
+
+
+@MODELS.register_module()
+class DistilledClassifier(ImageClassifier):
+    """mmpretrain's ``ImageClassifier`` that also learns the classes a frozen teacher predicts for the same images.
+
+    The loss is ``(1 - weight) * loss to the labels + weight * cross entropy to the teacher's classes``. The teacher is no
+    part of the checkpoints.
+
+    Args:
+        teacher: config of the teacher: a file whose ``model`` it is, or that model's dict.
+        teacher_checkpoint: its weights, read when training starts.
+        weight: share of the distillation loss.
+        **options: ``ImageClassifier``'s.
+
+    Raises:
+        ValueError: a weight outside [0, 1].
+    """
+
+    def __init__(
+        self, *, teacher: str | dict[str, Any], teacher_checkpoint: str, weight: float = 0.5, **options
+    ) -> None:
+        super().__init__(**options)
+        if not 0 <= weight <= 1:
+            raise ValueError(f"weight={weight}; it is a share of the loss, from 0 to 1")
+        self.weight, self.teacher_checkpoint = weight, teacher_checkpoint
+        model = MODELS.build(Config.fromfile(teacher).model if isinstance(teacher, str) else teacher)
+        # In a list, so that it is neither saved nor trained nor averaged with the student.
+        self._teacher = [model.eval().requires_grad_(False)]
+
+    def init_weights(self) -> None:
+        super().init_weights()
+        load_checkpoint(self._teacher[0], self.teacher_checkpoint, map_location="cpu", strict=True)
+
+    def loss(self, inputs: Tensor, data_samples: list) -> dict[str, Tensor]:
+        """The student's losses, and ``loss_distill``."""
+        features = self.extract_feat(inputs)
+        losses = {name: (1 - self.weight) * value for name, value in self.head.loss(features, data_samples).items()}
+        with torch.no_grad():
+            target = self._teacher[0].to(inputs.device)(inputs, mode="tensor").argmax(dim=1)
+        return {**losses, "loss_distill": self.weight * F.cross_entropy(self.head(features), target)}
