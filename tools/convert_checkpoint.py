@@ -1,7 +1,6 @@
 """Converts published weights into checkpoints of this package: ``python tools/convert_checkpoint.py flatten SRC DST``."""
 
 import argparse
-from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,10 +25,7 @@ def parse_args() -> argparse.Namespace:
 
 def main() -> None:
     args = parse_args()
-    # Training scripts save their options beside the weights: a bag of attributes, no code.
-    with torch.serialization.safe_globals([Namespace]):
-        checkpoint = load_checkpoint(args.src)
-    conversion = CONVERTERS[args.converter](checkpoint, ema=args.ema)
+    conversion = CONVERTERS[args.converter](load_checkpoint(args.src), ema=args.ema)
     args.dst.parent.mkdir(parents=True, exist_ok=True)
     torch.save({"state_dict": conversion.state_dict, "meta": {"backbone": conversion.backbone}}, args.dst)
     print(conversion.report())

@@ -275,9 +275,9 @@ def build_backbone(cfg: dict[str, Any]) -> nn.Module:
     """From ``type='scope.Name'`` of a registry, or ``'timm.name'``; in evaluation."""
     options = dict(cfg)
     scope, name = options.pop("type").split(".", 1)
-    if scope == "timm":
-        return timm.create_model(name, **options).eval()
-    return MMLISA_MODELS.build(cfg).eval()
+    model = timm.create_model(name, **options) if scope == "timm" else MMLISA_MODELS.build(cfg)
+    model.eval()  # returns nothing for mmdet's Swin
+    return model
 
 
 def build_detector(backbone: dict[str, Any], channels: Sequence[int]) -> nn.Module:

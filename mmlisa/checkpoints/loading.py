@@ -1,10 +1,12 @@
 """Reading checkpoint files without running code from them, and saying how well they fit a model."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer, print_log
 from mmengine.runner.checkpoint import CheckpointLoader, get_torch_safe_globals
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 
 
 def load_checkpoint(filename: str | Path, map_location: str | torch.device | Callable | None = "cpu") -> dict[str, Any]:
-    """Reads a checkpoint file: tensors, plain containers, and what MMEngine puts beside them, nothing executable.
+    """Reads a checkpoint file: tensors, plain containers, what MMEngine and training scripts put beside them, nothing executable.
 
     Raises:
         FileNotFoundError: no such file.
@@ -40,10 +42,23 @@ def load_checkpoint(filename: str | Path, map_location: str | torch.device | Cal
 
 
 def _safe_globals() -> list:
-    """MMEngine's list, whose bare ``getattr`` would lead to any object, narrowed to what its histories need."""
-    return [entry for entry in get_torch_safe_globals() if entry is not getattr] + [
-        (_history_statistic, "builtins.getattr")
+    """MMEngine's list, whose bare ``getattr`` would lead to any object, narrowed to what its histories need, and what training
+    scripts leave beside the weights: their options and numpy's numbers, of any type and under the names of numpy 1 and 2."""
+    numpy_scalar = np.float64(0).__reduce__()[0]
+    return [
+        *(entry for entry in get_torch_safe_globals() if entry is not getattr),
+        (_history_statistic, "builtins.getattr"),
+        *((_Options, name) for name in ("argparse.Namespace", "yacs.config.CfgNode")),
+        *((numpy_scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+        *{type(np.dtype(code)) for code in "?" + np.typecodes["AllInteger"] + np.typecodes["AllFloat"]},
     ]
+
+
+class _Options:
+    """Stands in for the classes in which training scripts keep their options: they come out as plain dicts."""
+
+    def __new__(cls, *_: Any) -> OrderedDict:
+        return OrderedDict()
 
 
 def _history_statistic(owner: type, name: str) -> Callable:

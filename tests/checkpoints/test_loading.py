@@ -1,7 +1,12 @@
 """Damaged, foreign and unsafe checkpoint files are refused with a reason."""
 
 import pickle
+import sys
+from argparse import Namespace
+from collections import OrderedDict
+from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 from mmengine.logging import HistoryBuffer
@@ -47,6 +52,43 @@ def test_code_is_refused_and_not_run(tmp_path, capsys, protocol):
     with pytest.raises(ValueError, match=r"bad\.pth"):
         load_checkpoint(path)
     assert "was run" not in capsys.readouterr().out
+
+
+def test_options_and_numbers_of_training_scripts_come_along(tmp_path, monkeypatch):
+    """yacs need not be installed, numpy may be another one; their objects come out as plain dicts and numbers."""
+    yacs, numpy1 = ModuleType("yacs.config"), ModuleType("numpy.core.multiarray")
+    yacs.CfgNode = type("CfgNode", (dict,), {"__module__": "yacs.config", "__qualname__": "CfgNode"})
+    numpy1.scalar = lambda *_: None
+    numpy1.scalar.__module__, numpy1.scalar.__qualname__ = "numpy.core.multiarray", "scalar"
+    numpy1.scalar.__name__ = "scalar"
+    for module in (ModuleType("yacs"), yacs, numpy1):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    config = yacs.CfgNode(MODEL=yacs.CfgNode(TYPE="swin", DEPTHS=[2, 2, 6, 2]))
+    config.__dict__["__immutable__"] = True
+    old_number = type(
+        "Number", (), {"__reduce__": lambda _: (numpy1.scalar, (np.dtype("f4"), np.float32(0.5).tobytes()))}
+    )()
+    path = tmp_path / "official.pth"
+    weight = torch.ones(2)
+    torch.save(
+        {
+            "model": {"weight": weight},
+            "config": config,
+            "args": Namespace(lr=1e-3, betas=(0.9, 0.999)),
+            "max_accuracy": np.float32(82.1),
+            "flag": np.bool_(True),
+            "old": old_number,
+        },
+        path,
+    )
+    monkeypatch.delitem(sys.modules, "yacs.config")
+    loaded = load_checkpoint(path)
+    assert torch.equal(loaded["model"]["weight"], weight)
+    assert type(loaded["config"]) is OrderedDict
+    assert loaded["config"]["MODEL"] == {"TYPE": "swin", "DEPTHS": [2, 2, 6, 2]}
+    assert type(loaded["args"]) is OrderedDict
+    assert loaded["max_accuracy"] == np.float32(82.1)
+    assert loaded["old"] == 0.5
 
 
 def test_mmengines_own_loader_becomes_safe(tmp_path, capsys, monkeypatch):

@@ -11,11 +11,11 @@ from mmlisa.datasets.demo import make_ade20k_layout, make_imagenet_layout
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 CASES = {
-    "semantic_fpn_hylisanet_s_80k_ade20k.py": ("ade", (512, 512)),
-    "upernet_hylisanet_b_160k_ade20k.py": ("ade", (512, 512)),
-    "classifier_hylisanet_s_300e_imagenet.py": ("imagenet", (224, 224)),
-    "classifier_lisanet_i_30e_imagenet384.py": ("imagenet", (384, 384)),
-    "classifier_hylisanet_s_90e_imagenet21k.py": ("imagenet", (224, 224)),
+    "semantic_fpn_hylisanet_s_80k_ade20k.py": ("ade", 512),
+    "upernet_hylisanet_b_160k_ade20k.py": ("ade", 512),
+    "classifier_hylisanet_s_300e_imagenet.py": ("imagenet", 224),
+    "classifier_lisanet_i_30e_imagenet384.py": ("imagenet", 384),
+    "classifier_hylisanet_s_90e_imagenet21k.py": ("imagenet", 224),
 }
 
 
@@ -37,12 +37,12 @@ def test_a_small_folder(name, folders):
             dataset = DATASETS.build(loader.dataset)
             sample = dataset[0]
             assert sample["inputs"].dtype == torch.uint8
-            if loader is cfg.train_dataloader or layout == "imagenet":
-                assert sample["inputs"].shape == (3, *size)
+            assert sample["inputs"].shape[1] == size or sample["inputs"].shape[2] == size
             if layout == "ade":
                 assert len(dataset.metainfo["classes"]) == 150
-                assert sample["data_samples"].gt_sem_seg.data.shape[-2:] != (0, 0)
+                assert sample["data_samples"].gt_sem_seg.data.max() <= 255
             else:
+                assert sample["inputs"].shape == (3, size, size)
                 assert 0 <= sample["data_samples"].gt_label < len(dataset.CLASSES) == 8
         sampler = DATA_SAMPLERS.build(dict(cfg.train_dataloader.sampler, dataset=dataset))
         assert len(list(sampler)) > 0
