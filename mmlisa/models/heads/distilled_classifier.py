@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from mmengine.config import Config
 from mmengine.runner import load_checkpoint
 from mmpretrain.models.classifiers import ImageClassifier
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmlisa.registry import MODELS
 
@@ -35,14 +35,16 @@ class DistilledClassifier(ImageClassifier):
         super().__init__(**options)
         if not 0 <= weight <= 1:
             raise ValueError(f"weight={weight}; it is a share of the loss, from 0 to 1")
-        self.weight, self.teacher_checkpoint = weight, teacher_checkpoint
-        model = MODELS.build(Config.fromfile(teacher).model if isinstance(teacher, str) else teacher)
-        # In a list, so that it is neither saved nor trained nor averaged with the student.
-        self._teacher = [model.eval().requires_grad_(False)]
+        self.weight, self.teacher, self.teacher_checkpoint = weight, teacher, teacher_checkpoint
+        # A list hides the teacher from the student: it is neither saved nor trained nor averaged with it.
+        self._teacher: list[nn.Module] = []
 
     def init_weights(self) -> None:
+        """Called when training starts, and only then there is a teacher."""
         super().init_weights()
-        load_checkpoint(self._teacher[0], self.teacher_checkpoint, map_location="cpu", strict=True)
+        model = MODELS.build(Config.fromfile(self.teacher).model if isinstance(self.teacher, str) else self.teacher)
+        load_checkpoint(model, self.teacher_checkpoint, map_location="cpu", strict=True)
+        self._teacher = [model.eval().requires_grad_(False)]
 
     def loss(self, inputs: Tensor, data_samples: list) -> dict[str, Tensor]:
         """The student's losses, and ``loss_distill``."""
