@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 import torch
@@ -275,7 +276,7 @@ def _figure(rows: int, columns: int):
 
 def _show_picture(axis, picture: Tensor, label: str) -> None:
     axis.imshow(picture.permute(1, 2, 0).byte().numpy())
-    axis.set_title(label, fontsize=7)
+    axis.set_title(fill(label.replace("_", " "), 20), fontsize=7)
 
 
 def _mark(axis, query: tuple[float, float], shape: Sequence[int], size: tuple[int, int]) -> None:
