@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import NamedTuple
 
-# Lower bounds as in pyproject.toml; torch and torchvision must be a pair, and this one is what the tests run on.
+# Bounds as in pyproject.toml; torch and torchvision must be a pair, and this one is what the tests run on.
 PYTHON = (3, 10)
 REQUIREMENTS = {"torch": "2.4", "timm": "1.0.16"}
 TESTED_PAIR = ("torch==2.12.1", "torchvision==0.27.1")
@@ -32,7 +32,7 @@ FAMILIES = {
     },
     "openmmlab": {
         "mmengine": ("mmengine", "0.10.5"),
-        "mmcv": ("mmcv", "2.1"),
+        "mmcv": ("mmcv", "2.1,<2.2"),  # mmdet 3.3 refuses later ones
         "mmdet": ("mmdet", "3.3"),
         "mmseg": ("mmsegmentation", "1.2.2"),
         "mmpretrain": ("mmpretrain", "1.2"),
@@ -175,7 +175,7 @@ def _package(name: str, distribution: str, minimum: str, result: Result, mend: d
     if not version:
         return Row(name, "-", problem="missing", mend=mend)
     if result.ok:
-        old = () < _numbers(version) < _numbers(minimum)
+        old = () < _numbers(version) < _numbers(minimum.split(",")[0])
         return Row(name, version, problem=f"older than {minimum}" if old else "", mend=mend if old else {})
     absent = re.search(r"No module named '(\w+)", result.text)
     if absent and absent[1] in PROBES and absent[1] != name:  # has a row of its own

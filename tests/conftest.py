@@ -5,6 +5,15 @@ import os
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
+import pytest  # noqa: E402
 import torch  # noqa: E402
+from mmengine.registry import DefaultScope  # noqa: E402
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def no_default_scope_left_behind():
+    """MMEngine's default scope is global: a test that builds a config must not decide where the next one searches."""
+    yield
+    DefaultScope._instance_dict.clear()

@@ -1,5 +1,5 @@
 _base_ = "./default_runtime.py"
 
 default_scope = "mmpretrain"
-default_hooks = dict(visualization=dict(type="VisualizationHook", enable=False))
+default_hooks = dict(visualization=dict(type="VisualizationHook", enable=True, interval=5000))
 visualizer = dict(type="UniversalVisualizer", vis_backends=_base_.vis_backends, name="visualizer")

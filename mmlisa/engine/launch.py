@@ -46,7 +46,11 @@ def load_config(
     elif cfg.get("work_dir") is None:
         cfg.work_dir = str(Path("work_dirs") / path.stem)
     if launcher != "none" and not torch.cuda.is_available():
-        cfg.merge_from_dict({"env_cfg.dist_cfg.backend": "gloo"})
+        cfg.model_wrapper_cfg = dict(
+            type="MMDistributedDataParallel",
+            broadcast_buffers=False,
+            find_unused_parameters=cfg.get("find_unused_parameters", False),
+        )
     for name in ("train_dataloader", "val_dataloader", "test_dataloader"):
         loader = cfg.get(name)
         if loader is None:
@@ -128,5 +132,8 @@ def set_show_dir(cfg: Config, directory: str) -> None:
 def build_runner(cfg: Config, min_matched: float) -> Runner:
     """The runner of a config, whose checkpoints are read safely and refused where less than ``min_matched`` of them fits."""
     use_safe_loader()
+    if cfg.launcher == "pytorch" and not torch.cuda.is_available() and not torch.distributed.is_initialized():
+        # MMEngine's own initialisation, and its default wrapper of the model, take a GPU for granted.
+        torch.distributed.init_process_group("gloo")
     cfg.custom_hooks = [*cfg.get("custom_hooks", []), dict(type="mmlisa.CheckpointGuardHook", min_matched=min_matched)]
     return RUNNERS.build(cfg) if "runner_type" in cfg else Runner.from_cfg(cfg)

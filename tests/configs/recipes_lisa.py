@@ -46,7 +46,10 @@ _COCO_1X = dict(
     warmup=500,
     decay="MultiStepLR",
     milestones=[8, 11],
-    train_scales={(1333, 800)},
+    # "We follow the other details proposed in [6]": Swin's multi-scale training.
+    train_scales={(side, 1333) for side in range(480, 801, 32)}
+    | {(side, 1333) for side in (400, 500, 600)}
+    | {(384, 600)},
     test_scale=[(1333, 800)],
     drop_path=0.1,
 )
@@ -79,9 +82,6 @@ _COCO_3X = dict(
     _COCO_1X,
     epochs=36,
     milestones=[27, 33],
-    train_scales={(side, 1333) for side in range(480, 801, 32)}
-    | {(side, 1333) for side in (400, 500, 600)}
-    | {(384, 600)},
     drop_path=0.2,
 )
 

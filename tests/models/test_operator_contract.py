@@ -111,7 +111,9 @@ def test_autocast_is_finite(operator, dtype, scale):
 
 
 def test_heads_must_divide_the_channels():
-    for cfg in CASES.values():
+    for name, cfg in CASES.items():
+        if name == "levit":  # its heads have a width of their own
+            continue
         with pytest.raises(ValueError, match="num_heads=5"):
             build_attention(cfg, 32, 5, (6, 7))
 
