@@ -67,7 +67,7 @@ except Exception as error:
     **{name: _VERSION_OF.format(name) for name in ("timm", *FAMILIES["onedl"], *DEMO)},
 }
 # onedl-mmcv and its kin are built on the spot, by default without torch in sight: then mmcv has no ops, and nobody says so.
-_BUILD_TOOLS = ("setuptools<81", "wheel", "ninja", "packaging", "numpy")
+_BUILD_TOOLS = ("setuptools>=77,<81", "wheel", "ninja", "packaging", "numpy")
 # For a package that is there but broken; without the cache, which may hold the very wheel that is.
 _ANEW = "--force-reinstall --no-deps --no-cache-dir"
 

@@ -132,7 +132,7 @@ def set_show_dir(cfg: Config, directory: str) -> None:
 def build_runner(cfg: Config, min_matched: float) -> Runner:
     """The runner of a config, whose checkpoints are read safely and refused where less than ``min_matched`` of them fits."""
     use_safe_loader()
-    if cfg.launcher == "pytorch" and not torch.cuda.is_available() and not torch.distributed.is_initialized():
+    if cfg.get("launcher") == "pytorch" and not torch.cuda.is_available() and not torch.distributed.is_initialized():
         # MMEngine's own initialisation, and its default wrapper of the model, take a GPU for granted.
         torch.distributed.init_process_group("gloo")
     cfg.custom_hooks = [*cfg.get("custom_hooks", []), dict(type="mmlisa.CheckpointGuardHook", min_matched=min_matched)]
