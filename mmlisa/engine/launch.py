@@ -48,6 +48,7 @@ def load_config(
     if launcher != "none" and not torch.cuda.is_available():
         cfg.model_wrapper_cfg = dict(
             type="MMDistributedDataParallel",
+            device_ids=None,
             broadcast_buffers=False,
             find_unused_parameters=cfg.get("find_unused_parameters", False),
         )
