@@ -1,6 +1,6 @@
 """What every backbone promises: arch tables, checked arguments, freezing, and no silent start from a foreign checkpoint."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar
 
@@ -74,9 +74,19 @@ class Backbone(BaseModule):
             raise ValueError(f"arch has unknown keys {sorted(unknown)}; {cls.__name__} knows {sorted(known)}")
         return deepcopy({**cls.arch_settings.get(base, {}), **delta})
 
-    def stage_modules(self, stage: int) -> Iterable[nn.Module | nn.Parameter]:
-        """Modules and parameters of the stem (``stage=0``) or of the stage number ``stage`` (from 1)."""
-        raise NotImplementedError
+    def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:
+        """Modules and parameters of the stem (``stage=0``) or of the stage number ``stage`` (from 1).
+
+        This is the pyramids': ``embeds`` lead into ``stages``, and ``norm{i}`` follows a stage where there is one.
+        """
+        if stage == 0:
+            return [self.embeds[0]]
+        modules = [self.stages[stage - 1]]
+        if stage > 1:
+            modules.append(self.embeds[stage - 1])
+        if hasattr(self, f"norm{stage - 1}"):
+            modules.append(getattr(self, f"norm{stage - 1}"))
+        return modules
 
     def check_image(self, image: Tensor) -> None:
         """Raises ValueError for an image ``[B, C, ..., H, W]`` smaller than 32 in height or width."""

@@ -294,11 +294,5 @@ class LiSANet(Backbone):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:
-        if stage == 0:
-            return [self.embeds[0]] + ([] if self.position_embedding is None else [self.position_embedding])
-        modules = [self.stages[stage - 1]]
-        if stage > 1:
-            modules.append(self.embeds[stage - 1])
-        if hasattr(self, f"norm{stage - 1}"):
-            modules.append(getattr(self, f"norm{stage - 1}"))
-        return modules
+        modules = super().stage_modules(stage)
+        return [*modules, self.position_embedding] if stage == 0 and self.position_embedding is not None else modules

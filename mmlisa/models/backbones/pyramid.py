@@ -137,16 +137,6 @@ class TokenPyramid(Backbone):
             x = to_map(tokens, grid)
         return tuple(maps)
 
-    def stage_modules(self, stage: int) -> list[nn.Module]:
-        if stage == 0:
-            return [self.embeds[0]]
-        modules = [self.stages[stage - 1]]
-        if stage > 1:
-            modules.append(self.embeds[stage - 1])
-        if hasattr(self, f"norm{stage - 1}"):
-            modules.append(getattr(self, f"norm{stage - 1}"))
-        return modules
-
 
 def merge_attention(default: dict[str, Any], cfg: dict[str, Any] | None) -> dict[str, Any]:
     """``cfg`` as a delta of ``default`` where it names the same operator or none, else ``cfg`` itself."""
