@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .precision import no_autocast
+from .tokenwise import tokens_at_once
 
 BACKENDS = ("auto", "reference")
 
@@ -91,9 +92,8 @@ def interactive(
         raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
     if backend == "reference":
         return _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_key)
-    # One map after the other: they are the largest tensors, and need not exist together.
-    context = _attention(pool_landmarks(query, grid, landmarks), key, *mix_key, dtype=value.dtype) @ value
-    return _attention(query, pool_landmarks(key, grid, landmarks), *mix_query, dtype=value.dtype) @ context
+    context = _attend(pool_landmarks(query, grid, landmarks), key, value, mix_key)
+    return _attend(query, pool_landmarks(key, grid, landmarks), context, mix_query)
 
 
 def interactive_softmax(
@@ -108,7 +108,19 @@ def interactive_softmax(
     Returns:
         ``[B, h, N, d]``.
     """
-    return _attention(query, key, *mix, dtype=value.dtype) @ value
+    return _attend(query, key, value, mix)
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, mix: tuple[Tensor | None, Tensor | None]) -> Tensor:
+    """``[B, h, n, d]``, ``[B, h, m, d]`` twice -> ``[B, h, n, d]``, with a part of the n x m map at a time where that helps."""
+    batch, heads, n, _ = query.shape
+    count = max(tokens_at_once(query[:, 0], width=heads * key.shape[2]) // batch, 1)
+    if count >= n:
+        return _attention(query, key, *mix, dtype=value.dtype) @ value
+    out = value.new_empty(batch, n, heads, value.shape[3]).transpose(1, 2)
+    for start, piece in zip(range(0, n, count), query.split(count, dim=2), strict=True):
+        out[:, :, start : start + count] = _attention(piece, key, *mix, dtype=value.dtype) @ value
+    return out
 
 
 def _attention(query: Tensor, key: Tensor, before: Tensor | None, after: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -122,9 +134,9 @@ def _attention(query: Tensor, key: Tensor, before: Tensor | None, after: Tensor 
         scale = query.shape[-1] ** -0.5
         # The scale goes to the landmarks, the shorter of the two.
         query, key = (query * scale, key) if query.shape[2] < key.shape[2] else (query, key * scale)
-        scores = _mix_heads(before, query @ key.transpose(2, 3))
-        weights = scores.softmax(dim=-1).to(dtype)
-    return _mix_heads(after, weights)
+        maps = _mix_heads(before, query @ key.transpose(2, 3))
+        maps = maps.softmax(dim=-1).to(dtype)  # one name, so that no more than two of these live at a time
+    return _mix_heads(after, maps)
 
 
 def _mix_heads(mixing: Tensor | None, maps: Tensor) -> Tensor:

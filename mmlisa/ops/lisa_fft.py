@@ -22,8 +22,9 @@ from torch import Tensor
 
 from .precision import at_least_float, no_autocast
 
-# Complex numbers in a temporary. On CPU: 1 MiB, what the caches hold; on a GPU enough to fill it.
-CHUNK = {"cpu": 1 << 17, "cuda": 1 << 24}
+# Complex numbers in a temporary of a forward pass; a backward pass, with twice as many temporaries, takes half of it. On CPU:
+# 2 MiB, what the caches hold (measured: docs/benchmarks); on a GPU enough to fill it.
+CHUNK = {"cpu": 1 << 18, "cuda": 1 << 24}
 
 
 class EncodeFFT(NamedTuple):
@@ -108,8 +109,8 @@ def _convolve_2(x_f: Tensor, kernel_f: Tensor, bias: Tensor) -> Tensor:
     return torch.view_as_real(_inverse(y_f))
 
 
-def _chunks(x: Tensor) -> list[slice]:
-    size = max(1, CHUNK["cuda" if x.is_cuda else "cpu"] // prod(x.shape[1:]))
+def _chunks(x: Tensor, *, backward: bool = False) -> list[slice]:
+    size = max(1, (CHUNK["cuda" if x.is_cuda else "cpu"] >> backward) // prod(x.shape[1:]))
     return [slice(start, start + size) for start in range(0, x.shape[0], size)]
 
 
@@ -140,7 +141,7 @@ def _encode_backward(
     """Gradients of query, key, kernel_f and bias; a complex one is dL/dRe + i dL/dIm, as everywhere in torch."""
     d_query, d_key, d_kernel_f, d_bias = _empty(query), _empty(key), torch.zeros_like(kernel_f), torch.zeros_like(bias)
     kernel_f_conj = _conj(kernel_f)
-    for rows in _chunks(query):
+    for rows in _chunks(query, backward=True):
         query_2, key_f = _repeat_2(query[rows]), _fft(key[rows])
         key_f_conj, d_key_f = _conj(key_f), torch.zeros_like(key_f)
         grad_c = _pair(grad[rows], 1)[:, :, None]  # [m, P, 1, *grid]
@@ -186,7 +187,7 @@ def _mix_backward(
     """Gradients of s, value, kernel_f and bias."""
     d_s, d_value, d_kernel_f, d_bias = _empty(s), _empty(value), torch.zeros_like(kernel_f), torch.zeros_like(bias)
     kernel_f_conj = _conj(kernel_f)
-    for rows in _chunks(value):
+    for rows in _chunks(value, backward=True):
         value_f, s_rows = _fft(_pair(value[rows], 1)), s[rows, :, None]
         value_f_conj, d_value_f = _conj(value_f), torch.zeros_like(value_f)
         grad_2 = torch.view_as_real(_pair(grad[rows], 1))

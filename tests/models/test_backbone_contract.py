@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from mmlisa.ops import tokenwise
 from mmlisa.registry import MODELS
 
 NARROW = dict(depths=(1, 1, 1, 1), channels=(16, 32, 32, 48), num_heads=(1, 2, 2, 3))
@@ -151,6 +152,24 @@ def test_eval_is_deterministic_and_follows_the_parameters(name):
         expected = fresh(image)
     assert not torch.equal(first[-1], changed[-1])
     torch.testing.assert_close(changed, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_inference_in_pieces_equals_the_pass_with_gradients(backbone, monkeypatch, autocast):
+    # Few enough tokens for several pieces (iViT: bands of rows), however many threads there are.
+    monkeypatch.setattr(tokenwise, "PIECE", 5000 // torch.get_num_threads())
+    image = torch.randn(2, 3, 101, 67)
+    untouched = image.clone()
+    with torch.autocast("cpu", enabled=autocast):
+        expected = [m.detach() for m in backbone.eval()(image)]
+        with torch.inference_mode():
+            maps = backbone(image)
+    assert torch.equal(image, untouched)
+    for found, wanted in zip(maps, expected, strict=True):
+        assert found.dtype == wanted.dtype
+        torch.testing.assert_close(
+            found.float(), wanted.float(), **(dict(rtol=0.1, atol=0.1) if autocast else dict(rtol=1e-4, atol=1e-5))
+        )
 
 
 @pytest.mark.parametrize("name", CASES)

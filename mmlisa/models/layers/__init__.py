@@ -5,7 +5,6 @@ from .mobile import ConvNorm, LinearNorm, SqueezeExcite, TokenNorm, init_layers
 from .relative_position import RelativePosition
 from .token_mixer import TokenMixer
 from .tokens import MapBlock, PatchEmbed, PositionResize, TokenBlock, TokenConv, TokenMlp, to_map, to_tokens
-from .tokenwise import tokenwise
 from .windows import merge_windows, split_windows, valid_tokens
 
 __all__ = [
@@ -31,6 +30,5 @@ __all__ = [
     "split_windows",
     "to_map",
     "to_tokens",
-    "tokenwise",
     "valid_tokens",
 ]

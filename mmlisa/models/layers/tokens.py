@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from timm.layers import DropPath
 from torch import Tensor, nn
 
+from mmlisa.ops.tokenwise import add_residual, tokenwise
+
 
 def to_map(x: Tensor, grid: Sequence[int]) -> Tensor:
     """``[B, H W, C] -> [B, C, H, W]``, a view in channels-last memory.
@@ -103,7 +105,12 @@ class TokenBlock(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        x = x + self.drop_path(self.attn(self.norm1(x), grid))
+        x = add_residual(x, self.drop_path(self.attn(self.norm1(x), grid)))
+        if self.training or self.mlp.dwconv is not None:  # in training a path is dropped per image, not per token
+            return self._feed_forward(x, grid)
+        return tokenwise(lambda tokens: self._feed_forward(tokens, grid), x, width=self.mlp.fc1.out_features)
+
+    def _feed_forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         return x + self.drop_path(self.mlp(self.norm2(x), grid))
 
 
