@@ -80,10 +80,19 @@ def use_safe_loader() -> None:
     CheckpointLoader.register_scheme(prefixes="", loader=load_from_local, force=True)
 
 
+def adapt_state_dict(model: nn.Module, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A copy without a data-parallel wrapper's prefix, what depends on the grid resampled by the modules that load it."""
+    adapted = {name.removeprefix("module."): tensor for name, tensor in state_dict.items()}
+    for name, module in model.named_modules():
+        if hasattr(module, "adapt_state_dict"):
+            module.adapt_state_dict(adapted, f"{name}." if name else "")
+    return adapted
+
+
 def match_report(model: nn.Module, state_dict: Mapping[str, Tensor]) -> tuple[float, str]:
-    """The part of the model's entries that ``state_dict`` holds in the right shape, and a line that says so."""
+    """The part of the model's entries that ``state_dict`` holds in a shape that fits, and a line that says so."""
     ours = model.state_dict()
-    theirs = {name.removeprefix("module."): tensor for name, tensor in state_dict.items()}
+    theirs = adapt_state_dict(model, state_dict)
     matched = [name for name in ours if name in theirs and theirs[name].shape == ours[name].shape]
     missing = [name for name in ours if name not in theirs]
     reshaped = [name for name in ours if name in theirs and theirs[name].shape != ours[name].shape]
@@ -106,7 +115,7 @@ def load_weights(model: nn.Module, filename: str | Path, min_matched: float = 0.
     share, line = match_report(model, state_dict)
     check_share(share, line, str(filename), min_matched)
     ours = model.state_dict()
-    theirs = {name.removeprefix("module."): tensor for name, tensor in state_dict.items()}
+    theirs = adapt_state_dict(model, state_dict)
     model.load_state_dict({n: t for n, t in theirs.items() if n in ours and t.shape == ours[n].shape}, strict=False)
     return checkpoint
 

@@ -130,6 +130,21 @@ def test_match_report_and_threshold(tmp_path):
     assert torch.equal(model.weight, before + 1)
 
 
+def test_weights_of_another_resolution_match_and_load(tmp_path):
+    arch = dict(base="isotropic", depths=(1,), channels=(32,), num_heads=(2,))
+    small, large = (MODELS.build(dict(type="LiSANet", arch=arch, image_size=size)) for size in (64, 96))
+    path = tmp_path / "small.pth"
+    torch.save({"state_dict": small.state_dict()}, path)
+    assert match_report(large, small.state_dict()) == (
+        1,
+        f"{len(large.state_dict())} of {len(large.state_dict())} entries match",
+    )
+    load_weights(large, path, min_matched=1)
+    image = torch.randn(1, 3, 96, 96)
+    # One network at two resolutions: the small one resamples the same kernels at the call.
+    torch.testing.assert_close(large.eval()(image), small.eval()(image))
+
+
 def test_latest_checkpoint_passes_over_a_truncated_one(good, tmp_path):
     newer = tmp_path / "iter_2.pth"
     newer.write_bytes(good.read_bytes()[:-200])

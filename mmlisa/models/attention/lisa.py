@@ -103,13 +103,16 @@ class LiSA(nn.Module):
         y = y.view(batch, channels, n).mT.to(self.proj.weight.dtype).contiguous()
         return self.proj(self.norm(y))
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Kernels of another grid are resampled as they are loaded."""
+    def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str) -> None:
+        """Resamples kernels of another grid, in ``state_dict``."""
         for name in ("kernel_a", "kernel_b"):
             ours, theirs = getattr(self, name), state_dict.get(prefix + name)
             axes = self.kernel_b.ndim - 1
             if theirs is not None and theirs.shape != ours.shape and theirs.shape[:-axes] == ours.shape[:-axes]:
                 state_dict[prefix + name] = self._resize(theirs, ours.shape[-axes:])
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        self.adapt_state_dict(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def count_work(self, x: Tensor, grid: Sequence[int]) -> dict[str, float]:

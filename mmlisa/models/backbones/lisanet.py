@@ -285,12 +285,15 @@ class LiSANet(Backbone):
         mode = "bicubic" if self.grid_axes == 2 else "trilinear"
         return F.interpolate(position, size=grid, mode=mode, align_corners=False)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """A position embedding of another grid is interpolated as it is loaded, as the operators' kernels are."""
+    def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str) -> None:
+        """Interpolates a position embedding of another grid, in ``state_dict``."""
         theirs = state_dict.get(prefix + "position_embedding")
         if theirs is not None and self.position_embedding is not None and theirs.ndim == 2 + self.grid_axes:
             grid = self.position_embedding.shape[2:]
             state_dict[prefix + "position_embedding"] = self._position(theirs, grid)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        self.adapt_state_dict(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:

@@ -1,0 +1,75 @@
+"""The shipped configs themselves, on small folders in their data's own layouts: two iterations and an evaluation."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mmlisa.datasets.demo import make_ade20k_layout, make_coco_layout, make_imagenet_layout
+
+ROOT = Path(__file__).parents[2]
+EPOCH = ["train_cfg.max_epochs=1"]
+ITERATIONS = ["train_cfg.max_iters=2", "train_cfg.val_interval=2", "default_hooks.checkpoint.interval=2"]
+# Crops of 128 pixels instead of 512 take a sixteenth of the time.
+ITERATIONS += ["train_dataloader.dataset.pipeline.3.crop_size=(128,128)", "model.data_preprocessor.size=(128,128)"]
+COCO = "mask_rcnn_hylisanet_s_1x_coco.py"
+CASES = {
+    COCO: ("coco", EPOCH, "coco/segm_mAP"),
+    "semantic_fpn_hylisanet_s_80k_ade20k.py": ("ade", ITERATIONS, "mIoU"),
+    "upernet_hylisanet_s_160k_ade20k.py": ("ade", ITERATIONS, "mIoU"),
+    "classifier_hylisanet_s_300e_imagenet.py": ("imagenet", EPOCH, "accuracy/top1"),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    make_coco_layout(root / "coco", num_images=3, side=160)
+    make_ade20k_layout(root / "ade", num_images=3, side=160)
+    make_imagenet_layout(root / "imagenet", 1)
+    return root
+
+
+def train(config: str, data: Path, work_dir: Path, *options: str) -> subprocess.CompletedProcess:
+    batch = 2 if data.name == "ade" else 1
+    command = [sys.executable, "tools/train.py", f"configs/{config}", "--work-dir", str(work_dir), "--cfg-options"]
+    command += [f"{split}_dataloader.dataset.data_root={data}/" for split in ("train", "val", "test")]
+    command += [f"train_dataloader.batch_size={batch}", "val_dataloader.dataset.indices=1"]
+    command += [f"{split}_dataloader.num_workers=0" for split in ("train", "val")]
+    command += [f"{split}_dataloader.persistent_workers=False" for split in ("train", "val")]
+    if data.name == "coco":
+        annotations = f"{data}/annotations/instances_val2017.json"
+        command += [f"{split}_evaluator.ann_file={annotations}" for split in ("val", "test")]
+    command += ["default_hooks.logger.interval=1", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+
+
+@pytest.mark.parametrize("config", CASES)
+def test_iterations_and_an_evaluation(config, folders, tmp_path):
+    layout, length, metric = CASES[config]
+    done = train(config, folders / layout, tmp_path, *length)
+    assert done.returncode == 0, done.stdout + done.stderr
+    entries = [json.loads(line) for line in next(tmp_path.glob("*/vis_data/2*.json")).read_text().splitlines()]
+    losses = [entry["loss"] for entry in entries if "loss" in entry]
+    assert len(losses) >= 2
+    assert all(0 < loss < 100 for loss in losses)
+    assert metric in entries[-1]
+    assert list(tmp_path.glob("*_*.pth"))
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("train_dataloader.dataset.ann_file=annotations/none.json", "annotation file .*none.json does not exist"),
+        ("train_dataloader.dataset.metainfo.classes=(tabby,cat)", r"lacks 1 of the dataset's 2 classes: \['tabby'\]"),
+        ("train_dataloader.dataset.data_prefix.img=nowhere/", "nowhere"),
+    ],
+)
+def test_mistakes_in_the_data_are_named(folders, tmp_path, option, message):
+    done = train(COCO, folders / "coco", tmp_path, *EPOCH, option)
+    assert done.returncode != 0
+    assert re.search(message, done.stderr.splitlines()[-1]), done.stderr[-2000:]
+    assert not list(tmp_path.glob("*.pth"))
