@@ -22,7 +22,7 @@ _SWIN: Rules = (
     (r"^norm\.", "norm3."),
 )
 _PVT: Rules = (
-    (r"^norm\.|^cls_token$", None),  # FLatten-PVT never applies its last norm and has no class token
+    (r"^cls_token$", None),  # PVT's, which FLatten-PVT has not
     (r"\.attn\.(sr|norm)\.", None),  # spatial reduction, of the hosts only
     (r"^patch_embed\.", "embeds.0."),  # timm
     (r"^stages\.(\d+)\.downsample\.", r"embeds.\1."),

@@ -36,7 +36,7 @@ def _swin(**options: Any) -> dict[str, Any]:
     return _classifier("FLattenSwin", 768, **options)
 
 
-_PVT_NORM = "the official code also holds a last norm of 1,024 parameters that it never applies"
+_PVT_NORM = "with the last norm of 1,024 parameters that the official code holds and never applies"
 
 _SWIN_T = params("29 M", tolerance=0.03, note="the paper prints Swin-T's own 28.3 M as 29 M, too")
 

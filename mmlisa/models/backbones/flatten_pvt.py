@@ -47,8 +47,9 @@ class _PVT(TokenPyramid):
 class FLattenPVT(_PVT):
     """FLatten-PVT-T / -S / -M / -L; with ``attn_type='SSSS'`` it is PVT, without its class token.
 
-    The maps come unnormed, as the classifier uses them: no norm follows the last stage. The arguments are
-    :class:`TokenPyramid`'s. Paper's drop path: 0.1 (T, S), 0.3 (M, L).
+    The maps come unnormed, as the classifier uses them: the official code has a last norm, which its checkpoints hold and its
+    #params count, and never applies it; here it is frozen. The arguments are :class:`TokenPyramid`'s. Paper's drop path:
+    0.1 (T, S), 0.3 (M, L).
     """
 
     stage_norm = None
@@ -61,6 +62,7 @@ class FLattenPVT(_PVT):
 
     def __init__(self, arch: str | dict[str, Any] = "tiny", **options: Any) -> None:
         super().__init__(arch, **options)
+        self.norm = nn.LayerNorm(self.resolve_arch(arch)["channels"][-1], eps=self.norm_eps).requires_grad_(False)
 
     def build_embed(self, stage: int, in_channels: int, channels: int, grid: tuple[int, int]) -> nn.Module:
         return PositionedPatchEmbed(in_channels, channels, 2 if stage else 4, grid)
