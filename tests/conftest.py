@@ -1,9 +1,10 @@
-"""One thread per test process: pytest-xdist starts a process per core."""
+"""One thread per test process, as pytest-xdist starts a process per core, and Triton's interpreter for its kernels."""
 
 import os
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
+os.environ["TRITON_INTERPRET"] = "1"  # Triton asks when it is imported
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

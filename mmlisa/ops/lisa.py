@@ -11,7 +11,10 @@ A backend is a pair of classes: one encodes (s from query and key), one mixes (y
 from the kernels on one grid (``prepare``) and is called with the tokens.
 """
 
+from collections.abc import Callable
+from importlib.util import find_spec
 from math import prod
+from time import perf_counter
 from typing import NamedTuple
 
 import torch
@@ -69,21 +72,21 @@ _BACKENDS = {
     "circulant": (EncodeCirculant, MixCirculant),
     "dft": (EncodeDFT, MixDFT),
 }
-BACKENDS = ("auto", *_BACKENDS)
+BACKENDS = ("auto", *_BACKENDS, "triton")
 
 
 class LiSAKernels(NamedTuple):
     """The kernels of :func:`lisa` made ready for one grid; worth keeping between calls with fixed parameters."""
 
-    encode: EncodeReference | EncodeFFT | EncodeCirculant | EncodeDFT
-    mix: MixReference | MixFFT | MixCirculant | MixDFT
+    encode: Callable[[Tensor, Tensor], Tensor]
+    mix: Callable[[Tensor, Tensor], Tensor]
 
     @classmethod
     def prepare(
         cls, kernel_a: Tensor, kernel_b: Tensor, bias: Tensor, bias_a: Tensor | None = None, *, backend: str = "auto"
     ) -> "LiSAKernels":
         """Differentiable with respect to the kernels and biases; arguments and errors as :func:`lisa`'s."""
-        encode, mix = _choose(backend, prod(kernel_b.shape[1:]), *bias.shape)
+        encode, mix = _choose(backend, kernel_b, *bias.shape)
         return cls(encode.prepare(kernel_a, bias_a), mix.prepare(kernel_b, bias))
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -113,9 +116,10 @@ def lisa(
         bias: ``[c, D]``, B.
         bias_a: ``[c, D]``, B^a of the paper's first version; None for the journal's form.
         backend: ``'fft'`` is log-linear in N, a few patterns at a time; ``'circulant'`` multiplies by circulant matrices,
-            the fastest on small grids; ``'dft'`` is made of real matrix products alone, for exports that know no complex
-            numbers; ``'reference'`` is the sums as they stand, the oracle of the others. ``'auto'`` takes ``'circulant'`` or
-            ``'fft'``, for each of the two sides the faster one at this N, c and D, and ``'dft'`` inside an export.
+            the fastest on small grids of a CPU; ``'triton'`` is one fused kernel per side, for small grids of a GPU; ``'dft'``
+            is made of real matrix products alone, for exports that know no complex numbers; ``'reference'`` is the sums as they
+            stand, the oracle of the others. ``'auto'`` takes for each of the two sides the fastest at this grid, c and D, on a
+            GPU by measuring once; and ``'dft'`` inside an export.
 
     Returns:
         ``[B, h, c, *grid]`` in the query's dtype; half precision is computed in fp32.
@@ -127,16 +131,82 @@ def lisa(
     return LiSAKernels.prepare(kernel_a, kernel_b, bias, bias_a, backend=backend)(query, key, value)
 
 
-def _choose(backend: str, n: int, c: int, num_patterns: int) -> tuple[type, type]:
+def _choose(backend: str, kernel_b: Tensor, c: int, num_patterns: int) -> tuple[type, type]:
+    """The classes that encode and mix."""
+    grid = tuple(kernel_b.shape[1:])
+    n = prod(grid)
     if backend == "auto" and (torch.onnx.is_in_onnx_export() or _is_exporting()):
         backend = "dft"
+    if backend == "auto" and kernel_b.is_cuda:
+        encode, mix = _fastest(grid, c, num_patterns, at_least_float(kernel_b.new_empty(0)).dtype, kernel_b.device)
+        return _classes(encode)[0], _classes(mix)[1]
     if backend == "auto":
         encode = "circulant" if n <= CIRCULANT_ENCODE_PRODUCTS else "fft"
         mix = "circulant" if n * (1 / c + 1 / num_patterns) <= CIRCULANT_MIX_PRODUCTS else "fft"
-        return _BACKENDS[encode][0], _BACKENDS[mix][1]
+        return _classes(encode)[0], _classes(mix)[1]
+    return _classes(backend)
+
+
+def _classes(backend: str) -> tuple[type, type]:
+    if backend == "triton":
+        from .lisa_triton import EncodeTriton, MixTriton  # Triton comes with PyTorch for Linux only
+
+        return EncodeTriton, MixTriton
     if backend not in _BACKENDS:
         raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
     return _BACKENDS[backend]
+
+
+_measured: dict[tuple, tuple[str, str]] = {}
+
+
+@torch.compiler.assume_constant_result
+def _fastest(
+    grid: tuple[int, ...], c: int, num_patterns: int, dtype: torch.dtype, device: torch.device
+) -> tuple[str, str]:
+    """Which backend encodes and which mixes fastest on a GPU, measured at the first call for these arguments."""
+    key = (grid, c, num_patterns, dtype, device)
+    if key not in _measured:
+        if torch.cuda.is_current_stream_capturing():  # nothing can be timed here
+            return "fft", "fft"
+        _measured[key] = _measure(*key)
+    return _measured[key]
+
+
+@torch.no_grad()
+def _measure(
+    grid: tuple[int, ...], c: int, num_patterns: int, dtype: torch.dtype, device: torch.device
+) -> tuple[str, str]:
+    n = prod(grid)
+    names = ["fft"]
+    if n <= 1024:  # beyond, the matrices of the circulant form are too large to try
+        names.append("circulant")
+    if n <= 256 and dtype == torch.float32 and find_spec("triton") is not None:
+        names.append("triton")
+    # As many tokens as a batch of images has; kernels and tokens of noise, as the time does not depend on them.
+    tokens = torch.randn(max((1 << 16) // n, 1), c, *grid, dtype=dtype, device=device)
+    s = tokens.new_ones(len(tokens), num_patterns, *grid)
+    kernel_a, kernel_b = tokens.new_ones(c, num_patterns, *grid), tokens.new_ones(num_patterns, *grid)
+    bias = tokens.new_ones(c, num_patterns)
+    encode_times, mix_times = {}, {}
+    for name in names:
+        encode, mix = _classes(name)
+        encode_times[name] = _seconds(encode.prepare(kernel_a, None), tokens, tokens)
+        mix_times[name] = _seconds(mix.prepare(kernel_b, bias), s, tokens)
+    return min(encode_times, key=encode_times.__getitem__), min(mix_times, key=mix_times.__getitem__)
+
+
+def _seconds(function: Callable[..., Tensor], *tensors: Tensor) -> float:
+    """The best of three samples of five calls, after two to warm up."""
+    device, times = tensors[0].device, []
+    for calls in (2, 5, 5, 5):
+        torch.cuda.synchronize(device)
+        start = perf_counter()
+        for _ in range(calls):
+            function(*tensors)
+        torch.cuda.synchronize(device)
+        times.append(perf_counter() - start)
+    return min(times[1:])
 
 
 def resize_kernel(kernel: Tensor, grid: tuple[int, ...]) -> Tensor:

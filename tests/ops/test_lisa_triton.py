@@ -1,0 +1,81 @@
+"""The fused kernel in Triton's interpreter (conftest asks for it), and the choice that a GPU makes by measuring."""
+
+import sys
+
+import pytest
+import torch
+from test_lisa_backends import CASES, assert_same, make_inputs, value_and_gradients
+
+from mmlisa.ops import lisa
+
+lisa_module = sys.modules["mmlisa.ops.lisa"]  # `mmlisa.ops.lisa` is the function
+pytest.importorskip("triton")
+
+
+@pytest.mark.parametrize("encoding_bias", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_value_and_gradients_equal_the_reference(case, encoding_bias):
+    inputs = make_inputs(case, encoding_bias=encoding_bias)
+    assert_same(value_and_gradients(inputs, "triton"), value_and_gradients(inputs, "reference"), 1e-5)
+
+
+def test_many_heads_and_wide_heads():
+    for batch, heads, c, num_patterns, grid in ((3, 3, 16, 3, (7, 7)), (1, 2, 40, 2, (5, 3))):
+        inputs = [torch.randn(batch, heads, c, *grid) for _ in range(3)]
+        inputs += [torch.randn(*lead, *grid) for lead in ((c, num_patterns), (num_patterns,))]
+        inputs.append(torch.randn(c, num_patterns))
+        assert_same([lisa(*inputs, backend="triton")], [lisa(*inputs, backend="reference")], 1e-5)
+
+
+def test_compiles_without_graph_breaks():
+    inputs = make_inputs("even")
+    compiled = torch.compile(lambda *args: lisa(*args, backend="triton"), backend="aot_eager", fullgraph=True)
+    assert_same([compiled(*inputs)], [lisa(*inputs, backend="reference")], 1e-5)
+
+
+def test_what_it_cannot_do_is_said(monkeypatch):
+    for grid, dtype in (((17, 16), torch.float32), ((4, 4), torch.float64)):
+        tokens = [torch.randn(1, 1, 2, *grid, dtype=dtype)] * 3
+        kernels = [torch.randn(*lead, *grid, dtype=dtype) for lead in ((2, 1), (1,))]
+        with pytest.raises(ValueError, match="at most 256 tokens in fp32"):
+            lisa(*tokens, *kernels, torch.zeros(2, 1, dtype=dtype), backend="triton")
+    monkeypatch.delenv("TRITON_INTERPRET")
+    with pytest.raises(ValueError, match="needs a GPU, the tokens are on cpu"):
+        lisa(*make_inputs("even"), backend="triton")
+
+
+def test_a_gpu_takes_what_is_fastest_and_measures_once(monkeypatch):
+    times = {"EncodeFFT": 3, "EncodeCirculant": 2, "EncodeTriton": 1, "MixFFT": 2, "MixCirculant": 1, "MixTriton": 3}
+    timed = []
+
+    class Prepared:
+        def __init__(self, name):
+            self.name = name
+
+    def classes(backend):
+        spelled = {"fft": "FFT", "circulant": "Circulant", "triton": "Triton"}[backend]
+        return tuple(
+            type(side, (), {"prepare": staticmethod(lambda *_, name=side + spelled: Prepared(name))})
+            for side in ("Encode", "Mix")
+        )
+
+    def seconds(prepared, *tensors):
+        timed.append(prepared.name)
+        return times[prepared.name]
+
+    monkeypatch.setattr(lisa_module, "_classes", classes)
+    monkeypatch.setattr(lisa_module, "_seconds", seconds)
+    monkeypatch.setattr(lisa_module, "_measured", {})
+    capturing = [True]
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
+    arguments = (16, 8, torch.float32, torch.device("cpu"))
+    # Within a CUDA graph nothing can be timed, and nothing is remembered.
+    assert lisa_module._fastest((14, 14), *arguments) == ("fft", "fft")
+    capturing[0] = False
+    for _ in range(2):
+        assert lisa_module._fastest((14, 14), *arguments) == ("triton", "circulant")
+    assert len(timed) == 6
+    # Neither fits a large grid.
+    timed.clear()
+    assert lisa_module._fastest((50, 84), *arguments) == ("fft", "fft")
+    assert timed == ["EncodeFFT", "MixFFT"]
