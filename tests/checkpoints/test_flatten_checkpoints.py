@@ -1,5 +1,6 @@
 """Official FLatten files: every key of every model, the official logits, and what is refused."""
 
+import re
 import runpy
 import sys
 from argparse import Namespace
@@ -167,6 +168,38 @@ def test_hosts_of_timm_as_a_start():
         assert sorted(result.missing_keys) == sorted(conversion.untrained)
         assert not result.unexpected_keys
         assert "to fine-tune from" in conversion.report()
+
+
+# timm's names -> the official ones.
+OFFICIAL_NAMES = {
+    "swin_tiny_patch4_window7_224": [
+        (r"^layers\.(\d)\.downsample", lambda m: f"layers.{int(m[1]) - 1}.downsample"),
+        (r"^head\.fc", "head"),
+    ],
+    "pvt_v2_b0": [
+        (r"^patch_embed\.", "patch_embed1."),
+        (r"^stages\.(\d)\.downsample", lambda m: f"patch_embed{int(m[1]) + 1}"),
+        (r"^stages\.(\d)\.blocks", lambda m: f"block{int(m[1]) + 1}"),
+        (r"^stages\.(\d)\.norm", lambda m: f"norm{int(m[1]) + 1}"),
+        (r"mlp\.dwconv", "mlp.dwconv.dwconv"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", OFFICIAL_NAMES)
+def test_official_files_of_the_hosts_convert_as_timms(name):
+    timms = timm.create_model(name).state_dict()
+    official_ones = {}
+    for key, tensor in timms.items():
+        for pattern, replacement in OFFICIAL_NAMES[name]:
+            key = re.sub(pattern, replacement, key)
+        official_ones[key] = tensor
+    expected, found = convert_flatten(timms), convert_flatten({"model": official_ones})
+    assert found.backbone == expected.backbone
+    assert found.untrained == expected.untrained
+    assert not found.missing
+    assert list(found.state_dict) == list(expected.state_dict)
+    assert all(found.state_dict[key] is expected.state_dict[key] for key in expected.state_dict if ".qkv." not in key)
 
 
 def test_official_pvt_host_as_a_start():
