@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 # Elements of a piece's widest activation per thread: 2 MiB in fp32. More does not stay in cache, less makes slow matrix products.
 PIECE = 2**19
@@ -39,6 +40,47 @@ def tokenwise(function: Callable[[Tensor], Tensor], x: Tensor, *, width: int) ->
     for piece in x.view(-1, x.shape[-1]).split(count):
         piece.copy_(function(piece))
     return x
+
+
+def in_bands(
+    before: Callable[[Tensor], Tensor],
+    conv: nn.Module | None,
+    after: Callable[[Tensor], Tensor],
+    x: Tensor,
+    *,
+    width: int,
+) -> Tensor:
+    """``after(conv(before(x)))``: a convolution of stride 1 that keeps the size, between functions of single pixels.
+
+    Where :func:`tokenwise` would cut, this goes over the map in bands of rows: the wide maps never leave the cache. A band
+    follows on the last rows of the one before, so that no row is computed twice.
+
+    Args:
+        before, after: ``[B, C, H, W]`` -> ``[B, C', H, W]``, on channels-last memory.
+        conv: a convolution; None for none.
+        x: ``[B, C, *grid]``; only 2-D grids are cut.
+        width: channels of the widest activation.
+    """
+    halo = 0 if conv is None else conv.kernel_size[0] // 2
+    rows = tokens_at_once(x.movedim(1, -1), width) // (x.shape[0] * x.shape[-1]) if x.ndim == 4 else 0
+    if not 2 * halo < rows < x.shape[2]:
+        x = before(x)
+        return after(x if conv is None else conv(x))
+    out, above, done = None, None, 0
+    for start in range(0, x.shape[2], rows):
+        band = before(x[:, :, start : start + rows])
+        if halo:
+            border = band.new_zeros(band.shape[0], halo, band.shape[3], band.shape[1]).movedim(-1, 1)
+            is_last = start + rows >= x.shape[2]
+            band = torch.cat([border if above is None else above, band, *([border] if is_last else [])], dim=2)
+            above = band[:, :, -2 * halo :]
+            band = F.conv2d(band, conv.weight, conv.bias, padding=(0, halo), groups=conv.groups)
+        band = after(band)
+        if out is None:
+            out = band.new_empty(band.shape[0], *x.shape[2:], band.shape[1]).movedim(-1, 1)
+        out[:, :, done : done + band.shape[2]] = band
+        done += band.shape[2]
+    return out
 
 
 def add_residual(x: Tensor, branch: Tensor) -> Tensor:

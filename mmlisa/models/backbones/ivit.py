@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import ChannelLayerNorm, to_map, to_tokens
-from mmlisa.ops.tokenwise import add_residual, tokens_at_once, tokenwise
+from mmlisa.models.layers import ChannelLayerNorm, ChannelLinear, to_map, to_tokens
+from mmlisa.ops.tokenwise import add_residual, in_bands, tokenwise
 from mmlisa.registry import MODELS
 
 from .base import Backbone
@@ -48,37 +47,17 @@ class SepConv(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.hidden = 2 * channels
-        self.pwconv1 = nn.Linear(channels, self.hidden, bias=False)
+        hidden = 2 * channels
+        self.pwconv1 = ChannelLinear(channels, hidden, bias=False)
         self.act = StarReLU()
-        self.dwconv = nn.Conv2d(self.hidden, self.hidden, 7, padding=3, groups=self.hidden, bias=False)
-        self.pwconv2 = nn.Linear(self.hidden, channels, bias=False)
+        self.dwconv = nn.Conv2d(hidden, hidden, 7, padding=3, groups=hidden, bias=False)
+        self.pwconv2 = ChannelLinear(hidden, channels, bias=False)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` -> ``[B, N, C]``."""
-        rows = tokens_at_once(x, self.hidden) // grid[1]
-        if 8 <= rows < grid[0]:
-            return self._in_bands(x.unflatten(1, tuple(grid)), rows)
-        x = self.act(self.pwconv1(x))
-        x = self.dwconv(to_map(x, grid))
-        return self.pwconv2(to_tokens(x))
-
-    def _in_bands(self, x: Tensor, rows: int) -> Tensor:
-        """``[B, H, W, C]`` -> ``[B, H W, C]``, some rows at a time: the hidden maps never leave the cache.
-
-        A band of hidden rows follows on the last six of the band before, so that no row is computed twice.
-        """
-        out = torch.empty_like(x)
-        border = x.new_zeros(x.shape[0], 3, x.shape[2], self.hidden)
-        above, done = border, 0
-        for band in x.split(rows, dim=1):
-            is_last = done + above.shape[1] - 3 + band.shape[1] == x.shape[1]
-            band = torch.cat([above, self.act(self.pwconv1(band)), *([border] if is_last else [])], dim=1)
-            above = band[:, -6:]
-            band = F.conv2d(band.movedim(-1, 1), self.dwconv.weight, padding=(0, 3), groups=self.hidden)
-            out[:, done : done + band.shape[2]] = self.pwconv2(band.movedim(1, -1))
-            done += band.shape[2]
-        return out.flatten(1, 2)
+        x = to_map(x, grid)
+        x = in_bands(lambda x: self.act(self.pwconv1(x)), self.dwconv, self.pwconv2, x, width=self.dwconv.in_channels)
+        return to_tokens(x)
 
 
 class Mlp(nn.Module):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from timm.layers import DropPath
 from torch import Tensor, nn
 
-from mmlisa.ops.tokenwise import add_residual, tokenwise
+from mmlisa.ops.tokenwise import add_residual, in_bands, tokenwise
 
 
 def to_map(x: Tensor, grid: Sequence[int]) -> Tensor:
@@ -29,12 +29,17 @@ def to_tokens(x: Tensor) -> Tensor:
 
 
 class TokenConv(nn.Conv2d):
-    """Depthwise convolution over the grid: ``[B, N, C] -> [B, N, C]``; prefix tokens pass through unchanged."""
+    """Depthwise convolution over the grid: ``[B, N, C] -> [B, N, C]``; prefix tokens pass through unchanged.
+
+    Without a grid, on maps: ``[B, C, H, W] -> [B, C, H, W]``.
+    """
 
     def __init__(self, channels: int, kernel_size: int) -> None:
         super().__init__(channels, channels, kernel_size, padding=kernel_size // 2, groups=channels)
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+    def forward(self, x: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        if grid is None:
+            return super().forward(x)
         prefix = x.shape[1] - prod(grid)
         y = to_tokens(super().forward(to_map(x[:, prefix:], grid)))
         return torch.cat([x[:, :prefix], y], dim=1) if prefix else y
@@ -68,10 +73,18 @@ class TokenMlp(nn.Module):
         self.fc2 = nn.Linear(hidden, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        x = self.fc1(x)
-        if self.dwconv is not None:
-            x = self.dwconv(x, grid)
-        return self.fc2(F.gelu(x))
+        if self.dwconv is None:
+            return self.fc2(F.gelu(self.fc1(x)))
+        if x.shape[1] > prod(grid):
+            return self.fc2(F.gelu(self.dwconv(self.fc1(x), grid)))
+
+        def expand(x: Tensor) -> Tensor:
+            return self.fc1(x.movedim(1, -1)).movedim(-1, 1)
+
+        def reduce(x: Tensor) -> Tensor:
+            return self.fc2(F.gelu(x.movedim(1, -1))).movedim(-1, 1)
+
+        return to_tokens(in_bands(expand, self.dwconv, reduce, to_map(x, grid), width=self.fc1.out_features))
 
 
 class TokenBlock(nn.Module):
