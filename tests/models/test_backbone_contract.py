@@ -161,7 +161,7 @@ def test_eval_is_deterministic_and_follows_the_parameters(name):
 @pytest.mark.parametrize("autocast", [False, True])
 def test_inference_in_pieces_equals_the_pass_with_gradients(backbone, monkeypatch, autocast):
     # Few enough tokens for several pieces (iViT: bands of rows), however many threads there are.
-    monkeypatch.setattr(tokenwise, "PIECE", 5000 // torch.get_num_threads())
+    monkeypatch.setattr(tokenwise, "PIECE", 9000 // torch.get_num_threads())
     image = torch.randn(2, 3, 101, 67)
     untouched = image.clone()
     with torch.autocast("cpu", enabled=autocast):
