@@ -158,10 +158,11 @@ def test_eval_is_deterministic_and_follows_the_parameters(name):
     torch.testing.assert_close(changed, expected, rtol=1e-4, atol=1e-5)
 
 
+# Few enough tokens for several pieces or bands of rows in one stage or another.
+@pytest.mark.parametrize("piece", [5000, 9000])
 @pytest.mark.parametrize("autocast", [False, True])
-def test_inference_in_pieces_equals_the_pass_with_gradients(backbone, monkeypatch, autocast):
-    # Few enough tokens for several pieces (iViT: bands of rows), however many threads there are.
-    monkeypatch.setattr(tokenwise, "PIECE", 9000 // torch.get_num_threads())
+def test_inference_in_pieces_equals_the_pass_with_gradients(backbone, monkeypatch, autocast, piece):
+    monkeypatch.setattr(tokenwise, "PIECE", piece // torch.get_num_threads())
     image = torch.randn(2, 3, 101, 67)
     untouched = image.clone()
     with torch.autocast("cpu", enabled=autocast):
@@ -169,11 +170,10 @@ def test_inference_in_pieces_equals_the_pass_with_gradients(backbone, monkeypatc
         with torch.inference_mode():
             maps = backbone(image)
     assert torch.equal(image, untouched)
+    tolerance = dict(rtol=0.1, atol=0.1) if autocast else dict(rtol=1e-4, atol=1e-5)
     for found, wanted in zip(maps, expected, strict=True):
         assert found.dtype == wanted.dtype
-        torch.testing.assert_close(
-            found.float(), wanted.float(), **(dict(rtol=0.1, atol=0.1) if autocast else dict(rtol=1e-4, atol=1e-5))
-        )
+        torch.testing.assert_close(found.float(), wanted.float(), **tolerance)
 
 
 @pytest.mark.parametrize("name", CASES)
