@@ -111,11 +111,10 @@ def load_weights(model: nn.Module, filename: str | Path, min_matched: float = 0.
         ValueError: less than the share ``min_matched`` of the model's entries is in the file.
     """
     checkpoint = load_checkpoint(filename)
-    state_dict = checkpoint.get("state_dict", checkpoint)
-    share, line = match_report(model, state_dict)
+    theirs = adapt_state_dict(model, checkpoint.get("state_dict", checkpoint))
+    share, line = match_report(model, theirs)
     check_share(share, line, str(filename), min_matched)
     ours = model.state_dict()
-    theirs = adapt_state_dict(model, state_dict)
     model.load_state_dict({n: t for n, t in theirs.items() if n in ours and t.shape == ours[n].shape}, strict=False)
     return checkpoint
 

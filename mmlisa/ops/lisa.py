@@ -133,18 +133,19 @@ def lisa(
 
 def _choose(backend: str, kernel_b: Tensor, c: int, num_patterns: int) -> tuple[type, type]:
     """The classes that encode and mix."""
-    grid = tuple(kernel_b.shape[1:])
-    n = prod(grid)
-    if backend == "auto" and (torch.onnx.is_in_onnx_export() or _is_exporting()):
-        backend = "dft"
-    if backend == "auto" and kernel_b.is_cuda:
-        encode, mix = _fastest(grid, c, num_patterns, at_least_float(kernel_b.new_empty(0)).dtype, kernel_b.device)
-        return _classes(encode)[0], _classes(mix)[1]
+    encode = mix = backend
     if backend == "auto":
-        encode = "circulant" if n <= CIRCULANT_ENCODE_PRODUCTS else "fft"
-        mix = "circulant" if n * (1 / c + 1 / num_patterns) <= CIRCULANT_MIX_PRODUCTS else "fft"
-        return _classes(encode)[0], _classes(mix)[1]
-    return _classes(backend)
+        grid = tuple(kernel_b.shape[1:])
+        n = prod(grid)
+        if torch.onnx.is_in_onnx_export() or _is_exporting():
+            encode = mix = "dft"
+        elif kernel_b.is_cuda:
+            dtype = torch.promote_types(kernel_b.dtype, torch.float32)
+            encode, mix = _fastest(grid, c, num_patterns, dtype, kernel_b.device)
+        else:
+            encode = "circulant" if n <= CIRCULANT_ENCODE_PRODUCTS else "fft"
+            mix = "circulant" if n * (1 / c + 1 / num_patterns) <= CIRCULANT_MIX_PRODUCTS else "fft"
+    return _classes(encode)[0], _classes(mix)[1]
 
 
 def _classes(backend: str) -> tuple[type, type]:
@@ -181,9 +182,12 @@ def _measure(
     names = ["fft"]
     if n <= 1024:  # beyond, the matrices of the circulant form are too large to try
         names.append("circulant")
-    if n <= 256 and dtype == torch.float32 and find_spec("triton") is not None:
-        names.append("triton")
-    # As many tokens as a batch of images has; kernels and tokens of noise, as the time does not depend on them.
+    if dtype == torch.float32 and find_spec("triton") is not None:
+        from .lisa_triton import MAX_TOKENS
+
+        if n <= MAX_TOKENS:
+            names.append("triton")
+    # As many tokens as a batch of images has; what is in them and in the kernels makes no difference.
     tokens = torch.randn(max((1 << 16) // n, 1), c, *grid, dtype=dtype, device=device)
     s = tokens.new_ones(len(tokens), num_patterns, *grid)
     kernel_a, kernel_b = tokens.new_ones(c, num_patterns, *grid), tokens.new_ones(num_patterns, *grid)

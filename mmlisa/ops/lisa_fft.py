@@ -23,7 +23,7 @@ from torch import Tensor
 from .precision import at_least_float, no_autocast
 
 # Complex numbers in a temporary of a forward pass; a backward pass, with twice as many temporaries, takes half of it. On CPU:
-# 2 MiB, what the caches hold (measured: docs/benchmarks); on a GPU enough to fill it.
+# 2 MiB, what the caches hold; on a GPU enough to fill it.
 CHUNK = {"cpu": 1 << 18, "cuda": 1 << 24}
 
 

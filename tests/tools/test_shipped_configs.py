@@ -1,4 +1,4 @@
-"""The shipped configs themselves, on small folders in their data's own layouts: two iterations and an evaluation."""
+"""The shipped configs themselves, on small folders in their data's own layouts: a few iterations and an evaluation."""
 
 import json
 import re
@@ -16,12 +16,13 @@ ITERATIONS = ["train_cfg.max_iters=2", "train_cfg.val_interval=2", "default_hook
 # Crops of 128 pixels instead of 512 take a sixteenth of the time.
 ITERATIONS += ["train_dataloader.dataset.pipeline.3.crop_size=(128,128)", "model.data_preprocessor.size=(128,128)"]
 COCO = "mask_rcnn_hylisanet_s_1x_coco.py"
+# Layout, options, training steps, checkpoint, metric.
 CASES = {
     # A network of two iterations is sure of nothing, and without any detection there would be no metrics.
-    COCO: ("coco", [*EPOCH, "model.test_cfg.rcnn.score_thr=0"], "coco/segm_mAP"),
-    "semantic_fpn_hylisanet_s_80k_ade20k.py": ("ade", ITERATIONS, "mIoU"),
-    "upernet_hylisanet_s_160k_ade20k.py": ("ade", ITERATIONS, "mIoU"),
-    "classifier_hylisanet_s_300e_imagenet.py": ("imagenet", EPOCH, "accuracy/top1"),
+    COCO: ("coco", [*EPOCH, "model.test_cfg.rcnn.score_thr=0"], 2, "epoch_1.pth", "coco/segm_mAP"),
+    "semantic_fpn_hylisanet_s_80k_ade20k.py": ("ade", ITERATIONS, 2, "iter_2.pth", "mIoU"),
+    "upernet_hylisanet_s_160k_ade20k.py": ("ade", ITERATIONS, 2, "iter_2.pth", "mIoU"),
+    "classifier_hylisanet_s_300e_imagenet.py": ("imagenet", EPOCH, 8, "epoch_1.pth", "accuracy/top1"),
 }
 
 
@@ -50,15 +51,15 @@ def train(config: str, data: Path, work_dir: Path, *options: str) -> subprocess.
 
 @pytest.mark.parametrize("config", CASES)
 def test_iterations_and_an_evaluation(config, folders, tmp_path):
-    layout, length, metric = CASES[config]
+    layout, length, steps, checkpoint, metric = CASES[config]
     done = train(config, folders / layout, tmp_path, *length)
     assert done.returncode == 0, done.stdout + done.stderr
     entries = [json.loads(line) for line in next(tmp_path.glob("*/vis_data/2*.json")).read_text().splitlines()]
-    losses = [entry["loss"] for entry in entries if "loss" in entry]
-    assert len(losses) >= 2
-    assert all(0 < loss < 100 for loss in losses)
+    losses = {entry["step"]: entry["loss"] for entry in entries if "loss" in entry}
+    assert list(losses) == list(range(1, steps + 1))
+    assert all(0 < loss < 100 for loss in losses.values())
     assert metric in entries[-1]
-    assert list(tmp_path.glob("*_*.pth"))
+    assert (tmp_path / checkpoint).exists()
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ class FLattenPVT(_PVT):
 
     def __init__(self, arch: str | dict[str, Any] = "tiny", **options: Any) -> None:
         super().__init__(arch, **options)
-        self.norm = nn.LayerNorm(self.resolve_arch(arch)["channels"][-1], eps=self.norm_eps).requires_grad_(False)
+        self.norm = nn.LayerNorm(self.embeds[-1].proj.out_channels, eps=self.norm_eps).requires_grad_(False)
 
     def build_embed(self, stage: int, in_channels: int, channels: int, grid: tuple[int, int]) -> nn.Module:
         return PositionedPatchEmbed(in_channels, channels, 2 if stage else 4, grid)

@@ -222,12 +222,7 @@ class iViT(Backbone):
                 maps.append((getattr(self, f"norm{i}")(x) if hasattr(self, f"norm{i}") else x).contiguous())
         return tuple(maps)
 
-    def stage_modules(self, stage: int) -> list[nn.Module]:
-        if stage == 0:
-            return [self.downsamples[0]]
-        modules = [self.stages[stage - 1]]
-        if stage > 1:
-            modules.append(self.downsamples[stage - 1])
-        if hasattr(self, f"norm{stage - 1}"):
-            modules.append(getattr(self, f"norm{stage - 1}"))
-        return modules
+    @property
+    def embeds(self) -> nn.ModuleList:
+        """CAFormer's downsamplings, under the name that the base knows."""
+        return self.downsamples
