@@ -1,6 +1,6 @@
 """Token-wise layers on a CPU, in pieces that stay in cache."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,8 @@ def tokens_at_once(x: Tensor, width: int) -> int:
     total = x.shape[:-1].numel()
     if x.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return total
-    return min(max(PIECE * torch.get_num_threads() // width, 1), total)
+    pieces = -(-total * width // (PIECE * torch.get_num_threads()))
+    return -(-total // pieces)  # pieces of one size: a small last one would make slow matrix products
 
 
 def tokenwise(function: Callable[[Tensor], Tensor], x: Tensor, *, width: int) -> Tensor:
@@ -42,45 +43,43 @@ def tokenwise(function: Callable[[Tensor], Tensor], x: Tensor, *, width: int) ->
     return x
 
 
-def in_bands(
-    before: Callable[[Tensor], Tensor],
-    conv: nn.Module | None,
-    after: Callable[[Tensor], Tensor],
-    x: Tensor,
-    *,
-    width: int,
-) -> Tensor:
-    """``after(conv(before(x)))``: a convolution of stride 1 that keeps the size, between functions of single pixels.
+def add_in_bands(x: Tensor, layers: Sequence[Callable[[Tensor], Tensor]], *, width: int) -> Tensor:
+    """``x + layer_n(… layer_1(x))``: functions of single pixels, and at most one convolution of stride 1 that keeps the size.
 
-    Where :func:`tokenwise` would cut, this goes over the map in bands of rows: the wide maps never leave the cache. A band
-    follows on the last rows of the one before, so that no row is computed twice.
+    Where :func:`tokenwise` would cut, this goes over the map in bands of rows and adds them to ``x``, which must be the caller's
+    own: the wide maps never leave the cache. A band follows on the last rows of the one before, so that no row is computed twice.
 
     Args:
-        before, after: ``[B, C, H, W]`` -> ``[B, C', H, W]``, on channels-last memory.
-        conv: a convolution; None for none.
-        x: ``[B, C, *grid]``; only 2-D grids are cut.
+        x: ``[B, C, *grid]`` in channels-last memory, of the layers' dtype or a wider one; only 2-D grids are cut.
+        layers: ``[B, C', H, W]`` -> ``[B, C'', H, W]`` each, from C to C channels; the convolution, of
+            a square kernel, as an ``nn.Conv2d``.
         width: channels of the widest activation.
     """
-    halo = 0 if conv is None else conv.kernel_size[0] // 2
+    conv = next((layer for layer in layers if isinstance(layer, nn.Conv2d) and layer.kernel_size[0] > 1), None)
+    at, halo = (len(layers), 0) if conv is None else (layers.index(conv), conv.kernel_size[0] // 2)
     rows = tokens_at_once(x.movedim(1, -1), width) // (x.shape[0] * x.shape[-1]) if x.ndim == 4 else 0
     if not 2 * halo < rows < x.shape[2]:
-        x = before(x)
-        return after(x if conv is None else conv(x))
-    out, above, done = None, None, 0
+        return add_residual(x, _chain(layers, x))
+    above, done = None, 0
     for start in range(0, x.shape[2], rows):
-        band = before(x[:, :, start : start + rows])
-        if halo:
+        band = _chain(layers[:at], x[:, :, start : start + rows])
+        if conv is not None:
             border = band.new_zeros(band.shape[0], halo, band.shape[3], band.shape[1]).movedim(-1, 1)
             is_last = start + rows >= x.shape[2]
             band = torch.cat([border if above is None else above, band, *([border] if is_last else [])], dim=2)
             above = band[:, :, -2 * halo :]
             band = F.conv2d(band, conv.weight, conv.bias, padding=(0, halo), groups=conv.groups)
-        band = after(band)
-        if out is None:
-            out = band.new_empty(band.shape[0], *x.shape[2:], band.shape[1]).movedim(-1, 1)
-        out[:, :, done : done + band.shape[2]] = band
+        band = _chain(layers[at + 1 :], band)
+        # These rows of x have been read: the convolution is behind the rows that went into it.
+        x[:, :, done : done + band.shape[2]] += band
         done += band.shape[2]
-    return out
+    return x
+
+
+def _chain(layers: Sequence[Callable[[Tensor], Tensor]], x: Tensor) -> Tensor:
+    for layer in layers:
+        x = layer(x)
+    return x
 
 
 def add_residual(x: Tensor, branch: Tensor) -> Tensor:

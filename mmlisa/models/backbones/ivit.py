@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import ChannelLayerNorm, ChannelLinear, to_map, to_tokens
-from mmlisa.ops.tokenwise import add_residual, in_bands, tokenwise
+from mmlisa.ops.tokenwise import add_in_bands, add_residual, tokenwise
 from mmlisa.registry import MODELS
 
 from .base import Backbone
@@ -55,9 +55,7 @@ class SepConv(nn.Module):
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` -> ``[B, N, C]``."""
-        x = to_map(x, grid)
-        x = in_bands(lambda x: self.act(self.pwconv1(x)), self.dwconv, self.pwconv2, x, width=self.dwconv.in_channels)
-        return to_tokens(x)
+        return to_tokens(self.pwconv2(self.dwconv(self.act(self.pwconv1(to_map(x, grid))))))
 
 
 class Mlp(nn.Module):
@@ -100,10 +98,23 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        if self.training:  # a path is dropped per image, not per token
+            return self._mlp(self._mix(x, grid))
+        in_bands = isinstance(self.token_mixer, SepConv) and isinstance(self.res_scale1, nn.Identity)
+        x = self._mix_in_bands(x, grid) if in_bands else self._mix(x, grid)
+        return tokenwise(self._mlp, x, width=4 * self.channels)
+
+    def _mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         mixed = self.drop_path(self.token_mixer(self.norm1(x), grid))
-        x = add_residual(self.res_scale1(x), mixed)
-        # Not in training: a path is dropped per image, not per token.
-        return self._mlp(x) if self.training else tokenwise(self._mlp, x, width=4 * self.channels)
+        return add_residual(self.res_scale1(x), mixed)
+
+    def _mix_in_bands(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        def norm(x: Tensor) -> Tensor:
+            return self.norm1(x.movedim(1, -1)).movedim(-1, 1)
+
+        conv = self.token_mixer
+        layers = [norm, conv.pwconv1, conv.act, conv.dwconv, conv.pwconv2]
+        return to_tokens(add_in_bands(to_map(x, grid), layers, width=conv.dwconv.in_channels))
 
     def _mlp(self, x: Tensor) -> Tensor:
         return self.res_scale2(x) + self.drop_path(self.mlp(self.norm2(x)))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import CONVOLUTIONS, ChannelLinear, TokenMixer, build_norm, depthwise
-from mmlisa.ops.tokenwise import add_residual, in_bands
+from mmlisa.ops.tokenwise import add_in_bands, add_residual
 from mmlisa.registry import MODELS
 
 from .base import Backbone
@@ -54,10 +54,6 @@ class SepConv(nn.Sequential):
             ChannelLinear(2 * channels, channels),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        expand, act, conv, reduce = self
-        return in_bands(lambda x: act(expand(x)), conv, reduce, x, width=conv.in_channels)
-
 
 class Mlp(nn.Sequential):
     """Linear, (depthwise 3x3 on the hidden width,) GELU, Linear, on ``[B, C, *grid]``."""
@@ -67,10 +63,6 @@ class Mlp(nn.Sequential):
         if conv:
             layers.insert(1, depthwise(hidden, 3, grid_axes))
         super().__init__(*layers)
-
-    def forward(self, x: Tensor) -> Tensor:
-        expand, *conv, act, reduce = self
-        return in_bands(expand, conv[0] if conv else None, lambda x: reduce(act(x)), x, width=expand.out_features)
 
 
 class Block(nn.Module):
@@ -97,9 +89,14 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.position is not None:
-            x = add_residual(x, self.position(x))
-        x = add_residual(x, self.drop_path(self.mixer(self.norm1(x))))
-        return add_residual(x, self.drop_path(self.mlp(self.norm2(x))))
+            x = add_in_bands(x, [self.position], width=self.position.out_channels)
+        return self._add(self._add(x, self.norm1, self.mixer), self.norm2, self.mlp)
+
+    def _add(self, x: Tensor, norm: nn.Module, branch: nn.Module) -> Tensor:
+        # Not in training: a path is dropped, and a batch normed, as a whole.
+        if self.training or not isinstance(branch, nn.Sequential):
+            return add_residual(x, self.drop_path(branch(norm(x))))
+        return add_in_bands(x, [norm, *branch], width=branch[0].out_features)
 
 
 @MODELS.register_module()

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from timm.layers import DropPath
 from torch import Tensor, nn
 
-from mmlisa.ops.tokenwise import add_residual, in_bands, tokenwise
+from mmlisa.ops.tokenwise import add_in_bands, add_residual, tokenwise
 
 
 def to_map(x: Tensor, grid: Sequence[int]) -> Tensor:
@@ -73,18 +73,8 @@ class TokenMlp(nn.Module):
         self.fc2 = nn.Linear(hidden, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        if self.dwconv is None:
-            return self.fc2(F.gelu(self.fc1(x)))
-        if x.shape[1] > prod(grid):
-            return self.fc2(F.gelu(self.dwconv(self.fc1(x), grid)))
-
-        def expand(x: Tensor) -> Tensor:
-            return self.fc1(x.movedim(1, -1)).movedim(-1, 1)
-
-        def reduce(x: Tensor) -> Tensor:
-            return self.fc2(F.gelu(x.movedim(1, -1))).movedim(-1, 1)
-
-        return to_tokens(in_bands(expand, self.dwconv, reduce, to_map(x, grid), width=self.fc1.out_features))
+        x = self.fc1(x)
+        return self.fc2(F.gelu(x if self.dwconv is None else self.dwconv(x, grid)))
 
 
 class TokenBlock(nn.Module):
@@ -119,12 +109,20 @@ class TokenBlock(nn.Module):
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         x = add_residual(x, self.drop_path(self.attn(self.norm1(x), grid)))
-        if self.training or self.mlp.dwconv is not None:  # in training a path is dropped per image, not per token
-            return self._feed_forward(x, grid)
-        return tokenwise(lambda tokens: self._feed_forward(tokens, grid), x, width=self.mlp.fc1.out_features)
+        mlp, width = self.mlp, self.mlp.fc1.out_features
+        if self.training or (mlp.dwconv is not None and x.shape[1] > prod(grid)):
+            # Not in parts: a path is dropped per image, and prefix tokens are not on the map.
+            return add_residual(x, self.drop_path(mlp(self.norm2(x), grid)))
+        if mlp.dwconv is None:
+            return tokenwise(lambda x: x + mlp(self.norm2(x), grid), x, width=width)
 
-    def _feed_forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        return x + self.drop_path(self.mlp(self.norm2(x), grid))
+        def expand(x: Tensor) -> Tensor:
+            return mlp.fc1(self.norm2(x.movedim(1, -1))).movedim(-1, 1)
+
+        def reduce(x: Tensor) -> Tensor:
+            return mlp.fc2(F.gelu(x.movedim(1, -1))).movedim(-1, 1)
+
+        return to_tokens(add_in_bands(to_map(x, grid), [expand, mlp.dwconv, reduce], width=width))
 
 
 class MapBlock(TokenBlock):
