@@ -10,13 +10,19 @@ from torch import Tensor, nn
 PIECE = 2**19
 
 
+def is_cpu_inference(x: Tensor) -> bool:
+    """On a CPU, without gradients, and in no trace, whose graph would keep what was chosen for one size."""
+    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return x.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced
+
+
 def tokens_at_once(x: Tensor, width: int) -> int:
     """How many tokens of ``x: [..., C]`` to treat at a time, so that ``width`` channels of each stay in cache.
 
-    All of them where it makes no difference, or where a loop would be in the way: on a GPU, with gradients, in a trace.
+    All of them where it makes no difference, or where a loop would be in the way.
     """
     total = x.shape[:-1].numel()
-    if x.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if not is_cpu_inference(x):
         return total
     pieces = -(-total * width // (PIECE * torch.get_num_threads()))
     return -(-total // pieces)  # pieces of one size: a small last one would make slow matrix products

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.models.layers import TokenLinear
 from mmlisa.registry import MODELS
 
 from .builder import check_heads
@@ -51,8 +52,8 @@ class InteractiveAttention(nn.Module):
         if landmarks is not None:
             ops.landmark_side(landmarks)
         self.landmarks = landmarks
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.proj = nn.Linear(embed_dims, embed_dims, bias=proj_bias)
+        self.qkv = TokenLinear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.proj = TokenLinear(embed_dims, embed_dims, bias=proj_bias)
         for branch in ("query",) if landmarks is None else ("query", "key"):
             for place, mixes in (("before", mix_before), ("after", mix_after)):
                 self.register_parameter(f"mix_{branch}_{place}", nn.Parameter(torch.eye(num_heads)) if mixes else None)

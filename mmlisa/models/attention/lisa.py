@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.models.layers import TokenLinear
 from mmlisa.ops.precision import at_least_float
 from mmlisa.registry import MODELS
 
@@ -84,7 +85,7 @@ class LiSA(nn.Module):
         self.bias = nn.Parameter(torch.empty(width, num_patterns))
         self.bias_a = nn.Parameter(torch.zeros(width, num_patterns)) if encoding_bias else None
         self.norm = nn.LayerNorm(embed_dims) if norm else nn.Identity()
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.proj = TokenLinear(embed_dims, embed_dims)
         self._prepared: dict[tuple[int, ...], tuple[list, ops.LiSAKernels]] = {}
         # A circular convolution with white noise of this scale keeps the tokens' scale.
         nn.init.normal_(self.kernel_a, std=prod(grid) ** -0.5)

@@ -14,7 +14,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import ChannelLayerNorm, ChannelLinear, to_map, to_tokens
+from mmlisa.models.layers import ChannelLayerNorm, ChannelLinear, TokenLinear, to_map, to_tokens
 from mmlisa.ops.tokenwise import add_in_bands, add_residual, tokenwise
 from mmlisa.registry import MODELS
 
@@ -63,9 +63,9 @@ class Mlp(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(channels, 4 * channels, bias=False)
+        self.fc1 = TokenLinear(channels, 4 * channels, bias=False)
         self.act = StarReLU()
-        self.fc2 = nn.Linear(4 * channels, channels, bias=False)
+        self.fc2 = TokenLinear(4 * channels, channels, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """``[..., C]`` -> ``[..., C]``."""

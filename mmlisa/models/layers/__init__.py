@@ -1,6 +1,7 @@
 """Layers that hosts share and timm lacks."""
 
-from .channels_first import CONVOLUTIONS, ChannelLayerNorm, ChannelLinear, build_norm, depthwise
+from .channels_first import CONVOLUTIONS, ChannelLayerNorm, build_norm, depthwise
+from .linear import ChannelLinear, TokenLinear
 from .mobile import ConvNorm, LinearNorm, SqueezeExcite, TokenNorm, init_layers
 from .relative_position import RelativePosition
 from .token_mixer import TokenMixer
@@ -20,6 +21,7 @@ __all__ = [
     "SqueezeExcite",
     "TokenBlock",
     "TokenConv",
+    "TokenLinear",
     "TokenMixer",
     "TokenMlp",
     "TokenNorm",

@@ -1,20 +1,10 @@
-"""Linear and norm layers over the channels of maps ``[B, C, *grid]``, for any number of grid axes.
-
-On maps in channels-last memory the axis moves below are views, so these cost what they cost on tokens ``[B, N, C]``.
-"""
+"""Norms over the channels of maps ``[B, C, *grid]``, and depthwise convolutions, for any number of grid axes."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-
-class ChannelLinear(nn.Linear):
-    """``nn.Linear`` over axis 1 (a pointwise convolution): ``[B, C_in, *grid] -> [B, C_out, *grid]``."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x.movedim(1, -1), self.weight, self.bias).movedim(-1, 1)
 
 
 class ChannelLayerNorm(nn.LayerNorm):

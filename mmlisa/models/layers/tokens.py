@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from mmlisa.ops.tokenwise import add_in_bands, add_residual, tokenwise
 
+from .linear import TokenLinear
+
 
 def to_map(x: Tensor, grid: Sequence[int]) -> Tensor:
     """``[B, H W, C] -> [B, C, H, W]``, a view in channels-last memory.
@@ -68,9 +70,9 @@ class TokenMlp(nn.Module):
 
     def __init__(self, channels: int, hidden: int, conv_size: int | None = None) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(channels, hidden)
+        self.fc1 = TokenLinear(channels, hidden)
         self.dwconv = TokenConv(hidden, conv_size) if conv_size else None
-        self.fc2 = nn.Linear(hidden, channels)
+        self.fc2 = TokenLinear(hidden, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         x = self.fc1(x)
