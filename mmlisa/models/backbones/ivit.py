@@ -84,7 +84,10 @@ class Scale(nn.Module):
 
 
 class Block(nn.Module):
-    """``r1 x + DropPath(mixer(norm(x)))``, ``r2 x + DropPath(MLP(norm(x)))``, on ``[B, N, C]``; r1, r2 with ``res_scale``."""
+    """``r1 x + DropPath(mixer(norm(x)))``, ``r2 x + DropPath(MLP(norm(x)))``, on ``[B, N, C]``; r1, r2 with ``res_scale``.
+
+    In inference on a CPU it may put the result over ``x``.
+    """
 
     def __init__(self, channels: int, token_mixer: nn.Module, res_scale: bool, drop_path: float) -> None:
         super().__init__()

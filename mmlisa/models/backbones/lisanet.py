@@ -66,7 +66,10 @@ class Mlp(nn.Sequential):
 
 
 class Block(nn.Module):
-    """``x + CPE(x)``, ``x + DropPath(mixer(norm(x)))``, ``x + DropPath(MLP(norm(x)))``, on ``[B, C, *grid]``."""
+    """``x + CPE(x)``, ``x + DropPath(mixer(norm(x)))``, ``x + DropPath(MLP(norm(x)))``, on ``[B, C, *grid]``.
+
+    In inference on a CPU it may put the result over ``x``.
+    """
 
     def __init__(
         self,
