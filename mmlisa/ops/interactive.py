@@ -114,7 +114,8 @@ def interactive_softmax(
 def _attend(query: Tensor, key: Tensor, value: Tensor, mix: tuple[Tensor | None, Tensor | None]) -> Tensor:
     """``[B, h, n, d]``, ``[B, h, m, d]`` twice -> ``[B, h, n, d]``, with a part of the n x m map at a time where that helps."""
     batch, heads, n, _ = query.shape
-    count = max(tokens_at_once(query[:, 0], width=heads * key.shape[2]) // batch, 1)
+    # Two maps of a piece live at a time.
+    count = max(tokens_at_once(query[:, 0], width=2 * heads * key.shape[2]) // batch, 1)
     if count >= n:
         return _attention(query, key, *mix, dtype=value.dtype) @ value
     out = value.new_empty(batch, n, heads, value.shape[3]).transpose(1, 2)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# Elements of a piece's widest activation per thread: 2 MiB in fp32. More does not stay in cache, less makes slow matrix products.
+# Elements of a piece's widest activation per thread: 4 MiB in fp32. More does not stay in cache, less makes slow matrix products.
 PIECE = 2**20
 
 
