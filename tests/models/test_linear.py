@@ -1,5 +1,6 @@
 import pytest
 import torch
+from mmengine.model import BaseModule
 from torch import nn
 
 from mmlisa.models.layers import ChannelLinear, TokenLinear
@@ -35,3 +36,12 @@ def test_channel_linear_is_a_pointwise_convolution(memory_format):
     torch.testing.assert_close(layer(maps), expected)
     with torch.no_grad():
         torch.testing.assert_close(layer(maps), expected)
+
+
+@pytest.mark.parametrize("layer", [TokenLinear, ChannelLinear])
+def test_init_cfg_of_linear_layers_is_obeyed(layer):
+    model = BaseModule(init_cfg=dict(type="Constant", layer="Linear", val=3.0, bias=2.0))
+    model.layer = layer(5, 7)
+    model.init_weights()
+    assert (model.layer.weight == 3).all()
+    assert (model.layer.bias == 2).all()

@@ -26,10 +26,11 @@ class TokenLinear(nn.Linear):
         return y.movedim(1, -1).reshape(*x.shape[:-1], -1)
 
 
-class ChannelLinear(TokenLinear):
-    """Over axis 1 (a pointwise convolution): ``[B, C_in, *grid] -> [B, C_out, *grid]``.
+class ChannelLinear(TokenLinear, nn.Linear):
+    """``nn.Linear`` over axis 1 (a pointwise convolution): ``[B, C_in, *grid] -> [B, C_out, *grid]``.
 
-    On maps in channels-last memory the axis moves are views, so it costs what it costs on tokens.
+    On maps in channels-last memory the axis moves are views, so it costs what it costs on tokens. ``nn.Linear`` is among its own
+    bases because MMEngine's ``init_cfg=dict(layer='Linear')`` looks no further.
     """
 
     def forward(self, x: Tensor) -> Tensor:
