@@ -24,7 +24,7 @@ def tokens_at_once(x: Tensor, width: int) -> int:
     total = x.shape[:-1].numel()
     if not is_cpu_inference(x):
         return total
-    pieces = -(-total * width // (PIECE * torch.get_num_threads()))
+    pieces = max(-(-total * width // (PIECE * torch.get_num_threads())), 1)
     return -(-total // pieces)  # pieces of one size: a small last one would make slow matrix products
 
 

@@ -56,6 +56,11 @@ def test_bands_equal_the_whole(batch, kernel_size, monkeypatch):
     assert bands.data_ptr() == x.data_ptr()
 
 
+def test_no_tokens_are_no_mistake():
+    with torch.no_grad():
+        assert tokenwise(torch.tanh, torch.empty(0, 5, 3), width=12).shape == (0, 5, 3)
+
+
 def _counting(layer, rows):
     def call(x):
         rows.append(x.shape[2])

@@ -43,20 +43,23 @@ class StarReLU(nn.Module):
         return torch.addcmul(self.bias.to(x.dtype), x, x, value=self.scale.item(), out=x)
 
 
-class SepConv(nn.Module):
+class SepConv(nn.Sequential):
     """Mixer of the convolutional stages: pointwise C -> 2C, StarReLU, depthwise 7x7, pointwise 2C -> C."""
 
     def __init__(self, channels: int) -> None:
-        super().__init__()
         hidden = 2 * channels
-        self.pwconv1 = ChannelLinear(channels, hidden, bias=False)
-        self.act = StarReLU()
-        self.dwconv = nn.Conv2d(hidden, hidden, 7, padding=3, groups=hidden, bias=False)
-        self.pwconv2 = ChannelLinear(hidden, channels, bias=False)
+        super().__init__(
+            OrderedDict(
+                pwconv1=ChannelLinear(channels, hidden, bias=False),
+                act=StarReLU(),
+                dwconv=nn.Conv2d(hidden, hidden, 7, padding=3, groups=hidden, bias=False),
+                pwconv2=ChannelLinear(hidden, channels, bias=False),
+            )
+        )
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` -> ``[B, N, C]``."""
-        return to_tokens(self.pwconv2(self.dwconv(self.act(self.pwconv1(to_map(x, grid))))))
+        return to_tokens(super().forward(to_map(x, grid)))
 
 
 class Mlp(nn.Module):
@@ -116,9 +119,8 @@ class Block(nn.Module):
         def norm(x: Tensor) -> Tensor:
             return self.norm1(x.movedim(1, -1)).movedim(-1, 1)
 
-        conv = self.token_mixer
-        layers = [norm, conv.pwconv1, conv.act, conv.dwconv, conv.pwconv2]
-        return to_tokens(add_in_bands(to_map(x, grid), layers, width=conv.dwconv.in_channels))
+        layers = [norm, *self.token_mixer]
+        return to_tokens(add_in_bands(to_map(x, grid), layers, width=self.token_mixer.dwconv.in_channels))
 
     def _mlp(self, x: Tensor) -> Tensor:
         return self.res_scale2(x) + self.drop_path(self.mlp(self.norm2(x)))
