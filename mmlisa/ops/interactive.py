@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .precision import no_autocast
-from .tokenwise import tokens_at_once
+from .chunks import chunk_length
 
 BACKENDS = ("auto", "reference")
 
@@ -115,7 +115,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mix: tuple[Tensor | None,
     """``[B, h, n, d]``, ``[B, h, m, d]`` twice -> ``[B, h, n, d]``, with a part of the n x m map at a time where that helps."""
     batch, heads, n, _ = query.shape
     # Two maps of a piece live at a time.
-    count = max(tokens_at_once(query[:, 0], width=2 * heads * key.shape[2]) // batch, 1)
+    count = max(chunk_length(query[:, 0], width=2 * heads * key.shape[2]) // batch, 1)
     if count >= n:
         return _attention(query, key, *mix, dtype=value.dtype) @ value
     out = value.new_empty(batch, n, heads, value.shape[3]).transpose(1, 2)
