@@ -6,12 +6,14 @@ from .blocks import Block
 from .branches import Mlp, SepConv
 from .convolutions import CONVOLUTIONS, depthwise
 from .embeddings import ConvStack, PatchEmbed
+from .grid_cache import GridCache
 from .init import init_convolutions, init_linear
 from .mobile import ConvNorm, LinearNorm, SqueezeExcite
 from .norms import TokenNorm, build_norm
+from .position_resize import PositionResize
 from .relative_position import RelativePosition
 from .residual import Branch, residual
-from .tokens import PositionResize, TokenConv, to_map, to_tokens, token_conv
+from .tokens import TokenConv, to_map, to_tokens, token_conv
 from .windows import merge_windows, split_windows, valid_tokens
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "Branch",
     "ConvNorm",
     "ConvStack",
+    "GridCache",
     "LinearNorm",
     "Mlp",
     "PatchEmbed",

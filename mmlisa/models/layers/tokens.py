@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from math import prod
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -54,37 +53,3 @@ def token_conv(
 ) -> TokenConv | TokenConv3d:
     """The depthwise convolution over a grid of two axes (H, W) or three (T, H, W)."""
     return (TokenConv if grid_axes == 2 else TokenConv3d)(channels, kernel_size, bias)
-
-
-class PositionResize(nn.Module):
-    """Position parameters of the pretraining grid on another one, by bicubic interpolation: ``[1, N_0, C] -> [1, N, C]``.
-
-    Those of prefix tokens stay as they are. Without gradients the result is kept until the parameter, the grid or the mode
-    (train, eval) changes.
-    """
-
-    def __init__(self, grid: Sequence[int]) -> None:
-        super().__init__()
-        self.grid = tuple(grid)
-        self._kept: tuple[tuple, Tensor] | None = None
-
-    def train(self, mode: bool = True) -> "PositionResize":
-        self._kept = None  # weights that are swapped behind autograd's back (EMA) are swapped between modes
-        return super().train(mode)
-
-    def forward(self, table: Tensor, grid: Sequence[int]) -> Tensor:
-        grid = tuple(grid)
-        if grid == self.grid:
-            return table
-        if torch.is_grad_enabled() and table.requires_grad:
-            return self._resize(table, grid)
-        state = (grid, table.data_ptr(), table._version, table.dtype, table.device)
-        if self._kept is None or self._kept[0] != state:
-            self._kept = state, self._resize(table, grid)
-        return self._kept[1]
-
-    def _resize(self, table: Tensor, grid: tuple[int, int]) -> Tensor:
-        prefix, table = table.split([table.shape[1] - prod(self.grid), prod(self.grid)], dim=1)
-        table_map = to_map(table.to(torch.promote_types(table.dtype, torch.float32)), self.grid)
-        table_map = F.interpolate(table_map, size=grid, mode="bicubic", align_corners=False)
-        return torch.cat([prefix, to_tokens(table_map).to(prefix.dtype)], dim=1)
