@@ -1,8 +1,9 @@
 """mmcv's operators on torchvision's and PyTorch's, where mmcv was installed without compiled ones.
 
 mmcv keeps its operators in a compiled module, ``mmcv._ext``; mmdet and mmseg cannot be imported without it. ``import mmlisa``
-appends `ExtensionFinder` to Python's import system. It is asked for ``mmcv._ext`` only after everything else has failed to find it,
-so compiled operators win where they are there, and nothing is imported until mmcv is. `mmlisa.mmcv_ops.ext` then takes their place.
+appends `ExtensionFinder` to Python's import system. It is asked for ``mmcv._ext`` only after everything else has failed to
+find it, so compiled operators win where they are there, and nothing is imported until mmcv asks. `mmlisa.mmcv_ops.ext` then
+takes their place.
 
     python -m mmlisa.mmcv_ops install     # for every program of the environment, also those that never import mmlisa
     python -m mmlisa.mmcv_ops uninstall
