@@ -1,6 +1,7 @@
 """CARAFE (https://arxiv.org/abs/1905.02188): upsampling in which every pixel has a kernel of its own.
 
-``features`` ``[B, C, H, W]`` in G groups of channels, ``masks`` ``[B, G * K * K, s * H, s * W]``, the result ``[B, C, s * H, s * W]``.
+``features`` are ``[B, C, H, W]`` in G groups of channels, ``masks`` ``[B, G * K * K, s * H, s * W]``, the result
+``[B, C, s * H, s * W]``.
 """
 
 import torch

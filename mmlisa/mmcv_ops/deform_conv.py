@@ -10,7 +10,7 @@ from mmlisa.ops.precision import widest
 def deform_conv_forward(
     input: Tensor, weight: Tensor, offset: Tensor, output: Tensor, columns: Tensor, ones: Tensor, **geometry: int
 ) -> None:
-    """Fills ``output`` ``[B, C_out, H_out, W_out]``; ``offset`` is ``[B, 2 * deformable_group * kH * kW, H_out, W_out]``, y before x."""
+    """Fills ``output``, ``[B, C_out, H_out, W_out]``; ``offset`` is ``[B, 2 * groups * kH * kW, H_out, W_out]``, y before x."""
     output.copy_(_convolve(input, weight, offset, None, None, _plain(geometry)))
 
 

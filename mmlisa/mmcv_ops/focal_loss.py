@@ -1,6 +1,7 @@
 """Focal loss (https://arxiv.org/abs/1708.02002) over sigmoids and over a softmax, as mmcv's CUDA kernels compute them.
 
-``target`` ``[N]`` is a class or, for the sigmoid, anything else for background; ``weight`` ``[C]`` is a factor per class, or empty.
+``target`` ``[N]`` is a class or, for the sigmoid, anything else for background; ``weight`` ``[C]`` is a factor per class, or
+empty.
 """
 
 import torch

@@ -66,7 +66,7 @@ def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
 
 
 def line_nms_forward(boxes: Tensor, scores: Tensor, overlap: float, top_k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Greedy NMS of lanes (https://arxiv.org/abs/2203.10350): a lane whose mean distance to a better one is below ``overlap`` goes.
+    """Greedy NMS of lanes (https://arxiv.org/abs/2203.10350): drops a lane nearer than ``overlap`` to a better one on average.
 
     Args:
         boxes: ``[N, 5 + S + 1]``; 2 is where a lane starts, from 0 to 1, 4 its length in strips, 5 on x at each of S + 1 heights.

@@ -1,7 +1,7 @@
 """Pooling inside regions of interest: RoIAlign, RoIPool, and the deformable form.
 
-Regions are ``[N, 5]``: the image's index, then x1, y1, x2, y2 in pixels of the image; ``spatial_scale`` takes them to the feature map
-``[B, C, H, W]``. The result is ``[N, C, *size]``.
+Regions are ``[N, 5]``: the image's index, then x1, y1, x2, y2 in pixels of the image; ``spatial_scale`` takes them to the
+feature map ``[B, C, H, W]``. The result is ``[N, C, *size]``.
 """
 
 from collections.abc import Iterator
@@ -147,7 +147,7 @@ def deform_roi_pool_forward(
     sampling_ratio: int,
     gamma: float,
 ) -> None:
-    """RoIAlign with bins moved by ``offset`` ``[N, 2, *size]`` (x, y) times ``gamma`` and the region's size; or empty: not moved."""
+    """RoIAlign, each bin moved by ``offset`` ``[N, 2, *size]`` (x, y; or empty) times ``gamma`` and the region's size."""
     features, boxes, moves = widest(input, rois, offset)
     size = (pooled_height, pooled_width)
     output.copy_(_deform_roi_pool(features, moves, boxes, size, spatial_scale, sampling_ratio, gamma))
@@ -210,8 +210,8 @@ def _sampling_points(
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """The points at which each bin is sampled, for regions with as many points per bin (gy × gx) together.
 
-    Yields the regions' indices ``[n]``, and y ``[n, height, 1, gy, 1]`` and x ``[n, 1, width, 1, gx]``. Regions without an extent, and
-    so without points, are left out.
+    Yields the regions' indices ``[n]``, and y ``[n, height, 1, gy, 1]`` and x ``[n, 1, width, 1, gx]``. Regions without
+    an extent, and so without points, are left out.
     """
     bins = start.new_tensor(size[::-1])
     points = (extent / bins).ceil().long() if sampling_ratio <= 0 else torch.full_like(extent, sampling_ratio).long()
@@ -228,7 +228,7 @@ def _sampling_points(
 
 
 def _sample(features: Tensor, image: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    """Bilinear interpolation of ``features`` ``[B, C, H, W]`` at ``y``, ``x`` ``[n, …]`` in images ``image`` ``[n]``: ``[n, C, …]``."""
+    """Bilinear interpolation of ``[B, C, H, W]`` at ``y``, ``x`` ``[n, …]`` in the images ``image`` ``[n]``: ``[n, C, …]``."""
     height, width = features.shape[2:]
     planes = features.flatten(2).transpose(1, 2)  # [B, H * W, C]
     image = image.long().view(-1, *[1] * (y.dim() - 1))
@@ -237,7 +237,7 @@ def _sample(features: Tensor, image: Tensor, y: Tensor, x: Tensor) -> Tensor:
 
 
 def _corners(y: Tensor, x: Tensor, height: int, width: int) -> list[tuple[Tensor, Tensor]]:
-    """Index in the plane ``[H * W]`` and bilinear weight of the four pixels around each point; more than one pixel outside: zero."""
+    """Index in ``[H * W]`` and bilinear weight of the four pixels around each point; zero if more than a pixel outside."""
     inside = (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
     neighbours = []
     for at, limit in ((y, height), (x, width)):
