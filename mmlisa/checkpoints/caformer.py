@@ -44,7 +44,9 @@ def convert_caformer(checkpoint: Mapping[str, Any], *, ema: bool = False) -> Con
         )
     ours = {apply_rules(_RULES, name): _linear(tensor) for name, tensor in theirs.items()}
     found = dict(
-        depths=tuple(len({n.split(".")[4] for n in ours if n.startswith(f"backbone.stages.{i}.blocks.")}) for i in range(4)),
+        depths=tuple(
+            len({n.split(".")[4] for n in ours if n.startswith(f"backbone.stages.{i}.blocks.")}) for i in range(4)
+        ),
         channels=tuple(
             len(ours[name]) for name in (f"backbone.stages.{i}.blocks.0.norm1.weight" for i in range(4)) if name in ours
         ),

@@ -10,7 +10,7 @@ import torch
 import torchvision  # noqa: F401 (registers torch.ops.torchvision)
 from torch import Tensor
 
-from mmlisa.ops.precision import widest
+from .precision import widest
 
 _MAX = 0  # RoIAlign's pool_mode; 1 is the average
 _NOWHERE = -2.0  # a coordinate outside every feature map

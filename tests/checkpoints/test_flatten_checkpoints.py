@@ -145,7 +145,7 @@ def test_classifier_and_detector_load_it(tmp_path, monkeypatch, capsys):
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
     backbone = build(dict(type="FLattenPVTv2", arch="b0", init_cfg=dict(pretrained, prefix="backbone.")))
     backbone.init_weights()
-    assert torch.equal(backbone.stages[3][1].mlp.fc2.weight, state["block4.1.mlp.fc2.weight"])
+    assert torch.equal(backbone.stages[3].blocks[1].mlp.fc2.weight, state["block4.1.mlp.fc2.weight"])
 
 
 def test_hosts_of_timm_as_a_start():
@@ -213,7 +213,7 @@ def test_official_pvt_host_as_a_start():
     state["block1.0.attn.sr.weight"], state["block1.0.attn.norm.weight"] = torch.zeros(64, 64, 8, 8), torch.zeros(64)
     conversion = convert_flatten(state)
     assert {"cls_token", "block1.0.attn.sr.weight", "block1.0.attn.norm.weight"} <= set(conversion.dropped)
-    assert torch.equal(conversion.state_dict["backbone.embeds.3.position"], state["pos_embed4"][:, 1:])
+    assert torch.equal(conversion.state_dict["backbone.stages.3.downsample.position"], state["pos_embed4"][:, 1:])
     assert len(conversion.untrained) == 8 * 4
 
 
@@ -231,7 +231,9 @@ def test_foreign_files_are_named():
 def test_incomplete_and_reshaped_files_are_refused():
     state = meta_state("cswin", _CSWIN)
     cut = {n: t for n, t in state.items() if n != "stage3.4.attns.1.get_v.weight"}
-    with pytest.raises(ValueError, match=r"FLattenCSwin 'tiny'.* lacks 1 of .*stages\.2\.4\.attn\.lepe\.1\.weight"):
+    with pytest.raises(
+        ValueError, match=r"FLattenCSwin 'tiny'.* lacks 1 of .*stages\.2\.blocks\.4\.attn\.lepe\.1\.weight"
+    ):
         convert_flatten(cut)
     wide = dict(state, **{"stage1.0.attns.0.dwc.weight": torch.empty(32, 1, 3, 3, device="meta")})
     with pytest.raises(ValueError, match=r"dwc\.weight has shape \(32, 1, 3, 3\)"):
