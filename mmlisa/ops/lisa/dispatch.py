@@ -40,7 +40,8 @@ class Thresholds(NamedTuple):
     mix: dict[str, float]
 
 
-# `python tools/benchmark.py --tune [--device cuda]` measures these and prints the line to paste.
+# `python tools/benchmark.py --tune [--device cuda]` measures these and prints the line to paste. The CPU's mixing turns between
+# the measured sizes 27 and 37 (c = 16, D = 8).
 THRESHOLDS = {
     "cpu": Thresholds(encode={"circulant": 64}, mix={"circulant": 32}),
     # Unmeasured: the circulant form only where its matrices are tiny, and never the Triton kernel.
