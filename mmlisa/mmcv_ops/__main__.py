@@ -13,6 +13,8 @@ import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 
+from mmlisa.mmcv_ops import find_compiled
+
 # Read after the file that makes an editable mmlisa importable: in alphabetical order.
 NAME = "mmlisa_mmcv_ops.pth"
 # One line that begins with "import", or Python takes it for a folder. An error in it would be printed at each start.
@@ -52,10 +54,8 @@ def status(site: Path) -> str:
     every = f"installed for every program: {path}" if path.exists() else "active in programs that import mmlisa"
     if not find_spec("mmcv"):
         return f"{every}\nmmcv is not installed"
-    operators = find_spec("mmcv._ext")
-    if operators.origin.endswith("ext.py"):
-        return f"{every}\nmmcv's operators: torchvision's, through {operators.origin}"
-    return f"{every}\nmmcv's operators: its compiled ones, {operators.origin}"
+    compiled = find_compiled()
+    return f"{every}\noperators: {f'mmcv has compiled ones, {compiled}' if compiled else 'torchvision and PyTorch'}"
 
 
 def main() -> None:
