@@ -30,8 +30,8 @@ def install(site: Path) -> str:
     path = site / NAME
     path.write_text(LINE)
     # From the root and without PYTHONPATH (-I), so that a clone in the current folder does not count.
-    code = "import sys; sys.exit('mmlisa' not in sys.modules)"
-    if subprocess.run([sys.executable, "-I", "-c", code], cwd="/", check=False).returncode:
+    code = f"import site, sys; site.addsitedir({str(site)!r}); sys.exit('mmlisa.mmcv_ops' not in sys.modules)"
+    if subprocess.run([sys.executable, "-I", "-c", code], cwd="/").returncode:
         path.unlink()
         raise RuntimeError(
             f"mmlisa is not installed for {sys.executable}; first: pip install -e {Path(__file__).parents[2]}"
