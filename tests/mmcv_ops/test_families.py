@@ -3,6 +3,7 @@
 The configs are the packages' own with a narrow ResNet. That the operator is reached is part of the test.
 """
 
+import sys
 from pathlib import Path
 
 import mmdet
@@ -39,12 +40,19 @@ DETECTORS = {
     "tood/tood_r50_fpn_1x_coco.py": {"deform_conv_forward", "deform_conv_backward_input"},
 }
 
+# What makes a model that has learnt nothing, on a small image, reach the operator.
+SETTINGS = {
+    "faster-rcnn_r50_fpn_soft-nms_1x_coco.py": {
+        "model.test_cfg.rcnn.score_thr": 0.0,
+        "model.test_cfg.rpn.max_per_img": 5,
+    },
+    "faster-rcnn_r50_fpn_pisa_1x_coco.py": {"model.train_cfg.rcnn.sampler.num": 16},
+}
+
 
 @pytest.fixture
 def called(monkeypatch):
     """The names of the operators that were called."""
-    import sys
-
     names = set()
     module = sys.modules["mmcv._ext"]
     for name, function in vars(ext).items():
@@ -75,6 +83,7 @@ def test_detector(name, called):
     torch.manual_seed(0)
     register_all_modules(init_default_scope=False)
     config = Config.fromfile(Path(mmdet.__file__).parent / ".mim" / "configs" / name)
+    config.merge_from_dict(SETTINGS.get(name.split("/")[1], {}))
     with DefaultScope.overwrite_default_scope("mmdet"):
         model = MODELS.build(_narrow(config.model))
         model.init_weights()
