@@ -169,7 +169,9 @@ class Backbone(BaseModule):
             if is_per_stage := isinstance(examples[0], tuple):
                 examples = [entry for example in examples for entry in example]
                 if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != num_stages:
-                    raise ValueError(f"arch: {key}={value!r}; it must have {num_stages} entries, one per stage")
+                    raise ValueError(
+                        f"arch: {key}={value!r}; it must have {num_stages} entries, one per stage, as depths has"
+                    )
             kinds = {type(example) for example in examples}
             kind = kinds.pop() if len(kinds) == 1 else object
             if kind is int and key.startswith("mlp_ratio"):
