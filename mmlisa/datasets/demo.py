@@ -15,10 +15,10 @@ Each split has one image with a crowd (``iscrowd=1``), one without objects and o
 The ``make_*_layout`` functions write small folders that the configs of the real data sets can run on.
 """
 
-import argparse
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -452,18 +452,7 @@ def make_imagenet_layout(
     return root
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Make the offline demo data.")
-    parser.add_argument("--root", default="data/demo", help="where to (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--train-images", type=int, default=NUM_IMAGES["train"])
-    parser.add_argument("--val-images", type=int, default=NUM_IMAGES["val"])
-    args = parser.parse_args()
-    try:
-        make_demo(args.root, args.seed, {"train": args.train_images, "val": args.val_images})
-    except (FileExistsError, ImportError) as error:
-        parser.exit(1, f"{error}\n")
-
-
 if __name__ == "__main__":
-    main()
+    from mmlisa import cli
+
+    cli.main(["demo", *sys.argv[1:]])
