@@ -28,8 +28,8 @@ _TOP_LEVEL = {
 def check_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:
     """Looks each dotted key up in the config.
 
-    A key may be new, since much of a config is optional, unless it is nearly the name of a key that is there; its first part must be
-    in the config or be one that MMEngine knows.
+    A key may be new, since much of a config is optional, unless it is nearly the name of a key that is there; its first part
+    must be in the config or be one that MMEngine knows.
 
     Returns:
         The keys that are new.
@@ -122,9 +122,9 @@ def _check_dataset(setting: str, dataset: Mapping) -> None:
                 + f": {setting}.{key}={value!r} under data_root={str(root_folder)!r}. Put the data there (README, 'Data'), link "
                 f"to them, or set {setting}.data_root"
             )
-    if isinstance(root_folder, str) and root_folder and not any(isinstance(v, str) and v for v in named.values()):
-        if "://" not in root_folder and not Path(root_folder).exists():
-            raise FileNotFoundError(f"folder {root_folder} does not exist: {setting}.data_root")
+    # Without any of these, the root itself holds the images.
+    if not any(named.values()) and root_folder and "://" not in str(root_folder) and not Path(root_folder).exists():
+        raise FileNotFoundError(f"folder {root_folder} does not exist: {setting}.data_root")
 
 
 # --- types ---------------------------------------------------------------------------------------------------------------------

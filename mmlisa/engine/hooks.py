@@ -59,6 +59,10 @@ class IterationSeedHook(Hook):
     def before_train(self, runner: Runner) -> None:
         # A loader draws its workers' base seed when its iterator is made, which in a resumed run is after this seeding.
         runner.train_dataloader.generator = torch.Generator().manual_seed(runner.seed)
+        self.before_loading(runner)
+
+    def before_loading(self, runner: Runner) -> None:
+        """Sets the state in which the next iteration's data are loaded."""
         self._seed(runner, runner.iter, 0)
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
@@ -70,7 +74,7 @@ class IterationSeedHook(Hook):
         self._seed(runner, runner.iter + 1, 0)
 
     def after_val(self, runner: Runner) -> None:
-        self._seed(runner, runner.iter, 0)
+        self.before_loading(runner)
 
     @staticmethod
     def _seed(runner: Runner, iteration: int, part: int) -> None:

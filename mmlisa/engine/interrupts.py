@@ -23,9 +23,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class InterruptHook(Hook):
     """On SIGTERM or SIGINT, saves a checkpoint of the last finished iteration and draws the curves.
 
-    The iteration under way is finished first. The process exits with 143 or 130, as the shell reports a process that the signal
-    ended; ``--resume`` continues from the checkpoint. A second signal exits at once. With several processes, all stop after the same
-    iteration, whichever got the signal.
+    The iteration under way is finished first. The process exits with 143 or 130, as the shell reports a process that the
+    signal ended; ``--resume`` continues from the checkpoint. A second signal exits at once. With several processes, all stop
+    after the same iteration, whichever got the signal.
     """
 
     # After all hooks that belong to an iteration.
