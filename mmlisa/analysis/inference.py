@@ -153,7 +153,7 @@ def predict_pictures(
     Raises:
         FileNotFoundError, ValueError: a folder without images, or what :class:`Predictor` raises; nothing is written then.
     """
-    paths = list(dict.fromkeys(path for name in files for path in _expand(Path(name))))
+    paths = list(dict.fromkeys(path for name in images for path in _expand(Path(name))))
     predictor = Predictor(cfg, checkpoint, score_threshold=score_threshold, device=device, min_matched=min_matched)
     out_dir.mkdir(parents=True, exist_ok=True)
     taken = {path.resolve() for path in paths}  # a picture never replaces an input
