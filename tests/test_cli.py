@@ -3,6 +3,7 @@
 import argparse
 import errno
 import os
+import runpy
 import subprocess
 import sys
 
@@ -112,3 +113,9 @@ def test_threads_wait_passively_unless_the_user_says_otherwise(monkeypatch):
     monkeypatch.setenv("KMP_BLOCKTIME", "1")
     cli.prepare()
     assert "OMP_WAIT_POLICY" not in os.environ
+
+
+def test_names_written_down_for_the_help_are_those_of_the_package():
+    from mmlisa.analysis.paper_tables import papers
+
+    assert list(runpy.run_path(str(cli.commands()["tables"]))["PAPERS"]) == list(papers())

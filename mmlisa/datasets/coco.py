@@ -65,6 +65,8 @@ class CocoDataset(_CocoDataset):
         coco = _CocoDataset.COCOAPI()
         coco.dataset = self._content
         coco.createIndex()
+        # mmdet's names for what the index has just made.
+        coco.img_ann_map, coco.cat_img_map = coco.imgToAnns, coco.catToImgs
         return coco
 
     def _report(self, path: Path, content: dict, usable: dict) -> None:
