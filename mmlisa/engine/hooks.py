@@ -108,7 +108,9 @@ class CheckpointGuardHook(Hook):
         if self.same_shapes or runner._resume:
             check_shapes(model, checkpoint, filename)
         elif conflicts := shape_conflicts(model, checkpoint):
-            runner.logger.warning(f"{filename} does not fill the whole model: {conflicts}. What differs starts anew")
+            runner.logger.warning(
+                f"{filename} does not fill the whole model: {conflicts}. These entries keep their initial values"
+            )
         share, line = match_report(model, checkpoint.get("state_dict", checkpoint))
         check_share(share, line, filename, self.min_matched)
 
