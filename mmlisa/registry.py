@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 from mmengine.registry import DATASETS as ROOT_DATASETS
 from mmengine.registry import HOOKS as ROOT_HOOKS
+from mmengine.registry import LOOPS as ROOT_LOOPS
 from mmengine.registry import METRICS as ROOT_METRICS
 from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as ROOT_OPTIM_WRAPPER_CONSTRUCTORS
@@ -49,6 +50,7 @@ MODELS = _child("model", ROOT_MODELS, *_MODEL_LOCATIONS)
 BACKBONES = MODELS
 TASK_UTILS = _child("task util", ROOT_TASK_UTILS, *_MODEL_LOCATIONS)
 HOOKS = _child("hook", ROOT_HOOKS, "mmlisa.engine")
+LOOPS = _child("loop", ROOT_LOOPS, "mmlisa.engine")
 OPTIMIZERS = _child("optimizer", ROOT_OPTIMIZERS, "mmlisa.engine")
 OPTIM_WRAPPER_CONSTRUCTORS = _child("optimizer wrapper constructor", ROOT_OPTIM_WRAPPER_CONSTRUCTORS, "mmlisa.engine")
 DATASETS = _child("dataset", ROOT_DATASETS, "mmlisa.datasets")

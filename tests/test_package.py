@@ -41,6 +41,16 @@ def test_configs_and_tools_are_where_mim_looks(installed):
         }
 
 
+def test_the_console_script_finds_the_tools(installed, tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(installed)}
+    command = [sys.executable, "-m", "mmlisa.cli", "train", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.stdout.startswith("usage: mmlisa train "), done.stderr
+    script = "from mmlisa import cli; print(*cli.commands().values(), sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert all(Path(line).is_relative_to(installed) for line in done.stdout.splitlines()), done.stdout
+
+
 def test_downstream_project_of_the_installed_package(installed, tmp_path):
     config = tmp_path / "mine.py"
     config.write_text(

@@ -5,20 +5,19 @@ With --tune it measures when LiSA should take which of its backends, and writes 
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
-
-from mmlisa.analysis import benchmark
+from mmlisa import cli
 
 SUITES = ("operators", "scaling", "backbones", "pixels", "detectors")
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.build_parser(__doc__)
     parser.add_argument("--suite", nargs="+", choices=SUITES, default=SUITES, help="what to measure (default: all)")
-    parser.add_argument("--models", nargs="+", choices=list(benchmark.BACKBONES), help="backbones (default: all)")
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="backbones (default: all)")
     parser.add_argument("--size", nargs="+", type=_size, help="image sizes of backbones and detectors, as 800x1344")
     parser.add_argument("--batch", type=int, default=1, help="images per batch of the backbones (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=7, help="samples of each candidate (default: %(default)s)")
@@ -30,7 +29,7 @@ def parse_args() -> argparse.Namespace:
         help="measure LiSA's backends and print the thresholds for mmlisa/ops/lisa/dispatch.py",
     )
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), help="folder (default: %(default)s)")
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -38,8 +37,13 @@ def _size(text: str) -> tuple[int, int]:
     return int(height), int(width)
 
 
-def main() -> None:
-    args = parse_args()
+def main(args: argparse.Namespace) -> None:
+    import torch
+
+    from mmlisa.analysis import benchmark
+
+    if unknown := set(args.models or ()) - benchmark.BACKBONES.keys():
+        raise ValueError(f"--models {', '.join(sorted(unknown))}: the backbones are {', '.join(benchmark.BACKBONES)}")
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(0)
@@ -81,4 +85,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parse_args())

@@ -1,31 +1,30 @@
 """Converts published weights into checkpoints of this package: ``python tools/convert_checkpoint.py flatten SRC DST``."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
-import torch
+from mmlisa import cli
 
-from mmlisa.checkpoints import Conversion, convert_caformer, convert_flatten, load_checkpoint
-
-CONVERTERS: dict[str, Callable[..., Conversion]] = {
-    "flatten": convert_flatten,
-    "caformer": convert_caformer,
-}
+CONVERTERS = ("flatten", "caformer")
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.build_parser(__doc__)
     parser.add_argument("converter", choices=CONVERTERS, help="whose weights")
     parser.add_argument("src", type=Path, help="published file; only weights are read from it, no code")
     parser.add_argument("dst", type=Path, help="file to write")
     parser.add_argument("--ema", action="store_true", help="take the averaged weights of the file")
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
-def main() -> None:
-    args = parse_args()
-    conversion = CONVERTERS[args.converter](load_checkpoint(args.src), ema=args.ema)
+def main(args: argparse.Namespace) -> None:
+    import torch
+
+    from mmlisa.checkpoints import convert_caformer, convert_flatten, load_checkpoint
+
+    convert = {"flatten": convert_flatten, "caformer": convert_caformer}[args.converter]
+    conversion = convert(load_checkpoint(args.src), ema=args.ema)
     args.dst.parent.mkdir(parents=True, exist_ok=True)
     torch.save({"state_dict": conversion.state_dict, "meta": {"backbone": conversion.backbone}}, args.dst)
     print(conversion.report())
@@ -33,4 +32,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parse_args())

@@ -2,21 +2,25 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from mmlisa.analysis.paper_tables import evaluate, load_table, papers, to_json, to_markdown
+from mmlisa import cli
+
+PAPERS = ("castling", "flatten", "ivit", "lisa")
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--paper", nargs="+", choices=papers(), default=papers(), help="papers (default: all)")
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.build_parser(__doc__)
+    parser.add_argument("--paper", nargs="+", choices=PAPERS, default=PAPERS, help="papers (default: all)")
     parser.add_argument("--format", choices=("md", "json"), default="md", help="output format (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="file to write, one paper after another (default: standard output)")
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
-def main() -> None:
-    args = parse_args()
+def main(args: argparse.Namespace) -> None:
+    from mmlisa.analysis.paper_tables import evaluate, load_table, to_json, to_markdown
+
     modules = {paper: load_table(paper) for paper in args.paper}
     results = {paper: evaluate(module.ROWS) for paper, module in modules.items()}
     if args.format == "json":
@@ -31,4 +35,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parse_args())

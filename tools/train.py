@@ -2,15 +2,14 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 
-from mmengine.config import DictAction
-
-from mmlisa.engine.launch import build_runner, load_config, set_amp, set_resume
+from mmlisa import cli
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("config", help="config file")
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.build_parser(__doc__)
+    parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
     parser.add_argument("--work-dir", help="where logs and checkpoints go (default: work_dirs/<config's name>)")
     parser.add_argument("--amp", action="store_true", help="automatic mixed precision")
     parser.add_argument(
@@ -26,28 +25,29 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         "--min-matched", type=float, default=0.5, help="share of the model a load_from checkpoint must hold"
     )
-    parser.add_argument(
-        "--cfg-options", nargs="+", action=DictAction, metavar="KEY=VALUE", help="override config entries"
-    )
-    parser.add_argument("--launcher", choices=["none", "pytorch", "slurm", "mpi"], default="none")
-    parser.add_argument("--local_rank", "--local-rank", type=int, default=0, help="set by the launcher")
-    return parser.parse_args()
+    cli.add_config_options(parser)
+    cli.add_launcher(parser)
+    return parser.parse_args(argv)
 
 
-def main() -> None:
-    args = parse_args()
+def main(args: argparse.Namespace) -> None:
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
-    cfg = load_config(args.config, options=args.cfg_options, work_dir=args.work_dir, launcher=args.launcher)
+    from mmlisa.engine import launch
+
+    options = launch.parse_options(args.cfg_options)
+    cfg = launch.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
     if args.amp:
-        set_amp(cfg)
+        launch.set_amp(cfg)
     if args.auto_scale_lr:
-        if "base_batch_size" not in cfg.get("auto_scale_lr", {}):
-            raise ValueError(f"--auto-scale-lr: {args.config} has no auto_scale_lr.base_batch_size")
-        cfg.auto_scale_lr.enable = True
-    if args.resume:
-        set_resume(cfg, None if args.resume == "auto" else args.resume)
-    build_runner(cfg, args.min_matched).train()
+        launch.set_auto_scale_lr(cfg)
+    launch.check_data(cfg, "train", "val")
+    with launch.locked(cfg.work_dir):
+        if args.resume:
+            launch.set_resume(cfg, None if args.resume == "auto" else args.resume)
+        runner = launch.build_runner(cfg, args.min_matched, verbose=args.verbose)
+        launch.train(runner)
+    launch.report(runner, args.config)
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parse_args())

@@ -5,21 +5,14 @@
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
-from mmlisa.analysis.pictures import (
-    attention_kernels,
-    draw_features,
-    draw_kernels,
-    feature_norms,
-    load_backbone,
-    read_image,
-)
-from mmlisa.engine.launch import load_config
+from mmlisa import cli
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("image", help="image file")
     parser.add_argument(
         "--model",
@@ -44,14 +37,23 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--size", type=int, nargs=2, metavar=("H", "W"), help="size the image is resized to")
     parser.add_argument("--out-dir", type=Path, default=Path("work_dirs/visualize"), help="default: %(default)s")
     parser.add_argument("--min-matched", type=float, default=0.9, help="share of the model the checkpoint must hold")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if any(len(model) > 2 for model in args.model):
         parser.error("--model takes a config and at most one checkpoint")
     return args
 
 
-def main() -> None:
-    args = parse_args()
+def main(args: argparse.Namespace) -> None:
+    from mmlisa.analysis.pictures import (
+        attention_kernels,
+        draw_features,
+        draw_kernels,
+        feature_norms,
+        load_backbone,
+        read_image,
+    )
+    from mmlisa.engine.launch import load_config
+
     picture = read_image(args.image, tuple(args.size) if args.size else None)
     queries = [tuple(query) for query in args.query or [(0.5, 0.5)]]
     kernels, features = [], []
@@ -67,4 +69,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parse_args())

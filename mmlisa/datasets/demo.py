@@ -15,10 +15,10 @@ Each split has one image with a crowd (``iscrowd=1``), one without objects and o
 The ``make_*_layout`` functions write small folders that the configs of the real data sets can run on.
 """
 
-import argparse
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ from .demo_objects import CLASSES, load_backgrounds, load_objects
 VERSION = 3
 NUM_IMAGES = {"train": 280, "val": 50}
 
-# What the classes are called, or pass for, in the vocabularies of the real data sets.
+# What the classes are called in the real data sets, or the closest class there.
 COCO_NAMES = dict(
     person="person", cat="cat", cup="cup", coin="frisbee", flower="potted plant", motorcycle="motorcycle", quokka="bear",
     rocket="airplane",
@@ -97,7 +97,7 @@ def _pose(rng: np.random.Generator, cutout: np.ndarray, size: float, max_angle: 
 
 
 def _place(cutout: np.ndarray, height: int, width: int, y: int, x: int) -> np.ndarray:
-    """The cut-out on an empty [height, width, 4] canvas with its corner at (y, x), which may lie outside."""
+    """The cut-out on an empty [height, width, 4] canvas, its top left corner at (y, x), which may lie outside."""
     layer = np.zeros((height, width, 4), np.float32)
     top, left, bottom, right = max(y, 0), max(x, 0), min(y + cutout.shape[0], height), min(x + cutout.shape[1], width)
     layer[top:bottom, left:right] = cutout[top - y : bottom - y, left - x : right - x]
@@ -122,7 +122,7 @@ def compose(
         coins: which of the coins to draw from, so that splits can have different ones.
         scales: range of an object's longer side, in image sides (a coin's: up to 0.6 of the upper end).
         crowd: a heap of this many coins, annotated as one crowd, goes in first.
-        min_visible: every object keeps at least this share of its own pixels in sight; one that cannot be placed so is left out.
+        min_visible: every object keeps at least this share of its pixels visible; one that cannot be placed that way is left out.
 
     Returns:
         The scene; ``instances`` hold the visible parts.
@@ -149,9 +149,8 @@ def compose(
                 y, x = rng.integers(np.negative(slack), np.maximum(np.array(size) - cutout.shape[:2], 0) + slack + 1)
             layer = _place(cutout, height, width, int(y), int(x))
             mask = layer[..., 3] >= 0.5
-            layer *= cv2.dilate(mask.astype(np.uint8), np.ones((3, 3)))[
-                ..., None
-            ]  # no more than a soft rim outside the mask
+            # Outside the mask, a soft rim of one pixel remains.
+            layer *= cv2.dilate(mask.astype(np.uint8), np.ones((3, 3)))[..., None]
             whole = (cutout[..., 3] >= 0.5).sum()
             left = np.bincount(owner[(owner >= 0) & ~mask], minlength=len(areas))
             # The coins of a crowd may hide each other.
@@ -297,12 +296,12 @@ def make_demo(
     side: int = 192,
     progress: bool = True,
 ) -> Path:
-    """Makes the demo data if they are not there; processes that start at once make them once and all see them whole.
+    """Makes the demo data if they are not there. Several processes may call it at once: one makes them, all see them complete.
 
     They are built in a hidden folder beside ``root`` and renamed: a killed or failed build leaves nothing under ``root``.
 
     Args:
-        root: where to; relative to the working directory.
+        root: folder to make, relative to the working directory.
         seed: the same seed gives the same images and annotations.
         num_images: images per split, :data:`NUM_IMAGES` by default.
         side: typical size of an image in pixels.
@@ -312,7 +311,7 @@ def make_demo(
         ``root`` as a path.
 
     Raises:
-        FileExistsError: ``root`` holds something else, or demo data made in another way.
+        FileExistsError: ``root`` holds something else, or demo data with other settings.
         ImportError: scikit-image, scikit-learn or imaug is missing.
     """
     root = Path(root)
@@ -321,9 +320,9 @@ def make_demo(
         return root
     root.parent.mkdir(parents=True, exist_ok=True)
     with _locked(root.parent / f".{root.name}.lock") as alone:
-        if _is_made(root, recipe):  # by who held the lock before
+        if _is_made(root, recipe):  # by the process that held the lock before
             return root
-        # Left by killed builds; without the lock they may be others' work in progress, and the rename decides who is first.
+        # Left by killed builds. Without the lock they may belong to a build under way; the rename decides which is first.
         for leftover in root.parent.glob(f".{root.name}-*") if alone else ():
             shutil.rmtree(leftover, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
@@ -341,7 +340,7 @@ def make_demo(
 
 
 def ensure_demo(root: str | Path) -> None:
-    """Makes the demo data by the default recipe unless ``root`` holds some already, of whatever seed and size.
+    """Makes the demo data with the default settings unless ``root`` already holds some, of any seed and size.
 
     Raises:
         FileExistsError, ImportError: as :func:`make_demo`.
@@ -362,7 +361,7 @@ def _is_made(root: Path, recipe: dict) -> bool:
     made = _made_as(root)
     if made and made != recipe:
         raise FileExistsError(
-            f"{root} holds demo data made as {made}, wanted are {recipe}: remove it or choose another root"
+            f"{root} holds demo data made with {made}, not with {recipe}: remove it or choose another root"
         )
     if not made and root.exists() and any(root.iterdir()):
         raise FileExistsError(f"{root} exists and holds no demo data (no demo.json): remove it or choose another root")
@@ -434,7 +433,7 @@ def make_imagenet_layout(
     """ImageNet's folders, ``{train,val}/<class>/*.jpg``: one large object per image.
 
     Args:
-        root: where to.
+        root: folder to make.
         num_per_class: images per class, the same for both splits or one number each.
         seed: as in :func:`make_demo`.
         side: size of the square images in pixels.
@@ -452,18 +451,7 @@ def make_imagenet_layout(
     return root
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Make the offline demo data.")
-    parser.add_argument("--root", default="data/demo", help="where to (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--train-images", type=int, default=NUM_IMAGES["train"])
-    parser.add_argument("--val-images", type=int, default=NUM_IMAGES["val"])
-    args = parser.parse_args()
-    try:
-        make_demo(args.root, args.seed, {"train": args.train_images, "val": args.val_images})
-    except (FileExistsError, ImportError) as error:
-        parser.exit(1, f"{error}\n")
-
-
 if __name__ == "__main__":
-    main()
+    from mmlisa import cli
+
+    cli.main(["demo", *sys.argv[1:]])

@@ -15,7 +15,7 @@ class DemoCocoDataset(CocoDataset):
     METAINFO: ClassVar = {"classes": CLASSES, "palette": PALETTE}
 
     def load_data_list(self) -> list[dict]:
-        from .demo import ensure_demo  # here, so that `python -m mmlisa.datasets.demo` finds it not yet imported
+        from .demo import ensure_demo  # the demo data need packages that other data do not
 
         ensure_demo(self.data_root)
         return super().load_data_list()

@@ -3,13 +3,19 @@
 from .castling import CastlingHook
 from .ema import CycleEMAHook
 from .hooks import CheckpointGuardHook, FiniteLossHook, IterationSeedHook, TrainingCurvesHook
+from .interrupts import InterruptHook
+from .loops import EpochBasedTrainLoop
 from .optimizers import Lamb
+from .saving import CheckpointHook
 
 __all__ = [
     "CastlingHook",
     "CheckpointGuardHook",
+    "CheckpointHook",
     "CycleEMAHook",
+    "EpochBasedTrainLoop",
     "FiniteLossHook",
+    "InterruptHook",
     "IterationSeedHook",
     "Lamb",
     "TrainingCurvesHook",

@@ -1,4 +1,4 @@
-"""Hooks: stop on a non-finite loss, resume exactly, refuse a foreign checkpoint, draw the training's curves."""
+"""Hooks: stop on a non-finite loss, resume exactly, refuse a checkpoint of another model, draw the training's curves."""
 
 import random
 from pathlib import Path
@@ -14,6 +14,8 @@ from mmengine.runner import Runner
 from mmlisa.checkpoints import match_report
 from mmlisa.checkpoints.loading import check_share
 from mmlisa.registry import HOOKS
+
+from .checks import check_shapes, shape_conflicts
 
 
 @HOOKS.register_module()
@@ -38,8 +40,8 @@ class FiniteLossHook(Hook):
             raise FloatingPointError(
                 f"iteration {runner.iter + 1}: {', '.join(f'{name} is {value}' for name, value in broken.items())} "
                 f"(all losses: {losses}). Training stopped; the last good checkpoint is "
-                f"{last or 'the one it started from, none was saved yet'}. Usual mends: a lower learning rate, a longer "
-                "warm-up, optim_wrapper.clip_grad"
+                f"{last or 'the one it started from, none was saved yet'}. What usually helps: a lower learning rate, a "
+                "longer warm-up, optim_wrapper.clip_grad"
             )
 
 
@@ -57,6 +59,10 @@ class IterationSeedHook(Hook):
     def before_train(self, runner: Runner) -> None:
         # A loader draws its workers' base seed when its iterator is made, which in a resumed run is after this seeding.
         runner.train_dataloader.generator = torch.Generator().manual_seed(runner.seed)
+        self.before_loading(runner)
+
+    def before_loading(self, runner: Runner) -> None:
+        """Sets the state in which the next iteration's data are loaded."""
         self._seed(runner, runner.iter, 0)
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
@@ -68,7 +74,7 @@ class IterationSeedHook(Hook):
         self._seed(runner, runner.iter + 1, 0)
 
     def after_val(self, runner: Runner) -> None:
-        self._seed(runner, runner.iter, 0)
+        self.before_loading(runner)
 
     @staticmethod
     def _seed(runner: Runner, iteration: int, part: int) -> None:
@@ -81,32 +87,40 @@ class IterationSeedHook(Hook):
 
 @HOOKS.register_module()
 class CheckpointGuardHook(Hook):
-    """Reports how much of the model a loaded checkpoint holds, and refuses it below a threshold.
+    """Reports how much of the model a loaded checkpoint holds, and refuses one that does not fit.
 
     Args:
         min_matched: share of the model's entries that must match in name and shape, from 0 to 1.
+        same_shapes: refuse a checkpoint with any entry of another shape; otherwise that is a warning, except when resuming.
 
     Raises:
-        ValueError: the checkpoint holds less.
+        ValueError: the checkpoint holds less, or entries of other shapes.
     """
 
-    def __init__(self, min_matched: float) -> None:
-        self.min_matched = min_matched
+    def __init__(self, min_matched: float, same_shapes: bool = False) -> None:
+        self.min_matched, self.same_shapes = min_matched, same_shapes
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         # Test-time augmentation wraps the trained model once more.
         model = model.module if hasattr(model, "tta_cfg") or type(model).__name__.endswith("TTAModel") else model
+        filename = str(runner._load_from)
+        if self.same_shapes or runner._resume:
+            check_shapes(model, checkpoint, filename)
+        elif conflicts := shape_conflicts(model, checkpoint):
+            runner.logger.warning(
+                f"{filename} does not fill the whole model: {conflicts}. These entries keep their initial values"
+            )
         share, line = match_report(model, checkpoint.get("state_dict", checkpoint))
-        check_share(share, line, str(runner._load_from), self.min_matched)
+        check_share(share, line, filename, self.min_matched)
 
 
 @HOOKS.register_module()
 class TrainingCurvesHook(Hook):
     """Draws loss, learning rate and validation metrics over the whole training, resumed parts included.
 
-    Writes ``curves.png`` into the log directory (beside the log) at the end of the training, when it is interrupted, and
-    after each validation.
+    Writes ``curves.png`` beside the log: after each validation, at the end of the training, and, in mmlisa's tools, when it
+    fails or is interrupted.
 
     Args:
         metrics: ends of the names of the validation metrics to draw.
@@ -127,13 +141,14 @@ class TrainingCurvesHook(Hook):
         history.append({"iteration": runner.iter, **scalars})
         # Kept in the message hub, so that it is in the checkpoints and a resumed run goes on with it.
         runner.message_hub.update_info("metric_history", history)
-        self._draw(runner)
+        self.draw(runner)
 
     def after_train(self, runner: Runner) -> None:
-        self._draw(runner)
+        self.draw(runner)
 
     @master_only
-    def _draw(self, runner: Runner) -> None:
+    def draw(self, runner: Runner) -> None:
+        """Draws what was logged so far; a picture that cannot be written is no reason to end a training."""
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
@@ -156,7 +171,10 @@ class TrainingCurvesHook(Hook):
             axes.grid(alpha=0.3)
             if axes.get_legend_handles_labels()[0]:
                 axes.legend(fontsize="x-small")
-        figure.savefig(Path(runner.log_dir) / "curves.png", dpi=110)
+        try:
+            figure.savefig(Path(runner.log_dir) / "curves.png", dpi=110)
+        except OSError as error:
+            runner.logger.warning(f"curves.png could not be written: {error}")
 
     @staticmethod
     def _plot_smoothed(axes: Any, values: np.ndarray, label: str) -> None:

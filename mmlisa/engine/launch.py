@@ -1,16 +1,42 @@
 """From a config file and command-line options to a runner: one path for mmdet, mmseg and mmpretrain configs."""
 
+import argparse
+from collections.abc import Sequence
 from copy import deepcopy
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
-from mmengine.config import Config, ConfigDict
+from mmengine.config import Config, ConfigDict, DictAction
+from mmengine.logging import print_log
+from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from mmlisa import cli, config_path
 from mmlisa.checkpoints import latest_checkpoint, load_checkpoint, use_safe_loader
+
+from .checks import check_channels, check_data, check_options, explain_unknown_type
+from .hooks import TrainingCurvesHook
+from .interrupts import InterruptHook
+from .log import QuietRunner, import_quietly
+from .saving import locked
+
+__all__ = [
+    "build_runner",
+    "check_data",
+    "load_config",
+    "locked",
+    "parse_options",
+    "report",
+    "set_amp",
+    "set_auto_scale_lr",
+    "set_resume",
+    "set_show_dir",
+    "set_tta",
+    "train",
+]
 
 # Test-time augmentation where a config names none: the library's own model, and a horizontal flip. Per scope.
 _TTA_MODELS = {
@@ -20,25 +46,47 @@ _TTA_MODELS = {
 }
 
 
+def parse_options(items: Sequence[str]) -> dict[str, Any]:
+    """The values of ``--cfg-options``, ``KEY=VALUE`` each, as MMEngine reads them.
+
+    Raises:
+        ValueError: an item without ``=``, or with brackets that do not match.
+    """
+    for item in items:
+        if "=" not in item or item.startswith("="):
+            raise ValueError(f"--cfg-options {item!r} is not of the form KEY=VALUE")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--options", nargs="+", action=DictAction)
+    try:
+        return parser.parse_args(["--options", *items]).options if items else {}
+    except AssertionError as error:
+        raise ValueError(f"--cfg-options: {error}") from error
+
+
 def load_config(
     filename: str, *, options: dict[str, Any] | None = None, work_dir: str | None = None, launcher: str = "none"
 ) -> Config:
     """Reads a config, applies the command line's options and what the machine dictates.
 
+    Args:
+        filename: a file, or the name of a config that ships with mmlisa.
+        options: new values by dotted key.
+        work_dir: where logs and checkpoints go; None for the config's own, or ``work_dirs/<config's name>``.
+        launcher: what started the processes.
+
     Raises:
-        FileNotFoundError: no such config; the message names close ones of the same folder.
-        ValueError: the file is no valid config.
+        FileNotFoundError: no such config; the message names the closest ones.
+        ValueError: the file is no valid config, or an option names what the config does not have.
     """
-    path = Path(filename)
-    if not path.is_file():
-        names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        near = get_close_matches(path.name, names, n=3, cutoff=0.4)
-        raise FileNotFoundError(f"config {filename} does not exist; in {path.parent}/ the closest are {near or 'none'}")
+    path = _find_config(filename)
     try:
         cfg = Config.fromfile(path)
-    except (SyntaxError, KeyError, TypeError) as error:
+    except (SyntaxError, KeyError, TypeError, AttributeError, NameError) as error:
         raise ValueError(f"config {filename} cannot be read: {error}") from error
     if options:
+        new = check_options(cfg, options)
+        if new:
+            print_log(f"--cfg-options: new in the config: {', '.join(new)}")
         cfg.merge_from_dict(options)
     cfg.launcher = launcher
     if work_dir is not None:
@@ -61,6 +109,31 @@ def load_config(
         if cfg.get("default_scope") == "mmpretrain":
             loader.setdefault("collate_fn", dict(type="default_collate"))
     return cfg
+
+
+def _find_config(filename: str) -> Path:
+    path = Path(filename)
+    if path.is_file():
+        return path
+    try:
+        return Path(config_path(filename))
+    except FileNotFoundError as error:
+        names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        near = get_close_matches(path.name, names, n=3, cutoff=0.4)
+        raise FileNotFoundError(
+            f"config {filename} does not exist; in {path.parent}/ the closest are {near or 'none'}; {error}"
+        ) from error
+
+
+def set_auto_scale_lr(cfg: Config) -> None:
+    """Scales the learning rate with the total batch size.
+
+    Raises:
+        ValueError: the config does not say for which batch size its rate is.
+    """
+    if "base_batch_size" not in cfg.get("auto_scale_lr", {}):
+        raise ValueError("--auto-scale-lr: the config has no auto_scale_lr.base_batch_size")
+    cfg.auto_scale_lr.enable = True
 
 
 def set_amp(cfg: Config) -> None:
@@ -102,25 +175,29 @@ def set_tta(cfg: Config) -> None:
         dataset = dataset.dataset
     if "tta_pipeline" not in cfg:
         *steps, pack = deepcopy(dataset.pipeline)
-        if "Det" in pack.type:
-            pack.meta_keys = (
-                *pack.get("meta_keys", ("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")),
-                "flip",
-            )
-            pack.meta_keys = (*pack.meta_keys, "flip_direction")
+        if scope == "mmdet":  # the model undoes the flips, and mmdet does not say by default which there were
+            keys = pack.get("meta_keys", ("img_id", "img_path", "ori_shape", "img_shape", "scale_factor"))
+            pack.meta_keys = (*dict.fromkeys((*keys, "flip", "flip_direction")),)
         flips = [dict(type="RandomFlip", prob=prob) for prob in (0.0, 1.0)]
         cfg.tta_pipeline = [*steps, dict(type="TestTimeAug", transforms=[flips, [pack]])]
     dataset.pipeline = cfg.tta_pipeline
     cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
 
 
-def set_show_dir(cfg: Config, directory: str) -> None:
-    """Writes a picture of each test image's prediction into ``directory``."""
+def set_show_dir(cfg: Config, directory: str | None) -> None:
+    """Writes a picture of each test image's prediction into ``directory``, or none at all.
+
+    Raises:
+        ValueError: the config has no hook that draws.
+    """
+    if directory is None:
+        cfg.default_hooks.pop("visualization", None)
+        return
     directory = str(Path(directory).resolve())
     hook = cfg.default_hooks.get("visualization")
     if hook is None:
         raise ValueError("--show-dir: the config has no default_hooks.visualization to draw with")
-    # Each library's hook names its switches its own way.
+    # Each library's hook has its own names for its switches.
     if hook.type.endswith("DetVisualizationHook"):
         hook.update(draw=True, test_out_dir=directory)
     elif hook.type.endswith("SegVisualizationHook"):
@@ -130,11 +207,107 @@ def set_show_dir(cfg: Config, directory: str) -> None:
         hook.update(enable=True, interval=1, out_dir=directory)
 
 
-def build_runner(cfg: Config, min_matched: float) -> Runner:
-    """The runner of a config, whose checkpoints are read safely and refused where less than ``min_matched`` of them fits."""
+def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, verbose: bool = True) -> Runner:
+    """The runner of a config, with what mmlisa's tools add: checkpoints that are read safely and written whole, interrupts.
+
+    Args:
+        cfg: a whole config, as :func:`load_config` returns it.
+        min_matched: share of the model's entries that a checkpoint must hold.
+        same_shapes: refuse a checkpoint with any entry of another shape; otherwise that is a warning.
+        verbose: whether the console shows all that MMEngine logs.
+
+    Raises:
+        ValueError: a ``type`` that does not exist, or a backbone that does not fit the neck.
+    """
     use_safe_loader()
+    if not verbose:
+        import_quietly()
     if cfg.get("launcher") == "pytorch" and not torch.cuda.is_available() and not torch.distributed.is_initialized():
-        # MMEngine's own initialisation, and its default wrapper of the model, take a GPU for granted.
+        # MMEngine's own initialisation, and its default wrapper of the model, require a GPU.
         torch.distributed.init_process_group("gloo")
-    cfg.custom_hooks = [*cfg.get("custom_hooks", []), dict(type="mmlisa.CheckpointGuardHook", min_matched=min_matched)]
-    return RUNNERS.build(cfg) if "runner_type" in cfg else Runner.from_cfg(cfg)
+    cfg.custom_hooks = [
+        *cfg.get("custom_hooks", []),
+        dict(type="mmlisa.CheckpointGuardHook", min_matched=min_matched, same_shapes=same_shapes),
+        dict(type="mmlisa.InterruptHook"),
+    ]
+    checkpoint = cfg.get("default_hooks", {}).get("checkpoint")
+    if checkpoint is not None and checkpoint.get("type") == "CheckpointHook":
+        checkpoint.type = "mmlisa.CheckpointHook"
+    loop = cfg.get("train_cfg")
+    if (
+        loop is not None
+        and loop.get("type", "EpochBasedTrainLoop") == "EpochBasedTrainLoop"
+        and loop.get("by_epoch", True)
+    ):
+        loop.pop("by_epoch", None)
+        loop.type = "mmlisa.EpochBasedTrainLoop"
+    model = deepcopy(cfg.model)  # building takes the config apart
+    try:
+        default = Runner if verbose else QuietRunner
+        runner = RUNNERS.build(cfg) if "runner_type" in cfg else default.from_cfg(cfg)
+    except KeyError as error:
+        if (unknown := explain_unknown_type(error)) is None:
+            raise
+        raise unknown from error
+    built = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    if isinstance(built, torch.nn.Module):
+        check_channels(getattr(built, "module", built), model.get("module", model))
+    return runner
+
+
+def train(runner: Runner) -> None:
+    """Trains; draws the curves however it ends.
+
+    Raises:
+        ChildProcessError: a process that loads data was killed.
+    """
+    try:
+        runner.train()
+    except RuntimeError as error:
+        _draw_curves(runner)
+        if "DataLoader worker" not in str(error):
+            raise
+        for hook in runner.hooks:  # a scheduler's SIGTERM goes to the workers, too
+            if isinstance(hook, InterruptHook) and hook.signal and not hook.busy:
+                hook.stop(runner, runner.iter)
+        last = runner.message_hub.runtime_info.get("last_ckpt")
+        raise ChildProcessError(
+            f"a process that loads data was killed ({str(error).splitlines()[0]}). Most often the memory is full: lower "
+            "train_dataloader.num_workers, or the size of the shared memory is too small. "
+            + (f"--resume continues from {last}" if last else "No checkpoint was saved yet")
+        ) from error
+    except (OSError, FloatingPointError):
+        _draw_curves(runner)
+        raise
+
+
+def _draw_curves(runner: Runner) -> None:
+    for hook in runner.hooks:
+        if isinstance(hook, TrainingCurvesHook):
+            hook.draw(runner)
+
+
+def report(runner: Runner, config: str) -> None:
+    """Prints where a finished training left its results, and what to type next."""
+    if runner.rank != 0:
+        return
+    info = runner.message_hub.runtime_info
+    checkpoint = info.get("best_ckpt") or info.get("last_ckpt")
+    lines = [f"\nTrained for {runner.iter} iterations."]
+    if checkpoint:
+        score = f" (best: {info['best_score']:.4g})" if "best_ckpt" in info else ""
+        lines.append(f"  checkpoint  {_shown(checkpoint)}{score}")
+    curves, pictures = Path(runner.log_dir) / "curves.png", Path(runner.log_dir) / "vis_data" / "vis_image"
+    lines += [f"  curves      {_shown(curves)}"] * curves.is_file()
+    lines += [f"  pictures    {_shown(pictures)}/"] * pictures.is_dir()
+    lines.append(f"  log         {_shown(runner.log_dir)}/")
+    if checkpoint:
+        lines += ["Next:", f"  {cli.command('test')} {config} {_shown(checkpoint)}"]
+        lines.append(f"  {cli.command('infer')} {config} {_shown(checkpoint)} IMAGE …")
+    print("\n".join(lines))
+
+
+def _shown(path: str | Path) -> str:
+    """A path relative to the current folder, where it lies in it."""
+    path = Path(path)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -32,6 +32,18 @@ def test_damaged_image(image, how):
     assert LoadImageFromFile(on_corrupt="skip").transform({"img_path": str(image)}) is None
 
 
+def test_jpeg_damaged_in_the_middle(tmp_path, capfd):
+    path = tmp_path / "image.jpg"
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    cv2.imwrite(str(path), noise)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 40] = bytes(40)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"image\.jpg is damaged: Corrupt JPEG data"):
+        LoadImageFromFile().transform({"img_path": str(path)})
+    assert LoadImageFromFile(on_corrupt="skip").transform({"img_path": str(path)}) is None
+
+
 def test_bad_option():
     with pytest.raises(ValueError, match="ignore"):
         LoadImageFromFile(on_corrupt="ignore")

@@ -1,7 +1,8 @@
 """Hooks on a toy model: a few parameters, real runner."""
 
 import json
-import math
+import os
+import signal
 
 import pytest
 import torch
@@ -11,31 +12,39 @@ from mmengine.registry import DATASETS, MODELS
 from mmengine.runner import Runner
 from torch import nn
 
-from mmlisa.engine.launch import build_runner
+from mmlisa.engine.launch import build_runner, train
 
 
 class ToyRegression(BaseModel):
     """Fits a line through noisy points, with dropout, so that every random state matters."""
 
-    def __init__(self, broken_at: int = -1) -> None:
+    def __init__(self, broken_at: int = -1, broken: float = float("nan"), signal_at: int = -1) -> None:
         super().__init__()
-        self.layer, self.dropout, self.broken_at, self.calls = nn.Linear(4, 1), nn.Dropout(), broken_at, 0
+        self.layer, self.dropout, self.calls = nn.Linear(4, 1), nn.Dropout(), 0
+        self.broken_at, self.broken, self.signal_at = broken_at, broken, signal_at
 
     def forward(self, inputs: torch.Tensor, mode: str = "tensor"):
         loss = (self.layer(self.dropout(torch.stack(inputs))) - 1).square().mean()
         self.calls += 1
         if self.calls == self.broken_at:
-            loss = loss * math.nan
+            loss = loss * self.broken
+        if self.calls == self.signal_at:
+            os.kill(os.getpid(), signal.SIGTERM)
         return {"loss_fit": loss, "loss_zero": 0 * loss.detach()}
 
 
 class ToyPoints(torch.utils.data.Dataset):
     metainfo: dict = {}  # noqa: RUF012
 
+    def __init__(self, kill_worker=False):
+        self.kill_worker = kill_worker
+
     def __len__(self):
         return 7
 
     def __getitem__(self, index):
+        if self.kill_worker and torch.utils.data.get_worker_info() and index == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
         return {"inputs": torch.full((4,), float(index)) + torch.randn(4)}
 
 
@@ -43,29 +52,28 @@ MODELS.register_module(module=ToyRegression, force=True)
 DATASETS.register_module(module=ToyPoints, force=True)
 
 
-def runner(work_dir, iterations=6, model=None, **options) -> Runner:
+def runner(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=None, **options) -> Runner:
     cfg = dict(
         model=dict(type="ToyRegression", **(model or {})),
         work_dir=str(work_dir),
-        train_dataloader=dict(
-            dataset=dict(type="ToyPoints"),
-            sampler=dict(type="InfiniteSampler", shuffle=True),
-            batch_size=2,
-            num_workers=0,
-        ),
-        train_cfg=dict(by_epoch=False, max_iters=iterations),
+        train_dataloader={
+            "dataset": dict(type="ToyPoints"),
+            "sampler": dict(type="InfiniteSampler" if epochs is None else "DefaultSampler", shuffle=True),
+            "batch_size": 2,
+            "num_workers": 0,
+            **(loader or {}),
+        },
+        train_cfg=dict(by_epoch=False, max_iters=iterations) if epochs is None else dict(max_epochs=epochs),
         optim_wrapper=dict(optimizer=dict(type="Adam", lr=0.1)),
         default_hooks=dict(
-            checkpoint=dict(type="CheckpointHook", by_epoch=False, interval=2, max_keep_ckpts=2),
+            checkpoint=dict(type="CheckpointHook", by_epoch=False, interval=2) | (hook or dict(max_keep_ckpts=2)),
             logger=dict(type="LoggerHook", interval=1),
         ),
         custom_hooks=[
             dict(type=f"mmlisa.{name}") for name in ("FiniteLossHook", "IterationSeedHook", "TrainingCurvesHook")
         ],
         vis_backends=[dict(type="LocalVisBackend")],
-        visualizer=dict(
-            type="Visualizer", vis_backends=[dict(type="LocalVisBackend")], name=f"v{work_dir.name}{len(options)}"
-        ),
+        visualizer=dict(type="Visualizer", vis_backends=[dict(type="LocalVisBackend")], name=str(work_dir)),
         log_processor=dict(window_size=1, by_epoch=False),
         randomness=dict(seed=3),
         experiment_name=f"toy_{work_dir.name}_{iterations}_{len(options)}",
@@ -95,10 +103,13 @@ def test_resumed_run_repeats_the_whole_one(tmp_path):
     assert losses(tmp_path / "rest") == {step: whole[step] for step in (5, 6)}
 
 
-def test_non_finite_loss_stops_and_keeps_the_last_good_checkpoint(tmp_path):
-    with pytest.raises(FloatingPointError, match=r"(?s)iteration 4: .*loss_fit is nan.*iter_2\.pth"):
-        runner(tmp_path / "nan", model=dict(broken_at=4)).train()
-    assert [p.name for p in (tmp_path / "nan").glob("*.pth")] == ["iter_2.pth"]
+@pytest.mark.parametrize("broken", ["nan", "inf"])
+def test_non_finite_loss_stops_and_keeps_the_last_good_checkpoint(tmp_path, broken):
+    stopped = runner(tmp_path / broken, model=dict(broken_at=4, broken=float(broken)))
+    with pytest.raises(FloatingPointError, match=rf"(?s)iteration 4: .*loss_fit is {broken}.*iter_2\.pth"):
+        train(stopped)
+    assert [p.name for p in (tmp_path / broken).glob("*.pth")] == ["iter_2.pth"]
+    assert list((tmp_path / broken).glob("*/curves.png"))
 
 
 def test_curves_are_drawn(tmp_path):
@@ -112,3 +123,22 @@ def test_foreign_checkpoint_is_refused(tmp_path):
     torch.save({"state_dict": nn.Linear(3, 3).state_dict()}, path)
     with pytest.raises(ValueError, match="0 of 2 entries match"):
         runner(tmp_path / "foreign", load_from=str(path)).train()
+
+
+def test_a_checkpoint_of_other_shapes_is_refused_in_tests_and_said_in_training(tmp_path, capfd):
+    path = tmp_path / "wide.pth"
+    torch.save({"state_dict": {"layer.weight": torch.zeros(3, 4), "layer.bias": torch.zeros(1)}}, path)
+    trained = runner(tmp_path / "train", load_from=str(path))
+    trained.train()
+    assert "layer.weight is [3, 4] in the checkpoint and [1, 4] in the model" in capfd.readouterr().out
+    trained.load_or_resume()
+    hook = next(hook for hook in trained.hooks if type(hook).__name__ == "CheckpointGuardHook")
+    hook.same_shapes = True
+    with pytest.raises(ValueError, match=r"layer.weight is \[3, 4\] in the checkpoint and \[1, 4\] in the model"):
+        trained.load_checkpoint(str(path))
+
+
+def test_a_killed_worker_is_named_with_the_last_checkpoint(tmp_path):
+    dataset = dict(type="ToyPoints", kill_worker=True)
+    with pytest.raises(ChildProcessError, match="num_workers"):
+        train(runner(tmp_path / "killed", loader=dict(dataset=dataset, num_workers=1)))

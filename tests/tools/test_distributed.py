@@ -22,7 +22,7 @@ def test_two_processes(config, tmp_path):
         "--master_port=29531",
         "tools/train.py",
     ]
-    command += [f"configs/{config}", "--launcher", "pytorch", "--work-dir", str(tmp_path)]
+    command += [f"configs/{config}", "--launcher", "pytorch", "--verbose", "--work-dir", str(tmp_path)]
     command += [
         "--cfg-options",
         *SHORT,

@@ -88,7 +88,11 @@ def scores(entry: dict) -> dict:
 def test_train_kill_resume_test(task, tmp_path):
     config = f"configs/{task}.py"
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run("train", config, "--work-dir", whole)
+    out = run("train", config, "--work-dir", whole)
+    assert f"checkpoint  {whole}/iter_6.pth" in out
+    assert f"python tools/infer.py {config} {whole}/iter_6.pth IMAGE" in out
+    noise = ("System environment", "Config:", "Could not import", "faster_coco_eval", "paramwise_options")
+    assert not [line for line in noise if line in out], out
     train_until_killed(config, killed, "iter_4")
     assert not (killed / "iter_6.pth").exists()
     run("train", config, "--work-dir", killed, "--resume")
@@ -105,4 +109,5 @@ def test_train_kill_resume_test(task, tmp_path):
     )
     assert (tmp_path / "predictions.pkl").stat().st_size > 0
     (tested,) = (tmp_path / "test").glob("*/*.json")
+    assert not list((tmp_path / "test").rglob("*.png")), "pictures only with --show-dir"
     assert scores(json.loads(tested.read_text().splitlines()[-1])) == metrics, out

@@ -1,0 +1,259 @@
+"""Users' mistakes, found before they cost time: options, data, types, channels and checkpoints that do not fit."""
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.registry import MODELS as ROOT_MODELS
+from mmengine.registry import Registry, root
+from mmengine.runner import Runner
+from torch import Tensor, nn
+
+from mmlisa.checkpoints.loading import adapt_state_dict
+
+# What OpenMMLab's tools and ours read from a config beside the runner's own arguments.
+_TOP_LEVEL = {
+    *inspect.signature(Runner.__init__).parameters,
+    *("custom_imports", "find_unused_parameters", "model_wrapper_cfg", "runner_type", "tta_model", "tta_pipeline"),
+} - {"self", "cfg"}
+
+
+# --- options of the command line -----------------------------------------------------------------------------------------------
+
+
+def check_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:
+    """Looks each dotted key up in the config.
+
+    A key may be new, since much of a config is optional, unless it is nearly the name of a key that is there; its first part
+    must be in the config or be one that MMEngine knows.
+
+    Returns:
+        The keys that are new.
+
+    Raises:
+        ValueError: an unknown key; names the closest known one.
+    """
+    return [key for key in options if not _is_known(cfg._cfg_dict, key)]
+
+
+def _is_known(node: Any, key: str) -> bool:
+    parts = key.split(".")
+    for depth, part in enumerate(parts):
+        path = ".".join(parts[:depth])
+        if isinstance(node, Mapping):
+            if part in node:
+                node = node[part]
+                continue
+            known = sorted({*node, *_TOP_LEVEL}) if depth == 0 else list(map(str, node))
+            if depth == 0 and part in _TOP_LEVEL:
+                return False
+            near = get_close_matches(part, known, n=1, cutoff=0.88 if depth else 0.5)
+            if near or depth == 0:
+                better = ".".join([*parts[:depth], *near, *parts[depth + 1 :]])
+                hint = f"did you mean {better}?" if near else f"the config has {', '.join(sorted(node))}"
+                raise ValueError(f"--cfg-options: the config has no {'.'.join(parts[: depth + 1])}; {hint}")
+            return False
+        if isinstance(node, list | tuple):
+            if not part.isdigit() or int(part) >= len(node):
+                raise ValueError(
+                    f"--cfg-options {key}: {path} is a list of {len(node)}; after it comes an index from 0 to {len(node) - 1}, "
+                    f"not {part!r}"
+                )
+            node = node[int(part)]
+        elif node is None:
+            return False
+        else:
+            raise ValueError(f"--cfg-options {key}: {path} is {node!r}, which has no entries of its own")
+    return True
+
+
+# --- data ----------------------------------------------------------------------------------------------------------------------
+
+
+def check_data(cfg: Config, *splits: str) -> None:
+    """Looks for the annotation files and image folders that the configs of ``train``, ``val`` or ``test`` name.
+
+    Raises:
+        FileNotFoundError: one is missing; names the path and the setting that it comes from.
+    """
+    for split in splits:
+        loader = cfg.get(f"{split}_dataloader")
+        if loader is None:
+            continue
+        for setting, dataset in _datasets(f"{split}_dataloader.dataset", loader.get("dataset")):
+            if not str(dataset.get("type")).startswith("mmlisa.Demo"):  # these make their data
+                _check_dataset(setting, dataset)
+
+
+def _datasets(setting: str, dataset: Any) -> Iterator[tuple[str, Mapping]]:
+    """The configs of the data sets inside of wrappers, each with its place in the config."""
+    if not isinstance(dataset, Mapping):
+        return
+    yield setting, dataset
+    inner = dataset.get("dataset", dataset.get("datasets"))
+    if isinstance(inner, Mapping):
+        yield from _datasets(f"{setting}.dataset", inner)
+    elif isinstance(inner, Sequence) and not isinstance(inner, str):
+        for index, each in enumerate(inner):
+            yield from _datasets(f"{setting}.datasets.{index}", each)
+
+
+def _check_dataset(setting: str, dataset: Mapping) -> None:
+    root_folder = dataset.get("data_root") or ""
+    prefixes = dataset.get("data_prefix") or {}
+    named = (
+        {"data_prefix": prefixes} if isinstance(prefixes, str) else {f"data_prefix.{k}": v for k, v in prefixes.items()}
+    )
+    named = {"ann_file": dataset.get("ann_file"), **named}
+    for key, value in named.items():
+        if not isinstance(value, str) or not value or "://" in value or "://" in str(root_folder):
+            continue
+        path = Path(root_folder, value)
+        if not path.exists():
+            kind = "annotation file" if key == "ann_file" else "folder"
+            missing = next(parent for parent in (path, *path.parents) if parent == Path(".") or parent.parent.exists())
+            raise FileNotFoundError(
+                f"{kind} {path} does not exist"
+                + (f" ({missing} is missing)" if missing != path else "")
+                + f": {setting}.{key}={value!r} under data_root={str(root_folder)!r}. Put the data there (README, 'Data'), link "
+                f"to them, or set {setting}.data_root"
+            )
+    # Without any of these, the root itself holds the images.
+    if not any(named.values()) and root_folder and "://" not in str(root_folder) and not Path(root_folder).exists():
+        raise FileNotFoundError(f"folder {root_folder} does not exist: {setting}.data_root")
+
+
+# --- types ---------------------------------------------------------------------------------------------------------------------
+
+
+def explain_unknown_type(error: KeyError) -> ValueError | None:
+    """MMEngine's ``KeyError`` for a ``type`` that no registry has, as an error that names the closest; None for any other."""
+    found = re.search(r"([\w.]+) is not in the (\w+)::([\w -]+) registry", str(error))
+    if found is None:
+        return None
+    name, _, kind = found.groups()
+    registry = next((r for r in vars(root).values() if isinstance(r, Registry) and r.name == kind), ROOT_MODELS)
+    known = dict(_registered(registry))
+    bare = name.split(".")[-1].lower()
+    near = [known[match] for match in get_close_matches(bare, known, n=3, cutoff=0.75)]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"mmlisa's are {sorted(_of_mmlisa(known.values()))}"
+    return ValueError(f"type={name!r} is no registered {kind}; {hint}")
+
+
+def _registered(registry: Registry) -> Iterator[tuple[str, str]]:
+    """Every name of a root registry and its children: in lower case, and as a config writes it. Ours come last, and so win."""
+    children = sorted(registry.children.items(), key=lambda child: child[0] == "mmlisa")
+    for scope, child in [("", registry), *children]:
+        child.import_from_location()
+        for name in child.module_dict:
+            yield name.lower(), f"{scope}.{name}" if scope else name
+
+
+def _of_mmlisa(names) -> list[str]:
+    return [name for name in names if name.startswith("mmlisa.")]
+
+
+# --- models --------------------------------------------------------------------------------------------------------------------
+
+
+def check_channels(model: nn.Module, cfg: Mapping) -> None:
+    """Compares the maps of a backbone with what the neck and the heads of its config take.
+
+    Args:
+        model: the built detector, segmentor or classifier.
+        cfg: its config, ``cfg.model``.
+
+    Raises:
+        ValueError: number or channels differ; says what fits. Backbones without ``feature_channels`` are not looked at.
+    """
+    channels = getattr(getattr(model, "backbone", None), "feature_channels", None)
+    if channels is None:
+        return
+    channels = list(channels)
+    name = type(model.backbone).__name__
+    neck = cfg.get("neck")
+    if isinstance(neck, Sequence):
+        neck = neck[0] if neck else None
+    if neck and not (neck.get("in_channels") is None and "Pooling" in str(neck.get("type"))):
+        takes = neck.get("in_channels")
+        fits = takes is None or (list(takes) if isinstance(takes, Sequence) else [takes] * len(channels)) == channels
+        if not fits:
+            raise ValueError(
+                f"model.neck ({neck['type']}) takes in_channels={_plain(takes)}, but the backbone ({name}, out_indices="
+                f"{tuple(getattr(model.backbone, 'out_indices', range(len(channels))))}) returns {len(channels)} maps of "
+                f"{channels} channels. Set model.neck.in_channels={channels}"
+            )
+        return
+    for key, head in cfg.items():
+        for number, part in enumerate(head if isinstance(head, list) else [head]):
+            if not key.endswith("_head") and key != "head":
+                continue
+            if isinstance(part, Mapping) and (takes := part.get("in_channels")) is not None:
+                where = f"model.{key}.{number}" if isinstance(head, list) else f"model.{key}"
+                _check_head(where, part, takes, channels, name)
+
+
+def _check_head(where: str, head: Mapping, takes: Any, channels: list[int], backbone: str) -> None:
+    index = head.get("in_index")
+    if index is None:
+        # Detectors' heads look at every map, classifiers' at the last, segmentors' at one.
+        every = isinstance(takes, Sequence) or where in ("model.rpn_head", "model.bbox_head")
+        given = channels if every else channels[-1:]
+    else:
+        indices = index if isinstance(index, Sequence) else [index]
+        if not all(-len(channels) <= i < len(channels) for i in indices):
+            raise ValueError(
+                f"{where}.in_index={_plain(index)}, but the backbone ({backbone}) returns {len(channels)} maps"
+            )
+        given = [channels[i] for i in indices]
+    wanted = list(takes) if isinstance(takes, Sequence) else [takes] * len(given)
+    if wanted != given:
+        many = f"{where}.in_channels={given if isinstance(takes, Sequence) else given[0]}"
+        neck = f"a neck: model.neck=dict(type='FPN', in_channels={channels}, out_channels={wanted[0]}, num_outs=5)"
+        raise ValueError(
+            f"{where} takes in_channels={_plain(takes)}, but the config has no neck, and the backbone ({backbone}) gives it "
+            f"maps of {given} channels. It needs {neck if len(set(given)) > 1 and not isinstance(takes, Sequence) else many}"
+        )
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+# --- checkpoints ---------------------------------------------------------------------------------------------------------------
+
+
+def shape_conflicts(model: nn.Module, checkpoint: Mapping[str, Any]) -> str:
+    """The entries of a checkpoint whose shapes differ from the model's, both shapes named; empty if there are none."""
+    ours = model.state_dict()
+    theirs = adapt_state_dict(model, checkpoint.get("state_dict", checkpoint))
+    conflicts = [
+        f"{name} is {list(tensor.shape)} in the checkpoint and {list(ours[name].shape)} in the model"
+        for name, tensor in theirs.items()
+        if isinstance(tensor, Tensor) and name in ours and tensor.shape != ours[name].shape
+    ]
+    if not conflicts:
+        return ""
+    classes = (checkpoint.get("meta", {}).get("dataset_meta") or {}).get("classes") or ()
+    return "; ".join(conflicts[:4]) + (
+        (f"; and {len(conflicts) - 4} more" if len(conflicts) > 4 else "")
+        + (f". The checkpoint was trained for {len(classes)} classes ({', '.join(classes[:8])}" if classes else "")
+        + (", …)" if len(classes) > 8 else ")" if classes else "")
+    )
+
+
+def check_shapes(model: nn.Module, checkpoint: Mapping[str, Any], filename: str) -> None:
+    """Refuses a checkpoint with a tensor of another shape than the model's: that part would stay random.
+
+    Raises:
+        ValueError: names the entries and both shapes.
+    """
+    if conflicts := shape_conflicts(model, checkpoint):
+        raise ValueError(
+            f"checkpoint {filename} does not fit the config: {conflicts}. Use the config that it was trained with, or set "
+            "num_classes and the like to match"
+        )

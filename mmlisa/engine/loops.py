@@ -1,0 +1,31 @@
+"""Training by epochs that can be interrupted in the middle of one."""
+
+from mmengine.runner import EpochBasedTrainLoop as _EpochBasedTrainLoop
+
+from mmlisa.registry import LOOPS
+
+from .hooks import IterationSeedHook
+
+
+@LOOPS.register_module()
+class EpochBasedTrainLoop(_EpochBasedTrainLoop):
+    """MMEngine's loop, which continues in the middle of an epoch if the checkpoint was saved there.
+
+    The batches that the epoch has trained on already are loaded and passed over.
+    """
+
+    def run_epoch(self) -> None:
+        self.runner.call_hook("before_train_epoch")
+        self.runner.model.train()
+        batches = iter(self.dataloader)
+        done = min(max(self._iter - self._epoch * len(self.dataloader), 0), len(self.dataloader))
+        for _ in range(done):
+            next(batches)
+        if done:
+            for hook in self.runner.hooks:
+                if isinstance(hook, IterationSeedHook):
+                    hook.before_loading(self.runner)
+        for index, batch in enumerate(batches, start=done):
+            self.run_iter(index, batch)
+        self.runner.call_hook("after_train_epoch")
+        self._epoch += 1

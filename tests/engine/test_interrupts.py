@@ -1,0 +1,43 @@
+"""A training that gets a signal saves, draws and ends; resumed, it is the training that got none."""
+
+import os
+import signal
+
+import pytest
+import torch
+from test_hooks import losses, runner
+
+from mmlisa.engine.interrupts import InterruptHook
+from mmlisa.engine.launch import train
+
+
+@pytest.mark.parametrize("epochs", [None, 2])
+def test_interrupted_and_resumed_run_repeats_the_whole_one(tmp_path, epochs):
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    runner(whole, iterations=8, epochs=epochs).train()
+    expected = losses(whole)
+    assert sorted(expected) == list(range(1, 9))
+
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as stopped:
+        train(runner(part, iterations=8, epochs=epochs, model=dict(signal_at=3)))
+    assert stopped.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert sorted(p.name for p in part.glob("*.pth")) == ["iter_2.pth", "iter_3.pth"]
+    assert list(part.glob("*/curves.png"))
+
+    resumed = tmp_path / "resumed"
+    runner(resumed, iterations=8, epochs=epochs, load_from=str(part / "iter_3.pth"), resume=True).train()
+    assert losses(resumed) == {step: expected[step] for step in range(4, 9)}
+    final = [torch.load(d / "iter_8.pth", weights_only=False)["state_dict"] for d in (whole, resumed)]
+    assert all(torch.equal(final[0][name], final[1][name]) for name in final[0])
+
+
+def test_a_second_signal_exits_at_once(monkeypatch):
+    codes = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    hook = InterruptHook()
+    hook._handle(signal.SIGINT, None)
+    assert codes == []
+    hook._handle(signal.SIGINT, None)
+    assert codes == [130]

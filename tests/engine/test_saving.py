@@ -1,0 +1,97 @@
+"""Checkpoints are whole or not there; one training per folder."""
+
+import os
+import resource
+import signal
+
+import pytest
+import torch
+from test_hooks import runner
+
+from mmlisa.engine.launch import train
+from mmlisa.engine.saving import AtomicBackend, locked
+
+
+@pytest.fixture
+def small_files():
+    """The system itself cuts every file off at a limit, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, small_files):
+    path = tmp_path / "file.pth"
+    AtomicBackend().put(b"old", path)
+    small_files(1000)
+    with pytest.raises(OSError, match="File too large"):
+        AtomicBackend().put(b"x" * 2000, path)
+    assert [p.name for p in tmp_path.iterdir()] == ["file.pth"]
+    assert path.read_bytes() == b"old"
+
+
+def failing_puts(monkeypatch, failures):
+    """The disk is full at these puts."""
+    whole, calls = AtomicBackend.put, []
+
+    def put(self, obj, filepath):
+        calls.append(filepath)
+        if len(calls) in failures:
+            raise OSError(28, "No space left on device")
+        whole(self, obj, filepath)
+
+    monkeypatch.setattr(AtomicBackend, "put", put)
+
+
+@pytest.mark.parametrize("failure", [2, 3])
+def test_a_failed_save_stops_and_the_last_good_checkpoint_stays(tmp_path, monkeypatch, failure):
+    failing_puts(monkeypatch, {failure})
+    folder = tmp_path / str(failure)
+    with pytest.raises(OSError, match=rf"iteration {failure * 2} could not be written.*iter_{failure * 2 - 2}\.pth"):
+        train(runner(folder, hook=dict(max_keep_ckpts=1)))
+    assert [p.name for p in folder.glob("*.pth")] == [f"iter_{failure * 2 - 2}.pth"]
+    assert torch.load(folder / f"iter_{failure * 2 - 2}.pth", weights_only=False)["optimizer"]
+
+
+def test_a_failed_save_can_be_passed_over(tmp_path, monkeypatch):
+    failing_puts(monkeypatch, {2, 3})
+    train(runner(tmp_path / "on", iterations=8, hook=dict(on_failure="continue", max_keep_ckpts=2)))
+    assert sorted(p.name for p in (tmp_path / "on").glob("*.pth")) == ["iter_2.pth", "iter_8.pth"]
+
+
+def test_what_a_killed_save_left_is_removed(tmp_path):
+    folder = tmp_path / "left"
+    folder.mkdir()
+    (folder / ".iter_2.pth.partial").write_bytes(b"half")
+    train(runner(folder, iterations=2))
+    assert not list(folder.glob(".*.partial"))
+
+
+def test_one_training_per_folder_and_no_lock_survives_a_kill(tmp_path):
+    ours, theirs = os.pipe()
+    if not (process := os.fork()):  # another training
+        with locked(tmp_path):
+            os.write(theirs, b"in")
+            signal.pause()
+    try:
+        assert os.read(ours, 2) == b"in"
+        with pytest.raises(BlockingIOError, match=f"another training .process {process} on"), locked(tmp_path):
+            pass
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+    with locked(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"work dir .*file/work cannot be written"), locked(tmp_path / "file" / "work"):
+        pass
+
+
+def test_bad_option():
+    from mmlisa.engine import CheckpointHook
+
+    with pytest.raises(ValueError, match="on_failure is 'ignore'"):
+        CheckpointHook(on_failure="ignore")

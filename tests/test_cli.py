@@ -1,0 +1,121 @@
+"""The console script, and what the tools have in common."""
+
+import argparse
+import errno
+import os
+import runpy
+import subprocess
+import sys
+
+import pytest
+
+from mmlisa import cli
+
+
+def test_no_tool_imports_anything_heavy_for_its_help():
+    """All in one process, since starting one takes longer than the help."""
+    script = """
+import runpy, sys
+from mmlisa import cli
+for name, path in cli.commands().items():
+    if name == cli.CHECK:
+        continue
+    sys.argv = [str(path), "--help"]
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as end:
+        assert end.code == 0, name
+    heavy = {"torch", "mmengine", "cv2", "numpy", "matplotlib"} & set(sys.modules)
+    assert not heavy, (name, heavy)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("--debug") >= 2 * 8  # each in its usage and its list
+
+
+def test_every_tool_is_a_command(capsys):
+    assert {
+        "train",
+        "test",
+        "infer",
+        "convert",
+        "visualize",
+        "benchmark",
+        "tables",
+        "check",
+        "demo",
+        "check-data",
+    } <= set(cli.commands())
+    cli.main(["--help"])
+    out = capsys.readouterr().out
+    assert all(f"  {name} " in out for name in cli.commands())
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["trian"])
+    assert "did you mean train?" in capsys.readouterr().err
+
+
+def test_a_command_runs_its_file_and_is_called_by_its_name(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["infer", "--help"])
+    assert capsys.readouterr().out.startswith("usage: mmlisa infer ")
+    assert cli.command("check-data") == "mmlisa check-data"
+
+
+@pytest.fixture(autouse=True)
+def program(monkeypatch):
+    monkeypatch.setattr(cli, "_program", None)
+    monkeypatch.setattr(sys, "argv", sys.argv)
+
+
+def test_the_next_command_is_typed_like_this_one(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["tools/train.py"])
+    assert cli.command("check-data") == "python tools/check_data.py"
+    assert cli.command("tables") == "python tools/paper_tables.py"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (ValueError("lr is -1"), 2, "error: lr is -1"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "a.py"), 2, "error: [Errno 2] No such file: 'a.py'"),
+        (FloatingPointError("loss is nan"), 1, "error: loss is nan"),
+        (ChildProcessError("a worker was killed"), 1, "error: a worker was killed"),
+        (OSError(errno.ENOSPC, "the disk is full"), 1, "error: the disk is full"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_what_users_can_get_wrong_ends_in_one_line(capsys, error, code, message):
+    def main(args):
+        raise error
+
+    with pytest.raises(SystemExit) as end:
+        cli.run(main, argparse.Namespace(debug=False, verbose=False))
+    assert end.value.code == code
+    assert capsys.readouterr().err == message + "\n"
+    with pytest.raises(type(error)):
+        cli.run(main, argparse.Namespace(debug=True, verbose=False))
+
+
+def test_a_bug_keeps_its_traceback():
+    def main(args):
+        raise AssertionError
+
+    with pytest.raises(AssertionError):
+        cli.run(main, argparse.Namespace(debug=False, verbose=False))
+
+
+def test_threads_wait_passively_unless_the_user_says_otherwise(monkeypatch):
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(name, raising=False)
+    cli.prepare()
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setenv("KMP_BLOCKTIME", "1")
+    cli.prepare()
+    assert "OMP_WAIT_POLICY" not in os.environ
+
+
+def test_names_written_down_for_the_help_are_those_of_the_package():
+    from mmlisa.analysis.paper_tables import papers
+
+    assert list(runpy.run_path(str(cli.commands()["tables"]))["PAPERS"]) == list(papers())
