@@ -4,9 +4,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
-from mmlisa.checkpoints import Conversion, convert_caformer, convert_flatten, load_checkpoint
+from mmlisa.checkpoints import load_checkpoint, save_checkpoint
+from mmlisa.conversion import Conversion, convert_caformer, convert_flatten
 
 CONVERTERS: dict[str, Callable[..., Conversion]] = {
     "flatten": convert_flatten,
@@ -26,8 +25,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     conversion = CONVERTERS[args.converter](load_checkpoint(args.src), ema=args.ema)
-    args.dst.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({"state_dict": conversion.state_dict, "meta": {"backbone": conversion.backbone}}, args.dst)
+    save_checkpoint({"state_dict": conversion.state_dict, "meta": {"backbone": conversion.backbone}}, args.dst)
     print(conversion.report())
     print(f"written to {args.dst}")
 

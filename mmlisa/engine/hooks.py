@@ -11,8 +11,8 @@ from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 
-from mmlisa.checkpoints import match_report
-from mmlisa.checkpoints.loading import check_share
+from mmlisa.checkpoints import adapt_state_dict, add_checksum, check_share, check_values, match_report
+from mmlisa.checkpoints.loading import state_dict_of
 from mmlisa.registry import HOOKS
 
 
@@ -83,22 +83,32 @@ class IterationSeedHook(Hook):
 class CheckpointGuardHook(Hook):
     """Reports how much of the model a loaded checkpoint holds, and refuses it below a threshold.
 
+    Checkpoints that are saved get a checksum of their tensors, which is verified whenever they are read.
+
     Args:
         min_matched: share of the model's entries that must match in name and shape, from 0 to 1.
 
     Raises:
-        ValueError: the checkpoint holds less.
+        ValueError: the checkpoint holds less, or values that are no weights.
     """
+
+    # After the hooks that change what is saved.
+    priority = "LOWEST"
 
     def __init__(self, min_matched: float) -> None:
         self.min_matched = min_matched
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        add_checksum(checkpoint)
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         # Test-time augmentation wraps the trained model once more.
         model = model.module if hasattr(model, "tta_cfg") or type(model).__name__.endswith("TTAModel") else model
-        share, line = match_report(model, checkpoint.get("state_dict", checkpoint))
-        check_share(share, line, str(runner._load_from), self.min_matched)
+        # Adapted here once; the runner loads the result.
+        state = checkpoint["state_dict"] = adapt_state_dict(model, state_dict_of(checkpoint, str(runner._load_from)))
+        check_share(*match_report(model, state), str(runner._load_from), self.min_matched)
+        check_values(model.state_dict(), state, str(runner._load_from))
 
 
 @HOOKS.register_module()
