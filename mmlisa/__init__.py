@@ -1,9 +1,10 @@
 """Efficient-attention backbones (LiSA, FLatten, iViT, Castling-ViT) for OpenMMLab detection and segmentation."""
 
-from difflib import get_close_matches
-from pathlib import Path
+from mmlisa import mmcv_ops
 
 __version__ = "0.1.0"
+
+mmcv_ops.activate()
 
 
 def config_path(name: str) -> str:
@@ -15,6 +16,9 @@ def config_path(name: str) -> str:
     Raises:
         FileNotFoundError: no config has this name; the message names the closest ones.
     """
+    from difflib import get_close_matches  # here, because programs of the environment may import mmlisa at their start
+    from pathlib import Path
+
     package = Path(__file__).resolve().parent
     folders = [package / ".mim" / "configs", package.parent / "configs"]
     for folder in folders:

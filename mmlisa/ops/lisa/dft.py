@@ -1,6 +1,6 @@
 """LiSA by discrete Fourier transforms as real matrix products: no complex numbers, no FFT, nothing an export cannot express.
 
-The form is that of ``lisa_fft`` with two patterns in one complex number, on pairs (real, imaginary), differentiated by autograd.
+The form is that of ``fft`` with two patterns in one complex number, on pairs (real, imaginary), differentiated by autograd.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .precision import at_least_float, no_autocast
+from ..precision import at_least_fp32, no_autocast
 
 Pair = tuple[Tensor, Tensor]
 
@@ -70,7 +70,7 @@ class MixDFT(NamedTuple):
 
 def _pair(x: Tensor) -> Pair:
     """``[D, ...]`` -> two of ``[P, ...]``: patterns 0, 2, 4 … and 1, 3, 5 …; an odd D is padded with zeros."""
-    x = at_least_float(x)
+    x = at_least_fp32(x)
     if x.shape[0] % 2:
         x = torch.cat([x, torch.zeros_like(x[:1])])
     return x[::2], x[1::2]
