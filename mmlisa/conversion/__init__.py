@@ -1,8 +1,26 @@
 """Published weights of others, as weights of this package's models."""
 
 from .caformer import convert_caformer
+from .carrying import Carried, carry_over
 from .conversion import Conversion
+from .families import FAMILIES, Family, recognise
 from .flatten import convert_flatten
 from .inflation import inflate
+from .paddle import convert_picodet
+from .published import PublishedWeights, known_sources, read_source
 
-__all__ = ["Conversion", "convert_caformer", "convert_flatten", "inflate"]
+__all__ = [
+    "FAMILIES",
+    "Carried",
+    "Conversion",
+    "Family",
+    "PublishedWeights",
+    "carry_over",
+    "convert_caformer",
+    "convert_flatten",
+    "convert_picodet",
+    "inflate",
+    "known_sources",
+    "read_source",
+    "recognise",
+]

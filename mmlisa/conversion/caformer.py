@@ -8,7 +8,8 @@ from torch import Tensor
 
 from mmlisa.models.backbones import iViT
 
-from .conversion import Conversion, Rules, apply_rules, unwrap
+from .conversion import Conversion, unwrap
+from .rules import Rules, apply_rules
 
 _RULES: Rules = (
     (r"^stages\.(\d+)\.blocks\.(\d+)\.token_mixer\.act1\.", r"backbone.stages.\1.blocks.\2.token_mixer.act."),
@@ -44,7 +45,9 @@ def convert_caformer(checkpoint: Mapping[str, Any], *, ema: bool = False) -> Con
         )
     ours = {apply_rules(_RULES, name): _linear(tensor) for name, tensor in theirs.items()}
     found = dict(
-        depths=tuple(len({n.split(".")[4] for n in ours if n.startswith(f"backbone.stages.{i}.blocks.")}) for i in range(4)),
+        depths=tuple(
+            len({n.split(".")[4] for n in ours if n.startswith(f"backbone.stages.{i}.blocks.")}) for i in range(4)
+        ),
         channels=tuple(
             len(ours[name]) for name in (f"backbone.stages.{i}.blocks.0.norm1.weight" for i in range(4)) if name in ours
         ),
