@@ -7,7 +7,7 @@ from .families import FAMILIES, Family, recognise
 from .flatten import convert_flatten
 from .inflation import inflate
 from .paddle import convert_picodet
-from .published import PublishedWeights, known_sources, read_source
+from .published import PublishedWeights, convert_published, known_sources, read_source
 
 __all__ = [
     "FAMILIES",
@@ -19,6 +19,7 @@ __all__ = [
     "convert_caformer",
     "convert_flatten",
     "convert_picodet",
+    "convert_published",
     "inflate",
     "known_sources",
     "read_source",

@@ -1,6 +1,8 @@
 """Any backbone from published weights: ``init_cfg=dict(type='mmlisa.PublishedWeights', source='timm:…')``."""
 
+from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import Any
 
 import timm
 import torch
@@ -9,11 +11,13 @@ from mmengine.model import update_init_info
 from torch import Tensor, nn
 
 from mmlisa.checkpoints import CheckpointError, fetch_checkpoint
+from mmlisa.models import backbones
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
 from .carrying import Carried, carry_over
 from .conversion import unwrap
-from .families import FAMILIES
+from .families import FAMILIES, recognise
+from .paddle import convert_picodet, is_picodet
 
 
 @WEIGHT_INITIALIZERS.register_module()
@@ -48,11 +52,11 @@ class PublishedWeights:
 
     def carry_over(self, module: nn.Module) -> Carried:
         """What ``module`` would take over; loads nothing."""
-        return carry_over(module, read_source(self.source, self.ema))
+        return carry_over(module, backbone_weights(read_source(self.source, self.ema)))
 
 
 def read_source(source: str, ema: bool = False) -> dict[str, Tensor]:
-    """The weights of a source, by its own names; of a detector or a classifier those of the backbone.
+    """The weights of a source, by its own names.
 
     Raises:
         ValueError, ConnectionError: see :class:`PublishedWeights`.
@@ -62,12 +66,16 @@ def read_source(source: str, ema: bool = False) -> dict[str, Tensor]:
         if source.startswith("timm:")
         else unwrap(fetch_checkpoint(source), ema)
     )
-    backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
-    state = backbone or state
     for name, tensor in state.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise CheckpointError(f"{source}: {name} holds values that are not finite")
     return state
+
+
+def backbone_weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Of a detector or a classifier the backbone's weights, without their prefix."""
+    backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
+    return backbone or state
 
 
 def known_sources() -> list[str]:
@@ -92,19 +100,52 @@ def _from_timm(name: str) -> dict[str, Tensor]:
     return {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in model.state_dict().items()}
 
 
-def closest_backbone(state: dict[str, Tensor], backbones: dict[str, type[nn.Module]]) -> tuple[str, str, Carried]:
-    """The backbone and arch that take the most of ``state`` over: what a converted file is for.
+def convert_published(source: str, to: Sequence[str] | None = None, ema: bool = False) -> tuple[dict[str, Any], str]:
+    """Converts a source into a checkpoint.
+
+    Args:
+        source: see :class:`PublishedWeights`; a whole PicoDet of PaddleDetection's, too.
+        to: name of the backbone and its arch; by default those that take the most of it over.
+        ema: take the averaged weights.
+
+    Returns:
+        A checkpoint: weights under ``backbone.*`` (of a detector also the rest) and, under ``meta``, the backbone's config; and
+        a report.
 
     Raises:
-        ValueError: an unknown family.
+        ValueError: an unknown source, backbone or arch, or one that takes nothing over.
     """
-    best = None
-    for kind, backbone in backbones.items():
-        for arch in backbone.arch_settings:
-            with torch.device("meta"):
-                module = backbone(arch)
-            carried = carry_over(module, state)
-            # Of equal shares the one that leaves less unused.
-            if best is None or (carried.share, -len(carried.dropped)) > (best[2].share, -len(best[2].dropped)):
-                best = kind, arch, carried
-    return best
+    state = read_source(source, ema)
+    if is_picodet(state):
+        converted = convert_picodet(state)
+        return {
+            "state_dict": converted,
+            "meta": {},
+        }, f"PicoDet, Paddle's names: all of {len(converted)} tensors converted"
+    state = backbone_weights(state)
+    if to is None:
+        kind, arch, carried = _closest_backbone(state)
+    else:
+        (kind, arch), known = to, sorted({name for family in FAMILIES for name in family.rules})
+        if kind not in known:
+            raise ValueError(f"--to {kind}: no weights can be converted for it; it must be one of {', '.join(known)}")
+        carried = carry_over(getattr(backbones, kind)(arch), state)
+    if not carried.state_dict:
+        raise ValueError(f"nothing of {source} fits {kind} {arch!r}: {carried.report()}")
+    weights = {f"backbone.{name}": tensor.contiguous() for name, tensor in carried.state_dict.items()}
+    config = dict(type=f"mmlisa.{kind}", arch=arch)
+    return {"state_dict": weights, "meta": {"backbone": config}}, f"for {kind} {arch!r} - {carried.report()}"
+
+
+def _closest_backbone(state: dict[str, Tensor]) -> tuple[str, str, Carried]:
+    """The backbone and arch that take the most over; of equal ones the first, which is the family's own."""
+    family = recognise(state)
+    names = [(kind, arch) for kind in family.rules for arch in getattr(backbones, kind).arch_settings]
+    options = []
+    for kind, arch in names:
+        with torch.device("meta"):
+            module = getattr(backbones, kind)(arch)
+        options.append(carry_over(module, {name: tensor.to("meta") for name, tensor in state.items()}, family))
+    best = max(range(len(names)), key=lambda i: (round(options[i].share, 6), -len(options[i].dropped)))
+    kind, arch = names[best]
+    return kind, arch, carry_over(getattr(backbones, kind)(arch), state, family)

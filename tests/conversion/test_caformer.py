@@ -68,5 +68,5 @@ def test_other_files_are_refused():
     with pytest.raises(ValueError, match="size of no iViT"):
         convert_caformer(other_size)
     del state["stages.2.blocks.3.mlp.fc1.weight"]
-    with pytest.raises(ValueError, match=r"1 of .*stages\.2\.3\.mlp\.fc1"):
+    with pytest.raises(ValueError, match=r"1 of .*stages\.2\.blocks\.3\.mlp\.fc1"):
         convert_caformer(state)

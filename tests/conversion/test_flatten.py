@@ -232,7 +232,9 @@ def test_foreign_files_are_named():
 def test_incomplete_and_reshaped_files_are_refused():
     state = meta_state("cswin", _CSWIN)
     cut = {n: t for n, t in state.items() if n != "stage3.4.attns.1.get_v.weight"}
-    with pytest.raises(ValueError, match=r"FLattenCSwin 'tiny'.* lacks 1 of .*stages\.2\.4\.attn\.lepe\.1\.weight"):
+    with pytest.raises(
+        ValueError, match=r"FLattenCSwin 'tiny'.* lacks 1 of .*stages\.2\.blocks\.4\.attn\.lepe\.1\.weight"
+    ):
         convert_flatten(cut)
     wide = dict(state, **{"stage1.0.attns.0.dwc.weight": torch.empty(32, 1, 3, 3, device="meta")})
     with pytest.raises(ValueError, match=r"dwc\.weight has shape \(32, 1, 3, 3\)"):
