@@ -15,6 +15,7 @@ from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as ROOT_OPTIM_WRAPPER_C
 from mmengine.registry import OPTIMIZERS as ROOT_OPTIMIZERS
 from mmengine.registry import TASK_UTILS as ROOT_TASK_UTILS
 from mmengine.registry import TRANSFORMS as ROOT_TRANSFORMS
+from mmengine.registry import WEIGHT_INITIALIZERS as ROOT_WEIGHT_INITIALIZERS
 from mmengine.registry import Registry
 
 # Backbones and operators need no OpenMMLab package beyond MMEngine; heads are there when the package they extend is.
@@ -56,3 +57,4 @@ OPTIM_WRAPPER_CONSTRUCTORS = _child("optimizer wrapper constructor", ROOT_OPTIM_
 DATASETS = _child("dataset", ROOT_DATASETS, "mmlisa.datasets")
 TRANSFORMS = _child("transform", ROOT_TRANSFORMS, "mmlisa.datasets")
 METRICS = _child("metric", ROOT_METRICS, "mmlisa.datasets")
+WEIGHT_INITIALIZERS = _child("weight initializer", ROOT_WEIGHT_INITIALIZERS, "mmlisa.conversion")

@@ -1,19 +1,26 @@
-"""Checkpoints in, safely."""
+"""Checkpoints in, safely; and out, whole."""
 
-from .caformer import convert_caformer
-from .conversion import Conversion
-from .flatten import convert_flatten
-from .inflation import inflate
-from .loading import latest_checkpoint, load_checkpoint, load_weights, match_report, use_safe_loader
+from .checksum import add_checksum
+from .loading import adapt_state_dict, check_share, check_values, load_weights, loading_from_init_cfg, match_report
+from .reading import CheckpointError, load_checkpoint
+from .resuming import latest_checkpoint, read_ahead
+from .schemes import fetch_checkpoint, use_safe_loader
+from .writing import save_checkpoint, writing_whole
 
 __all__ = [
-    "Conversion",
-    "convert_caformer",
-    "convert_flatten",
-    "inflate",
+    "CheckpointError",
+    "adapt_state_dict",
+    "add_checksum",
+    "check_share",
+    "check_values",
+    "fetch_checkpoint",
     "latest_checkpoint",
     "load_checkpoint",
     "load_weights",
+    "loading_from_init_cfg",
     "match_report",
+    "read_ahead",
+    "save_checkpoint",
     "use_safe_loader",
+    "writing_whole",
 ]

@@ -1,88 +1,31 @@
-"""Reading checkpoint files without running code from them, and saying how well they fit a model."""
+"""How well a checkpoint fits a model, and loading what fits."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
-import numpy as np
 import torch
-from mmengine.logging import HistoryBuffer, print_log
-from mmengine.runner.checkpoint import CheckpointLoader, get_torch_safe_globals
+from mmengine.logging import print_log
+from mmengine.model import BaseModule, PretrainedInit, update_init_info
+from mmengine.registry import WEIGHT_INITIALIZERS
 from torch import Tensor, nn
 
+from .reading import CheckpointError
+from .schemes import fetch_checkpoint
 
-def load_checkpoint(filename: str | Path, map_location: str | torch.device | Callable | None = "cpu") -> dict[str, Any]:
-    """Reads a checkpoint file: tensors, plain containers, what MMEngine and training scripts put beside them, nothing executable.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: truncated or not a checkpoint, or a pickle that would run code.
-    """
-    path = Path(filename).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"checkpoint {path} does not exist")
-    try:
-        with torch.serialization.safe_globals(_safe_globals()):
-            checkpoint = torch.load(path, map_location=map_location, weights_only=True)
-    except UnpicklingError as error:
-        reason = str(error).split("WeightsUnpickler error:")[-1].strip().splitlines()[0]
-        raise ValueError(
-            f"checkpoint {path} holds more than weights and could run code when loaded ({reason}); it is refused. "
-            "Save it again as a plain state dict from where it is trusted"
-        ) from error
-    except (RuntimeError, EOFError, OSError) as error:
-        raise ValueError(
-            f"checkpoint {path} is truncated or no checkpoint ({path.stat().st_size} bytes): {error}"
-        ) from error
-    if not isinstance(checkpoint, Mapping):
-        raise ValueError(f"checkpoint {path} holds a {type(checkpoint).__name__}; a dict of tensors was expected")
-    return checkpoint
-
-
-def _safe_globals() -> list:
-    """MMEngine's list, whose bare ``getattr`` would lead to any object, narrowed to what its histories need, and what training
-    scripts leave beside the weights: their options and numpy's numbers, of any type and under the names of numpy 1 and 2."""
-    numpy_scalar = np.float64(0).__reduce__()[0]
-    return [
-        *(entry for entry in get_torch_safe_globals() if entry is not getattr),
-        (_history_statistic, "builtins.getattr"),
-        *((_Options, name) for name in ("argparse.Namespace", "yacs.config.CfgNode")),
-        *((numpy_scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
-        *{type(np.dtype(code)) for code in "?" + np.typecodes["AllInteger"] + np.typecodes["AllFloat"]},
-    ]
-
-
-class _Options:
-    """Stands in for the classes in which training scripts keep their options: they come out as plain dicts."""
-
-    def __new__(cls, *_: Any) -> OrderedDict:
-        return OrderedDict()
-
-
-def _history_statistic(owner: type, name: str) -> Callable:
-    """The ``getattr`` that unpickling a ``HistoryBuffer`` calls for its statistics methods."""
-    if owner is not HistoryBuffer or name.startswith("_"):
-        raise UnpicklingError(f"getattr({owner}, {name!r})")
-    return getattr(owner, name)
-
-
-def use_safe_loader() -> None:
-    """Makes every load of a local file in this process, MMEngine's own included, go through :func:`load_checkpoint`.
-
-    MMEngine falls back to an unsafe pickle load with a warning; with this it is an error.
-    """
-
-    def load_from_local(filename: str, map_location: Any = None) -> dict[str, Any]:
-        return load_checkpoint(filename, map_location)
-
-    CheckpointLoader.register_scheme(prefixes="", loader=load_from_local, force=True)
+_PRETRAINED = ("Pretrained", "PretrainedInit", PretrainedInit)
+_PUBLISHED = "mmlisa.PublishedWeights"
 
 
 def adapt_state_dict(model: nn.Module, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A copy without a data-parallel wrapper's prefix, what depends on the grid resampled by the modules that load it."""
-    adapted = {name.removeprefix("module."): tensor for name, tensor in state_dict.items()}
+    """A copy without a data-parallel wrapper's prefix, what depends on the grid resampled by the modules that load it.
+
+    What fits already stays as it is, so a second call costs nothing.
+    """
+    adapted = OrderedDict((name.removeprefix("module."), tensor) for name, tensor in state_dict.items())
+    adapted._metadata = getattr(state_dict, "_metadata", OrderedDict())
     for name, module in model.named_modules():
         if hasattr(module, "adapt_state_dict"):
             module.adapt_state_dict(adapted, f"{name}." if name else "")
@@ -90,12 +33,14 @@ def adapt_state_dict(model: nn.Module, state_dict: Mapping[str, Tensor]) -> dict
 
 
 def match_report(model: nn.Module, state_dict: Mapping[str, Tensor]) -> tuple[float, str]:
-    """The part of the model's entries that ``state_dict`` holds in a shape that fits, and a line that says so."""
-    ours = model.state_dict()
-    theirs = adapt_state_dict(model, state_dict)
-    matched = [name for name in ours if name in theirs and theirs[name].shape == ours[name].shape]
+    """The share of the model's entries that ``state_dict`` holds in a shape that fits, and a line that says so."""
+    return _report(model.state_dict(), adapt_state_dict(model, state_dict))
+
+
+def _report(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> tuple[float, str]:
+    matched = _fitting(ours, theirs)
     missing = [name for name in ours if name not in theirs]
-    reshaped = [name for name in ours if name in theirs and theirs[name].shape != ours[name].shape]
+    reshaped = [name for name in ours if name in theirs and name not in matched]
     unexpected = [name for name in theirs if name not in ours]
     line = f"{len(matched)} of {len(ours)} entries match"
     for label, names in (("missing", missing), ("of another shape", reshaped), ("not in the model", unexpected)):
@@ -104,40 +49,116 @@ def match_report(model: nn.Module, state_dict: Mapping[str, Tensor]) -> tuple[fl
     return len(matched) / max(len(ours), 1), line
 
 
+def _fitting(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: theirs[name] for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
+
+
+def check_values(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], filename: str) -> None:
+    """Refuses values that cannot be weights of the model, among the entries that fit.
+
+    Raises:
+        CheckpointError: integers, booleans or complex numbers where the model has real ones, or the reverse; NaN.
+    """
+    for name, tensor in _fitting(ours, theirs).items():
+        if tensor.is_floating_point() != ours[name].is_floating_point() or tensor.is_complex():
+            raise CheckpointError(f"checkpoint {filename}: {name} is {tensor.dtype}; the model has {ours[name].dtype}")
+        if tensor.is_floating_point() and tensor.isnan().any():
+            raise CheckpointError(
+                f"checkpoint {filename}: {int(tensor.isnan().sum())} of the {tensor.numel()} values of {name} are NaN"
+            )
+
+
+def state_dict_of(checkpoint: Mapping[str, Any], filename: str = "") -> Mapping[str, Tensor]:
+    """The weights of a checkpoint: what stands under ``state_dict`` or ``model``, or else all of it.
+
+    Raises:
+        CheckpointError: an entry that is no tensor, a name that is no string.
+    """
+    state = next((checkpoint[key] for key in ("state_dict", "model") if isinstance(checkpoint.get(key), Mapping)), None)
+    state = checkpoint if state is None else state
+    for name, value in state.items():
+        if not isinstance(name, str) or not (isinstance(value, Tensor) or name.endswith("_extra_state")):
+            raise CheckpointError(
+                f"checkpoint {filename}: {name!r} is a {type(value).__name__}, not a tensor with a name"
+            )
+    return state
+
+
 def load_weights(model: nn.Module, filename: str | Path, min_matched: float = 0.9) -> dict[str, Any]:
     """Loads a checkpoint's weights into ``model`` and returns the whole checkpoint.
 
+    Args:
+        model: what to load into.
+        filename: a file, or an address as :func:`fetch_checkpoint` takes it.
+        min_matched: share of the model's entries that must match in name and shape.
+
     Raises:
-        ValueError: less than the share ``min_matched`` of the model's entries is in the file.
+        FileNotFoundError: no such file.
+        ValueError: a damaged or unsafe file, weights of another model, or values that are no weights.
     """
-    checkpoint = load_checkpoint(filename)
-    theirs = adapt_state_dict(model, checkpoint.get("state_dict", checkpoint))
-    share, line = match_report(model, theirs)
-    check_share(share, line, str(filename), min_matched)
-    ours = model.state_dict()
-    model.load_state_dict({n: t for n, t in theirs.items() if n in ours and t.shape == ours[n].shape}, strict=False)
+    checkpoint = fetch_checkpoint(str(filename))
+    theirs = adapt_state_dict(model, state_dict_of(checkpoint, str(filename)))
+    _load(model, theirs, str(filename), min_matched, "--min-matched changes that")
     return checkpoint
 
 
-def check_share(share: float, line: str, filename: str, min_matched: float) -> None:
-    """Logs the report of :func:`match_report`, and refuses a checkpoint below the threshold with ValueError."""
+def _load(model: nn.Module, theirs: Mapping[str, Tensor], filename: str, min_matched: float, hint: str) -> None:
+    ours = model.state_dict()
+    check_share(*_report(ours, theirs), filename, min_matched, hint)
+    check_values(ours, theirs, filename)
+    model.load_state_dict(_fitting(ours, theirs), strict=False)
+
+
+def check_share(
+    share: float, line: str, filename: str, min_matched: float, hint: str = "--min-matched changes that"
+) -> None:
+    """Logs the report of :func:`match_report`, and refuses a checkpoint below the threshold with CheckpointError."""
     if share < min_matched:
-        raise ValueError(
-            f"checkpoint {filename} is of another model: {line}. At least {min_matched:.0%} must match; "
-            "--min-matched changes that"
+        raise CheckpointError(
+            f"checkpoint {filename} is of another model: {line}. At least {min_matched:.0%} must match; {hint}"
         )
     print_log(f"{filename}: {line}", logger="current")
 
 
-def latest_checkpoint(work_dir: str | Path) -> str | None:
-    """The newest checkpoint of ``work_dir`` that can be read whole; one cut short by a crash is passed over."""
-    paths = sorted(Path(work_dir).glob("*.pth"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in paths:
-        try:
-            checkpoint = load_checkpoint(path)
-        except ValueError as error:
-            print_log(f"passed over when resuming: {error}", logger="current", level=30)
-            continue
-        if "optimizer" in checkpoint:
-            return str(path)
-    return None
+@contextmanager
+def loading_from_init_cfg(module: BaseModule) -> Iterator[None]:
+    """Around MMEngine's ``init_weights``: reads ``Pretrained`` and ``mmlisa.PublishedWeights`` of ``module.init_cfg``.
+
+    Whoever started the process, they are read by :func:`fetch_checkpoint` and thus run no code; once, after everything else
+    was initialised; and a checkpoint that holds less than half of the module is refused.
+    ``init_cfg=dict(type='Pretrained', …, min_matched=0)`` changes that share.
+
+    Raises:
+        ValueError: such a checkpoint, with the counts.
+    """
+    init_cfg = module.init_cfg
+    configs = [init_cfg] if isinstance(init_cfg, dict) else list(init_cfg or [])
+    files = [cfg for cfg in configs if cfg.get("type") in (*_PRETRAINED, _PUBLISHED)] if not module.is_init else []
+    module.init_cfg = [cfg for cfg in configs if cfg not in files] or None
+    try:
+        yield
+    finally:
+        module.init_cfg = init_cfg
+    for cfg in files:
+        if cfg["type"] == _PUBLISHED:
+            WEIGHT_INITIALIZERS.build(cfg)(module)
+        else:
+            _load_pretrained(module, **{key: value for key, value in cfg.items() if key != "type"})
+        if hasattr(module, "_params_init_info"):
+            update_init_info(module, f"loaded from {cfg.get('checkpoint', cfg.get('source'))}")
+
+
+def _load_pretrained(
+    module: nn.Module,
+    checkpoint: str,
+    prefix: str | None = None,
+    map_location: str | torch.device = "cpu",
+    min_matched: float = 0.5,
+) -> None:
+    theirs = state_dict_of(fetch_checkpoint(checkpoint, map_location), checkpoint)
+    if prefix is not None:
+        start = prefix.rstrip(".") + "."
+        plain = {name.removeprefix("module."): tensor for name, tensor in theirs.items()}
+        theirs = {name.removeprefix(start): tensor for name, tensor in plain.items() if name.startswith(start)}
+    hint = f"is prefix={prefix!r} right? init_cfg=dict(…, min_matched=0) loads what there is"
+    _load(module, adapt_state_dict(module, theirs), checkpoint, min_matched, hint)

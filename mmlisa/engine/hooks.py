@@ -11,8 +11,8 @@ from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 
-from mmlisa.checkpoints import match_report
-from mmlisa.checkpoints.loading import check_share
+from mmlisa.checkpoints import adapt_state_dict, add_checksum, check_share, check_values, match_report
+from mmlisa.checkpoints.loading import state_dict_of
 from mmlisa.registry import HOOKS
 
 from .checks import check_shapes, shape_conflicts
@@ -89,30 +89,40 @@ class IterationSeedHook(Hook):
 class CheckpointGuardHook(Hook):
     """Reports how much of the model a loaded checkpoint holds, and refuses one that does not fit.
 
+    Checkpoints that are saved get a checksum of their tensors, which is verified whenever they are read.
+
     Args:
         min_matched: share of the model's entries that must match in name and shape, from 0 to 1.
         same_shapes: refuse a checkpoint with any entry of another shape; otherwise that is a warning, except when resuming.
 
     Raises:
-        ValueError: the checkpoint holds less, or entries of other shapes.
+        ValueError: the checkpoint holds less, entries of other shapes, or values that are no weights.
     """
+
+    # After the hooks that change what is saved.
+    priority = "LOWEST"
 
     def __init__(self, min_matched: float, same_shapes: bool = False) -> None:
         self.min_matched, self.same_shapes = min_matched, same_shapes
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        add_checksum(checkpoint)
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         # Test-time augmentation wraps the trained model once more.
         model = model.module if hasattr(model, "tta_cfg") or type(model).__name__.endswith("TTAModel") else model
         filename = str(runner._load_from)
+        # Adapted here once; the runner loads the result.
+        state = checkpoint["state_dict"] = adapt_state_dict(model, state_dict_of(checkpoint, filename))
         if self.same_shapes or runner._resume:
             check_shapes(model, checkpoint, filename)
         elif conflicts := shape_conflicts(model, checkpoint):
             runner.logger.warning(
                 f"{filename} does not fill the whole model: {conflicts}. These entries keep their initial values"
             )
-        share, line = match_report(model, checkpoint.get("state_dict", checkpoint))
-        check_share(share, line, filename, self.min_matched)
+        check_share(*match_report(model, state), filename, self.min_matched)
+        check_values(model.state_dict(), state, filename)
 
 
 @HOOKS.register_module()

@@ -15,7 +15,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from mmlisa import cli, config_path
-from mmlisa.checkpoints import latest_checkpoint, load_checkpoint, use_safe_loader
+from mmlisa.checkpoints import latest_checkpoint, read_ahead, use_safe_loader
 
 from .checks import check_channels, check_data, check_options, explain_unknown_type
 from .hooks import TrainingCurvesHook
@@ -152,14 +152,20 @@ def set_resume(cfg: Config, checkpoint: str | None) -> None:
 
     Raises:
         FileNotFoundError: nothing to resume from.
-        ValueError: ``checkpoint`` is damaged or unsafe.
+        ValueError: ``checkpoint`` is damaged, unsafe, or not a local file.
     """
+    if checkpoint and "://" in checkpoint:
+        raise ValueError(
+            f"--resume continues a training from a local file, not from {checkpoint}; to start from downloaded weights, "
+            f"use --cfg-options load_from={checkpoint}"
+        )
     source = checkpoint or latest_checkpoint(cfg.work_dir)
     if source is None:
         raise FileNotFoundError(
             f"--resume: {cfg.work_dir} has no checkpoint to continue from; name one, or train without it"
         )
-    load_checkpoint(source)
+    if checkpoint:
+        read_ahead(checkpoint)
     cfg.resume, cfg.load_from = True, source
 
 

@@ -12,6 +12,7 @@ from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook as _CheckpointHook
 from mmengine.runner import Runner
 
+from mmlisa.checkpoints import writing_whole
 from mmlisa.registry import HOOKS
 
 
@@ -21,16 +22,8 @@ class AtomicBackend(LocalBackend):
     def put(self, obj: bytes, filepath: str | Path) -> None:
         path = Path(filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        try:
-            with open(partial, "wb") as file:
-                file.write(obj)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+        with writing_whole(path) as file:
+            file.write(obj)
 
 
 register_backend("mmlisa.atomic", AtomicBackend, force=True)
@@ -73,7 +66,7 @@ class CheckpointHook(_CheckpointHook):
     def before_train(self, runner: Runner) -> None:
         super().before_train(runner)
         if is_main_process() and "://" not in self.out_dir:
-            for partial in Path(self.out_dir).glob(".*.pth.partial"):  # of a process killed while it saved
+            for partial in Path(self.out_dir).glob(".*.pth.*.partial"):  # of a process killed while it saved
                 partial.unlink()
 
     def after_train_epoch(self, runner: Runner) -> None:

@@ -296,7 +296,9 @@ def test_bad_arch_values_are_named(name):
         bad = ["seven" if isinstance(value, int | float | tuple) else 7]
         if isinstance(value, tuple):
             bad += [(), 7]
-            if "channels" not in arch or isinstance(arch["channels"], tuple):  # not where all widths come from one number
+            if "channels" not in arch or isinstance(
+                arch["channels"], tuple
+            ):  # not where all widths come from one number
                 bad += [value[:-1], (*value, value[-1])]
         if isinstance(value, int) and not isinstance(value, bool):
             bad += [0, -1]

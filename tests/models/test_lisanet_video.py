@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mmlisa.checkpoints import inflate
+from mmlisa.conversion import inflate
 from mmlisa.models.attention import build_attention
 from mmlisa.models.backbones import LiSANet
 from mmlisa.registry import MODELS

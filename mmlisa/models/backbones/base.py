@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import torch
 from mmengine.model import BaseModule
-from mmengine.runner.checkpoint import _load_checkpoint, _load_checkpoint_with_prefix
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from mmlisa.checkpoints import loading_from_init_cfg
 from mmlisa.models.layers import to_map
 
 MIN_IMAGE_SIZE = 32
@@ -282,27 +282,10 @@ class Backbone(BaseModule):
         return self
 
     def init_weights(self) -> None:
-        """MMEngine's; a ``Pretrained`` checkpoint that holds less than half of this backbone is refused.
+        """MMEngine's; files named in ``init_cfg`` are read safely, once, and refused where less than half of them fits.
 
         Raises:
-            ValueError: such a checkpoint, with the counts; ``init_cfg=dict(…, min_matched=0)`` loads it anyway.
+            ValueError: such a file, with the counts; see :func:`mmlisa.checkpoints.loading_from_init_cfg`.
         """
-        for cfg in [self.init_cfg] if isinstance(self.init_cfg, dict) else self.init_cfg or []:
-            if cfg["type"] == "Pretrained":
-                self._check_pretrained(cfg.pop("min_matched", 0.5), **cfg)
-        super().init_weights()
-
-    def _check_pretrained(self, min_matched: float, checkpoint: str, prefix: str | None = None, **_: Any) -> None:
-        if prefix is None:
-            theirs = _load_checkpoint(checkpoint, map_location="cpu")
-            theirs = theirs.get("state_dict", theirs)
-        else:
-            theirs = _load_checkpoint_with_prefix(prefix, checkpoint, map_location="cpu")
-        ours = self.state_dict()
-        matched = sum(name in theirs and theirs[name].shape == tensor.shape for name, tensor in ours.items())
-        if matched < min_matched * len(ours):
-            raise ValueError(
-                f"init_cfg: {checkpoint} (prefix={prefix!r}) matches {matched} of the {len(ours)} entries of "
-                f"{type(self).__name__}; is it of another model, or is the prefix missing? "
-                "init_cfg=dict(…, min_matched=0) loads it anyway"
-            )
+        with loading_from_init_cfg(self):
+            super().init_weights()

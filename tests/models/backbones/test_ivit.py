@@ -7,7 +7,7 @@ import timm
 import torch
 from torch import nn
 
-from mmlisa.checkpoints import convert_caformer
+from mmlisa.conversion import convert_caformer
 from mmlisa.models.backbones import InteractiveViT, iViT
 
 

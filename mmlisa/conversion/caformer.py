@@ -8,7 +8,8 @@ from torch import Tensor
 
 from mmlisa.models.backbones import iViT
 
-from .conversion import Conversion, Rules, apply_rules, unwrap
+from .conversion import Conversion, unwrap
+from .rules import Rules, apply_rules
 
 _RULES: Rules = (
     (r"^stages\.(\d+)\.blocks\.(\d+)\.token_mixer\.act1\.", r"backbone.stages.\1.blocks.\2.token_mixer.act."),

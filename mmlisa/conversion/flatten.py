@@ -12,43 +12,8 @@ from torch import Tensor
 from mmlisa.models.backbones import FLattenCSwin, FLattenDeiT, FLattenPVT, FLattenPVTv2, FLattenSwin
 from mmlisa.models.backbones.base import Backbone
 
-from .conversion import Conversion, Rules, apply_rules, unwrap
-
-_HEAD: Rules = ((r"^head\.(?:fc\.)?(weight|bias)$", r"head.fc.\1"), (r"^head_dist\.", None))
-_SWIN: Rules = (
-    (r"relative_position_index$|attn_mask$", None),  # buffers, rebuilt
-    (r"^patch_embed\.", "stem."),
-    (r"^layers\.(\d+)\.blocks\.", r"stages.\1.blocks."),
-    (r"^norm\.", "norm3."),
-)
-_PVT: Rules = (
-    (r"^cls_token$", None),  # PVT's, which FLatten-PVT has not
-    (r"\.attn\.(sr|norm)\.", None),  # spatial reduction, of the hosts only
-    (r"^patch_embed1?\.", "stem."),
-    (r"^pos_embed1$", "stem.position"),
-    (r"^patch_embed(\d)\.", r"stages.{\1-1}.downsample."),
-    (r"^pos_embed(\d)$", r"stages.{\1-1}.downsample.position"),
-    (r"^block(\d)\.(.*\.dwconv)\.dwconv\.", r"stages.{\1-1}.blocks.\2."),
-    (r"^block(\d)\.", r"stages.{\1-1}.blocks."),
-    (r"^norm(\d)\.", r"stages.{\1-1}.norm."),
-)
-_CSWIN: Rules = (
-    (r"^stage1_conv_embed\.0\.", "stem.proj."),
-    (r"^stage1_conv_embed\.2\.", "stem.norm."),
-    (r"^merge(\d)\.conv\.", r"stages.\1.downsample.proj."),
-    (r"^merge(\d)\.norm\.", r"stages.\1.downsample.norm."),
-    (r"^stage(\d)\.(\d+)\.(qkv|proj)\.", r"stages.{\1-1}.blocks.\2.attn.\3."),
-    (r"^stage(\d)\.(\d+)\.attns\.(\d)\.get_v\.", r"stages.{\1-1}.blocks.\2.attn.lepe.\3."),
-    (r"^stage(\d)\.(\d+)\.attns\.0\.", r"stages.{\1-1}.blocks.\2.attn."),
-    (r"^stage(\d)\.", r"stages.{\1-1}.blocks."),
-    (r"^norm\.", "norm3."),
-)
-_DEIT: Rules = (
-    (r"^patch_embed\.", "stem."),
-    (r"^pos_embed$", "stem.position"),
-    (r"^cls_token$", "stem.cls_token"),
-    (r"^blocks\.(\d+)\.", r"stages.\1.blocks.0."),
-)
+from .conversion import Conversion, unwrap
+from .rules import CSWIN, DEIT, HEAD, PVT, SWIN, Rules, apply_rules
 
 
 @dataclass(frozen=True)
@@ -62,15 +27,15 @@ class _Family:
 
 
 _FAMILIES = (
-    _Family(FLattenSwin, ("patch_embed.proj.weight", "layers.0.blocks.0.norm1.weight"), _SWIN),
-    _Family(FLattenPVT, ("patch_embed1.proj.weight", "pos_embed1"), _PVT),
-    _Family(FLattenPVTv2, ("block1.0.mlp.dwconv.dwconv.weight",), _PVT),
-    _Family(FLattenPVTv2, ("stages.0.blocks.0.mlp.dwconv.weight", "stages.1.downsample.proj.weight"), _PVT),
-    _Family(FLattenCSwin, ("stage1_conv_embed.0.weight", "merge1.conv.weight"), _CSWIN),
+    _Family(FLattenSwin, ("patch_embed.proj.weight", "layers.0.blocks.0.norm1.weight"), SWIN),
+    _Family(FLattenPVT, ("patch_embed1.proj.weight", "pos_embed1"), PVT),
+    _Family(FLattenPVTv2, ("block1.0.mlp.dwconv.dwconv.weight",), PVT),
+    _Family(FLattenPVTv2, ("stages.0.blocks.0.mlp.dwconv.weight", "stages.1.downsample.proj.weight"), PVT),
+    _Family(FLattenCSwin, ("stage1_conv_embed.0.weight", "merge1.conv.weight"), CSWIN),
     _Family(
         FLattenDeiT,
         ("cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"),
-        _DEIT,
+        DEIT,
         {"out_type": "cls_token"},
     ),
 )
@@ -144,7 +109,7 @@ def _rename(theirs: Mapping[str, Tensor], family: _Family) -> tuple[dict[str, Te
     merging_after = "layers.0.downsample.norm.weight" in theirs
     rules = (
         (r"^layers\.(\d+)\.downsample\.", r"stages.{\1+1}.downsample." if merging_after else r"stages.\1.downsample."),
-        *_HEAD,
+        *HEAD,
         *family.rules,
     )
     for name, tensor in theirs.items():

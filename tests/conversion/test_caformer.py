@@ -9,7 +9,8 @@ import timm
 import torch
 from mmengine.registry import DefaultScope
 
-from mmlisa.checkpoints import convert_caformer, load_checkpoint
+from mmlisa.checkpoints import load_checkpoint
+from mmlisa.conversion import convert_caformer
 from mmlisa.registry import MODELS
 
 TOOL = Path(__file__).parents[2] / "tools" / "convert_checkpoint.py"

@@ -12,7 +12,8 @@ import timm
 import torch
 import torch.nn.functional as F
 
-from mmlisa.checkpoints import convert_flatten, load_checkpoint
+from mmlisa.checkpoints import load_checkpoint
+from mmlisa.conversion import convert_flatten
 from mmlisa.registry import MODELS
 
 TOOL = Path(__file__).parents[2] / "tools" / "convert_checkpoint.py"

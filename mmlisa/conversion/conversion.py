@@ -1,14 +1,14 @@
 """What converters of published weights share."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-# Their name -> ours, the first pattern that fits; None: dropped. What no pattern fits keeps its name.
-Rules = tuple[tuple[str, str | None], ...]
+EMA_KEYS = ("state_dict_ema", "model_ema", "ema_state_dict")
 
 
 @dataclass(frozen=True)
@@ -43,24 +43,30 @@ class Conversion:
         return "\n".join([*lines, f"backbone={self.backbone}"])
 
 
-def unwrap(checkpoint: Mapping[str, Any], ema: bool) -> dict[str, Tensor]:
-    """The state dict, without the prefix of a parallel wrapper."""
-    wrapped = [key for key in checkpoint if isinstance(checkpoint[key], Mapping)]
-    if ema:
-        if "state_dict_ema" not in wrapped:
-            raise ValueError(f"the file has no averaged weights 'state_dict_ema'; it holds {sorted(checkpoint)[:8]}")
-        state = checkpoint["state_dict_ema"]
-    else:
-        state = next((checkpoint[key] for key in ("model", "state_dict") if key in wrapped), checkpoint)
-    return {name.removeprefix("module."): tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
+def unwrap(checkpoint: Mapping[str, Any], ema: bool = False) -> dict[str, Tensor]:
+    """The weights of a checkpoint in single precision, without what wraps them: other entries, prefixes of parallel models.
 
+    Args:
+        checkpoint: what the file holds.
+        ema: take the averaged weights: ``state_dict_ema``, ``model_ema`` or MMEngine's ``ema_state_dict``.
 
-def apply_rules(rules: Rules, name: str) -> str | None:
-    """The new name by the first rule that fits; ``{1+1}`` in it is a sum."""
-    for pattern, replacement in rules:
-        if re.search(pattern, name):
-            if replacement is None:
-                return None
-            new = re.sub(pattern, replacement, name)
-            return re.sub(r"\{(\d+)([+-]\d+)\}", lambda match: str(int(match[1]) + int(match[2])), new)
-    return name
+    Raises:
+        ValueError: no weights in it, or no averaged ones.
+    """
+    keys = EMA_KEYS if ema else ("model", "state_dict")
+    state = next(
+        (checkpoint[key] for key in keys if isinstance(checkpoint.get(key), Mapping)), None if ema else checkpoint
+    )
+    if state is None:
+        raise ValueError(f"the file has no averaged weights {' or '.join(EMA_KEYS)}; it holds {sorted(checkpoint)[:8]}")
+    tensors = {
+        str(name): torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        for name, value in state.items()
+        if isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "fiub")
+    }
+    if not tensors:
+        raise ValueError(f"the file holds no weights, but {sorted(map(str, checkpoint))[:8]}")
+    for prefix in ("module.", "model."):
+        if all(name.startswith(prefix) for name in tensors if name != "steps"):
+            tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name != "steps"}
+    return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}

@@ -1,0 +1,52 @@
+"""A checksum over a checkpoint's tensors, written with it and verified when it is read."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_KEY = "tensor_sha256"
+_PARTS = ("state_dict", "ema_state_dict", "optimizer")
+
+
+def add_checksum(checkpoint: dict[str, Any]) -> None:
+    """Writes the checksum of weights, averaged weights and optimizer state into ``checkpoint['meta']``."""
+    checkpoint.setdefault("meta", {})[_KEY] = _checksum(checkpoint)
+
+
+def verify_checksum(checkpoint: dict[str, Any]) -> None:
+    """Compares a checkpoint with its checksum, where it has one.
+
+    Raises:
+        ValueError: the tensors are not those that were saved.
+    """
+    meta = checkpoint.get("meta")
+    expected = meta.get(_KEY) if isinstance(meta, dict) else None
+    if expected is not None and expected != _checksum(checkpoint):
+        raise ValueError("its tensors do not match their checksum: it was changed after it was saved")
+
+
+def _checksum(checkpoint: dict[str, Any]) -> str:
+    digest = hashlib.sha256()
+    for part in _PARTS:
+        for name, tensor in _tensors(checkpoint.get(part), part, set()):
+            flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
+            digest.update(memoryview(flat.numpy()))
+    return digest.hexdigest()
+
+
+def _tensors(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor once, with the way to it."""
+    if id(value) in seen:
+        return
+    if isinstance(value, Tensor):
+        seen.add(id(value))
+        yield name, value
+    elif isinstance(value, dict | list | tuple):
+        seen.add(id(value))
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from _tensors(item, f"{name}.{key}", seen)

@@ -1,0 +1,40 @@
+"""Files that are there whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from .checksum import add_checksum
+
+
+@contextmanager
+def writing_whole(path: str | Path) -> Iterator[BinaryIO]:
+    """Opens a file for writing beside its place and renames it at the end; after an error what was there before stays."""
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def save_checkpoint(checkpoint: dict[str, Any], path: str | Path) -> None:
+    """Saves a checkpoint with a checksum of its tensors, whole or not at all.
+
+    Raises:
+        OSError: the file cannot be written; what was there before stays.
+    """
+    add_checksum(checkpoint)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing_whole(path) as file:
+        torch.save(checkpoint, file)

@@ -1,0 +1,27 @@
+"""Published weights of others, as weights of this package's models."""
+
+from .caformer import convert_caformer
+from .carrying import Carried, carry_over
+from .conversion import Conversion
+from .families import FAMILIES, Family, recognise
+from .flatten import convert_flatten
+from .inflation import inflate
+from .paddle import convert_picodet
+from .published import PublishedWeights, convert_published, known_sources, read_source
+
+__all__ = [
+    "FAMILIES",
+    "Carried",
+    "Conversion",
+    "Family",
+    "PublishedWeights",
+    "carry_over",
+    "convert_caformer",
+    "convert_flatten",
+    "convert_picodet",
+    "convert_published",
+    "inflate",
+    "known_sources",
+    "read_source",
+    "recognise",
+]

@@ -1,0 +1,112 @@
+"""The published networks whose weights this package can take, and how their files are recognised."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import rules
+from .rules import Rules
+
+_PLAIN = ("FLattenDeiT", "CastlingDeiT", "CastlingViT", "InteractiveViT")
+_LCNETS, _ESNETS = ("LCNet", "CastlingLCNetViT"), ("ESNet", "CastlingESNetViT")
+
+
+@dataclass(frozen=True)
+class Family:
+    """A published network.
+
+    Attributes:
+        name: for people.
+        signature: names that all of its files, and no others', hold.
+        rules: by the name of the backbone that takes them, its names for the weights.
+        timm: what its models are called in timm.
+    """
+
+    name: str
+    signature: tuple[str, ...]
+    rules: dict[str, Rules]
+    timm: tuple[str, ...] = ()
+
+
+FAMILIES = (
+    Family(
+        "Swin",
+        ("patch_embed.proj.weight", "layers.0.blocks.0.norm1.weight", "layers.3.downsample.norm.weight"),
+        {"FLattenSwin": rules.SWIN_TIMM},
+        ("swin_tiny", "swin_small", "swin_base"),
+    ),
+    Family(
+        "Swin, official names",
+        ("patch_embed.proj.weight", "layers.0.blocks.0.norm1.weight", "layers.0.downsample.norm.weight"),
+        {"FLattenSwin": rules.SWIN_OFFICIAL},
+    ),
+    Family("PVT", ("patch_embed1.proj.weight", "pos_embed1"), {"FLattenPVT": rules.PVT}),
+    Family(
+        "PVTv2, official names",
+        ("block1.0.mlp.dwconv.dwconv.weight",),
+        {"FLattenPVTv2": rules.PVT, "LiSANet": rules.PVT_TO_LISANET},
+    ),
+    Family(
+        "PVTv2",
+        ("stages.0.blocks.0.mlp.dwconv.weight", "stages.1.downsample.proj.weight"),
+        {"FLattenPVTv2": rules.PVT, "LiSANet": rules.PVT_TO_LISANET},
+        ("pvt_v2_b",),
+    ),
+    Family("CSwin", ("stage1_conv_embed.0.weight", "merge1.conv.weight"), {"FLattenCSwin": rules.CSWIN}),
+    Family(
+        "DeiT or ViT",
+        ("cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"),
+        dict.fromkeys(_PLAIN, rules.DEIT),
+        ("deit_", "vit_"),
+    ),
+    Family(
+        "CAFormer or ConvFormer",
+        ("stem.conv.weight", "stages.0.blocks.0.token_mixer.pwconv1.weight"),
+        {"iViT": rules.CAFORMER, "LiSANet": rules.CAFORMER_TO_LISANET},
+        ("caformer_", "convformer_"),
+    ),
+    Family(
+        "LeViT",
+        ("stem.conv1.linear.weight", "stages.0.blocks.0.attn.qkv.linear.weight"),
+        {"CastlingLeViT": rules.LEVIT},
+        ("levit_",),
+    ),
+    Family(
+        "MViTv2",
+        ("patch_embed.proj.weight", "stages.0.blocks.0.attn.pool_q.weight"),
+        {"CastlingMViTv2": rules.MVITV2},
+        ("mvitv2_",),
+    ),
+    Family(
+        "LCNet",
+        ("conv_stem.weight", "blocks.5.1.se.conv_reduce.weight"),
+        dict.fromkeys(_LCNETS, rules.LCNET),
+        ("lcnet_",),
+    ),
+    Family(
+        "LCNet, Paddle's names",
+        ("conv1.conv.weight", "blocks2.0.dw_conv.conv.weight"),
+        dict.fromkeys(_LCNETS, rules.PADDLE_LCNET),
+    ),
+    Family(
+        "ESNet, Paddle's names",
+        ("_conv1._conv.weight", "2_1._conv_dw_1._conv.weight"),
+        dict.fromkeys(_ESNETS, rules.PADDLE_ESNET),
+    ),
+)
+
+
+def recognise(state: Mapping[str, Any]) -> Family:
+    """The family whose signature ``state`` has.
+
+    Raises:
+        ValueError: none; lists those that are known.
+    """
+    for family in FAMILIES:
+        if all(name in state for name in family.signature):
+            return family
+    known = ", ".join(dict.fromkeys(family.name.split(",")[0] for family in FAMILIES))
+    raise ValueError(
+        f"weights of no known network; known are {known}. The file holds {len(state)} tensors: "
+        f"{', '.join(sorted(state)[:5])}, …"
+    )

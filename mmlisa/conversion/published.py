@@ -1,0 +1,151 @@
+"""Any backbone from published weights: ``init_cfg=dict(type='mmlisa.PublishedWeights', source='timm:…')``."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import timm
+import torch
+from mmengine.logging import print_log
+from mmengine.model import update_init_info
+from torch import Tensor, nn
+
+from mmlisa.checkpoints import CheckpointError, fetch_checkpoint
+from mmlisa.models import backbones
+from mmlisa.registry import WEIGHT_INITIALIZERS
+
+from .carrying import Carried, carry_over
+from .conversion import unwrap
+from .families import FAMILIES, recognise
+from .paddle import convert_picodet, is_picodet
+
+
+@WEIGHT_INITIALIZERS.register_module()
+class PublishedWeights:
+    """Starts a backbone from the published weights of its host, or of a related network.
+
+    What fits by name and shape is loaded, with position tables interpolated; the log says what was carried over, what starts
+    fresh, and why.
+
+    Args:
+        source: ``'timm:NAME'``, a model that timm has weights for, which it downloads into its own cache; or a file or an
+            address, as :func:`mmlisa.checkpoints.fetch_checkpoint` takes it. Paddle's ``.pdparams`` are read, too.
+        ema: take the file's averaged weights.
+        min_carried: share of the backbone's parameters below which the source is refused.
+
+    Raises:
+        ValueError: an unknown source, or one that does not fit the backbone; names the closest known ones.
+        ConnectionError: the weights cannot be downloaded.
+    """
+
+    def __init__(self, source: str, ema: bool = False, min_carried: float = 0.0) -> None:
+        self.source, self.ema, self.min_carried = source, ema, min_carried
+
+    def __call__(self, module: nn.Module) -> None:
+        carried = self.carry_over(module)
+        if not carried.state_dict or carried.share < self.min_carried:
+            raise ValueError(f"source={self.source!r} does not fit {type(module).__name__}: {carried.report()}")
+        module.load_state_dict(carried.state_dict, strict=False)
+        print_log(f"{type(module).__name__} starts from {self.source}: {carried.report()}", logger="current")
+        if hasattr(module, "_params_init_info"):
+            update_init_info(module, f"PublishedWeights: from {self.source}")
+
+    def carry_over(self, module: nn.Module) -> Carried:
+        """What ``module`` would take over; loads nothing."""
+        return carry_over(module, backbone_weights(read_source(self.source, self.ema)))
+
+
+def read_source(source: str, ema: bool = False) -> dict[str, Tensor]:
+    """The weights of a source, by its own names.
+
+    Raises:
+        ValueError, ConnectionError: see :class:`PublishedWeights`.
+    """
+    state = (
+        _from_timm(source.removeprefix("timm:"))
+        if source.startswith("timm:")
+        else unwrap(fetch_checkpoint(source), ema)
+    )
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise CheckpointError(f"{source}: {name} holds values that are not finite")
+    return state
+
+
+def backbone_weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Of a detector or a classifier the backbone's weights, without their prefix."""
+    backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
+    return backbone or state
+
+
+def known_sources() -> list[str]:
+    """The ``timm:`` sources whose family a backbone here can take."""
+    starts = tuple(start for family in FAMILIES for start in family.timm)
+    return [f"timm:{name}" for name in timm.list_models(pretrained=True) if name.startswith(starts)]
+
+
+def _from_timm(name: str) -> dict[str, Tensor]:
+    near = get_close_matches(f"timm:{name}", known_sources(), n=3, cutoff=0.4)
+    if not timm.is_model_pretrained(name):
+        raise ValueError(f"source='timm:{name}': timm has no such weights; the closest are {', '.join(near) or 'none'}")
+    try:
+        model = timm.create_model(name, pretrained=True)
+    # Whatever the network throws: the hub's client has a dozen kinds of errors.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+        raise ConnectionError(
+            f"source='timm:{name}': its weights could not be loaded ({reason}). "
+            f"Without a network, download them elsewhere and give source=FILE; the closest sources are {', '.join(near)}"
+        ) from error
+    return {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in model.state_dict().items()}
+
+
+def convert_published(source: str, to: Sequence[str] | None = None, ema: bool = False) -> tuple[dict[str, Any], str]:
+    """Converts a source into a checkpoint.
+
+    Args:
+        source: see :class:`PublishedWeights`; a whole PicoDet of PaddleDetection's, too.
+        to: name of the backbone and its arch; by default those that take the most of it over.
+        ema: take the averaged weights.
+
+    Returns:
+        A checkpoint: weights under ``backbone.*`` (of a detector also the rest) and, under ``meta``, the backbone's config; and
+        a report.
+
+    Raises:
+        ValueError: an unknown source, backbone or arch, or one that takes nothing over.
+    """
+    state = read_source(source, ema)
+    if is_picodet(state):
+        converted = convert_picodet(state)
+        return {
+            "state_dict": converted,
+            "meta": {},
+        }, f"PicoDet, Paddle's names: all of {len(converted)} tensors converted"
+    state = backbone_weights(state)
+    if to is None:
+        kind, arch, carried = _closest_backbone(state)
+    else:
+        (kind, arch), known = to, sorted({name for family in FAMILIES for name in family.rules})
+        if kind not in known:
+            raise ValueError(f"--to {kind}: no weights can be converted for it; it must be one of {', '.join(known)}")
+        carried = carry_over(getattr(backbones, kind)(arch), state)
+    if not carried.state_dict:
+        raise ValueError(f"nothing of {source} fits {kind} {arch!r}: {carried.report()}")
+    weights = {f"backbone.{name}": tensor.contiguous() for name, tensor in carried.state_dict.items()}
+    config = dict(type=f"mmlisa.{kind}", arch=arch)
+    return {"state_dict": weights, "meta": {"backbone": config}}, f"for {kind} {arch!r} - {carried.report()}"
+
+
+def _closest_backbone(state: dict[str, Tensor]) -> tuple[str, str, Carried]:
+    """The backbone and arch that take the most over; of equal ones the first, which is the family's own."""
+    family = recognise(state)
+    names = [(kind, arch) for kind in family.rules for arch in getattr(backbones, kind).arch_settings]
+    options = []
+    for kind, arch in names:
+        with torch.device("meta"):
+            module = getattr(backbones, kind)(arch)
+        options.append(carry_over(module, {name: tensor.to("meta") for name, tensor in state.items()}, family))
+    best = max(range(len(names)), key=lambda i: (round(options[i].share, 6), -len(options[i].dropped)))
+    kind, arch = names[best]
+    return kind, arch, carry_over(getattr(backbones, kind)(arch), state, family)

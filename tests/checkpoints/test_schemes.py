@@ -1,0 +1,150 @@
+"""Checkpoints from addresses, served by this machine: downloaded, checked, and read without running code."""
+
+import hashlib
+import io
+import os
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.runner import checkpoint as mmengine_checkpoint
+from mmengine.runner.checkpoint import CheckpointLoader
+from torch import nn
+
+from mmlisa.checkpoints import CheckpointError, fetch_checkpoint, use_safe_loader
+from mmlisa.checkpoints.schemes import download
+from mmlisa.engine.launch import set_resume
+from mmlisa.models.backbones import LiSANet
+
+ARCH = dict(base="hybrid-small", depths=(1, 1, 1, 1), channels=(8, 16, 16, 16), num_heads=(1, 1, 1, 1))
+
+
+class Malicious:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """Serves ``files``; what is cached goes into a folder of the test."""
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    monkeypatch.setattr(CheckpointLoader, "_schemes", dict(CheckpointLoader._schemes))
+
+    class Handler(BaseHTTPRequestHandler):
+        files, requests, cut = {}, [], 0
+
+        def do_GET(self):
+            self.requests.append(self.path)
+            content = self.files.get(self.path)
+            self.send_response(200 if content is not None else 404)
+            self.send_header("Content-Length", str(len(content or b"")))
+            self.end_headers()
+            self.wfile.write((content or b"")[: len(content or b"") - self.cut])
+
+        def log_message(self, *_):
+            pass
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Handler.address = f"http://127.0.0.1:{httpd.server_port}"
+    Thread(target=httpd.serve_forever, daemon=True).start()
+    yield Handler
+    httpd.shutdown()
+
+
+def content(checkpoint) -> bytes:
+    stream = io.BytesIO()
+    torch.save(checkpoint, stream)
+    return stream.getvalue()
+
+
+def addresses(server, monkeypatch):
+    """One address of every kind that leads to /model.pth."""
+    url = f"{server.address}/model.pth"
+    for zoo in ("get_torchvision_models", "get_external_models", "get_mmcls_models"):
+        monkeypatch.setattr(mmengine_checkpoint, zoo, lambda: {"net": url})
+    monkeypatch.setattr(mmengine_checkpoint, "get_deprecated_model_names", lambda: {"old": "net"})
+    backend = type("Backend", (), {"get": lambda self, _: server.files["/model.pth"]})
+    monkeypatch.setattr("mmlisa.checkpoints.schemes.get_file_backend", lambda *_, **__: backend())
+    return [
+        url,
+        "torchvision://net",
+        "modelzoo://net",
+        "openmmlab://net",
+        "open-mmlab://old",
+        "mmcls://net",
+        "s3://b/net",
+    ]
+
+
+def test_no_address_runs_code(server, monkeypatch, tmp_path):
+    server.files["/model.pth"] = content({"state_dict": Malicious(tmp_path / "ran")})
+    use_safe_loader()
+    for address in addresses(server, monkeypatch):
+        with pytest.raises(CheckpointError, match="could run code"):
+            CheckpointLoader.load_checkpoint(address, logger=None)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_every_address_gives_the_weights(server, monkeypatch):
+    weight = torch.randn(3)
+    server.files["/model.pth"] = content({"state_dict": {"backbone.weight": weight}})
+    for address in addresses(server, monkeypatch):
+        (found,) = fetch_checkpoint(address)["state_dict"].values()
+        assert torch.equal(found, weight)
+    with pytest.raises(FileNotFoundError, match=r"closest are.*net"):
+        fetch_checkpoint("torchvision://nett")
+
+
+def test_cache_is_checked(server):
+    server.files["/a/model.pth"], server.files["/b/model.pth"] = (
+        content({"a": torch.ones(1)}),
+        content({"b": torch.ones(1)}),
+    )
+    for name in ("a", "b"):  # two files of one name
+        assert list(fetch_checkpoint(f"{server.address}/{name}/model.pth")) == [name]
+    requests = len(server.requests)
+    path = download(f"{server.address}/a/model.pth")
+    assert len(server.requests) == requests
+    path.write_bytes(server.files["/b/model.pth"])
+    assert list(fetch_checkpoint(f"{server.address}/a/model.pth")) == ["a"]
+
+
+def test_failed_downloads_leave_nothing(server, tmp_path):
+    whole = content({"a": torch.ones(100)})
+    server.files["/a-00000000.pth"] = server.files["/cut.pth"] = whole
+    with pytest.raises(CheckpointError, match="SHA-256"):
+        fetch_checkpoint(f"{server.address}/a-00000000.pth")
+    with pytest.raises(ConnectionError, match="404"):
+        fetch_checkpoint(f"{server.address}/none.pth")
+    server.cut = 50
+    with pytest.raises(ConnectionError, match="ended after"):
+        fetch_checkpoint(f"{server.address}/cut.pth")
+    server.cut = 0
+    assert not list((tmp_path / "hub").rglob("*.p*"))
+    name = f"/a-{hashlib.sha256(whole).hexdigest()[:8]}.pth"
+    server.files[name] = whole
+    fetch_checkpoint(server.address + name)
+
+
+@pytest.mark.parametrize("scheme", ["file", "http"])
+def test_backbones_read_safely_without_the_tools(server, tmp_path, scheme):
+    """Nobody called use_safe_loader: MMEngine's loaders are its own."""
+    server.files["/bad.pth"] = content({"state_dict": Malicious(tmp_path / "ran")})
+    source = f"{server.address}/bad.pth"
+    if scheme == "file":
+        source = str(tmp_path / "bad.pth")
+        (tmp_path / "bad.pth").write_bytes(server.files["/bad.pth"])
+    model = nn.Sequential(LiSANet(ARCH, init_cfg=dict(type="Pretrained", checkpoint=source)))
+    with pytest.raises(CheckpointError, match="could run code"):
+        model[0].init_weights()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_resume_from_an_address_is_refused_in_words(tmp_path):
+    with pytest.raises(ValueError, match=r"--resume continues .*load_from=http://x/y\.pth"):
+        set_resume(Config(dict(work_dir=str(tmp_path))), "http://x/y.pth")

@@ -1,0 +1,151 @@
+"""Each host, with its own attention and timm's weights, gives timm's features; related networks take what fits."""
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+from mmlisa.conversion import carry_over, recognise
+from mmlisa.models import backbones
+
+
+def randomised(model: nn.Module) -> nn.Module:
+    """Random values for what starts constant, too: a forgotten norm or bias must show."""
+    torch.manual_seed(0)
+    for name, tensor in model.state_dict().items():
+        if name.endswith("running_var"):
+            tensor.uniform_(0.5, 1.5)
+        elif tensor.is_floating_point():
+            scale = 0.2 if tensor.ndim == 1 else tensor[0].numel() ** -0.5
+            tensor.normal_(mean=float(tensor.ndim == 1 and name.endswith("weight")), std=scale)
+    return model.eval()
+
+
+# timm's model; what makes it take any image; our backbone with the host's own attention.
+HOSTS = {
+    "swin": ("swin_tiny_patch4_window7_224", dict(strict_img_size=False),
+             dict(type="FLattenSwin", arch="tiny", attn_type="SSSS", out_indices=(3,))),
+    "pvtv2": ("pvt_v2_b0", {}, dict(type="FLattenPVTv2", arch="b0", attn_type="SSSS", out_indices=(3,))),
+    "deit": ("deit_tiny_patch16_224", dict(dynamic_img_size=True, dynamic_img_pad=True),
+             dict(type="FLattenDeiT", attention=dict(type="SoftmaxAttention", qkv_bias=True))),
+    "vit": ("vit_tiny_patch16_224", dict(dynamic_img_size=True, dynamic_img_pad=True),
+            dict(type="CastlingDeiT", arch=dict(base="tiny", mlp_conv=None), attention=dict(type="SoftmaxAttention"))),
+    "caformer": ("caformer_s18", {},
+                 dict(type="iViT", arch="tiny", output_norm=False, out_indices=(3,),
+                      attention=dict(landmarks=None, mix_before=False, mix_after=False))),
+    "levit": ("levit_128", {},
+              dict(type="CastlingLeViT", arch=dict(base="128", downsample="subsample", mlp_conv=None), out_indices=(2,),
+                   attention=dict(type="LeViTAttention", head_dims=16))),
+    "mvitv2": ("mvitv2_tiny", {}, dict(type="CastlingMViTv2", arch=dict(base="tiny", castled=False), out_indices=(3,))),
+    "lcnet": ("lcnet_100", {}, dict(type="LCNet", arch="x1.0", out_indices=(3,))),
+}  # fmt: skip
+OTHER_SIZES = {
+    "swin": (448, 448),  # where windows do not divide the map, timm pads after the shift, Swin's authors before
+    "levit": None,  # timm's takes the size of its position tables only
+    "mvitv2": None,
+}
+
+
+def features(theirs: nn.Module, image: torch.Tensor) -> torch.Tensor:
+    """timm's last features, as a map."""
+    if type(theirs).__name__ == "EfficientNet":
+        return theirs.blocks(theirs.bn1(theirs.conv_stem(image)))
+    x = theirs.forward_features(image)
+    if type(theirs).__name__ == "SwinTransformer":
+        return x.permute(0, 3, 1, 2)
+    if x.ndim == 3:
+        height, width = -(-image.shape[2] // 32), -(-image.shape[3] // 32)
+        if type(theirs).__name__ == "VisionTransformer":
+            x, height, width = x[:, 1:], -(-image.shape[2] // 16), -(-image.shape[3] // 16)
+        elif type(theirs).__name__.startswith("Levit"):
+            height, width = -(-image.shape[2] // 64), -(-image.shape[3] // 64)
+        return x.mT.unflatten(2, (height, width))
+    return x
+
+
+@pytest.mark.parametrize("other_size", [False, True])
+@pytest.mark.parametrize("host", HOSTS)
+def test_parity_with_timm(host, other_size):
+    name, options, config = HOSTS[host]
+    size = OTHER_SIZES.get(host, (200, 333)) if other_size else (224, 224)
+    if size is None:
+        pytest.skip("timm's model takes one size only")
+    config = dict(config)
+    if other_size and host == "swin":  # timm decides at creation which maps are a single window
+        options = dict(options, img_size=size)
+    if other_size and host in ("deit", "vit"):  # timm interpolates positions in another way: none to interpolate
+        options, config = dict(options, img_size=(208, 336)), dict(config, image_size=(208, 336))
+    theirs = randomised(timm.create_model(name, **options))
+    ours = getattr(backbones, config.pop("type"))(**config).eval()
+    carried = carry_over(ours, theirs.state_dict())
+    assert not carried.fresh
+    ours.load_state_dict(carried.state_dict)
+    image = torch.randn(1, 3, *size)
+    with torch.no_grad():
+        expected, found = features(theirs, image), ours(image)[-1]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize(
+    ("name", "build", "share"),
+    [
+        ("swin_tiny_patch4_window7_224", lambda: backbones.FLattenSwin("tiny"), 0.9),
+        ("pvt_v2_b0", lambda: backbones.FLattenPVTv2("b0"), 0.85),
+        ("deit_tiny_patch16_224", lambda: backbones.FLattenDeiT(), 0.9),
+        ("deit_tiny_distilled_patch16_224", lambda: backbones.CastlingDeiT(), 0.9),
+        ("vit_base_patch16_224", lambda: backbones.CastlingViT(), 0.9),
+        ("caformer_s18", lambda: backbones.iViT("tiny"), 0.99),
+        ("levit_128", lambda: backbones.CastlingLeViT("128"), 0.3),
+        ("mvitv2_tiny", lambda: backbones.CastlingMViTv2("tiny"), 0.9),
+        ("lcnet_075", lambda: backbones.CastlingLCNetViT("small"), 0.08),
+        ("pvt_v2_b2", lambda: backbones.LiSANet("small"), 0.02),
+        ("caformer_s18", lambda: backbones.LiSANet("hybrid-small"), 0.05),
+    ],
+)
+def test_what_related_networks_take_over(name, build, share):
+    with torch.device("meta"):
+        state, ours = timm.create_model(name).state_dict(), build()
+    carried = carry_over(ours, state)
+    assert carried.share >= share, carried.report()
+    assert carried.state_dict.keys() | carried.fresh.keys() == ours.state_dict().keys()
+    parameters = dict(ours.named_parameters())
+    counted = sum(parameters[n].numel() for n in carried.state_dict if n in parameters)
+    assert carried.share == pytest.approx(counted / sum(p.numel() for p in parameters.values()))
+    assert f"{carried.share:.1%}" in carried.report()
+
+
+def test_positions_of_another_resolution():
+    """A table that is a picture of its place stays one; the class token stays, or is dropped where there is none."""
+    theirs = randomised(timm.create_model("deit_tiny_patch16_224", img_size=96)).state_dict()
+    row = torch.arange(6.0)[:, None].expand(6, 6).reshape(1, 36, 1)
+    theirs["pos_embed"][:, 1:] = row
+    ours = backbones.FLattenDeiT(image_size=192)
+    position = carry_over(ours, theirs).state_dict["stem.position"]
+    assert torch.equal(position[:, 0], theirs["pos_embed"][:, 0])
+    picture = position[0, 1:, 0].view(12, 12)
+    torch.testing.assert_close(picture[4:-4, 3], torch.arange(12.0)[4:-4] / 2 - 0.25, rtol=0, atol=0.05)
+    assert torch.allclose(picture, picture[:, :1])
+    plain = carry_over(backbones.InteractiveViT(image_size=96), theirs).state_dict["stem.position"]
+    assert torch.equal(plain, theirs["pos_embed"][:, 1:])
+
+
+def test_windows_of_another_size():
+    theirs = randomised(timm.create_model("swin_tiny_patch4_window7_224"))
+    ours = backbones.FLattenSwin(dict(base="tiny", window_size=5), attn_type="SSSS")
+    carried = carry_over(ours, theirs.state_dict())
+    assert set(carried.fresh) == {f"norm{i}.{kind}" for i in range(3) for kind in ("weight", "bias")}
+    assert carried.state_dict["stages.0.blocks.0.attn.relative_position_bias_table"].shape == (81, 3)
+
+
+def test_other_families_and_widths():
+    with torch.device("meta"):
+        resnet = timm.create_model("resnet18").state_dict()
+        caformer = timm.create_model("caformer_s18").state_dict()
+        wide = timm.create_model("swin_small_patch4_window7_224", embed_dim=48).state_dict()
+    with pytest.raises(ValueError, match=r"no known network.*Swin"):
+        recognise(resnet)
+    with pytest.raises(ValueError, match="no place in FLattenSwin"):
+        carry_over(backbones.FLattenSwin(), caformer)
+    carried = carry_over(backbones.FLattenSwin(), wide)
+    assert carried.share < 0.01
+    assert "of another shape" in carried.report()
