@@ -6,22 +6,35 @@ _base_ = [
     "./runtime_mmdet.py",
 ]
 
-size, largest = (320, 320), (384, 384)
-train_pipeline = [
+load_and_crop = [
     dict(type="mmlisa.LoadImageFromFile"),
     dict(type="LoadAnnotations", with_bbox=True),
     dict(type="MinIoURandomCrop", min_ious=(0.1, 0.3, 0.5, 0.7, 0.9), min_crop_size=0.3),
-    # The batch is scaled down from here to its own size.
-    dict(type="Resize", scale=largest, keep_ratio=False),
+]
+flip_and_distort = [
     dict(type="RandomFlip", prob=0.5),
     dict(type="PhotoMetricDistortion"),
     dict(type="PackDetInputs"),
 ]
-test_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
-    dict(type="Resize", scale=size, keep_ratio=False),
+pack_for_test = [
     dict(type="LoadAnnotations", with_bbox=True),
     dict(type="PackDetInputs", meta_keys=("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")),
+]
+interpolations = ("nearest", "bilinear", "area", "bicubic", "lanczos")
+
+train_pipeline = [
+    *load_and_crop,
+    # To the largest size; the batch is scaled down from there to its own.
+    dict(
+        type="RandomChoice",
+        transforms=[[dict(type="Resize", scale=(384, 384), keep_ratio=False, interpolation=i)] for i in interpolations],
+    ),
+    *flip_and_distort,
+]
+test_pipeline = [
+    dict(type="LoadImageFromFile"),
+    dict(type="Resize", scale=(320, 320), keep_ratio=False, interpolation="bicubic"),
+    *pack_for_test,
 ]
 model = dict(
     data_preprocessor=dict(

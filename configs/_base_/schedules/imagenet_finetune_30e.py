@@ -1,11 +1,10 @@
 # Fine-tuning of a trained classifier: 30 epochs, cosine; AdamW 2e-5 per 1024 images, next to no weight decay (Swin).
-max_epochs, warmup_epochs = 30, 5
-train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=1)
+train_cfg = dict(by_epoch=True, max_epochs=30, val_interval=1)
 val_cfg = dict()
 test_cfg = dict()
 param_scheduler = [
-    dict(type="LinearLR", start_factor=1e-2, by_epoch=True, begin=0, end=warmup_epochs, convert_to_iter_based=True),
-    dict(type="CosineAnnealingLR", eta_min=2e-7, by_epoch=True, begin=warmup_epochs, end=max_epochs),
+    dict(type="LinearLR", start_factor=1e-2, by_epoch=True, begin=0, end=5, convert_to_iter_based=True),
+    dict(type="CosineAnnealingLR", eta_min=2e-7, by_epoch=True, begin=5, end=30),
 ]
 optim_wrapper = dict(
     type="OptimWrapper",
