@@ -2,3 +2,4 @@
 _base_ = "./classifier_flatten_pvt_t_300e_imagenet.py"
 
 model = dict(backbone=dict(arch="large", drop_path_rate=0.3))
+optim_wrapper = dict(clip_grad=dict(_delete_=True, max_norm=1.0))

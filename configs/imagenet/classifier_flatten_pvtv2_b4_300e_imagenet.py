@@ -2,3 +2,4 @@
 _base_ = "./classifier_flatten_pvtv2_b0_300e_imagenet.py"
 
 model = dict(backbone=dict(arch="b4", drop_path_rate=0.3), head=dict(in_channels=512))
+optim_wrapper = dict(clip_grad=dict(_delete_=True, max_norm=1.0))

@@ -1,5 +1,4 @@
-# FLatten-Swin-B at 384 pixels, 30 epochs from the 224-pixel classifier: the paper has 85.0% top-1 (FLatten, Table 8). Positions
-# of the smaller grid do not load as they are: resize them first, or start from the official weights.
+# FLatten-Swin-B at 384 pixels, 30 epochs from the 224-pixel classifier: the paper has 85.0% top-1 (FLatten, Table 8).
 _base_ = [
     "../_base_/models/image_classifier.py",
     "../_base_/datasets/imagenet_384.py",
@@ -12,3 +11,5 @@ model = dict(
     head=dict(type="LinearClsHead", in_channels=1024),
     train_cfg=dict(augments=[dict(type="Mixup", alpha=0.8), dict(type="CutMix", alpha=1.0)]),
 )
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys={"relative_position_bias_table": dict(decay_mult=0.0)}))
+# Positions of the smaller grid are resized as they are loaded: load_from = "flatten_swin_b_in1k.pth"

@@ -2,14 +2,14 @@
 _base_ = [
     "../_base_/models/image_classifier.py",
     "../_base_/datasets/imagenet_896.py",
-    "../_base_/schedules/imagenet_finetune_30e.py",
+    "../_base_/schedules/vit_finetune_30e.py",
     "../_base_/runtime_mmpretrain.py",
 ]
 
 model = dict(
-    # The positions stay those of 224 pixels, and are interpolated in the network.
-    backbone=dict(type="mmlisa.InteractiveViT", arch="tiny-16", drop_path_rate=0.1),
+    # The positions are resized to this grid once, as the 224-pixel classifier is loaded.
+    backbone=dict(type="mmlisa.InteractiveViT", arch="tiny-16", image_size=896, drop_path_rate=0.1),
     head=dict(type="LinearClsHead", in_channels=192),
+    train_cfg=dict(augments=[dict(type="Mixup", alpha=0.8), dict(type="CutMix", alpha=1.0)]),
 )
-optim_wrapper = dict(optimizer=dict(lr=5e-6), clip_grad=None)
 # The whole classifier: load_from = "vit_t16_interactive_in1k.pth"

@@ -1,9 +1,9 @@
 """What mmlisa adds to MMEngine's training loop."""
 
 from .castling import CastlingHook
-from .ema import CycleEMAHook
+from .ema import CycleEMAHook, ThresholdEMA
 from .hooks import CheckpointGuardHook, FiniteLossHook, IterationSeedHook, TrainingCurvesHook
-from .optimizers import Lamb
+from .optimizers import Lamb, LayerwiseOptimWrapperConstructor
 
 __all__ = [
     "CastlingHook",
@@ -12,5 +12,7 @@ __all__ = [
     "FiniteLossHook",
     "IterationSeedHook",
     "Lamb",
+    "LayerwiseOptimWrapperConstructor",
+    "ThresholdEMA",
     "TrainingCurvesHook",
 ]
