@@ -1,8 +1,8 @@
 # Mask R-CNN, HyLiSANet-S, 1x: the paper has box AP 47.7, mask AP 42.6 (LiSA journal version, Table 9; appendix A.2).
-# Its appendix refers to Swin for details, so training is multi-scale as Swin's, testing at a short side of 800.
+# Its appendix has one scale in training, a short side of 800, and refers to Swin for the rest.
 _base_ = [
     "./_base_/models/mask_rcnn.py",
-    "./_base_/datasets/coco_instance_multiscale.py",
+    "./_base_/datasets/coco_instance.py",
     "./_base_/schedules/swin_1x.py",
     "./_base_/runtime_mmdet.py",
 ]

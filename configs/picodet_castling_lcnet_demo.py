@@ -17,7 +17,7 @@ model = dict(
     bbox_head=dict(in_channels=96, stacked_convs=2, num_classes=8),
 )
 # At 192 pixels the last stage has 36 tokens: no probability of theirs can be below 1 / 36, so that 0.02 never empties the mask.
-custom_hooks = [*_base_.custom_hooks, dict(type="mmlisa.CastlingHook", schedule="linear", begin=0.9, interval=10)]
+custom_hooks = [*_base_.custom_hooks, dict(type="mmlisa.CastlingHook", schedule="linear", begin=0.3, interval=10)]
 val_evaluator = dict(metric="bbox")
 test_evaluator = val_evaluator
 train_dataloader = dict(batch_size=8)

@@ -10,6 +10,8 @@ mmcv_ops.activate()
 def config_path(name: str) -> str:
     """Absolute path of a config that ships with mmlisa, from a clone and from an installed wheel alike.
 
+    The name is enough, in whichever folder of ``configs/`` the file is.
+
     Meant for config inheritance: MMEngine evaluates ``_base_`` as an expression before any import, so a project elsewhere writes
     ``_base_ = __import__("mmlisa").config_path("mask_rcnn_hylisanet_s_1x_coco.py")``.
 
@@ -20,10 +22,11 @@ def config_path(name: str) -> str:
     from pathlib import Path
 
     package = Path(__file__).resolve().parent
-    folders = [package / ".mim" / "configs", package.parent / "configs"]
+    roots = [package / ".mim" / "configs", package.parent / "configs"]
+    folders = [root / folder for root in roots for folder in ("", "imagenet", "ablations")]
     for folder in folders:
         if (folder / name).is_file():
             return str(folder / name)
-    shipped = {path.relative_to(folder).as_posix() for folder in folders for path in folder.glob("**/*.py")}
+    shipped = {path.name for folder in folders for path in folder.glob("*.py")}
     near = get_close_matches(name, shipped, n=3, cutoff=0.4)
     raise FileNotFoundError(f"mmlisa ships no config named {name!r}; the closest are {near}")

@@ -37,7 +37,9 @@ def test_configs_and_tools_are_where_mim_looks(installed):
     for metafile in load(mim / "model-index.yml")["Import"]:
         models = load(mim / metafile)["Models"]
         assert {Path(model["Config"]) for model in models} == {
-            path.relative_to(ROOT) for path in (ROOT / "configs").glob("*.py") if not path.stem.endswith("_demo")
+            path.relative_to(ROOT)
+            for path in (ROOT / "configs").rglob("*.py")
+            if "_base_" not in path.parts and not path.stem.endswith("_demo")
         }
 
 

@@ -1,11 +1,11 @@
 """What mmlisa adds to MMEngine's training loop."""
 
 from .castling import CastlingHook
-from .ema import CycleEMAHook
+from .ema import CycleEMAHook, ThresholdEMA
 from .hooks import CheckpointGuardHook, FiniteLossHook, IterationSeedHook, TrainingCurvesHook
 from .interrupts import InterruptHook
 from .loops import EpochBasedTrainLoop
-from .optimizers import Lamb
+from .optimizers import Lamb, LayerwiseOptimWrapperConstructor
 from .saving import CheckpointHook
 
 __all__ = [
@@ -18,5 +18,7 @@ __all__ = [
     "InterruptHook",
     "IterationSeedHook",
     "Lamb",
+    "LayerwiseOptimWrapperConstructor",
+    "ThresholdEMA",
     "TrainingCurvesHook",
 ]

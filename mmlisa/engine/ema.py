@@ -1,22 +1,58 @@
 """Exponential moving averages of the weights."""
 
-from mmengine.hooks import EMAHook
-from mmengine.runner import Runner
+from math import comb
 
-from mmlisa.registry import HOOKS
+from mmengine.hooks import EMAHook
+from mmengine.model import BaseAveragedModel
+from mmengine.runner import Runner
+from torch import Tensor, nn
+
+from mmlisa.registry import HOOKS, MODELS
+
+
+@MODELS.register_module()
+class ThresholdEMA(BaseAveragedModel):
+    """PaddleDetection's average with the "threshold" decay ``d_t = min(decay, (1 + t) / (10 + t))``, t from 0.
+
+    It starts from zeros and is divided by its bias, the sum ``1 - d_0 ⋯ d_t`` of the weights given so far. A moving average with
+    the momentum ``(1 - d_t) / (1 - d_0 ⋯ d_t)``, which is 1 at first, is the same in one step.
+
+    Args:
+        model: whose weights are averaged.
+        decay: largest decay.
+        **options: ``interval, device, update_buffers`` of MMEngine's averaged models.
+
+    Raises:
+        ValueError: a decay outside (0, 1).
+    """
+
+    def __init__(self, model: nn.Module, decay: float = 0.9998, **options) -> None:
+        if not 0 < decay < 1:
+            raise ValueError(f"decay={decay}; it must lie between 0 and 1")
+        super().__init__(model, **options)
+        self.decay = decay
+
+    def momentum(self, step: int) -> float:
+        """Weight of the newest parameters after ``step`` earlier ones."""
+        # While no decay is cut off, their product is 1·2⋯(t+1) / (10·11⋯(t+10)) = 1 / C(t+10, 9); later it is next to nothing.
+        return (1 - min(self.decay, (1 + step) / (10 + step))) / (1 - 1 / comb(step + 10, 9))
+
+    def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: int) -> None:
+        averaged_param.lerp_(source_param, self.momentum(int(steps) // self.interval))
 
 
 @HOOKS.register_module()
 class CycleEMAHook(EMAHook):
-    """MMEngine's EMA, started again from the current weights every ``cycle`` epochs, as PicoDet's recipe does.
+    """MMEngine's EMA, started again every ``cycle`` epochs, as PicoDet's recipe does.
 
     Args:
         cycle: epochs between two starts.
+        ema_type: the average; :class:`ThresholdEMA` is PicoDet's.
         **options: see :class:`mmengine.hooks.EMAHook`.
     """
 
-    def __init__(self, cycle: int, **options) -> None:
-        super().__init__(**options)
+    def __init__(self, cycle: int, ema_type: str = "mmlisa.ThresholdEMA", **options) -> None:
+        super().__init__(ema_type=ema_type, **options)
         self.cycle = cycle
 
     def before_train_epoch(self, runner: Runner) -> None:

@@ -1,27 +1,41 @@
 """What a config trains with, reduced to the words in which papers describe it."""
 
+import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
+import torch
 from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import HOOKS, MODELS, PARAM_SCHEDULERS, DefaultScope
+from torch import nn
+
+# Images of a training epoch, for averages that change with every iteration.
+_EPOCH = {"mmdet": 117266, "mmpretrain": 1281167}
 
 
-def recipe(cfg: Config) -> dict[str, Any]:
-    """The resolved recipe of a config of any OpenMMLab library.
+def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
+    """The resolved recipe of a config of any OpenMMLab library, and of its model, which may be on the meta device.
 
-    Keys: ``optimizer``, ``lr``, ``weight_decay``, ``clip``; ``epochs`` or ``iterations``; ``warmup`` (epochs or
-    iterations), ``decay`` (kind), ``milestones``; ``batch`` (of all devices together, the one ``lr`` is meant for);
-    ``drop_path``;  ``train_scales`` and ``test_scale`` (pixels, of every step
-    that sets a size); ``augments`` (type -> options of mixing augmentations); ``transforms`` (types of the training
-    pipeline); ``sampler``.
+    * ``optimizer``, ``lr``, ``weight_decay``, ``clip``; ``batch``: of all devices together, the one ``lr`` is meant for;
+    * ``epochs`` or ``iterations``; ``warmup``, in the same units or in iterations; ``decay``: its kind, None where constant;
+      ``milestones``; ``rates``: of the first iteration, after the warm-up, after the last iteration;
+    * ``undecayed``: kinds of parameters; ``lr_mults``: part of the model -> its rates over the base rate, where they differ;
+    * ``drop_path``; ``augments``: type -> alpha of mixing augmentations; ``ema``: type and final momentum;
+    * ``transforms``: types of the training pipeline; ``train_scales``: pixels, of every step that sets a size;
+      ``interpolations``; ``sampler``; ``pixels``: order, mean, std; ``evaluation``: steps of the test that change an image.
     """
     optimizer = cfg.optim_wrapper.optimizer
     warmups = [s for s in cfg.param_scheduler if s.type == "LinearLR"]
-    (decay,) = (s for s in cfg.param_scheduler if s.type != "LinearLR")
+    decays = [s for s in cfg.param_scheduler if s.type != "LinearLR"]
     length = {"epochs": cfg.train_cfg.get("max_epochs"), "iterations": cfg.train_cfg.get("max_iters")}
     train = list(_steps(_dataset(cfg.train_dataloader).pipeline))
     test = list(_steps(_dataset(cfg.val_dataloader).pipeline)) if cfg.get("val_dataloader") else []
     augments = (cfg.model.get("train_cfg") or {}).get("augments") or []
+    preprocessor = cfg.model.data_preprocessor
+    rgb = preprocessor.get("bgr_to_rgb", preprocessor.get("to_rgb", False))
+    undecayed, lr_mults = _groups(cfg, model)
     return {
         "optimizer": optimizer.type,
         "lr": optimizer.lr,
@@ -29,15 +43,21 @@ def recipe(cfg: Config) -> dict[str, Any]:
         "clip": (cfg.optim_wrapper.get("clip_grad") or {}).get("max_norm"),
         **{unit: number for unit, number in length.items() if number},
         "warmup": warmups[0].end if warmups else 0,
-        "decay": decay.type,
-        "milestones": decay.get("milestones"),
+        "decay": decays[0].type if decays else None,
+        "milestones": decays[0].get("milestones") if decays else None,
+        "rates": _rates(json.dumps(cfg.param_scheduler), optimizer.lr, json.dumps(length)),
         "batch": cfg.auto_scale_lr.base_batch_size,
         "drop_path": cfg.model.backbone.get("drop_path_rate", 0.0),
         "train_scales": {size for step in train for size in _sizes(step)},
-        "test_scale": [size for step in test for size in _sizes(step)],
+        "interpolations": {step.interpolation for step in train if step.type == "Resize" and "interpolation" in step},
+        "evaluation": [word for step in test for word in _evaluation(step)],
         "augments": {a.type: a.alpha for a in augments},
         "transforms": [step.type.removeprefix("mmlisa.") for step in train],
         "sampler": cfg.train_dataloader.sampler.type,
+        "pixels": ("RGB" if rgb else "BGR", *(tuple(preprocessor[key]) for key in ("mean", "std"))),
+        "ema": _ema(cfg),
+        "undecayed": undecayed,
+        "lr_mults": lr_mults,
     }
 
 
@@ -63,3 +83,120 @@ def _sizes(step: Any) -> Iterator[Any]:
         if key in step:
             yield tuple(step[key]) if isinstance(step[key], list | tuple) else step[key]
     yield from (tuple(scale) for scale in step.get("scales", []))
+
+
+def _evaluation(step: Any) -> Iterator[str]:
+    """``'short 256'`` keeps the ratio of the sides, as ``'fit 1333x800'``; ``'squash 320x320'`` does not."""
+    interpolation = step.get("interpolation", "bilinear")
+    if step.type == "ResizeEdge":
+        yield f"{step.edge} {step.scale} {interpolation}"
+    elif step.type == "Resize":
+        yield f"{'fit' if step.get('keep_ratio') else 'squash'} {'x'.join(map(str, step.scale))} {interpolation}"
+    elif step.type == "CenterCrop":
+        yield f"crop {step.crop_size}"
+
+
+@cache
+def _rates(schedulers: str, lr: float, length: str) -> tuple[float, float, float]:
+    """Rates of the first iteration, after the warm-up and after the last one, by MMEngine's own schedulers, to three digits."""
+    schedulers, length = json.loads(schedulers), json.loads(length)
+    per_epoch = 4
+    # A hundredth of the iterations has the same curve.
+    for s in schedulers:
+        if not s.get("by_epoch", True):
+            s.update({key: s[key] // 100 for key in ("begin", "end", "T_max") if key in s})
+    warmup = max(
+        (s["end"] * (per_epoch if s.get("by_epoch", True) else 1) for s in schedulers if s["type"] == "LinearLR"),
+        default=0,
+    )
+    total = length["epochs"] * per_epoch if length["epochs"] else length["iterations"] // 100
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=lr)
+    built = []
+    for s in schedulers:
+        options = dict(s, optimizer=optimizer)
+        if options.pop("convert_to_iter_based", False):
+            cls = PARAM_SCHEDULERS.get(options.pop("type"))
+            built.append(cls.build_iter_from_epoch(**options, epoch_length=per_epoch))
+        else:
+            built.append(PARAM_SCHEDULERS.build(options))
+    rates = []
+    for i in range(total):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        for scheduler in built:
+            if not scheduler.by_epoch or (i + 1) % per_epoch == 0:
+                scheduler.step()
+    rates.append(optimizer.param_groups[0]["lr"])
+    return tuple(float(f"{rates[i]:.3g}") for i in (0, warmup, -1))
+
+
+def _ema(cfg: Config) -> tuple[str, float] | None:
+    """Type of the averaged weights, and what the last iteration moves them, of the way to the newest ones."""
+    hooks = [hook for hook in cfg.get("custom_hooks", []) if "EMA" in hook.type]
+    if not hooks:
+        return None
+    (options,) = hooks
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        hook = HOOKS.build({key: value for key, value in options.items() if key != "priority"})
+        newest, average = nn.Linear(1, 1), nn.Linear(1, 1)
+        nn.init.ones_(newest.weight)
+        nn.init.zeros_(average.weight)
+        averaged = MODELS.build(hook.ema_cfg, default_args=dict(model=average))
+    epochs = cfg.train_cfg.max_epochs
+    if "cycle" in options:
+        epochs -= (epochs - 1) // options.cycle * options.cycle
+    averaged.steps.fill_(epochs * _EPOCH[cfg.default_scope] // cfg.auto_scale_lr.base_batch_size - 1)
+    averaged.update_parameters(newest)
+    return type(averaged).__name__, float(f"{averaged.module.weight.item():.3g}")
+
+
+def _groups(cfg: Config, model: nn.Module) -> tuple[set[str], dict[str, set[float]]]:
+    """Kinds of parameters that the built optimizer does not let decay, and its rates over the base rate, by part of the model."""
+    wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    settings = {id(p): group for group in wrapper.optimizer.param_groups for p in group["params"] if p.requires_grad}
+    base_lr, base_decay = cfg.optim_wrapper.optimizer.lr, cfg.optim_wrapper.optimizer.weight_decay
+    decays, rates = {}, {}
+    for name, kind, parameter in _kinds(model):
+        group = settings.pop(id(parameter))
+        decays.setdefault(kind, set()).add(group["weight_decay"])
+        rates.setdefault(name.split(".")[0], set()).add(float(f"{group['lr'] / base_lr:.3g}"))
+    assert not settings, "the optimizer has parameters that the model does not have"
+    for kind, values in decays.items():
+        assert values in ({0.0}, {base_decay}), f"{kind}: weight decays {values}"
+    differing = {part: values for part, values in rates.items() if values != {1.0}}
+    return {kind for kind, values in decays.items() if values == {0.0}}, differing
+
+
+def _kinds(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
+    """Name, kind and parameter of all that train.
+
+    Kinds: ``norm`` (in PicoDet's necks ``outer neck norm``, of the maps that come in and of the coarsest one, and ``fusing neck
+    norm``), ``bias``, ``position``, ``keys' position`` (of focused attention), ``table`` (of relative positions), ``token``,
+    ``embedding``, ``scale`` (one-dimensional ones that are none of these), ``weight``.
+    """
+    for prefix, module in model.named_modules():
+        for own, parameter in module.named_parameters(prefix, recurse=False):
+            if not parameter.requires_grad:
+                continue
+            leaf = own.rpartition(".")[2]
+            if "Norm" in type(module).__name__:
+                kind = "norm"
+                if prefix.startswith(("neck.transforms.", "neck.top.")):
+                    kind = "outer neck norm"
+                elif prefix.startswith(("neck.top_down.", "neck.downsamples.", "neck.bottom_up.")):
+                    kind = "fusing neck norm"
+            elif leaf.endswith("bias"):
+                kind = "bias"
+            elif leaf == "positional_encoding":
+                kind = "keys' position"
+            elif "relative_position" in leaf or leaf.startswith("rel_pos"):
+                kind = "table"
+            elif leaf in ("position", "position_embedding"):
+                kind = "position"
+            elif leaf == "cls_token":
+                kind = "token"
+            elif isinstance(module, nn.Embedding):
+                kind = "embedding"
+            else:
+                kind = "scale" if parameter.ndim == 1 else "weight"
+            yield own, kind, parameter

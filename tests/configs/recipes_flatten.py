@@ -1,24 +1,52 @@
-"""FLatten, Sec. 5, and the recipes of its hosts that it refers to ("the exact same settings as the corresponding baseline")."""
+"""FLatten, Sec. 5 (l. 217); where it is silent, the authors' code ("code"), which they published for the classifiers; and the
+recipes of its hosts, to which it refers ("the exact same settings as the corresponding baseline")."""
 
-# AdamW 1e-3 at 1024 images, weight decay 0.05, 300 epochs of cosine decay after 20 of warm-up, RandAugment, Mixup, CutMix,
-# random erasing as DeiT; clipping in Swin only; 30 epochs at 384 pixels.
+# AdamW 1e-3 at 1024 images, weight decay 0.05, 300 epochs of cosine decay after 20 of warm-up (code: 5 in PVT and PVTv2; 0.1 of
+# decay in CSwin-B), RandAugment, Mixup, CutMix, random erasing as DeiT; 30 epochs at 384 pixels. Code: ten epochs more at the
+# last rate, but for Swin; last rates; clipping; drop path; no decay of one-dimensional parameters and of relative positions,
+# but of the keys' positions and of PVT's; evaluation on squashed images.
 _IMAGENET = dict(
     optimizer="AdamW",
     weight_decay=0.05,
     lr=1e-3,
     batch=1024,
     clip=None,
-    epochs=300,
+    epochs=310,
+    rates=(2e-6, 1e-3, 2e-5),
+    undecayed={"norm", "bias"},
     warmup=20,
     decay="CosineAnnealingLR",
     train_scales={224},
-    test_scale=[256, 224],
+    evaluation=["squash 256x256 bicubic", "crop 224"],
     augments={"Mixup": 0.8, "CutMix": 1.0},
     transforms=["LoadImageFromFile", "RandomResizedCrop", "RandomFlip", "RandAugment", "RandomErasing", "PackInputs"],
 )
-_SWIN_IMAGENET = dict(_IMAGENET, clip=5.0)
-_AT_384 = dict(epochs=30, train_scales={384}, test_scale=[(384, 384)], decay="CosineAnnealingLR", drop_path=0.5)
-# Swin: multi-scale 480-800, 12 or 36 epochs.
+_SWIN_IMAGENET = dict(_IMAGENET, clip=5.0, epochs=300, rates=(1e-6, 1e-3, 1e-5), undecayed={"norm", "bias", "table"})
+_CSWIN_T = dict(_IMAGENET, ema=("ExponentialMovingAverage", 0.00016))
+_CSWIN_B = dict(_IMAGENET, ema=("ExponentialMovingAverage", 0.00018))
+# Code: rates per 512 images, here at 1024.
+_AT_384 = dict(
+    _SWIN_IMAGENET,
+    lr=4e-5,
+    weight_decay=1e-8,
+    epochs=30,
+    warmup=5,
+    rates=(4e-8, 4e-5, 4e-7),
+    train_scales={384},
+    evaluation=["squash 384x384 bicubic"],
+    drop_path=0.5,
+)
+_CSWIN_AT_384 = {
+    **_AT_384,
+    "clip": None,
+    "lr": 1e-5,
+    "warmup": 0,
+    "rates": (1e-5, 1e-5, 1e-6),
+    "undecayed": {"norm", "bias"},
+    "ema": ("ExponentialMovingAverage", 0.00018),
+    "drop_path": 0.7,
+}
+# Swin: multi-scale 480-800, 12 or 36 epochs; norms and relative positions do not decay.
 _SWIN_COCO = dict(
     optimizer="AdamW",
     weight_decay=0.05,
@@ -28,12 +56,23 @@ _SWIN_COCO = dict(
     warmup=500,
     decay="MultiStepLR",
     milestones=[8, 11],
+    rates=(1e-7, 1e-4, 1e-6),
+    clip=None,
+    undecayed={"norm", "table"},
     train_scales={(side, 1333) for side in (400, 500, 600, *range(480, 801, 32))} | {(384, 600)},
-    test_scale=[(1333, 800)],
+    evaluation=["fit 1333x800 bilinear"],
 )
 _SWIN_COCO_3X = dict(_SWIN_COCO, epochs=36, milestones=[27, 33])
-# PVT: one scale.
-_PVT_COCO = dict(_SWIN_COCO, weight_decay=1e-4, lr=2e-4, train_scales={(1333, 800)}, drop_path=0.1)
+# PVT: one scale; all parameters decay.
+_PVT_COCO = {
+    **_SWIN_COCO,
+    "weight_decay": 1e-4,
+    "lr": 2e-4,
+    "rates": (2e-7, 2e-4, 2e-6),
+    "undecayed": set(),
+    "train_scales": {(1333, 800)},
+    "drop_path": 0.1,
+}
 _UPERNET = dict(
     optimizer="AdamW",
     weight_decay=0.01,
@@ -42,11 +81,23 @@ _UPERNET = dict(
     iterations=160000,
     warmup=1500,
     decay="PolyLR",
+    rates=(6e-11, 6e-5, 0.0),
+    undecayed={"norm", "table"},
     train_scales={(2048, 512), (512, 512)},
-    test_scale=[(2048, 512)],
+    evaluation=["fit 2048x512 bilinear"],
     drop_path=0.3,
 )
-_SEMANTIC_FPN = dict(optimizer="AdamW", weight_decay=1e-4, lr=1e-4, batch=16, iterations=80000, decay="PolyLR")
+_SEMANTIC_FPN = dict(
+    optimizer="AdamW",
+    weight_decay=1e-4,
+    lr=1e-4,
+    batch=16,
+    iterations=80000,
+    decay="PolyLR",
+    rates=(1e-4, 1e-4, 0.0),
+    undecayed=set(),
+    evaluation=["fit 2048x512 bilinear"],
+)
 
 RECIPES = {
     "classifier_flatten_swin_t_300e_imagenet.py": dict(_SWIN_IMAGENET, drop_path=0.2),
@@ -55,18 +106,20 @@ RECIPES = {
     "classifier_flatten_swin_b_30e_imagenet384.py": _AT_384,
     "classifier_flatten_pvt_t_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
     "classifier_flatten_pvt_s_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
-    "classifier_flatten_pvt_m_300e_imagenet.py": dict(_IMAGENET, drop_path=0.3),
-    "classifier_flatten_pvt_l_300e_imagenet.py": dict(_IMAGENET, drop_path=0.3),
+    "classifier_flatten_pvt_m_300e_imagenet.py": dict(_IMAGENET, clip=1.0, drop_path=0.3),
+    "classifier_flatten_pvt_l_300e_imagenet.py": dict(_IMAGENET, clip=1.0, drop_path=0.3),
     "classifier_flatten_pvtv2_b0_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
     "classifier_flatten_pvtv2_b1_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
     "classifier_flatten_pvtv2_b2_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
-    "classifier_flatten_pvtv2_b3_300e_imagenet.py": dict(_IMAGENET, drop_path=0.3),
-    "classifier_flatten_pvtv2_b4_300e_imagenet.py": dict(_IMAGENET, drop_path=0.3),
-    "classifier_flatten_cswin_t_300e_imagenet.py": dict(_IMAGENET, drop_path=0.2),
-    "classifier_flatten_cswin_s_300e_imagenet.py": dict(_IMAGENET, drop_path=0.4),
-    "classifier_flatten_cswin_b_300e_imagenet.py": dict(_IMAGENET, drop_path=0.5),
-    "classifier_flatten_cswin_b_30e_imagenet384.py": _AT_384,
-    "classifier_flatten_deit_t_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
+    "classifier_flatten_pvtv2_b3_300e_imagenet.py": dict(_IMAGENET, clip=1.0, drop_path=0.3),
+    "classifier_flatten_pvtv2_b4_300e_imagenet.py": dict(_IMAGENET, clip=1.0, drop_path=0.3),
+    "classifier_flatten_cswin_t_300e_imagenet.py": dict(_CSWIN_T, drop_path=0.2),
+    "classifier_flatten_cswin_s_300e_imagenet.py": dict(_CSWIN_T, drop_path=0.4),
+    "classifier_flatten_cswin_b_300e_imagenet.py": dict(_CSWIN_B, drop_path=0.5),
+    "classifier_flatten_cswin_b_30e_imagenet384.py": _CSWIN_AT_384,
+    "classifier_flatten_deit_t_300e_imagenet.py": dict(  # DeiT spares its positions and its token
+        _IMAGENET, drop_path=0.1, undecayed={"norm", "bias", "position", "token"}
+    ),
     "mask_rcnn_flatten_pvt_t_1x_coco.py": _PVT_COCO,
     "mask_rcnn_flatten_swin_t_1x_coco.py": _SWIN_COCO,
     "mask_rcnn_flatten_swin_t_3x_coco.py": _SWIN_COCO_3X,

@@ -1,6 +1,6 @@
 """iViT, appendix, Tables 9 and 10. What it leaves to the papers it refers to (DeiT, Swin, MetaFormer) is marked."""
 
-# Table 9, columns "Table 5" and "Tables 2 and 3". Augmentation of the plain ViTs: DeiT.
+# Table 9, columns "Table 5" and "Tables 2 and 3". First and last rates, decay of norms and positions: MetaFormer, DeiT.
 _AUGMENTATION = dict(
     train_scales={224},
     augments={"Mixup": 0.8, "CutMix": 1.0},
@@ -9,20 +9,37 @@ _AUGMENTATION = dict(
     weight_decay=0.05,
     epochs=300,
     clip=None,
+    evaluation=["short 256 bicubic", "crop 224"],
 )
-_IVIT = dict(_AUGMENTATION, optimizer="mmlisa.Lamb", lr=8e-3, batch=4096, warmup=20)
-_VIT = dict(_AUGMENTATION, optimizer="AdamW", lr=1e-3, batch=1024, warmup=5, drop_path=0.1)
-# Table 9, column "Table 4".
-_FINE_TUNING = dict(
+_IVIT = dict(
+    _AUGMENTATION,
+    optimizer="mmlisa.Lamb",
+    lr=8e-3,
+    batch=4096,
+    warmup=20,
+    rates=(8e-6, 8e-3, 1e-5),
+    undecayed={"norm", "bias", "scale"},
+)
+_VIT = dict(
+    _AUGMENTATION,
     optimizer="AdamW",
-    lr=5e-6,
-    weight_decay=1e-8,
+    lr=1e-3,
     batch=1024,
-    epochs=30,
     warmup=5,
-    decay="CosineAnnealingLR",
+    rates=(1e-6, 1e-3, 1e-5),
+    undecayed={"norm", "bias", "position"},
     drop_path=0.1,
 )
+# Table 9, column "Table 4", whose only rates of augmentation are those of the first column, and which has no decay of the rate,
+# as DeiT's fine-tuning at 384 pixels, whose is the test on the whole image, too.
+_FINE_TUNING = {
+    **_VIT,
+    "lr": 5e-6,
+    "weight_decay": 1e-8,
+    "epochs": 30,
+    "decay": None,
+    "rates": (5e-9, 5e-6, 5e-6),
+}
 # Table 10. Warm-up, steps and scales: Swin.
 _SIDES = (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800)
 _COCO_3X = dict(
@@ -34,8 +51,12 @@ _COCO_3X = dict(
     warmup=500,
     decay="MultiStepLR",
     milestones=[27, 33],
+    rates=(1e-7, 1e-4, 1e-6),
+    clip=None,
+    # CAFormer's scales are spared as norms are.
+    undecayed={"norm", "bias", "scale"},
     train_scales={*((side, 1333) for side in _SIDES), (400, 1333), (500, 1333), (600, 1333), (384, 600)},
-    test_scale=[(1333, 800)],
+    evaluation=["fit 1333x800 bilinear"],
 )
 # Table 10; the text of A.3 has a learning rate of 5e-8, a slip. Warm-up: Swin.
 _ADE20K = dict(
@@ -47,8 +68,10 @@ _ADE20K = dict(
     warmup=1500,
     decay="PolyLR",
     drop_path=0.4,
+    rates=(8e-11, 8e-5, 0.0),
+    undecayed={"norm", "bias", "scale"},
     train_scales={(2048, 512), (512, 512)},
-    test_scale=[(2048, 512)],
+    evaluation=["fit 2048x512 bilinear"],
 )
 RECIPES = {
     "classifier_ivit_t_300e_imagenet.py": dict(_IVIT, drop_path=0.15),
@@ -60,10 +83,13 @@ RECIPES = {
         for attention in ("interactive", "softmax")
     },
     **{
-        f"classifier_vit_{size}_interactive_30e_imagenet{side}.py": dict(
-            _FINE_TUNING, train_scales={side}, test_scale=[(side, side)]
-        )
+        f"classifier_vit_{size}_{attention}_30e_imagenet{side}.py": {
+            **_FINE_TUNING,
+            "train_scales": {side},
+            "evaluation": [f"squash {side}x{side} bicubic"],
+        }
         for size in ("t16", "s16")
+        for attention in ("interactive", "softmax")
         for side in (448, 672, 896)
     },
     "mask_rcnn_ivit_t_3x_coco.py": dict(_COCO_3X, drop_path=0.2),

@@ -1,8 +1,11 @@
 """LiSA, journal version, appendix A.2. What it leaves to the papers it refers to ([4] DeiT, [6] Swin, [18] PVT, [60]
 ConvNeXt) is marked."""
 
+# Swin: norms, biases and absolute positions do not decay (its classifiers); in detection and segmentation biases do.
+_NORMS_AND_BIASES = {"norm", "bias"}
+
 # "0.0005 / 512 x batch_size", cosine decay, 20 warm-up epochs, Mixup, CutMix, label smoothing, RandAugment, random
-# erasing, repeated augmentation. Batch, alphas and clipping: Swin.
+# erasing, repeated augmentation. Batch, alphas, clipping, weight decay of norms, first and last rate, evaluation: Swin.
 _IMAGENET = dict(
     optimizer="AdamW",
     weight_decay=0.05,
@@ -13,17 +16,29 @@ _IMAGENET = dict(
     warmup=20,
     decay="CosineAnnealingLR",
     train_scales={224},
-    test_scale=[256, 224],
+    evaluation=["short 256 bicubic", "crop 224"],
+    rates=(1e-6, 1e-3, 1e-5),
+    undecayed=_NORMS_AND_BIASES,
     augments={"Mixup": 0.8, "CutMix": 1.0},
     transforms=["LoadImageFromFile", "RandomResizedCrop", "RandomFlip", "RandAugment", "RandomErasing", "PackInputs"],
     sampler="RepeatAugSampler",
 )
-# 90 epochs, 5 of warm-up, AdamW 4e-3 at 4096, weight decay 0.05, drop path 0.1 (S) and 0.2 (B).
-_IMAGENET21K = dict(
-    optimizer="AdamW", weight_decay=0.05, lr=4e-3, batch=4096, epochs=90, warmup=5, decay="CosineAnnealingLR"
-)
-# 30 epochs, AdamW 5e-5 at 512, weight decay 1e-8, cosine decay, drop path 0.1 (S) and 0.2 (B). No Mixup, no CutMix:
+# 90 epochs, 5 of warm-up, AdamW 4e-3 at 4096, weight decay 0.05, drop path 0.1 (S) and 0.2 (B). First and last rate, no clipping:
 # ConvNeXt.
+_IMAGENET21K = dict(
+    optimizer="AdamW",
+    weight_decay=0.05,
+    lr=4e-3,
+    batch=4096,
+    epochs=90,
+    warmup=5,
+    decay="CosineAnnealingLR",
+    rates=(4e-9, 4e-3, 1e-6),
+    clip=None,
+    undecayed=_NORMS_AND_BIASES,
+)
+# 30 epochs, AdamW 5e-5 at 512, weight decay 1e-8, cosine decay, drop path 0.1 (S) and 0.2 (B). No Mixup, no CutMix, last rate,
+# 0.8 of the rate from layer to layer: ConvNeXt's own command for its fine-tuning.
 _FROM_21K = dict(
     optimizer="AdamW",
     weight_decay=1e-8,
@@ -32,11 +47,34 @@ _FROM_21K = dict(
     epochs=30,
     warmup=0,
     decay="CosineAnnealingLR",
+    rates=(5e-5, 5e-5, 1e-6),
+    clip=None,
+    undecayed=_NORMS_AND_BIASES,
     train_scales={224},
     augments={},
 )
-# 12 epochs, batch 16, AdamW 1e-4, weight decay 0.05, short side 800, long side at most 1333, drop path 0.1. Warm-up
-# and steps: Swin.
+# Layers: the stem, two stages, a third one in four (S) or six (B), the last stage; the last norm and the head have the full rate.
+_LAYERS_S = {"backbone": {float(f"{0.8**i:.3g}") for i in range(9)}}
+_LAYERS_B = {"backbone": {float(f"{0.8**i:.3g}") for i in range(11)}}
+# Swin's fine-tuning: 2e-5 per 512 images.
+_AT_384 = dict(
+    optimizer="AdamW",
+    weight_decay=1e-8,
+    lr=4e-5,
+    batch=1024,
+    clip=5.0,
+    epochs=30,
+    warmup=5,
+    decay="CosineAnnealingLR",
+    rates=(4e-8, 4e-5, 4e-7),
+    undecayed={"norm", "bias", "position"},
+    train_scales={384},
+    evaluation=["squash 384x384 bicubic"],
+    augments={"Mixup": 0.8, "CutMix": 1.0},
+    drop_path=0.0,
+)
+# 12 epochs, batch 16, AdamW 1e-4, weight decay 0.05, short side 800, long side at most 1333 "for training", drop path 0.1
+# (journal, l. 450; first version, l. 1055). Warm-up, steps, flips, norms that do not decay: Swin.
 _COCO_1X = dict(
     optimizer="AdamW",
     weight_decay=0.05,
@@ -46,14 +84,15 @@ _COCO_1X = dict(
     warmup=500,
     decay="MultiStepLR",
     milestones=[8, 11],
-    # "We follow the other details proposed in [6]": Swin's multi-scale training.
-    train_scales={(side, 1333) for side in range(480, 801, 32)}
-    | {(side, 1333) for side in (400, 500, 600)}
-    | {(384, 600)},
-    test_scale=[(1333, 800)],
+    rates=(1e-7, 1e-4, 1e-6),
+    clip=None,
+    undecayed={"norm"},
+    transforms=["LoadImageFromFile", "LoadAnnotations", "Resize", "RandomFlip", "PackDetInputs"],
+    train_scales={(1333, 800)},
+    evaluation=["fit 1333x800 bilinear"],
     drop_path=0.1,
 )
-# 80k iterations, cosine decay, drop path 0.15. Optimiser, batch and scales: PVT.
+# 80k iterations, cosine decay, drop path 0.15. Optimiser (decay of all parameters), batch and scales: PVT.
 _SEMANTIC_FPN = dict(
     optimizer="AdamW",
     weight_decay=1e-4,
@@ -62,8 +101,11 @@ _SEMANTIC_FPN = dict(
     iterations=80000,
     warmup=0,
     decay="CosineAnnealingLR",
+    rates=(1e-4, 1e-4, 0.0),
+    clip=None,
+    undecayed=set(),
     train_scales={(2048, 512), (512, 512)},
-    test_scale=[(2048, 512)],
+    evaluation=["fit 2048x512 bilinear"],
     drop_path=0.15,
 )
 # Not in the paper: Swin's.
@@ -75,30 +117,40 @@ _UPERNET = dict(
     iterations=160000,
     warmup=1500,
     decay="PolyLR",
+    rates=(6e-11, 6e-5, 0.0),
+    undecayed={"norm"},
     train_scales={(2048, 512), (512, 512)},
-    test_scale=[(2048, 512)],
+    evaluation=["fit 2048x512 bilinear"],
 )
-_COCO_3X = dict(
-    _COCO_1X,
-    epochs=36,
-    milestones=[27, 33],
-    drop_path=0.2,
-)
+# Not in the paper: Swin's, whose training is multi-scale.
+_COCO_3X = {
+    **_COCO_1X,
+    "epochs": 36,
+    "milestones": [27, 33],
+    "transforms": [
+        *("LoadImageFromFile", "LoadAnnotations", "RandomFlip", "RandomChoice"),
+        *("RandomChoiceResize", "RandomChoiceResize", "RandomCrop", "RandomChoiceResize", "PackDetInputs"),
+    ],
+    "train_scales": {(side, 1333) for side in (400, 500, 600, *range(480, 801, 32))} | {(384, 600)},
+    "drop_path": 0.2,
+}
 
 RECIPES = {
     "classifier_lisanet_s_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
     "classifier_lisanet_b_300e_imagenet.py": dict(_IMAGENET, drop_path=0.4),
     "classifier_hylisanet_s_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
     "classifier_hylisanet_b_300e_imagenet.py": dict(_IMAGENET, drop_path=0.4),
-    "classifier_lisanet_i_150e_imagenet.py": dict(_IMAGENET, epochs=150, drop_path=0.0),
+    "classifier_lisanet_i_150e_imagenet.py": dict(
+        _IMAGENET, epochs=150, drop_path=0.0, undecayed={"norm", "bias", "position"}
+    ),
     "classifier_lisanet_v1_tiny_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
     "classifier_lisanet_v1_small_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
     "classifier_lisanet_v1_base_300e_imagenet.py": dict(_IMAGENET, drop_path=0.4),
-    "classifier_lisanet_i_30e_imagenet384.py": dict(train_scales={384}, test_scale=[(384, 384)], epochs=30),
+    "classifier_lisanet_i_30e_imagenet384.py": _AT_384,
     "classifier_hylisanet_s_90e_imagenet21k.py": dict(_IMAGENET21K, drop_path=0.1),
     "classifier_hylisanet_b_90e_imagenet21k.py": dict(_IMAGENET21K, drop_path=0.2),
-    "classifier_hylisanet_s_in21k_30e_imagenet.py": dict(_FROM_21K, drop_path=0.1),
-    "classifier_hylisanet_b_in21k_30e_imagenet.py": dict(_FROM_21K, drop_path=0.2),
+    "classifier_hylisanet_s_in21k_30e_imagenet.py": dict(_FROM_21K, drop_path=0.1, lr_mults=_LAYERS_S),
+    "classifier_hylisanet_b_in21k_30e_imagenet.py": dict(_FROM_21K, drop_path=0.2, lr_mults=_LAYERS_B),
     "mask_rcnn_lisanet_s_1x_coco.py": _COCO_1X,
     "mask_rcnn_hylisanet_s_1x_coco.py": _COCO_1X,
     "mask_rcnn_lisanet_v1_small_1x_coco.py": _COCO_1X,

@@ -1,15 +1,13 @@
 """The ADE20K and ImageNet configs read small folders in those layouts as they are."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import DATA_SAMPLERS, DATASETS, DefaultScope
 
+from mmlisa import config_path
 from mmlisa.datasets.demo import make_ade20k_layout, make_imagenet_layout
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 CASES = {
     "semantic_fpn_hylisanet_s_80k_ade20k.py": ("ade", 512),
     "upernet_hylisanet_b_160k_ade20k.py": ("ade", 512),
@@ -30,7 +28,7 @@ def folders(tmp_path_factory):
 @pytest.mark.parametrize("name", CASES)
 def test_a_small_folder(name, folders):
     layout, size = CASES[name]
-    cfg = Config.fromfile(CONFIGS / name)
+    cfg = Config.fromfile(config_path(name))
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         for loader in filter(None, (cfg.train_dataloader, cfg.val_dataloader)):
             loader.dataset.data_root = str(folders / layout)

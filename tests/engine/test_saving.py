@@ -62,7 +62,7 @@ def test_a_failed_save_can_be_passed_over(tmp_path, monkeypatch):
 def test_what_a_killed_save_left_is_removed(tmp_path):
     folder = tmp_path / "left"
     folder.mkdir()
-    (folder / ".iter_2.pth.partial").write_bytes(b"half")
+    (folder / ".iter_2.pth.7.partial").write_bytes(b"half")
     train(runner(folder, iterations=2))
     assert not list(folder.glob(".*.partial"))
 

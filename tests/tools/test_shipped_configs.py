@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mmlisa import config_path
 from mmlisa.datasets.demo import make_ade20k_layout, make_coco_layout, make_imagenet_layout
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +38,7 @@ def folders(tmp_path_factory) -> Path:
 
 def train(config: str, data: Path, work_dir: Path, *options: str) -> subprocess.CompletedProcess:
     batch = 2 if data.name == "ade" else 1
-    command = [sys.executable, "tools/train.py", f"configs/{config}", "--work-dir", str(work_dir), "--cfg-options"]
+    command = [sys.executable, "tools/train.py", config_path(config), "--work-dir", str(work_dir), "--cfg-options"]
     command += [f"{split}_dataloader.dataset.data_root={data}/" for split in ("train", "val", "test")]
     command += [f"train_dataloader.batch_size={batch}", "val_dataloader.dataset.indices=1"]
     command += [f"{split}_dataloader.num_workers=0" for split in ("train", "val")]

@@ -9,7 +9,7 @@ train_pipeline = [
     dict(type="PackDetInputs"),
 ]
 test_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadImageFromFile"),
     dict(type="Resize", scale=(1333, 800), keep_ratio=True),
     dict(type="LoadAnnotations", with_bbox=True, with_mask=True),
     dict(type="PackDetInputs", meta_keys=("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")),

@@ -5,7 +5,7 @@ train_pipeline = [
     dict(type="RandomFlip", prob=0.5, direction="horizontal"),
     dict(type="PackInputs"),
 ]
-test_pipeline = [dict(type="mmlisa.LoadImageFromFile"), dict(type="PackInputs")]
+test_pipeline = [dict(type="LoadImageFromFile"), dict(type="PackInputs")]
 train_dataloader = dict(
     batch_size=32,
     num_workers=0,

@@ -9,7 +9,7 @@ train_pipeline = [
     dict(type="PackSegInputs"),
 ]
 test_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadImageFromFile"),
     dict(type="Resize", scale=(192, 192), keep_ratio=True),
     # After the resize: predictions are compared at the annotation's own size.
     dict(type="LoadAnnotations"),

@@ -1,9 +1,7 @@
 # ImageNet-1K as class folders (data/imagenet/{train,val}/<class>/*), at 224 pixels, with the augmentation of DeiT and Swin.
 # The folders name the classes, in sorted order, so a small folder of any classes works, too.
 _rgb_mean, _rgb_std = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
-train_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
-    dict(type="RandomResizedCrop", scale=224, backend="pillow", interpolation="bicubic"),
+augmentation = [
     dict(type="RandomFlip", prob=0.5, direction="horizontal"),
     dict(
         type="RandAugment",
@@ -25,8 +23,13 @@ train_pipeline = [
     ),
     dict(type="PackInputs"),
 ]
-test_pipeline = [
+train_pipeline = [
     dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="RandomResizedCrop", scale=224, backend="pillow", interpolation="bicubic"),
+    *augmentation,
+]
+test_pipeline = [
+    dict(type="LoadImageFromFile"),
     dict(type="ResizeEdge", scale=256, edge="short", backend="pillow", interpolation="bicubic"),
     dict(type="CenterCrop", crop_size=224),
     dict(type="PackInputs"),

@@ -1,10 +1,13 @@
-# Fine-tuning at 384 pixels: the whole image is seen in the test, as in Swin's evaluation.
+# ImageNet-1K at 384 pixels, for fine-tuning: the test sees the whole image, squashed to a square, as Swin's and DeiT's do.
 _base_ = "./imagenet.py"
 
-_train, _test = _base_.train_pipeline, _base_.test_pipeline
-train_pipeline = [_train[0], dict(_train[1], scale=384), *_train[2:]]
+train_pipeline = [
+    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="RandomResizedCrop", scale=384, backend="pillow", interpolation="bicubic"),
+    *_base_.augmentation,
+]
 test_pipeline = [
-    _test[0],
+    dict(type="LoadImageFromFile"),
     dict(type="Resize", scale=(384, 384), backend="pillow", interpolation="bicubic"),
     dict(type="PackInputs"),
 ]

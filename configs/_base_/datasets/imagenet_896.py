@@ -1,8 +1,16 @@
-_base_ = "./imagenet_384.py"
+# ImageNet-1K at 896 pixels, for fine-tuning.
+_base_ = "./imagenet.py"
 
-_train, _test = _base_.train_pipeline, _base_.test_pipeline
-train_pipeline = [_train[0], dict(_train[1], scale=896), *_train[2:]]
-test_pipeline = [_test[0], dict(_test[1], scale=(896, 896)), *_test[2:]]
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
-val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+train_pipeline = [
+    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="RandomResizedCrop", scale=896, backend="pillow", interpolation="bicubic"),
+    *_base_.augmentation,
+]
+test_pipeline = [
+    dict(type="LoadImageFromFile"),
+    dict(type="Resize", scale=(896, 896), backend="pillow", interpolation="bicubic"),
+    dict(type="PackInputs"),
+]
+train_dataloader = dict(batch_size=64, dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(batch_size=64, dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader

@@ -1,11 +1,10 @@
 # The recipe of DeiT and Swin: AdamW, 5e-4 per 512 images, 20 epochs of warm-up, cosine, 300 epochs.
-max_epochs, warmup_epochs = 300, 20
-train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=5)
+train_cfg = dict(by_epoch=True, max_epochs=300, val_interval=5)
 val_cfg = dict()
 test_cfg = dict()
 param_scheduler = [
-    dict(type="LinearLR", start_factor=1e-3, by_epoch=True, begin=0, end=warmup_epochs, convert_to_iter_based=True),
-    dict(type="CosineAnnealingLR", eta_min=1e-5, by_epoch=True, begin=warmup_epochs, end=max_epochs),
+    dict(type="LinearLR", start_factor=1e-3, by_epoch=True, begin=0, end=20, convert_to_iter_based=True),
+    dict(type="CosineAnnealingLR", eta_min=1e-5, by_epoch=True, begin=20, end=300),
 ]
 optim_wrapper = dict(
     type="OptimWrapper",

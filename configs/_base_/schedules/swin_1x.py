@@ -13,7 +13,6 @@ optim_wrapper = dict(
         norm_decay_mult=0.0,
         custom_keys={
             "position_embedding": dict(decay_mult=0.0),
-            "positional_encoding": dict(decay_mult=0.0),
             "relative_position_bias_table": dict(decay_mult=0.0),
         },
     ),

@@ -10,6 +10,7 @@ from mmdet.models.dense_heads.gfl_head import Integral
 from mmdet.models.task_modules.assigners import AssignResult, SimOTAAssigner
 from mmdet.structures.bbox import bbox_overlaps
 from mmdet.utils import reduce_mean
+from mmengine.config import ConfigDict
 from mmengine.model import bias_init_with_prob, normal_init
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
@@ -187,6 +188,33 @@ class PicoHead(BaseDenseHead):
             for pred, stride in zip(bbox_preds, self.strides, strict=True)
         ]
         return super().predict_by_feat(cls_scores, distances, *args, **kwargs)
+
+    def _predict_by_feat_single(
+        self,
+        cls_score_list: list[Tensor],
+        bbox_pred_list: list[Tensor],
+        score_factor_list: list[None],
+        mlvl_priors: list[Tensor],
+        img_meta: dict,
+        cfg: ConfigDict,
+        rescale: bool = False,
+        with_nms: bool = True,
+    ) -> InstanceData:
+        """One image: the ``nms_pre`` best priors of each level with all of their classes, as PaddleDetection selects them;
+        MMDetection's own would be the best pairs of a prior and a class."""
+        cfg = self.test_cfg if cfg is None else cfg
+        boxes, scores = [], []
+        for logits, distances, priors in zip(cls_score_list, bbox_pred_list, mlvl_priors, strict=True):
+            score = logits.permute(1, 2, 0).reshape(-1, self.num_classes).sigmoid()
+            best = score.amax(dim=1)
+            kept = best.topk(min(cfg.nms_pre, len(best))).indices
+            distance = distances.permute(1, 2, 0).reshape(-1, 4)[kept]
+            boxes.append(self.bbox_coder.decode(priors[kept], distance, max_shape=img_meta["img_shape"]))
+            scores.append(score[kept])
+        boxes, scores = torch.cat(boxes), torch.cat(scores)
+        prior, label = (scores > cfg.score_thr).nonzero(as_tuple=True)
+        results = InstanceData(bboxes=boxes[prior], scores=scores[prior, label], labels=label)
+        return self._bbox_post_process(results, cfg, rescale=rescale, with_nms=with_nms, img_meta=img_meta)
 
     def loss_by_feat(
         self,

@@ -17,12 +17,13 @@ class DistilledClassifier(ImageClassifier):
     """mmpretrain's ``ImageClassifier`` that also learns the classes a frozen teacher predicts for the same images.
 
     The loss is ``(1 - weight) * loss to the labels + weight * cross entropy to the teacher's classes``. The teacher is no
-    part of the checkpoints.
+    part of the checkpoints. With a head of its own for the teacher's classes, the scores of a test are the mean of both heads'.
 
     Args:
         teacher: config of the teacher: a file whose ``model`` it is, or that model's dict.
         teacher_checkpoint: its weights, read when training starts.
         weight: share of the distillation loss.
+        distill_head: config of the second head, as DeiT and LeViT have it; None: one head learns from the labels and the teacher.
         **options: ``ImageClassifier``'s.
 
     Raises:
@@ -30,11 +31,18 @@ class DistilledClassifier(ImageClassifier):
     """
 
     def __init__(
-        self, *, teacher: str | dict[str, Any], teacher_checkpoint: str, weight: float = 0.5, **options
+        self,
+        *,
+        teacher: str | dict[str, Any],
+        teacher_checkpoint: str,
+        weight: float = 0.5,
+        distill_head: dict[str, Any] | None = None,
+        **options,
     ) -> None:
         super().__init__(**options)
         if not 0 <= weight <= 1:
             raise ValueError(f"weight={weight}; it is a share of the loss, from 0 to 1")
+        self.distill_head = MODELS.build(distill_head) if distill_head else None
         self.weight, self.teacher, self.teacher_checkpoint = weight, teacher, teacher_checkpoint
         # A list hides the teacher from the student: it is neither saved nor trained nor averaged with it.
         self._teacher: list[nn.Module] = []
@@ -52,4 +60,20 @@ class DistilledClassifier(ImageClassifier):
         losses = {name: (1 - self.weight) * value for name, value in self.head.loss(features, data_samples).items()}
         with torch.no_grad():
             target = self._teacher[0].to(inputs.device)(inputs, mode="tensor").argmax(dim=1)
-        return {**losses, "loss_distill": self.weight * F.cross_entropy(self.head(features), target)}
+        scores = (self.distill_head or self.head)(features)
+        return {**losses, "loss_distill": self.weight * F.cross_entropy(scores, target)}
+
+    def scores(self, features: tuple[Tensor, ...]) -> Tensor:
+        """Features -> class scores ``[B, classes]`` of a test."""
+        scores = self.head(features)
+        return scores if self.distill_head is None else (scores + self.distill_head(features)) / 2
+
+    def predict(self, inputs: Tensor, data_samples: list | None = None) -> list:
+        """mmpretrain's data samples with the scores and labels of a test."""
+        return self.head._get_predictions(self.scores(self.extract_feat(inputs)), data_samples)
+
+    def forward(self, inputs: Tensor, data_samples: list | None = None, mode: str = "tensor") -> Any:
+        """See mmpretrain's ``ImageClassifier``."""
+        if mode == "tensor":
+            return self.scores(self.extract_feat(inputs))
+        return super().forward(inputs, data_samples, mode=mode)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from mmpretrain.models.heads import ClsHead
 from torch import Tensor, nn
 
@@ -33,6 +34,7 @@ class MlpClsHead(ClsHead):
         activation: ``'GELU'``, ``'ReLU'`` or ``'SquaredReLU'``.
         pre_norm: LayerNorm on the pooled features.
         dropout: rate before the last layer.
+        init_scale: the last layer starts this much smaller; 0.001 is ConvNeXt's for fine-tuning.
         kwargs: of mmpretrain's ``ClsHead``: ``loss``, ``topk``, ``cal_acc``, ``init_cfg``.
 
     Raises:
@@ -48,6 +50,7 @@ class MlpClsHead(ClsHead):
         activation: str = "GELU",
         pre_norm: bool = False,
         dropout: float = 0.0,
+        init_scale: float = 1.0,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("init_cfg", dict(type="TruncNormal", layer="Linear", std=0.02))
@@ -63,6 +66,13 @@ class MlpClsHead(ClsHead):
         self.norm = nn.LayerNorm(hidden)
         self.dropout = nn.Dropout(dropout)
         self.fc2 = nn.Linear(hidden, num_classes)
+        self.init_scale = init_scale
+
+    def init_weights(self) -> None:
+        super().init_weights()
+        with torch.no_grad():
+            for parameter in self.fc2.parameters():
+                parameter.mul_(self.init_scale)
 
     def pre_logits(self, feats: tuple[Tensor, ...]) -> Tensor:
         """The last of the pooled maps ``[B, C]`` -> the last layer's input ``[B, hidden]``."""

@@ -54,3 +54,18 @@ def test_teacher_is_read_and_not_part_of_the_model(teacher):
     assert not model.train()._teacher[0].training
     with pytest.raises(ValueError, match="weight=2"):
         build(teacher, weight=2)
+
+
+def test_second_head_learns_from_the_teacher_and_halves_the_test(teacher):
+    head = dict(type="LinearClsHead", num_classes=5, in_channels=128)
+    model = build(teacher, weight=0.3, distill_head=head).eval()
+    images, samples = torch.randn(4, 3, 64, 64), [DataSample().set_gt_label(i) for i in range(4)]
+    features = model.extract_feat(images)
+    first, second = model.head(features), model.distill_head(features)
+    target = model._teacher[0](images, mode="tensor").argmax(1)
+    losses = model.loss(images, samples)
+    torch.testing.assert_close(losses["loss"], 0.7 * F.cross_entropy(first, torch.arange(4)))
+    torch.testing.assert_close(losses["loss_distill"], 0.3 * F.cross_entropy(second, target))
+    torch.testing.assert_close(model(images, mode="tensor"), (first + second) / 2)
+    scores = torch.stack([sample.pred_score for sample in model(images, mode="predict")])
+    torch.testing.assert_close(scores, ((first + second) / 2).softmax(1))

@@ -1,0 +1,13 @@
+# PicoDet, LCNet-ViT-S, 320 x 320, with linear-angular attention and DConv: what Castling-ViT's Tables 5 and 6 vary.
+_base_ = "./picodet_320.py"
+
+model = dict(
+    backbone=dict(
+        type="mmlisa.CastlingLCNetViT",
+        arch="small",
+        out_indices=(1, 2, 3),
+        attention=dict(type="LinearAngularAttention", pooled=True, qkv_bias=False),
+    ),
+    neck=dict(type="mmlisa.LCPAN", in_channels=[96, 192, 384], out_channels=96),
+    bbox_head=dict(in_channels=96, stacked_convs=2),
+)

@@ -1,4 +1,0 @@
-# FLatten-CSwin-B, ImageNet-1K, 300 epochs: the paper has 84.5% top-1 (FLatten, Table 8), with averaged weights.
-_base_ = "./classifier_flatten_cswin_t_300e_imagenet.py"
-
-model = dict(backbone=dict(arch="base", drop_path_rate=0.5), head=dict(in_channels=768))

@@ -1,4 +1,0 @@
-# FLatten-PVT-M, ImageNet-1K, 300 epochs: the paper has 83.0% top-1 (FLatten, Table 8).
-_base_ = "./classifier_flatten_pvt_t_300e_imagenet.py"
-
-model = dict(backbone=dict(arch="medium", drop_path_rate=0.3))

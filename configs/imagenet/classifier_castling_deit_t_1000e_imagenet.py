@@ -1,0 +1,12 @@
+# Castling-DeiT-T, ImageNet-1K, 1000 epochs: the paper has 76.0% top-1 (Castling-ViT, Table 2).
+_base_ = "../_base_/castling_imagenet.py"
+
+model = dict(
+    backbone=dict(type="mmlisa.CastlingDeiT", arch="tiny", out_type="cls_token"),
+    neck=None,
+    head=dict(in_channels=192),
+)
+# 64 devices of 32 images; the paper names one learning rate for both batches.
+train_dataloader = dict(batch_size=32)
+auto_scale_lr = dict(base_batch_size=2048)
+custom_hooks = [*_base_.custom_hooks, dict(type="mmlisa.CastlingHook", interval=500)]

@@ -1,0 +1,4 @@
+# The same, distilled (Castling-ViT, Sec. 4.1).
+_base_ = ["./classifier_castling_mvitv2_b_1000e_imagenet.py", "../_base_/distillation.py"]
+
+model = dict(**_base_.distillation)

@@ -1,0 +1,13 @@
+# FLatten-PVTv2-B0, ImageNet-1K, 300 epochs: the paper has 71.1% top-1 (FLatten, Table 8).
+_base_ = [
+    "../_base_/models/image_classifier.py",
+    "../_base_/datasets/imagenet_squashed.py",
+    "../_base_/schedules/imagenet_310e.py",
+    "../_base_/runtime_mmpretrain.py",
+]
+
+model = dict(
+    backbone=dict(type="mmlisa.FLattenPVTv2", arch="b0", out_indices=[-1], drop_path_rate=0.1),
+    head=dict(type="LinearClsHead", in_channels=256),
+    train_cfg=dict(augments=[dict(type="Mixup", alpha=0.8), dict(type="CutMix", alpha=1.0)]),
+)

@@ -1,0 +1,4 @@
+# Plain ViT-S/16 with softmax attention, fine-tuned at 448 pixels: the paper has 83.1% top-1 (iViT, Table 4).
+_base_ = "./classifier_vit_s16_interactive_30e_imagenet448.py"
+
+model = dict(backbone=dict(attention=dict(type="SoftmaxAttention")))

@@ -1,6 +1,0 @@
-# LCNet-ViT with linear-angular attention alone ("+ Lin."): the paper has AP 26.2 (Castling-ViT, Table 6).
-_base_ = "./picodet_castling_lcnet_s_320_coco.py"
-
-model = dict(backbone=dict(attention=dict(aux=False, conv_size=None)))
-# No auxiliary branch, nothing to castle.
-custom_hooks = _base_.custom_hooks[:-1]

@@ -1,6 +1,0 @@
-# LCNet-ViT with ReLU for the exponential ("ReLU-E"): the paper has AP 26.5 (Castling-ViT, Table 5).
-_base_ = "./picodet_castling_lcnet_s_320_coco.py"
-
-model = dict(backbone=dict(attention=dict(_delete_=True, type="ReLUExpAttention", pooled=True, qkv_bias=False)))
-# No auxiliary branch, nothing to castle.
-custom_hooks = _base_.custom_hooks[:-1]

@@ -1,0 +1,81 @@
+"""What Castling's configs must agree on beyond their recipes: thresholds, starting points, distillation."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+
+from mmlisa import config_path
+from mmlisa.analysis.paper_tables import build_on_meta
+from mmlisa.engine import CastlingHook
+from mmlisa.models.attention import castling_operators
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+NAMES = sorted(path.name for path in CONFIGS.rglob("*castling*.py") if "_base_" not in path.parts)
+
+
+def smallest_image(cfg: Config) -> int:
+    """Side of the smallest image that the backbone sees in training."""
+    augments = cfg.model.data_preprocessor.get("batch_augments") or []
+    if any("random_size_range" in a for a in augments):
+        return min(a.random_size_range[0] for a in augments)
+    pipeline = cfg.train_dataloader.dataset.pipeline
+    for key in ("crop_size", "scale"):
+        for step in reversed(pipeline):
+            if key in step:
+                return min(step[key]) if isinstance(step[key], list | tuple) else step[key]
+    raise AssertionError("no size in the training pipeline")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "distilled" not in name])
+def test_the_threshold_empties_every_mask_while_the_rate_is_large(name):
+    """A row of N tokens has a probability of at least 1 / N: below 1 / 0.02 tokens, 0.02 lets something through for ever."""
+    cfg = Config.fromfile(config_path(name))
+    backbone = build_on_meta(name).backbone.train()
+    side = smallest_image(cfg)
+    with torch.device("meta"):
+        backbone(torch.empty(2, 3, side, side))
+    rows = {path: operator.mask_size for path, operator in castling_operators(backbone).items()}
+    assert rows, "no auxiliary branch ran"
+    heads = {path: operator.num_heads for path, operator in castling_operators(backbone).items()}
+    tokens = min((size / heads[path]) ** 0.5 for path, size in rows.items())
+    (options,) = (hook for hook in cfg.custom_hooks if "CastlingHook" in hook.type)
+    hook = CastlingHook(**{key: value for key, value in options.items() if key != "type"})
+    if tokens < 1 / hook.threshold(0):
+        assert hook.schedule == "linear"
+        assert hook.begin <= 0.3
+        assert hook.threshold(1) >= 1
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("picodet_castling_*_coco.py")), ids=lambda path: path.stem)
+def test_the_checkpoint_that_picodet_names_is_made_by_a_classifier_of_the_same_backbone(path):
+    named = re.search(r'# +checkpoint="work_dirs/(\w+)/epoch_(\d+)\.pth"', path.read_text())
+    if named is None:
+        assert "from scratch" in path.read_text()
+        return
+    config = f"{named[1]}.py"
+    assert Config.fromfile(config_path(config)).train_cfg.max_epochs == int(named[2])
+    parameters = [
+        {name: p.shape for name, p in build_on_meta(model).backbone.named_parameters()} for model in (config, path.name)
+    ]
+    assert parameters[0] == parameters[1]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "distilled" in name])
+def test_distillation_is_a_delta(name):
+    """LeViT and DeiT learn from the teacher through a second head, MViTv2 through its only one; nothing else differs."""
+    names = (name.replace("distilled_", ""), name)
+    plain, distilled = map(build_on_meta, names)
+    more = {n for n, _ in distilled.named_parameters()} - {n for n, _ in plain.named_parameters()}
+    second = {"distill_head.fc.weight", "distill_head.fc.bias"}
+    assert more == (set() if "mvitv2" in name else second)
+    if more:
+        assert distilled.distill_head.fc.weight.shape == distilled.head.fc.weight.shape
+    hooks = [Config.fromfile(config_path(n)).custom_hooks for n in names]
+    assert hooks[0] == hooks[1]
+
+
+def test_every_imagenet_model_is_distilled():
+    assert sum("distilled" in name for name in NAMES) == 9

@@ -1,0 +1,72 @@
+"""The tools that OpenMMLab's libraries bring take our configs as they are."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+from mmengine.utils import get_installed_path
+
+from mmlisa import config_path
+from mmlisa.datasets.demo import make_demo
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+DEMOS = {path.name: Config.fromfile(path).default_scope for path in sorted(CONFIGS.glob("*_demo.py"))}
+IMAGE = np.random.default_rng(0).integers(0, 256, (70, 90, 3), dtype=np.uint8)
+
+
+def demos(scope: str) -> list[str]:
+    return [name for name, its_scope in DEMOS.items() if its_scope == scope]
+
+
+@pytest.mark.parametrize("name", demos("mmdet"))
+def test_det_inferencer(name):
+    from mmdet.apis import DetInferencer
+
+    inferencer = DetInferencer(config_path(name), device="cpu", show_progress=False)
+    (result,) = inferencer(IMAGE)["predictions"]
+    assert len(result["bboxes"]) == len(result["scores"]) == len(result["labels"])
+    assert set(result["labels"]) <= set(range(8))
+
+
+@pytest.mark.parametrize("name", demos("mmseg"))
+def test_seg_inferencer(name):
+    from mmseg.apis import MMSegInferencer
+
+    inferencer = MMSegInferencer(config_path(name), device="cpu")
+    classes = inferencer(IMAGE)["predictions"]
+    assert classes.shape == IMAGE.shape[:2]
+    assert set(np.unique(classes)) <= set(range(9))
+
+
+@pytest.mark.parametrize("name", demos("mmpretrain"))
+def test_cls_inferencer(name):
+    from mmpretrain import ImageClassificationInferencer, get_model
+
+    # What mmpretrain keeps in its own registry of names has weights; ours are files.
+    model = get_model(config_path(name), pretrained=None, device="cpu")
+    for source in (config_path(name), model):
+        (result,) = ImageClassificationInferencer(source, pretrained=None, device="cpu")(IMAGE)
+        assert result["pred_scores"].shape == (8,)
+        assert result["pred_scores"].sum() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("library", "name"), [("mmdet", "mask_rcnn_ivit_demo.py"), ("mmseg", "upernet_hylisanet_demo.py")]
+)
+def test_stock_train_tool(library, name, tmp_path, monkeypatch):
+    """One iteration of a library's own tools/train.py, with nothing of ours imported before."""
+    data = tmp_path / "demo"
+    make_demo(data, num_images=dict(train=4, val=4), progress=False)
+    options = [f"{split}_dataloader.dataset.data_root={data}/" for split in ("train", "val", "test")]
+    options += ["train_cfg.max_iters=1", "train_cfg.val_interval=9", "train_dataloader.batch_size=2"]
+    options += [f"{split}_evaluator.ann_file={data}/annotations/instances_val.json" for split in ("val", "test")] * (
+        library == "mmdet"
+    )
+    tool = Path(get_installed_path(library)) / ".mim" / "tools" / "train.py"
+    argv = ["train.py", config_path(name), "--work-dir", str(tmp_path / "work"), "--cfg-options", *options]
+    monkeypatch.setattr(sys, "argv", argv)
+    runpy.run_path(str(tool), run_name="__main__")
+    assert (tmp_path / "work" / "last_checkpoint").exists()
