@@ -1,9 +1,29 @@
 """Efficient-attention backbones (LiSA, FLatten, iViT, Castling-ViT) for OpenMMLab detection and segmentation."""
 
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 __version__ = "0.1.0"
+
+# Public names and the modules that hold them, imported at first use.
+_LAZY = {
+    "create_model": "mmlisa.models.timm_models",
+    "list_models": "mmlisa.models.timm_models",
+    "channels": "mmlisa.models.feature_maps",
+    "strides": "mmlisa.models.feature_maps",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_LAZY]
 
 
 def config_path(name: str) -> str:
