@@ -66,11 +66,12 @@ class MixReference(NamedTuple):
         return torch.einsum("mdi,mcdi->mci", s.flatten(2), g).unflatten(2, grid)
 
 
+DFT = (EncodeDFT, MixDFT)
 _BACKENDS = {
     "reference": (EncodeReference, MixReference),
     "fft": (EncodeFFT, MixFFT),
     "circulant": (EncodeCirculant, MixCirculant),
-    "dft": (EncodeDFT, MixDFT),
+    "dft": DFT,
 }
 BACKENDS = ("auto", *_BACKENDS, "triton")
 
@@ -83,11 +84,27 @@ class LiSAKernels(NamedTuple):
 
     @classmethod
     def prepare(
-        cls, kernel_a: Tensor, kernel_b: Tensor, bias: Tensor, bias_a: Tensor | None = None, *, backend: str = "auto"
+        cls,
+        kernel_a: Tensor,
+        kernel_b: Tensor,
+        bias: Tensor,
+        bias_a: Tensor | None = None,
+        *,
+        grid: tuple[int, ...] | None = None,
+        backend: str = "auto",
     ) -> "LiSAKernels":
-        """Differentiable with respect to the kernels and biases; arguments and errors as :func:`lisa`'s."""
-        encode, mix = _choose(backend, kernel_b, *bias.shape)
-        return cls(encode.prepare(kernel_a, bias_a), mix.prepare(kernel_b, bias))
+        """Differentiable with respect to the kernels and biases; arguments and errors as :func:`lisa`'s.
+
+        Kernels of another grid than ``grid`` are resampled as :func:`resize_kernel` does.
+        """
+        grid = tuple(kernel_b.shape[1:]) if grid is None else grid
+        encode, mix = _choose(backend, kernel_b, grid, *bias.shape)
+
+        def prepared(side: type, kernel: Tensor, bias: Tensor | None) -> Callable[[Tensor, Tensor], Tensor]:
+            # The transform by matrices resamples by itself, on grids that are only known when an exported graph runs.
+            return side.prepare(kernel, bias, grid) if side in DFT else side.prepare(resize_kernel(kernel, grid), bias)
+
+        return cls(prepared(encode, kernel_a, bias_a), prepared(mix, kernel_b, bias))
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """``[B, h, c, *grid]`` each -> ``[B, h, c, *grid]`` in the query's dtype."""
@@ -131,11 +148,10 @@ def lisa(
     return LiSAKernels.prepare(kernel_a, kernel_b, bias, bias_a, backend=backend)(query, key, value)
 
 
-def _choose(backend: str, kernel_b: Tensor, c: int, num_patterns: int) -> tuple[type, type]:
+def _choose(backend: str, kernel_b: Tensor, grid: tuple[int, ...], c: int, num_patterns: int) -> tuple[type, type]:
     """The classes that encode and mix."""
     encode = mix = backend
     if backend == "auto":
-        grid = tuple(kernel_b.shape[1:])
         n = prod(grid)
         if torch.onnx.is_in_onnx_export() or _is_exporting():
             encode = mix = "dft"

@@ -147,10 +147,10 @@ class LiSA(nn.Module):
         return kept[1]
 
     def _prepare(self, grid: tuple[int, ...]) -> ops.LiSAKernels:
-        kernel_a, kernel_b = (
-            k if k.shape[-len(grid) :] == grid else self._resize(k, grid) for k in (self.kernel_a, self.kernel_b)
-        )
-        return ops.LiSAKernels.prepare(kernel_a, kernel_b, self.bias, self.bias_a, backend=self.backend)
+        kernels = self.kernel_a, self.kernel_b
+        if self.resize == "interpolate" and self.kernel_b.shape[1:] != grid:
+            kernels = (_interpolate_kernel(kernel, grid) for kernel in kernels)
+        return ops.LiSAKernels.prepare(*kernels, self.bias, self.bias_a, grid=grid, backend=self.backend)
 
     def train(self, mode: bool = True) -> "LiSA":
         self._prepared = {}
