@@ -1,11 +1,13 @@
 """Efficient-attention backbones (LiSA, FLatten, iViT, Castling-ViT) for OpenMMLab detection and segmentation."""
 
-from difflib import get_close_matches
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
+from mmlisa import mmcv_ops
+
 __version__ = "0.1.0"
+
+mmcv_ops.activate()
 
 # Public names and the modules that hold them, imported at first use.
 _LAZY = {
@@ -35,6 +37,9 @@ def config_path(name: str) -> str:
     Raises:
         FileNotFoundError: no config has this name; the message names the closest ones.
     """
+    from difflib import get_close_matches  # here, because programs of the environment may import mmlisa at their start
+    from pathlib import Path
+
     package = Path(__file__).resolve().parent
     folders = [package / ".mim" / "configs", package.parent / "configs"]
     for folder in folders:

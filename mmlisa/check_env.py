@@ -138,6 +138,14 @@ def _build(*requirements: str, options: str = "", variables: str = "MMCV_WITH_OP
     )
 
 
+def build_mmcv_command() -> str:
+    """The command that builds the mmcv of this environment with compiled operators."""
+    family, _ = find_family()
+    distribution, _ = FAMILIES[family or "onedl"]["mmcv"]
+    version = installed_version(distribution)
+    return _build(f"{distribution}=={version}" if version else distribution, options=_ANEW)
+
+
 def _uv_sync(*packages: str, family: str = "onedl") -> str:
     """The command for a clone, where pyproject.toml tells uv how to build each package; ``packages`` are made anew."""
     extra = " --no-dev --extra openmmlab" if family == "openmmlab" else ""

@@ -10,19 +10,14 @@ alike::
     activation, softmax    elements that pass an activation function, or a softmax
     fft                    N log2 N for each channel that is transformed over N points, forward or inverse
 
-The contract for operators. Elementwise arithmetic is free, so a product written as ``(a * b).sum()`` would be, and a
-paper may count an operator by its formula and not by how it is evaluated. A module whose forward does such things
-declares its work::
-
-    def count_work(self, *inputs) -> dict[str, float]:
-
-It is called with the arguments of ``forward``, and what it returns replaces everything that ``forward`` computes
-itself. Submodules that ``forward`` calls (its projections) still count by themselves, so they are left out of the
-declaration. Operators made of linear layers, convolutions, matmul, einsum and SDPA need not declare anything.
+Elementwise arithmetic is free, so a product written as ``(a * b).sum()`` would be, and a paper may count an operator by its
+formula and not by how it is evaluated. ``MODULE_RULES`` has a function for every such type of module. What it returns replaces
+everything that the module's ``forward`` computes itself; submodules that ``forward`` calls (its projections) still count by
+themselves. Operators made of linear layers, convolutions, matmul, einsum and SDPA need no rule.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log2, prod
 from typing import Any
@@ -31,6 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from mmlisa.models.attention.lisa import ChannelMajorLinear, LiSA
 
 
 @dataclass(frozen=True)
@@ -186,8 +183,32 @@ _HANDLERS: dict[str, Callable[..., dict[str, float]]] = {
 }
 
 
+def _lisa(operator: LiSA, x: Tensor, grid: Sequence[int]) -> dict[str, float]:
+    """Of the paper: contractions over the patterns, 2 D N C, and C forward and C D inverse FFTs on either side.
+
+    Local kernels count as convolutions.
+    """
+    num_patterns = operator.kernel_b.shape[0]
+    encoded = 2 * num_patterns * x.numel()
+    if operator.local:
+        return dict(matmul=encoded, conv=encoded * operator.kernel_b[0].numel())
+    return dict(matmul=encoded, fft=(2 * x.numel() + encoded) * log2(x.shape[1]))
+
+
+def _channel_major_linear(layer: ChannelMajorLinear, x: Tensor) -> dict[str, float]:
+    tokens = x.shape[:-1].numel()
+    return dict(linear=tokens * layer.weight.numel(), bias=0 if layer.bias is None else tokens * layer.out_features)
+
+
+# Called with the module and the arguments of its forward.
+MODULE_RULES: dict[type[nn.Module], Callable[..., dict[str, float]]] = {
+    LiSA: _lisa,
+    ChannelMajorLinear: _channel_major_linear,
+}
+
+
 class _Tally(TorchDispatchMode):
-    """Adds up the work of every operation, and of every module that declares its own.
+    """Adds up the work of every operation, and of every module that has a rule.
 
     Inference mode delivers composite operations (linear, einsum, SDPA) whole, before PyTorch takes them apart.
     """
@@ -195,13 +216,13 @@ class _Tally(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.work: Counter[str] = Counter()
-        self._calls: list[bool] = []  # of the modules being called: does it declare its own work?
+        self._calls: list[bool] = []  # of the modules being called: has it a rule?
 
     def enter_module(self, module: nn.Module, inputs: tuple) -> None:
-        declares = hasattr(module, "count_work")
-        if declares:
-            self.work.update(module.count_work(*inputs))
-        self._calls.append(declares)
+        rule = next((MODULE_RULES[base] for base in type(module).__mro__ if base in MODULE_RULES), None)
+        if rule is not None:
+            self.work.update(rule(module, *inputs))
+        self._calls.append(rule is not None)
 
     def leave_module(self, module: nn.Module, inputs: tuple, output: Any) -> None:
         self._calls.pop()

@@ -11,10 +11,8 @@ from mmlisa.models.backbones import iViT
 from .conversion import Conversion, Rules, apply_rules, unwrap
 
 _RULES: Rules = (
-    (r"^stem\.", "backbone.downsamples.0."),
-    (r"^stages\.(\d+)\.downsample\.", r"backbone.downsamples.\1."),
-    (r"^stages\.(\d+)\.blocks\.(\d+)\.token_mixer\.act1\.", r"backbone.stages.\1.\2.token_mixer.act."),
-    (r"^stages\.(\d+)\.blocks\.", r"backbone.stages.\1."),
+    (r"^stages\.(\d+)\.blocks\.(\d+)\.token_mixer\.act1\.", r"backbone.stages.\1.blocks.\2.token_mixer.act."),
+    (r"^(stem|stages)\.", r"backbone.\1."),
     (r"^head\.norm\.", "head.pre_norm."),
     (r"^head\.fc\.", "head."),
 )
@@ -46,9 +44,11 @@ def convert_caformer(checkpoint: Mapping[str, Any], *, ema: bool = False) -> Con
         )
     ours = {apply_rules(_RULES, name): _linear(tensor) for name, tensor in theirs.items()}
     found = dict(
-        depths=tuple(len({n.split(".")[3] for n in ours if n.startswith(f"backbone.stages.{i}.")}) for i in range(4)),
+        depths=tuple(
+            len({n.split(".")[4] for n in ours if n.startswith(f"backbone.stages.{i}.blocks.")}) for i in range(4)
+        ),
         channels=tuple(
-            len(ours[name]) for name in (f"backbone.stages.{i}.0.norm1.weight" for i in range(4)) if name in ours
+            len(ours[name]) for name in (f"backbone.stages.{i}.blocks.0.norm1.weight" for i in range(4)) if name in ours
         ),
     )
     archs = iViT.arch_settings

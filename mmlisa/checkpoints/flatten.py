@@ -16,36 +16,39 @@ from .conversion import Conversion, Rules, apply_rules, unwrap
 
 _HEAD: Rules = ((r"^head\.(?:fc\.)?(weight|bias)$", r"head.fc.\1"), (r"^head_dist\.", None))
 _SWIN: Rules = (
-    (r"relative_position_index$|attn_mask$", None),  # buffers, built anew
-    (r"^patch_embed\.", "embeds.0."),
-    (r"^layers\.(\d+)\.blocks\.", r"stages.\1."),
+    (r"relative_position_index$|attn_mask$", None),  # buffers, rebuilt
+    (r"^patch_embed\.", "stem."),
+    (r"^layers\.(\d+)\.blocks\.", r"stages.\1.blocks."),
     (r"^norm\.", "norm3."),
 )
 _PVT: Rules = (
     (r"^cls_token$", None),  # PVT's, which FLatten-PVT has not
     (r"\.attn\.(sr|norm)\.", None),  # spatial reduction, of the hosts only
-    (r"^patch_embed\.", "embeds.0."),  # timm
-    (r"^stages\.(\d+)\.downsample\.", r"embeds.\1."),
-    (r"^stages\.(\d+)\.blocks\.", r"stages.\1."),
-    (r"^stages\.(\d+)\.norm\.", r"norm\1."),
-    (r"^patch_embed(\d)\.", r"embeds.{\1-1}."),  # official
-    (r"^pos_embed(\d)$", r"embeds.{\1-1}.position"),
-    (r"^block(\d)\.(.*\.dwconv)\.dwconv\.", r"stages.{\1-1}.\2."),
-    (r"^block(\d)\.", r"stages.{\1-1}."),
-    (r"^norm(\d)\.", r"norm{\1-1}."),
+    (r"^patch_embed1?\.", "stem."),
+    (r"^pos_embed1$", "stem.position"),
+    (r"^patch_embed(\d)\.", r"stages.{\1-1}.downsample."),
+    (r"^pos_embed(\d)$", r"stages.{\1-1}.downsample.position"),
+    (r"^block(\d)\.(.*\.dwconv)\.dwconv\.", r"stages.{\1-1}.blocks.\2."),
+    (r"^block(\d)\.", r"stages.{\1-1}.blocks."),
+    (r"^norm(\d)\.", r"stages.{\1-1}.norm."),
 )
 _CSWIN: Rules = (
-    (r"^stage1_conv_embed\.0\.", "embeds.0.proj."),
-    (r"^stage1_conv_embed\.2\.", "embeds.0.norm."),
-    (r"^merge(\d)\.conv\.", r"embeds.\1.proj."),
-    (r"^merge(\d)\.norm\.", r"embeds.\1.norm."),
-    (r"^stage(\d)\.(\d+)\.(qkv|proj)\.", r"stages.{\1-1}.\2.attn.\3."),
-    (r"^stage(\d)\.(\d+)\.attns\.(\d)\.get_v\.", r"stages.{\1-1}.\2.attn.lepe.\3."),
-    (r"^stage(\d)\.(\d+)\.attns\.0\.", r"stages.{\1-1}.\2.attn."),
-    (r"^stage(\d)\.", r"stages.{\1-1}."),
+    (r"^stage1_conv_embed\.0\.", "stem.proj."),
+    (r"^stage1_conv_embed\.2\.", "stem.norm."),
+    (r"^merge(\d)\.conv\.", r"stages.\1.downsample.proj."),
+    (r"^merge(\d)\.norm\.", r"stages.\1.downsample.norm."),
+    (r"^stage(\d)\.(\d+)\.(qkv|proj)\.", r"stages.{\1-1}.blocks.\2.attn.\3."),
+    (r"^stage(\d)\.(\d+)\.attns\.(\d)\.get_v\.", r"stages.{\1-1}.blocks.\2.attn.lepe.\3."),
+    (r"^stage(\d)\.(\d+)\.attns\.0\.", r"stages.{\1-1}.blocks.\2.attn."),
+    (r"^stage(\d)\.", r"stages.{\1-1}.blocks."),
     (r"^norm\.", "norm3."),
 )
-_DEIT: Rules = ((r"^patch_embed\.proj\.", "patch_embed."), (r"^pos_embed$", "position"))
+_DEIT: Rules = (
+    (r"^patch_embed\.", "stem."),
+    (r"^pos_embed$", "stem.position"),
+    (r"^cls_token$", "stem.cls_token"),
+    (r"^blocks\.(\d+)\.", r"stages.\1.blocks.0."),
+)
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ def _rename(theirs: Mapping[str, Tensor], family: _Family) -> tuple[dict[str, Te
     # timm puts Swin's merging at the head of a stage, the official code at the end of the one before.
     merging_after = "layers.0.downsample.norm.weight" in theirs
     rules = (
-        (r"^layers\.(\d+)\.downsample\.", r"embeds.{\1+1}." if merging_after else r"embeds.\1."),
+        (r"^layers\.(\d+)\.downsample\.", r"stages.{\1+1}.downsample." if merging_after else r"stages.\1.downsample."),
         *_HEAD,
         *family.rules,
     )
@@ -163,17 +166,17 @@ def _rename(theirs: Mapping[str, Tensor], family: _Family) -> tuple[dict[str, Te
 def _architecture(family: _Family, ours: Mapping[str, Tensor]) -> dict[str, Any]:
     """``arch`` by depths, widths, windows and positions."""
     archs = family.backbone.arch_settings
-    position, stride = ours.get("stages.0.0.attn.positional_encoding"), 4
+    position, stride = ours.get("stages.0.blocks.0.attn.positional_encoding"), 4
     if family.backbone is FLattenDeiT:
-        found = dict(depth=_length(ours, "blocks."), channels=ours["cls_token"].shape[-1])
-        position, stride = ours.get("blocks.0.attn.positional_encoding"), 16
+        found = dict(depth=_length(ours, "stages."), channels=ours["stem.cls_token"].shape[-1])
+        stride = 16
     else:
-        norms = [f"stages.{i}.0.norm1.weight" for i in range(_length(ours, "stages."))]
+        norms = [f"stages.{i}.blocks.0.norm1.weight" for i in range(_length(ours, "stages."))]
         found = dict(
-            depths=tuple(_length(ours, f"stages.{i}.") for i in range(len(norms))),
+            depths=tuple(_length(ours, f"stages.{i}.blocks.") for i in range(len(norms))),
             channels=tuple(len(ours[name]) for name in norms if name in ours),
         )
-        table = ours.get("stages.3.0.attn.relative_position_bias_table")
+        table = ours.get("stages.3.blocks.0.attn.relative_position_bias_table")
         if table is not None:
             found["window_size"] = (isqrt(len(table)) + 1) // 2
     fitting = [name for name, arch in archs.items() if all(arch[key] == value for key, value in found.items())]

@@ -45,7 +45,7 @@ def _inflate(name: str, source: Tensor, target: Tensor, mode: str) -> Tensor:
     length = target.shape[axis]
     repeated = source.unsqueeze(axis).expand(*source.shape[:axis], length, *source.shape[axis:])
     kind = name.rpartition(".")[2]
-    if kind == "position_embedding":
+    if kind == "position":
         return repeated.clone()
     if mode == "mean":
         return repeated / length

@@ -1,10 +1,14 @@
-"""Attention operators as pure tensor functions; they import torch and nothing else."""
+"""Attention operators as pure tensor functions; they import torch and nothing else.
+
+``mmlisa.ops.lisa`` is the function. The package of the same name holds its backends: ``from mmlisa.ops.lisa import fft``.
+"""
 
 from .efficient import efficient
 from .focused_linear import focused_linear
 from .global_filter import global_filter, resize_spectrum
 from .hydra import hydra
 from .interactive import interactive, interactive_softmax, landmark_side, pool_landmarks
+from .lambda_convolution import lambda_convolution
 from .linear_angular import angular_similarity, linear_angular, masked_softmax, unit
 from .linear_kernels import (
     MC_AXES,
@@ -14,8 +18,8 @@ from .linear_kernels import (
     relu_softmax_attention,
 )
 from .lisa import LiSAKernels, lisa, resize_kernel
-from .precision import no_autocast
-from .relational import lambda_convolution, relational
+from .precision import at_least_fp32, no_autocast
+from .relational import relational
 from .relative import circulant, toeplitz
 from .structure_aware import structure_aware, weighted_attention
 
@@ -23,6 +27,7 @@ __all__ = [
     "MC_AXES",
     "LiSAKernels",
     "angular_similarity",
+    "at_least_fp32",
     "circulant",
     "cosine_attention",
     "efficient",

@@ -1,9 +1,9 @@
 """Efficient attention (Shen et al., "Efficient Attention: Attention with Linear Complexities", Sec. 3, softmax normalisation)."""
 
-import torch
 from torch import Tensor
 
-from .precision import no_autocast
+from .checks import check_backend
+from .precision import at_least_fp32, no_autocast
 
 
 def efficient(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
@@ -19,12 +19,10 @@ def efficient(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "auto
     Raises:
         ValueError: an unknown backend.
     """
-    if backend not in ("auto", "reference"):
-        raise ValueError(f"backend is {backend!r}; it must be 'auto' or 'reference'")
+    check_backend(backend)
     dtype = value.dtype
     with no_autocast(query.device):
-        precise = torch.promote_types(dtype, torch.float32)
-        query, key, value = (t.to(precise) for t in (query, key, value))
+        query, key, value = (at_least_fp32(t) for t in (query, key, value))
         query, key = query.softmax(3), key.softmax(2).transpose(2, 3)
         y = (query @ key) @ value if backend == "reference" else query @ (key @ value)
         return y.to(dtype)

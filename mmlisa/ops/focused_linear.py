@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .precision import no_autocast
+from .checks import check_backend, check_tokens_of_heads
+from .precision import at_least_fp32, no_autocast
 
 EPS = 1e-6
 # Below what fp32 divides (and differentiates) safely; only products of norms beyond 1e14 reach it.
@@ -38,8 +39,8 @@ def focused_linear(
         scale: ``[h, d]``, before its softplus; None divides by nothing.
         focusing_factor: p > 0; with p = 1 and no scale this is the plain linear attention of ReLU.
         mask: ``[B, N]``, True where a key counts; None counts all.
-        backend: ``'reference'`` builds the N x N attention, in the inputs' own precision; ``'linear'`` is linear in N,
-            in fp32 at least, and finite for any finite input; ``'auto'`` chooses the fastest.
+        backend: ``'reference'`` builds the N x N attention, in the inputs' own precision; ``'linear'``, which ``'auto'``
+            takes, is linear in N, in fp32 at least, and finite for any finite input.
 
     Returns:
         ``[B, h, N, d]``.
@@ -47,20 +48,14 @@ def focused_linear(
     Raises:
         ValueError: shapes that do not fit each other, a focusing factor that is not positive, an unknown backend.
     """
+    check_backend(backend, BACKENDS)
     _check(query, key, value, scale, focusing_factor, mask)
-    if backend == "reference":
-        return _reference(query, key, value, scale, focusing_factor, mask)
-    if backend in ("auto", "linear"):
-        return _linear(query, key, value, scale, focusing_factor, mask)
-    raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
+    evaluate = _reference if backend == "reference" else _linear
+    return evaluate(query, key, value, scale, focusing_factor, mask)
 
 
 def _check(query, key, value, scale, focusing_factor, mask) -> None:
-    if query.ndim != 4 or not query.shape == key.shape == value.shape:
-        raise ValueError(
-            "query, key and value must be [B, h, N, d] of one shape, got "
-            f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
-        )
+    check_tokens_of_heads(query, key, value)
     if not focusing_factor > 0:
         raise ValueError(f"focusing_factor={focusing_factor}; it must be positive")
     batch, heads, n, width = query.shape
@@ -88,7 +83,7 @@ def _reference(q_BhNd, k_BhNd, v_BhNd, scale_hd, p, mask_BN) -> Tensor:
 
 
 def _focus(t_BhNd: Tensor, scale_hd: Tensor | None, p: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The focused function in parts that neither overflow nor vanish.
+    """The focused function as factors that neither overflow nor vanish.
 
     Divided by its largest channel m, a detached constant that the function does not depend on, a token u has channels in (0, 1]:
     f(t) = u^p / ||u^p|| * m ||u||.
@@ -116,8 +111,7 @@ def _linear(q_BhNd, k_BhNd, v_BhNd, scale_hd, p, mask_BN) -> Tensor:
     """
     dtype = v_BhNd.dtype
     with no_autocast(q_BhNd.device):
-        precise = torch.promote_types(torch.promote_types(q_BhNd.dtype, dtype), torch.float32)
-        q_BhNd, k_BhNd, v_BhNd = (t.to(precise) for t in (q_BhNd, k_BhNd, v_BhNd))
+        q_BhNd, k_BhNd, v_BhNd = (at_least_fp32(t) for t in (q_BhNd, k_BhNd, v_BhNd))
         q, q_power_norm, q_norm, q_peak = _focus(q_BhNd, scale_hd, p)
         k, k_power_norm, k_norm, k_peak = _focus(k_BhNd, scale_hd, p)
         largest = k_peak.amax(2, keepdim=True)

@@ -6,23 +6,23 @@ import torch
 from torch import Tensor
 
 from .lisa import resize_kernel
-from .precision import no_autocast
+from .precision import at_least_fp32, no_autocast
 
 
 def global_filter(x: Tensor, spectrum: Tensor) -> Tensor:
-    """A circular convolution per channel with a filter that is given by its half spectrum.
+    """A circular convolution per channel with a filter given by its half spectrum.
 
     Args:
         x: ``[B, C, *grid]``.
         spectrum: complex ``[C, g_1, ..., g_n // 2 + 1]``, as ``rfftn`` gives it.
 
     Returns:
-        ``[B, C, *grid]``, of x's type; FFTs run in fp32 at least.
+        ``[B, C, *grid]`` in x's dtype; the FFTs run in fp32 at least.
     """
     axes = tuple(range(2, x.ndim))
     with no_autocast(x.device):
-        full = x.to(torch.promote_types(x.dtype, torch.float32))
-        return torch.fft.irfftn(torch.fft.rfftn(full, dim=axes) * spectrum, s=x.shape[2:], dim=axes).to(x.dtype)
+        x_f = torch.fft.rfftn(at_least_fp32(x), dim=axes)
+        return torch.fft.irfftn(x_f * spectrum, s=x.shape[2:], dim=axes).to(x.dtype)
 
 
 def resize_spectrum(spectrum: Tensor, grid: Sequence[int], new_grid: Sequence[int]) -> Tensor:

@@ -4,14 +4,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .precision import no_autocast
+from .checks import check_backend
+from .precision import at_least_fp32, no_autocast
 
 
 def hydra(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
     """``q / ||q|| * sum_N(k / ||k|| * v)``, the norms over all channels of a token.
 
     Args:
-        query, key, value: ``[B, h, N, d]``; how the channels are split into heads changes nothing.
+        query, key, value: ``[B, h, N, d]``; the result does not depend on how the channels are split into heads.
         backend: ``'reference'`` weighs every pair of tokens, channel by channel; ``'auto'`` is linear in N, in fp32 at least.
 
     Returns:
@@ -20,12 +21,10 @@ def hydra(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "auto") -
     Raises:
         ValueError: an unknown backend.
     """
-    if backend not in ("auto", "reference"):
-        raise ValueError(f"backend is {backend!r}; it must be 'auto' or 'reference'")
+    check_backend(backend)
     dtype = value.dtype
     with no_autocast(query.device):
-        precise = torch.promote_types(dtype, torch.float32)
-        query, key, value = (t.to(precise) for t in (query, key, value))
+        query, key, value = (at_least_fp32(t) for t in (query, key, value))
         query, key = (F.normalize(t, dim=(1, 3)) for t in (query, key))
         if backend == "reference":
             y = torch.einsum("bhnd,bhmd,bhmd->bhnd", query, key, value)

@@ -17,10 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .precision import no_autocast
-from .tokenwise import tokens_at_once
-
-BACKENDS = ("auto", "reference")
+from .checks import check_backend, check_tokens_of_heads
+from .chunks import chunk_length
+from .precision import at_least_fp32, no_autocast
 
 
 def landmark_side(landmarks: int) -> int:
@@ -88,8 +87,7 @@ def interactive(
         ValueError: shapes that do not fit each other, landmarks that are no square, or an unknown backend.
     """
     _check_shapes(query, key, value, grid, mix_query, mix_key)
-    if backend not in BACKENDS:
-        raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
+    check_backend(backend)
     if backend == "reference":
         return _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_key)
     context = _attend(pool_landmarks(query, grid, landmarks), key, value, mix_key)
@@ -115,7 +113,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mix: tuple[Tensor | None,
     """``[B, h, n, d]``, ``[B, h, m, d]`` twice -> ``[B, h, n, d]``, with a part of the n x m map at a time where that helps."""
     batch, heads, n, _ = query.shape
     # Two maps of a piece live at a time.
-    count = max(tokens_at_once(query[:, 0], width=2 * heads * key.shape[2]) // batch, 1)
+    count = max(chunk_length(query[:, 0], width=2 * heads * key.shape[2]) // batch, 1)
     if count >= n:
         return _attention(query, key, *mix, dtype=value.dtype) @ value
     out = value.new_empty(batch, n, heads, value.shape[3]).transpose(1, 2)
@@ -131,7 +129,7 @@ def _attention(query: Tensor, key: Tensor, before: Tensor | None, after: Tensor 
     tokens has weights that bf16 cannot tell apart.
     """
     with no_autocast(query.device):
-        query, key = (x.float() if x.dtype.itemsize < 4 else x for x in (query, key))
+        query, key = at_least_fp32(query), at_least_fp32(key)
         scale = query.shape[-1] ** -0.5
         # The scale goes to the landmarks, the shorter of the two.
         query, key = (query * scale, key) if query.shape[2] < key.shape[2] else (query, key * scale)
@@ -172,11 +170,7 @@ def _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_ke
 
 
 def _check_shapes(query, key, value, grid, mix_query, mix_key) -> None:
-    if query.ndim != 4 or not query.shape == key.shape == value.shape:
-        raise ValueError(
-            "query, key and value must be [B, h, N, d] of one shape, got "
-            f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
-        )
+    check_tokens_of_heads(query, key, value)
     if len(grid) != 2 or query.shape[2] < prod(grid):
         raise ValueError(f"grid={tuple(grid)} must be (H, W) of at most N={query.shape[2]} tokens")
     heads = query.shape[1]

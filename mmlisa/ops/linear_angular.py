@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .precision import no_autocast
+from .checks import check_backend
+from .precision import at_least_fp32, no_autocast
 
 # Vectors shorter than this are not stretched to unit length: their gradient, and that of a LayerNorm before, stay within
 # half precision's range even where a token is zero.
 MIN_LENGTH = 1e-2
-BACKENDS = ("auto", "reference")
 
 
 def unit(x: Tensor) -> Tensor:
@@ -41,8 +41,7 @@ def linear_angular(query: Tensor, key: Tensor, value: Tensor, *, backend: str = 
     Raises:
         ValueError: an unknown backend.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
+    check_backend(backend)
     with no_autocast(query.device):
         query, key, value = unit(at_least_fp32(query)), unit(at_least_fp32(key)), at_least_fp32(value)
         if backend == "reference":
@@ -72,7 +71,3 @@ def angular_similarity(query: Tensor, key: Tensor) -> Tensor:
     """The exact angular kernel, Eq. 5: ``1 - θ / π`` in [0, 1], ``[B, h, N, N]``."""
     cosine = unit(query) @ unit(key).transpose(-2, -1)
     return 1 - torch.arccos(cosine.clamp(-1, 1)) / pi
-
-
-def at_least_fp32(x: Tensor) -> Tensor:
-    return x.float() if x.dtype.itemsize < 4 else x

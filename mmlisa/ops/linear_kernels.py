@@ -5,8 +5,8 @@ Each is ``φ(q) (φ(k)ᵀ v)`` over ``[B, h, N, d]``, in fp32 at least, with its
 
 from torch import Tensor
 
-from .linear_angular import at_least_fp32, unit
-from .precision import no_autocast
+from .linear_angular import unit
+from .precision import at_least_fp32, no_autocast
 
 MC_AXES = {"tokens": -2, "channels": -1}
 _EPS = 1e-6

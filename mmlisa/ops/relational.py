@@ -1,4 +1,4 @@
-"""Lambda convolution (Bello, 2021) and relational self-attention (Kim et al., 2021) with global receptive fields.
+"""Relational self-attention (Kim et al., "Relational Self-Attention", NeurIPS 2021) with a global receptive field.
 
 Shapes: B batch, h heads, N tokens, c channels of a head; relative positions (:func:`mmlisa.ops.toeplitz`) are shared by the
 heads.
@@ -7,24 +7,7 @@ heads.
 import torch
 from torch import Tensor
 
-from .precision import no_autocast, widest
-
-
-def lambda_convolution(query: Tensor, key: Tensor, value: Tensor, relative: Tensor) -> Tensor:
-    """Every query is multiplied by a matrix made of its context: ``y_i = q_i (softmax(K)^T V + E_i^T V)``.
-
-    Args:
-        query, key, value: ``[B, h, N, c]``; the softmax runs over the tokens.
-        relative: ``[c, N, N]``, E: entry (k, i, j) weighs token j in row k of the matrix of token i.
-
-    Returns:
-        ``[B, h, N, c]``.
-    """
-    with no_autocast(query.device):
-        query, key, value, relative = widest(query, key, value, relative)
-        content = key.softmax(dim=2).transpose(2, 3) @ value
-        position = torch.einsum("bhjv,kij->bhikv", value, relative)
-        return query @ content + torch.einsum("bhik,bhikv->bhiv", query, position)
+from .precision import at_least_fp32, no_autocast
 
 
 def relational(
@@ -51,7 +34,9 @@ def relational(
         ``[B, h, N, c]``.
     """
     with no_autocast(query.device):
-        query, key, value, basic, encode, decode, context = widest(query, key, value, basic, encode, decode, context)
+        query, key, value, basic, encode, decode, context = (
+            at_least_fp32(t) for t in (query, key, value, basic, encode, decode, context)
+        )
         pattern = torch.einsum("bhic,bhcdi->bhdi", query, torch.einsum("bhnc,cdin->bhcdi", key, encode))
         kernel = torch.einsum("bhic,cij->bhij", query, basic) + torch.einsum("bhdi,dij->bhij", pattern, decode)
         y = kernel @ value

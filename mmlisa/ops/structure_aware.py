@@ -7,7 +7,7 @@ Shapes: B batch, h heads, N tokens, c channels of a head, D structural patterns;
 import torch
 from torch import Tensor
 
-from .precision import no_autocast, widest
+from .precision import at_least_fp32, no_autocast
 
 
 def weighted_attention(query: Tensor, key: Tensor, value: Tensor, relative: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ def weighted_attention(query: Tensor, key: Tensor, value: Tensor, relative: Tens
         ``[B, h, N, c]``.
     """
     with no_autocast(query.device):
-        query, key, value, relative = widest(query, key, value, relative)
+        query, key, value, relative = (at_least_fp32(t) for t in (query, key, value, relative))
         return (query @ key.transpose(-1, -2) * relative) @ value
 
 
@@ -49,11 +49,13 @@ def structure_aware(
         ``[B, h, N, c]``.
     """
     with no_autocast(query.device):
-        query, key, value, relative_a, relative_b, bias = widest(query, key, value, relative_a, relative_b, bias)
+        query, key, value, relative_a, relative_b, bias = (
+            at_least_fp32(t) for t in (query, key, value, relative_a, relative_b, bias)
+        )
         encode = "bhnc,din->bhcdi" if relative_a.ndim == 3 else "bhnc,cdin->bhcdi"
         ga = torch.einsum(encode, key, relative_a)
         if bias_a is not None:
-            ga = ga + bias_a.to(ga.dtype)[..., None]
+            ga = ga + at_least_fp32(bias_a)[..., None]
         gb = torch.einsum("bhjv,dij->bhvdi", value, relative_b)
         pattern = torch.einsum("bhic,bhcdi->bhdi", query, ga)
         return torch.einsum("bhdi,bhvdi->bhiv", pattern, gb + bias[..., None])

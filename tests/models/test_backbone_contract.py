@@ -3,8 +3,9 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from mmlisa.ops import tokenwise
+from mmlisa.ops import chunks
 from mmlisa.registry import MODELS
 
 NARROW = dict(depths=(1, 1, 1, 1), channels=(16, 32, 32, 48), num_heads=(1, 2, 2, 3))
@@ -112,7 +113,7 @@ def test_any_size(backbone, size):
     assert isinstance(maps, tuple)
     assert [tuple(m.shape[1:]) for m in maps] == expected_sizes(backbone, *size)
     assert all(m.isfinite().all() for m in maps)
-    # mmcv's compiled ops (RoIAlign) read channels-last memory as if it were NCHW.
+    # mmcv's compiled operators (RoIAlign) assume contiguous NCHW and do not check.
     assert all(m.is_contiguous() for m in maps)
 
 
@@ -158,11 +159,11 @@ def test_eval_is_deterministic_and_follows_the_parameters(name):
     torch.testing.assert_close(changed, expected, rtol=1e-4, atol=1e-5)
 
 
-# Few enough tokens for several pieces or bands of rows in one stage or another.
-@pytest.mark.parametrize("piece", [5000, 9000])
+# Few enough tokens for several chunks in one stage or another.
+@pytest.mark.parametrize("chunk", [5000, 9000])
 @pytest.mark.parametrize("autocast", [False, True])
-def test_inference_in_pieces_equals_the_pass_with_gradients(backbone, monkeypatch, autocast, piece):
-    monkeypatch.setattr(tokenwise, "PIECE", piece // torch.get_num_threads())
+def test_inference_in_chunks_equals_the_pass_with_gradients(backbone, monkeypatch, autocast, chunk):
+    monkeypatch.setattr(chunks, "CHUNK", chunk // torch.get_num_threads())
     image = torch.randn(2, 3, 101, 67)
     untouched = image.clone()
     with torch.autocast("cpu", enabled=autocast):
@@ -204,9 +205,8 @@ def test_frozen_stages(name):
             m
             for s in range(frozen + 1)
             for part in backbone.stage_modules(s)
-            if isinstance(part, nn.Module)
             for m in part.modules()
-            if isinstance(m, nn.BatchNorm2d)
+            if isinstance(m, _BatchNorm)
         ]
         assert not any(m.training for m in frozen_norms)
     assert all(not p.requires_grad for p in backbone.parameters()), "stem and stages leave parameters out"
@@ -224,6 +224,6 @@ def test_bad_arguments_are_named(name):
 
 def test_norm_eval():
     backbone = build("lisanet-bn", norm_eval=True).train()
-    norms = [m for m in backbone.modules() if isinstance(m, nn.BatchNorm2d)]
+    norms = [m for m in backbone.modules() if isinstance(m, _BatchNorm)]
     assert norms
     assert not any(m.training for m in norms)

@@ -41,7 +41,9 @@ def test_lcnet_is_timms(size):
     def rename(name: str) -> str:
         # timm splits the fourth stage in two groups.
         name = re.sub(r"^blocks\.4\.(\d)", lambda match: f"blocks.3.{int(match[1]) + 2}", name)
-        return name.replace("blocks.5.", "blocks.4.")
+        name = name.replace("blocks.5.", "blocks.4.").replace("blocks.0.0.", "stem.3.")
+        name = re.sub(r"^bn1\.", "stem.1.", name.replace("conv_stem", "stem.0"))
+        return re.sub(r"^blocks\.(\d)", lambda match: f"stages.{int(match[1]) - 1}.downsample", name)
 
     theirs = timm_model("lcnet_050")
     ours = load(LCNet("x0.5"), theirs, rename, ("conv_head", "classifier"))
@@ -53,8 +55,6 @@ def test_lcnet_is_timms(size):
 
 def test_levit_is_timms():
     def rename(name: str) -> str:
-        name = re.sub(r"stages\.(\d)\.downsample\.", lambda match: f"downsamples.{int(match[1]) - 1}.", name)
-        name = re.sub(r"stages\.(\d)\.blocks\.", r"stages.\1.", name)
         name = name.replace("attn_downsample.proj.ln", "attn.proj").replace("attn_downsample.q.ln", "attn.q")
         name = name.replace("attn_downsample", "attn").replace("attn.attention_biases", "attn.bias.attention_biases")
         name = name.replace("attn.proj.ln.linear", "attn.proj").replace("attn.proj.ln.bn", "norm")
@@ -81,8 +81,12 @@ def test_deit_is_timms():
         image_size=96,
         out_type="cls_token",
     )
-    names = {"patch_embed.proj.weight": "patch_embed.weight", "patch_embed.proj.bias": "patch_embed.bias"}
-    ours = load(ours, theirs, lambda name: names.get(name, name.replace("pos_embed", "position")), ("head",))
+
+    def rename(name: str) -> str:
+        name = name.replace("patch_embed.", "stem.").replace("pos_embed", "stem.position")
+        return re.sub(r"^blocks\.(\d)", r"stages.\1.blocks.0", name.replace("cls_token", "stem.cls_token"))
+
+    ours = load(ours, theirs, rename, ("head",))
     image = torch.randn(2, 3, 96, 96)
     with torch.no_grad():
         torch.testing.assert_close(ours(image)[-1], theirs.forward_features(image)[:, 0], rtol=1e-4, atol=1e-5)
@@ -90,7 +94,9 @@ def test_deit_is_timms():
 
 def test_mvitv2_is_timms():
     def rename(name: str) -> str:
-        name = re.sub(r"\.blocks\.", ".", name).replace("patch_embed.proj", "patch_embed")
+        # The block of stride 2 at the head of a stage.
+        name = re.sub(r"^stages\.([1-3])\.blocks\.0\.", r"stages.\1.downsample.", name).replace("patch_embed", "stem")
+        name = re.sub(r"^stages\.([1-3])\.blocks\.(\d)", lambda m: f"stages.{m[1]}.blocks.{int(m[2]) - 1}", name)
         name = re.sub(r"attn\.(pool_\w)\.", r"attn.\1.conv.", name)
         name = re.sub(r"attn\.norm_(\w)\.", r"attn.pool_\1.norm.", name)
         return re.sub("^norm", "norm3", name.replace("attn.rel_pos", "attn.bias.rel_pos"))

@@ -42,9 +42,8 @@ def test_swin_with_its_own_attention_is_timms():
     theirs = randomise(theirs).eval()
     ours = FLattenSwin(dict(base="tiny", **NARROW), attn_type="SSSS", image_size=112, out_indices=(3,)).eval()
     rules = [
-        (r"^patch_embed", "embeds.0"),
-        (r"^layers\.(\d)\.downsample", r"embeds.\1"),
-        (r"^layers\.(\d)\.blocks", r"stages.\1"),
+        (r"^patch_embed", "stem"),
+        (r"^layers\.", "stages."),
         (r"^norm\.", "norm3."),
     ]
     load_renamed(ours, theirs.state_dict(), rules, r"^head|relative_position_index|attn_mask")
@@ -63,12 +62,11 @@ def test_swin_with_its_own_attention_is_mmdets(size):
     ours = FLattenSwin(dict(base="tiny", **NARROW), attn_type="SSSS").eval()
     assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
     rules = [
-        (r"^patch_embed\.projection", "embeds.0.proj"),
-        (r"^patch_embed\.norm", "embeds.0.norm"),
-        (r"^stages\.0\.downsample", "embeds.1"),
-        (r"^stages\.1\.downsample", "embeds.2"),
-        (r"^stages\.2\.downsample", "embeds.3"),
-        (r"^stages\.(\d)\.blocks", r"stages.\1"),
+        (r"^patch_embed\.projection", "stem.proj"),
+        (r"^patch_embed\.norm", "stem.norm"),
+        (r"^stages\.2\.downsample", "stages.3.downsample"),
+        (r"^stages\.1\.downsample", "stages.2.downsample"),
+        (r"^stages\.0\.downsample", "stages.1.downsample"),
         (r"attn\.w_msa", "attn"),
         (r"ffn\.layers\.0\.0", "mlp.fc1"),
         (r"ffn\.layers\.1", "mlp.fc2"),
@@ -93,13 +91,7 @@ def test_pvtv2_with_its_own_attention_is_timms(size):
     theirs = timm.create_model("pvt_v2_b0", embed_dims=(16, 32, 64, 128), num_heads=(1, 2, 4, 8))
     theirs = randomise(theirs).eval()
     ours = FLattenPVTv2(dict(base="b0", **NARROW), attn_type="SSSS").eval()
-    rules = [
-        (r"^patch_embed", "embeds.0"),
-        (r"^stages\.(\d)\.downsample", r"embeds.\1"),
-        (r"^stages\.(\d)\.blocks", r"stages.\1"),
-        (r"^stages\.(\d)\.norm", r"norm\1"),
-    ]
-    load_renamed(ours, theirs.state_dict(), rules, r"^head")
+    load_renamed(ours, theirs.state_dict(), [("^patch_embed", "stem")], r"^head")
     image = torch.randn(2, 3, *size)
     with torch.no_grad():
         torch.testing.assert_close(ours(image)[3], theirs.forward_features(image), rtol=1e-4, atol=1e-4)
@@ -111,9 +103,13 @@ def test_deit_with_its_own_attention_is_timms(out_type):
     theirs = randomise(theirs).eval()
     arch = dict(base="tiny", channels=32, depth=2, num_heads=2, attention=dict(type="SoftmaxAttention"))
     ours = FLattenDeiT(arch, image_size=64, out_type=out_type).eval()
-    load_renamed(
-        ours, theirs.state_dict(), [(r"^patch_embed\.proj", "patch_embed"), ("pos_embed", "position")], r"^head"
-    )
+    rules = [
+        (r"^patch_embed", "stem"),
+        ("^cls_token", "stem.cls_token"),
+        ("^pos_embed", "stem.position"),
+        (r"^blocks\.(\d)", r"stages.\1.blocks.0"),
+    ]
+    load_renamed(ours, theirs.state_dict(), rules, r"^head")
     image = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         tokens = theirs.forward_features(image)
@@ -198,17 +194,17 @@ def test_cross_shaped_windows_by_definition():
 def test_enhanced_attention_brings_its_convolution_along():
     for attention, convs in (("EnhancedLinearAttention", 2), ("ReLULinearAttention", 0)):
         model = FLattenDeiT(dict(base="tiny", channels=32, depth=2, num_heads=2), attention=dict(type=attention))
-        assert sum(block.mlp.dwconv is not None for block in model.blocks) == convs
+        assert sum(stage.blocks[0].mlp.dwconv is not None for stage in model.stages) == convs
     swin = FLattenSwin(dict(base="tiny", **NARROW), attention=dict(type="EnhancedLinearAttention"))
-    assert [stage[0].mlp.dwconv is not None for stage in swin.stages] == [True, True, False, False]
+    assert [stage.blocks[0].mlp.dwconv is not None for stage in swin.stages] == [True, True, False, False]
 
 
 def test_attention_is_a_delta_of_the_archs():
     cswin = FLattenCSwin(attention=dict(focusing_factor=4), arch=dict(base="tiny", **NARROW))
-    assert cswin.stages[0][0].attn.focusing_factor == 4
-    assert cswin.stages[0][0].attn.lepe is not None
+    assert cswin.stages[0].blocks[0].attn.focusing_factor == 4
+    assert cswin.stages[0].blocks[0].attn.lepe is not None
     other = FLattenCSwin(attention=dict(type="HydraAttention"), arch=dict(base="tiny", **NARROW))
-    assert type(other.stages[0][0].attn).__name__ == "HydraAttention"
+    assert type(other.stages[0].blocks[0].attn).__name__ == "HydraAttention"
 
 
 @pytest.mark.parametrize("backbone", [FLattenSwin, FLattenPVT, FLattenPVTv2, FLattenCSwin])

@@ -46,7 +46,7 @@ def test_centre_inflation_sees_every_frame_as_the_image_model_does(arch):
         maps = video_model(video)
         for t in range(4):
             # Overlapping stems are centred on the frames 0, 2, …; tubelets of two frames keep their second.
-            frame = video[:, :, 2 * t + (0 if image_model.embeds[0].overlap else 1)]
+            frame = video[:, :, 2 * t + (0 if image_model.arch["overlap"] else 1)]
             for ours, theirs in zip(maps, image_model(frame), strict=True):
                 torch.testing.assert_close(ours[:, :, t], theirs, rtol=1e-3, atol=1e-4)
 
@@ -114,4 +114,4 @@ def test_weights_of_another_resolution_are_resampled_as_they_are_loaded(name):
     image = torch.randn(1, 3, 96, 96)
     with torch.no_grad():
         torch.testing.assert_close(large(image), small(image), rtol=1e-4, atol=1e-5)
-    assert large.stages[-1][0].mixer.operator.kernel_b.shape[-2:] == ((3, 3) if name == "pure" else (6, 6))
+    assert large.stages[-1].blocks[0].attn.kernel_b.shape[-2:] == ((3, 3) if name == "pure" else (6, 6))

@@ -12,7 +12,7 @@ from typing import Any
 from mmlisa.analysis.paper_tables import Row, macs, params
 from mmlisa.models.attention import build_attention
 from mmlisa.models.backbones.lisanet import Block
-from mmlisa.models.layers import TokenMixer
+from mmlisa.models.layers import Block
 
 TITLE = "LiSA: parameters and FLOPs"
 
@@ -41,8 +41,7 @@ def _isotropic(attention: dict[str, Any] | None = None, channels: int = 192, **o
 
 def _block(attention: dict[str, Any], grid: int) -> Block:
     """Table 4's block: C=192, h=12, with a plain MLP."""
-    mixer = TokenMixer(build_attention(attention, 192, 12, (grid, grid)))
-    return Block(192, mixer, 4, False, False, 0.0, dict(type="LN"))
+    return Block(192, build_attention(attention, 192, 12, (grid, grid)), mlp_ratio=4)
 
 
 _OWN_SIZES = "after its own paper: LiSA's leaves the inner sizes open"

@@ -1,27 +1,28 @@
 """Attention operators as modules: ``forward(x: [B, N, C], grid) -> [B, N, C]``, built by config."""
 
-from .builder import build_attention
-from .convolutional import ConvolutionalAttention, DepthwiseConv, InceptionMixer
+from .contract import build_attention
+from .convolutional import ConvolutionalAttention
+from .cross_shaped_window import CrossShapedWindowAttention
+from .depthwise_conv import DepthwiseConv
+from .efficient import EfficientAttention
 from .focused_linear import FocusedLinearAttention
 from .global_filter import GlobalFilter
+from .heads import HeadPool, join_heads, split_heads
+from .hydra import HydraAttention
+from .inception import InceptionMixer
 from .interactive import InteractiveAttention
-from .kernels import (
-    CosineAttention,
-    MeanCenteredAttention,
-    PooledSoftmaxAttention,
-    ReLUExpAttention,
-    ReLUSoftmaxAttention,
-)
+from .lambda_convolution import LambdaConvolution
 from .levit import LeViTAttention, OffsetBias
-from .linear import EfficientAttention, EnhancedLinearAttention, HydraAttention, ReLULinearAttention
 from .linear_angular import LinearAngularAttention, castling_operators, drop_aux
+from .linear_kernels import CosineAttention, MeanCenteredAttention, ReLUExpAttention, ReLUSoftmaxAttention
 from .lisa import LiSA
-from .projected import HeadPool, ProjectedAttention
-from .relational import LambdaConvolution, RelationalSelfAttention
-from .softmax import SoftmaxAttention
+from .projected import ProjectedAttention
+from .relational import RelationalSelfAttention
+from .relu_linear import EnhancedLinearAttention, ReLULinearAttention
+from .shifted_window import ShiftedWindowAttention
+from .softmax import PooledSoftmaxAttention, SoftmaxAttention
 from .spatial_reduction import SpatialReductionAttention
 from .structure_aware import StructureAwareAttention
-from .window import CrossShapedWindowAttention, ShiftedWindowAttention
 
 __all__ = [
     "ConvolutionalAttention",
@@ -55,4 +56,6 @@ __all__ = [
     "build_attention",
     "castling_operators",
     "drop_aux",
+    "join_heads",
+    "split_heads",
 ]

@@ -11,7 +11,6 @@ from mmlisa import ops
 from mmlisa.models.layers import (
     PositionResize,
     TokenConv,
-    TokenLinear,
     merge_windows,
     split_windows,
     to_map,
@@ -20,8 +19,8 @@ from mmlisa.models.layers import (
 )
 from mmlisa.registry import MODELS
 
-from .builder import check_heads, count_prefix
-from .projected import join_heads, split_heads
+from .contract import check_heads, count_prefix
+from .heads import join_heads, split_heads
 
 
 @MODELS.register_module()
@@ -73,8 +72,8 @@ class FocusedLinearAttention(nn.Module):
         grid = tuple(grid)
         self.num_heads, self.focusing_factor = num_heads, focusing_factor
         self.window = None if window is None else tuple(min(window, size) for size in grid)
-        self.qkv = TokenLinear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.proj = TokenLinear(embed_dims, embed_dims)
+        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.proj = nn.Linear(embed_dims, embed_dims)
         self.scale = nn.Parameter(torch.zeros(1, 1, embed_dims))
         self.positional_encoding = None
         if position:

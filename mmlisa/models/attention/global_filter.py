@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .builder import check_heads, check_tokens
+from .contract import check_heads, check_tokens
 
 
 @MODELS.register_module()
@@ -42,5 +43,4 @@ class GlobalFilter(nn.Module):
         spectrum = torch.view_as_complex(self.spectrum)
         if grid != self.grid:
             spectrum = ops.resize_spectrum(spectrum, self.grid, grid)
-        y = ops.global_filter(x.transpose(1, 2).unflatten(2, grid), spectrum)
-        return self.proj(y.flatten(2).transpose(1, 2))
+        return self.proj(to_tokens(ops.global_filter(to_map(x, grid), spectrum)))

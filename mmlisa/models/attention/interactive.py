@@ -1,16 +1,15 @@
 """Interactive attention as a token mixer."""
 
 from collections.abc import Sequence
-from math import prod
 
 import torch
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.models.layers import TokenLinear
 from mmlisa.registry import MODELS
 
-from .builder import check_heads
+from .contract import check_heads, count_prefix
+from .heads import join_heads, split_heads
 
 
 @MODELS.register_module()
@@ -18,12 +17,12 @@ class InteractiveAttention(nn.Module):
     """iMHSA (Kang et al., Sec. 3.2): attention through landmarks, with the heads mixed before and after each softmax.
 
     The mixing matrices start at the identity. They are bare parameters, so that an initialisation of all linear layers leaves
-    them alone: small random ones would shrink the output to nothing.
+    them alone; small random ones would shrink the output to nothing.
 
     Args:
         embed_dims: channels C.
         num_heads: heads h.
-        grid: not used: nothing here depends on the pretraining resolution.
+        grid: the pretraining grid; nothing here depends on it.
         landmarks: L, a square number, at every resolution: 49 in iViT, 64 in the plain ViTs. None attends between all tokens,
             as softmax attention does (quadratic in N; Eq. 5).
         mix_before, mix_after: head mixing before and after the softmaxes. Table 8's rows are ``landmarks`` with both,
@@ -48,25 +47,24 @@ class InteractiveAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.head_width = check_heads(embed_dims, num_heads)
+        check_heads(embed_dims, num_heads)
         if landmarks is not None:
             ops.landmark_side(landmarks)
         self.landmarks = landmarks
-        self.qkv = TokenLinear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.proj = TokenLinear(embed_dims, embed_dims, bias=proj_bias)
+        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.proj = nn.Linear(embed_dims, embed_dims, bias=proj_bias)
         for branch in ("query",) if landmarks is None else ("query", "key"):
             for place, mixes in (("before", mix_before), ("after", mix_after)):
                 self.register_parameter(f"mix_{branch}_{place}", nn.Parameter(torch.eye(num_heads)) if mixes else None)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` -> ``[B, N, C]``; N may exceed prod(grid) by leading prefix tokens."""
-        if x.shape[1] < prod(grid):
-            raise ValueError(f"InteractiveAttention got {x.shape[1]} tokens for the grid {tuple(grid)} of {prod(grid)}")
-        query, key, value = self.qkv(x).unflatten(2, (3, -1, self.head_width)).permute(2, 0, 3, 1, 4)
+        count_prefix(x, grid)
+        query, key, value = (split_heads(t, self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
         mix_query = (self.mix_query_before, self.mix_query_after)
         if self.landmarks is None:
             y = ops.interactive_softmax(query, key, value, mix=mix_query)
         else:
             mix_key = (self.mix_key_before, self.mix_key_after)
             y = ops.interactive(query, key, value, grid, self.landmarks, mix_query=mix_query, mix_key=mix_key)
-        return self.proj(y.transpose(1, 2).flatten(2))
+        return self.proj(join_heads(y))

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from mmlisa.models.layers import LinearNorm
 from mmlisa.registry import MODELS
 
-from .builder import check_heads
+from .contract import check_heads, check_tokens
+from .heads import join_heads, split_heads
 
 
 class OffsetBias(nn.Module):
@@ -58,12 +59,9 @@ class LeViTAttention(nn.Module):
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
-        if x.shape[1] != prod(grid):
-            raise ValueError(
-                f"LeViTAttention needs exactly the tokens of the grid {tuple(grid)}, {prod(grid)}, but got {x.shape[1]}"
-            )
-        qkv = self.qkv(x).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+        check_tokens(x, grid)
+        qkv = split_heads(self.qkv(x), self.num_heads)
         query, key, value = qkv.split([self.head_dims, self.head_dims, 2 * self.head_dims], dim=3)
         bias = self.bias(grid).to(query.dtype)
         y = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
-        return self.proj(F.hardswish(y.transpose(1, 2).flatten(2)))
+        return self.proj(F.hardswish(join_heads(y)))

@@ -1,45 +1,15 @@
-"""Projections and heads, around functions over ``[B, h, N, d]``."""
+"""The base of operators that are a function over ``[B, h, N, d]`` between two projections."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from math import prod
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from mmlisa.ops import no_autocast
 
-from .builder import check_heads, count_prefix
-
-
-def split_heads(x: Tensor, num_heads: int) -> Tensor:
-    """``[B, N, C] -> [B, h, N, d]``, a view."""
-    return x.unflatten(2, (num_heads, -1)).transpose(1, 2)
-
-
-def join_heads(x: Tensor) -> Tensor:
-    """``[B, h, N, d] -> [B, N, C]``."""
-    return x.transpose(1, 2).flatten(2)
-
-
-class HeadPool(nn.Module):
-    """Depthwise convolution over the grid, shared by the heads, then LayerNorm, on ``[B, h, N, d]`` (MViTv2's pooling).
-
-    Prefix tokens pass by the convolution, not by the norm.
-    """
-
-    def __init__(self, head_dims: int, stride: int = 1, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(head_dims, head_dims, 3, stride, padding=1, groups=head_dims, bias=False)
-        self.norm = nn.LayerNorm(head_dims, eps=eps)
-
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        batch, heads, n, _ = x.shape
-        prefix, x = x.split([n - prod(grid), prod(grid)], dim=2)
-        x = self.conv(x.flatten(0, 1).transpose(1, 2).unflatten(2, grid))
-        x = x.flatten(2).transpose(1, 2).unflatten(0, (batch, heads))
-        return self.norm(torch.cat([prefix.to(x.dtype), x], dim=2))
+from .contract import check_heads, count_prefix
+from .heads import HeadPool, join_heads, split_heads
 
 
 class ProjectedAttention(nn.Module):

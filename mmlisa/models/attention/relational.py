@@ -1,49 +1,18 @@
-"""Lambda convolution and relational self-attention as token mixers, O(N^2)."""
+"""Relational self-attention as a token mixer, O(N^2)."""
 
 from collections.abc import Sequence
 from math import prod
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.models.layers import RelativePosition
+from mmlisa.ops.precision import at_least_fp32
 from mmlisa.registry import MODELS
 
-from .builder import check_heads, check_tokens
-from .projected import join_heads, split_heads
-
-
-@MODELS.register_module()
-class LambdaConvolution(nn.Module):
-    """Lambda layer (Bello, "LambdaNetworks", 2021) over the whole grid: one lambda per head, batch norm on queries and values.
-
-    Without an output projection, which LambdaNetworks has none of and LiSA's Table 3a leaves no room for.
-
-    Args:
-        embed_dims: channels C.
-        num_heads: heads h.
-        grid: the pretraining grid, the size of the relative positions.
-
-    Raises:
-        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
-    """
-
-    def __init__(self, embed_dims: int, num_heads: int, *, grid: Sequence[int]) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=False)
-        self.norm_query, self.norm_value = nn.BatchNorm1d(embed_dims), nn.BatchNorm1d(embed_dims)
-        self.relative = RelativePosition((check_heads(embed_dims, num_heads),), grid, std=prod(grid) ** -0.5)
-
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
-        check_tokens(x, grid)
-        query, key, value = self.qkv(x).transpose(1, 2).chunk(3, dim=1)
-        channels = (self.norm_query(query), key, self.norm_value(value))
-        heads = (split_heads(t.transpose(1, 2), self.num_heads) for t in channels)
-        return join_heads(ops.lambda_convolution(*heads, self.relative(grid))).to(x.dtype)
+from .contract import check_heads, check_tokens
+from .heads import join_heads, split_heads
 
 
 @MODELS.register_module()
@@ -87,8 +56,7 @@ class RelationalSelfAttention(nn.Module):
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
         check_tokens(x, grid)
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        heads = (split_heads(t, self.num_heads).to(dtype) for t in self.qkv(x).chunk(3, dim=2))
+        heads = (split_heads(at_least_fp32(t), self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
         query, key, value = (F.normalize(t, dim=3) for t in heads)
         positions = (p(grid) for p in (self.basic, self.encode, self.decode, self.context))
         return self.proj(join_heads(ops.relational(query, key, value, *positions)))

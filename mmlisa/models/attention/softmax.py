@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from mmlisa.models.layers import RelativePosition
 from mmlisa.registry import MODELS
 
-from .builder import check_heads, count_prefix
-from .projected import join_heads, split_heads
+from .contract import check_heads, count_prefix
+from .heads import join_heads, split_heads
+from .projected import ProjectedAttention
 
 
 @MODELS.register_module()
@@ -57,3 +58,14 @@ class SoftmaxAttention(nn.Module):
         if self.rpe is not None:
             bias = F.pad(self.rpe(grid), (prefix, 0, prefix, 0)).to(query.dtype)
         return self.proj(join_heads(F.scaled_dot_product_attention(query, key, value, attn_mask=bias)))
+
+
+@MODELS.register_module()
+class PooledSoftmaxAttention(ProjectedAttention):
+    """Softmax attention, quadratic in N, in the pooled form: what LCNet-ViT and ESNet-ViT have before they are castled."""
+
+    def __init__(self, embed_dims: int, num_heads: int, **options) -> None:
+        super().__init__(embed_dims, num_heads, pooled=True, **options)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(query, key, value)

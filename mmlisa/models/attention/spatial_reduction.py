@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .builder import check_heads, check_tokens
-from .projected import join_heads, split_heads
+from .contract import check_heads, check_tokens
+from .heads import join_heads, split_heads
 
 
 @MODELS.register_module()

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.models.layers import RelativePosition
+from mmlisa.ops.precision import at_least_fp32
 from mmlisa.registry import MODELS
 
-from .builder import check_heads, check_tokens
-from .projected import join_heads, split_heads
+from .contract import check_heads, check_tokens
+from .heads import join_heads, split_heads
 
 FORMS = ("weights", "dot", "hadamard")
 
@@ -75,7 +76,7 @@ class StructureAwareAttention(nn.Module):
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
         check_tokens(x, grid)
         query, key, value = (split_heads(t, self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
-        query, key = (F.normalize(t.to(torch.promote_types(t.dtype, torch.float32)), dim=3) for t in (query, key))
+        query, key = (F.normalize(at_least_fp32(t), dim=3) for t in (query, key))
         if self.form == "weights":
             y = ops.weighted_attention(query, key, value, self.relative(grid))
         else:

@@ -1,6 +1,6 @@
-"""What every backbone promises: arch tables, checked arguments, freezing, and no silent start from a foreign checkpoint."""
+"""What every backbone is: a stem, stages of blocks, and one map per output stage."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar
 
@@ -11,50 +11,121 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from mmlisa.models.layers import to_map
+
 MIN_IMAGE_SIZE = 32
+# Between maps and tokens every change is then a view.
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+class Stage(nn.Module):
+    """A downsampling, blocks on its grid and a norm; all but the blocks may be missing.
+
+    Args:
+        blocks: each called as ``block(x: [B, N, C], grid) -> [B, N, C]``.
+        downsample: maps ``[B, C_in, *grid]`` -> tokens ``[B, N, C]`` and their grid.
+        norm: of the tokens that the stage returns.
+        with_cp: recompute the blocks in the backward pass to save memory.
+    """
+
+    def __init__(
+        self,
+        blocks: Iterable[nn.Module] = (),
+        *,
+        downsample: nn.Module | None = None,
+        norm: nn.Module | None = None,
+        with_cp: bool = False,
+    ) -> None:
+        super().__init__()
+        self.downsample, self.blocks, self.norm = downsample, nn.ModuleList(blocks), norm
+        self.with_cp = with_cp
+
+    def forward(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
+        """Tokens ``[B, N, C_in]`` and their grid -> ``[B, N', C]`` and theirs."""
+        if self.downsample is not None:
+            x, grid = self._run(self.downsample, to_map(x, grid))
+        for block in self.blocks:
+            x = self._run(block, x, grid)
+        return (x if self.norm is None else self.norm(x)), grid
+
+    def _run(self, layer: nn.Module, *args: Any) -> Any:
+        if self.with_cp and self.training and torch.is_grad_enabled():
+            return checkpoint(layer, *args, use_reentrant=False)
+        return layer(*args)
 
 
 class Backbone(BaseModule):
     """Base of all hosts.
 
-    Subclasses fill ``arch_settings``, build their modules, set ``feature_channels`` and ``feature_strides`` (one entry per
-    returned map) and name the modules of each stage in :meth:`stage_modules`.
+    A subclass fills ``arch_settings`` and, in its constructor after this one's, sets ``stem`` (image -> tokens and their grid) and
+    ``stages``, and calls :meth:`set_outputs`.
 
     Args:
-        num_stages: number of stages, the bound of ``out_indices`` and ``frozen_stages``.
-        out_indices: stages whose maps are returned; negative ones count from the end.
+        arch: a name of ``arch_settings``, a dict of the same keys, or a dict with ``base='name'`` and what differs.
+        attention: the operator, a delta of the arch's: what it leaves open stays as in the arch, unless it names another ``type``.
+        image_size: pretraining resolution in pixels, a number or (H, W): the size of position-dependent parameters. None for the
+            arch's own, else 224.
+        drop_path_rate: stochastic depth of the last block, growing linearly from 0.
+        in_channels: channels of the image.
+        out_indices: stages whose maps are returned; negative ones count from the end. None for all.
         frozen_stages: -1 trains everything, 0 freezes the stem, n > 0 also the first n stages.
         norm_eval: batch norms keep their running statistics during training.
         with_cp: recompute blocks in the backward pass to save memory.
         init_cfg: MMEngine's.
 
     Raises:
-        ValueError: an index or a number of stages out of range.
+        TypeError: an argument of another type.
+        ValueError: an unknown arch, key or operator; a number or an index out of range.
     """
 
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {}
+    optional_keys: ClassVar[tuple[str, ...]] = ("mlp_conv",)  # of an arch: they may be None
+    image_axes: ClassVar[tuple[int, ...]] = (2,)  # 3 for hosts that also take videos [B, 3, T, H, W]
     feature_channels: tuple[int, ...]
     feature_strides: tuple[int, ...]
 
     def __init__(
         self,
+        arch: str | dict[str, Any],
         *,
-        num_stages: int,
-        out_indices: Sequence[int],
-        frozen_stages: int,
-        norm_eval: bool,
-        with_cp: bool,
-        init_cfg: dict | list[dict] | None,
+        attention: dict[str, Any] | None = None,
+        image_size: int | Sequence[int] | None = None,
+        drop_path_rate: float = 0.0,
+        in_channels: int = 3,
+        out_indices: int | Sequence[int] | None = None,
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        with_cp: bool = False,
+        init_cfg: dict | list[dict] | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
+        self.arch = self.resolve_arch(arch)
+        self.attention = self.resolve_attention(self.arch.get("attention"), attention)
+        image_size = self.arch.get("image_size", 224) if image_size is None else image_size
+        sizes = (image_size, image_size) if isinstance(image_size, int) else image_size
+        if (
+            not isinstance(sizes, Sequence)
+            or len(sizes) not in self.image_axes
+            or not all(isinstance(n, int) and n > 0 for n in sizes)
+        ):
+            axes = " or ".join("(H, W)" if n == 2 else "(T, H, W)" for n in self.image_axes)
+            raise ValueError(f"image_size={image_size!r}; it must be a positive number of pixels, or {axes}")
+        self.image_size = tuple(sizes)
+        if not 0 <= drop_path_rate < 1:
+            raise ValueError(f"drop_path_rate={drop_path_rate!r}; it must be at least 0 and less than 1")
+        if not (isinstance(in_channels, int) and in_channels > 0):
+            raise ValueError(f"in_channels={in_channels!r}; it must be a positive number")
+        self.drop_path_rate, self.in_channels = drop_path_rate, in_channels
+        self.num_stages = num_stages = self.count_stages(self.arch)
+        if out_indices is None:
+            out_indices = range(num_stages)
         out_indices = [out_indices] if isinstance(out_indices, int) else out_indices
-        if not out_indices or not all(-num_stages <= i < num_stages for i in out_indices):
+        if not out_indices or not all(isinstance(i, int) and -num_stages <= i < num_stages for i in out_indices):
             raise ValueError(
                 f"out_indices={tuple(out_indices)}; a network of {num_stages} stages has 0 to {num_stages - 1}"
             )
-        if not -1 <= frozen_stages <= num_stages:
-            raise ValueError(f"frozen_stages={frozen_stages}; it must lie between -1 (none) and {num_stages} (all)")
-        self.num_stages = num_stages
+        if not (isinstance(frozen_stages, int) and -1 <= frozen_stages <= num_stages):
+            raise ValueError(f"frozen_stages={frozen_stages!r}; it must lie between -1 (none) and {num_stages} (all)")
         self.out_indices = tuple(sorted({i % num_stages for i in out_indices}))
         self.frozen_stages, self.norm_eval, self.with_cp = frozen_stages, norm_eval, with_cp
 
@@ -63,8 +134,11 @@ class Backbone(BaseModule):
         """Settings of a named arch; a dict is a complete arch, or one with a ``base`` name and what differs from it.
 
         Raises:
-            ValueError: an unknown name or key.
+            TypeError: neither a name nor a dict.
+            ValueError: an unknown name or key, a missing key, or a value that does not fit.
         """
+        if not isinstance(arch, str | dict):
+            raise TypeError(f"arch={arch!r}; it must be a name of {sorted(cls.arch_settings)} or a dict")
         delta = {"base": arch} if isinstance(arch, str) else dict(arch)
         base = delta.pop("base", None)
         if base is not None and base not in cls.arch_settings:
@@ -72,43 +146,132 @@ class Backbone(BaseModule):
         known = {key for settings in cls.arch_settings.values() for key in settings}
         if unknown := set(delta) - known:
             raise ValueError(f"arch has unknown keys {sorted(unknown)}; {cls.__name__} knows {sorted(known)}")
-        return deepcopy({**cls.arch_settings.get(base, {}), **delta})
+        resolved = deepcopy({**cls.arch_settings.get(base, {}), **delta})
+        required = set.intersection(*(set(settings) for settings in cls.arch_settings.values()))
+        if missing := required - set(resolved):
+            raise ValueError(
+                f"arch lacks the keys {sorted(missing)}; give them, or base= one of {sorted(cls.arch_settings)}"
+            )
+        cls.check_arch(resolved)
+        return resolved
 
-    def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:
-        """Modules and parameters of the stem (``stage=0``) or of the stage number ``stage`` (from 1).
+    @classmethod
+    def check_arch(cls, arch: dict[str, Any]) -> None:
+        """Checks each value of an arch against those of the table: its type, its sign, and one entry per stage.
 
-        This is the pyramids': ``embeds`` lead into ``stages``, and ``norm{i}`` follows a stage where there is one.
+        Raises:
+            ValueError: a value that does not fit; the message names the key.
         """
-        if stage == 0:
-            return [self.embeds[0]]
-        modules = [self.stages[stage - 1]]
-        if stage > 1:
-            modules.append(self.embeds[stage - 1])
-        if hasattr(self, f"norm{stage - 1}"):
-            modules.append(getattr(self, f"norm{stage - 1}"))
-        return modules
+        num_stages = cls.count_stages(arch)
+        for key, value in arch.items():
+            examples = [settings[key] for settings in cls.arch_settings.values() if key in settings]
+            if is_per_stage := isinstance(examples[0], tuple):
+                examples = [entry for example in examples for entry in example]
+                if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != num_stages:
+                    raise ValueError(f"arch: {key}={value!r}; it must have {num_stages} entries, one per stage")
+            kinds = {type(example) for example in examples}
+            kind = kinds.pop() if len(kinds) == 1 else object
+            if kind is int and key.startswith("mlp_ratio"):
+                kind = float
+            for entry in value if is_per_stage else [value]:
+                if entry is None and key in cls.optional_keys:
+                    continue
+                is_number = isinstance(entry, int | float) and not isinstance(entry, bool) and entry > 0
+                if kind in (int, float) and not (is_number and isinstance(entry, int | kind)):
+                    raise ValueError(
+                        f"arch: {key}={value!r}; it must be positive, a{'n' if kind is int else ''} {kind.__name__}"
+                    )
+                if kind in (str, dict, bool) and not isinstance(entry, kind):
+                    raise ValueError(f"arch: {key}={value!r}; it must be a {kind.__name__}, such as {examples[0]!r}")
+
+    @classmethod
+    def count_stages(cls, arch: dict[str, Any]) -> int:
+        """The number of stages, the bound of ``out_indices`` and ``frozen_stages``."""
+        depths = arch.get("depths")
+        if not isinstance(depths, Sequence) or isinstance(depths, str) or not depths:
+            raise ValueError(f"arch: depths={depths!r}; it must hold the number of blocks of each stage")
+        return len(depths)
+
+    @classmethod
+    def resolve_attention(cls, default: dict[str, Any] | None, attention: dict[str, Any] | None) -> dict[str, Any]:
+        """``attention`` as a delta of the arch's operator where it names the same type or none, else by itself.
+
+        Raises:
+            TypeError: ``attention`` is no dict.
+            ValueError: this host has no attention.
+        """
+        if attention is None:
+            return default or {}
+        if not isinstance(attention, dict):
+            raise TypeError(f"attention={attention!r}; it must be a dict such as dict(type='SoftmaxAttention')")
+        if default is None:
+            raise ValueError(f"attention={attention!r}; {cls.__name__} has no attention to replace")
+        same = attention.get("type", default["type"]) in (default["type"], f"mmlisa.{default['type']}")
+        return {**default, **attention} if same else dict(attention)
+
+    def drop_paths(self, depths: Sequence[int]) -> list[list[float]]:
+        """Rates of stochastic depth, growing linearly over all blocks: a list per stage."""
+        rates = iter(torch.linspace(0, self.drop_path_rate, sum(depths), device="cpu").tolist())
+        return [[next(rates) for _ in range(depth)] for depth in depths]
+
+    def set_outputs(
+        self, channels: Sequence[int], strides: Sequence[int], norm: Callable[[int], nn.Module] | None = None
+    ) -> None:
+        """Sets the features' channels and strides from those of all stages, and gives each returned map a norm.
+
+        Args:
+            channels, strides: one entry per stage.
+            norm: makes a norm over so many channels of tokens; None for maps without one.
+        """
+        self.feature_channels = tuple(channels[i] for i in self.out_indices)
+        self.feature_strides = tuple(strides[i] for i in self.out_indices)
+        if norm is not None:
+            for i in self.out_indices:
+                self.add_module(f"norm{i}", norm(channels[i]))
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output stage.
+
+        Raises:
+            ValueError: an image of another number of axes, or smaller than 32 in height or width.
+        """
+        self.check_image(image)
+        x, grid = self.stem(image.contiguous(memory_format=_CHANNELS_LAST[image.ndim]))
+        maps = []
+        for i, stage in enumerate(self.stages):
+            x, grid = stage(x, grid)
+            if i in self.out_indices:
+                norm = getattr(self, f"norm{i}", nn.Identity())
+                maps.append(self.to_output(norm(x), grid))
+        return tuple(maps)
+
+    def to_output(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:
+        """Tokens ``[B, N, C]`` -> the returned map ``[B, C, *grid]``."""
+        # mmcv's compiled operators (RoIAlign) assume contiguous NCHW and do not check.
+        return to_map(x, grid).contiguous()
 
     def check_image(self, image: Tensor) -> None:
-        """Raises ValueError for an image ``[B, C, ..., H, W]`` smaller than 32 in height or width."""
+        """Raises ValueError for an image of other axes than ``image_size``, or smaller than 32 in height or width."""
+        if image.ndim != 2 + len(self.image_size):
+            axes = "[B, 3, H, W]" if len(self.image_size) == 2 else "[B, 3, T, H, W]"
+            raise ValueError(f"this network takes {axes}, but got {tuple(image.shape)}; image_size decides which")
         if min(image.shape[-2:]) < MIN_IMAGE_SIZE:
             raise ValueError(
                 f"image is {image.shape[-2]}x{image.shape[-1]} (H x W); {type(self).__name__} needs at least "
                 f"{MIN_IMAGE_SIZE} in both"
             )
 
-    def run_block(self, block: Callable[..., Any], *args: Any) -> Any:
-        """Calls ``block``, under activation checkpointing where ``with_cp`` asks for it."""
-        if self.with_cp and self.training and torch.is_grad_enabled():
-            return checkpoint(block, *args, use_reentrant=False)
-        return block(*args)
+    def stage_modules(self, stage: int) -> list[nn.Module]:
+        """Modules of the stem (``stage=0``) or of the stage number ``stage`` (from 1) with the norm of its map."""
+        if stage == 0:
+            return [self.stem]
+        norm = getattr(self, f"norm{stage - 1}", None)
+        return [self.stages[stage - 1], *([] if norm is None else [norm])]
 
     def train(self, mode: bool = True) -> "Backbone":
         super().train(mode)
-        frozen = [part for stage in range(self.frozen_stages + 1) for part in self.stage_modules(stage)]
-        for part in frozen:
-            part.requires_grad_(False)
-            if isinstance(part, nn.Module):
-                part.eval()
+        for part in (part for stage in range(self.frozen_stages + 1) for part in self.stage_modules(stage)):
+            part.requires_grad_(False).eval()
         if self.norm_eval:
             for module in self.modules():
                 if isinstance(module, _BatchNorm):
@@ -119,7 +282,7 @@ class Backbone(BaseModule):
         """MMEngine's; a ``Pretrained`` checkpoint that holds less than half of this backbone is refused.
 
         Raises:
-            ValueError: such a checkpoint, with the counts; ``init_cfg=dict(…, min_matched=0)`` loads it all the same.
+            ValueError: such a checkpoint, with the counts; ``init_cfg=dict(…, min_matched=0)`` loads it anyway.
         """
         for cfg in [self.init_cfg] if isinstance(self.init_cfg, dict) else self.init_cfg or []:
             if cfg["type"] == "Pretrained":
@@ -138,5 +301,5 @@ class Backbone(BaseModule):
             raise ValueError(
                 f"init_cfg: {checkpoint} (prefix={prefix!r}) matches {matched} of the {len(ours)} entries of "
                 f"{type(self).__name__}; is it of another model, or is the prefix missing? "
-                "init_cfg=dict(…, min_matched=0) loads it all the same"
+                "init_cfg=dict(…, min_matched=0) loads it anyway"
             )

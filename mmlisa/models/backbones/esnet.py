@@ -1,6 +1,5 @@
 """Enhanced ShuffleNet (Yu et al., "PP-PicoDet") and Castling's ESNet-ViT (You et al., "Castling-ViT", Table 3)."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -8,10 +7,10 @@ from timm.layers import make_divisible
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import MapBlock, SqueezeExcite, init_layers
+from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions, init_linear
 from mmlisa.registry import MODELS
 
-from .base import Backbone
+from .base import Backbone, Stage
 
 
 class ConvNormAct(nn.Sequential):
@@ -73,14 +72,12 @@ class ESNet(Backbone):
     at least 32.
 
     Args:
-        arch: a name of ``arch_settings`` or a dict: ``scale`` multiplies the widths 128, 256, 512 of the stages,
-            ``mid_ratios`` holds the width inside each block over its output, per stage.
-        drop_path_rate: every backbone has it; ESNet has no residual paths to drop, and ignores it.
-        in_channels: channels of the image.
-        out_indices, frozen_stages, norm_eval, with_cp, init_cfg: see :class:`Backbone`.
+        arch: see :class:`Backbone`; ``scale`` multiplies the widths 128, 256, 512 of the stages, ``mid_ratios`` holds the width
+            inside each block over its output, per stage.
+        options: see :class:`Backbone`. ESNet has no residual paths to drop and ignores ``drop_path_rate``.
 
     Raises:
-        ValueError: an unknown arch or key, an index out of range, an image smaller than 32.
+        ValueError: see :class:`Backbone`.
     """
 
     _narrow: ClassVar = ((0.875, 0.5, 0.5), (0.5, 0.625, 0.5, 0.625, 0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -91,56 +88,31 @@ class ESNet(Backbone):
         "x1.25": dict(scale=1.25, mid_ratios=_wide),
     }
 
-    def __init__(
-        self,
-        arch: str | dict[str, Any] = "x1.0",
-        *,
-        drop_path_rate: float = 0.0,
-        in_channels: int = 3,
-        out_indices: Sequence[int] = (0, 1, 2),
-        frozen_stages: int = -1,
-        norm_eval: bool = False,
-        with_cp: bool = False,
-        init_cfg: dict | list[dict] | None = None,
-    ) -> None:
-        super().__init__(
-            num_stages=3,
-            out_indices=out_indices,
-            frozen_stages=frozen_stages,
-            norm_eval=norm_eval,
-            with_cp=with_cp,
-            init_cfg=init_cfg,
-        )
-        arch = self.resolve_arch(arch)
-        widths = [make_divisible(width * arch["scale"], 16) for width in (128, 256, 512)]
-        self.feature_channels = tuple(widths[i] for i in self.out_indices)
-        self.feature_strides = tuple(8 * 2**i for i in self.out_indices)
-
+    def __init__(self, arch: str | dict[str, Any] = "x1.0", **options: Any) -> None:
+        super().__init__(arch, **options)
+        widths = [make_divisible(width * self.arch["scale"], 16) for width in (128, 256, 512)]
         channels = 24
-        self.stem = nn.Sequential(ConvNormAct(in_channels, channels, 3, 2), nn.MaxPool2d(3, 2, padding=1))
+        self.stem = ConvStack(ConvNormAct(self.in_channels, channels, 3, 2), nn.MaxPool2d(3, 2, padding=1))
         self.stages = nn.ModuleList()
-        for width, ratios in zip(widths, arch["mid_ratios"], strict=True):
+        for width, ratios in zip(widths, self.arch["mid_ratios"], strict=True):
             first, *rest = (make_divisible(int(width * ratio), 8) for ratio in ratios)
-            self.stages.append(
-                nn.Sequential(ESDownBlock(channels, width, first), *(ESBlock(width, mid) for mid in rest))
-            )
+            layers = [ESDownBlock(channels, width, first), *(ESBlock(width, mid) for mid in rest)]
+            self.stages.append(Stage(downsample=ConvStack(*layers), with_cp=self.with_cp))
             channels = width
-        init_layers(self)
+        self.set_outputs(widths, [8 * 2**i for i in range(self.num_stages)])
+        init_convolutions(self)
 
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        """``[B, 3, H, W]`` -> one ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per output stage."""
-        self.check_image(image)
-        x = self.stem(image)
-        maps = []
-        for i, blocks in enumerate(self.stages):
-            for block in blocks:
-                x = self.run_block(block, x)
-            if i in self.out_indices:
-                maps.append(x.contiguous())
-        return tuple(maps)
+    @classmethod
+    def count_stages(cls, arch: dict[str, Any]) -> int:
+        return 3
 
-    def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:
-        return [self.stem if stage == 0 else self.stages[stage - 1]]
+    @classmethod
+    def check_arch(cls, arch: dict[str, Any]) -> None:
+        super().check_arch(arch)
+        if not all(isinstance(ratios, tuple | list) and ratios for ratios in arch["mid_ratios"]):
+            raise ValueError(
+                f"arch: mid_ratios={arch['mid_ratios']!r}; it must hold one ratio per block, stage by stage"
+            )
 
 
 @MODELS.register_module()
@@ -148,47 +120,42 @@ class CastlingESNetViT(ESNet):
     """ESNet whose last stage is its stride-2 block and transformer blocks (Castling-ViT† of Table 3).
 
     Args:
-        arch: ``'small'``, ``'medium'``, ``'large'``, or a dict of their keys.
-        attention: operator of the transformer blocks; None: linear-angular with the auxiliary branch, pooled.
-        image_size: pretraining resolution in pixels: the grid of operators that keep one.
-        drop_path_rate: of the last transformer block, growing linearly from 0.
-        in_channels, out_indices, frozen_stages, norm_eval, with_cp, init_cfg: see :class:`ESNet`.
+        arch: see :class:`Backbone`; ``depth``, ``num_heads``: of the last stage.
+        options: see :class:`Backbone`.
 
     Raises:
-        ValueError: an unknown arch, key or operator, an index out of range, an image smaller than 32.
+        ValueError: see :class:`Backbone`.
     """
 
-    _blocks: ClassVar[dict[str, Any]] = dict(depth=2, num_heads=16, mlp_ratio=2, mlp_conv=5)
+    _blocks: ClassVar[dict[str, Any]] = dict(
+        depth=2,
+        num_heads=16,
+        mlp_ratio=2,
+        mlp_conv=5,
+        attention=dict(type="LinearAngularAttention", pooled=True, aux=True),
+    )
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "small": dict(_blocks, scale=0.75, mid_ratios=ESNet._narrow),
         "medium": dict(_blocks, scale=1.0, mid_ratios=ESNet._wide),
         "large": dict(_blocks, scale=1.25, mid_ratios=ESNet._wide),
     }
 
-    def __init__(
-        self,
-        arch: str | dict[str, Any] = "small",
-        *,
-        attention: dict[str, Any] | None = None,
-        image_size: int = 224,
-        drop_path_rate: float = 0.0,
-        **options,
-    ) -> None:
+    def __init__(self, arch: str | dict[str, Any] = "small", **options: Any) -> None:
         super().__init__(arch, **options)
-        arch = self.resolve_arch(arch)
-        attention = attention or dict(type="LinearAngularAttention", pooled=True, aux=True)
-        downsample = self.stages[-1][0]
-        channels, side = downsample.merge[-1][0].out_channels, -(-image_size // 32)
+        arch = self.arch
+        downsample = self.stages[-1].downsample[0]
+        channels = downsample.merge[-1][0].out_channels
+        grid = tuple(-(-n // 32) for n in self.image_size)
         blocks = [
-            MapBlock(
+            Block(
                 channels,
-                build_attention(attention, channels, arch["num_heads"], (side, side)),
+                build_attention(self.attention, channels, arch["num_heads"], grid),
                 mlp_ratio=arch["mlp_ratio"],
                 mlp_conv=arch["mlp_conv"],
-                norm_eps=1e-6,
                 drop_path=rate,
             )
-            for rate in torch.linspace(0, drop_path_rate, arch["depth"], device="cpu").tolist()
+            for rate in self.drop_paths([arch["depth"]])[0]
         ]
-        self.stages[-1] = nn.Sequential(downsample, *blocks)
-        init_layers(self.stages[-1])
+        self.stages[-1] = Stage(blocks, downsample=ConvStack(downsample), with_cp=self.with_cp)
+        init_linear(self)
+        init_convolutions(self)

@@ -37,7 +37,8 @@ class FLattenCSwin(TokenPyramid):
         super().__init__(arch, **options)
 
     def build_embed(self, stage: int, in_channels: int, channels: int, grid: tuple[int, int]) -> nn.Module:
-        return PatchEmbed(in_channels, channels, 3, 2, 1) if stage else PatchEmbed(in_channels, channels, 7, 4, 2)
+        kernel, stride, padding = (3, 2, 1) if stage else (7, 4, 2)
+        return PatchEmbed(in_channels, channels, kernel, stride, padding, norm=nn.LayerNorm(channels))
 
-    def host_attention(self, arch: dict[str, Any], stage: int, block: int) -> dict[str, Any]:
-        return dict(type="CrossShapedWindowAttention", split_size=arch["split_sizes"][stage])
+    def host_attention(self, stage: int, block: int) -> dict[str, Any]:
+        return dict(type="CrossShapedWindowAttention", split_size=self.arch["split_sizes"][stage])

@@ -5,17 +5,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models.layers import PatchEmbed, PositionResize
+from mmlisa.models.layers import PatchEmbed, PositionResize, init_convolutions
 from mmlisa.registry import MODELS
 
-from .pyramid import TokenPyramid, init_convs_by_fan_out
+from .pyramid import TokenPyramid
 
 
 class PositionedPatchEmbed(PatchEmbed):
     """A patch embedding and a learned position for each of its tokens on the pretraining ``grid``."""
 
     def __init__(self, in_channels: int, channels: int, stride: int, grid: tuple[int, int]) -> None:
-        super().__init__(in_channels, channels, stride, stride)
+        super().__init__(in_channels, channels, stride, stride, norm=nn.LayerNorm(channels))
         self.position = nn.Parameter(torch.empty(1, grid[0] * grid[1], channels))
         self.resize = PositionResize(grid)
         nn.init.trunc_normal_(self.position, std=0.02)
@@ -39,8 +39,8 @@ class _PVT(TokenPyramid):
         image_size=224,
     )
 
-    def host_attention(self, arch: dict[str, Any], stage: int, block: int) -> dict[str, Any]:
-        return dict(type="SpatialReductionAttention", sr_ratio=arch["sr_ratios"][stage])
+    def host_attention(self, stage: int, block: int) -> dict[str, Any]:
+        return dict(type="SpatialReductionAttention", sr_ratio=self.arch["sr_ratios"][stage])
 
 
 @MODELS.register_module()
@@ -62,7 +62,7 @@ class FLattenPVT(_PVT):
 
     def __init__(self, arch: str | dict[str, Any] = "tiny", **options: Any) -> None:
         super().__init__(arch, **options)
-        self.norm = nn.LayerNorm(self.embeds[-1].proj.out_channels, eps=self.norm_eps).requires_grad_(False)
+        self.norm = nn.LayerNorm(self.arch["channels"][-1], eps=self.norm_eps).requires_grad_(False)
 
     def build_embed(self, stage: int, in_channels: int, channels: int, grid: tuple[int, int]) -> nn.Module:
         return PositionedPatchEmbed(in_channels, channels, 2 if stage else 4, grid)
@@ -88,10 +88,8 @@ class FLattenPVTv2(_PVT):
 
     def __init__(self, arch: str | dict[str, Any] = "b0", **options: Any) -> None:
         super().__init__(arch, **options)
+        init_convolutions(self)
 
     def build_embed(self, stage: int, in_channels: int, channels: int, grid: tuple[int, int]) -> nn.Module:
-        return PatchEmbed(in_channels, channels, 3, 2, 1) if stage else PatchEmbed(in_channels, channels, 7, 4, 3)
-
-    def _init_layers(self) -> None:
-        super()._init_layers()
-        init_convs_by_fan_out(self)
+        kernel, stride, padding = (3, 2, 1) if stage else (7, 4, 3)
+        return PatchEmbed(in_channels, channels, kernel, stride, padding, norm=nn.LayerNorm(channels))

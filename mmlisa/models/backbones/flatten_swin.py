@@ -58,7 +58,9 @@ class FLattenSwin(TokenPyramid):
         super().__init__(arch, **options)
 
     def build_embed(self, stage: int, in_channels: int, channels: int, grid: tuple[int, int]) -> nn.Module:
-        return PatchMerging(in_channels, channels) if stage else PatchEmbed(in_channels, channels, 4, 4)
+        if stage:
+            return PatchMerging(in_channels, channels)
+        return PatchEmbed(in_channels, channels, 4, 4, norm=nn.LayerNorm(channels))
 
-    def host_attention(self, arch: dict[str, Any], stage: int, block: int) -> dict[str, Any]:
-        return dict(type="ShiftedWindowAttention", window_size=arch["window_size"], shift=block % 2 == 1)
+    def host_attention(self, stage: int, block: int) -> dict[str, Any]:
+        return dict(type="ShiftedWindowAttention", window_size=self.arch["window_size"], shift=block % 2 == 1)

@@ -1,12 +1,12 @@
 """iViT (Kang et al., "Interactive Multi-Head Self-Attention with Linear Complexity", Table 1) on the CAFormer layout.
 
 The layout is that of "MetaFormer Baselines for Vision" (Yu et al., 2022): with softmax for interactive attention, ``tiny``,
-``small`` and ``base`` are timm's ``caformer_s18``, ``caformer_s36`` and ``caformer_m36``. It is written anew because timm's
-blocks do not tell a mixer its grid, and on maps in channels-last memory, where every change between maps and tokens is a view.
+``small`` and ``base`` are timm's ``caformer_s18``, ``caformer_s36`` and ``caformer_m36``. It is a network of its own because timm's
+blocks do not tell a mixer its grid.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -14,22 +14,16 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import ChannelLayerNorm, ChannelLinear, TokenLinear, to_map, to_tokens
-from mmlisa.ops.tokenwise import add_in_bands, add_residual, is_cpu_inference, tokenwise
+from mmlisa.models.layers import Mlp, SepConv, residual, to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import Backbone
-from .pyramid import merge_attention
+from .base import Backbone, Stage
 
 EPS = 1e-6
 
 
 class StarReLU(nn.Module):
-    """``scale * relu(x)² + bias`` with a learned scale and bias (MetaFormer baselines, Sec. 2).
-
-    In inference on a CPU it overwrites its input, the output of a linear layer that nobody else sees: there, new wide activations
-    and passes over them cost more than the arithmetic.
-    """
+    """``scale * relu(x)² + bias`` with a learned scale and bias (MetaFormer baselines, Sec. 2)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,47 +31,12 @@ class StarReLU(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        if not is_cpu_inference(x):
-            return self.scale * x.relu().square() + self.bias
-        x.relu_()
-        return torch.addcmul(self.bias.to(x.dtype), x, x, value=self.scale.item(), out=x)
-
-
-class SepConv(nn.Sequential):
-    """Mixer of the convolutional stages: pointwise C -> 2C, StarReLU, depthwise 7x7, pointwise 2C -> C."""
-
-    def __init__(self, channels: int) -> None:
-        hidden = 2 * channels
-        super().__init__(
-            OrderedDict(
-                pwconv1=ChannelLinear(channels, hidden, bias=False),
-                act=StarReLU(),
-                dwconv=nn.Conv2d(hidden, hidden, 7, padding=3, groups=hidden, bias=False),
-                pwconv2=ChannelLinear(hidden, channels, bias=False),
-            )
-        )
-
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``x: [B, N, C]`` -> ``[B, N, C]``."""
-        return to_tokens(super().forward(to_map(x, grid)))
-
-
-class Mlp(nn.Module):
-    """Linear C -> 4C, StarReLU, Linear 4C -> C."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.fc1 = TokenLinear(channels, 4 * channels, bias=False)
-        self.act = StarReLU()
-        self.fc2 = TokenLinear(4 * channels, channels, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``[..., C]`` -> ``[..., C]``."""
-        return self.fc2(self.act(self.fc1(x)))
+        x = x.relu()
+        return torch.addcmul(self.bias, self.scale, x.square())
 
 
 class Scale(nn.Module):
-    """A learned factor per channel, 1 at the start: ``[..., C]`` -> ``[..., C]``."""
+    """A learned factor per channel, 1 at the start: ``[..., C] -> [..., C]``."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -88,42 +47,47 @@ class Scale(nn.Module):
 
 
 class Block(nn.Module):
-    """``r1 x + DropPath(mixer(norm(x)))``, ``r2 x + DropPath(MLP(norm(x)))``, on ``[B, N, C]``; r1, r2 with ``res_scale``.
-
-    In inference on a CPU it may put the result over ``x``.
-    """
+    """``r1 x + DropPath(mixer(norm(x)))``, ``r2 x + DropPath(MLP(norm(x)))``, on ``[B, N, C]``; r1, r2 with ``res_scale``."""
 
     def __init__(self, channels: int, token_mixer: nn.Module, res_scale: bool, drop_path: float) -> None:
         super().__init__()
-        self.channels = channels
         self.norm1 = nn.LayerNorm(channels, eps=EPS, bias=False)
         self.token_mixer = token_mixer
-        self.res_scale1 = Scale(channels) if res_scale else nn.Identity()
+        self.res_scale1 = Scale(channels) if res_scale else None
         self.norm2 = nn.LayerNorm(channels, eps=EPS, bias=False)
-        self.mlp = Mlp(channels)
-        self.res_scale2 = Scale(channels) if res_scale else nn.Identity()
+        self.mlp = Mlp(channels, 4 * channels, act=StarReLU(), bias=False)
+        self.res_scale2 = Scale(channels) if res_scale else None
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        if self.training:  # a path is dropped per image, not per token
-            return self._mlp(self._mix(x, grid))
-        in_bands = isinstance(self.token_mixer, SepConv) and isinstance(self.res_scale1, nn.Identity)
-        x = self._mix_in_bands(x, grid) if in_bands else self._mix(x, grid)
-        return tokenwise(self._mlp, x, width=4 * self.channels)
+        x = residual(x, self.norm1, self.token_mixer, self.drop_path, grid, scale=self.res_scale1)
+        return residual(x, self.norm2, self.mlp, self.drop_path, grid, scale=self.res_scale2)
 
-    def _mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        mixed = self.drop_path(self.token_mixer(self.norm1(x), grid))
-        return add_residual(self.res_scale1(x), mixed)
 
-    def _mix_in_bands(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        def norm(x: Tensor) -> Tensor:
-            return self.norm1(x.movedim(1, -1)).movedim(-1, 1)
+class Stem(nn.Module):
+    """7x7 convolution of stride 4, LayerNorm: image -> tokens and their grid."""
 
-        layers = [norm, *self.token_mixer]
-        return to_tokens(add_in_bands(to_map(x, grid), layers, width=self.token_mixer.dwconv.in_channels))
+    def __init__(self, in_channels: int, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, channels, 7, stride=4, padding=2)
+        self.norm = nn.LayerNorm(channels, eps=EPS, bias=False)
 
-    def _mlp(self, x: Tensor) -> Tensor:
-        return self.res_scale2(x) + self.drop_path(self.mlp(self.norm2(x)))
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        x = self.conv(x)
+        return self.norm(to_tokens(x)), tuple(x.shape[2:])
+
+
+class Downsample(nn.Module):
+    """LayerNorm, 3x3 convolution of stride 2: map -> tokens and their grid."""
+
+    def __init__(self, in_channels: int, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(in_channels, eps=EPS, bias=False)
+        self.conv = nn.Conv2d(in_channels, channels, 3, stride=2, padding=1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        x = self.conv(to_map(self.norm(to_tokens(x)), x.shape[2:]))
+        return to_tokens(x), tuple(x.shape[2:])
 
 
 @MODELS.register_module()
@@ -135,17 +99,12 @@ class iViT(Backbone):
     rounded up.
 
     Args:
-        arch: a name of ``arch_settings``, a dict of the same keys, or a dict with ``base='name'`` and what differs. Mixers:
-            ``A`` is the operator of ``attention``, ``C`` the separable convolution.
-        attention: the operator of the ``A`` stages; options of the paper's (``landmarks``, …) where it has no other ``type``.
-        image_size: pretraining resolution in pixels, a number or (H, W), for operators with position-dependent parameters.
+        arch: see :class:`Backbone`. Mixers: ``A`` is the operator of ``attention``, ``C`` the separable convolution.
         output_norm: a LayerNorm per returned map, as dense tasks need; the classifier has its own after the pooling.
-        drop_path_rate: of the last block, growing linearly from 0. The paper's: 0.15 (T), 0.3 (S), 0.4 (B) on ImageNet.
-        in_channels: channels of the image.
-        out_indices, frozen_stages, norm_eval, with_cp, init_cfg: see :class:`Backbone`.
+        options: see :class:`Backbone`. Paper's drop path on ImageNet: 0.15 (T), 0.3 (S), 0.4 (B).
 
     Raises:
-        ValueError: an unknown arch, key or operator, an index out of range, an image smaller than 32.
+        ValueError: see :class:`Backbone`; an unknown mixer.
     """
 
     _hybrid: ClassVar[dict[str, Any]] = dict(
@@ -159,87 +118,41 @@ class iViT(Backbone):
         "base": dict(_hybrid, depths=(3, 12, 18, 3), channels=(96, 192, 384, 576), num_heads=(3, 6, 12, 18)),
     }
 
-    def __init__(
-        self,
-        arch: str | dict[str, Any] = "tiny",
-        *,
-        attention: dict[str, Any] | None = None,
-        image_size: int | Sequence[int] = 224,
-        output_norm: bool = True,
-        drop_path_rate: float = 0.0,
-        in_channels: int = 3,
-        out_indices: Sequence[int] | None = None,
-        frozen_stages: int = -1,
-        norm_eval: bool = False,
-        with_cp: bool = False,
-        init_cfg: dict | list[dict] | None = None,
-    ) -> None:
-        arch = self.resolve_arch(arch)
-        depths, channels = arch["depths"], arch["channels"]
-        num_stages = len(depths)
-        super().__init__(
-            num_stages=num_stages,
-            out_indices=range(num_stages) if out_indices is None else out_indices,
-            frozen_stages=frozen_stages,
-            norm_eval=norm_eval,
-            with_cp=with_cp,
-            init_cfg=init_cfg,
-        )
-        attention = merge_attention(arch["attention"], attention)
-        size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
-        grid = tuple((n + 1) // 4 for n in size)
-        self.feature_channels = tuple(channels[i] for i in self.out_indices)
-        self.feature_strides = tuple(4 * 2**i for i in self.out_indices)
-
-        rates = iter(torch.linspace(0, drop_path_rate, sum(depths), device="cpu").tolist())
-        self.downsamples, self.stages = nn.ModuleList(), nn.ModuleList()
-        for i in range(num_stages):
-            if i == 0:
-                conv = nn.Conv2d(in_channels, channels[0], 7, stride=4, padding=2)
-                norm = ChannelLayerNorm(channels[0], eps=EPS, bias=False)
-                self.downsamples.append(nn.Sequential(OrderedDict(conv=conv, norm=norm)))
-            else:
-                norm = ChannelLayerNorm(channels[i - 1], eps=EPS, bias=False)
-                conv = nn.Conv2d(channels[i - 1], channels[i], 3, stride=2, padding=1)
-                self.downsamples.append(nn.Sequential(OrderedDict(norm=norm, conv=conv)))
+    def __init__(self, arch: str | dict[str, Any] = "tiny", *, output_norm: bool = True, **options: Any) -> None:
+        super().__init__(arch, **options)
+        arch, channels = self.arch, self.arch["channels"]
+        self.stem = Stem(self.in_channels, channels[0])
+        self.stages = nn.ModuleList()
+        grid = tuple((n + 1) // 4 for n in self.image_size)
+        for i, drop_paths in enumerate(self.drop_paths(arch["depths"])):
+            if i:
                 grid = tuple(-(-n // 2) for n in grid)
-            blocks = nn.ModuleList()
-            for _ in range(depths[i]):
-                if arch["mixers"][i] == "C":
-                    mixer = SepConv(channels[i])
-                else:
-                    mixer = build_attention(attention, channels[i], arch["num_heads"][i], grid)
-                blocks.append(Block(channels[i], mixer, arch["res_scale"][i], next(rates)))
-            self.stages.append(blocks)
-            if output_norm and i in self.out_indices:
-                self.add_module(f"norm{i}", ChannelLayerNorm(channels[i], eps=EPS))
+            blocks = [Block(channels[i], self._build_mixer(i, grid), arch["res_scale"][i], rate) for rate in drop_paths]
+            downsample = Downsample(channels[i - 1], channels[i]) if i else None
+            self.stages.append(Stage(blocks, downsample=downsample, with_cp=self.with_cp))
+        strides = [4 * 2**i for i in range(self.num_stages)]
+        self.set_outputs(channels, strides, partial(nn.LayerNorm, eps=EPS) if output_norm else None)
         self._init_layers()
+
+    @classmethod
+    def check_arch(cls, arch: dict[str, Any]) -> None:
+        super().check_arch(arch)
+        if len(arch["mixers"]) != len(arch["depths"]) or set(arch["mixers"]) - set("AC"):
+            raise ValueError(
+                f"arch: mixers={arch['mixers']!r}; it must be {len(arch['depths'])} letters, one per stage: "
+                "A (the operator of attention) or C (separable convolution)"
+            )
+
+    def _build_mixer(self, stage: int, grid: tuple[int, int]) -> nn.Module:
+        channels = self.arch["channels"][stage]
+        if self.arch["mixers"][stage] == "C":
+            return SepConv(channels, act=StarReLU(), bias=False)
+        return build_attention(self.attention, channels, self.arch["num_heads"][stage], grid)
 
     def _init_layers(self) -> None:
         """Truncated normal 0.02, as CAFormer; the operators' own parameters keep what they start from."""
         for module in self.modules():
-            if isinstance(module, (nn.Linear, nn.Conv2d)):
+            if isinstance(module, nn.Linear | nn.Conv2d):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output stage."""
-        self.check_image(image)
-        x = image.contiguous(memory_format=torch.channels_last)
-        maps = []
-        for i, (downsample, blocks) in enumerate(zip(self.downsamples, self.stages, strict=True)):
-            x = downsample(x)
-            grid = x.shape[2:]
-            x = to_tokens(x)
-            for block in blocks:
-                x = self.run_block(block, x, grid)
-            x = to_map(x, grid)
-            if i in self.out_indices:
-                maps.append((getattr(self, f"norm{i}")(x) if hasattr(self, f"norm{i}") else x).contiguous())
-        return tuple(maps)
-
-    @property
-    def embeds(self) -> nn.ModuleList:
-        """CAFormer's downsamplings, under the name that the base knows."""
-        return self.downsamples

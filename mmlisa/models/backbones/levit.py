@@ -8,10 +8,19 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import HeadPool, OffsetBias, build_attention
-from mmlisa.models.layers import ConvNorm, LinearNorm, TokenConv, TokenNorm, to_map, to_tokens
+from mmlisa.models.layers import (
+    ConvNorm,
+    ConvStack,
+    LinearNorm,
+    TokenConv,
+    TokenNorm,
+    init_linear,
+    to_map,
+    to_tokens,
+)
 from mmlisa.registry import MODELS
 
-from .base import Backbone
+from .base import Backbone, Stage
 
 
 class Mlp(nn.Module):
@@ -92,16 +101,17 @@ DOWNSAMPLES = {"pool": PooledQueryAttention, "subsample": SubsampledAttention}
 
 
 class DownBlock(nn.Module):
-    """``[B, N, C_in]`` on a grid -> ``[B, N', C]`` on half the grid, rounded up; then an MLP."""
+    """Shrinking attention, then ``x + DropPath(MLP(x))``: map -> tokens on half its grid, rounded up, and that grid."""
 
     def __init__(self, attn: nn.Module, mlp: Mlp, drop_path: float) -> None:
         super().__init__()
         self.attn, self.mlp = attn, mlp
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        x = self.attn(x, grid)
-        return x + self.drop_path(self.mlp(x, [-(-n // 2) for n in grid]))
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        half = tuple(-(-n // 2) for n in x.shape[2:])
+        x = self.attn(to_tokens(x), x.shape[2:])
+        return x + self.drop_path(self.mlp(x, half)), half
 
 
 @MODELS.register_module()
@@ -113,111 +123,66 @@ class CastlingLeViT(Backbone):
     ``attention=dict(type='LeViTAttention', head_dims=D)``.
 
     Args:
-        arch: ``'128'``, ``'192'``, ``'256'``, ``'384'``, or a dict of their keys; ``head_dims`` is LeViT's D.
-        attention: operator of the stages' blocks; None: linear-angular with the auxiliary branch, pooled, heads of 2 D.
-        image_size: pretraining resolution in pixels: the grids of operators that keep one.
-        drop_path_rate: of all blocks, as in LeViT.
-        in_channels: channels of the image.
-        out_indices, frozen_stages, norm_eval, with_cp, init_cfg: see :class:`Backbone`.
+        arch: see :class:`Backbone`; ``head_dims`` is LeViT's D.
+        options: see :class:`Backbone`. ``drop_path_rate`` is the same for all blocks, as in LeViT.
 
     Raises:
-        ValueError: an unknown arch, key, downsampling or operator, an index out of range, an image smaller than 32.
+        ValueError: see :class:`Backbone`; an unknown downsampling.
     """
 
     _castling: ClassVar[dict[str, Any]] = dict(depths=(4, 4, 4), mlp_ratio=2, mlp_conv=5, downsample="pool")
+    _attention: ClassVar[dict[str, Any]] = dict(type="LinearAngularAttention", pooled=True, qkv_bias=False, aux=True)
+    _narrow: ClassVar[dict[str, Any]] = dict(_castling, head_dims=16, attention=dict(_attention, head_dims=32))
+    _wide: ClassVar[dict[str, Any]] = dict(_castling, head_dims=32, attention=dict(_attention, head_dims=64))
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
-        "128": dict(_castling, channels=(128, 256, 384), num_heads=(4, 8, 12), head_dims=16),
-        "192": dict(_castling, channels=(192, 288, 384), num_heads=(3, 5, 6), head_dims=32),
-        "256": dict(_castling, channels=(256, 384, 512), num_heads=(4, 6, 8), head_dims=32),
-        "384": dict(_castling, channels=(384, 512, 768), num_heads=(6, 9, 12), head_dims=32),
+        "128": dict(_narrow, channels=(128, 256, 384), num_heads=(4, 8, 12)),
+        "192": dict(_wide, channels=(192, 288, 384), num_heads=(3, 5, 6)),
+        "256": dict(_wide, channels=(256, 384, 512), num_heads=(4, 6, 8)),
+        "384": dict(_wide, channels=(384, 512, 768), num_heads=(6, 9, 12)),
     }
 
-    def __init__(
-        self,
-        arch: str | dict[str, Any] = "256",
-        *,
-        attention: dict[str, Any] | None = None,
-        image_size: int = 224,
-        drop_path_rate: float = 0.0,
-        in_channels: int = 3,
-        out_indices: Sequence[int] = (0, 1, 2),
-        frozen_stages: int = -1,
-        norm_eval: bool = False,
-        with_cp: bool = False,
-        init_cfg: dict | list[dict] | None = None,
-    ) -> None:
-        arch = self.resolve_arch(arch)
-        depths, channels, head_dims = arch["depths"], arch["channels"], arch["head_dims"]
-        super().__init__(
-            num_stages=len(depths),
-            out_indices=out_indices,
-            frozen_stages=frozen_stages,
-            norm_eval=norm_eval,
-            with_cp=with_cp,
-            init_cfg=init_cfg,
-        )
-        if arch["downsample"] not in DOWNSAMPLES:
-            raise ValueError(f"arch: downsample={arch['downsample']!r}; it must be one of {sorted(DOWNSAMPLES)}")
-        attention = attention or dict(
-            type="LinearAngularAttention", pooled=True, qkv_bias=False, aux=True, head_dims=2 * head_dims
-        )
-        self.feature_channels = tuple(channels[i] for i in self.out_indices)
-        self.feature_strides = tuple(16 * 2**i for i in self.out_indices)
-
-        widths = [in_channels, *(channels[0] // n for n in (8, 4, 2, 1))]
-        self.stem = nn.Sequential()
+    def __init__(self, arch: str | dict[str, Any] = "256", **options: Any) -> None:
+        super().__init__(arch, **options)
+        arch, channels, head_dims = self.arch, self.arch["channels"], self.arch["head_dims"]
+        widths = [self.in_channels, *(channels[0] // n for n in (8, 4, 2, 1))]
+        self.stem = ConvStack()
         for i in range(4):
             self.stem.append(ConvNorm(widths[i], widths[i + 1], 3, stride=2))
             if i < 3:
                 self.stem.append(nn.Hardswish())
-        side = -(-image_size // 16)
-        self.downsamples, self.stages = nn.ModuleList(), nn.ModuleList()
+        grid = tuple(-(-n // 16) for n in self.image_size)
+        self.stages = nn.ModuleList()
         for i, width in enumerate(channels):
+            downsample = None
             if i:
                 before = channels[i - 1]
-                shrink = DOWNSAMPLES[arch["downsample"]](before, width, before // head_dims, head_dims, (side, side))
-                self.downsamples.append(DownBlock(shrink, Mlp(width, 2), drop_path_rate))
-                side = -(-side // 2)
-            self.stages.append(
-                nn.ModuleList(
-                    Block(
-                        width,
-                        build_attention(attention, width, arch["num_heads"][i], (side, side)),
-                        Mlp(width, arch["mlp_ratio"], arch["mlp_conv"]),
-                        drop_path_rate,
-                    )
-                    for _ in range(depths[i])
+                attn = DOWNSAMPLES[arch["downsample"]](before, width, before // head_dims, head_dims, grid)
+                downsample = DownBlock(attn, Mlp(width, 2), self.drop_path_rate)
+                grid = tuple(-(-n // 2) for n in grid)
+            blocks = [
+                Block(
+                    width,
+                    build_attention(self.attention, width, arch["num_heads"][i], grid),
+                    Mlp(width, arch["mlp_ratio"], arch["mlp_conv"]),
+                    self.drop_path_rate,
                 )
-            )
+                for _ in range(arch["depths"][i])
+            ]
+            self.stages.append(Stage(blocks, downsample=downsample, with_cp=self.with_cp))
+        self.set_outputs(channels, [16 * 2**i for i in range(self.num_stages)])
         self._init_layers()
 
+    @classmethod
+    def check_arch(cls, arch: dict[str, Any]) -> None:
+        super().check_arch(arch)
+        if arch["downsample"] not in DOWNSAMPLES:
+            raise ValueError(f"arch: downsample={arch['downsample']!r}; it must be one of {sorted(DOWNSAMPLES)}")
+
     def _init_layers(self) -> None:
-        """Linear: truncated normal 0.02, the residual branches zero at the start, as in LeViT."""
+        """Linear: truncated normal 0.02; the residual branches start at zero, as in LeViT."""
+        init_linear(self)
         for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-            elif isinstance(module, Mlp):
+            if isinstance(module, Mlp):
                 nn.init.zeros_(module.ln2.bn.weight)
             elif isinstance(module, Block):
                 nn.init.zeros_(module.norm.weight)
-
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        """``[B, 3, H, W]`` -> one ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per output stage."""
-        self.check_image(image)
-        x = self.stem(image)
-        grid, x = tuple(x.shape[2:]), to_tokens(x)
-        maps = []
-        for i, blocks in enumerate(self.stages):
-            if i:
-                x = self.run_block(self.downsamples[i - 1], x, grid)
-                grid = tuple(-(-n // 2) for n in grid)
-            for block in blocks:
-                x = self.run_block(block, x, grid)
-            if i in self.out_indices:
-                maps.append(to_map(x, grid).contiguous())
-        return tuple(maps)
-
-    def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:
-        if stage == 0:
-            return [self.stem]
-        return [self.stages[stage - 1], *self.downsamples[max(stage - 2, 0) : stage - 1]]

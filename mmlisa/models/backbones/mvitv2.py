@@ -1,6 +1,7 @@
-"""Castling-MViTv2 (You et al., "Castling-ViT", Table 2) on the layout of MViTv2 (Li et al.); names are timm's."""
+"""Castling-MViTv2 (You et al., "Castling-ViT", Table 2) on the layout of MViTv2 (Li et al.); names are as in timm."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -9,10 +10,10 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import HeadPool, build_attention
-from mmlisa.models.layers import TokenBlock, TokenMlp, to_map, to_tokens
+from mmlisa.models.layers import Block, Mlp, PatchEmbed, init_linear, residual, to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import Backbone
+from .base import Backbone, Stage
 
 
 class RelativeBias(nn.Module):
@@ -97,7 +98,7 @@ class PooledBlock(nn.Module):
         self.attn = PooledAttention(in_channels, channels, num_heads, side, stride_q, stride_kv)
         self.shortcut_proj_attn = nn.Linear(in_channels, channels) if in_channels != channels else None
         self.norm2 = nn.LayerNorm(channels, eps=1e-6)
-        self.mlp = TokenMlp(channels, int(channels * mlp_ratio))
+        self.mlp = Mlp(channels, int(channels * mlp_ratio))
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
@@ -107,7 +108,15 @@ class PooledBlock(nn.Module):
         if self.stride > 1:
             skip = to_tokens(F.max_pool2d(to_map(skip, grid), self.stride + 1, self.stride, padding=self.stride // 2))
         x = skip + self.drop_path(self.attn(normed, grid))
-        return x + self.drop_path(self.mlp(self.norm2(x), [-(-n // self.stride) for n in grid]))
+        return residual(x, self.norm2, self.mlp, self.drop_path, [-(-n // self.stride) for n in grid])
+
+
+class PooledDownsample(PooledBlock):
+    """The block of stride 2 that begins a stage: map -> tokens and their grid."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        grid = x.shape[2:]
+        return super().forward(to_tokens(x), grid), tuple(-(-n // self.stride) for n in grid)
 
 
 @MODELS.register_module()
@@ -119,103 +128,70 @@ class CastlingMViTv2(Backbone):
     castled=False)``.
 
     Args:
-        arch: ``'tiny'``, ``'small'``, ``'base'``, or a dict of their keys.
-        attention: operator of the stride-1 blocks; None: linear-angular with DConv and the auxiliary branch.
-        image_size: pretraining resolution in pixels: the size of the relative positions.
-        drop_path_rate: of the last block, growing linearly from 0.
-        in_channels: channels of the image.
-        out_indices, frozen_stages, norm_eval, with_cp, init_cfg: see :class:`Backbone`.
+        arch: see :class:`Backbone`; ``channels`` and ``num_heads`` are the first stage's and double with each stage.
+        options: see :class:`Backbone`.
 
     Raises:
-        ValueError: an unknown arch, key or operator, an index out of range, an image smaller than 32.
+        ValueError: see :class:`Backbone`.
     """
 
-    _castling: ClassVar[dict[str, Any]] = dict(channels=96, num_heads=1, mlp_ratio=4, mlp_conv=5, castled=True)
+    _castling: ClassVar[dict[str, Any]] = dict(
+        channels=96,
+        num_heads=1,
+        mlp_ratio=4,
+        mlp_conv=5,
+        castled=True,
+        attention=dict(type="LinearAngularAttention", aux=True),
+    )
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(_castling, depths=(1, 2, 5, 2)),
         "small": dict(_castling, depths=(1, 2, 11, 2)),
         "base": dict(_castling, depths=(2, 3, 16, 3)),
     }
 
-    def __init__(
-        self,
-        arch: str | dict[str, Any] = "tiny",
-        *,
-        attention: dict[str, Any] | None = None,
-        image_size: int = 224,
-        drop_path_rate: float = 0.0,
-        in_channels: int = 3,
-        out_indices: Sequence[int] = (0, 1, 2, 3),
-        frozen_stages: int = -1,
-        norm_eval: bool = False,
-        with_cp: bool = False,
-        init_cfg: dict | list[dict] | None = None,
-    ) -> None:
-        arch = self.resolve_arch(arch)
-        depths = arch["depths"]
-        super().__init__(
-            num_stages=len(depths),
-            out_indices=out_indices,
-            frozen_stages=frozen_stages,
-            norm_eval=norm_eval,
-            with_cp=with_cp,
-            init_cfg=init_cfg,
-        )
-        attention = attention or dict(type="LinearAngularAttention", aux=True)
-        widths = [arch["channels"] * 2**i for i in range(len(depths))]
-        self.feature_channels = tuple(widths[i] for i in self.out_indices)
-        self.feature_strides = tuple(4 * 2**i for i in self.out_indices)
-
-        self.patch_embed = nn.Conv2d(in_channels, widths[0], 7, 4, padding=3)
-        rates = iter(torch.linspace(0, drop_path_rate, sum(depths), device="cpu").tolist())
-        side, channels = -(-image_size // 4), widths[0]
+    def __init__(self, arch: str | dict[str, Any] = "tiny", **options: Any) -> None:
+        super().__init__(arch, **options)
+        arch = self.arch
+        channels = [arch["channels"] * 2**i for i in range(self.num_stages)]
+        self.stem = PatchEmbed(self.in_channels, channels[0], 7, 4, 3, norm=nn.Identity())
+        side = -(-max(self.image_size) // 4)
         self.stages = nn.ModuleList()
-        for i, (depth, width) in enumerate(zip(depths, widths, strict=True)):
-            heads = arch["num_heads"] * 2**i
-            blocks = nn.ModuleList()
-            for j in range(depth):
-                stride = 2 if i and j == 0 else 1
-                if arch["castled"] and stride == 1:
-                    operator = build_attention(attention, width, heads, (side, side))
-                    block = TokenBlock(
-                        width,
-                        operator,
-                        mlp_ratio=arch["mlp_ratio"],
-                        mlp_conv=arch["mlp_conv"],
-                        drop_path=next(rates),
-                        norm_eps=1e-6,
-                    )
-                else:
-                    stride_kv = max(4 // 2**i, 1)
-                    block = PooledBlock(channels, width, heads, side, stride, stride_kv, arch["mlp_ratio"], next(rates))
-                side, channels = -(-side // stride), width
-                blocks.append(block)
-            self.stages.append(blocks)
-        for i in self.out_indices:
-            self.add_module(f"norm{i}", nn.LayerNorm(widths[i], eps=1e-6))
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                nn.init.zeros_(module.bias)
+        for i, (first, *rest) in enumerate(self.drop_paths(arch["depths"])):
+            downsample = None
+            if i:
+                downsample = self._build_pooled(PooledDownsample, i, channels[i - 1], side, first)
+                side = -(-side // 2)
+            else:
+                rest = [first, *rest]
+            blocks = [self._build_block(i, side, rate) for rate in rest]
+            self.stages.append(Stage(blocks, downsample=downsample, with_cp=self.with_cp))
+        self.set_outputs(channels, [4 * 2**i for i in range(self.num_stages)], partial(nn.LayerNorm, eps=1e-6))
+        init_linear(self)
 
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        """``[B, 3, H, W]`` -> one ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per output stage."""
-        self.check_image(image)
-        height, width = image.shape[2:]
-        x = self.patch_embed(F.pad(image, (0, -width % 4, 0, -height % 4)))
-        grid, x = tuple(x.shape[2:]), to_tokens(x)
-        maps = []
-        for i, blocks in enumerate(self.stages):
-            for j, block in enumerate(blocks):
-                x = self.run_block(block, x, grid)
-                if i and j == 0:
-                    grid = tuple(-(-n // 2) for n in grid)
-            if i in self.out_indices:
-                maps.append(to_map(getattr(self, f"norm{i}")(x), grid).contiguous())
-        return tuple(maps)
+    def _build_block(self, stage: int, side: int, drop_path: float) -> nn.Module:
+        """A block of stride 1."""
+        channels = self.arch["channels"] * 2**stage
+        if not self.arch["castled"]:
+            return self._build_pooled(PooledBlock, stage, channels, side, drop_path)
+        return Block(
+            channels,
+            build_attention(self.attention, channels, self.arch["num_heads"] * 2**stage, (side, side)),
+            mlp_ratio=self.arch["mlp_ratio"],
+            mlp_conv=self.arch["mlp_conv"],
+            drop_path=drop_path,
+        )
 
-    def stage_modules(self, stage: int) -> list[nn.Module | nn.Parameter]:
-        if stage == 0:
-            return [self.patch_embed]
-        norm = getattr(self, f"norm{stage - 1}", None)
-        return [self.stages[stage - 1], *([norm] if norm else [])]
+    def _build_pooled(
+        self, block: type[PooledBlock], stage: int, in_channels: int, side: int, drop_path: float
+    ) -> PooledBlock:
+        """MViTv2's own; ``side`` is that of its input."""
+        return block(
+            in_channels,
+            self.arch["channels"] * 2**stage,
+            self.arch["num_heads"] * 2**stage,
+            side,
+            2 if block is PooledDownsample else 1,
+            max(4 // 2**stage, 1),
+            self.arch["mlp_ratio"],
+            drop_path,
+        )

@@ -1,36 +1,47 @@
 """Layers that hosts share and timm lacks."""
 
-from .channels_first import CONVOLUTIONS, ChannelLayerNorm, build_norm, depthwise
-from .linear import ChannelLinear, TokenLinear
-from .mobile import ConvNorm, LinearNorm, SqueezeExcite, TokenNorm, init_layers
+from mmlisa.ops.chunks import set_cpu_chunking
+
+from .blocks import Block
+from .branches import Mlp, SepConv
+from .convolutions import CONVOLUTIONS, depthwise
+from .embeddings import ConvStack, PatchEmbed
+from .grid_cache import GridCache
+from .init import init_convolutions, init_linear
+from .mobile import ConvNorm, LinearNorm, SqueezeExcite
+from .norms import TokenNorm, build_norm
+from .position_resize import PositionResize
 from .relative_position import RelativePosition
-from .token_mixer import TokenMixer
-from .tokens import MapBlock, PatchEmbed, PositionResize, TokenBlock, TokenConv, TokenMlp, to_map, to_tokens
+from .residual import Branch, residual
+from .tokens import TokenConv, to_map, to_tokens, token_conv
 from .windows import merge_windows, split_windows, valid_tokens
 
 __all__ = [
     "CONVOLUTIONS",
-    "ChannelLayerNorm",
-    "ChannelLinear",
+    "Block",
+    "Branch",
     "ConvNorm",
+    "ConvStack",
+    "GridCache",
     "LinearNorm",
-    "MapBlock",
+    "Mlp",
     "PatchEmbed",
     "PositionResize",
     "RelativePosition",
+    "SepConv",
     "SqueezeExcite",
-    "TokenBlock",
     "TokenConv",
-    "TokenLinear",
-    "TokenMixer",
-    "TokenMlp",
     "TokenNorm",
     "build_norm",
     "depthwise",
-    "init_layers",
+    "init_convolutions",
+    "init_linear",
     "merge_windows",
+    "residual",
+    "set_cpu_chunking",
     "split_windows",
     "to_map",
     "to_tokens",
+    "token_conv",
     "valid_tokens",
 ]

@@ -1,5 +1,7 @@
 """iViT against timm's CAFormer, and what its attention promises at other resolutions."""
 
+import re
+
 import pytest
 import timm
 import torch
@@ -53,7 +55,7 @@ def test_head_mixing_survives_initialisation():
     mixings = {n: p for n, p in backbone.named_parameters() if ".mix_" in n}
     assert len(mixings) == 8
     assert all(torch.equal(p, torch.eye(len(p))) for p in mixings.values())
-    assert backbone.stages[2][0].token_mixer.qkv.weight.std() < 0.03
+    assert backbone.stages[2].blocks[0].token_mixer.qkv.weight.std() < 0.03
 
 
 def test_output_norm():
@@ -74,9 +76,15 @@ def test_plain_vit_equals_timm():
         "vit_tiny_patch16_224", class_token=False, global_pool="avg", fc_norm=False, img_size=64, depth=2, num_classes=0
     ).eval()
     ours = InteractiveViT(dict(base="tiny-16", depth=2), attention=dict(SOFTMAX), image_size=64).eval()
-    names = {"pos_embed": "position", "patch_embed.proj.weight": "patch_embed.weight"}
-    names["patch_embed.proj.bias"] = "patch_embed.bias"
-    ours.load_state_dict({names.get(n, n): t for n, t in theirs.state_dict().items()})
+    state = {
+        re.sub(
+            r"^blocks\.(\d)",
+            r"stages.\1.blocks.0",
+            n.replace("patch_embed", "stem").replace("pos_embed", "stem.position"),
+        ): t
+        for n, t in theirs.state_dict().items()
+    }
+    ours.load_state_dict(state)
     image = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         (mine,), other = ours(image), theirs.forward_features(image)

@@ -1,23 +1,11 @@
-"""The attentions that Castling-ViT compares itself with (You et al., Table 5)."""
+"""The linear attentions that Castling-ViT compares itself with (You et al., Table 5)."""
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from mmlisa import ops
 from mmlisa.registry import MODELS
 
 from .projected import ProjectedAttention
-
-
-@MODELS.register_module()
-class PooledSoftmaxAttention(ProjectedAttention):
-    """Softmax attention, quadratic in N, in the pooled form: what LCNet-ViT and ESNet-ViT have before they are castled."""
-
-    def __init__(self, embed_dims: int, num_heads: int, **options) -> None:
-        super().__init__(embed_dims, num_heads, pooled=True, **options)
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(query, key, value)
 
 
 @MODELS.register_module()

@@ -1,4 +1,4 @@
-"""The linear attentions that FLatten compares itself with (its Table 3), without parameters of their own."""
+"""Linear attention with ReLU as its feature map, alone and enhanced by a convolution in the block's MLP."""
 
 from typing import ClassVar
 
@@ -8,22 +8,6 @@ from mmlisa import ops
 from mmlisa.registry import MODELS
 
 from .projected import ProjectedAttention
-
-
-@MODELS.register_module()
-class HydraAttention(ProjectedAttention):
-    """Hydra attention (Bolya et al.): see :func:`mmlisa.ops.hydra`."""
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return ops.hydra(query, key, value)
-
-
-@MODELS.register_module()
-class EfficientAttention(ProjectedAttention):
-    """Efficient attention (Shen et al.): see :func:`mmlisa.ops.efficient`."""
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return ops.efficient(query, key, value)
 
 
 @MODELS.register_module()

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from mmlisa.ops import LiSAKernels, lisa
-from mmlisa.ops import lisa_circulant as circulant_module
-from mmlisa.ops import lisa_fft as fft_module
 from mmlisa.ops.lisa import BACKENDS
+from mmlisa.ops.lisa import circulant as circulant_module
+from mmlisa.ops.lisa import fft as fft_module
 
 FAST = [backend for backend in BACKENDS if backend not in ("reference", "triton")]
 # B, h, c, D, grid: even, odd, prime, tall, 1-D, 3-D; one head, one pattern, odd numbers of channels and patterns

@@ -4,7 +4,7 @@ A program holds the rows (channels) of a few heads. It transforms them once, by 
 grid, on tensor cores; then, a block of tokens at a time, it multiplies the spectrum with each pattern's, transforms it back
 and contracts the result with the query (encoding) or with s (mixing) where it stands. Real maps need half of the spectrum only.
 
-The backward passes are those of ``lisa_fft``. On a machine without a GPU the kernel runs in Triton's interpreter
+The backward passes are those of ``fft``. On a machine without a GPU the kernel runs in Triton's interpreter
 (``TRITON_INTERPRET=1``), where it is tested.
 
 Names: R rows = heads of a program x c padded, F frequencies of the half spectrum, ``_2`` real and imaginary parts ``[..., 2]``.
@@ -19,12 +19,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from . import lisa_fft
-from .lisa_fft import EncodeFFT, MixFFT
-from .precision import at_least_float, no_autocast
+from ..precision import at_least_fp32, no_autocast
+from . import fft as fft_backend
+from .dispatch import TRITON_MAX_TOKENS
+from .fft import EncodeFFT, MixFFT
 
-# A program keeps the spectra of its rows, R x F, in registers.
-MAX_TOKENS = 256
 ROWS, BLOCK = 32, 32
 
 
@@ -42,7 +41,7 @@ class EncodeTriton(NamedTuple):
         plain_bias = kernel.new_zeros(kernel.shape[:2]) if bias is None else bias
         return cls(
             _half_spectra(kernel.transpose(0, 1), kernel.shape[2:]),
-            at_least_float(plain_bias).detach().T.contiguous(),
+            at_least_fp32(plain_bias).detach().T.contiguous(),
             EncodeFFT.prepare(kernel, bias),
         )
 
@@ -64,7 +63,7 @@ class MixTriton(NamedTuple):
         _check(kernel, prod(kernel.shape[1:]))
         return cls(
             _half_spectra(kernel[:, None], kernel.shape[1:]),
-            at_least_float(bias).detach().T.contiguous(),
+            at_least_fp32(bias).detach().T.contiguous(),
             MixFFT.prepare(kernel, bias),
         )
 
@@ -74,9 +73,9 @@ class MixTriton(NamedTuple):
 
 
 def _check(kernel: Tensor, n: int) -> None:
-    if n > MAX_TOKENS or kernel.dtype == torch.float64:
+    if n > TRITON_MAX_TOKENS or kernel.dtype == torch.float64:
         raise ValueError(
-            f"backend='triton' is for at most {MAX_TOKENS} tokens in fp32, got {n} in {kernel.dtype}; take 'fft'"
+            f"backend='triton' is for at most {TRITON_MAX_TOKENS} tokens in fp32, got {n} in {kernel.dtype}; take 'fft'"
         )
 
 
@@ -85,7 +84,7 @@ def _half_spectra(kernel: Tensor, grid: torch.Size) -> Tensor:
 
     A frequency that stands for itself and its conjugate counts twice.
     """
-    kernel = at_least_float(kernel).detach()
+    kernel = at_least_fp32(kernel).detach()
     with no_autocast(kernel.device):
         half = torch.fft.rfftn(kernel, dim=tuple(range(2, kernel.ndim)), norm="forward")
     last = torch.arange(half.shape[-1], device=kernel.device)
@@ -234,10 +233,10 @@ def _(s, value, kernel_f, bias_f, spectra_2, bias):
 
 
 _encode.register_autograd(
-    lambda ctx, grad: (*lisa_fft._encode_backward(grad, *ctx.saved_tensors), None, None, None),
-    setup_context=lisa_fft._save_tensors,
+    lambda ctx, grad: (*fft_backend.encode_backward(grad, *ctx.saved_tensors), None, None, None),
+    setup_context=fft_backend.save_inputs,
 )
 _mix.register_autograd(
-    lambda ctx, grad: (*lisa_fft._mix_backward(grad, *ctx.saved_tensors), None, None),
-    setup_context=lisa_fft._save_tensors,
+    lambda ctx, grad: (*fft_backend.mix_backward(grad, *ctx.saved_tensors), None, None),
+    setup_context=fft_backend.save_inputs,
 )

@@ -1,4 +1,4 @@
-"""The softmax attentions of Swin and CSwin, within windows; without prefix tokens."""
+"""Swin's softmax attention within shifted windows; without prefix tokens."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers import TokenConv, merge_windows, split_windows
+from mmlisa.models.layers import merge_windows, split_windows
 from mmlisa.registry import MODELS
 
-from .builder import check_heads, check_tokens
-from .projected import join_heads, split_heads
+from .contract import check_heads, check_tokens
+from .heads import join_heads, split_heads
 
 
 @MODELS.register_module()
@@ -94,71 +94,3 @@ def shift_mask(padded: tuple[int, int], size: int, shift: int, device: torch.dev
     region = regions[0][:, None] * 3 + regions[1][None, :]
     windows = split_windows(region[None, :, :, None], (size, size))[0][..., 0]
     return (windows[:, :, None] != windows[:, None, :]).float() * -100.0
-
-
-@MODELS.register_module()
-class CrossShapedWindowAttention(nn.Module):
-    """Cross-shaped window attention of CSwin (Dong et al., Eqs. 4-7) with its locally-enhanced positional encoding.
-
-    The first half of the channels attends within vertical stripes ``split_size`` tokens wide, the second within horizontal
-    ones. The map is padded to whole stripes, unmasked, as Swin's.
-
-    Args:
-        embed_dims: channels C.
-        num_heads: heads h.
-        grid: the pretraining grid; where it is no larger than ``split_size``, the attention is global, as in the last stage.
-        split_size: width of the stripes; None for global attention.
-        qkv_bias: bias in the query, key and value projection.
-
-    Raises:
-        ValueError: heads that do not divide the channels, an odd number of heads under stripes, a split size that is
-            not positive; at the call, tokens that are not those of the grid.
-    """
-
-    def __init__(
-        self,
-        embed_dims: int,
-        num_heads: int,
-        *,
-        grid: Sequence[int],
-        split_size: int | None = 7,
-        qkv_bias: bool = True,
-    ) -> None:
-        super().__init__()
-        check_heads(embed_dims, num_heads)
-        if split_size is not None and split_size < 1:
-            raise ValueError(f"split_size={split_size}; it must be positive, or None for global attention")
-        self.split_size = None if split_size is None or split_size >= min(grid) else split_size
-        branches = 1 if self.split_size is None else 2
-        if num_heads % branches:
-            raise ValueError(f"num_heads={num_heads}; vertical and horizontal stripes need an even number")
-        self.branch_heads = num_heads // branches
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.proj = nn.Linear(embed_dims, embed_dims)
-        self.lepe = nn.ModuleList(TokenConv(embed_dims // branches, 3) for _ in range(branches))
-
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
-        grid = tuple(grid)
-        check_tokens(x, grid)
-        x = x.unflatten(1, grid)
-        stripes = [grid]
-        if self.split_size is not None:
-            size = self.split_size
-            x = F.pad(x, (0, 0, 0, -grid[1] % size, 0, -grid[0] % size))
-            stripes = [(x.shape[1], size), (size, x.shape[2])]
-        branches = [qkv.chunk(len(stripes), dim=3) for qkv in self.qkv(x).chunk(3, dim=3)]
-        y = [
-            self._attend(branch, stripe, lepe)
-            for branch, stripe, lepe in zip(zip(*branches, strict=True), stripes, self.lepe, strict=True)
-        ]
-        y = torch.cat(y, dim=3)[:, : grid[0], : grid[1]].flatten(1, 2)
-        return self.proj(y)
-
-    def _attend(self, branch: tuple[Tensor, Tensor, Tensor], stripe: tuple[int, int], lepe: TokenConv) -> Tensor:
-        """Maps q, k, v ``[B, H, W, c]`` of one branch -> ``[B, H, W, c]``."""
-        padded = branch[0].shape[1:3]
-        query, key, value = (split_windows(t, stripe)[0] for t in branch)
-        heads = (split_heads(t, self.branch_heads) for t in (query, key, value))
-        y = join_heads(F.scaled_dot_product_attention(*heads)) + lepe(value, stripe)
-        return merge_windows(y, stripe, padded)

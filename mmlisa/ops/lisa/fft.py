@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .precision import at_least_float, no_autocast
+from ..precision import at_least_fp32, no_autocast
 
 # Complex numbers in a temporary of a forward pass; a backward pass, with twice as many temporaries, takes half of it. On CPU:
 # 2 MiB, what the caches hold; on a GPU enough to fill it.
@@ -58,7 +58,7 @@ class MixFFT(NamedTuple):
     def prepare(cls, kernel: Tensor, bias: Tensor) -> "MixFFT":
         """From ``kernel_b [D, *grid]`` and ``bias [c, D]``."""
         with no_autocast(kernel.device):
-            return cls(_spectrum(at_least_float(kernel), first_axis=1), _pair(bias.T, 1))
+            return cls(_spectrum(at_least_fp32(kernel), first_axis=1), _pair(bias.T, 1))
 
     def __call__(self, s: Tensor, value: Tensor) -> Tensor:
         """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
@@ -67,7 +67,7 @@ class MixFFT(NamedTuple):
 
 def _pair(x: Tensor, axis: int) -> Tensor:
     """Real -> complex, half as long: entries 0, 2, 4 … real, 1, 3, 5 … imaginary; an odd length is padded with zeros."""
-    x = at_least_float(x)
+    x = at_least_fp32(x)
     if x.shape[axis] % 2:
         x = torch.cat([x, torch.zeros_like(x.narrow(axis, 0, 1))], axis)
     real, imaginary = x.unflatten(axis, (-1, 2)).unbind(axis + 1)
@@ -135,7 +135,7 @@ def _(query, key, kernel_f, bias, num_patterns):
 
 
 @torch.library.custom_op("mmlisa::lisa_encode_fft_backward", mutates_args=())
-def _encode_backward(
+def encode_backward(
     grad: Tensor, query: Tensor, key: Tensor, kernel_f: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, kernel_f and bias; a complex one is dL/dRe + i dL/dIm, as everywhere in torch."""
@@ -158,7 +158,7 @@ def _encode_backward(
     return d_query, d_key, d_kernel_f, d_bias
 
 
-@_encode_backward.register_fake
+@encode_backward.register_fake
 def _(grad, *inputs):
     return tuple(_empty(x) for x in inputs)
 
@@ -181,7 +181,7 @@ def _(s, value, kernel_f, bias):
 
 
 @torch.library.custom_op("mmlisa::lisa_mix_fft_backward", mutates_args=())
-def _mix_backward(
+def mix_backward(
     grad: Tensor, s: Tensor, value: Tensor, kernel_f: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, value, kernel_f and bias."""
@@ -202,16 +202,16 @@ def _mix_backward(
     return d_s, d_value, d_kernel_f, d_bias
 
 
-@_mix_backward.register_fake
+@mix_backward.register_fake
 def _(grad, *inputs):
     return tuple(_empty(x) for x in inputs)
 
 
-def _save_tensors(ctx, inputs, output) -> None:
+def save_inputs(ctx, inputs, output) -> None:
     ctx.save_for_backward(*inputs[:4])
 
 
 _encode.register_autograd(
-    lambda ctx, grad: (*_encode_backward(grad, *ctx.saved_tensors), None), setup_context=_save_tensors
+    lambda ctx, grad: (*encode_backward(grad, *ctx.saved_tensors), None), setup_context=save_inputs
 )
-_mix.register_autograd(lambda ctx, grad: _mix_backward(grad, *ctx.saved_tensors), setup_context=_save_tensors)
+_mix.register_autograd(lambda ctx, grad: mix_backward(grad, *ctx.saved_tensors), setup_context=save_inputs)

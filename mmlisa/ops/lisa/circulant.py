@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .precision import at_least_float, no_autocast
-from .relative import circulant
+from ..precision import at_least_fp32, no_autocast
+from ..relative import circulant
 
 # Numbers in a temporary; on CPU 8 MiB.
 CHUNK = {"cpu": 1 << 21, "cuda": 1 << 26}
@@ -28,8 +28,8 @@ class EncodeCirculant(NamedTuple):
         """From ``kernel_a [c, D, *grid]`` and ``bias_a [c, D]``."""
         if bias is None:
             bias = kernel.new_zeros(kernel.shape[:2])
-        a = circulant(at_least_float(kernel), kernel.shape[2:])
-        return cls(a.permute(0, 3, 1, 2).flatten(2), at_least_float(bias))
+        a = circulant(at_least_fp32(kernel), kernel.shape[2:])
+        return cls(a.permute(0, 3, 1, 2).flatten(2), at_least_fp32(bias))
 
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
@@ -46,8 +46,8 @@ class MixCirculant(NamedTuple):
     @classmethod
     def prepare(cls, kernel: Tensor, bias: Tensor) -> "MixCirculant":
         """From ``kernel_b [D, *grid]`` and ``bias [c, D]``."""
-        b = circulant(at_least_float(kernel), kernel.shape[1:])
-        return cls(b.transpose(0, 1).contiguous(), at_least_float(bias))
+        b = circulant(at_least_fp32(kernel), kernel.shape[1:])
+        return cls(b.transpose(0, 1).contiguous(), at_least_fp32(bias))
 
     def __call__(self, s: Tensor, value: Tensor) -> Tensor:
         """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
@@ -85,7 +85,7 @@ def _(query, key, a, bias):
 
 
 @torch.library.custom_op("mmlisa::lisa_encode_circulant_backward", mutates_args=())
-def _encode_backward(
+def encode_backward(
     grad: Tensor, query: Tensor, key: Tensor, a: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, a and bias."""
@@ -102,7 +102,7 @@ def _encode_backward(
     return d_query, d_key, d_a, d_bias
 
 
-@_encode_backward.register_fake
+@encode_backward.register_fake
 def _(grad, *inputs):
     return tuple(_empty(x) for x in inputs)
 
@@ -128,7 +128,7 @@ def _(s, value, b, bias):
 
 
 @torch.library.custom_op("mmlisa::lisa_mix_circulant_backward", mutates_args=())
-def _mix_backward(
+def mix_backward(
     grad: Tensor, s: Tensor, value: Tensor, b: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, value, b and bias."""
@@ -145,14 +145,14 @@ def _mix_backward(
     return d_s, d_value, d_b, d_bias
 
 
-@_mix_backward.register_fake
+@mix_backward.register_fake
 def _(grad, *inputs):
     return tuple(_empty(x) for x in inputs)
 
 
-def _save_tensors(ctx, inputs, output) -> None:
+def save_inputs(ctx, inputs, output) -> None:
     ctx.save_for_backward(*inputs)
 
 
-_encode.register_autograd(lambda ctx, grad: _encode_backward(grad, *ctx.saved_tensors), setup_context=_save_tensors)
-_mix.register_autograd(lambda ctx, grad: _mix_backward(grad, *ctx.saved_tensors), setup_context=_save_tensors)
+_encode.register_autograd(lambda ctx, grad: encode_backward(grad, *ctx.saved_tensors), setup_context=save_inputs)
+_mix.register_autograd(lambda ctx, grad: mix_backward(grad, *ctx.saved_tensors), setup_context=save_inputs)

@@ -1,6 +1,6 @@
 """LiSA by discrete Fourier transforms as real matrix products: no complex numbers, no FFT, nothing an export cannot express.
 
-The form is that of ``lisa_fft`` with two patterns in one complex number, all P = D / 2 of them at once, so that a graph of it stays
+The form is that of ``fft`` with two patterns in one complex number, all P = D / 2 of them at once, so that a graph of it stays
 small. Complex numbers are pairs on the last axis: real and imaginary part, patterns 2p and 2p + 1.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .precision import at_least_float, no_autocast
+from ..precision import at_least_fp32, no_autocast
 
 
 class EncodeDFT(NamedTuple):
@@ -22,8 +22,9 @@ class EncodeDFT(NamedTuple):
     num_patterns: int
 
     @classmethod
-    def prepare(cls, kernel: Tensor, bias: Tensor | None, grid: Sequence[int]) -> "EncodeDFT":
-        """From ``kernel_a [c, D, *its grid]`` and ``bias_a [c, D]``."""
+    def prepare(cls, kernel: Tensor, bias: Tensor | None, grid: Sequence[int] | None = None) -> "EncodeDFT":
+        """From ``kernel_a [c, D, *its grid]`` and ``bias_a [c, D]``; for tokens on ``grid``, or on the kernel's own."""
+        grid = kernel.shape[2:] if grid is None else grid
         bias = None if bias is None else _pair(bias.T[(..., *(None,) * len(grid))])
         with no_autocast(kernel.device):
             return cls(_spectrum(_pair(kernel.transpose(0, 1)), grid), bias, kernel.shape[1])
@@ -47,8 +48,9 @@ class MixDFT(NamedTuple):
     bias: Tensor
 
     @classmethod
-    def prepare(cls, kernel: Tensor, bias: Tensor, grid: Sequence[int]) -> "MixDFT":
-        """From ``kernel_b [D, *its grid]`` and ``bias [c, D]``."""
+    def prepare(cls, kernel: Tensor, bias: Tensor, grid: Sequence[int] | None = None) -> "MixDFT":
+        """From ``kernel_b [D, *its grid]`` and ``bias [c, D]``; for tokens on ``grid``, or on the kernel's own."""
+        grid = kernel.shape[1:] if grid is None else grid
         with no_autocast(kernel.device):
             return cls(_spectrum(_pair(kernel[:, None]), grid), _pair(bias.T[(..., *(None,) * len(grid))]))
 
@@ -63,7 +65,7 @@ class MixDFT(NamedTuple):
 
 def _pair(x: Tensor) -> Tensor:
     """``[D, ...]`` -> ``[P, ..., 2]``; an odd D is padded with zeros."""
-    x = at_least_float(x)
+    x = at_least_fp32(x)
     if x.shape[0] % 2:
         x = torch.cat([x, torch.zeros_like(x[:1])])
     return x.unflatten(0, (-1, 2)).movedim(1, -1)

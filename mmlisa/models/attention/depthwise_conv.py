@@ -1,0 +1,38 @@
+"""Depthwise convolution as a token mixer, on grids of one to three axes."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from mmlisa.models.layers import depthwise, to_map, to_tokens
+from mmlisa.registry import MODELS
+
+from .contract import check_heads, check_tokens
+
+
+@MODELS.register_module()
+class DepthwiseConv(nn.Module):
+    """Depthwise convolution, then an output projection (LiSA's Table 3a, after ConvNeXt and others).
+
+    Args:
+        embed_dims: channels C.
+        num_heads: a convolution has no heads; they only must divide the channels, as everywhere.
+        grid: the pretraining grid, for its number of axes.
+        kernel_size: an odd number, or one per axis.
+
+    Raises:
+        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
+    """
+
+    def __init__(
+        self, embed_dims: int, num_heads: int, *, grid: Sequence[int], kernel_size: int | Sequence[int] = 7
+    ) -> None:
+        super().__init__()
+        check_heads(embed_dims, num_heads)
+        self.conv = depthwise(embed_dims, kernel_size, len(grid))
+        self.proj = nn.Linear(embed_dims, embed_dims)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
+        check_tokens(x, grid)
+        return self.proj(to_tokens(self.conv(to_map(x, grid))))

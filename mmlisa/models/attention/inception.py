@@ -1,0 +1,73 @@
+"""The inception mixer: pooling, convolution and attention side by side, on grids of one to three axes."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa.models.layers import depthwise, to_map, to_tokens
+from mmlisa.registry import MODELS
+
+from .contract import check_heads, check_tokens
+from .heads import join_heads, split_heads
+
+_MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+
+
+@MODELS.register_module()
+class InceptionMixer(nn.Module):
+    """Max pooling, depthwise convolution and attention on a share of the channels each (Si et al., "Inception Transformer").
+
+    ``Y = concat(Linear(MaxPool(x_1)), DWConv(Linear(x_2)), Attention(x_3))``, then ``Linear(Y + DWConv(Y))``; the third share
+    is ``attention_heads`` heads wide, the other two halve the rest.
+
+    Args:
+        embed_dims: channels C.
+        num_heads: heads that all the channels would have.
+        grid: the pretraining grid, for its number of axes.
+        attention_heads: heads that attend; None for half of them.
+        qkv_bias: bias in the query, key and value projection.
+
+    Raises:
+        ValueError: heads that do not divide the channels, more attending heads than heads, or an odd rest; at the call,
+            tokens that are not those of the grid.
+    """
+
+    def __init__(
+        self,
+        embed_dims: int,
+        num_heads: int,
+        *,
+        grid: Sequence[int],
+        attention_heads: int | None = None,
+        qkv_bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads // 2 if attention_heads is None else attention_heads
+        low = self.num_heads * check_heads(embed_dims, num_heads)
+        if self.num_heads < 1 or low >= embed_dims or (embed_dims - low) % 2:
+            raise ValueError(
+                f"attention_heads={attention_heads} of num_heads={num_heads} takes {low} of {embed_dims} channels; it must "
+                "take some and leave an even number"
+            )
+        high = (embed_dims - low) // 2
+        self.shares = (high, high, low)
+        self.pool_linear = nn.Linear(high, high)
+        self.conv_linear = nn.Linear(high, high)
+        self.conv = depthwise(high, 3, len(grid))
+        self.qkv = nn.Linear(low, 3 * low, bias=qkv_bias)
+        self.fuse = depthwise(embed_dims, 3, len(grid))
+        self.proj = nn.Linear(embed_dims, embed_dims)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
+        check_tokens(x, grid)
+        pooled, convolved, attended = x.split(self.shares, dim=2)
+        pooled = _MAX_POOL[len(grid)](to_map(pooled, grid), kernel_size=3, stride=1, padding=1)
+        pooled = self.pool_linear(to_tokens(pooled))
+        convolved = to_tokens(self.conv(to_map(self.conv_linear(convolved), grid)))
+        query, key, value = (split_heads(t, self.num_heads) for t in self.qkv(attended).chunk(3, dim=2))
+        attended = join_heads(F.scaled_dot_product_attention(query, key, value))
+        y = torch.cat([pooled, convolved, attended], dim=2)
+        return self.proj(y + to_tokens(self.fuse(to_map(y, grid))))

@@ -1,0 +1,44 @@
+"""Lambda convolution as a token mixer, O(N^2)."""
+
+from collections.abc import Sequence
+from math import prod
+
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.models.layers import RelativePosition
+from mmlisa.registry import MODELS
+
+from .contract import check_heads, check_tokens
+from .heads import join_heads, split_heads
+
+
+@MODELS.register_module()
+class LambdaConvolution(nn.Module):
+    """Lambda layer (Bello, "LambdaNetworks", 2021) over the whole grid: one lambda per head, batch norm on queries and values.
+
+    Without an output projection, which LambdaNetworks has none of and LiSA's Table 3a leaves no room for.
+
+    Args:
+        embed_dims: channels C.
+        num_heads: heads h.
+        grid: the pretraining grid, the size of the relative positions.
+
+    Raises:
+        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
+    """
+
+    def __init__(self, embed_dims: int, num_heads: int, *, grid: Sequence[int]) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=False)
+        self.norm_query, self.norm_value = nn.BatchNorm1d(embed_dims), nn.BatchNorm1d(embed_dims)
+        self.relative = RelativePosition((check_heads(embed_dims, num_heads),), grid, std=prod(grid) ** -0.5)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
+        check_tokens(x, grid)
+        query, key, value = self.qkv(x).transpose(1, 2).chunk(3, dim=1)
+        channels = (self.norm_query(query), key, self.norm_value(value))
+        heads = (split_heads(t.transpose(1, 2), self.num_heads) for t in channels)
+        return join_heads(ops.lambda_convolution(*heads, self.relative(grid))).to(x.dtype)

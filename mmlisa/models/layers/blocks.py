@@ -1,0 +1,48 @@
+"""The transformer block of the hosts."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from timm.layers import DropPath
+from torch import Tensor, nn
+
+from .branches import Mlp
+from .residual import residual
+
+
+class Block(nn.Module):
+    """``x + DropPath(attention(norm(x)))``, then ``x + DropPath(MLP(norm(x)))``: ``[B, N, C] -> [B, N, C]``.
+
+    Args:
+        channels: C.
+        attention: an operator or any other token mixer, called as ``attention(tokens, grid)``. One with an ``mlp_conv``, a kernel
+            size, gets a depthwise convolution in the MLP.
+        mlp_ratio: hidden width of the MLP over C.
+        mlp_conv: kernel size of a depthwise convolution in the MLP whatever the operator; None for none.
+        drop_path: rate of stochastic depth.
+        norm: makes a norm of so many channels; a LayerNorm by default.
+        grid_axes: of the token grid, 2 or 3.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        attention: nn.Module,
+        *,
+        mlp_ratio: float,
+        mlp_conv: int | None = None,
+        drop_path: float = 0.0,
+        norm: Callable[[int], nn.Module] = partial(nn.LayerNorm, eps=1e-6),
+        grid_axes: int = 2,
+    ) -> None:
+        super().__init__()
+        mlp_conv = mlp_conv or getattr(attention, "mlp_conv", None)
+        self.norm1 = norm(channels)
+        self.attn = attention
+        self.norm2 = norm(channels)
+        self.mlp = Mlp(channels, int(channels * mlp_ratio), mlp_conv, grid_axes=grid_axes)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = residual(x, self.norm1, self.attn, self.drop_path, grid)
+        return residual(x, self.norm2, self.mlp, self.drop_path, grid)

@@ -1,0 +1,37 @@
+"""Position embeddings on another grid than the pretraining one."""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa.ops.precision import at_least_fp32
+
+from .grid_cache import GridCache
+from .tokens import to_map, to_tokens
+
+
+class PositionResize(nn.Module):
+    """Interpolates position parameters of the pretraining grid bicubically: ``[1, N_0, C] -> [1, N, C]``.
+
+    Those of prefix tokens stay as they are. The result is kept while no gradient is wanted: see :class:`GridCache`.
+    """
+
+    def __init__(self, grid: Sequence[int]) -> None:
+        super().__init__()
+        self.grid = tuple(grid)
+        self._resized = GridCache()
+
+    def forward(self, table: Tensor, grid: Sequence[int]) -> Tensor:
+        grid = tuple(grid)
+        if grid == self.grid:
+            return table
+        return self._resized.get(grid, [table], lambda: self._resize(table, grid))
+
+    def _resize(self, table: Tensor, grid: tuple[int, ...]) -> Tensor:
+        prefix, table = table.split([table.shape[1] - prod(self.grid), prod(self.grid)], dim=1)
+        table_map = to_map(at_least_fp32(table), self.grid)
+        table_map = F.interpolate(table_map, size=grid, mode="bicubic", align_corners=False)
+        return torch.cat([prefix, to_tokens(table_map).to(prefix.dtype)], dim=1)

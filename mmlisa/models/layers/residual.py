@@ -1,0 +1,112 @@
+"""Residual branches, and how they are computed.
+
+A large map's wide activations (the hidden layer of an MLP, say) leave a CPU's cache, and moving them costs more than computing them.
+In inference on a CPU a :class:`Branch` is therefore computed a chunk of tokens, or of rows, at a time. The result is written to new
+memory: nothing that a caller or a hook holds is overwritten.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules import module as _module
+
+from mmlisa.ops.chunks import chunk_length
+
+
+class Branch(nn.Module):
+    """``reduce(dwconv(expand(x)))`` on tokens ``[B, N, C]``: what MLPs and separable convolutions have in common.
+
+    Attributes:
+        hidden: channels of the widest activation.
+        dwconv: a depthwise :class:`TokenConv` of stride 1, or None.
+    """
+
+    hidden: int
+    dwconv: nn.Module | None
+
+    @abstractmethod
+    def expand(self, x: Tensor) -> Tensor:
+        """``[..., C] -> [..., hidden]``, every token by itself."""
+
+    @abstractmethod
+    def reduce(self, x: Tensor) -> Tensor:
+        """``[..., hidden] -> [..., C]``, every token by itself."""
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = self.expand(x)
+        if self.dwconv is not None:
+            x = self.dwconv(x, grid)
+        return self.reduce(x)
+
+
+def residual(
+    x: Tensor,
+    norm: nn.Module,
+    branch: nn.Module,
+    drop_path: nn.Module,
+    grid: Sequence[int],
+    scale: nn.Module | None = None,
+) -> Tensor:
+    """``scale(x) + drop_path(branch(norm(x), grid))``.
+
+    Args:
+        x: tokens ``[B, N, C]`` of ``grid``.
+        norm: ``[..., C] -> [..., C]``.
+        branch: an operator, MLP or convolution, called as ``branch(tokens, grid)``.
+        drop_path: stochastic depth.
+        grid: sizes of the token grid.
+        scale: factors on the skip connection; None leaves it as it is.
+    """
+    if isinstance(branch, Branch):
+        if branch.dwconv is None:
+            rows = x.reshape(1, -1, x.shape[-1])
+            count = chunk_length(rows, branch.hidden)
+        else:
+            rows = x.unflatten(1, tuple(grid)) if x.shape[1] == torch.Size(grid).numel() else x
+            # Rows of a 2-D grid, the whole width and batch at a time.
+            count = chunk_length(x, branch.hidden) // (x.shape[0] * grid[-1]) if rows.ndim == 4 else 0
+        least = 0 if branch.dwconv is None else 2 * (branch.dwconv.kernel_size[0] // 2)
+        if least < count < rows.shape[1] and not branch.training and not _have_hooks(norm, branch, drop_path, scale):
+            return _in_chunks(rows, norm, branch, scale, count).view(x.shape)
+    skip = x if scale is None else scale(x)
+    return skip + drop_path(branch(norm(x), grid))
+
+
+def _in_chunks(x: Tensor, norm: nn.Module, branch: Branch, scale: nn.Module | None, count: int) -> Tensor:
+    """``scale(x) + branch(norm(x))`` for ``x: [B, L, ..., C]``, ``count`` of the L at a time."""
+    out, above, done = None, None, 0
+    for start in range(0, x.shape[1], count):
+        y = branch.expand(norm(x[:, start : start + count]))
+        if branch.dwconv is not None:
+            y, above = _convolve(branch.dwconv, y, above, is_last=start + count >= x.shape[1])
+        y = branch.reduce(y)
+        skip = x[:, done : done + y.shape[1]]
+        skip = skip if scale is None else scale(skip)
+        if out is None:
+            out = x.new_empty(x.shape, dtype=torch.promote_types(skip.dtype, y.dtype))
+        torch.add(skip, y, out=out[:, done : done + y.shape[1]])
+        done += y.shape[1]
+    return out
+
+
+def _convolve(conv: nn.Conv2d, x: Tensor, above: Tensor | None, is_last: bool) -> tuple[Tensor, Tensor]:
+    """The rows of ``conv`` for which ``x: [B, R, W, C]`` completes the input, and the last rows, for the next call.
+
+    ``above`` are those of the call before. A row is final once the rows below it are there, so no row is computed twice.
+    """
+    halo = conv.kernel_size[0] // 2
+    border = x.new_zeros(x.shape[0], halo, *x.shape[2:])
+    x = torch.cat([border if above is None else above, x, *([border] if is_last else [])], dim=1)
+    y = F.conv2d(x.movedim(-1, 1), conv.weight, conv.bias, padding=(0, halo), groups=conv.groups)
+    return y.movedim(1, -1), x[:, x.shape[1] - 2 * halo :]
+
+
+def _have_hooks(*parts: nn.Module | None) -> bool:
+    """Whether anybody watches one of the modules; chunks would call it several times, or not at all."""
+    if _module._global_forward_hooks or _module._global_forward_pre_hooks:
+        return True
+    modules = (m for part in parts if part is not None for m in part.modules())
+    return any(m._forward_hooks or m._forward_pre_hooks for m in modules)

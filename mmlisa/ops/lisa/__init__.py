@@ -1,0 +1,118 @@
+"""LiSA (Kwon et al., "Lightweight Structure-Aware Attention for Visual Understanding", journal version, Sec. 4.3).
+
+Shapes: B batch, h heads, c channels of a head, D structural patterns, grid the token grid of one to three axes, N its size::
+
+    G^a_cd = key_c (*) W^a_cd (+ B^a_cd)        circular convolution over the grid, [B, h, c, D, *grid]
+    G^b_vd = value_v (*) W^b_d                  the D kernels are shared by all channels
+    s_d    = sum_c query_c G^a_cd               the encoded structural pattern, [B, h, D, *grid]
+    y_v    = sum_d s_d (G^b_vd + B_vd)          [B, h, c, *grid]
+
+A backend is a pair of classes in a file of its own: one encodes (s from query and key), one mixes (y from s and value). Each
+holds what it derives from the kernels on one grid (``prepare``) and is called with the tokens.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ..precision import at_least_fp32
+from .dispatch import BACKENDS, choose, classes
+from .resize import RESIZE_MODES, resize_kernel
+
+__all__ = ["BACKENDS", "RESIZE_MODES", "LiSAKernels", "lisa", "resize_kernel"]
+
+
+class LiSAKernels(NamedTuple):
+    """The kernels of :func:`lisa` prepared for one grid; worth keeping between calls with fixed parameters."""
+
+    encode: Callable[[Tensor, Tensor], Tensor]
+    mix: Callable[[Tensor, Tensor], Tensor]
+
+    @classmethod
+    def prepare(
+        cls,
+        kernel_a: Tensor,
+        kernel_b: Tensor,
+        bias: Tensor,
+        bias_a: Tensor | None = None,
+        *,
+        grid: tuple[int, ...] | None = None,
+        resize: str = "spectrum",
+        backend: str = "auto",
+    ) -> "LiSAKernels":
+        """Differentiable with respect to the kernels and biases; arguments and errors as :func:`lisa`'s.
+
+        Kernels of another grid than ``grid`` are resampled by :func:`resize_kernel`.
+        """
+        grid = tuple(kernel_b.shape[1:]) if grid is None else grid
+        encode = mix = backend
+        if backend == "auto":
+            encode, mix = choose(kernel_b.device, kernel_b.dtype, grid, *bias.shape)
+
+        def prepared(side: type, kernel: Tensor, bias: Tensor | None) -> Callable[[Tensor, Tensor], Tensor]:
+            # The transform by matrices resamples by itself, to grids that are known only when an exported graph runs.
+            if side in classes("dft") and resize == "spectrum":
+                return side.prepare(kernel, bias, grid)
+            return side.prepare(resize_kernel(kernel, grid, resize), bias)
+
+        return cls(prepared(classes(encode)[0], kernel_a, bias_a), prepared(classes(mix)[1], kernel_b, bias))
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """``[B, h, c, *grid]`` each -> ``[B, h, c, *grid]`` in the query's dtype."""
+        q, k, v = (at_least_fp32(x).flatten(0, 1) for x in (query, key, value))
+        return self.mix(self.encode(q, k), v).view(query.shape).to(query.dtype)
+
+
+def lisa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    kernel_a: Tensor,
+    kernel_b: Tensor,
+    bias: Tensor,
+    bias_a: Tensor | None = None,
+    *,
+    backend: str = "auto",
+) -> Tensor:
+    """Structure-aware attention with circulant position kernels (Eqs. 12-14 of the journal paper).
+
+    Args:
+        query, key: ``[B, h, c, *grid]``, already L2-normalised over ``c``.
+        value: ``[B, h, c, *grid]``.
+        kernel_a: ``[c, D, *grid]``, W^a: one circular kernel per channel and pattern, shared by the heads.
+        kernel_b: ``[D, *grid]``, W^b: one circular kernel per pattern, shared by heads and channels.
+        bias: ``[c, D]``, B.
+        bias_a: ``[c, D]``, B^a of the paper's first version; None for the journal's form.
+        backend: ``'fft'`` is log-linear in N; ``'circulant'`` multiplies by circulant matrices, fastest on small grids;
+            ``'triton'`` is one fused kernel per side, for small grids on a GPU; ``'dft'`` consists of real matrix products
+            alone, for exports without complex numbers; ``'reference'`` evaluates the sums as they stand, the oracle of the
+            others. ``'auto'`` looks up the two sides in :mod:`mmlisa.ops.lisa.dispatch`'s table, and takes ``'dft'`` in an
+            export.
+
+    Returns:
+        ``[B, h, c, *grid]`` in the query's dtype; half precision is computed in fp32.
+
+    Raises:
+        ValueError: shapes that do not fit each other, or an unknown backend.
+    """
+    _check_shapes(query, key, value, kernel_a, kernel_b, bias, bias_a)
+    return LiSAKernels.prepare(kernel_a, kernel_b, bias, bias_a, backend=backend)(query, key, value)
+
+
+def _check_shapes(query, key, value, kernel_a, kernel_b, bias, bias_a) -> None:
+    if query.ndim < 4 or not query.shape == key.shape == value.shape:
+        raise ValueError(
+            "query, key and value must be [B, h, c, *grid] of one shape, got "
+            f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
+        )
+    c, grid, num_patterns = query.shape[2], query.shape[3:], kernel_b.shape[0]
+    expected = {
+        "kernel_a": (kernel_a, (c, num_patterns, *grid)),
+        "kernel_b": (kernel_b, (num_patterns, *grid)),
+        "bias": (bias, (c, num_patterns)),
+        "bias_a": (bias_a, (c, num_patterns)),
+    }
+    for name, (tensor, shape) in expected.items():
+        if tensor is not None and tensor.shape != shape:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; these tokens and patterns need {shape}")

@@ -1,0 +1,94 @@
+"""Which backend of LiSA encodes and which one mixes: a table of thresholds, measured once per kind of device.
+
+Nothing is timed when a model runs, so a resumed job and every rank of a distributed one choose alike.
+"""
+
+from importlib.util import find_spec
+from math import prod
+from typing import NamedTuple
+
+import torch
+
+from ..checks import check_backend
+from .circulant import EncodeCirculant, MixCirculant
+from .dft import EncodeDFT, MixDFT
+from .fft import EncodeFFT, MixFFT
+from .reference import EncodeReference, MixReference
+
+_CLASSES = {
+    "reference": (EncodeReference, MixReference),
+    "fft": (EncodeFFT, MixFFT),
+    "circulant": (EncodeCirculant, MixCirculant),
+    "dft": (EncodeDFT, MixDFT),
+}
+BACKENDS = ("auto", *_CLASSES, "triton")
+# A program of the Triton kernel keeps the spectra of its rows in registers.
+TRITON_MAX_TOKENS = 256
+_HAS_TRITON = find_spec("triton") is not None
+# torch.export; PyTorch before 2.7 cannot tell.
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
+
+
+class Thresholds(NamedTuple):
+    """By backend, in order of preference, the largest size it is chosen for; beyond all of them it is ``'fft'``.
+
+    A size is the number of products, in units of N, that the circulant form takes for each number it computes:
+    see :func:`encode_size` and :func:`mix_size`.
+    """
+
+    encode: dict[str, float]
+    mix: dict[str, float]
+
+
+# `python tools/benchmark.py --tune [--device cuda]` measures these and prints the line to paste.
+THRESHOLDS = {
+    "cpu": Thresholds(encode={"circulant": 64}, mix={"circulant": 32}),
+    # Unmeasured: the circulant form only where its matrices are tiny, and never the Triton kernel.
+    "cuda": Thresholds(encode={"circulant": 64}, mix={"circulant": 16}),
+}
+THRESHOLDS["other"] = THRESHOLDS["cuda"]  # unmeasured as well
+
+
+def encode_size(grid: tuple[int, ...]) -> float:
+    """N: a number encoded takes N products."""
+    return prod(grid)
+
+
+def mix_size(grid: tuple[int, ...], c: int, num_patterns: int) -> float:
+    """N (1 / c + 1 / D): a map of N x N is made of D patterns and shared by c channels."""
+    return prod(grid) * (1 / c + 1 / num_patterns)
+
+
+def choose(
+    device: torch.device, dtype: torch.dtype, grid: tuple[int, ...], c: int, num_patterns: int
+) -> tuple[str, str]:
+    """The backends that encode and mix under ``backend='auto'``."""
+    if torch.onnx.is_in_onnx_export() or _is_exporting():
+        return "dft", "dft"
+    kind = "cpu" if device.type == "meta" else device.type
+    thresholds = THRESHOLDS.get(kind, THRESHOLDS["other"])
+    names = [name for name in thresholds.encode | thresholds.mix if can_run(name, dtype, grid)]
+    encode = [name for name in names if encode_size(grid) <= thresholds.encode.get(name, 0)]
+    mix = [name for name in names if mix_size(grid, c, num_patterns) <= thresholds.mix.get(name, 0)]
+    return (*encode, "fft")[0], (*mix, "fft")[0]
+
+
+def can_run(backend: str, dtype: torch.dtype, grid: tuple[int, ...]) -> bool:
+    """Whether ``backend`` is there for kernels of this dtype and grid."""
+    if backend != "triton":
+        return True
+    return _HAS_TRITON and prod(grid) <= TRITON_MAX_TOKENS and dtype != torch.float64
+
+
+def classes(backend: str) -> tuple[type, type]:
+    """The classes that encode and mix.
+
+    Raises:
+        ValueError: an unknown backend.
+    """
+    check_backend(backend, BACKENDS)
+    if backend == "triton":
+        from .triton import EncodeTriton, MixTriton  # PyTorch brings Triton along on Linux only
+
+        return EncodeTriton, MixTriton
+    return _CLASSES[backend]

@@ -1,0 +1,167 @@
+"""Calls of mmcv.ops that are made with mmcv's compiled operators (make_expected.py) and with ours (test_expected.py).
+
+A case is a function and the tensors that are its arguments and get a gradient.
+"""
+
+from collections.abc import Callable
+
+import torch
+from mmcv import ops
+from torch import Tensor
+from torch.nn.functional import conv2d
+
+
+def wave(*shape: int, seed: int = 1, low: float = -1.0, high: float = 1.0) -> Tensor:
+    """Numbers without a visible order, by arithmetic: the same on every machine and with every version of torch."""
+    index = torch.arange(torch.Size(shape).numel(), dtype=torch.float64) + 1000 * seed
+    return (low + (high - low) * torch.frac(torch.sin(index * 12.9898).abs() * 43758.5453)).float().view(shape)
+
+
+def boxes(count: int, seed: int = 1, extent: float = 60) -> Tensor:
+    """``[count, 4]``, with many overlaps and some parts outside of 0 … extent."""
+    corner = wave(count, 2, seed=seed, low=-0.1 * extent, high=0.8 * extent)
+    return torch.cat([corner, corner + wave(count, 2, seed=seed + 1, low=0.1 * extent, high=0.5 * extent)], dim=1)
+
+
+def rois(count: int, seed: int = 1) -> Tensor:
+    """``[count, 5]`` in two images; the last has no area."""
+    result = torch.cat([torch.arange(count)[:, None] % 2, boxes(count, seed)], dim=1)
+    result[-1:, 3:] = result[-1:, 1:3]
+    return result
+
+
+Case = tuple[Callable[..., object], tuple[Tensor, ...]]
+
+
+def roi_align(mode: str, sampling_ratio: int, aligned: bool, count: int = 5) -> Case:
+    def call(features: Tensor) -> Tensor:
+        return ops.roi_align(features, rois(count), (3, 4), 0.25, sampling_ratio, mode, aligned)
+
+    return call, (wave(2, 3, 13, 17),)
+
+
+def deform_conv(
+    modulated: bool,
+    bias: bool = False,
+    kernel: tuple[int, int] = (3, 3),
+    groups: int = 1,
+    deform_groups: int = 1,
+    stride: int = 1,
+    padding: int = 1,
+    dilation: int = 1,
+) -> Case:
+    image, weight = wave(2, 4, 7, 9, seed=1), wave(6, 4 // groups, *kernel, seed=2)
+    size = conv2d(image, weight, None, stride, padding, dilation, groups).shape[2:]
+    points = deform_groups * kernel[0] * kernel[1]
+    offset, mask = wave(2, 2 * points, *size, seed=3, low=-3, high=3), wave(2, points, *size, seed=4)
+    geometry = (stride, padding, dilation, groups, deform_groups)
+    if not modulated:
+        return lambda *tensors: ops.deform_conv2d(*tensors, *geometry), (image, offset, weight)
+    if not bias:
+        return (
+            lambda *tensors: ops.modulated_deform_conv2d(*tensors, None, *geometry),
+            (image, offset, mask, weight),
+        )
+    return (
+        lambda *tensors: ops.modulated_deform_conv2d(*tensors, *geometry),
+        (image, offset, mask, weight, wave(6, seed=5)),
+    )
+
+
+def nms(count: int = 40, **settings: object) -> Case:
+    return lambda: ops.nms(boxes(count), wave(count, seed=5, low=0), 0.4, **settings), ()
+
+
+def soft_nms(method: str, offset: int = 0, count: int = 25) -> Case:
+    return lambda: ops.soft_nms(boxes(count), wave(count, seed=5, low=0), 0.3, 0.5, 0.05, method, offset), ()
+
+
+def batched_nms(kind: str, **settings: object) -> Case:
+    config = dict(type=kind, iou_threshold=0.4, **settings)
+    return lambda: ops.batched_nms(boxes(40), wave(40, seed=5, low=0), torch.arange(40) % 3, config), ()
+
+
+def nms_match(count: int = 30) -> Case:
+    return lambda: ops.nms_match(torch.cat([boxes(count), wave(count, 1, seed=5, low=0)], dim=1), 0.4), ()
+
+
+def bbox_overlaps(first: int, second: int, **settings: object) -> Case:
+    return lambda: ops.bbox_overlaps(boxes(first), boxes(second, seed=3), **settings), ()
+
+
+def psa_mask(kind: str, size: tuple[int, int]) -> Case:
+    return ops.PSAMask(kind, size), (wave(2, size[0] * size[1], 4, 6),)
+
+
+CASES: dict[str, Case] = {
+    **{
+        f"roi_align {mode}, sampling_ratio {sampling_ratio}, aligned {aligned}": roi_align(
+            mode, sampling_ratio, aligned
+        )
+        for mode in ("avg", "max")
+        for sampling_ratio in (0, 2)
+        for aligned in (True, False)
+        # mmcv's maximum over no points, in a region without area, is -10000
+        if (mode, sampling_ratio, aligned) != ("max", 0, True)
+    },
+    "roi_align max, sampling_ratio 0, aligned True": roi_align("max", 0, True, count=4),
+    "roi_align avg, no regions": roi_align("avg", 2, True, count=0),
+    "roi_align max, no regions": roi_align("max", 2, True, count=0),
+    **{
+        f"{name}, {variant}": deform_conv(modulated, bias, **settings)
+        for name, modulated, bias in (
+            ("deform_conv", False, False),
+            ("modulated_deform_conv", True, True),
+            ("modulated_deform_conv without bias", True, False),
+        )
+        for variant, settings in {
+            "plain": {},
+            "groups": dict(groups=2, deform_groups=2),
+            "strided": dict(stride=2, padding=(2, 0)),
+            "dilated": dict(dilation=(1, 2), padding=2),
+            "kernel 1 x 3": dict(kernel=(1, 3), padding=(0, 1)),
+        }.items()
+    },
+    "nms": nms(),
+    "nms, offset": nms(offset=1),
+    "nms, score_threshold": nms(score_threshold=0.5),
+    "nms, max_num": nms(max_num=5),
+    "nms, no boxes": nms(count=0),
+    "nms, one box": nms(count=1),
+    **{
+        f"soft_nms {method}, offset {o}": soft_nms(method, o)
+        for method in ("naive", "linear", "gaussian")
+        for o in (0, 1)
+    },
+    "soft_nms, no boxes": soft_nms("linear", count=0),
+    "batched_nms": batched_nms("nms"),
+    "batched_nms, class_agnostic": batched_nms("nms", class_agnostic=True),
+    "batched_nms, split": batched_nms("nms", split_thr=10),
+    "batched_nms, soft": batched_nms("soft_nms", min_score=0.05),
+    "nms_match": nms_match(),
+    "nms_match, no boxes": nms_match(count=0),
+    **{
+        f"bbox_overlaps {mode}, offset {offset}": bbox_overlaps(6, 4, mode=mode, offset=offset)
+        for mode in ("iou", "iof")
+        for offset in (0, 1)
+    },
+    "bbox_overlaps aligned": bbox_overlaps(6, 6, aligned=True),
+    "bbox_overlaps iof aligned": bbox_overlaps(6, 6, mode="iof", aligned=True),
+    "bbox_overlaps, no boxes": bbox_overlaps(0, 4),
+    "psa_mask collect": psa_mask("collect", (5, 7)),
+    "psa_mask distribute": psa_mask("distribute", (5, 7)),
+    "psa_mask, reaching beyond the map": psa_mask("collect", (13, 15)),
+}
+
+
+def run(case: Case) -> dict[str, Tensor]:
+    """Every tensor the function returns, and the gradient of each of its arguments."""
+    call, tensors = case
+    tensors = [tensor.clone().requires_grad_() for tensor in tensors]
+    returned = call(*tensors)
+    outputs = [returned] if isinstance(returned, Tensor) else returned
+    results = {f"output {i}": output.detach() for i, output in enumerate(outputs)}
+    if tensors:
+        gradients = torch.autograd.grad(outputs[0], tensors, wave(*outputs[0].shape, seed=9))
+        results |= {f"gradient {i}": gradient for i, gradient in enumerate(gradients)}
+    return results
