@@ -11,8 +11,8 @@ from test_train_kill_resume_test import SHORT, history
 ROOT = Path(__file__).parents[2]
 
 
-# PicoDet: castled with its auxiliary branch, which goes after the first of the iterations. RetinaNet: its pyramid starts at stride
-# 8, and a norm without a gradient would stop the second iteration.
+# PicoDet: castled with its auxiliary branch, which goes after the first of the iterations. RetinaNet: its pyramid starts at
+# stride 8, and a norm without a gradient would stop the second iteration.
 @pytest.mark.parametrize(
     "config", ["mask_rcnn_hylisanet_demo.py", "picodet_castling_lcnet_demo.py", "retinanet_flatten_swin_demo.py"]
 )
