@@ -47,5 +47,7 @@ model = dict(
         nms_pre=500, min_bbox_size=0, score_thr=0.001, nms=dict(type="nms", iou_threshold=0.65), max_per_img=100
     ),
 )
+# The head's convolutions are shared by the levels.
+optim_wrapper = dict(paramwise_cfg=dict(bypass_duplicate=True))
 val_evaluator = dict(metric="bbox")
 test_evaluator = val_evaluator
