@@ -19,8 +19,8 @@ model = dict(
         type="mmlisa.FLattenSwin",
         arch=dict(base="tiny", depths=(2, 2, 2, 2), channels=channels, num_heads=(2, 4, 8, 10)),
         image_size=192,
-        # The pyramid starts at stride 8. Not returning stage 0 (instead of start_level=1 in the neck) leaves no norm of it without
-        # a gradient, which DistributedDataParallel would refuse.
+        # The pyramid starts at stride 8. Not returning stage 0 (instead of start_level=1 in the neck) leaves no norm of it
+        # without a gradient, which DistributedDataParallel would refuse.
         out_indices=(1, 2, 3),
     ),
     neck=dict(

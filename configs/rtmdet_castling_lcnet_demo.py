@@ -37,7 +37,7 @@ model = dict(
         loss_cls=dict(type="QualityFocalLoss", use_sigmoid=True, beta=2.0),
         loss_bbox=dict(type="GIoULoss", loss_weight=2.0),
         with_objectness=False,
-        exp_on_reg=False,
+        exp_on_reg=True,
         share_conv=True,
         norm_cfg=norm_cfg,
         act_cfg=act_cfg,
@@ -47,6 +47,15 @@ model = dict(
         nms_pre=500, min_bbox_size=0, score_thr=0.001, nms=dict(type="nms", iou_threshold=0.65), max_per_img=100
     ),
 )
+# Boxes alone: where there are masks, the assigner takes them for its own.
+train_pipeline = [
+    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadAnnotations", with_bbox=True),
+    dict(type="Resize", scale=(192, 192), keep_ratio=True),
+    dict(type="RandomFlip", prob=0.5),
+    dict(type="PackDetInputs"),
+]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 # The head's convolutions are shared by the levels.
 optim_wrapper = dict(paramwise_cfg=dict(bypass_duplicate=True))
 val_evaluator = dict(metric="bbox")

@@ -86,7 +86,7 @@ def export(module: nn.Module, out: Path, size: Sequence[int], *, dynamic: bool =
             if not dynamic:
                 raise
             raise ValueError(
-                "dynamic: H and W of this network cannot be left free; export one file for each size instead. PyTorch says: "
+                "dynamic: H and W of this network cannot be left free; export one file per size instead. PyTorch says: "
                 + str(error).strip().splitlines()[0]
             ) from error
         if out.suffix == ".pt2":

@@ -34,7 +34,7 @@ def test_onnx_equals_pytorch(size, tmp_path):
     module = Exportable(Model(lisanet()))
     export(module, tmp_path / "model.onnx", size)
     assert largest_difference(module, tmp_path / "model.onnx", size) < 1e-4
-    with pytest.raises(ValueError, match="takes images of .* only"):
+    with pytest.raises(ValueError, match=r"takes images of .* only"):
         largest_difference(module, tmp_path / "model.onnx", (128, 128))
 
 
