@@ -1,10 +1,31 @@
 """Efficient-attention backbones (LiSA, FLatten, iViT, Castling-ViT) for OpenMMLab detection and segmentation."""
 
+from importlib import import_module
+from typing import Any
+
 from mmlisa import mmcv_ops
 
 __version__ = "0.1.0"
 
 mmcv_ops.activate()
+
+# Public names and the modules that hold them, imported at first use.
+_LAZY = {
+    "create_model": "mmlisa.models.timm_models",
+    "list_models": "mmlisa.models.timm_models",
+    "channels": "mmlisa.models.feature_maps",
+    "strides": "mmlisa.models.feature_maps",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_LAZY]
 
 
 def config_path(name: str) -> str:

@@ -16,3 +16,11 @@ def no_autocast(device: torch.device) -> AbstractContextManager:
 def at_least_fp32(x: Tensor) -> Tensor:
     """Half precision as fp32; fp32, fp64 and complex numbers unchanged."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def widest(*tensors: Tensor) -> list[Tensor]:
+    """All of them in the widest of their types, and at least in fp32."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return [tensor.to(dtype) for tensor in tensors]

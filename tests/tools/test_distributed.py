@@ -11,8 +11,11 @@ from test_train_kill_resume_test import SHORT, history
 ROOT = Path(__file__).parents[2]
 
 
-# PicoDet: castled with its auxiliary branch, which goes after the first of the iterations.
-@pytest.mark.parametrize("config", ["mask_rcnn_hylisanet_demo.py", "picodet_castling_lcnet_demo.py"])
+# PicoDet: castled with its auxiliary branch, which goes after the first of the iterations. RetinaNet: its pyramid starts at
+# stride 8, and a norm without a gradient would stop the second iteration.
+@pytest.mark.parametrize(
+    "config", ["mask_rcnn_hylisanet_demo.py", "picodet_castling_lcnet_demo.py", "retinanet_flatten_swin_demo.py"]
+)
 def test_two_processes(config, tmp_path):
     command = [
         sys.executable,
@@ -33,6 +36,8 @@ def test_two_processes(config, tmp_path):
     if "castling" in config:
         # Two iterations make it sure of nothing, and without any detection there would be no metrics.
         command += ["custom_hooks.3.drop_at=0.9", "model.test_cfg.score_thr=0"]
+    if "retinanet" in config:
+        command += ["model.test_cfg.score_thr=0"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -24,8 +24,9 @@ def build_attention(cfg: dict[str, Any], embed_dims: int, num_heads: int, grid: 
     """
     options = dict(cfg)
     name = options.pop("type", None)
-    # Not MODELS.build: that searches MMEngine's default scope ('mmdet' in a detection config) before mmlisa's.
-    operator = MODELS.get(name) if isinstance(name, str) else name
+    # Not MODELS.build: that searches MMEngine's default scope ('mmdet' in a detection config) before mmlisa's. MODELS.get imports
+    # mmdet and mmpretrain for their heads: only for names that are not known yet.
+    operator = MODELS.module_dict.get(name) or MODELS.get(name) if isinstance(name, str) else name
     if operator is None:
         raise ValueError(f"attention=dict(type={name!r}) is not registered; mmlisa has {sorted(MODELS.module_dict)}")
     return operator(embed_dims, num_heads, grid=tuple(grid), **options)

@@ -117,8 +117,9 @@ class LiSA(nn.Module):
         return self._prepared.get((grid, self.resize, self.backend), parameters, lambda: self._prepare(grid))
 
     def _prepare(self, grid: tuple[int, ...]) -> ops.LiSAKernels:
-        kernel_a, kernel_b = (ops.resize_kernel(k, grid, self.resize) for k in (self.kernel_a, self.kernel_b))
-        return ops.LiSAKernels.prepare(kernel_a, kernel_b, self.bias, self.bias_a, backend=self.backend)
+        return ops.LiSAKernels.prepare(
+            self.kernel_a, self.kernel_b, self.bias, self.bias_a, grid=grid, resize=self.resize, backend=self.backend
+        )
 
 
 def _normalize(x: Tensor) -> Tensor:

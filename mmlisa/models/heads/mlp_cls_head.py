@@ -6,17 +6,8 @@ import torch
 from mmpretrain.models.heads import ClsHead
 from torch import Tensor, nn
 
+from mmlisa.models.mlp_head import hidden_layers
 from mmlisa.registry import MODELS
-
-
-class SquaredReLU(nn.Module):
-    """``relu(x) ** 2`` (So et al., "Primer")."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.relu().square()
-
-
-_ACTIVATIONS = {"GELU": nn.GELU, "ReLU": nn.ReLU, "SquaredReLU": SquaredReLU}
 
 
 @MODELS.register_module()
@@ -57,15 +48,12 @@ class MlpClsHead(ClsHead):
         super().__init__(**kwargs)
         if num_classes < 1:
             raise ValueError(f"num_classes={num_classes}; it must be at least 1")
-        if activation not in _ACTIVATIONS:
-            raise ValueError(f"activation is {activation!r}; it must be one of {sorted(_ACTIVATIONS)}")
-        hidden = int(in_channels * hidden_ratio)
-        self.pre_norm = nn.LayerNorm(in_channels) if pre_norm else nn.Identity()
-        self.fc1 = nn.Linear(in_channels, hidden)
-        self.activation = _ACTIVATIONS[activation]()
-        self.norm = nn.LayerNorm(hidden)
-        self.dropout = nn.Dropout(dropout)
-        self.fc2 = nn.Linear(hidden, num_classes)
+        layers = hidden_layers(
+            in_channels, hidden_ratio=hidden_ratio, activation=activation, pre_norm=pre_norm, dropout=dropout
+        )
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+        self.fc2 = nn.Linear(self.fc1.out_features, num_classes)
         self.init_scale = init_scale
 
     def init_weights(self) -> None:

@@ -31,13 +31,32 @@ class LiSAKernels(NamedTuple):
 
     @classmethod
     def prepare(
-        cls, kernel_a: Tensor, kernel_b: Tensor, bias: Tensor, bias_a: Tensor | None = None, *, backend: str = "auto"
+        cls,
+        kernel_a: Tensor,
+        kernel_b: Tensor,
+        bias: Tensor,
+        bias_a: Tensor | None = None,
+        *,
+        grid: tuple[int, ...] | None = None,
+        resize: str = "spectrum",
+        backend: str = "auto",
     ) -> "LiSAKernels":
-        """Differentiable with respect to the kernels and biases; arguments and errors as :func:`lisa`'s."""
+        """Differentiable with respect to the kernels and biases; arguments and errors as :func:`lisa`'s.
+
+        Kernels of another grid than ``grid`` are resampled by :func:`resize_kernel`.
+        """
+        grid = tuple(kernel_b.shape[1:]) if grid is None else grid
         encode = mix = backend
         if backend == "auto":
-            encode, mix = choose(kernel_b.device, kernel_b.dtype, tuple(kernel_b.shape[1:]), *bias.shape)
-        return cls(classes(encode)[0].prepare(kernel_a, bias_a), classes(mix)[1].prepare(kernel_b, bias))
+            encode, mix = choose(kernel_b.device, kernel_b.dtype, grid, *bias.shape)
+
+        def prepared(side: type, kernel: Tensor, bias: Tensor | None) -> Callable[[Tensor, Tensor], Tensor]:
+            # The transform by matrices resamples by itself, to grids that are known only when an exported graph runs.
+            if side in classes("dft") and resize == "spectrum":
+                return side.prepare(kernel, bias, grid)
+            return side.prepare(resize_kernel(kernel, grid, resize), bias)
+
+        return cls(prepared(classes(encode)[0], kernel_a, bias_a), prepared(classes(mix)[1], kernel_b, bias))
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """``[B, h, c, *grid]`` each -> ``[B, h, c, *grid]`` in the query's dtype."""

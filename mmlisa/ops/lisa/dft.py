@@ -1,10 +1,11 @@
 """LiSA by discrete Fourier transforms as real matrix products: no complex numbers, no FFT, nothing an export cannot express.
 
-The form is that of :mod:`mmlisa.ops.lisa.fft` with two patterns in one complex number, as pairs (real, imaginary);
-autograd differentiates it.
+The form is that of :mod:`mmlisa.ops.lisa.fft` with two patterns in one complex number, all P = D / 2 of them at once, so that a graph of it stays
+small. Complex numbers are pairs on the last axis: real and imaginary part, patterns 2p and 2p + 1.
 """
 
 from collections.abc import Sequence
+from math import pi, prod
 from typing import NamedTuple
 
 import torch
@@ -12,98 +13,109 @@ from torch import Tensor
 
 from ..precision import at_least_fp32, no_autocast
 
-Pair = tuple[Tensor, Tensor]
-
 
 class EncodeDFT(NamedTuple):
-    """Key side: spectra of pattern pairs scaled by 1/N, ``[P, c, *grid]``, and their bias ``[P, c, 1, ..., 1]``."""
+    """Key side: spectra of pattern pairs scaled by 1/N, ``[P, c, *grid, 2]``, and their bias ``[P, c, 1, ..., 1, 2]``."""
 
-    kernel_f: Pair
-    bias: Pair | None
+    kernel_f: Tensor
+    bias: Tensor | None
     num_patterns: int
 
     @classmethod
-    def prepare(cls, kernel: Tensor, bias: Tensor | None) -> "EncodeDFT":
-        """From ``kernel_a [c, D, *grid]`` and ``bias_a [c, D]``."""
-        grid = kernel.shape[2:]
+    def prepare(cls, kernel: Tensor, bias: Tensor | None, grid: Sequence[int] | None = None) -> "EncodeDFT":
+        """From ``kernel_a [c, D, *its grid]`` and ``bias_a [c, D]``; for tokens on ``grid``, or on the kernel's own."""
+        grid = kernel.shape[2:] if grid is None else grid
         bias = None if bias is None else _pair(bias.T[(..., *(None,) * len(grid))])
         with no_autocast(kernel.device):
             return cls(_spectrum(_pair(kernel.transpose(0, 1)), grid), bias, kernel.shape[1])
 
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
-        grid = query.shape[2:]
         with no_autocast(query.device):
-            key_f, s = _transform((key, torch.zeros_like(key)), grid), []
-            for p in range(len(self.kernel_f[0])):
-                g = _transform(_multiply(key_f, _pick(self.kernel_f, p)), grid, inverse=True)
-                if self.bias is not None:
-                    g = _add(g, _pick(self.bias, p))
-                s += [(query * x).sum(1) for x in g]
-        return torch.stack(s[: self.num_patterns], dim=1)
+            matrices = _matrices(key.shape[2:], key)
+            key_f = _transform(torch.stack([key, torch.zeros_like(key)], dim=-1), matrices)
+            g = _inverse(_multiply(key_f[:, None], self.kernel_f), matrices)
+            if self.bias is not None:
+                g = g + self.bias
+            s = (query[:, None, ..., None] * g).sum(2)
+        return s.movedim(-1, 2).flatten(1, 2)[:, : self.num_patterns]
 
 
 class MixDFT(NamedTuple):
-    """Value side: spectra of pattern pairs scaled by 1/N, ``[P, *grid]``, and their bias ``[P, c, 1, ..., 1]``."""
+    """Value side: spectra of pattern pairs scaled by 1/N, ``[P, 1, *grid, 2]``, and their bias ``[P, c, 1, ..., 1, 2]``."""
 
-    kernel_f: Pair
-    bias: Pair
+    kernel_f: Tensor
+    bias: Tensor
 
     @classmethod
-    def prepare(cls, kernel: Tensor, bias: Tensor) -> "MixDFT":
-        """From ``kernel_b [D, *grid]`` and ``bias [c, D]``."""
-        grid = kernel.shape[1:]
+    def prepare(cls, kernel: Tensor, bias: Tensor, grid: Sequence[int] | None = None) -> "MixDFT":
+        """From ``kernel_b [D, *its grid]`` and ``bias [c, D]``; for tokens on ``grid``, or on the kernel's own."""
+        grid = kernel.shape[1:] if grid is None else grid
         with no_autocast(kernel.device):
-            return cls(_spectrum(_pair(kernel), grid), _pair(bias.T[(..., *(None,) * len(grid))]))
+            return cls(_spectrum(_pair(kernel[:, None]), grid), _pair(bias.T[(..., *(None,) * len(grid))]))
 
     def __call__(self, s: Tensor, value: Tensor) -> Tensor:
         """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
-        grid, y = value.shape[2:], torch.zeros_like(value)
         with no_autocast(value.device):
-            value_f = _transform((value, torch.zeros_like(value)), grid)
-            for p in range(len(self.kernel_f[0])):
-                g = _transform(_multiply(value_f, _pick(self.kernel_f, p)), grid, inverse=True)
-                g = _add(g, _pick(self.bias, p))
-                for d in range(2 * p, min(2 * p + 2, s.shape[1])):
-                    y = y + s[:, d, None] * g[d % 2]
-        return y
+            matrices = _matrices(value.shape[2:], value)
+            value_f = _transform(torch.stack([value, torch.zeros_like(value)], dim=-1), matrices)
+            g = _inverse(_multiply(value_f[:, None], self.kernel_f), matrices) + self.bias
+            return (_pair(s.transpose(0, 1)).transpose(0, 1)[:, :, None] * g).sum((1, -1))
 
 
-def _pair(x: Tensor) -> Pair:
-    """``[D, ...]`` -> two of ``[P, ...]``: patterns 0, 2, 4 … and 1, 3, 5 …; an odd D is padded with zeros."""
+def _pair(x: Tensor) -> Tensor:
+    """``[D, ...]`` -> ``[P, ..., 2]``; an odd D is padded with zeros."""
     x = at_least_fp32(x)
     if x.shape[0] % 2:
         x = torch.cat([x, torch.zeros_like(x[:1])])
-    return x[::2], x[1::2]
+    return x.unflatten(0, (-1, 2)).movedim(1, -1)
 
 
-def _pick(x: Pair, p: int) -> Pair:
-    return x[0][p], x[1][p]
+def _multiply(x: Tensor, y: Tensor) -> Tensor:
+    """The complex product of ``[..., 2]`` and ``[..., 2]``."""
+    (a, b), (c, d) = x.unbind(-1), y.unbind(-1)
+    return torch.stack([a * c - b * d, a * d + b * c], dim=-1)
 
 
-def _add(x: Pair, y: Pair) -> Pair:
-    return x[0] + y[0], x[1] + y[1]
+def _spectrum(kernel: Tensor, grid: Sequence[int]) -> Tensor:
+    """``[..., *its grid, 2]`` -> its spectrum on ``grid`` over N: what ``resize_kernel`` and a transform give."""
+    own = kernel.shape[-1 - len(grid) : -1]
+    matrices = [_matrix(_offsets(n, kernel), size, kernel) for n, size in zip(own, grid, strict=True)]
+    for i, n in enumerate(own):
+        if n % 2 == 0:  # the Nyquist tap stands for both signs: no sines
+            keep = torch.ones(n, 2, 1, 2, device=kernel.device, dtype=kernel.dtype)
+            keep[n // 2, 0, :, 1] = keep[n // 2, 1, :, 0] = 0
+            matrices[i] = (matrices[i].view(n, 2, -1, 2) * keep).view(2 * n, -1)
+    return _transform(kernel, matrices) / prod(grid)
 
 
-def _multiply(x: Pair, y: Pair) -> Pair:
-    return x[0] * y[0] - x[1] * y[1], x[0] * y[1] + x[1] * y[0]
+def _offsets(n: int, like: Tensor) -> Tensor:
+    """The signed offsets of n taps: 0, 1, ..., n / 2, ..., -1."""
+    offsets = torch.arange(n, device=like.device, dtype=torch.float64)
+    return torch.where(offsets > n // 2, offsets - n, offsets)
 
 
-def _spectrum(x: Pair, grid: torch.Size) -> Pair:
-    real, imaginary = _transform(x, grid)
-    return real / grid.numel(), imaginary / grid.numel()
+def _matrices(grid: Sequence[int], like: Tensor) -> list[Tensor]:
+    """Those of the transform over ``grid``."""
+    return [_matrix(torch.arange(n, device=like.device, dtype=torch.float64), n, like) for n in grid]
 
 
-def _transform(x: Pair, grid: Sequence[int], inverse: bool = False) -> Pair:
-    """DFT over the last ``len(grid)`` axes; the inverse without its factor 1/N."""
-    real, imaginary = x
-    for axis, n in zip(range(-len(grid), 0), grid, strict=True):
-        index = torch.arange(n, device=real.device, dtype=torch.float64)
-        angle = torch.outer(index, index).remainder(n) * (2 * torch.pi / n)  # small angles keep fp32 exact
-        cos, sin = angle.cos().to(real.dtype), angle.sin().to(real.dtype)
-        if not inverse:
-            sin = -sin
-        real, imaginary = real.movedim(axis, -1), imaginary.movedim(axis, -1)
-        real, imaginary = real @ cos - imaginary @ sin, real @ sin + imaginary @ cos
-        real, imaginary = real.movedim(-1, axis), imaginary.movedim(-1, axis)
-    return real, imaginary
+def _matrix(offsets: Tensor, n: int, like: Tensor) -> Tensor:
+    """``[2 r, 2 n]``: pairs at r offsets to pairs at n frequencies, the real form of ``exp(-2 pi i offset frequency / n)``."""
+    frequency = torch.arange(n, device=like.device, dtype=torch.float64)
+    angle = torch.outer(offsets, frequency).remainder(n) * (2 * pi / n)  # small angles keep fp32 exact
+    # cos, -sin; sin, cos
+    shift = torch.tensor([[0, pi / 2], [-pi / 2, 0]], device=like.device, dtype=torch.float64)
+    return (angle[:, None, :, None] + shift[:, None]).cos().to(like.dtype).flatten(2).flatten(0, 1)
+
+
+def _transform(x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+    """``x: [..., *grid, 2]``, its last grid axis first; after all axes they are in their order again."""
+    for matrix in reversed(matrices):
+        x = (x.flatten(-2) @ matrix).unflatten(-1, (-1, 2)).movedim(-2, -1 - len(matrices))
+    return x
+
+
+def _inverse(x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+    """Without its factor 1/N."""
+    return _transform(x, [matrix.mT for matrix in matrices])

@@ -123,3 +123,11 @@ def test_compiles_without_graph_breaks(backend):
 def test_meta_device_gives_shapes():
     inputs = [x.detach().to("meta") for x in make_inputs("beyond-circulant")]
     assert lisa(*inputs).shape == inputs[0].shape
+
+
+@pytest.mark.parametrize("grid", [(6, 8), (9, 7), (3, 16), (12, 5), (4, 4)])
+def test_dft_resamples_kernels_as_resize_kernel_does(grid):
+    kernels = [x.detach() for x in make_inputs("even")][3:]
+    tokens = [torch.randn(2, 2, 4, *grid) for _ in range(3)]
+    expected = LiSAKernels.prepare(*kernels, grid=grid, backend="reference")(*tokens)
+    assert_same([LiSAKernels.prepare(*kernels, grid=grid, backend="dft")(*tokens)], [expected], 1e-5)

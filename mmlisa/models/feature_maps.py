@@ -1,0 +1,97 @@
+"""What maps a backbone returns, told without building its weights: for whoever writes the neck behind it."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from mmlisa.models import backbones
+from mmlisa.models.backbones.base import Backbone
+
+
+class FeatureMap(NamedTuple):
+    """One map ``[B, channels, H / stride, W / stride]`` of a backbone."""
+
+    stage: int
+    channels: int
+    stride: int
+
+
+def backbone_class(name: str) -> type[Backbone]:
+    """The backbone registered as ``name``, with or without ``mmlisa.`` before it.
+
+    Raises:
+        ValueError: no backbone has this name.
+    """
+    name = name.removeprefix("mmlisa.")
+    if name not in backbones.__all__:
+        raise ValueError(f"backbone is {name!r}; it must be one of {sorted(backbones.__all__)}")
+    return getattr(backbones, name)
+
+
+def feature_maps(
+    backbone: str, arch: str | dict[str, Any] | None = None, out_indices: Sequence[int] | None = None, **options: Any
+) -> tuple[FeatureMap, ...]:
+    """The maps of ``dict(type=backbone, arch=arch, out_indices=out_indices, **options)``; nothing is allocated.
+
+    ``arch`` and ``out_indices`` are the backbone's defaults where None.
+
+    Raises:
+        ValueError: an unknown backbone or arch, an index out of range.
+    """
+    options |= {key: value for key, value in dict(arch=arch, out_indices=out_indices).items() if value is not None}
+    with torch.device("meta"):
+        built = backbone_class(backbone)(**options)
+    maps = zip(built.out_indices, built.feature_channels, built.feature_strides, strict=True)
+    return tuple(FeatureMap(*values) for values in maps)
+
+
+def channels(
+    backbone: str, arch: str | dict[str, Any] | None = None, out_indices: Sequence[int] | None = None, **options: Any
+) -> list[int]:
+    """A neck's ``in_channels``; see :func:`feature_maps`."""
+    return [one.channels for one in feature_maps(backbone, arch, out_indices, **options)]
+
+
+def strides(
+    backbone: str, arch: str | dict[str, Any] | None = None, out_indices: Sequence[int] | None = None, **options: Any
+) -> list[int]:
+    """A head's ``strides``; see :func:`feature_maps`."""
+    return [one.stride for one in feature_maps(backbone, arch, out_indices, **options)]
+
+
+@cache
+def all_stages(backbone: str, arch: str) -> tuple[FeatureMap, ...]:
+    """The maps of every stage of a named arch; the stages of a plain ViT are its blocks."""
+    with torch.device("meta"):
+        num_stages = backbone_class(backbone)(arch=arch).num_stages
+    return feature_maps(backbone, arch, range(num_stages))
+
+
+def to_markdown() -> str:
+    """The table of every named arch of every backbone, ``docs/channels.md``."""
+    lines = [
+        "# Channels and strides",
+        "",
+        "What every named arch returns, for the neck behind it. Any other arch, or a choice of its stages:",
+        "",
+        "```python",
+        "import mmlisa",
+        "",
+        'mmlisa.channels("LiSANet", "hybrid-small", out_indices=(1, 2, 3))  # [128, 320, 384]',
+        'mmlisa.strides("LiSANet", "hybrid-small", out_indices=(1, 2, 3))  # [8, 16, 32]',
+        "```",
+        "",
+        "This page is written by `python tools/channels.py`. A plain ViT can return the map of each of its blocks, all of one",
+        "width and stride; its last is the default.",
+        "",
+        "| backbone | arch | out_indices | channels | strides |",
+        "|---|---|---|---|---|",
+    ]
+    for name in sorted(backbones.__all__, key=str.lower):
+        for arch in backbone_class(name).arch_settings:
+            maps = feature_maps(name, arch)
+            columns = [" ".join(map(str, column)) for column in zip(*maps, strict=True)]
+            lines.append(f"| {name} | {arch} | {' | '.join(columns)} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,33 @@
+"""The layers between the pooled features and the last linear layer of a classifier."""
+
+from torch import Tensor, nn
+
+
+class SquaredReLU(nn.Module):
+    """``relu(x) ** 2`` (So et al., "Primer")."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu().square()
+
+
+_ACTIVATIONS = {"GELU": nn.GELU, "ReLU": nn.ReLU, "SquaredReLU": SquaredReLU}
+
+
+def hidden_layers(
+    channels: int, *, hidden_ratio: float = 4, activation: str = "GELU", pre_norm: bool = False, dropout: float = 0.0
+) -> dict[str, nn.Module]:
+    """(LayerNorm,) Linear C -> ``hidden_ratio * C``, activation, LayerNorm, (dropout), by name and in order.
+
+    Raises:
+        ValueError: an unknown activation.
+    """
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f"activation is {activation!r}; it must be one of {sorted(_ACTIVATIONS)}")
+    hidden = int(channels * hidden_ratio)
+    return {
+        "pre_norm": nn.LayerNorm(channels) if pre_norm else nn.Identity(),
+        "fc1": nn.Linear(channels, hidden),
+        "activation": _ACTIVATIONS[activation](),
+        "norm": nn.LayerNorm(hidden),
+        "dropout": nn.Dropout(dropout),
+    }
