@@ -61,9 +61,7 @@ class VideoClassifier(ImageClassifier):
         views = inputs.shape[1] if inputs.ndim == 6 else 1
         return super().loss(inputs, [sample for sample in data_samples for _ in range(views)])
 
-    def predict(
-        self, inputs: Tensor, data_samples: list[DataSample] | None = None, **kwargs: Any
-    ) -> list[DataSample]:
+    def predict(self, inputs: Tensor, data_samples: list[DataSample] | None = None, **kwargs: Any) -> list[DataSample]:
         views = self.head.predict(self.extract_feat(inputs), **kwargs)
         scores = torch.stack([view.pred_score for view in views]).unflatten(0, (len(inputs), -1)).mean(1)
         samples = data_samples or [DataSample() for _ in inputs]

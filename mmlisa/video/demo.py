@@ -126,9 +126,7 @@ def _build(root: Path, recipe: dict[str, Any], progress: bool) -> None:
         jobs = [(number, motion) for number in range(scenes) for motion in OPPOSITES]
         lines = []
         for number, motion in tqdm(jobs, f"demo clips, {split}", disable=not progress, mininterval=0.5):
-            rng = np.random.default_rng(
-                [recipe["seed"], list(NUM_SCENES).index(split), number, CLASSES.index(motion)]
-            )
+            rng = np.random.default_rng([recipe["seed"], list(NUM_SCENES).index(split), number, CLASSES.index(motion)])
             clip = make_clip(rng, motion)
             for name, frames in ((motion, clip), (OPPOSITES[motion], clip[::-1])):
                 file = f"{split}/{name}_{number:03d}.mp4"

@@ -72,7 +72,9 @@ class LoadClips(BaseTransform):
             total = results.get("num_frames") or count_frames(path)
             needed = self.length if self.stride is None else dense_span(self.length, self.stride)
             if total < needed and self.on_short != "repeat":
-                return self._refuse(self.on_short, f"video {path} has {total} frames, a clip needs {needed}", "on_short")
+                return self._refuse(
+                    self.on_short, f"video {path} has {total} frames, a clip needs {needed}", "on_short"
+                )
             positions = self._positions(total)
             frames = read_frames(path, positions.ravel())
         except DamagedVideoError as error:
