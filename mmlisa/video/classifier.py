@@ -22,7 +22,7 @@ class _ClipAugment(RandomBatchAugment):
 
 @MODELS.register_module()
 class VideoDataPreprocessor(ClsDataPreprocessor):
-    """mmpretrain's ``ClsDataPreprocessor``, its arguments included, for inputs ``[B, V, 3, T, H, W]`` or a list of ``[V, 3, T, H, W]``."""
+    """mmpretrain's ``ClsDataPreprocessor``, its arguments included, for ``[B, V, 3, T, H, W]`` (or a list of its items)."""
 
     def __init__(self, *args: Any, batch_augments: dict[str, Any] | None = None, **kwargs: Any) -> None:
         # The parent adds to the lists it is given.

@@ -7,7 +7,7 @@ Under the root: ``{train,val}/*.mp4`` and the lists ``{train,val}.txt``.
 
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import cv2
 import numpy as np
@@ -139,7 +139,7 @@ def _build(root: Path, recipe: dict[str, Any], progress: bool) -> None:
 class DemoVideoDataset(VideoDataset):
     """The demo clips, made under ``data_root`` on first use; ``ann_file`` is ``'train.txt'`` or ``'val.txt'``."""
 
-    METAINFO = {"classes": CLASSES}
+    METAINFO: ClassVar = {"classes": CLASSES}
 
     def load_data_list(self) -> list[dict[str, Any]]:
         if not Path(self.ann_file).is_file():

@@ -88,7 +88,9 @@ class LoadClips(BaseTransform):
             positions = dense_positions(total, self.length, self.stride, self.num_clips, self.random)
         if self.order == "still":
             return positions[:, [self.length // 2] * self.length]
-        return np.random.permuted(positions, axis=1) if self.order == "shuffled" else positions
+        if self.order == "shuffled":
+            return np.stack([np.random.permutation(clip) for clip in positions])
+        return positions
 
     @staticmethod
     def _refuse(choice: str, reason: str, option: str) -> None:
