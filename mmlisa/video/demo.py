@@ -21,7 +21,7 @@ from .dataset import VideoDataset
 VERSION = 1
 CLASSES = ("down", "grow", "left", "right", "shrink", "turn_left", "turn_right", "up")
 OPPOSITES = {"right": "left", "down": "up", "grow": "shrink", "turn_left": "turn_right"}
-NUM_SCENES = {"train": 80, "val": 20}  # of each pair of opposites: 640 and 160 clips
+NUM_SCENES = {"train": 240, "val": 25}  # of each pair of opposites: 1920 and 200 clips
 NUM_FRAMES, SIDE, FPS = 16, 56, 8
 # On a coin or a flower no turn is seen.
 OBJECTS = ("cat", "cup", "motorcycle", "person", "quokka", "rocket")
@@ -46,7 +46,7 @@ def pose_at(middle: Pose, motion: str, time: float, side: int) -> Pose:
     elif motion == "grow":
         size *= 1.7**time
     else:
-        angle += 60 * time
+        angle += 90 * time
     return Pose(x, y, size, angle)
 
 
@@ -64,10 +64,10 @@ def make_clip(rng: np.random.Generator, motion: str, num_frames: int = NUM_FRAME
     cutout = cutouts[rng.integers(len(cutouts))]
     cutout = cutout[:, ::-1] if rng.random() < 0.5 else cutout
     # Twice as large as it is drawn at most, so that sampling it finds no detail to skip.
-    scale = min(1, 2 * side / max(cutout.shape[:2]) * 0.45)
+    scale = min(1, 2 * side / max(cutout.shape[:2]) * 0.5)
     cutout = cv2.resize(np.ascontiguousarray(cutout), None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     centre = side * rng.uniform(0.4, 0.6, 2)
-    middle = Pose(*centre, side * rng.uniform(0.35, 0.5), rng.uniform(-30, 30))
+    middle = Pose(*centre, side * rng.uniform(0.4, 0.55), rng.uniform(-30, 30))
     frames = []
     for time in np.linspace(-1, 1, num_frames):
         layer = _draw(cutout, pose_at(middle, motion, time, side), side)

@@ -14,7 +14,7 @@ from mmlisa.video.reading import read_frames
         ("right", Pose(20 + 28, 30, 40, 5)),
         ("down", Pose(20, 30 + 28, 40, 5)),
         ("grow", Pose(20, 30, 40 * 1.7, 5)),
-        ("turn_left", Pose(20, 30, 40, 65)),
+        ("turn_left", Pose(20, 30, 40, 95)),
     ],
 )
 def test_motions(motion, last):
