@@ -60,4 +60,4 @@ val_dataloader = dict(
 test_dataloader = val_dataloader
 val_evaluator = dict(type="Accuracy", topk=(1,))
 test_evaluator = val_evaluator
-default_hooks = dict(visualization=dict(type="mmlisa.VideoVisualizationHook", resize=160))
+default_hooks = dict(visualization=dict(type="mmlisa.VideoVisualizationHook"))

@@ -10,11 +10,15 @@ from torch import Tensor
 from mmlisa.registry import HOOKS
 
 
-def contact_sheet(clips: Tensor) -> np.ndarray:
-    """``[V, 3, T, H, W]`` (BGR, uint8), as :class:`PackClips` makes them -> a row of frames per clip, ``[V H, T W, 3]``, RGB."""
+def contact_sheet(clips: Tensor, min_height: int = 128) -> np.ndarray:
+    """A row of frames per clip: ``[V, 3, T, H, W]`` (BGR, uint8), as :class:`PackClips` makes them -> ``[V H, T W, 3]``, RGB.
+
+    Frames lower than ``min_height`` are enlarged by a whole number, so that what is written on them can be read.
+    """
+    factor = -(-min_height // clips.shape[3])
+    clips = clips.flip(1).repeat_interleave(factor, 3).repeat_interleave(factor, 4)
     views, channels, length, height, width = clips.shape
-    rows = clips.flip(1).permute(0, 3, 2, 4, 1)  # [V, H, T, W, 3]
-    return rows.reshape(views * height, length * width, channels).cpu().numpy()
+    return clips.permute(0, 3, 2, 4, 1).reshape(views * height, length * width, channels).cpu().numpy()
 
 
 @HOOKS.register_module()
