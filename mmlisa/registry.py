@@ -24,6 +24,7 @@ if find_spec("mmdet"):
     _MODEL_LOCATIONS += ["mmlisa.models.necks", "mmlisa.models.dense_heads"]
 if find_spec("mmpretrain"):
     _MODEL_LOCATIONS += ["mmlisa.models.heads"]
+_VIDEO = ["mmlisa.video"] if find_spec("mmpretrain") else []
 
 
 class _Registry(Registry):
@@ -47,14 +48,14 @@ def _child(name: str, parent: Registry, *locations: str) -> Registry:
     return _Registry(name, parent=parent, scope="mmlisa", locations=list(locations))
 
 
-MODELS = _child("model", ROOT_MODELS, *_MODEL_LOCATIONS)
+MODELS = _child("model", ROOT_MODELS, *_MODEL_LOCATIONS, *_VIDEO)
 BACKBONES = MODELS
 TASK_UTILS = _child("task util", ROOT_TASK_UTILS, *_MODEL_LOCATIONS)
-HOOKS = _child("hook", ROOT_HOOKS, "mmlisa.engine")
+HOOKS = _child("hook", ROOT_HOOKS, "mmlisa.engine", *_VIDEO)
 LOOPS = _child("loop", ROOT_LOOPS, "mmlisa.engine")
 OPTIMIZERS = _child("optimizer", ROOT_OPTIMIZERS, "mmlisa.engine")
 OPTIM_WRAPPER_CONSTRUCTORS = _child("optimizer wrapper constructor", ROOT_OPTIM_WRAPPER_CONSTRUCTORS, "mmlisa.engine")
-DATASETS = _child("dataset", ROOT_DATASETS, "mmlisa.datasets")
-TRANSFORMS = _child("transform", ROOT_TRANSFORMS, "mmlisa.datasets")
+DATASETS = _child("dataset", ROOT_DATASETS, "mmlisa.datasets", *_VIDEO)
+TRANSFORMS = _child("transform", ROOT_TRANSFORMS, "mmlisa.datasets", *_VIDEO)
 METRICS = _child("metric", ROOT_METRICS, "mmlisa.datasets")
 WEIGHT_INITIALIZERS = _child("weight initializer", ROOT_WEIGHT_INITIALIZERS, "mmlisa.conversion")

@@ -1,7 +1,8 @@
 """Converts published weights into a checkpoint of this package: ``python tools/convert_checkpoint.py SRC DST``.
 
 The family is recognised. ``--to BACKBONE ARCH`` says what the weights are for, where that is not the one they fit best.
-``python tools/convert_checkpoint.py flatten SRC DST`` (or ``caformer``) makes a classifier with its head.
+``flatten SRC DST`` (or ``caformer``) makes a classifier with its head, ``inflate IMAGE VIDEO_CONFIG DST`` a video classifier
+from one of images.
 """
 
 import argparse
@@ -11,37 +12,54 @@ from pathlib import Path
 from mmlisa import cli
 
 CLASSIFIERS = ("flatten", "caformer")
+INFLATION_MODES = ("centre", "mean")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "files", nargs="+", metavar="[flatten|caformer] SRC DST", help="SRC: a file, an address, or timm:NAME"
+        "files",
+        nargs="+",
+        metavar="[flatten|caformer] SRC DST | inflate IMAGE VIDEO_CONFIG DST",
+        help="SRC: a file, an address, or timm:NAME",
     )
     parser.add_argument("--to", nargs=2, metavar=("BACKBONE", "ARCH"), help="for instance LiSANet hybrid-small")
     parser.add_argument("--ema", action="store_true", help="take the averaged weights of the file")
+    parser.add_argument(
+        "--mode", choices=INFLATION_MODES, default="centre", help="where inflated taps lie in time (default: centre)"
+    )
     args = parser.parse_args(argv)
-    args.family = args.files.pop(0) if len(args.files) == 3 and args.files[0] in CLASSIFIERS else None
-    if len(args.files) != 2 or (args.family and args.to):
+    wanted = {"inflate": 4, **dict.fromkeys(CLASSIFIERS, 3)}.get(args.files[0], 2)
+    args.family = args.files.pop(0) if len(args.files) == wanted and wanted > 2 else None
+    if len(args.files) != max(wanted - 1, 2) or (args.family and args.to):
         parser.error(
-            f"SRC and DST are needed, and before them at most one of {', '.join(CLASSIFIERS)}, then without --to"
+            f"SRC and DST are needed, and before them at most one of {', '.join(CLASSIFIERS)}, then without --to; or "
+            "inflate IMAGE VIDEO_CONFIG DST"
         )
     return args
 
 
 def main(args: argparse.Namespace) -> None:
     from mmlisa.checkpoints import load_checkpoint, save_checkpoint
-    from mmlisa.conversion import convert_caformer, convert_flatten, convert_published
+    from mmlisa.conversion import convert_caformer, convert_flatten, convert_published, inflate_classifier
+    from mmlisa.conversion.conversion import unwrap
+    from mmlisa.engine.launch import load_config
+    from mmlisa.registry import MODELS
 
-    source, target = args.files
+    source, target = args.files[0], Path(args.files[-1])
     if args.family is None:
         checkpoint, report = convert_published(source, to=args.to, ema=args.ema)
+    elif args.family == "inflate":
+        backbone = load_config(args.files[1]).model.backbone.to_dict()
+        state_dict = inflate_classifier(unwrap(load_checkpoint(source)), MODELS.build(backbone), args.mode)
+        checkpoint = {"state_dict": state_dict, "meta": {"backbone": backbone}}
+        report = f"inflated: all {len(state_dict)} weights of the backbone; the video's head starts fresh"
     else:
         convert = {"flatten": convert_flatten, "caformer": convert_caformer}[args.family]
         conversion = convert(load_checkpoint(source), ema=args.ema)
         checkpoint = {"state_dict": conversion.state_dict, "meta": {"backbone": conversion.backbone}}
         report = conversion.report()
-    save_checkpoint(checkpoint, Path(target))
+    save_checkpoint(checkpoint, target)
     print(report)
     print(f"written to {target}")
 

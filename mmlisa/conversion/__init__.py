@@ -5,7 +5,7 @@ from .carrying import Carried, carry_over
 from .conversion import Conversion
 from .families import FAMILIES, Family, recognise
 from .flatten import convert_flatten
-from .inflation import inflate
+from .inflation import inflate, inflate_classifier
 from .paddle import convert_picodet
 from .published import PublishedWeights, convert_published, known_sources, read_source
 
@@ -21,6 +21,7 @@ __all__ = [
     "convert_picodet",
     "convert_published",
     "inflate",
+    "inflate_classifier",
     "known_sources",
     "read_source",
     "recognise",

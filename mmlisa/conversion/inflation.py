@@ -38,6 +38,18 @@ def inflate(state: Mapping[str, Tensor], model: nn.Module, mode: str = "centre")
     return inflated
 
 
+def inflate_classifier(state: Mapping[str, Tensor], backbone: nn.Module, mode: str = "centre") -> dict[str, Tensor]:
+    """The backbone's part of an image classifier's weights, inflated for ``backbone``, under the classifier's names.
+
+    The head, which knows the classes of the images, stays behind.
+
+    Raises:
+        ValueError: as :func:`inflate`.
+    """
+    part = {name.removeprefix("backbone."): tensor for name, tensor in state.items() if name.startswith("backbone.")}
+    return {f"backbone.{name}": tensor for name, tensor in inflate(part, backbone, mode).items()}
+
+
 def _inflate(name: str, source: Tensor, target: Tensor, mode: str) -> Tensor:
     if source.ndim != target.ndim - 1:
         return source

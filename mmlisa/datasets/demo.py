@@ -20,7 +20,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -63,7 +63,7 @@ class Scene(NamedTuple):
 # --- composing ---------------------------------------------------------------------------------------------------------------
 
 
-def _background(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
+def random_background(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
     """A random crop of a random background, tinted if it is grey: [H, W, 3] in [0, 1]."""
     backgrounds = list(load_backgrounds().values())
     source = backgrounds[rng.integers(len(backgrounds))]
@@ -129,7 +129,7 @@ def compose(
     """
     height, width = size
     side = min(size)
-    image = _background(rng, height, width)
+    image = random_background(rng, height, width)
     owner = np.full(size, -1)  # which paste each pixel belongs to
     pasted, areas = [], []  # class of each paste, and its area with nothing in front
     objects = load_objects()
@@ -296,9 +296,7 @@ def make_demo(
     side: int = 192,
     progress: bool = True,
 ) -> Path:
-    """Makes the demo data if they are not there. Several processes may call it at once: one makes them, all see them complete.
-
-    They are built in a hidden folder beside ``root`` and renamed: a killed or failed build leaves nothing under ``root``.
+    """Makes the demo data if they are not there (:func:`make_once`).
 
     Args:
         root: folder to make, relative to the working directory.
@@ -314,8 +312,27 @@ def make_demo(
         FileExistsError: ``root`` holds something else, or demo data with other settings.
         ImportError: scikit-image, scikit-learn or imaug is missing.
     """
-    root = Path(root)
     recipe = {"version": VERSION, "seed": seed, "num_images": num_images or NUM_IMAGES, "side": side}
+    return make_once(root, recipe, lambda folder: _build(folder, recipe, progress))
+
+
+def make_once(root: str | Path, recipe: dict, build: Callable[[Path], None]) -> Path:
+    """Makes data under ``root`` if they are not there, all or nothing; processes that start at once make them once.
+
+    They are built in a hidden folder beside ``root`` and renamed: a killed or failed build leaves nothing under ``root``.
+
+    Args:
+        root: where to.
+        recipe: what decides about the data; kept in ``root/demo.json``.
+        build: writes them into the folder it is given.
+
+    Returns:
+        ``root`` as a path.
+
+    Raises:
+        FileExistsError: ``root`` holds something else, or data of another recipe.
+    """
+    root = Path(root)
     if _is_made(root, recipe):
         return root
     root.parent.mkdir(parents=True, exist_ok=True)
@@ -327,7 +344,8 @@ def make_demo(
             shutil.rmtree(leftover, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
         try:
-            _build(folder, recipe, progress)
+            build(folder)
+            (folder / "demo.json").write_text(json.dumps(recipe))
             folder.chmod(0o755)  # mkdtemp's is private
             try:
                 os.rename(folder, root)
@@ -380,7 +398,6 @@ def _build(root: Path, recipe: dict, progress: bool) -> None:
         _write_ade(root / "ade", split, scenes, np.arange(len(CLASSES) + 1, dtype=np.uint8))
     per_class = {split: max(1, number // len(CLASSES)) for split, number in recipe["num_images"].items()}
     make_imagenet_layout(root / "cls", per_class, recipe["seed"])
-    (root / "demo.json").write_text(json.dumps(recipe))
 
 
 # --- small folders in the layouts of the real data sets ----------------------------------------------------------------------

@@ -19,17 +19,14 @@ _IMAGE = (3, 224, 224)
 _FFT = "products+fft"
 
 
-def _classifier(
-    arch: str | dict[str, Any], channels: int, *, hidden: bool = True, num_classes: int = 1000, **backbone: Any
-) -> dict[str, Any]:
+def _classifier(arch: str | dict[str, Any], channels: int, *, hidden: bool = True, **backbone: Any) -> dict[str, Any]:
     """ImageNet-1K classifier; the isotropic network's and the first version's are plain linear ones."""
     head = "mmlisa.MlpClsHead" if hidden else "mmpretrain.LinearClsHead"
-    size = backbone.get("image_size", (224, 224))
     return dict(
         type="mmpretrain.ImageClassifier",
         backbone=dict(type="mmlisa.LiSANet", arch=arch, out_indices=[-1], **backbone),
-        neck=dict(type="mmpretrain.GlobalAveragePooling", dim=len(size)),
-        head=dict(type=head, num_classes=num_classes, in_channels=channels),
+        neck=dict(type="mmpretrain.GlobalAveragePooling"),
+        head=dict(type=head, num_classes=1000, in_channels=channels),
     )
 
 
@@ -169,51 +166,28 @@ ROWS = [
         Row(
             "Table 8 (Kinetics-400, 16 x 1 x 4 views)",
             f"{label}, one view",
-            _classifier(arch, channels, num_classes=400, image_size=(16, 224, 224)),
+            f"video/classifier_{name}_110e_kinetics400.py",
             (3, 16, 224, 224),
             (macs(f"{total / 4} G", convention=_FFT, note=f"a quarter of the paper's {total} G for four clips"),),
         )
-        for label, arch, channels, total in (
-            ("HyLiSANet-S", "hybrid-small", 384, 165),
-            ("HyLiSANet-B", "hybrid-base", 576, 428),
-        )
+        for label, name, total in (("HyLiSANet-S", "hylisanet_s", 165), ("HyLiSANet-B", "hylisanet_b", 428))
     ),
     *(
         Row(
             "Table 14 (SS-V2, 8 frames)",
             label,
-            _isotropic(attention, num_classes=174, image_size=(8, 224, 224)),
+            f"video/classifier_lisanet_i_{name}60e_something_v2.py",
             (3, 8, 224, 224),
-            (params(p, p_reading, **options), macs(f, f_reading, convention=_FFT, **options)),
+            (params(p, tolerance=tolerance, note=note), macs(f, convention=_FFT, tolerance=tolerance)),
         )
-        for label, attention, p, p_reading, f, f_reading, options in (
-            ("Self-attention", dict(type=_SOFTMAX), "5.82 M", None, "7.36 G", None, dict(tolerance=None)),
-            (
-                "Self-attention, RPE",
-                dict(type=_SOFTMAX, rpe="shared"),
-                "5.87 M",
-                None,
-                "7.36 G",
-                None,
-                dict(tolerance=None),
-            ),
-            (
-                "Depthwise conv 3x7x7",
-                dict(type="DepthwiseConv", kernel_size=(3, 7, 7)),
-                *("4.82 M", None, "3.75 G", None, dict(tolerance=None)),
-            ),
-            ("GF layer", dict(type="GlobalFilter"), "6.54 M", None, "3.53 G", None, dict(tolerance=None)),
-            (
-                "Lambda convolution",
-                dict(type="LambdaConvolution"),
-                "6.34 M",
-                None,
-                "26.87 G",
-                None,
-                dict(tolerance=None),
-            ),
-            ("RSA", dict(type="RelationalSelfAttention"), "23.45 M", None, "72.58 G", None, dict(tolerance=None)),
-            ("LiSA", dict(type="LiSA", num_patterns=16), "8.37 M", 8.38, "5.16 G", 5.04, {}),
+        for label, name, p, f, tolerance, note in (
+            ("Self-attention", "softmax_", "5.82 M", "7.36 G", 0.01, ""),
+            ("Self-attention, RPE", "softmax_rpe_", "5.87 M", "7.36 G", 0.01, ""),
+            ("Depthwise conv 3x7x7", "depthwise_", "4.82 M", "3.75 G", 0.01, ""),
+            ("GF layer", "global_filter_", "6.54 M", "3.53 G", 0.01, ""),
+            ("Lambda convolution", "lambda_", "6.34 M", "26.87 G", 0.01, ""),
+            ("RSA", "rsa_", "23.45 M", "72.58 G", None, _OWN_SIZES),
+            ("LiSA", "", "8.37 M", "5.16 G", 0.01, ""),
         )
     ),
     Row(

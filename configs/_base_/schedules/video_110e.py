@@ -1,0 +1,23 @@
+# LiSA, appendix A.2: AdamW, 1e-4 per 32 videos, 110 epochs, 10 of them warm-up, cosine. First and last rate: UniFormer.
+max_epochs, warmup_epochs = 110, 10
+train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=10)
+val_cfg = dict()
+test_cfg = dict()
+param_scheduler = [
+    dict(type="LinearLR", start_factor=0.01, by_epoch=True, begin=0, end=warmup_epochs, convert_to_iter_based=True),
+    dict(
+        type="CosineAnnealingLR",
+        eta_min=1e-6,
+        by_epoch=True,
+        begin=warmup_epochs,
+        end=max_epochs,
+        convert_to_iter_based=True,
+    ),
+]
+# No decay of what has one axis: UniFormer.
+optim_wrapper = dict(
+    type="OptimWrapper",
+    optimizer=dict(type="AdamW", lr=1e-4, weight_decay=0.05),
+    paramwise_cfg=dict(norm_decay_mult=0.0, bias_decay_mult=0.0, flat_decay_mult=0.0),
+)
+auto_scale_lr = dict(enable=False, base_batch_size=32)

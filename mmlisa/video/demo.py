@@ -1,0 +1,147 @@
+"""Demo clips, made from a seed on first use: a real object moves over a real background, and the motion is the class.
+
+Every clip comes with its reverse, which has the opposite class: of what does not depend on the frames' order, nothing tells
+the two apart, and at the middle of a clip an object's place, size and angle are distributed alike in all classes.
+Under the root: ``{train,val}/*.mp4`` and the lists ``{train,val}.txt``.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import cv2
+import numpy as np
+
+from mmlisa.datasets.demo import make_once, random_background
+from mmlisa.datasets.demo_objects import load_objects
+from mmlisa.registry import DATASETS
+
+from .dataset import VideoDataset
+
+VERSION = 1
+CLASSES = ("down", "grow", "left", "right", "shrink", "turn_left", "turn_right", "up")
+OPPOSITES = {"right": "left", "down": "up", "grow": "shrink", "turn_left": "turn_right"}
+NUM_SCENES = {"train": 240, "val": 25}  # of each pair of opposites: 1920 and 200 clips
+NUM_FRAMES, SIDE, FPS = 16, 56, 8
+# On a coin or a flower no turn is seen.
+OBJECTS = ("cat", "cup", "motorcycle", "person", "quokka", "rocket")
+
+
+class Pose(NamedTuple):
+    """Where an object is: centre (pixels), length of its longer side (pixels), angle (degrees, counter-clockwise)."""
+
+    x: float
+    y: float
+    size: float
+    angle: float
+
+
+def pose_at(middle: Pose, motion: str, time: float, side: int) -> Pose:
+    """The pose at a time from -1 (first frame) to 1 (last), from that at 0; ``motion`` is a key of ``OPPOSITES``."""
+    x, y, size, angle = middle
+    if motion == "right":
+        x += 0.28 * side * time
+    elif motion == "down":
+        y += 0.28 * side * time
+    elif motion == "grow":
+        size *= 1.7**time
+    else:
+        angle += 90 * time
+    return Pose(x, y, size, angle)
+
+
+def make_clip(rng: np.random.Generator, motion: str, num_frames: int = NUM_FRAMES, side: int = SIDE) -> np.ndarray:
+    """One clip: ``[T, side, side, 3]``, RGB, uint8.
+
+    Args:
+        rng: source of every choice.
+        motion: a key of ``OPPOSITES``.
+        num_frames: frames T, at least 2.
+        side: of a frame, in pixels.
+    """
+    background = random_background(rng, side, side)
+    cutouts = load_objects()[OBJECTS[rng.integers(len(OBJECTS))]]
+    cutout = cutouts[rng.integers(len(cutouts))]
+    cutout = cutout[:, ::-1] if rng.random() < 0.5 else cutout
+    # Twice as large as it is drawn at most, so that sampling it finds no detail to skip.
+    scale = min(1, 2 * side / max(cutout.shape[:2]) * 0.5)
+    cutout = cv2.resize(np.ascontiguousarray(cutout), None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    centre = side * rng.uniform(0.4, 0.6, 2)
+    middle = Pose(*centre, side * rng.uniform(0.4, 0.55), rng.uniform(-30, 30))
+    frames = []
+    for time in np.linspace(-1, 1, num_frames):
+        layer = _draw(cutout, pose_at(middle, motion, time, side), side)
+        frames.append(background * (1 - layer[..., 3:]) + layer[..., :3])
+    return np.round(np.stack(frames) * 255).clip(0, 255).astype(np.uint8)
+
+
+def _draw(cutout: np.ndarray, pose: Pose, side: int) -> np.ndarray:
+    """The cut-out (premultiplied RGBA, [h, w, 4]) in its pose on an empty canvas, [side, side, 4]."""
+    height, width = cutout.shape[:2]
+    middle = ((width - 1) / 2, (height - 1) / 2)
+    transform = cv2.getRotationMatrix2D(middle, pose.angle, pose.size / max(height, width))
+    transform[:, 2] += np.array([pose.x, pose.y]) - middle
+    return cv2.warpAffine(cutout, transform, (side, side), flags=cv2.INTER_LINEAR)
+
+
+def write_video(path: Path, frames: np.ndarray, fps: float = FPS) -> None:
+    """Writes ``[T, H, W, 3]`` (RGB, uint8) as MPEG-4.
+
+    Raises:
+        OSError: OpenCV cannot write the file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    height, width = frames.shape[1:3]
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), fps, (width, height))
+    if not writer.isOpened():
+        raise OSError(f"OpenCV cannot write the video {path}: no folder to write to, or no MPEG-4 encoder")
+    for frame in frames:
+        writer.write(np.ascontiguousarray(frame[..., ::-1]))
+    writer.release()
+
+
+def make_video_demo(
+    root: str | Path, seed: int = 0, num_scenes: dict[str, int] | None = None, progress: bool = True
+) -> Path:
+    """Makes the demo clips if they are not there.
+
+    Args:
+        root: where to; relative to the working directory.
+        seed: with the split and the place in it, determines a clip.
+        num_scenes: scenes of each pair of opposites per split, :data:`NUM_SCENES` by default; a scene has two clips.
+        progress: show a progress bar.
+
+    Raises:
+        FileExistsError: ``root`` holds something else, or demo data made in another way.
+        ImportError: scikit-image, scikit-learn or imaug is missing.
+    """
+    recipe = {"version": VERSION, "kind": "video", "seed": seed, "num_scenes": num_scenes or NUM_SCENES}
+    return make_once(root, recipe, partial(_build, recipe=recipe, progress=progress))
+
+
+def _build(root: Path, recipe: dict[str, Any], progress: bool) -> None:
+    from tqdm import tqdm
+
+    for split, scenes in recipe["num_scenes"].items():
+        jobs = [(number, motion) for number in range(scenes) for motion in OPPOSITES]
+        lines = []
+        for number, motion in tqdm(jobs, f"demo clips, {split}", disable=not progress, mininterval=0.5):
+            rng = np.random.default_rng([recipe["seed"], list(NUM_SCENES).index(split), number, CLASSES.index(motion)])
+            clip = make_clip(rng, motion)
+            for name, frames in ((motion, clip), (OPPOSITES[motion], clip[::-1])):
+                file = f"{split}/{name}_{number:03d}.mp4"
+                write_video(root / file, frames)
+                lines.append(f"{file} {len(frames)} {CLASSES.index(name)}\n")
+        (root / f"{split}.txt").write_text("".join(lines))
+
+
+@DATASETS.register_module()
+class DemoVideoDataset(VideoDataset):
+    """The demo clips, made under ``data_root`` on first use; ``ann_file`` is ``'train.txt'`` or ``'val.txt'``."""
+
+    METAINFO: ClassVar = {"classes": CLASSES}
+
+    def load_data_list(self) -> list[dict[str, Any]]:
+        if not Path(self.ann_file).is_file():
+            make_video_demo(self.data_root)
+        return super().load_data_list()

@@ -1,0 +1,36 @@
+"""Which frames of a video a network sees: positions ``[clips, length]`` from 0."""
+
+import numpy as np
+
+
+def dense_positions(total: int, length: int, stride: int, clips: int, random: bool) -> np.ndarray:
+    """Clips of every ``stride``-th frame (Wang et al., "Non-local neural networks"): ``[clips, length]``.
+
+    They start anywhere when ``random``; otherwise evenly over the video, from its beginning to its end, and a single one
+    lies in its middle. Past the end of a short video its last frame is repeated.
+    """
+    slack = max(total - dense_span(length, stride), 0)
+    if random:
+        starts = np.random.randint(slack + 1, size=clips)
+    elif clips == 1:
+        starts = np.array([slack // 2])
+    else:
+        starts = np.arange(clips) * slack // (clips - 1)
+    return np.minimum(starts[:, None] + np.arange(length) * stride, total - 1)
+
+
+def dense_span(length: int, stride: int) -> int:
+    """Frames from the first to the last of a dense clip, both included."""
+    return (length - 1) * stride + 1
+
+
+def uniform_positions(total: int, length: int, random: bool) -> np.ndarray:
+    """One frame of each of ``length`` equal segments (Wang et al., "Temporal segment networks"): ``[1, length]``.
+
+    Any of the segment's when ``random``, otherwise its middle one. A video of fewer frames than segments repeats some.
+    """
+    edges = np.arange(length + 1) * total // length
+    first, end = edges[:-1], edges[1:]
+    if random:
+        return np.random.randint(first, np.maximum(end, first + 1))[None]
+    return ((first + end) // 2)[None]

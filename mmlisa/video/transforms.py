@@ -1,0 +1,138 @@
+"""From a video's path to the tensor of its clips; in between, any transform of images."""
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from mmcv.transforms import BaseTransform
+from mmengine.dataset import Compose
+from mmengine.logging import print_log
+from mmpretrain.datasets import PackInputs
+
+from mmlisa.registry import TRANSFORMS
+
+from .reading import DamagedVideoError, count_frames, read_frames
+from .sampling import dense_positions, dense_span, uniform_positions
+
+_ON_CORRUPT, _ON_SHORT, _ORDERS = ("error", "skip"), ("repeat", "error", "skip"), ("time", "still", "shuffled")
+
+
+@TRANSFORMS.register_module()
+class LoadClips(BaseTransform):
+    """Samples clips of a video (a file, or a folder of frames) and decodes their frames.
+
+    Reads ``img_path`` and, where a list gives it, ``num_frames``; adds ``clips``, a list of V lists of T frames
+    ``[H, W, 3]`` (BGR, uint8).
+
+    Args:
+        length: frames T of a clip.
+        stride: dense sampling takes every ``stride``-th frame; None takes one of each of T equal segments (uniform sampling).
+        num_clips: clips V; uniform sampling has one.
+        random: sample anew each time, for training; otherwise always the same clips.
+        on_corrupt: ``'error'`` stops and names the video; ``'skip'`` logs its name, and the dataset takes another one (in
+            training; a test set has no other, so it stops there too).
+        on_short: the same choice for a video shorter than a clip, or ``'repeat'``: frames are repeated.
+        order: ``'time'``; ``'still'`` shows the middle frame of each clip T times, and ``'shuffled'`` all frames in random
+            order: what a network reaches with these, it reaches without time.
+
+    Raises:
+        ValueError: an option that is none of these; a damaged or short video where that is an error.
+        FileNotFoundError: a video that does not exist.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        *,
+        stride: int | None = None,
+        num_clips: int = 1,
+        random: bool = False,
+        on_corrupt: str = "error",
+        on_short: str = "repeat",
+        order: str = "time",
+    ) -> None:
+        for name, value, known in (
+            ("on_corrupt", on_corrupt, _ON_CORRUPT),
+            ("on_short", on_short, _ON_SHORT),
+            ("order", order, _ORDERS),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} is {value!r}; it must be one of {known}")
+        if min(length, num_clips, 1 if stride is None else stride) < 1:
+            raise ValueError(f"length={length}, stride={stride}, num_clips={num_clips}; they must be at least 1")
+        if stride is None and num_clips != 1:
+            raise ValueError(f"num_clips={num_clips}; uniform sampling (stride=None) has one clip")
+        self.length, self.stride, self.num_clips, self.random = length, stride, num_clips, random
+        self.on_corrupt, self.on_short, self.order = on_corrupt, on_short, order
+
+    def transform(self, results: dict[str, Any]) -> dict[str, Any] | None:
+        path = results["img_path"]
+        try:
+            total = results.get("num_frames") or count_frames(path)
+            needed = self.length if self.stride is None else dense_span(self.length, self.stride)
+            if total < needed and self.on_short != "repeat":
+                return self._refuse(
+                    self.on_short, f"video {path} has {total} frames, a clip needs {needed}", "on_short"
+                )
+            positions = self._positions(total)
+            frames = read_frames(path, positions.ravel())
+        except DamagedVideoError as error:
+            return self._refuse(self.on_corrupt, str(error), "on_corrupt")
+        return {**results, "clips": [[frames[position] for position in clip] for clip in positions.tolist()]}
+
+    def _positions(self, total: int) -> np.ndarray:
+        if self.stride is None:
+            positions = uniform_positions(total, self.length, self.random)
+        else:
+            positions = dense_positions(total, self.length, self.stride, self.num_clips, self.random)
+        if self.order == "still":
+            return positions[:, [self.length // 2] * self.length]
+        if self.order == "shuffled":
+            return np.stack([np.random.permutation(clip) for clip in positions])
+        return positions
+
+    @staticmethod
+    def _refuse(choice: str, reason: str, option: str) -> None:
+        if choice == "error":
+            raise DamagedVideoError(f"{reason}. LoadClips({option}='skip') passes over such videos")
+        print_log(f"skipped: {reason}", logger="current", level=30)
+
+
+@TRANSFORMS.register_module()
+class PerFrame(BaseTransform):
+    """Applies transforms of images to the frames of ``clips``, with the same random choices for all frames of a clip.
+
+    The generators of Python, NumPy and PyTorch are put back before each frame, so this holds for every transform. (mmcv's
+    ``TransformBroadcaster`` shares only what a transform declares, which the noise of RandomErasing is not.)
+
+    Args:
+        transforms: a pipeline that changes ``img``.
+    """
+
+    def __init__(self, transforms: list) -> None:
+        self.pipeline = Compose(transforms)
+
+    def transform(self, results: dict[str, Any]) -> dict[str, Any]:
+        clips, changed = [], {}
+        for clip in results["clips"]:
+            state = random.getstate(), np.random.get_state(), torch.get_rng_state()
+            frames = []
+            for frame in clip:
+                random.setstate(state[0])
+                np.random.set_state(state[1])
+                torch.set_rng_state(state[2])
+                shape = frame.shape[:2]
+                changed = self.pipeline({**results, "img": frame, "img_shape": shape, "ori_shape": shape})
+                frames.append(changed.pop("img"))
+            clips.append(frames)
+        return {**changed, "clips": clips}
+
+
+@TRANSFORMS.register_module()
+class PackClips(PackInputs):
+    """mmpretrain's PackInputs for ``clips``: ``inputs`` is ``[V, 3, T, H, W]``, uint8, in the order of channels of the frames."""
+
+    def transform(self, results: dict[str, Any]) -> dict[str, Any]:
+        clips = np.stack([np.stack(clip) for clip in results["clips"]])
+        return super().transform({**results, "img": np.ascontiguousarray(np.moveaxis(clips, -1, 1))})

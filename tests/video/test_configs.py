@@ -1,0 +1,28 @@
+"""The shipped video configs on lists of demo clips: what a batch of theirs looks like."""
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import DATASETS, DefaultScope
+
+from mmlisa import config_path
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test"),
+    [
+        ("video/classifier_hylisanet_s_110e_kinetics400.py", (2, 3, 16, 224, 224), (4, 3, 16, 224, 224)),
+        ("video/classifier_lisanet_i_60e_something_v2.py", (1, 3, 8, 224, 224), (1, 3, 8, 224, 224)),
+    ],
+)
+def test_samples(demo, name, train, test):
+    cfg = Config.fromfile(config_path(name))
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        for loader, shape in ((cfg.train_dataloader, train), (cfg.val_dataloader, test)):
+            loader.dataset.data_root = str(demo)
+            dataset = DATASETS.build(loader.dataset)
+            assert len(dataset) == 8
+            sample = dataset[3]
+            assert sample["inputs"].shape == shape
+            assert sample["inputs"].dtype == torch.uint8
+            assert 0 <= sample["data_samples"].gt_label < 8

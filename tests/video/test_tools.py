@@ -1,0 +1,106 @@
+"""Training, resuming, testing, drawing and two processes, on a few demo clips."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+
+from mmlisa import config_path
+from mmlisa.engine.launch import build_runner, load_config, set_resume, set_show_dir
+
+ROOT = Path(__file__).parents[2]
+CONFIG = "video_hylisanet_demo.py"
+
+
+def config(demo: Path, work_dir: Path) -> Config:
+    # MMEngine's visualizers are global, by name; each run logs into a folder of its own.
+    options = {**short(demo), "visualizer.name": str(work_dir)}
+    return load_config(config_path(CONFIG), work_dir=str(work_dir), options=options)
+
+
+def short(demo: Path) -> dict[str, object]:
+    return {
+        **{f"{split}_dataloader.dataset.data_root": str(demo) for split in ("train", "val", "test")},
+        "train_dataloader.batch_size": 4,
+        "train_cfg.max_iters": 4,
+        "train_cfg.val_interval": 4,
+        "default_hooks.checkpoint.interval": 2,
+        "default_hooks.logger.interval": 1,
+        "log_processor.window_size": 1,
+    }
+
+
+def entries(work_dir: Path) -> list[dict]:
+    """All that was logged, the last log's last."""
+    logs = sorted(path for path in work_dir.glob("*/vis_data/2*.json"))
+    return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+
+
+def losses(work_dir: Path) -> dict[int, float]:
+    return {entry["step"]: entry["loss"] for entry in entries(work_dir) if "loss" in entry}
+
+
+@pytest.fixture(scope="module")
+def trained(demo, tmp_path_factory):
+    work_dir = tmp_path_factory.mktemp("video") / "whole"
+    build_runner(config(demo, work_dir), 0.5).train()
+    return work_dir
+
+
+def test_a_resumed_training_repeats_the_whole_one(trained, demo, tmp_path):
+    shutil.copy(trained / "iter_2.pth", tmp_path)
+    cfg = config(demo, tmp_path)
+    set_resume(cfg, str(tmp_path / "iter_2.pth"))
+    build_runner(cfg, 0.5).train()
+    whole = losses(trained)
+    assert list(whole) == [1, 2, 3, 4]
+    assert losses(tmp_path) == {3: whole[3], 4: whole[4]}
+    assert entries(tmp_path)[-1]["accuracy/top1"] == entries(trained)[-1]["accuracy/top1"]
+
+
+def test_testing_and_its_pictures(trained, demo, tmp_path):
+    cfg = config(demo, tmp_path)
+    cfg.load_from = str(trained / "iter_4.pth")
+    set_show_dir(cfg, str(tmp_path / "pictures"))
+    metrics = build_runner(cfg, 0.9).test()
+    assert metrics["accuracy/top1"] == entries(trained)[-1]["accuracy/top1"]
+    assert len(list((tmp_path / "pictures").glob("*.png"))) == 8
+
+
+def test_two_processes(demo, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29541"]
+    command += ["tools/train.py", f"configs/{CONFIG}", "--launcher", "pytorch", "--work-dir", str(tmp_path)]
+    options = {**short(demo), "train_cfg.max_iters": 2, "train_cfg.val_interval": 2}
+    command += ["--cfg-options", *(f"{key}={value}" for key, value in options.items())]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(losses(tmp_path)) == [1, 2]
+    assert "accuracy/top1" in entries(tmp_path)[-1]
+
+
+def test_image_weights_become_video_weights(tmp_path):
+    from mmlisa.models.backbones import LiSANet
+
+    backbone = Config.fromfile(config_path(CONFIG)).model.backbone
+    image = LiSANet(backbone.arch, image_size=48, out_indices=[-1]).state_dict()
+    torch.save(
+        {"state_dict": {f"backbone.{k}": v for k, v in image.items()} | {"head.fc.bias": torch.zeros(9)}},
+        tmp_path / "image.pth",
+    )
+    command = [sys.executable, "tools/convert_checkpoint.py", "inflate", str(tmp_path / "image.pth")]
+    command += [f"configs/{CONFIG}", str(tmp_path / "out" / "video.pth")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    inflated = torch.load(tmp_path / "out" / "video.pth", weights_only=True)["state_dict"]
+    assert len(inflated) == len(image)
+    weight = inflated["backbone.stages.0.0.mlp.1.weight"]
+    assert weight.shape[2] == 3
+    assert torch.equal(weight[:, :, 1], image["stages.0.0.mlp.1.weight"])
+    assert not weight[:, :, [0, 2]].any()

@@ -1,0 +1,121 @@
+"""Clips as the positions say, and frames changed as mmpretrain and mmcv change images."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from mmengine.dataset import Compose
+from mmengine.registry import DefaultScope
+from numbered import number_of, numbered_frames
+
+from mmlisa.video import LoadClips, PackClips, PerFrame
+from mmlisa.video.demo import write_video
+
+AUGMENTATION = [
+    dict(type="ResizeEdge", scale=40, edge="short"),
+    dict(type="RandomResizedCrop", scale=32, interpolation="bicubic"),
+    dict(type="RandomFlip", prob=0.5, direction="horizontal"),
+    dict(type="RandAugment", policies="timm_increasing", num_policies=4, magnitude_level=7, magnitude_std=0.5),
+    dict(type="RandomErasing", erase_prob=0.5, mode="rand", fill_color=[0, 0, 0], fill_std=[50, 50, 50]),
+]
+
+
+@pytest.fixture(autouse=True)
+def scope():
+    with DefaultScope.overwrite_default_scope("mmpretrain"):
+        yield
+
+
+def numbers(clips: list) -> list[list[int]]:
+    return [[number_of(frame) for frame in clip] for clip in clips]
+
+
+def seed(value: int) -> None:
+    random.seed(value), np.random.seed(value), torch.manual_seed(value)
+
+
+def test_clips_of_a_video(video):
+    dense = LoadClips(4, stride=8, num_clips=3)({"img_path": str(video)})
+    assert numbers(dense["clips"]) == [[0, 8, 16, 24], [12, 20, 28, 36], [25, 33, 41, 49]]
+    assert numbers(LoadClips(5)({"img_path": str(video)})["clips"]) == [[5, 15, 25, 35, 45]]
+    # A list that says less than the file is believed.
+    assert numbers(LoadClips(5)({"img_path": str(video), "num_frames": 10})["clips"]) == [[1, 3, 5, 7, 9]]
+
+
+def test_controls_without_time(video):
+    assert numbers(LoadClips(5, order="still")({"img_path": str(video)})["clips"]) == [[25] * 5]
+    seed(1)
+    ((*shuffled,),) = numbers(LoadClips(5, order="shuffled")({"img_path": str(video)})["clips"])
+    assert sorted(shuffled) == [5, 15, 25, 35, 45]
+    assert shuffled != sorted(shuffled)
+
+
+def test_damaged_and_short_videos(video, tmp_path):
+    damaged, short = tmp_path / "damaged.mp4", tmp_path / "short.mp4"
+    damaged.write_bytes(video.read_bytes()[:500])
+    write_video(short, numbered_frames(3))
+    with pytest.raises(ValueError, match=r"damaged\.mp4 cannot be opened.*on_corrupt='skip'"):
+        LoadClips(2)({"img_path": str(damaged)})
+    assert LoadClips(2, on_corrupt="skip")({"img_path": str(damaged)}) is None
+    # The list says 9 frames, the file has 3.
+    with pytest.raises(ValueError, match=r"short\.mp4 ends early"):
+        LoadClips(2)({"img_path": str(short), "num_frames": 9})
+
+    with pytest.raises(ValueError, match=r"short\.mp4 has 3 frames, a clip needs 5.*on_short='skip'"):
+        LoadClips(3, stride=2, on_short="error")({"img_path": str(short)})
+    assert LoadClips(3, stride=2, on_short="skip")({"img_path": str(short)}) is None
+    assert numbers(LoadClips(3, stride=2)({"img_path": str(short)})["clips"]) == [[0, 2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(on_corrupt="ignore"), "on_corrupt is 'ignore'"),
+        (dict(on_short="loop"), "on_short is 'loop'"),
+        (dict(order="reversed"), "order is 'reversed'"),
+        (dict(stride=0), "stride=0"),
+        (dict(num_clips=4), r"uniform sampling \(stride=None\) has one clip"),
+    ],
+)
+def test_options_that_are_none(options, message):
+    with pytest.raises(ValueError, match=message):
+        LoadClips(8, **options)
+
+
+@pytest.mark.parametrize("step", AUGMENTATION, ids=lambda step: step["type"])
+def test_each_frame_is_changed_as_an_image_would_be(step):
+    rng = np.random.default_rng(0)
+    clips = [[rng.integers(0, 256, (48, 64, 3), dtype=np.uint8) for _ in range(3)] for _ in range(2)]
+    seed(5)
+    ours = PerFrame([step])({"clips": clips})["clips"]
+    # The image transform itself, from the same state for every frame of a clip; the second clip goes on from the first.
+    image_pipeline = Compose([step])
+    seed(5)
+    for clip, changed in zip(clips, ours, strict=True):
+        state = np.random.get_state()
+        for frame, ours_frame in zip(clip, changed, strict=True):
+            np.random.set_state(state)
+            expected = image_pipeline({"img": frame.copy(), "img_shape": frame.shape[:2]})["img"]
+            np.testing.assert_array_equal(ours_frame, expected)
+
+
+def test_a_random_pipeline_changes_all_frames_of_a_clip_alike_and_each_clip_anew():
+    image = np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+    seed(0)
+    clips = PerFrame(AUGMENTATION)({"clips": [[image] * 4] * 2})["clips"]
+    for clip in clips:
+        for frame in clip[1:]:
+            np.testing.assert_array_equal(frame, clip[0])
+    assert not np.array_equal(clips[0][0], clips[1][0])
+    assert clips[0][0].shape == (32, 32, 3)
+
+
+def test_packing():
+    frames = np.random.default_rng(0).integers(0, 256, (2, 5, 8, 9, 3), dtype=np.uint8)
+    packed = PackClips()({"clips": [list(clip) for clip in frames], "gt_label": 3, "img_path": "a.mp4"})
+    assert packed["inputs"].shape == (2, 3, 5, 8, 9)
+    assert packed["inputs"].dtype == torch.uint8
+    assert packed["inputs"][1, 2, 4, 6, 7] == frames[1, 4, 6, 7, 2]
+    assert packed["data_samples"].gt_label.tolist() == [3]
+    assert packed["data_samples"].img_path == "a.mp4"
