@@ -15,13 +15,16 @@ _LAZY = {
     "list_models": "mmlisa.models.timm_models",
     "channels": "mmlisa.models.feature_maps",
     "strides": "mmlisa.models.feature_maps",
+    "layers": "mmlisa.models.layers",
+    "optimize_for_cpu": "mmlisa.engine.cpu",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    module = import_module(_LAZY[name])
+    return module if module.__name__.endswith(f".{name}") else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,8 @@
 """LiSA by discrete Fourier transforms as real matrix products: no complex numbers, no FFT, nothing an export cannot express.
 
 The form is that of :mod:`mmlisa.ops.lisa.fft` with two patterns in one complex number, all P = D / 2 of them at
-once, so that a graph of it stays small. Complex numbers are pairs on the last axis: real and imaginary part, patterns 2p and 2p + 1.
+once, so that a graph of it stays small. Complex numbers are pairs on the last axis: real and imaginary part, patterns 2p and
+2p + 1.
 """
 
 from collections.abc import Sequence
