@@ -3,11 +3,11 @@
     python -m mmlisa.check_env
 
 Exits with 1 if something mmlisa's tools need is missing or broken. Imports nothing but the standard library; everything else is
-tried in processes of its own, so that an import that crashes is a line of the table.
+tried in other processes, so that an import that crashes is a line of the table.
 """
 
 import importlib.metadata
-import os
+import json
 import platform
 import re
 import subprocess
@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import NamedTuple
+
+from mmlisa import mmcv_ops
 
 # Bounds as in pyproject.toml; torch and torchvision must be a pair, and this one is what the tests run on.
 PYTHON = (3, 10)
@@ -54,7 +56,7 @@ PROBES = {
     "torchvision": f"import torch, torchvision; torchvision.ops.nms({_BOXES}, 0.5); print(torchvision.__version__)",
     "CUDA": "import torch; print(f'{torch.version.cuda}, {torch.cuda.get_device_name()}' if torch.cuda.is_available() else '')",
     "mmcv ops": f"""
-import torch
+import mmlisa, torch
 from mmcv.ops import nms
 nms({_BOXES}, 0.5)
 try:
@@ -66,7 +68,7 @@ except Exception as error:
 """,
     **{name: _VERSION_OF.format(name) for name in ("timm", *FAMILIES["onedl"], *DEMO)},
 }
-# onedl-mmcv and its kin are built on the spot, by default without torch in sight: then mmcv has no ops, and nobody says so.
+# What mmcv's operators are compiled with. It is built on the spot, by default without torch in sight: then it has none.
 _BUILD_TOOLS = ("setuptools>=77,<81", "wheel", "ninja", "packaging", "numpy")
 # For a package that is there but broken; without the cache, which may hold the very wheel that is.
 _ANEW = "--force-reinstall --no-deps --no-cache-dir"
@@ -90,18 +92,40 @@ class Row(NamedTuple):
     mend: dict[str, str] = {}  # noqa: RUF012
 
 
-def run_probe(code: str, timeout: float = 300) -> Result:
-    """Runs code in a Python process of its own."""
+# Runs probes one after the other and reports each on the original stdout as it ends; what they print themselves goes elsewhere.
+_RUNNER = """
+import contextlib, io, json, os, sys, traceback
+report = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+for name, code in json.loads(sys.argv[1]).items():
+    printed = io.StringIO()
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, errors="replace"
-        )
-    except subprocess.TimeoutExpired:
-        return Result(False, f"did not finish within {timeout:.0f} s")
-    if done.returncode < 0:
-        return Result(False, f"crashed (signal {-done.returncode})")
-    lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
-    return Result(done.returncode == 0, lines[-1].strip() if lines else "")
+        with contextlib.redirect_stdout(printed):
+            exec(code, {})
+        ok, text = True, printed.getvalue()
+    except BaseException as error:
+        ok, text = False, "".join(traceback.format_exception_only(error))
+    lines = text.strip().splitlines()
+    print(json.dumps([name, ok, lines[-1].strip() if lines else ""]), file=report, flush=True)
+"""
+
+
+def run_probes(probes: dict[str, str], timeout: float = 300) -> dict[str, Result]:
+    """Runs code by name in one process, so that what it imports is imported once; after a crash, the rest in another."""
+    results: dict[str, Result] = {}
+    while rest := {name: code for name, code in probes.items() if name not in results}:
+        command = [sys.executable, "-c", _RUNNER, json.dumps(rest)]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=timeout)
+            output, end = done.stdout, f"crashed (signal {-done.returncode})"
+        except subprocess.TimeoutExpired as stopped:
+            output, end = stopped.stdout or b"", f"did not finish within {timeout:.0f} s"
+        reports = [json.loads(line) for line in output.decode(errors="replace").splitlines()]
+        results |= {name: Result(ok, text) for name, ok, text in reports}
+        culprit = next((name for name in rest if name not in results), None)
+        if culprit:
+            results[culprit] = Result(False, end)
+    return results
 
 
 def installed_version(distribution: str) -> str | None:
@@ -131,19 +155,19 @@ def _install(*requirements: str, options: str = "") -> str:
     return _pip(" ".join(["install", *options.split(), *(f'"{requirement}"' for requirement in requirements)]))
 
 
-def _build(*requirements: str, options: str = "", variables: str = "MMCV_WITH_OPS=1") -> str:
-    """The pip commands for packages that need torch, and a compiler, while they are built."""
-    return (
-        f"{_install(*_BUILD_TOOLS)} && {variables} {_install(*requirements, options=f'--no-build-isolation {options}')}"
-    )
+def _build(*requirements: str, variables: str = "MMCV_WITH_OPS=1") -> str:
+    """The pip commands that compile mmcv's operators: with torch, and a compiler, at hand."""
+    install = _install(*requirements, options=f"--no-build-isolation {_ANEW}")
+    return f"{_install(*_BUILD_TOOLS)} && {variables} {install}"
 
 
-def build_mmcv_command() -> str:
-    """The command that builds the mmcv of this environment with compiled operators."""
+def build_mmcv_command(cuda: bool = False) -> str:
+    """The command that builds the mmcv of this environment with compiled operators; ``cuda``: also where no GPU is in sight."""
     family, _ = find_family()
     distribution, _ = FAMILIES[family or "onedl"]["mmcv"]
     version = installed_version(distribution)
-    return _build(f"{distribution}=={version}" if version else distribution, options=_ANEW)
+    variables = "FORCE_CUDA=1 " * cuda + "MMCV_WITH_OPS=1"
+    return _build(f"{distribution}=={version}" if version else distribution, variables=variables)
 
 
 def _uv_sync(*packages: str, family: str = "onedl") -> str:
@@ -164,8 +188,10 @@ def find_family() -> tuple[str | None, dict[str, list[str]]]:
 
 def check() -> list[Row]:
     """Looks at everything; the rows are in the order in which things are to be mended."""
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        results = dict(zip(PROBES, pool.map(run_probe, PROBES.values()), strict=True))
+    demo = {name: code for name, code in PROBES.items() if name in DEMO}
+    needed = {name: code for name, code in PROBES.items() if name not in DEMO}
+    with ThreadPoolExecutor() as pool:  # two processes: torch, which most of them import, is imported once
+        results = {name: result for part in pool.map(run_probes, (needed, demo)) for name, result in part.items()}
     return [_python(), *_torch(results), *_openmmlab(results), *_demo(results)]
 
 
@@ -192,7 +218,7 @@ def _package(name: str, distribution: str, minimum: str, result: Result, mend: d
         mend = {"uv": _uv_sync(), "pip": _install(absent[1])}
     # Such as "MMCV==2.2.0 is used but incompatible. Please install mmcv>=2.0.0rc4, <2.2.0."
     elif clash := re.search(r"[Pp]lease install (mm\w+>=[\w.]+), ?(<=?[\w.]*\w)", result.text):
-        mend = {"pip": _build(f"{clash[1]},{clash[2]}")}
+        mend = {"pip": _install(f"{clash[1]},{clash[2]}")}
     elif "libGL" in result.text:  # OpenCV's, on machines without a screen
         mend = {"apt": "apt-get install -y libgl1 libglib2.0-0"}
     return Row(name, version, problem=f"import fails: {result.text}", mend=mend)
@@ -238,7 +264,7 @@ def _openmmlab(results: dict[str, Result]) -> Iterator[Row]:
         wanted = [f"{distribution}>={minimum}" for distribution, minimum in FAMILIES["onedl"].values()]
         mend = {
             "uv": f"uv pip uninstall {names} && {_uv_sync()}",
-            "pip": f"{_pip(f'uninstall -y {names}')} && {_build(*wanted, options='--no-cache-dir')}",
+            "pip": f"{_pip(f'uninstall -y {names}')} && {_install(*wanted)}",
         }
         yield Row("family", "-", problem=f"both are installed, over each other: {names}", mend=mend)
         return  # what is left of either is anybody's guess
@@ -254,22 +280,23 @@ def _openmmlab(results: dict[str, Result]) -> Iterator[Row]:
     for name, (distribution, minimum) in packages.items():
         requirement = f"{distribution}>={minimum}"
         if requirement in absent:  # all at once
-            anew = {"uv": _uv_sync(family=family), "pip": _build(*absent)}
+            anew = {"uv": _uv_sync(family=family), "pip": _install(*absent)}
         else:
-            anew = {"uv": _uv_sync(distribution, family=family), "pip": _build(requirement, options=_ANEW)}
+            anew = {"uv": _uv_sync(distribution, family=family), "pip": _install(requirement, options=_ANEW)}
         row = _package(name, distribution, minimum, results[name], anew)
         yield row
         if name == "mmcv" and not row.problem:
-            ops = results["mmcv ops"]
-            if ops.ok and not ops.text:
-                yield Row("mmcv ops", "", note="load")
-                continue
-            if ops.ok:  # they do on the CPU
-                anew = {
-                    "uv": f"FORCE_CUDA=1 {anew['uv']}",
-                    "pip": _build(requirement, options=_ANEW, variables="FORCE_CUDA=1 MMCV_WITH_OPS=1"),
-                }
-            yield Row("mmcv ops", "", problem=f"do not work: {ops.text}", mend=anew)
+            yield _operators(results["mmcv ops"], _uv_sync(distribution, family=family))
+
+
+def _operators(result: Result, without: str) -> Row:
+    """Which operators mmcv gets, and whether they work; ``without`` is uv's command for an mmcv without compiled ones."""
+    compiled = mmcv_ops.find_compiled()
+    if result.ok and not result.text:
+        return Row("mmcv ops", "", note="compiled" if compiled else "torchvision's, through mmlisa.mmcv_ops")
+    # Compiled ones that work on the CPU lack CUDA. torchvision's are as good as torchvision, which has a row of its own.
+    mend = {"uv": without, "pip": build_mmcv_command(cuda=result.ok)} if compiled else {}
+    return Row("mmcv ops", "", problem=f"do not work: {result.text}", mend=mend)
 
 
 def _demo(results: dict[str, Result]) -> Iterator[Row]:

@@ -10,6 +10,8 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from mmengine.registry import DefaultScope  # noqa: E402
 
+import mmlisa  # noqa: E402, F401 (tests may import mmdet first, which needs mmcv's operators)
+
 torch.set_num_threads(1)
 
 

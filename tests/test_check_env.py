@@ -22,9 +22,10 @@ DISTRIBUTIONS = {name: distribution for name, (distribution, _) in check_env.FAM
 def report(monkeypatch, capsys):
     """Runs main() in an environment of these distributions, where these probes end so; gives exit status and output."""
 
-    def run(versions: dict[str, str], results: dict[str, check_env.Result] | None = None) -> tuple[int, str]:
-        def fake_probe(code):
-            name = next(name for name, probe in check_env.PROBES.items() if probe == code)
+    def run(
+        versions: dict[str, str], results: dict[str, check_env.Result] | None = None, compiled: str | None = None
+    ) -> tuple[int, str]:
+        def fake_probe(name):
             if results and name in results:
                 return results[name]
             if name in ("CUDA", "mmcv ops"):
@@ -34,7 +35,8 @@ def report(monkeypatch, capsys):
             return check_env.Result(bool(version), version or f"ModuleNotFoundError: No module named '{name}'")
 
         monkeypatch.setattr(check_env, "installed_version", versions.get)
-        monkeypatch.setattr(check_env, "run_probe", fake_probe)
+        monkeypatch.setattr(check_env, "run_probes", lambda probes: {name: fake_probe(name) for name in probes})
+        monkeypatch.setattr(check_env.mmcv_ops, "find_compiled", lambda: compiled)
         monkeypatch.setattr(check_env, "find_spec", lambda name: name)  # there is a pip
         with pytest.raises(SystemExit) as stop:
             check_env.main()
@@ -77,34 +79,32 @@ def test_nothing_there_in_a_bare_environment(tmp_path):
     assert "* scikit-image, scikit-learn, imaug, pycocotools, matplotlib: missing" in done.stdout
     mmcv = _mend(done.stdout, "mmcv")
     assert "uv:  uv sync\n" in mmcv
-    assert "ninja" in mmcv
-    assert f"MMCV_WITH_OPS=1 uv pip install --directory / --python {python} --no-build-isolation" in mmcv
     assert '"onedl-mmcv>=2.3.6"' in mmcv
+    assert "MMCV_WITH_OPS" not in done.stdout
     assert "missing (optional)" in done.stdout
 
 
-def test_mmcv_without_ops(report):
-    status, output = report(
-        HEALTHY,
-        {
-            "mmcv ops": _failed("ModuleNotFoundError: No module named 'mmcv._ext'"),
-            "mmdet": _failed("ModuleNotFoundError: No module named 'mmcv._ext'"),
-        },
-    )
+def test_says_which_operators_are_in_use(report):
+    assert "ok: torchvision's, through mmlisa.mmcv_ops" in report(HEALTHY)[1]
+    assert "ok: compiled" in report(HEALTHY, compiled="/mmcv/_ext.so")[1]
+
+
+def test_compiled_operators_that_do_not_load(report):
+    broken = _failed("ImportError: /mmcv/_ext.so: undefined symbol: _ZN2at")
+    status, output = report(HEALTHY, {"mmcv ops": broken, "mmdet": broken}, compiled="/mmcv/_ext.so")
     assert status == 1
     ops = _mend(output, "mmcv ops")
-    assert "uv sync --reinstall-package onedl-mmcv" in ops
-    assert "MMCV_WITH_OPS=1" in ops
-    assert "--no-build-isolation --force-reinstall --no-deps --no-cache-dir" in ops
-    assert "goes away with what is above" in _mend(output, "mmdet")
+    assert "uv:  uv sync --reinstall-package onedl-mmcv\n" in ops  # the way without compiled ones
+    assert "&& MMCV_WITH_OPS=1 " in ops
+    assert '--no-build-isolation --force-reinstall --no-deps --no-cache-dir "onedl-mmcv==2.3.6"' in ops
     assert "* mmcv:" not in output
 
 
-def test_mmcv_ops_without_cuda(report):
-    status, output = report(HEALTHY, {"mmcv ops": check_env.Result(True, "on CUDA: nms_impl: not compiled")})
+def test_compiled_operators_without_cuda(report):
+    on_cpu = check_env.Result(True, "on CUDA: nms_impl: not compiled")
+    status, output = report(HEALTHY, {"mmcv ops": on_cpu}, compiled="/mmcv/_ext.so")
     assert status == 1
     assert "FORCE_CUDA=1 MMCV_WITH_OPS=1" in _mend(output, "mmcv ops")
-    assert "FORCE_CUDA=1 uv sync" in _mend(output, "mmcv ops")
 
 
 def test_both_families(report):
@@ -180,17 +180,25 @@ def test_imports_that_fail(report, error, command):
     assert command in _mend(output, "mmdet")
 
 
-@pytest.mark.parametrize(
-    ("code", "result"),
-    [
-        ("print('noise'); print('1.2')", (True, "1.2")),
-        ("raise ImportError('no such thing')", (False, "ImportError: no such thing")),
-        ("import os; os.abort()", (False, "crashed (signal 6)")),
-        ("while True: pass", (False, "did not finish within 1 s")),
-    ],
-)
-def test_probe(code, result):
-    assert check_env.run_probe(code, timeout=1 if "while" in code else 60) == result
+def test_probes():
+    codes = {
+        "noise": "import os; print('noise'); os.system('echo more'); print('1.2')",
+        "error": "raise ImportError('no such\\nthing')",
+        "crash": "import os; os.abort()",
+        "exit": "raise SystemExit(0)",
+        "after": "print('still here')",
+        "loop": "while True: pass",
+        "last": "",
+    }
+    assert check_env.run_probes(codes, timeout=5) == {
+        "noise": (True, "1.2"),
+        "error": (False, "thing"),
+        "crash": (False, "crashed (signal 6)"),
+        "exit": (False, "SystemExit: 0"),
+        "after": (True, "still here"),
+        "loop": (False, "did not finish within 5 s"),
+        "last": (True, ""),
+    }
 
 
 def test_bounds_are_pyprojects():

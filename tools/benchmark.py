@@ -1,4 +1,7 @@
-"""Measures operators, their scaling, backbones and detectors, and writes JSON, Markdown and plots."""
+"""Measures operators, their scaling, backbones and detectors, and writes JSON, Markdown and plots.
+
+With --tune it measures when LiSA should take which of its backends, and writes nothing.
+"""
 
 import argparse
 import json
@@ -21,6 +24,11 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="samples of each candidate (default: %(default)s)")
     parser.add_argument("--threads", type=int, help="CPU threads (default: PyTorch's)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="measure LiSA's backends and print the thresholds for mmlisa/ops/lisa/dispatch.py",
+    )
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), help="folder (default: %(default)s)")
     return parser.parse_args()
 
@@ -35,6 +43,14 @@ def main() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(0)
+    if args.tune:
+        rows = benchmark.measure_backends(args.rounds, args.device)
+        for row in rows:
+            print(
+                f"# {row['side']:6} {row['case']:20} size {row['size']:6.1f} {row['name']:9} {row['seconds'] * 1e3:8.3f} ms"
+            )
+        print(f'    "{args.device}": {benchmark.tune(rows)},')
+        return
     models = args.models or list(benchmark.BACKBONES)
     machine = benchmark.measure_machine(args.device)
     common = (args.rounds, args.device)

@@ -6,7 +6,8 @@ returns rows of plain data: ``dict(case=…, name=…, seconds=…, low=…, hig
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, log2, prod
+from functools import partial
+from math import ceil, log, log2, prod
 from time import perf_counter
 from typing import Any
 
@@ -18,6 +19,7 @@ from mmengine.config import Config
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.ops.lisa import dispatch
 from mmlisa.registry import MODELS as MMLISA_MODELS
 
 Row = dict[str, Any]
@@ -266,6 +268,72 @@ def benchmark_scaling(rounds: int, device: str, grids: Iterable[tuple[int, ...]]
             row["peak_bytes"] = peak_extra_bytes(candidates[name], device)
             rows.append(row)
     return rows
+
+
+# ---- thresholds of the dispatch table
+
+# (c, D, grid) around the turning points of mmlisa.ops.lisa.dispatch.
+TUNING_SHAPES = tuple(
+    (c, patterns, (side, side)) for c, patterns in ((16, 8), (32, 16), (16, 2)) for side in (4, 5, 7, 8, 10, 12, 14, 20)
+)
+
+
+def measure_backends(rounds: int, device: str, shapes: Iterable[tuple] = TUNING_SHAPES) -> list[Row]:
+    """Forward with backward pass of both sides of LiSA by every backend that ``'auto'`` chooses from.
+
+    Returns:
+        ``dict(case=…, side=…, size=…, name=…, seconds=…, …)``, the size being that of the side's threshold.
+    """
+    rows = []
+    for c, patterns, grid in shapes:
+        # As many tokens as a batch of images has.
+        tokens = torch.randn(max((1 << 14) // prod(grid), 1), c, *grid, device=device, requires_grad=True)
+        s = torch.randn(len(tokens), patterns, *grid, device=device, requires_grad=True)
+        kernel_a, kernel_b = (torch.randn(*lead, *grid, device=device) for lead in ((c, patterns), (patterns,)))
+        bias = torch.randn(c, patterns, device=device)
+        names = [name for name in ("circulant", "triton", "fft") if _is_candidate(name, tokens, grid)]
+        sides = {"encode": ({}, dispatch.encode_size(grid)), "mix": ({}, dispatch.mix_size(grid, c, patterns))}
+        for name in names:
+            encode, mix = dispatch.classes(name)
+            encode, mix = encode.prepare(kernel_a, None), mix.prepare(kernel_b, bias)
+            sides["encode"][0][name] = partial(_forward_backward, encode, (tokens, tokens))
+            sides["mix"][0][name] = partial(_forward_backward, mix, (s, tokens))
+        for side, (candidates, size) in sides.items():
+            for name, time in time_in_turns(candidates, rounds, device).items():
+                rows.append(dict(case=f"c={c}, D={patterns}, {grid}", side=side, size=size, name=name, **time))
+    return rows
+
+
+def _is_candidate(name: str, tokens: Tensor, grid: tuple[int, ...]) -> bool:
+    return (name != "triton" or tokens.is_cuda) and dispatch.can_run(name, tokens.dtype, grid)
+
+
+def _forward_backward(side: Callable[..., Tensor], tensors: tuple[Tensor, ...]) -> None:
+    torch.autograd.grad(side(*tensors).sum(), tensors)
+
+
+def tune(rows: list[Row]) -> dispatch.Thresholds:
+    """The thresholds under which the measured calls lose the least time, as a geometric mean, to the fastest choice.
+
+    A backend is chosen up to its threshold and ``'fft'`` beyond; of several, the one with the largest gain comes first.
+    """
+    return dispatch.Thresholds(
+        *(_tune_side([row for row in rows if row["side"] == side]) for side in ("encode", "mix"))
+    )
+
+
+def _tune_side(rows: list[Row]) -> dict[str, float]:
+    cases: dict[tuple[str, float], dict[str, float]] = {}
+    for row in rows:
+        cases.setdefault((row["case"], row["size"]), {})[row["name"]] = row["seconds"]
+    found = []
+    for name in dict.fromkeys(row["name"] for row in rows if row["name"] != "fft"):
+        gains = [(size, log(times["fft"] / times[name])) for (_, size), times in cases.items() if name in times]
+        totals = {limit: sum(gain for size, gain in gains if size <= limit) for limit, _ in gains}
+        limit = max(totals, key=totals.__getitem__)
+        if totals[limit] > 0:
+            found.append((totals[limit], name, round(limit, 2)))
+    return {name: limit for _, name, limit in sorted(found, reverse=True)}
 
 
 # ---- networks

@@ -34,9 +34,8 @@ class Cell:
     Attributes:
         quantity: ``'params'`` or ``'MACs'``.
         paper: what the paper prints, with its unit: ``'3.9 G'``. Half of its last digit is always tolerated.
-        reading: the count that this package's reading of the paper should give (in the same unit), where the spec
-        names one; ours must lie
-            within 1% of it.
+        reading: the count that this package's reading of the paper should give, in the same unit, where it was derived
+            independently; ours must lie within 1% of it.
         convention: a name of :data:`mmlisa.analysis.complexity.CONVENTIONS`.
         tolerance: largest relative difference from the paper; None reports the cell without judging it.
         note: why it differs, or where the paper contradicts itself.
@@ -65,11 +64,12 @@ class Row:
     """A model of a table.
 
     Attributes:
-        table: where it stands: ``'Table 5'``.
-        label: the paper's name of it.
-        model: a config of this package (``'mask_rcnn_….py'``), a model dict (``type`` with its scope), or a function
-        that builds a module. input: shape of its input without the batch: ``(3, 224, 224)``. cells: what the paper
-        prints about it.
+        table: its table in the paper: ``'Table 5'``.
+        label: the paper's name for it.
+        model: a config of this package (``'mask_rcnn_….py'``), a model dict (``type`` with its scope), or a function that
+            builds a module.
+        input: shape of its input without the batch: ``(3, 224, 224)``.
+        cells: what the paper prints about it.
     """
 
     table: str
@@ -81,8 +81,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """A cell beside this package's count, both in the paper's unit; ``within`` is None where the cell is only
-    reported."""
+    """A cell beside this package's count, both in the paper's unit; ``within`` is None where the cell is only reported."""
 
     table: str
     label: str
@@ -167,7 +166,7 @@ def to_json(results: list[Result]) -> list[dict[str, Any]]:
 
 @cache
 def _import_models(scope: str) -> None:
-    """Imports what registers models before anything is built on the meta device: their modules create tensors, too."""
+    """Imports what registers models before anything is built on the meta device: importing creates tensors, too."""
     import_module(f"{scope}.models")
     MODELS.import_from_location()
 

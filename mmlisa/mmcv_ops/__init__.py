@@ -11,8 +11,8 @@ takes their place.
 """
 
 import sys
-from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_file_location
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec, spec_from_file_location
 
 EXTENSION = "mmcv._ext"
 
@@ -29,3 +29,10 @@ def activate() -> None:
     """Provides ``mmcv._ext`` in this process from now on, unless a compiled one is there."""
     if ExtensionFinder not in sys.meta_path:
         sys.meta_path.append(ExtensionFinder)
+
+
+def find_compiled() -> str | None:
+    """The file of mmcv's compiled operators, None without; imports nothing."""
+    mmcv = find_spec("mmcv")
+    spec = PathFinder.find_spec(EXTENSION, mmcv.submodule_search_locations) if mmcv else None
+    return spec.origin if spec else None

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import unfold
 
-from mmlisa.ops.precision import no_autocast, widest
+from mmlisa.ops.precision import no_autocast
+
+from .precision import widest
 
 
 def carafe(features: Tensor, masks: Tensor, kernel_size: int, group_size: int, scale_factor: int) -> Tensor:

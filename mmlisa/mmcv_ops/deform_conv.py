@@ -4,7 +4,7 @@ import torch
 import torchvision  # noqa: F401 (registers torch.ops.torchvision)
 from torch import Tensor
 
-from mmlisa.ops.precision import widest
+from .precision import widest
 
 
 def deform_conv_forward(

@@ -7,7 +7,7 @@ empty.
 import torch
 from torch import Tensor
 
-from mmlisa.ops.precision import at_least_float
+from mmlisa.ops.precision import at_least_fp32
 
 
 def _log(probability: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ def sigmoid_focal_loss_forward(
     input: Tensor, target: Tensor, weight: Tensor, output: Tensor, gamma: float, alpha: float
 ) -> None:
     """Fills ``output`` ``[N, C]``."""
-    p = at_least_float(input).sigmoid()
+    p = at_least_fp32(input).sigmoid()
     is_class = target[:, None] == torch.arange(input.shape[1], device=input.device)
     loss = torch.where(is_class, -alpha * (1 - p) ** gamma * _log(p), (alpha - 1) * p**gamma * _log(1 - p))
     output.copy_((loss.T * _class_weight(weight, target)).T)
@@ -31,7 +31,7 @@ def sigmoid_focal_loss_forward(
 def sigmoid_focal_loss_backward(
     input: Tensor, target: Tensor, weight: Tensor, grad_input: Tensor, gamma: float, alpha: float
 ) -> None:
-    p = at_least_float(input).sigmoid()
+    p = at_least_fp32(input).sigmoid()
     is_class = target[:, None] == torch.arange(input.shape[1], device=input.device)
     grad = torch.where(
         is_class,
@@ -45,7 +45,7 @@ def softmax_focal_loss_forward(
     input: Tensor, target: Tensor, weight: Tensor, output: Tensor, gamma: float, alpha: float
 ) -> None:
     """Fills ``output`` ``[N]``; ``input`` ``[N, C]`` are probabilities."""
-    p = at_least_float(input).gather(1, target[:, None])[:, 0]
+    p = at_least_fp32(input).gather(1, target[:, None])[:, 0]
     output.copy_(-alpha * (1 - p) ** gamma * _log(p) * _class_weight(weight, target))
 
 
@@ -53,7 +53,7 @@ def softmax_focal_loss_backward(
     input: Tensor, target: Tensor, weight: Tensor, buff: Tensor, grad_input: Tensor, gamma: float, alpha: float
 ) -> None:
     """Fills ``grad_input`` ``[N, C]``, the gradient of the logits; ``input`` are the probabilities."""
-    probabilities = at_least_float(input)
+    probabilities = at_least_fp32(input)
     p = probabilities.gather(1, target[:, None])[:, 0]
     slope = alpha * (gamma * (1 - p) ** (gamma - 1) * p * _log(p) - (1 - p) ** gamma)
     is_class = target[:, None] == torch.arange(input.shape[1], device=input.device)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmlisa.ops.precision import widest
+from .precision import widest
 
 
 def ms_deform_attn_forward(

@@ -5,7 +5,9 @@ import torchvision.ops
 from torch import Tensor
 
 from mmlisa.mmcv_ops.bbox_overlaps import overlaps
-from mmlisa.ops.precision import at_least_float, widest
+from mmlisa.ops.precision import at_least_fp32
+
+from .precision import widest
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Tensor:
@@ -35,7 +37,7 @@ def softnms(
     greedy, 1 linear, 2 gaussian. Boxes below ``min_score`` are dropped.
     """
     index = torch.arange(len(boxes))
-    boxes, scores = at_least_float(boxes), at_least_float(scores)
+    boxes, scores = at_least_fp32(boxes), at_least_fp32(scores)
     kept = []
     while len(index):
         best = scores.argmax()
@@ -54,7 +56,7 @@ def softnms(
 
 def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
     """Greedy NMS of ``[N, 5]`` (box, score): a list per kept box of its index and those of the boxes that it suppresses."""
-    dets = at_least_float(dets)
+    dets = at_least_fp32(dets)
     order = dets[:, 4].sort(descending=True).indices
     groups = []
     while len(order):
@@ -78,7 +80,7 @@ def line_nms_forward(boxes: Tensor, scores: Tensor, overlap: float, top_k: int) 
         The indices of the lanes that are kept, padded with zeros to ``[N]``; their number, ``[]``; and for each lane ``[N]`` the
         number, from 1, of the kept lane that stands for it, or 0.
     """
-    x = at_least_float(boxes[:, 5:])
+    x = at_least_fp32(boxes[:, 5:])
     strips = x.shape[1] - 1
     start = (boxes[:, 2] * strips + 0.5).long()
     end = (start + boxes[:, 4].long() - 1 + (0.5 - (boxes[:, 4] < 1).float()).long()).clamp(max=strips)

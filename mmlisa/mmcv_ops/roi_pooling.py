@@ -10,7 +10,7 @@ import torch
 import torchvision  # noqa: F401 (registers torch.ops.torchvision)
 from torch import Tensor
 
-from mmlisa.ops.precision import widest
+from .precision import widest
 
 _MAX = 0  # RoIAlign's pool_mode; 1 is the average
 _NOWHERE = -2.0  # a coordinate outside every feature map
@@ -98,7 +98,8 @@ def roi_pool_forward(
     for roi, pooled, where in zip(rois.float(), output, argmax, strict=True):
         lower, upper = roi[1:3] * spatial_scale, (roi[3:5] + 1) * spatial_scale
         if (upper <= lower).any():
-            continue  # mmcv leaves both at zero
+            where.fill_(-1)  # mmcv leaves it at 0, and pixel 0 gets the gradient
+            continue
         bins = []
         for axis, (count, limit) in enumerate(zip(size[::-1], (width, height), strict=True)):
             step = (upper[axis] - lower[axis]) / count

@@ -73,8 +73,8 @@ def interactive(
 
     Args:
         query, key, value: ``[B, h, N, d]``.
-        grid: (H, W), the size of the token grid; N may exceed H * W by leading prefix tokens, which attend and are attended
-            to but are in no landmark.
+        grid: (H, W), the size of the token grid; N may exceed H * W by leading prefix tokens, which attend and are attended to
+            but belong to no landmark.
         landmarks: L, a square number.
         mix_query: (W1q, W2q), ``[h, h]`` each: head mixing before and after the softmax over the landmarks; None mixes nothing.
         mix_key: (W1k, W2k), the same around the softmax over the tokens.
@@ -84,7 +84,7 @@ def interactive(
         ``[B, h, N, d]`` in the dtype of ``value``; scores and softmaxes are computed in fp32 at least.
 
     Raises:
-        ValueError: shapes that do not fit each other, landmarks that are no square, or an unknown backend.
+        ValueError: shapes that do not fit each other, landmarks that are not a square number, or an unknown backend.
     """
     _check_shapes(query, key, value, grid, mix_query, mix_key)
     check_backend(backend)
@@ -110,15 +110,15 @@ def interactive_softmax(
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mix: tuple[Tensor | None, Tensor | None]) -> Tensor:
-    """``[B, h, n, d]``, ``[B, h, m, d]`` twice -> ``[B, h, n, d]``, with a part of the n x m map at a time where that helps."""
+    """``[B, h, n, d]``, ``[B, h, m, d]`` twice -> ``[B, h, n, d]``, a chunk of the n x m map at a time where that helps."""
     batch, heads, n, _ = query.shape
-    # Two maps of a piece live at a time.
+    # Two maps of a chunk live at a time.
     count = max(chunk_length(query[:, 0], width=2 * heads * key.shape[2]) // batch, 1)
     if count >= n:
         return _attention(query, key, *mix, dtype=value.dtype) @ value
     out = value.new_empty(batch, n, heads, value.shape[3]).transpose(1, 2)
-    for start, piece in zip(range(0, n, count), query.split(count, dim=2), strict=True):
-        out[:, :, start : start + count] = _attention(piece, key, *mix, dtype=value.dtype) @ value
+    for start, chunk in zip(range(0, n, count), query.split(count, dim=2), strict=True):
+        out[:, :, start : start + count] = _attention(chunk, key, *mix, dtype=value.dtype) @ value
     return out
 
 

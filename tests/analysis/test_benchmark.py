@@ -63,6 +63,81 @@ def test_operator_rows_and_report(tmp_path):
     assert (tmp_path / "lines.png").stat().st_size > 0
 
 
+def stand_in_times(monkeypatch, seconds):
+    """Candidates take the seconds given by name instead of being timed, and as many bytes."""
+
+    def time_in_turns(candidates, rounds, device="cpu", sample=0.05):
+        return {name: dict(seconds=seconds[name], low=0.0, high=9.0, best=0.0) for name in candidates}
+
+    def peak_extra_bytes(function, device="cpu"):
+        name = next(name for name in seconds if current[name] is function)
+        return int(1e6 * seconds[name])
+
+    current = {}
+
+    def remember(candidates, *args, **kwargs):
+        current.update(candidates)
+        return time_in_turns(candidates, *args, **kwargs)
+
+    monkeypatch.setattr(benchmark, "time_in_turns", remember)
+    monkeypatch.setattr(benchmark, "peak_extra_bytes", peak_extra_bytes)
+
+
+def test_operator_ratios_are_of_the_pseudo_code_to_the_candidate(monkeypatch):
+    """A speed-up is its time over ours, a share of memory ours over its: 4 s against 2 s is 2.00 and 0.50."""
+    seconds = {"LiSA": 2.0, "pseudo-code": 4.0, "reference": 16.0, "softmax (SDPA)": 8.0, "depthwise 7x7": 1.0}
+    stand_in_times(monkeypatch, seconds)
+    rows = benchmark.benchmark_operators(1, "cpu", MACHINE, [SHAPE])
+    for row in rows:
+        assert row["speedup"] == 4 / seconds[row["name"]]
+        assert row["memory_ratio"] == seconds[row["name"]] / 4
+    lines = benchmark.to_markdown("Operators", rows).splitlines()
+    (lisa,) = [line for line in lines if "| LiSA | forward |" in line]
+    head = next(line for line in lines if line.startswith("| case"))
+    cells = dict(zip(*([cell.strip() for cell in line.split("|")] for line in (head, lisa)), strict=True))
+    assert cells["speed / pseudo-code"] == "2.00"
+    assert cells["memory / pseudo-code"] == "0.50"
+    assert "LiSA, forward: geometric mean 2.00, least 2.00." in lines
+
+
+def test_backbone_ratio_is_its_time_over_the_baselines(monkeypatch):
+    monkeypatch.setattr(benchmark, "BASELINE", "b")
+    stand_in_times(monkeypatch, {"a": 3.0, "b": 2.0})
+    models = {"a": torch.nn.Identity(), "b": torch.nn.Identity()}
+    rows = benchmark._benchmark_images(models, lambda model, image: model(image), 1, "cpu", [(4, 5)], batch=2)
+    by_name = {row["name"]: row for row in rows}
+    assert (by_name["a"]["ratio"], by_name["b"]["ratio"]) == (1.5, 1.0)
+    assert by_name["a"]["images_per_second"] == pytest.approx(2 / 3)
+    assert by_name["b"]["ns_per_pixel"] == pytest.approx(2e9 / 40)
+    text = benchmark.to_markdown("Backbones", rows)
+    assert [line.split("|")[-2].strip() for line in text.splitlines() if line.startswith("| 4x5")] == ["1.50", "1.00"]
+
+
+def test_thresholds_lose_the_least_time():
+    """Turning points that are not where a backend first loses, of backends that not every shape has."""
+
+    def rows(side, name, *entries):
+        return [dict(case=f"{n}", side=side, size=n, name=name, seconds=seconds) for n, seconds in entries]
+
+    measured = [
+        *rows("encode", "circulant", (9, 1), (16, 2.5), (25, 1), (36, 4), (49, 1.5)),
+        *rows("encode", "fft", (9, 2), (16, 2), (25, 2), (36, 2), (49, 2)),
+        *rows("mix", "circulant", (9, 3), (16, 4)),
+        *rows("mix", "triton", (9, 1.0)),
+        *rows("mix", "fft", (9, 2), (16, 2)),
+    ]
+    assert benchmark.tune(measured) == ({"circulant": 25}, {"triton": 9})
+
+
+def test_backends_are_measured_at_the_sizes_of_the_table():
+    rows = benchmark.measure_backends(1, "cpu", [(4, 2, (3, 3))])
+    assert {(row["side"], row["name"]) for row in rows} == {
+        (side, name) for side in ("encode", "mix") for name in ("circulant", "fft")
+    }
+    assert {row["size"] for row in rows if row["side"] == "encode"} == {9}
+    assert {row["size"] for row in rows if row["side"] == "mix"} == {9 * (1 / 4 + 1 / 2)}
+
+
 def test_backbone_rows(monkeypatch):
     narrow = dict(depths=(1, 1, 1, 1), channels=(16, 32, 32, 48), num_heads=(1, 2, 2, 3))
     cfg = dict(type="mmlisa.LiSANet", arch=dict(base="hybrid-small", **narrow))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from timm.layers import DropPath
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -177,6 +178,60 @@ def test_inference_in_chunks_equals_the_pass_with_gradients(backbone, monkeypatc
         torch.testing.assert_close(found.float(), wanted.float(), **tolerance)
 
 
+def test_what_a_hook_keeps_is_never_overwritten(backbone, monkeypatch):
+    """Every module's output stays what it was; every module that is called with gradients is called without."""
+    monkeypatch.setattr(chunks, "CHUNK", 5000 // torch.get_num_threads())
+    image = torch.randn(1, 3, 101, 67)
+    kept: list[tuple[str, torch.Tensor, torch.Tensor]] = []
+
+    def keep(name, output):
+        tensors = output if isinstance(output, tuple) else (output,)
+        kept.extend((name, t, t.detach().clone()) for t in tensors if isinstance(t, torch.Tensor))
+
+    hooks = [
+        module.register_forward_hook(lambda _, inputs, output, name=name: keep(name, output))
+        for name, module in backbone.eval().named_modules()
+    ]
+    backbone(image)
+    with_gradients = [name for name, _, _ in kept]
+    kept.clear()
+    with torch.inference_mode():
+        backbone(image)
+    assert [name for name, _, _ in kept] == with_gradients
+    assert not [name for name, tensor, clone in kept if not torch.equal(tensor, clone)]
+    for hook in hooks:
+        hook.remove()
+    # Hooks on the blocks alone, so that the branches inside are computed in chunks.
+    kept.clear()
+    for name, module in backbone.named_modules():
+        if ".blocks." in name and name.count(".") == 3:
+            module.register_forward_hook(lambda _, inputs, output, name=name: keep(name, output))
+    with torch.inference_mode():
+        backbone(image)
+    assert not [name for name, tensor, clone in kept if not torch.equal(tensor, clone)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_maps_do_not_depend_on_which_are_returned(name):
+    whole = build(name, out_indices=None) if "out_indices" not in CASES[name] else build(name)
+    image, last = torch.randn(1, 3, 67, 64), whole.out_indices[-1]
+    alone = build(name, out_indices=(last,)).eval()
+    alone.load_state_dict(whole.state_dict(), strict=False)
+    with torch.no_grad():
+        torch.testing.assert_close(alone(image)[0], whole.eval()(image)[-1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_drop_path_rates_grow_linearly(name):
+    options = dict(drop_path_rate=0.4)
+    rates = [m.drop_prob for m in build(name, **options).modules() if isinstance(m, DropPath)]
+    if name.startswith("levit"):  # one rate for all blocks
+        assert set(rates) == {0.4}
+    else:
+        expected = torch.linspace(0, 0.4, len(rates)).tolist()
+        assert rates == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_with_cp_changes_nothing(name):
     results = []
@@ -220,6 +275,51 @@ def test_bad_arguments_are_named(name):
         build(name, out_indices=(0, 9))
     with pytest.raises(ValueError, match="frozen_stages"):
         build(name, frozen_stages=9)
+    with pytest.raises(TypeError, match="arch=3"):
+        build(name, arch=3)
+    with pytest.raises(TypeError, match="no_such_option"):
+        build(name, no_such_option=1)
+    with pytest.raises(ValueError, match=r"unknown keys \['dephts'\]"):
+        build(name, arch=dict(CASES[name].get("arch", {}), dephts=(1,)))
+    with pytest.raises(ValueError, match="image_size=0"):
+        build(name, image_size=0)
+    with pytest.raises(ValueError, match=r"drop_path_rate=1\.5"):
+        build(name, drop_path_rate=1.5)
+    with pytest.raises(ValueError, match="in_channels=0"):
+        build(name, in_channels=0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_arch_values_are_named(name):
+    arch = build(name).arch
+    for key, value in arch.items():
+        bad = ["seven" if isinstance(value, int | float | tuple) else 7]
+        if isinstance(value, tuple):
+            bad += [(), 7]
+            if "channels" not in arch or isinstance(arch["channels"], tuple):  # not where all widths come from one number
+                bad += [value[:-1], (*value, value[-1])]
+        if isinstance(value, int) and not isinstance(value, bool):
+            bad += [0, -1]
+        if type(value) is int and key != "mlp_ratio":
+            bad += [1.5]
+        for wrong in bad if value is not None and key != "image_size" else []:
+            with pytest.raises((ValueError, TypeError), match=key):
+                build(name, arch={**arch, key: wrong})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_attention_is_a_delta_of_the_archs_operator(name):
+    backbone = build(name)
+    operator = backbone.attention
+    if not operator:
+        with pytest.raises(ValueError, match="has no attention to replace"):
+            build(name, attention=dict(type="LiSA"))
+        return
+    for cfg in ({}, dict(type=operator["type"])):
+        assert build(name, attention={**CASES[name].get("attention", {}), **cfg}).attention == operator
+    assert build(name, attention=dict(type="HydraAttention")).attention == dict(type="HydraAttention")
+    with pytest.raises(TypeError, match="attention='LiSA'"):
+        build(name, attention="LiSA")
 
 
 def test_norm_eval():

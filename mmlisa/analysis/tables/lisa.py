@@ -11,7 +11,6 @@ from typing import Any
 
 from mmlisa.analysis.paper_tables import Row, macs, params
 from mmlisa.models.attention import build_attention
-from mmlisa.models.backbones.lisanet import Block
 from mmlisa.models.layers import Block
 
 TITLE = "LiSA: parameters and FLOPs"

@@ -30,7 +30,8 @@ class InteractiveAttention(nn.Module):
         qkv_bias, proj_bias: bias in the projections.
 
     Raises:
-        ValueError: heads that do not divide the channels, or landmarks that are no square.
+        ValueError: heads that do not divide the channels, landmarks that are not a square number; at the call, fewer tokens
+            than the grid has.
     """
 
     def __init__(

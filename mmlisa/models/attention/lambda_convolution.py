@@ -17,7 +17,7 @@ from .heads import join_heads, split_heads
 class LambdaConvolution(nn.Module):
     """Lambda layer (Bello, "LambdaNetworks", 2021) over the whole grid: one lambda per head, batch norm on queries and values.
 
-    Without an output projection, which LambdaNetworks has none of and LiSA's Table 3a leaves no room for.
+    It has no output projection: LambdaNetworks has none, and the parameters of LiSA's Table 3a leave no room for one.
 
     Args:
         embed_dims: channels C.

@@ -57,12 +57,13 @@ class Stage(nn.Module):
 class Backbone(BaseModule):
     """Base of all hosts.
 
-    A subclass fills ``arch_settings`` and, in its constructor after this one's, sets ``stem`` (image -> tokens and their grid) and
+    A subclass fills ``arch_settings``. Its constructor calls this one, sets ``stem`` (image -> tokens and their grid) and
     ``stages``, and calls :meth:`set_outputs`.
 
     Args:
         arch: a name of ``arch_settings``, a dict of the same keys, or a dict with ``base='name'`` and what differs.
-        attention: the operator, a delta of the arch's: what it leaves open stays as in the arch, unless it names another ``type``.
+        attention: the operator, a delta of the arch's: what it leaves open stays as in the arch, unless it names another
+            ``type``.
         image_size: pretraining resolution in pixels, a number or (H, W): the size of position-dependent parameters. None for the
             arch's own, else 224.
         drop_path_rate: stochastic depth of the last block, growing linearly from 0.
@@ -168,7 +169,9 @@ class Backbone(BaseModule):
             if is_per_stage := isinstance(examples[0], tuple):
                 examples = [entry for example in examples for entry in example]
                 if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != num_stages:
-                    raise ValueError(f"arch: {key}={value!r}; it must have {num_stages} entries, one per stage")
+                    raise ValueError(
+                        f"arch: {key}={value!r}; it must have {num_stages} entries, one per stage, as depths has"
+                    )
             kinds = {type(example) for example in examples}
             kind = kinds.pop() if len(kinds) == 1 else object
             if kind is int and key.startswith("mlp_ratio"):
@@ -178,7 +181,9 @@ class Backbone(BaseModule):
                     continue
                 is_number = isinstance(entry, int | float) and not isinstance(entry, bool) and entry > 0
                 if kind in (int, float) and not (is_number and isinstance(entry, int | kind)):
-                    raise ValueError(f"arch: {key}={value!r}; it must be positive, a{'n' if kind is int else ''} {kind.__name__}")
+                    raise ValueError(
+                        f"arch: {key}={value!r}; it must be positive, a{'n' if kind is int else ''} {kind.__name__}"
+                    )
                 if kind in (str, dict, bool) and not isinstance(entry, kind):
                     raise ValueError(f"arch: {key}={value!r}; it must be a {kind.__name__}, such as {examples[0]!r}")
 

@@ -110,7 +110,9 @@ class ESNet(Backbone):
     def check_arch(cls, arch: dict[str, Any]) -> None:
         super().check_arch(arch)
         if not all(isinstance(ratios, tuple | list) and ratios for ratios in arch["mid_ratios"]):
-            raise ValueError(f"arch: mid_ratios={arch['mid_ratios']!r}; it must hold one ratio per block, stage by stage")
+            raise ValueError(
+                f"arch: mid_ratios={arch['mid_ratios']!r}; it must hold one ratio per block, stage by stage"
+            )
 
 
 @MODELS.register_module()
@@ -126,7 +128,11 @@ class CastlingESNetViT(ESNet):
     """
 
     _blocks: ClassVar[dict[str, Any]] = dict(
-        depth=2, num_heads=16, mlp_ratio=2, mlp_conv=5, attention=dict(type="LinearAngularAttention", pooled=True, aux=True)
+        depth=2,
+        num_heads=16,
+        mlp_ratio=2,
+        mlp_conv=5,
+        attention=dict(type="LinearAngularAttention", pooled=True, aux=True),
     )
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "small": dict(_blocks, scale=0.75, mid_ratios=ESNet._narrow),

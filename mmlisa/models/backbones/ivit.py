@@ -1,8 +1,8 @@
 """iViT (Kang et al., "Interactive Multi-Head Self-Attention with Linear Complexity", Table 1) on the CAFormer layout.
 
 The layout is that of "MetaFormer Baselines for Vision" (Yu et al., 2022): with softmax for interactive attention, ``tiny``,
-``small`` and ``base`` are timm's ``caformer_s18``, ``caformer_s36`` and ``caformer_m36``. It is a network of its own because timm's
-blocks do not tell a mixer its grid.
+``small`` and ``base`` are timm's ``caformer_s18``, ``caformer_s36`` and ``caformer_m36``. timm's blocks cannot be used: they do
+not tell a mixer its grid.
 """
 
 from collections.abc import Sequence
@@ -127,9 +127,7 @@ class iViT(Backbone):
         for i, drop_paths in enumerate(self.drop_paths(arch["depths"])):
             if i:
                 grid = tuple(-(-n // 2) for n in grid)
-            blocks = [
-                Block(channels[i], self._build_mixer(i, grid), arch["res_scale"][i], rate) for rate in drop_paths
-            ]
+            blocks = [Block(channels[i], self._build_mixer(i, grid), arch["res_scale"][i], rate) for rate in drop_paths]
             downsample = Downsample(channels[i - 1], channels[i]) if i else None
             self.stages.append(Stage(blocks, downsample=downsample, with_cp=self.with_cp))
         strides = [4 * 2**i for i in range(self.num_stages)]

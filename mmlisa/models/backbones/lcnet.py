@@ -65,7 +65,9 @@ class LCNet(Backbone):
             [DepthSepConv(c8, c16, 3, stride=2), *(DepthSepConv(c16, c16, 5) for _ in range(5))],
             [DepthSepConv(c16, c32, 5, stride=2, se=True), DepthSepConv(c32, c32, 5, se=True)],
         )
-        self.stages = nn.ModuleList(Stage(downsample=ConvStack(*layers), with_cp=self.with_cp) for layers in convolutions)
+        self.stages = nn.ModuleList(
+            Stage(downsample=ConvStack(*layers), with_cp=self.with_cp) for layers in convolutions
+        )
         self.set_outputs(channels, [4 * 2**i for i in range(self.num_stages)])
         init_convolutions(self)
 
@@ -125,6 +127,12 @@ class CastlingLCNetViT(LCNet):
         rest = dict(arch)
         for key in ("depths", "num_heads"):
             value = rest.pop(key)
-            if not isinstance(value, Sequence) or len(value) != 2 or not all(isinstance(n, int) and n > 0 for n in value):
-                raise ValueError(f"arch: {key}={value!r}; it must hold two positive whole numbers, for the last two stages")
+            if (
+                not isinstance(value, Sequence)
+                or len(value) != 2
+                or not all(isinstance(n, int) and n > 0 for n in value)
+            ):
+                raise ValueError(
+                    f"arch: {key}={value!r}; it must hold two positive whole numbers, for the last two stages"
+                )
         super().check_arch(rest)

@@ -77,8 +77,8 @@ class LiSANet(Backbone):
     ``out_indices``, for any H and W of at least 32.
 
     Args:
-        arch: see :class:`Backbone`. Mixers: ``L`` is the operator of ``attention``, ``C`` the separable convolution of the hybrids.
-        norm_cfg: norms of the network; ``dict(type='LN', eps=1e-6)`` is the paper's; ``'BN'`` and ``'SyncBN'`` are there, too.
+        arch: see :class:`Backbone`. Mixers: ``L`` is the operator of ``attention``, ``C`` the hybrids' separable convolution.
+        norm_cfg: norms of the network: ``dict(type='LN', eps=1e-6)``, the paper's, or of type ``'BN'`` or ``'SyncBN'``.
         options: see :class:`Backbone`. ``image_size=(T, H, W)`` makes the video form: depthwise convolutions and operators over
             T x H x W tokens, after a first embedding that halves the T frames. Paper's drop path: 0.1 (S), 0.4 (B).
 

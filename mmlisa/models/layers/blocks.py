@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from .branches import Mlp
 from .residual import residual
 
+_layer_norm = partial(nn.LayerNorm, eps=1e-6)
+
 
 class Block(nn.Module):
     """``x + DropPath(attention(norm(x)))``, then ``x + DropPath(MLP(norm(x)))``: ``[B, N, C] -> [B, N, C]``.
@@ -32,7 +34,7 @@ class Block(nn.Module):
         mlp_ratio: float,
         mlp_conv: int | None = None,
         drop_path: float = 0.0,
-        norm: Callable[[int], nn.Module] = partial(nn.LayerNorm, eps=1e-6),
+        norm: Callable[[int], nn.Module] = _layer_norm,
         grid_axes: int = 2,
     ) -> None:
         super().__init__()

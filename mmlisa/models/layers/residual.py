@@ -1,8 +1,8 @@
 """Residual branches, and how they are computed.
 
-A large map's wide activations (the hidden layer of an MLP, say) leave a CPU's cache, and moving them costs more than computing them.
-In inference on a CPU a :class:`Branch` is therefore computed a chunk of tokens, or of rows, at a time. The result is written to new
-memory: nothing that a caller or a hook holds is overwritten.
+A large map's wide activations, such as an MLP's hidden layer, do not fit a CPU's cache, and moving them costs more than computing
+them. In inference on a CPU a :class:`Branch` is therefore computed a chunk of tokens, or of rows, at a time. The result goes to
+new memory: nothing that a caller or a hook holds is overwritten.
 """
 
 from abc import abstractmethod
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.modules import module as _module
 
 from mmlisa.ops.chunks import chunk_length
-
 
 
 class Branch(nn.Module):
@@ -61,19 +60,27 @@ def residual(
         grid: sizes of the token grid.
         scale: factors on the skip connection; None leaves it as it is.
     """
-    if isinstance(branch, Branch):
-        if branch.dwconv is None:
-            rows = x.reshape(1, -1, x.shape[-1])
-            count = chunk_length(rows, branch.hidden)
-        else:
-            rows = x.unflatten(1, tuple(grid)) if x.shape[1] == torch.Size(grid).numel() else x
-            # Rows of a 2-D grid, the whole width and batch at a time.
-            count = chunk_length(x, branch.hidden) // (x.shape[0] * grid[-1]) if rows.ndim == 4 else 0
-        least = 0 if branch.dwconv is None else 2 * (branch.dwconv.kernel_size[0] // 2)
-        if least < count < rows.shape[1] and not branch.training and not _have_hooks(norm, branch, drop_path, scale):
+    if isinstance(branch, Branch) and not branch.training and not _have_hooks(norm, branch, drop_path, scale):
+        rows, count = _rows_at_once(x, branch, grid)
+        if count < rows.shape[1]:
             return _in_chunks(rows, norm, branch, scale, count).view(x.shape)
     skip = x if scale is None else scale(x)
     return skip + drop_path(branch(norm(x), grid))
+
+
+def _rows_at_once(x: Tensor, branch: Branch, grid: Sequence[int]) -> tuple[Tensor, int]:
+    """A view ``[B', L, ..., C]`` of the tokens, and how many of the L to compute at a time.
+
+    The L are all the tokens, or the rows of a 2-D grid where a convolution mixes them.
+    """
+    length = chunk_length(x, branch.hidden)
+    if branch.dwconv is None:
+        return x.reshape(1, -1, x.shape[-1]), length
+    if length == x.shape[:-1].numel() or len(grid) != 2 or x.shape[1] != grid[0] * grid[1]:
+        return x, x.shape[1]  # prefix tokens are in no row
+    chunks = -(-x.shape[:-1].numel() // length)
+    rows = -(-grid[0] // chunks)
+    return x.unflatten(1, tuple(grid)), max(rows, branch.dwconv.kernel_size[0])
 
 
 def _in_chunks(x: Tensor, norm: nn.Module, branch: Branch, scale: nn.Module | None, count: int) -> Tensor:

@@ -1,7 +1,7 @@
 """LiSA on small grids: products with circulant matrices, where a matrix product of size N beats any transform.
 
 Encoding is one product per channel. Mixing is an attention: ``T_ij = sum_d s_d(i) W^b_d[i - j]`` is one N x N matrix per head,
-shared by its channels, so ``y = value T^T + B s``. Small matrices make these O(N^2) products the faster way, not the leaner one:
+shared by its channels, so ``y = value T^T + B s``. On small grids these O(N²) products are faster, though not leaner:
 chunks of heads bound their memory, and the backward passes recompute them.
 """
 

@@ -1,6 +1,7 @@
 """LiSA by discrete Fourier transforms as real matrix products: no complex numbers, no FFT, nothing an export cannot express.
 
-The form is that of ``fft`` with two patterns in one complex number, on pairs (real, imaginary), differentiated by autograd.
+The form is that of :mod:`mmlisa.ops.lisa.fft` with two patterns in one complex number, as pairs (real, imaginary);
+autograd differentiates it.
 """
 
 from collections.abc import Sequence

@@ -32,15 +32,16 @@ _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
 class Thresholds(NamedTuple):
     """By backend, in order of preference, the largest size it is chosen for; beyond all of them it is ``'fft'``.
 
-    A size is the number of products, in units of N, that the circulant form takes for each number it computes:
-    see :func:`encode_size` and :func:`mix_size`.
+    A size is the number of products that the circulant form takes for each number it computes: see :func:`encode_size` and
+    :func:`mix_size`.
     """
 
     encode: dict[str, float]
     mix: dict[str, float]
 
 
-# `python tools/benchmark.py --tune [--device cuda]` measures these and prints the line to paste.
+# `python tools/benchmark.py --tune [--device cuda]` measures these and prints the line to paste. The CPU's mixing turns between
+# the measured sizes 27 and 37 (c = 16, D = 8).
 THRESHOLDS = {
     "cpu": Thresholds(encode={"circulant": 64}, mix={"circulant": 32}),
     # Unmeasured: the circulant form only where its matrices are tiny, and never the Triton kernel.
@@ -50,12 +51,12 @@ THRESHOLDS["other"] = THRESHOLDS["cuda"]  # unmeasured as well
 
 
 def encode_size(grid: tuple[int, ...]) -> float:
-    """N: a number encoded takes N products."""
+    """N products for each number encoded."""
     return prod(grid)
 
 
 def mix_size(grid: tuple[int, ...], c: int, num_patterns: int) -> float:
-    """N (1 / c + 1 / D): a map of N x N is made of D patterns and shared by c channels."""
+    """N (1 / c + 1 / D), in units of c D: a matrix of N x N is summed over D patterns and applied to c channels."""
     return prod(grid) * (1 / c + 1 / num_patterns)
 
 
@@ -67,10 +68,15 @@ def choose(
         return "dft", "dft"
     kind = "cpu" if device.type == "meta" else device.type
     thresholds = THRESHOLDS.get(kind, THRESHOLDS["other"])
-    names = [name for name in thresholds.encode | thresholds.mix if can_run(name, dtype, grid)]
-    encode = [name for name in names if encode_size(grid) <= thresholds.encode.get(name, 0)]
-    mix = [name for name in names if mix_size(grid, c, num_patterns) <= thresholds.mix.get(name, 0)]
-    return (*encode, "fft")[0], (*mix, "fft")[0]
+    encode = _first(thresholds.encode, encode_size(grid), dtype, grid)
+    return encode, _first(thresholds.mix, mix_size(grid, c, num_patterns), dtype, grid)
+
+
+def _first(limits: dict[str, float], size: float, dtype: torch.dtype, grid: tuple[int, ...]) -> str:
+    for backend, limit in limits.items():
+        if size <= limit and can_run(backend, dtype, grid):
+            return backend
+    return "fft"
 
 
 def can_run(backend: str, dtype: torch.dtype, grid: tuple[int, ...]) -> bool:

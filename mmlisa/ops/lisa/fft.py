@@ -7,8 +7,8 @@ A complex transform over all axes at once costs less than two real ones, so pair
 * Mixing: two channels, since all channels of the value meet the same kernel: ``(v_1 + i v_2) (*) W_d = G_1d + i G_2d``.
 
 A constant added to a convolution (the biases) is an addition at frequency zero, and the 1/N of the inverse transform is folded
-into the kernels' spectra. The loops hold a chunk of heads and one pattern (pair) at a time, so that beside tensors of the
-tokens' size memory is constant. The backward passes keep their inputs alone and recompute the convolutions; the gradients of
+into the kernels' spectra. The loops hold a chunk of heads and one pattern (pair) at a time, so that, apart from tensors of
+the tokens' size, memory is constant. The backward passes save only their inputs and recompute the convolutions; the gradients of
 key, value and spectra are summed in the frequency domain.
 
 Names: M = B·h, m heads of a chunk, P = ceil(D / 2), ``_f`` a spectrum, ``_2`` the real and imaginary parts ``[..., 2]``.

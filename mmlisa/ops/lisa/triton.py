@@ -4,7 +4,7 @@ A program holds the rows (channels) of a few heads. It transforms them once, by 
 grid, on tensor cores; then, a block of tokens at a time, it multiplies the spectrum with each pattern's, transforms it back
 and contracts the result with the query (encoding) or with s (mixing) where it stands. Real maps need half of the spectrum only.
 
-The backward passes are those of ``fft``. On a machine without a GPU the kernel runs in Triton's interpreter
+The backward passes are those of :mod:`mmlisa.ops.lisa.fft`. On a machine without a GPU the kernel runs in Triton's interpreter
 (``TRITON_INTERPRET=1``), where it is tested.
 
 Names: R rows = heads of a program x c padded, F frequencies of the half spectrum, ``_2`` real and imaginary parts ``[..., 2]``.

@@ -77,7 +77,11 @@ def test_plain_vit_equals_timm():
     ).eval()
     ours = InteractiveViT(dict(base="tiny-16", depth=2), attention=dict(SOFTMAX), image_size=64).eval()
     state = {
-        re.sub(r"^blocks\.(\d)", r"stages.\1.blocks.0", n.replace("patch_embed", "stem").replace("pos_embed", "stem.position")): t
+        re.sub(
+            r"^blocks\.(\d)",
+            r"stages.\1.blocks.0",
+            n.replace("patch_embed", "stem").replace("pos_embed", "stem.position"),
+        ): t
         for n, t in theirs.state_dict().items()
     }
     ours.load_state_dict(state)

@@ -1,0 +1,75 @@
+"""Operators for every program of the environment, also those that never import mmlisa, such as mmdet's own tools.
+
+    python -m mmlisa.mmcv_ops install|uninstall|status
+
+``install`` writes a .pth file into site-packages, which Python reads at each start: it imports mmlisa, which takes less than a
+millisecond and loads nothing else. Without mmlisa it does nothing.
+"""
+
+import argparse
+import subprocess
+import sys
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
+
+from mmlisa.mmcv_ops import find_compiled
+
+# Read after the file that makes an editable mmlisa importable: in alphabetical order.
+NAME = "mmlisa_mmcv_ops.pth"
+# One line that begins with "import", or Python takes it for a folder. An error in it would be printed at each start.
+LINE = 'import sys; exec("try:\\n import mmlisa\\nexcept Exception:\\n pass")\n'
+
+
+def install(site: Path) -> str:
+    """Writes the file and tries it.
+
+    Raises:
+        RuntimeError: Python does not find mmlisa at its start; nothing is left behind.
+    """
+    path = site / NAME
+    path.write_text(LINE)
+    # From the root and without PYTHONPATH (-I), so that a clone in the current folder does not count.
+    code = f"import site, sys; site.addsitedir({str(site)!r}); sys.exit('mmlisa.mmcv_ops' not in sys.modules)"
+    if subprocess.run([sys.executable, "-I", "-c", code], cwd="/").returncode:
+        path.unlink()
+        raise RuntimeError(
+            f"mmlisa is not installed for {sys.executable}; first: pip install -e {Path(__file__).parents[2]}"
+        )
+    return f"installed: {path}"
+
+
+def uninstall(site: Path) -> str:
+    """Removes the file."""
+    path = site / NAME
+    if not path.exists():
+        return f"not installed: there is no {path}"
+    path.unlink()
+    return f"uninstalled: {path}"
+
+
+def status(site: Path) -> str:
+    """Whether the file is there, and which operators mmcv gets."""
+    path = site / NAME
+    every = f"installed for every program: {path}" if path.exists() else "active in programs that import mmlisa"
+    if not find_spec("mmcv"):
+        return f"{every}\nmmcv is not installed"
+    compiled = find_compiled()
+    return f"{every}\noperators: {f'mmcv has compiled ones, {compiled}' if compiled else 'torchvision and PyTorch'}"
+
+
+def main() -> None:
+    commands = {function.__name__: function for function in (install, uninstall, status)}
+    parser = argparse.ArgumentParser(
+        prog="python -m mmlisa.mmcv_ops", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=commands)
+    command = commands[parser.parse_args().command]
+    try:
+        sys.stdout.write(command(Path(sysconfig.get_path("purelib"))) + "\n")
+    except (OSError, RuntimeError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,12 @@
+"""The type in which operators of several tensors compute."""
+
+import torch
+from torch import Tensor
+
+
+def widest(*tensors: Tensor) -> list[Tensor]:
+    """All of them in the widest of their types, and at least in fp32."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return [tensor.to(dtype) for tensor in tensors]

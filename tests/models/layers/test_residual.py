@@ -1,0 +1,108 @@
+"""Residual branches, whole and in chunks: always ``scale(x) + drop_path(branch(norm(x)))``, and nothing is overwritten."""
+
+import pytest
+import torch
+from timm.layers import DropPath
+from torch import nn
+
+from mmlisa.models.layers import Block, Mlp, SepConv, residual
+from mmlisa.ops import chunks
+
+
+class Times(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.factors = nn.Parameter(torch.rand(channels))
+
+    def forward(self, x):
+        return x * self.factors
+
+
+BRANCHES = {
+    "mlp": lambda: Mlp(3, 12),
+    "conv-mlp-1": lambda: Mlp(3, 12, 1),
+    "conv-mlp-3": lambda: Mlp(3, 12, 3),
+    "sep-conv": lambda: SepConv(3, 7),
+}
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Counts the calls of the branches' first part."""
+    calls = []
+    for branch in (Mlp, SepConv):
+        original = branch.expand
+        monkeypatch.setattr(branch, "expand", lambda self, x, f=original: (calls.append(x.shape), f(self, x))[1])
+    return calls
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("name", BRANCHES)
+def test_chunks_equal_the_formula(name, batch, scaled, counted, monkeypatch):
+    torch.manual_seed(0)
+    grid, norm, drop_path = (37, 10), nn.LayerNorm(3).double(), DropPath(0.5).eval()
+    branch = BRANCHES[name]().double().eval()
+    scale = Times(3).double() if scaled else None
+    x = torch.randn(batch, 370, 3, dtype=torch.double)
+    kept = x.clone()
+    expected = (x if scale is None else x * scale.factors) + branch(norm(x), grid)
+    counted.clear()
+    torch.testing.assert_close(residual(x, norm, branch, drop_path, grid, scale), expected, rtol=0, atol=0)
+    assert len(counted) == 1
+    monkeypatch.setattr(chunks, "CHUNK", 8 * branch.hidden * 10 * batch // torch.get_num_threads())
+    counted.clear()
+    with torch.no_grad():
+        y = residual(x, norm, branch, drop_path, grid, scale)
+    assert len(counted) == 5
+    assert sum(shape[:-1].numel() for shape in counted) == batch * 370, "a token was computed twice or never"
+    torch.testing.assert_close(y, expected.detach(), rtol=1e-12, atol=1e-12)
+    assert torch.equal(x, kept)
+
+
+def test_no_chunks_where_they_would_change_something(counted, monkeypatch):
+    """In training, where paths are dropped per image; with prefix tokens, which are not on the map; where a hook listens."""
+    monkeypatch.setattr(chunks, "CHUNK", 1200)
+    norm, drop_path, branch = nn.LayerNorm(3), DropPath(0.0), Mlp(3, 12, 3).eval()
+    x, grid = torch.randn(1, 370, 3), (37, 10)
+
+    def calls(x=x, branch=branch):
+        counted.clear()
+        with torch.no_grad():
+            residual(x, norm, branch, drop_path, grid)
+        return len(counted)
+
+    assert calls() > 1
+    assert calls(x=torch.randn(1, 371, 3)) == 1
+    assert calls(branch=Mlp(3, 12, 3).train()) == 1
+    for watched in (norm, branch, branch.fc1, branch.dwconv, branch.act, drop_path):
+        seen = []
+        with watched.register_forward_hook(lambda module, inputs, output, seen=seen: seen.append(output)):
+            assert calls() == 1
+        assert len(seen) == 1
+        with watched.register_forward_pre_hook(lambda module, inputs: None):
+            assert calls() == 1
+    with nn.modules.module.register_module_forward_hook(lambda module, inputs, output: None):
+        assert calls() == 1
+    assert calls() > 1
+
+
+def test_no_tokens_are_no_mistake():
+    with torch.no_grad():
+        assert residual(torch.empty(0, 15, 3), nn.LayerNorm(3), Mlp(3, 12), DropPath(), (5, 3)).shape == (0, 15, 3)
+
+
+def test_a_block_is_two_residual_branches():
+    torch.manual_seed(0)
+
+    class Attention(nn.Linear):
+        def forward(self, x, grid):
+            return super().forward(x.flip(1))
+
+    block = Block(8, Attention(8, 8), mlp_ratio=2, mlp_conv=3).double()
+    x = torch.randn(2, 15, 8, dtype=torch.double)
+    y = x + block.attn(block.norm1(x), (3, 5))
+    hidden = block.mlp.fc1(block.norm2(y)).mT.unflatten(2, (3, 5))
+    hidden = nn.functional.conv2d(hidden, block.mlp.dwconv.weight, block.mlp.dwconv.bias, padding=1, groups=16)
+    expected = y + block.mlp.fc2(nn.functional.gelu(hidden.flatten(2).mT))
+    torch.testing.assert_close(block(x, (3, 5)), expected)
