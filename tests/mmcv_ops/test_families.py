@@ -13,6 +13,7 @@ import torch
 from mmdet.testing import demo_mm_inputs
 from mmdet.utils import register_all_modules
 from mmengine.config import Config
+from mmengine.logging import MessageHub
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
@@ -86,9 +87,7 @@ def test_detector(name, called):
     config.merge_from_dict(SETTINGS.get(name.split("/")[1], {}))
     with DefaultScope.overwrite_default_scope("mmdet"):
         model = MODELS.build(_narrow(config.model))
-        for module in model.modules():
-            if hasattr(module, "epoch"):  # TOOD's head is told by a hook
-                module.epoch = 0
+        MessageHub.get_current_instance().update_info("epoch", 0)  # TOOD's head asks for it
         data = demo_mm_inputs(2, [[3, 128, 96], [3, 128, 128]], num_classes=80, with_mask=True)
         data = model.data_preprocessor(data, training=True)
         losses = model(**data, mode="loss")
