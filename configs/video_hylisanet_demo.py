@@ -10,17 +10,11 @@ model = dict(
     data_preprocessor=dict(num_classes=8),
     backbone=dict(
         type="mmlisa.LiSANet",
-        arch=dict(
-            base="hybrid-small",
-            mixers="CLLL",
-            depths=(1, 1, 1, 1),
-            channels=(16, 32, 64, 96),
-            num_heads=(1, 2, 4, 6),
-        ),
+        arch=dict(base="hybrid-small", depths=(1, 1, 1, 1), channels=(16, 32, 48, 64), num_heads=(1, 2, 3, 4)),
         image_size=(8, 48, 48),
         out_indices=[-1],
     ),
-    head=dict(num_classes=8, in_channels=96),
+    head=dict(num_classes=8, in_channels=64),
 )
 train_pipeline = [
     dict(type="mmlisa.LoadClips", length=8, random=True),
@@ -33,12 +27,11 @@ test_pipeline = [
     dict(type="mmlisa.PackClips"),
 ]
 # More clips than the demo on images sees, so that none of them is learned by heart.
-max_iters = 600
-train_cfg = dict(max_iters=max_iters, val_interval=200)
+max_iters = 500
+train_cfg = dict(max_iters=max_iters, val_interval=250)
 param_scheduler = [_base_.param_scheduler[0], dict(_base_.param_scheduler[1], end=max_iters)]
-optim_wrapper = dict(optimizer=dict(lr=2e-3))
 train_dataloader = dict(
-    batch_size=24,
+    batch_size=32,
     num_workers=0,
     sampler=dict(type="InfiniteSampler", shuffle=True),
     dataset=dict(

@@ -72,30 +72,31 @@ class Predictor:
         # Pictures come without annotations; a video's frames are there already.
         load, *steps = (step for step in dataset.pipeline if "LoadAnnotations" not in step["type"])
         self.load, self.pipeline = Compose([load]), Compose(steps)
+        self.takes_clips = load["type"].endswith("LoadClips")  # a video is one input of a video classifier
         self.score_threshold = score_threshold
 
     def read(self, path: Path) -> dict[str, Any]:
-        """What the pipeline's first step makes of an image file.
+        """What the pipeline's first step makes of an image file, or of the video of a video classifier.
 
         Raises:
             FileNotFoundError, ValueError: the file is missing or damaged.
         """
-        if not path.is_file():
-            raise FileNotFoundError(f"image {path} does not exist")
-        try:
-            with Image.open(path) as image:
-                image.load()
-        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-            raise ValueError(f"image {path} cannot be read: {error}") from error
+        if not self.takes_clips:
+            _check_image(path)
         loaded = self.load({"img_path": str(path), "img_id": 0})
         if loaded is None:
-            raise ValueError(f"image {path} is damaged")
+            raise ValueError(f"{path} is damaged")
         return loaded
 
     def predict(self, loaded: dict[str, Any]) -> tuple[Any, np.ndarray]:
-        """The data sample of one image, and the image [H, W, 3] (RGB, uint8) that the model saw."""
-        picture = np.ascontiguousarray(loaded["img"][..., ::-1].astype(np.uint8))
+        """The data sample of one input, and a picture of it [H, W, 3] (RGB, uint8): the image, or the frames of the clips."""
         batch = pseudo_collate([self.pipeline(loaded)])
+        if self.takes_clips:
+            from mmlisa.video import contact_sheet  # which needs mmpretrain
+
+            picture = contact_sheet(batch["inputs"][0])
+        else:
+            picture = np.ascontiguousarray(loaded["img"][..., ::-1].astype(np.uint8))
         with torch.no_grad():
             return self.model.test_step(batch)[0].cpu(), picture
 
@@ -158,7 +159,7 @@ def predict_pictures(
     out_dir.mkdir(parents=True, exist_ok=True)
     taken = {path.resolve() for path in paths}  # a picture never replaces an input
     for path in paths:
-        is_video = path.suffix.lower() in VIDEO_SUFFIXES
+        is_video = path.suffix.lower() in VIDEO_SUFFIXES and not predictor.takes_clips
         target = _free(out_dir / f"{path.stem}{'.mp4' if is_video else '.png'}", taken)
         try:
             if is_video:
@@ -208,6 +209,16 @@ def _predict_video(predictor: Predictor, path: Path, target: Path) -> Prediction
         target.unlink(missing_ok=True)
         raise ValueError(f"video {path} has no frame that can be read")
     return Prediction(path, target, f"{frames} frames; in the last: {predictor.count(sample)}")
+
+
+def _check_image(path: Path) -> None:
+    if not path.is_file():
+        raise FileNotFoundError(f"image {path} does not exist")
+    try:
+        with Image.open(path) as image:
+            image.load()
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"image {path} cannot be read: {error}") from error
 
 
 def _expand(path: Path) -> list[Path]:

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from mmengine.config import Config
+from PIL import Image
 
 from mmlisa import config_path
+from mmlisa.analysis.inference import predict_pictures
 from mmlisa.engine.launch import build_runner, load_config, set_resume, set_show_dir
+from mmlisa.video.demo import CLASSES
 
 ROOT = Path(__file__).parents[2]
 CONFIG = "video_hylisanet_demo.py"
@@ -73,6 +76,18 @@ def test_testing_and_its_pictures(trained, demo, tmp_path):
     assert len(list((tmp_path / "pictures").glob("*.png"))) == 8
 
 
+def test_the_prediction_on_a_video_of_its_own(trained, demo, tmp_path):
+    (tmp_path / "broken.mp4").write_bytes(b"broken")
+    videos = [str(demo / "val" / "grow_000.mp4"), str(tmp_path / "broken.mp4")]
+    cfg = config(demo, tmp_path)
+    drawn, broken = predict_pictures(cfg, str(trained / "iter_4.pth"), videos, tmp_path / "out")
+    assert drawn.summary.split()[0] in CLASSES
+    with Image.open(drawn.target) as picture:  # eight frames of 48 pixels, three times as large
+        assert picture.size == (8 * 144, 144)
+    assert broken.target is None
+    assert "broken.mp4 cannot be opened" in broken.summary
+
+
 def test_two_processes(demo, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29541"]
     command += ["tools/train.py", f"configs/{CONFIG}", "--launcher", "pytorch", "--work-dir", str(tmp_path)]
@@ -100,7 +115,7 @@ def test_image_weights_become_video_weights(tmp_path):
     assert done.returncode == 0, done.stderr
     inflated = torch.load(tmp_path / "out" / "video.pth", weights_only=True)["state_dict"]
     assert len(inflated) == len(image)
-    weight = inflated["backbone.stages.0.0.mlp.1.weight"]
+    weight = inflated["backbone.stem.proj.weight"]
     assert weight.shape[2] == 3
-    assert torch.equal(weight[:, :, 1], image["stages.0.0.mlp.1.weight"])
+    assert torch.equal(weight[:, :, 1], image["stem.proj.weight"])
     assert not weight[:, :, [0, 2]].any()

@@ -9,9 +9,11 @@ here: they need the training runs.
 from functools import partial
 from typing import Any
 
+from torch import Tensor, nn
+
 from mmlisa.analysis.paper_tables import Row, macs, params
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block
+from mmlisa.models.layers import Block, to_tokens
 
 TITLE = "LiSA: parameters and FLOPs"
 
@@ -35,9 +37,16 @@ def _isotropic(attention: dict[str, Any] | None = None, channels: int = 192, **o
     return _classifier(arch, channels, hidden=False, attention=attention, **options)
 
 
-def _block(attention: dict[str, Any], grid: int) -> Block:
+class _BlockOnMap(nn.Module):
     """Table 4's block: C=192, h=12, with a plain MLP."""
-    return Block(192, build_attention(attention, 192, 12, (grid, grid)), mlp_ratio=4)
+
+    def __init__(self, attention: dict[str, Any], grid: int) -> None:
+        super().__init__()
+        self.block = Block(192, build_attention(attention, 192, 12, (grid, grid)), mlp_ratio=4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x: [B, 192, H, W] -> [B, H W, 192]``."""
+        return self.block(to_tokens(x), x.shape[2:])
 
 
 _OWN_SIZES = "after its own paper: LiSA's leaves the inner sizes open"
@@ -126,7 +135,7 @@ ROWS = [
         for k, p, f in ((3, "5.75 M", "1.22 G"), (5, "5.80 M", "1.45 G"), (7, "5.88 M", "1.80 G"))
     ),
     *(
-        Row("Table 4", f"{label}, {n}x{n}", partial(_block, attention(n), n), (192, n, n), (macs(paper),))
+        Row("Table 4", f"{label}, {n}x{n}", partial(_BlockOnMap, attention(n), n), (192, n, n), (macs(paper),))
         for label, attention, papers in (
             ("Self-attention", lambda n: dict(type=_SOFTMAX), ("22.7 M", "102.0 M", "584.0 M", "5.2 G", "22.2 G")),
             # Keys and values are downsampled to 14x14.

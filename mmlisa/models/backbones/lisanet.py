@@ -191,11 +191,12 @@ class LiSANet(Backbone):
             raise ValueError(f"arch: position={arch['position']!r}; it must be 'conv', 'learned' or None")
 
     def _build_embed(self, stage: int, strides: Sequence[int], grid: Sequence[int], norm: nn.Module) -> PatchEmbed:
-        """Overlapping: kernel 2s - 1; otherwise kernel s."""
-        channels, overlap = self.arch["channels"], self.arch["overlap"]
+        """Overlapping: kernel 2s - 1; otherwise kernel s. In time all overlap (Table 14's FLOPs: tubelets of 3x16x16)."""
+        channels = self.arch["channels"]
         in_channels = channels[stage - 1] if stage else self.in_channels
-        kernel = tuple(2 * s - 1 if overlap else s for s in strides)
-        padding = tuple(k // 2 if overlap else 0 for k in kernel)
+        overlaps = (*(True,) * (len(grid) - 2), self.arch["overlap"], self.arch["overlap"])
+        kernel = tuple(2 * s - 1 if overlap else s for s, overlap in zip(strides, overlaps, strict=True))
+        padding = tuple(k // 2 if overlap else 0 for k, overlap in zip(kernel, overlaps, strict=True))
         options = dict(norm=norm, grid_axes=len(grid))
         if stage == 0 and self.arch["position"] == "learned":
             return PositionedEmbed(in_channels, channels[0], kernel, strides, padding, grid=grid, **options)
