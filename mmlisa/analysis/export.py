@@ -97,7 +97,7 @@ def export(module: nn.Module, out: Path, size: Sequence[int], *, dynamic: bool =
 
 
 def largest_difference(module: nn.Module, out: Path, size: Sequence[int]) -> float:
-    """The largest difference between ``module`` and its export ``out`` on a random image, relative to each output's largest value.
+    """The largest difference between ``module`` and its export on a random image, relative to each output's largest value.
 
     Raises:
         ValueError: the export is of another size.
