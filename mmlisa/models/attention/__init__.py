@@ -12,10 +12,11 @@ from .hydra import HydraAttention
 from .inception import InceptionMixer
 from .interactive import InteractiveAttention
 from .lambda_convolution import LambdaConvolution
-from .levit import LeViTAttention, OffsetBias
+from .levit import LeViTAttention, PooledQueryAttention, SubsampledAttention
 from .linear_angular import LinearAngularAttention, castling_operators, drop_aux
 from .linear_kernels import CosineAttention, MeanCenteredAttention, ReLUExpAttention, ReLUSoftmaxAttention
 from .lisa import LiSA
+from .pooled import PooledAttention
 from .projected import ProjectedAttention
 from .relational import RelationalSelfAttention
 from .relu_linear import EnhancedLinearAttention, ReLULinearAttention
@@ -42,7 +43,8 @@ __all__ = [
     "LiSA",
     "LinearAngularAttention",
     "MeanCenteredAttention",
-    "OffsetBias",
+    "PooledAttention",
+    "PooledQueryAttention",
     "PooledSoftmaxAttention",
     "ProjectedAttention",
     "ReLUExpAttention",
@@ -53,6 +55,7 @@ __all__ = [
     "SoftmaxAttention",
     "SpatialReductionAttention",
     "StructureAwareAttention",
+    "SubsampledAttention",
     "build_attention",
     "castling_operators",
     "drop_aux",

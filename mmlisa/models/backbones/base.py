@@ -1,7 +1,6 @@
 """What every backbone is: a stem, stages of blocks, and one map per output stage."""
 
 from collections.abc import Callable, Iterable, Sequence
-from copy import deepcopy
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from mmlisa.checkpoints import loading_from_init_cfg
+from mmlisa.models.arch import check_values, look_up_arch, parse_image_size
 from mmlisa.models.layers import owning_memory, to_map
 
 MIN_IMAGE_SIZE = 32
@@ -104,15 +104,7 @@ class Backbone(BaseModule):
         self.arch = self.resolve_arch(arch)
         self.attention = self.resolve_attention(self.arch.get("attention"), attention)
         image_size = self.arch.get("image_size", 224) if image_size is None else image_size
-        sizes = (image_size, image_size) if isinstance(image_size, int) else image_size
-        if (
-            not isinstance(sizes, Sequence)
-            or len(sizes) not in self.image_axes
-            or not all(isinstance(n, int) and n > 0 for n in sizes)
-        ):
-            axes = " or ".join("(H, W)" if n == 2 else "(T, H, W)" for n in self.image_axes)
-            raise ValueError(f"image_size={image_size!r}; it must be a positive number of pixels, or {axes}")
-        self.image_size = tuple(sizes)
+        self.image_size = parse_image_size(image_size, self.image_axes)
         if not 0 <= drop_path_rate < 1:
             raise ValueError(f"drop_path_rate={drop_path_rate!r}; it must be at least 0 and less than 1")
         if not (isinstance(in_channels, int) and in_channels > 0):
@@ -133,60 +125,15 @@ class Backbone(BaseModule):
 
     @classmethod
     def resolve_arch(cls, arch: str | dict[str, Any]) -> dict[str, Any]:
-        """Settings of a named arch; a dict is a complete arch, or one with a ``base`` name and what differs from it.
-
-        Raises:
-            TypeError: neither a name nor a dict.
-            ValueError: an unknown name or key, a missing key, or a value that does not fit.
-        """
-        if not isinstance(arch, str | dict):
-            raise TypeError(f"arch={arch!r}; it must be a name of {sorted(cls.arch_settings)} or a dict")
-        delta = {"base": arch} if isinstance(arch, str) else dict(arch)
-        base = delta.pop("base", None)
-        if base is not None and base not in cls.arch_settings:
-            raise ValueError(f"arch {base!r} is not one of {cls.__name__}'s: {sorted(cls.arch_settings)}")
-        known = {key for settings in cls.arch_settings.values() for key in settings}
-        if unknown := set(delta) - known:
-            raise ValueError(f"arch has unknown keys {sorted(unknown)}; {cls.__name__} knows {sorted(known)}")
-        resolved = deepcopy({**cls.arch_settings.get(base, {}), **delta})
-        required = set.intersection(*(set(settings) for settings in cls.arch_settings.values()))
-        if missing := required - set(resolved):
-            raise ValueError(
-                f"arch lacks the keys {sorted(missing)}; give them, or base= one of {sorted(cls.arch_settings)}"
-            )
+        """The checked settings of an arch; see :func:`look_up_arch`."""
+        resolved = look_up_arch(arch, cls.arch_settings, cls.__name__)
         cls.check_arch(resolved)
         return resolved
 
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
-        """Checks each value of an arch against those of the table: its type, its sign, and one entry per stage.
-
-        Raises:
-            ValueError: a value that does not fit; the message names the key.
-        """
-        num_stages = cls.count_stages(arch)
-        for key, value in arch.items():
-            examples = [settings[key] for settings in cls.arch_settings.values() if key in settings]
-            if is_per_stage := isinstance(examples[0], tuple):
-                examples = [entry for example in examples for entry in example]
-                if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != num_stages:
-                    raise ValueError(
-                        f"arch: {key}={value!r}; it must have {num_stages} entries, one per stage, as depths has"
-                    )
-            kinds = {type(example) for example in examples}
-            kind = kinds.pop() if len(kinds) == 1 else object
-            if kind is int and key.startswith("mlp_ratio"):
-                kind = float
-            for entry in value if is_per_stage else [value]:
-                if entry is None and key in cls.optional_keys:
-                    continue
-                is_number = isinstance(entry, int | float) and not isinstance(entry, bool) and entry > 0
-                if kind in (int, float) and not (is_number and isinstance(entry, int | kind)):
-                    raise ValueError(
-                        f"arch: {key}={value!r}; it must be positive, a{'n' if kind is int else ''} {kind.__name__}"
-                    )
-                if kind in (str, dict, bool) and not isinstance(entry, kind):
-                    raise ValueError(f"arch: {key}={value!r}; it must be a {kind.__name__}, such as {examples[0]!r}")
+        """Raises ValueError for a value that does not fit; see :func:`check_values`."""
+        check_values(arch, cls.arch_settings, cls.count_stages(arch), cls.optional_keys)
 
     @classmethod
     def count_stages(cls, arch: dict[str, Any]) -> int:

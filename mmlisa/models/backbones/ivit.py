@@ -13,6 +13,7 @@ import torch
 from timm.layers import DropPath
 from torch import Tensor, nn
 
+from mmlisa.models.arch import check_letters
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import Mlp, SepConv, residual, to_map, to_tokens
 from mmlisa.registry import MODELS
@@ -20,6 +21,7 @@ from mmlisa.registry import MODELS
 from .base import Backbone, Stage
 
 EPS = 1e-6
+MIXERS = {"A": "the operator of attention", "C": "separable convolution"}
 
 
 class StarReLU(nn.Module):
@@ -137,11 +139,7 @@ class iViT(Backbone):
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
         super().check_arch(arch)
-        if len(arch["mixers"]) != len(arch["depths"]) or set(arch["mixers"]) - set("AC"):
-            raise ValueError(
-                f"arch: mixers={arch['mixers']!r}; it must be {len(arch['depths'])} letters, one per stage: "
-                "A (the operator of attention) or C (separable convolution)"
-            )
+        check_letters("arch: mixers", arch["mixers"], len(arch["depths"]), MIXERS)
 
     def _build_mixer(self, stage: int, grid: tuple[int, int]) -> nn.Module:
         channels = self.arch["channels"][stage]

@@ -1,11 +1,11 @@
 """PP-LCNet (Cui et al., 2021) and Castling's LCNet-ViT (You et al., "Castling-ViT", Tables 3, 5-7)."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from timm.layers import make_divisible
 from torch import Tensor, nn
 
+from mmlisa.models.arch import check_counts
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions, init_linear
 from mmlisa.registry import MODELS
@@ -126,13 +126,5 @@ class CastlingLCNetViT(LCNet):
     def check_arch(cls, arch: dict[str, Any]) -> None:
         rest = dict(arch)
         for key in ("depths", "num_heads"):
-            value = rest.pop(key)
-            if (
-                not isinstance(value, Sequence)
-                or len(value) != 2
-                or not all(isinstance(n, int) and n > 0 for n in value)
-            ):
-                raise ValueError(
-                    f"arch: {key}={value!r}; it must hold two positive whole numbers, for the last two stages"
-                )
+            check_counts(f"arch: {key}", rest.pop(key), 2)
         super().check_arch(rest)

@@ -3,21 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
 from timm.layers import DropPath
 from torch import Tensor, nn
 
-from mmlisa.models.attention import HeadPool, OffsetBias, build_attention
-from mmlisa.models.layers import (
-    ConvNorm,
-    ConvStack,
-    LinearNorm,
-    TokenConv,
-    TokenNorm,
-    init_linear,
-    to_map,
-    to_tokens,
-)
+from mmlisa.models.attention import PooledQueryAttention, SubsampledAttention, build_attention
+from mmlisa.models.layers import ConvNorm, ConvStack, LinearNorm, TokenConv, TokenNorm, init_linear, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
@@ -53,48 +43,6 @@ class Block(nn.Module):
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         x = x + self.drop_path(self.norm(self.attn(x, grid)))
         return x + self.drop_path(self.mlp(x, grid))
-
-
-class SubsampledAttention(nn.Module):
-    """LeViT's shrinking attention: the queries are projections of every other token."""
-
-    def __init__(self, in_channels: int, channels: int, num_heads: int, head_dims: int, grid: Sequence[int]) -> None:
-        super().__init__()
-        self.num_heads, self.head_dims = num_heads, head_dims
-        self.kv = LinearNorm(in_channels, 5 * num_heads * head_dims)
-        self.q = LinearNorm(in_channels, num_heads * head_dims)
-        self.bias = OffsetBias(num_heads, grid)
-        self.proj = LinearNorm(4 * num_heads * head_dims, channels)
-
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        kv = self.kv(x).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
-        key, value = kv.split([self.head_dims, 4 * self.head_dims], dim=3)
-        query = self.q(to_tokens(to_map(x, grid)[:, :, ::2, ::2])).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
-        bias = self.bias(grid, stride=2).to(query.dtype)
-        y = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
-        return self.proj(F.hardswish(y.transpose(1, 2).flatten(2)))
-
-
-class PooledQueryAttention(nn.Module):
-    """Castling's shrinking attention (Table 1): MViTv2's, with only the queries' pooling of stride 2, added to the output.
-
-    The input skips it, projected and max-pooled.
-    """
-
-    def __init__(self, in_channels: int, channels: int, num_heads: int, head_dims: int, grid: Sequence[int]) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.qkv = LinearNorm(in_channels, 3 * num_heads * 4 * head_dims)
-        self.pool = nn.ModuleList(HeadPool(4 * head_dims, stride) for stride in (2, 1, 1))
-        self.proj = LinearNorm(4 * num_heads * head_dims, channels)
-        self.skip = LinearNorm(in_channels, channels)
-
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        qkv = self.qkv(x).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        query, key, value = (pool(t, grid) for pool, t in zip(self.pool, qkv, strict=True))
-        y = query + F.scaled_dot_product_attention(query, key, value)
-        skip = F.max_pool2d(to_map(self.skip(x), grid), 3, 2, padding=1)
-        return to_tokens(skip) + self.proj(y.transpose(1, 2).flatten(2))
 
 
 DOWNSAMPLES = {"pool": PooledQueryAttention, "subsample": SubsampledAttention}

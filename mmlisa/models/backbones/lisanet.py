@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.models.arch import check_letters
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import (
     Block,
@@ -26,6 +27,7 @@ from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
 
+MIXERS = {"L": "the operator of attention", "C": "separable convolution"}
 TEMPORAL_KERNEL = 3  # of depthwise convolutions on video, as the "3x7x7" of Table 14
 TEMPORAL_STRIDE = 2  # of the first embedding of a video; the others keep the frames (journal paper, Sec. 5.4)
 
@@ -182,11 +184,7 @@ class LiSANet(Backbone):
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
         super().check_arch(arch)
-        if len(arch["mixers"]) != len(arch["depths"]) or set(arch["mixers"]) - set("LC"):
-            raise ValueError(
-                f"arch: mixers={arch['mixers']!r}; it must be {len(arch['depths'])} letters, one per stage: "
-                "L (the operator of attention) or C (separable convolution)"
-            )
+        check_letters("arch: mixers", arch["mixers"], len(arch["depths"]), MIXERS)
         if arch["position"] not in ("conv", "learned", None):
             raise ValueError(f"arch: position={arch['position']!r}; it must be 'conv', 'learned' or None")
 

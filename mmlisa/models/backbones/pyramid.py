@@ -6,12 +6,13 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from mmlisa.models.arch import check_letters
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import Block, init_linear
 
 from .base import Backbone, Stage
 
-ATTN_TYPES = "LS"
+ATTN_TYPES = {"L": "linear", "S": "the host's own"}
 
 
 class TokenPyramid(Backbone):
@@ -39,11 +40,7 @@ class TokenPyramid(Backbone):
         super().__init__(arch, **options)
         arch, channels = self.arch, self.arch["channels"]
         attn_type = arch["attn_type"] if attn_type is None else attn_type
-        if len(attn_type) != self.num_stages or set(attn_type) - set(ATTN_TYPES):
-            raise ValueError(
-                f"attn_type={attn_type!r}; it must be {self.num_stages} letters, one per stage: "
-                "L (linear) or S (the host's own)"
-            )
+        check_letters("attn_type", attn_type, self.num_stages, ATTN_TYPES)
         norm = partial(nn.LayerNorm, eps=self.norm_eps)
         strides = [4 * 2**i for i in range(self.num_stages)]
         self.stages = nn.ModuleList()

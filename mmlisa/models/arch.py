@@ -1,0 +1,106 @@
+"""What users write about a network: the arch, by name or as a dict, and the image size."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+
+def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, Any]], host: str) -> dict[str, Any]:
+    """Settings of a named arch; a dict is a complete arch, or one with a ``base`` name and what differs from it.
+
+    Args:
+        arch: a name or a dict.
+        table: the host's archs by name.
+        host: its name, for messages.
+
+    Raises:
+        TypeError: neither a name nor a dict.
+        ValueError: an unknown name, an unknown or a missing key.
+    """
+    if not isinstance(arch, str | dict):
+        raise TypeError(f"arch={arch!r}; it must be a name of {sorted(table)} or a dict")
+    delta = {"base": arch} if isinstance(arch, str) else dict(arch)
+    base = delta.pop("base", None)
+    if base is not None and base not in table:
+        raise ValueError(f"arch {base!r} is not one of {host}'s: {sorted(table)}")
+    if unknown := set(delta) - {key for settings in table.values() for key in settings}:
+        known = sorted({key for settings in table.values() for key in settings})
+        raise ValueError(f"arch has unknown keys {sorted(unknown)}; {host} knows {known}")
+    resolved = deepcopy({**table.get(base, {}), **delta})
+    if missing := set.intersection(*map(set, table.values())) - set(resolved):
+        raise ValueError(f"arch lacks the keys {sorted(missing)}; give them, or base= one of {sorted(table)}")
+    return resolved
+
+
+def check_values(
+    arch: Mapping[str, Any], table: Mapping[str, Mapping[str, Any]], num_stages: int, optional: Sequence[str]
+) -> None:
+    """Checks each value of an arch against those of the table: its type, its sign, and one entry per stage.
+
+    Args:
+        arch: the settings.
+        table: the host's archs by name.
+        num_stages: length of what has an entry per stage.
+        optional: keys whose value may be None.
+
+    Raises:
+        ValueError: a value that does not fit; names the key.
+    """
+    for key, value in arch.items():
+        examples = [settings[key] for settings in table.values() if key in settings]
+        if is_per_stage := isinstance(examples[0], tuple):
+            examples = [entry for example in examples for entry in example]
+            if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != num_stages:
+                raise ValueError(
+                    f"arch: {key}={value!r}; it must have {num_stages} entries, one per stage, as depths has"
+                )
+        kinds = {type(example) for example in examples}
+        kind = kinds.pop() if len(kinds) == 1 else object
+        if kind is int and key.startswith("mlp_ratio"):
+            kind = float
+        for entry in value if is_per_stage else [value]:
+            if entry is None and key in optional:
+                continue
+            is_number = isinstance(entry, int | float) and not isinstance(entry, bool) and entry > 0
+            if kind in (int, float) and not (is_number and isinstance(entry, int | kind)):
+                raise ValueError(f"arch: {key}={value!r}; it must be of type {kind.__name__} and positive")
+            if kind in (str, dict, bool) and not isinstance(entry, kind):
+                raise ValueError(f"arch: {key}={value!r}; it must be of type {kind.__name__}, such as {examples[0]!r}")
+
+
+def check_letters(name: str, value: Any, num_stages: int, meanings: Mapping[str, str]) -> None:
+    """Checks a string with a letter per stage.
+
+    Raises:
+        ValueError: another length or letter; names what each letter means.
+    """
+    if not isinstance(value, str) or len(value) != num_stages or set(value) - set(meanings):
+        letters = " or ".join(f"{letter} ({meaning})" for letter, meaning in meanings.items())
+        raise ValueError(f"{name}={value!r}; it must be {num_stages} letters, one per stage: {letters}")
+
+
+def check_counts(name: str, value: Any, length: int) -> None:
+    """Checks a sequence of positive whole numbers.
+
+    Raises:
+        ValueError: something else; names it.
+    """
+    if not isinstance(value, Sequence) or len(value) != length or not all(isinstance(n, int) and n > 0 for n in value):
+        raise ValueError(f"{name}={value!r}; it must hold {length} positive whole numbers")
+
+
+def parse_image_size(image_size: int | Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+    """A number or (H, W) as (H, W); (T, H, W) where ``axes`` has 3.
+
+    Raises:
+        ValueError: something else.
+    """
+    sizes = (image_size, image_size) if isinstance(image_size, int) else image_size
+    if (
+        not isinstance(sizes, Sequence)
+        or len(sizes) not in axes
+        or not all(isinstance(n, int) and n > 0 for n in sizes)
+    ):
+        forms = " or ".join("(H, W)" if n == 2 else "(T, H, W)" for n in axes)
+        raise ValueError(f"image_size={image_size!r}; it must be a positive number of pixels, or {forms}")
+    return tuple(sizes)
