@@ -8,6 +8,8 @@ from torch import Tensor
 from .families import recognise
 from .rules import PADDLE_HEAD, PADDLE_PAN, apply_rules
 
+_REG_MAX = 7  # of all published PicoDets
+
 
 def is_picodet(state: Mapping[str, Tensor]) -> bool:
     """Whether ``state`` has the names of PaddleDetection's PicoDet."""
@@ -37,8 +39,9 @@ def convert_picodet(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         part = name.split(".")[0]
         if part != "backbone" and (new := apply_rules(PADDLE_PAN if part == "neck" else PADDLE_HEAD, name)):
             converted[new] = tensor
-    # Paddle's batch norms do not count their batches.
+    # Paddle's batch norms do not count their batches, and some releases compute the head's distances instead of saving them.
     counters = [
         name.replace("running_mean", "num_batches_tracked") for name in converted if name.endswith("running_mean")
     ]
+    converted.setdefault("bbox_head.integral.project", torch.arange(_REG_MAX + 1.0))
     return converted | {name: torch.tensor(0) for name in counters}

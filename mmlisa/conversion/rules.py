@@ -131,7 +131,7 @@ PADDLE_PAN: Rules = (  # CSP-PAN and LC-PAN
     *_PADDLE_NORM,
 )
 PADDLE_HEAD: Rules = (
-    (r"^head\.distribution_project\.", None),
+    (r"^head\.distribution_project\.", "bbox_head.integral."),
     (r"^head\.conv_feat\.cls_conv_(d|p)w(\d+)\.(\d+)\.", r"bbox_head.towers.\2.\3.\1w."),
     (r"^head\.head_cls(\d+)\.", r"bbox_head.predictors.\1."),
     (r"\.dw\.", ".depthwise_conv."),

@@ -4,25 +4,43 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.models.backbones.ivit import StarReLU
+
 # With fewer tokens, preparing the weights costs more than the faster product saves.
 MIN_TOKENS = 256
+
+
+def _is_inference(x: Tensor) -> bool:
+    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return x.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced
 
 
 class PointwiseLinear(nn.Linear):
     """``nn.Linear`` computed as a pointwise convolution: ``[..., C_in] -> [..., C_out]``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
-            return super().forward(x)
-        if torch.compiler.is_compiling() or torch.jit.is_tracing() or x.shape[:-1].numel() < MIN_TOKENS:
+        if not _is_inference(x) or x.dtype != torch.float32 or x.shape[:-1].numel() < MIN_TOKENS:
             return super().forward(x)
         pixels = x.reshape(1, 1, -1, x.shape[-1]).movedim(-1, 1)  # a map in channels-last memory
         y = F.conv2d(pixels, self.weight[:, :, None, None], self.bias)
         return y.movedim(1, -1).reshape(*x.shape[:-1], -1)
 
 
+class TwoPassStarReLU(StarReLU):
+    """``scale * relu(x)² + bias`` in two passes over memory instead of three: ``[..., C] -> [..., C]``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not _is_inference(x):
+            return super().forward(x)
+        x = x.relu()
+        return torch.addcmul(self.bias.to(x.dtype), x, x, value=self.scale.item(), out=x)
+
+
+_FASTER = {nn.Linear: PointwiseLinear, StarReLU: TwoPassStarReLU}
+
+
 def optimize_for_cpu(model: nn.Module) -> nn.Module:
-    """Makes the linear layers of ``model`` faster for inference on a CPU; results change by rounding alone.
+    """Makes layers of ``model`` faster for inference on a CPU; results change by rounding alone.
 
     PyTorch computes linear layers with MKL and convolutions with oneDNN. Where oneDNN's products are the faster ones, as on AMD's
     CPUs, linear layers gain as pointwise convolutions. Parameters, their names and hooks stay as they are.
@@ -30,8 +48,6 @@ def optimize_for_cpu(model: nn.Module) -> nn.Module:
     Returns:
         ``model`` itself.
     """
-    if torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available():
-        for module in model.modules():
-            if type(module) is nn.Linear:
-                module.__class__ = PointwiseLinear
+    for module in model.modules():
+        module.__class__ = _FASTER.get(type(module), type(module))
     return model

@@ -15,14 +15,19 @@ def set_cpu_chunking(enabled: bool) -> None:
     _enabled = enabled
 
 
-def chunk_length(x: Tensor, width: int) -> int:
-    """How many of the tokens ``x: [..., C]`` to compute at a time, where each needs ``width`` numbers.
+def is_chunked(x: Tensor) -> bool:
+    """Whether large activations are computed in chunks: on a CPU, without gradients, unless it was turned off.
 
-    All of them on other devices, where gradients are recorded, and in a trace, whose graph would keep the chunks of one size.
+    Never in a trace, whose graph would keep the chunks of one size.
     """
-    total = x.shape[:-1].numel()
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if not _enabled or x.device.type != "cpu" or torch.is_grad_enabled() or is_traced:
+    return _enabled and x.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced
+
+
+def chunk_length(x: Tensor, width: int) -> int:
+    """How many of the tokens ``x: [..., C]`` to compute at a time, where each needs ``width`` numbers."""
+    total = x.shape[:-1].numel()
+    if not is_chunked(x):
         return total
     chunks = max(-(-total * width // (CHUNK * torch.get_num_threads())), 1)
     return -(-total // chunks)  # chunks of one size: a small last one would make slow matrix products

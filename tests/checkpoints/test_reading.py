@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import pickle
 import struct
 import zipfile
@@ -16,6 +17,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mmlisa.checkpoints import CheckpointError, add_checksum, load_checkpoint
+
+# FUZZ_TIMES=100 python -m pytest tests/checkpoints/test_reading.py looks longer for damage that leaves as another exception.
+FUZZ_TIMES = int(os.environ.get("FUZZ_TIMES", "1"))
 
 
 def saved(checkpoint, **options) -> bytes:
@@ -243,7 +247,7 @@ def flattened(checkpoint):
 
 
 @pytest.mark.parametrize("kind", FILES)
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150 * FUZZ_TIMES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_damage_of_any_kind_is_one_exception(tmp_path, kind, data):
     """Cut, flipped and overwritten files. Torch's files carry a checksum: what is read is what was saved."""
@@ -305,7 +309,7 @@ OPERATIONS = [
 ]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300 * FUZZ_TIMES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(program=st.lists(st.sampled_from(OPERATIONS), max_size=30))
 @example(program=[global_("torch", "Size"), b"]", b"\x85", b"R"])
 def test_any_program_of_known_instructions(tmp_path, program):

@@ -35,7 +35,8 @@ _SIZES = {
 _MODELS = [
     *(f"castling_esnet_{size}" for size in ("s_320", "s_416", "m_416", "l_416")),
     *(f"castling_lcnet_{size}" for size in ("s_320", "s_416", "m_416", "l_416")),
-    *(f"lcnet_{size}" for size in ("s_320", "m_416")),
+    *(f"lcnet_{size}" for size in ("s_320", "s_416", "m_416")),
+    *(f"lcnet_vit{kernel}_s_416" for kernel in ("", "_mc", "_softmax_kernel", "_cosine", "_relu_e")),
     *(
         f"lcnet_vit{kernel}_{size}"
         for kernel in ("", "_mc", "_softmax_kernel", "_cosine", "_relu_s", "_relu_e", "_lin", "_lin_dw")

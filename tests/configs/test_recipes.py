@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from ablations import PARAMETERS
 from mmengine.config import Config
 from recipes import recipe
 
@@ -43,11 +44,29 @@ def test_recipe(name):
     assert {key: resolved.get(key) for key in expected} == expected
 
 
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_an_ablation_trains_as_its_base_and_has_the_papers_parameters(name):
+    text = Path(config_path(name)).read_text()
+    base = re.search(r'_base_ = "\.\./imagenet/(.+)"', text)[1]
+    cfg, model = Config.fromfile(config_path(name)), build_on_meta(name)
+    expected = {**COMMON, **RECIPES[base]}
+    undecayed = expected.pop("undecayed")
+    expected.pop("rates")
+    resolved = recipe(cfg, model)
+    assert {key: resolved.get(key) for key in expected} == expected
+    assert cfg.param_scheduler == Config.fromfile(config_path(base)).param_scheduler
+    # An operator may lack some kinds of parameters.
+    assert resolved["undecayed"] <= undecayed
+    if PARAMETERS[name]:
+        millions, tolerance = PARAMETERS[name]
+        assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, rel=tolerance)
+
+
 def test_every_config_of_a_paper_is_in_a_table():
-    assert not [name for name in NAMES if name not in RECIPES and not name.endswith("_demo.py")]
+    assert not [name for name in NAMES if name not in {**RECIPES, **PARAMETERS} and not name.endswith("_demo.py")]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in RECIPES])
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("_demo.py")])
 def test_the_model_builds(name):
     assert all(p.is_meta for p in build_on_meta(name).parameters())
 

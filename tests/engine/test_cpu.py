@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from mmlisa.engine import cpu
+from mmlisa.models.backbones.ivit import StarReLU
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -25,6 +26,20 @@ def test_many_tokens_are_pixels(shape, bias, monkeypatch):
         torch.testing.assert_close(model(tokens.repeat_interleave(2, dim=-2)[..., ::2, :]), expected)
         assert len(calls) == (2 if tokens.shape[:-1].numel() >= cpu.MIN_TOKENS else 0)
         torch.testing.assert_close(model.double()(tokens.double()), expected.double())
+
+
+def test_star_relu_in_two_passes():
+    layer = StarReLU().double()
+    nn.init.constant_(layer.scale, 1.5)
+    nn.init.constant_(layer.bias, -0.5)
+    x = torch.randn(3, 5, dtype=torch.double)
+    kept = x.clone()
+    assert type(cpu.optimize_for_cpu(layer)) is cpu.TwoPassStarReLU
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), 1.5 * x.clamp(min=0) ** 2 - 0.5)
+    assert torch.equal(x, kept)
+    layer(x).sum().backward()
+    torch.testing.assert_close(layer.scale.grad, (x.clamp(min=0) ** 2).sum()[None])
 
 
 def test_subclasses_of_linear_keep_their_own_forward():

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from mmlisa.checkpoints import loading_from_init_cfg
-from mmlisa.models.layers import to_map
+from mmlisa.models.layers import owning_memory, to_map
 
 MIN_IMAGE_SIZE = 32
 # Between maps and tokens every change is then a view.
@@ -44,8 +44,9 @@ class Stage(nn.Module):
         """Tokens ``[B, N, C_in]`` and their grid -> ``[B, N', C]`` and theirs."""
         if self.downsample is not None:
             x, grid = self._run(self.downsample, to_map(x, grid))
-        for block in self.blocks:
-            x = self._run(block, x, grid)
+        with owning_memory(self):
+            for block in self.blocks:
+                x = self._run(block, x, grid)
         return (x if self.norm is None else self.norm(x)), grid
 
     def _run(self, layer: nn.Module, *args: Any) -> Any:

@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import (
     Block,
+    Branch,
     PatchEmbed,
     SepConv,
     build_norm,
     init_convolutions,
     init_linear,
+    residual,
     to_tokens,
     token_conv,
 )
@@ -58,15 +60,24 @@ def _resize(position: Tensor, grid: Sequence[int]) -> Tensor:
     return F.interpolate(position, size=tuple(grid), mode="bicubic" if len(grid) == 2 else "trilinear")
 
 
+class ConvPosition(Branch):
+    """A depthwise 3x3 convolution, the position embedding of a block: ``[B, N, C] -> [B, N, C]``."""
+
+    def __init__(self, channels: int, grid_axes: int) -> None:
+        super().__init__()
+        self.hidden = channels
+        self.dwconv = token_conv(channels, 3, grid_axes)
+
+
 class PositionedBlock(Block):
     """A block that begins with a convolutional position embedding: ``x + CPE(x)`` (Fig. 5)."""
 
     def __init__(self, channels: int, mixer: nn.Module, grid_axes: int, **options: Any) -> None:
         super().__init__(channels, mixer, grid_axes=grid_axes, **options)
-        self.position = token_conv(channels, 3, grid_axes)
+        self.position = ConvPosition(channels, grid_axes)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        return super().forward(x + self.position(x, grid), grid)
+        return super().forward(residual(x, None, self.position, None, grid), grid)
 
 
 @MODELS.register_module()

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from mmengine.config import Config
-from mmengine.runner import load_checkpoint
 from mmpretrain.models.classifiers import ImageClassifier
 from torch import Tensor, nn
 
+from mmlisa.checkpoints import load_weights
 from mmlisa.registry import MODELS
 
 
@@ -51,7 +51,7 @@ class DistilledClassifier(ImageClassifier):
         """Called when training starts, and only then there is a teacher."""
         super().init_weights()
         model = MODELS.build(Config.fromfile(self.teacher).model if isinstance(self.teacher, str) else self.teacher)
-        load_checkpoint(model, self.teacher_checkpoint, map_location="cpu", strict=True)
+        load_weights(model, self.teacher_checkpoint, min_matched=1)
         self._teacher = [model.eval().requires_grad_(False)]
 
     def loss(self, inputs: Tensor, data_samples: list) -> dict[str, Tensor]:

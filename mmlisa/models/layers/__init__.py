@@ -12,7 +12,7 @@ from .mobile import ConvNorm, LinearNorm, SqueezeExcite
 from .norms import TokenNorm, build_norm
 from .position_resize import PositionResize
 from .relative_position import RelativePosition
-from .residual import Branch, residual
+from .residual import Branch, owning_memory, residual
 from .tokens import TokenConv, to_map, to_tokens, token_conv
 from .windows import merge_windows, split_windows, valid_tokens
 
@@ -37,6 +37,7 @@ __all__ = [
     "init_convolutions",
     "init_linear",
     "merge_windows",
+    "owning_memory",
     "residual",
     "set_cpu_chunking",
     "split_windows",

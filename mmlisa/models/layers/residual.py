@@ -1,19 +1,20 @@
 """Residual branches, and how they are computed.
 
 A large map's wide activations, such as an MLP's hidden layer, do not fit a CPU's cache, and moving them costs more than computing
-them. In inference on a CPU a :class:`Branch` is therefore computed a chunk of tokens, or of rows, at a time. The result goes to
-new memory: nothing that a caller or a hook holds is overwritten.
+them; so does touching new memory. In inference on a CPU a :class:`Branch` is therefore computed a chunk of tokens, or of rows, at
+a time, and a stage adds its branches in place, in memory that it made itself and that nobody watches.
 """
 
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import local
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules import module as _module
 
-from mmlisa.ops.chunks import chunk_length
+from mmlisa.ops.chunks import chunk_length, is_chunked
 
 
 class Branch(nn.Module):
@@ -27,13 +28,13 @@ class Branch(nn.Module):
     hidden: int
     dwconv: nn.Module | None
 
-    @abstractmethod
     def expand(self, x: Tensor) -> Tensor:
         """``[..., C] -> [..., hidden]``, every token by itself."""
+        return x
 
-    @abstractmethod
     def reduce(self, x: Tensor) -> Tensor:
         """``[..., hidden] -> [..., C]``, every token by itself."""
+        return x
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         x = self.expand(x)
@@ -42,15 +43,35 @@ class Branch(nn.Module):
         return self.reduce(x)
 
 
+class _Owned(local):
+    """The result of the last residual branch, while a stage that nobody watches runs in this thread."""
+
+    active = False
+    result: Tensor | None = None
+
+
+_owned = _Owned()
+
+
+@contextmanager
+def owning_memory(stage: nn.Module) -> Iterator[None]:
+    """Within, a residual branch is added in place to the result of the one before, unless a hook in ``stage`` could keep that."""
+    _owned.active = not torch.is_grad_enabled() and not _have_hooks(stage)
+    try:
+        yield
+    finally:
+        _owned.active, _owned.result = False, None
+
+
 def residual(
     x: Tensor,
-    norm: nn.Module,
+    norm: nn.Module | None,
     branch: nn.Module,
-    drop_path: nn.Module,
+    drop_path: nn.Module | None,
     grid: Sequence[int],
     scale: nn.Module | None = None,
 ) -> Tensor:
-    """``scale(x) + drop_path(branch(norm(x), grid))``.
+    """``scale(x) + drop_path(branch(norm(x), grid))``; None stands for the identity.
 
     Args:
         x: tokens ``[B, N, C]`` of ``grid``.
@@ -58,14 +79,30 @@ def residual(
         branch: an operator, MLP or convolution, called as ``branch(tokens, grid)``.
         drop_path: stochastic depth.
         grid: sizes of the token grid.
-        scale: factors on the skip connection; None leaves it as it is.
+        scale: factors on the skip connection.
     """
     if isinstance(branch, Branch) and not branch.training and not _have_hooks(norm, branch, drop_path, scale):
         rows, count = _rows_at_once(x, branch, grid)
         if count < rows.shape[1]:
-            return _in_chunks(rows, norm, branch, scale, count).view(x.shape)
+            return _own(
+                _in_chunks(rows, norm, branch, scale, count, out=rows if _is_owned(x) else None).view(x.shape), x
+            )
+    y = branch(x if norm is None else norm(x), grid)
+    y = y if drop_path is None else drop_path(y)
     skip = x if scale is None else scale(x)
-    return skip + drop_path(branch(norm(x), grid))
+    if _is_owned(x) and torch.promote_types(skip.dtype, y.dtype) == x.dtype:
+        return _own(torch.add(skip, y, out=x), x)
+    return _own(skip + y, x)
+
+
+def _is_owned(x: Tensor) -> bool:
+    return x is _owned.result and is_chunked(x)
+
+
+def _own(result: Tensor, x: Tensor) -> Tensor:
+    if _owned.active and is_chunked(x):
+        _owned.result = result
+    return result
 
 
 def _rows_at_once(x: Tensor, branch: Branch, grid: Sequence[int]) -> tuple[Tensor, int]:
@@ -83,18 +120,25 @@ def _rows_at_once(x: Tensor, branch: Branch, grid: Sequence[int]) -> tuple[Tenso
     return x.unflatten(1, tuple(grid)), max(rows, branch.dwconv.kernel_size[0])
 
 
-def _in_chunks(x: Tensor, norm: nn.Module, branch: Branch, scale: nn.Module | None, count: int) -> Tensor:
-    """``scale(x) + branch(norm(x))`` for ``x: [B, L, ..., C]``, ``count`` of the L at a time."""
-    out, above, done = None, None, 0
+def _in_chunks(
+    x: Tensor, norm: nn.Module | None, branch: Branch, scale: nn.Module | None, count: int, out: Tensor | None
+) -> Tensor:
+    """``scale(x) + branch(norm(x))`` for ``x: [B, L, ..., C]``, ``count`` of the L at a time.
+
+    ``out`` may be ``x``: what is written was read before, since a convolution lags behind the rows that went into it.
+    """
+    above, done = None, 0
     for start in range(0, x.shape[1], count):
-        y = branch.expand(norm(x[:, start : start + count]))
+        y = x[:, start : start + count]
+        y = branch.expand(y if norm is None else norm(y))
         if branch.dwconv is not None:
             y, above = _convolve(branch.dwconv, y, above, is_last=start + count >= x.shape[1])
         y = branch.reduce(y)
         skip = x[:, done : done + y.shape[1]]
         skip = skip if scale is None else scale(skip)
-        if out is None:
-            out = x.new_empty(x.shape, dtype=torch.promote_types(skip.dtype, y.dtype))
+        dtype = torch.promote_types(skip.dtype, y.dtype)
+        if out is None or out.dtype != dtype:
+            out = x.new_empty(x.shape, dtype=dtype)
         torch.add(skip, y, out=out[:, done : done + y.shape[1]])
         done += y.shape[1]
     return out

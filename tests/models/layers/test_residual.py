@@ -5,6 +5,7 @@ import torch
 from timm.layers import DropPath
 from torch import nn
 
+from mmlisa.models.backbones.base import Stage
 from mmlisa.models.layers import Block, Mlp, SepConv, residual
 from mmlisa.ops import chunks
 
@@ -85,6 +86,39 @@ def test_no_chunks_where_they_would_change_something(counted, monkeypatch):
     with nn.modules.module.register_module_forward_hook(lambda module, inputs, output: None):
         assert calls() == 1
     assert calls() > 1
+
+
+def test_a_stage_adds_in_place_in_its_own_memory_alone(monkeypatch):
+    """All branches after the first; not where a hook could keep a result, and never into what a caller has."""
+    addresses = []
+
+    class Watched(Block):
+        def forward(self, x, grid):
+            y = super().forward(x, grid)
+            addresses.append((x.data_ptr(), y.data_ptr()))
+            return y
+
+    class Attention(nn.Linear):
+        def forward(self, x, grid):
+            return super().forward(x)
+
+    stage = Stage([Watched(8, Attention(8, 8), mlp_ratio=2) for _ in range(3)]).eval()
+    x, grid = torch.randn(1, 15, 8), (3, 5)
+    expected, kept = stage(x, grid)[0].detach(), x.clone()
+    addresses.clear()
+    with torch.no_grad():
+        torch.testing.assert_close(stage(x, grid)[0], expected)
+        assert torch.equal(x, kept)
+        assert addresses[0][0] != addresses[0][1]
+        assert addresses[0][1] == addresses[1][1] == addresses[2][1]
+        first = stage.blocks[0](x, grid)
+        held = first.clone()
+        stage.blocks[1](first, grid)
+        assert torch.equal(first, held), "a block that is called by hand owns nothing"
+        results = []
+        with stage.blocks[0].norm2.register_forward_pre_hook(lambda module, inputs: results.append(inputs[0])):
+            stage(x, grid)
+        torch.testing.assert_close(results[0], x + stage.blocks[0].attn(stage.blocks[0].norm1(x), grid))
 
 
 def test_no_tokens_are_no_mistake():

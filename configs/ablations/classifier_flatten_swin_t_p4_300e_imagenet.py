@@ -1,0 +1,4 @@
+# FLatten-Swin-T with the focusing factor 4: FLatten, Table 5.
+_base_ = "../imagenet/classifier_flatten_swin_t_300e_imagenet.py"
+
+model = dict(backbone=dict(attention=dict(focusing_factor=4)))

@@ -1,0 +1,9 @@
+# The same with 204 channels, which come nearest to the printed parameters: LiSA, Table 3a.
+_base_ = "../imagenet/classifier_lisanet_i_150e_imagenet.py"
+
+model = dict(
+    backbone=dict(
+        arch=dict(_delete_=True, base="isotropic", channels=(204,)), attention=dict(type="ConvolutionalAttention")
+    ),
+    head=dict(in_channels=204),
+)

@@ -1,0 +1,4 @@
+# The isotropic network with global filters: LiSA, Table 3a.
+_base_ = "../imagenet/classifier_lisanet_i_150e_imagenet.py"
+
+model = dict(backbone=dict(attention=dict(type="GlobalFilter")))

@@ -1,0 +1,4 @@
+# Structure-aware attention, Eq. (10): LiSA, Table 3b.
+_base_ = "../imagenet/classifier_lisanet_i_150e_imagenet.py"
+
+model = dict(backbone=dict(attention=dict(type="StructureAwareAttention", form="dot")))

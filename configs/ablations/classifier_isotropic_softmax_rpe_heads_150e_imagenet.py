@@ -1,0 +1,4 @@
+# Self-attention with a relative position embedding per head: LiSA, Table 3b.
+_base_ = "../imagenet/classifier_lisanet_i_150e_imagenet.py"
+
+model = dict(backbone=dict(attention=dict(type="SoftmaxAttention", rpe="head")))

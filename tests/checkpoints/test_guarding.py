@@ -1,0 +1,101 @@
+"""Resuming and saving through MMEngine's runner: one read, one adaption, a checksum, whole files."""
+
+import errno
+
+import pytest
+import torch
+from mmengine.config import Config
+from torch import nn
+
+from mmlisa.checkpoints import CheckpointError, load_checkpoint, load_weights, reading, save_checkpoint, writing_whole
+from mmlisa.checkpoints.loading import check_values
+from mmlisa.checkpoints.schemes import fetch_checkpoint
+from mmlisa.engine.hooks import CheckpointGuardHook
+from mmlisa.engine.launch import set_resume
+
+
+class Resampled(nn.Module):
+    """A module whose parameter depends on the grid, and which counts how often it resamples."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.ones(size))
+        self.resampled = 0
+
+    def adapt_state_dict(self, state_dict, prefix):
+        if state_dict[f"{prefix}table"].shape != self.table.shape:
+            self.resampled += 1
+            state_dict[f"{prefix}table"] = state_dict[f"{prefix}table"].mean().expand(len(self.table)).clone()
+
+    def _load_from_state_dict(self, state_dict, prefix, *args):
+        self.adapt_state_dict(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class Runner:
+    def __init__(self, model):
+        self.model, self._load_from, self._resume = model, "file.pth", False
+
+
+def test_weights_are_adapted_once(tmp_path):
+    path = tmp_path / "small.pth"
+    torch.save({"state_dict": {"0.table": torch.full((4,), 3.0)}}, path)
+    model = nn.Sequential(Resampled(8))
+    load_weights(model, path)
+    assert model[0].resampled == 1
+    assert torch.equal(model[0].table, torch.full((8,), 3.0))
+
+    model = nn.Sequential(Resampled(8))
+    checkpoint = load_checkpoint(path)
+    CheckpointGuardHook(1.0).after_load_checkpoint(Runner(model), checkpoint)
+    model.load_state_dict(checkpoint["state_dict"])  # what the runner does next
+    assert model[0].resampled == 1
+
+
+def test_a_resume_reads_the_file_once(tmp_path, monkeypatch):
+    save_checkpoint({"state_dict": {}, "optimizer": {}, "meta": {"iter": 2}}, tmp_path / "iter_2.pth")
+    reads = []
+    read = reading.read_checkpoint
+    monkeypatch.setattr(reading, "read_checkpoint", lambda *args: reads.append(1) or read(*args))
+    cfg = Config(dict(work_dir=str(tmp_path)))
+    set_resume(cfg, None)
+    assert fetch_checkpoint(cfg.load_from)["meta"]["iter"] == 2
+    assert len(reads) == 1
+    # A file that changed since then is read again, and so is one that is asked for twice.
+    set_resume(cfg, None)
+    save_checkpoint({"state_dict": {}, "optimizer": {}, "meta": {"iter": 3}}, tmp_path / "iter_2.pth")
+    assert fetch_checkpoint(cfg.load_from)["meta"]["iter"] == 3
+    assert fetch_checkpoint(cfg.load_from)["meta"]["iter"] == 3
+    assert len(reads) == 4
+
+
+def test_saved_checkpoints_carry_a_checksum():
+    checkpoint = {"state_dict": {"weight": torch.ones(2)}, "meta": {}}
+    CheckpointGuardHook(1.0).before_save_checkpoint(Runner(None), checkpoint)
+    assert len(checkpoint["meta"]["tensor_sha256"]) == 64
+
+
+@pytest.mark.parametrize("value", [torch.tensor([1, 2]), torch.tensor([True, False]), torch.tensor([1j, 2]),
+                                   torch.tensor([1.0, torch.nan])])  # fmt: skip
+def test_values_that_are_no_weights(value):
+    ours = nn.Linear(1, 2).state_dict()
+    with pytest.raises(CheckpointError, match=r"file\.pth: .*bias"):
+        check_values(ours, {"bias": value}, "file.pth")
+    check_values(ours, {"bias": torch.ones(2).half()}, "file.pth")
+
+
+def test_a_full_disk_leaves_the_last_good_file(tmp_path, monkeypatch):
+    path = tmp_path / "weights.pth"
+    save_checkpoint({"state_dict": {"a": torch.ones(3)}}, path)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        save_checkpoint({"state_dict": {"a": torch.zeros(3)}}, path)
+    assert torch.equal(load_checkpoint(path)["state_dict"]["a"], torch.ones(3))
+    assert [file.name for file in tmp_path.iterdir()] == ["weights.pth"]
+    with pytest.raises(OSError, match="No space"), writing_whole(tmp_path / "other") as file:
+        file.write(b"x")
+    assert [file.name for file in tmp_path.iterdir()] == ["weights.pth"]

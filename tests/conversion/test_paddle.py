@@ -1,0 +1,166 @@
+"""PaddleDetection's PicoDet, in its naming, fills a detector of ours with no key left over on either side."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import DefaultScope
+
+from mmlisa.conversion import convert_picodet
+from mmlisa.conversion.conversion import unwrap
+from mmlisa.registry import MODELS
+
+
+def conv(name, out, into, size, groups=1, norm="bn", conv_name="conv"):
+    """A convolution and its batch norm, as Paddle names them."""
+    state = {f"{name}.{conv_name}.weight": (out, into // groups, size, size)}
+    return state | {f"{name}.{norm}.{kind}": (out,) for kind in ("weight", "bias", "_mean", "_variance")}
+
+
+def separable(name, into, out, size, se=False):
+    """ppdet/modeling/backbones/lcnet.py: DepthwiseSeparable."""
+    shapes = conv(f"{name}.dw_conv", into, into, size, into) | conv(f"{name}.pw_conv", out, into, 1)
+    if se:
+        for layer, a, b in (("conv1", into // 4, into), ("conv2", into, into // 4)):
+            shapes |= {f"{name}.se.{layer}.weight": (a, b, 1, 1), f"{name}.se.{layer}.bias": (a,)}
+    return shapes
+
+
+def lcnet():
+    shapes = conv("backbone.conv1", 16, 3, 3)
+    stages = {
+        2: [(16, 32, 3)],
+        3: [(32, 64, 3), (64, 64, 3)],
+        4: [(64, 128, 3), (128, 128, 3)],
+        5: [(128, 256, 3), *[(256, 256, 5)] * 5],
+        6: [(256, 512, 5), (512, 512, 5)],
+    }
+    for stage, blocks in stages.items():
+        for i, (into, out, size) in enumerate(blocks):
+            shapes |= separable(f"backbone.blocks{stage}.{i}", into, out, size, se=stage == 6)
+    return shapes
+
+
+def dp(name, width):
+    """ppdet/modeling/necks/csp_pan.py: DPModule."""
+    shapes = {f"{name}.dwconv.weight": (width, 1, 5, 5), f"{name}.pwconv.weight": (width, width, 1, 1)}
+    return shapes | {
+        f"{name}.bn{i}.{kind}": (width,) for i in (1, 2) for kind in ("weight", "bias", "_mean", "_variance")
+    }
+
+
+def csp_pan(width=128):
+    shapes = {}
+    for i, channels in enumerate((128, 256, 512)):
+        shapes |= conv(f"neck.conv_t.convs.{i}", width, channels, 1)
+    half = width // 2
+    for part in ("top_down_blocks", "bottom_up_blocks"):
+        for i in range(2):
+            block = f"neck.{part}.{i}"
+            shapes |= conv(f"{block}.main_conv", half, 2 * width, 1) | conv(f"{block}.short_conv", half, 2 * width, 1)
+            shapes |= conv(f"{block}.blocks.0.conv1", half, half, 1) | dp(f"{block}.blocks.0.conv2", half)
+            shapes |= conv(f"{block}.final_conv", width, width, 1)
+    for name in ("downsamples.0", "downsamples.1", "first_top_conv", "second_top_conv"):
+        shapes |= dp(f"neck.{name}", width)
+    return shapes
+
+
+def lc_pan(width=128):
+    shapes = {}
+    for i, channels in enumerate((128, 256, 512)):
+        shapes |= conv(f"neck.conv_t.convs.{i}", width, channels, 1)
+    for part in ("top_down_blocks", "bottom_up_blocks"):
+        for i in range(2):
+            shapes |= separable(f"neck.{part}.{i}.0", 2 * width, 2 * width, 5)
+            shapes |= separable(f"neck.{part}.{i}.1", 2 * width, width, 5)
+    for name in ("downsamples.0", "downsamples.1", "first_top_conv", "second_top_conv"):
+        shapes |= separable(f"neck.{name}", width, width, 5)
+    return shapes
+
+
+def head(width=128, classes=10):
+    shapes = {}
+    for level in range(4):
+        for i in range(4):
+            shapes |= conv(f"head.conv_feat.cls_conv_dw{level}.{i}", width, width, 5, width, norm="norm")
+            shapes |= conv(f"head.conv_feat.cls_conv_pw{level}.{i}", width, width, 1, norm="norm")
+        shapes |= {
+            f"head.head_cls{level}.weight": (classes + 32, width, 1, 1),
+            f"head.head_cls{level}.bias": (classes + 32,),
+        }
+    return shapes
+
+
+@pytest.mark.parametrize("neck", ["CSPPAN", "LCPAN"])
+def test_no_key_is_left_over(neck):
+    rng = np.random.default_rng(0)
+    shapes = lcnet() | (csp_pan() if neck == "CSPPAN" else lc_pan()) | head()
+    arrays = {name: rng.standard_normal(shape).astype("f4") for name, shape in shapes.items()}
+    if neck == "LCPAN":
+        arrays["head.distribution_project.project"] = np.arange(8, dtype="f4")
+    with DefaultScope.overwrite_default_scope("mmdet"):
+        detector = MODELS.build(
+            dict(
+                type="mmdet.SingleStageDetector",
+                backbone=dict(type="mmlisa.LCNet", arch="x1.0", out_indices=(1, 2, 3)),
+                neck=dict(type=f"mmlisa.{neck}", in_channels=[128, 256, 512], out_channels=128, num_outs=4),
+                bbox_head=dict(type="mmlisa.PicoHead", num_classes=10, in_channels=128, stacked_convs=4),
+            )
+        )
+    detector.load_state_dict(convert_picodet(unwrap(arrays)), strict=True)
+    assert torch.equal(detector.bbox_head.integral.project, torch.arange(8.0))
+    # Where a shape would fit in several places, the place: blocks, levels and order of fusion.
+    ours = detector.state_dict()
+    pairs = {
+        "backbone.blocks5.3.dw_conv.conv.weight": "backbone.stages.2.downsample.3.conv_dw.weight",
+        "backbone.blocks6.1.se.conv2.bias": "backbone.stages.3.downsample.1.se.conv_expand.bias",
+        "neck.conv_t.convs.1.bn._mean": "neck.transforms.1.bn.running_mean",
+        "head.conv_feat.cls_conv_pw2.3.norm._variance": "bbox_head.towers.2.3.pointwise_conv.bn.running_var",
+        "head.head_cls3.weight": "bbox_head.predictors.3.weight",
+    }
+    if neck == "CSPPAN":
+        pairs |= {
+            "neck.top_down_blocks.1.blocks.0.conv2.bn2.weight": "neck.top_down.1.main.2.pointwise_conv.bn.weight",
+            "neck.bottom_up_blocks.0.short_conv.conv.weight": "neck.bottom_up.0.short.conv.weight",
+            "neck.second_top_conv.dwconv.weight": "neck.top.1.depthwise_conv.conv.weight",
+        }
+    for theirs, name in pairs.items():
+        assert np.array_equal(arrays[theirs], ours[name].numpy()), theirs
+
+
+def test_esnet_in_paddles_naming():
+    """Written backwards from our names, by what ppdet/modeling/backbones/esnet.py calls them."""
+    from mmlisa.conversion import carry_over
+    from mmlisa.models.backbones import CastlingESNetViT, ESNet
+
+    ours = ESNet("x0.75")
+    layers = {
+        "branch1.0": "_conv_dw_1", "branch1.1": "_conv_linear_1", "branch2.0": "_conv_pw_2", "branch2.1": "_conv_dw_2",
+        "branch2.2": "_se", "branch2.3": "_conv_linear_2", "merge.0": "_conv_dw_mv1", "merge.1": "_conv_pw_mv1",
+        "pointwise": "_conv_pw", "depthwise": "_conv_dw", "se": "_se", "linear": "_conv_linear",
+    }  # fmt: skip
+    state = {}
+    for name, tensor in ours.state_dict().items():
+        if name.endswith("num_batches_tracked"):
+            continue
+        match = re.fullmatch(r"stages\.(\d)\.downsample\.(\d)\.(branch\d\.\d|merge\.\d|\w+)\.(.*)", name)
+        layer, rest = (
+            (f"{int(match[1]) + 2}_{int(match[2]) + 1}.{layers[match[3]]}", match[4]) if match else ("_conv1", name[7:])
+        )
+        for old, new in (("conv_reduce", "conv1"), ("conv_expand", "conv2"), ("running_mean", "_mean"),
+                         ("running_var", "_variance")):  # fmt: skip
+            rest = rest.replace(old, new)
+        state[f"{layer}." + re.sub(r"^1\.", "_batch_norm.", re.sub(r"^0\.", "_conv.", rest))] = torch.randn(
+            tensor.shape
+        )
+    carried = carry_over(ours, state)
+    assert not carried.fresh
+    assert not carried.dropped
+    assert torch.equal(carried.state_dict["stages.1.downsample.6.se.conv_expand.weight"], state["3_7._se.conv2.weight"])
+    assert 0.1 < carry_over(CastlingESNetViT("small"), state).share < 0.9
+
+
+def test_other_files_are_refused():
+    with pytest.raises(ValueError, match="no PicoDet"):
+        convert_picodet({"a": torch.ones(1)})

@@ -1,0 +1,53 @@
+"""PicoDet's necks against their formulas, written out with PyTorch's functions."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("mmdet")
+from torch import Tensor, nn
+
+from mmlisa.models.necks import CSPPAN, LCPAN
+
+
+def unit(conv: nn.Module, x: Tensor, **options) -> Tensor:
+    """Convolution without bias, batch norm in evaluation, hard swish."""
+    w, bn = conv.conv.weight, conv.bn
+    y = F.conv2d(x, w, **options)
+    return F.hardswish(F.batch_norm(y, bn.running_mean, bn.running_var, bn.weight, bn.bias, eps=bn.eps))
+
+
+def separable(block: nn.Module, x: Tensor, stride: int = 1) -> Tensor:
+    y = unit(block.depthwise_conv, x, stride=stride, padding=2, groups=x.shape[1])
+    return unit(block.pointwise_conv, y)
+
+
+def csp(block: nn.Module, x: Tensor) -> Tensor:
+    first, second, third = block.main
+    y = separable(third, unit(second, unit(first, x)))
+    return unit(block.merge, torch.cat([y, unit(block.short, x)], dim=1))
+
+
+def lc(block: nn.Module, x: Tensor) -> Tensor:
+    return separable(block[1], separable(block[0], x))
+
+
+@pytest.mark.parametrize(("neck", "fuse"), [(CSPPAN, csp), (LCPAN, lc)])
+def test_top_down_bottom_up_and_the_coarsest_map(neck, fuse):
+    torch.manual_seed(0)
+    module = neck([8, 16, 24], 12).double().eval()
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            for tensor in (layer.running_mean, layer.bias):
+                nn.init.normal_(tensor, std=0.3)
+            for tensor in (layer.running_var, layer.weight):
+                nn.init.uniform_(tensor, 0.5, 1.5)
+    maps = [torch.randn(2, c, h, w).double() for c, h, w in ((8, 13, 15), (16, 7, 8), (24, 4, 4))]
+    c3, c4, c5 = (unit(t, x) for t, x in zip(module.transforms, maps, strict=True))
+    p4 = fuse(module.top_down[0], torch.cat([F.interpolate(c5, size=(7, 8)), c4], dim=1))
+    p3 = fuse(module.top_down[1], torch.cat([F.interpolate(p4, size=(13, 15)), c3], dim=1))
+    n4 = fuse(module.bottom_up[0], torch.cat([separable(module.downsamples[0], p3, 2), p4], dim=1))
+    n5 = fuse(module.bottom_up[1], torch.cat([separable(module.downsamples[1], n4, 2), c5], dim=1))
+    n6 = separable(module.top[0], c5, 2) + separable(module.top[1], n5, 2)
+    for out, expected in zip(module(maps), (p3, n4, n5, n6), strict=True):
+        torch.testing.assert_close(out, expected)
