@@ -27,9 +27,11 @@ test_pipeline = [
     dict(type="mmlisa.PackClips"),
 ]
 # More clips than the demo on images sees, so that none of them is learned by heart.
-max_iters = 500
-train_cfg = dict(max_iters=max_iters, val_interval=250)
-param_scheduler = [_base_.param_scheduler[0], dict(_base_.param_scheduler[1], end=max_iters)]
+train_cfg = dict(max_iters=500, val_interval=250)
+param_scheduler = [
+    dict(type="LinearLR", start_factor=0.01, by_epoch=False, begin=0, end=30),
+    dict(type="CosineAnnealingLR", by_epoch=False, begin=30, end=500, eta_min=1e-5),
+]
 train_dataloader = dict(
     batch_size=32,
     num_workers=0,

@@ -47,7 +47,7 @@ def config_path(name: str) -> str:
 
     package = Path(__file__).resolve().parent
     roots = [package / ".mim" / "configs", package.parent / "configs"]
-    folders = [root / folder for root in roots for folder in ("", "imagenet", "ablations")]
+    folders = [root / folder for root in roots for folder in ("", "imagenet", "ablations", "video")]
     for folder in folders:
         if (folder / name).is_file():
             return str(folder / name)

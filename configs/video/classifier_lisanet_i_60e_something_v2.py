@@ -9,11 +9,10 @@ _base_ = [
     "../_base_/runtime_mmpretrain.py",
 ]
 
-max_epochs, warmup_epochs = 60, 5
-train_cfg = dict(max_epochs=max_epochs)
+train_cfg = dict(max_epochs=60)
 param_scheduler = [
-    dict(_base_.param_scheduler[0], end=warmup_epochs),
-    dict(_base_.param_scheduler[1], begin=warmup_epochs, end=max_epochs),
+    dict(type="LinearLR", start_factor=0.01, by_epoch=True, begin=0, end=5, convert_to_iter_based=True),
+    dict(type="CosineAnnealingLR", eta_min=1e-6, by_epoch=True, begin=5, end=60, convert_to_iter_based=True),
 ]
 optim_wrapper = dict(optimizer=dict(lr=2e-4))
 model = dict(

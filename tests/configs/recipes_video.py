@@ -13,7 +13,8 @@ _KINETICS = dict(
     warmup=10,
     decay="CosineAnnealingLR",
     train_scales={256, 224},
-    test_scale=[256, 224],
+    evaluation=["short 256 bilinear", "crop 224"],
+    undecayed={"norm", "bias"},
     augments={"Mixup": 0.8, "CutMix": 1.0},
     transforms=[
         "LoadClips", "PerFrame", "ResizeEdge", "RandomResizedCrop", "RandomFlip", "RandAugment", "RandomErasing", "PackClips",
@@ -30,7 +31,7 @@ _SOMETHING = dict(
 )
 _OPERATORS = ("", "softmax_", "softmax_rpe_", "depthwise_", "global_filter_", "lambda_", "rsa_")
 RECIPES = {
-    "video/classifier_hylisanet_s_110e_kinetics400.py": dict(_KINETICS, drop_path=0.15),
-    "video/classifier_hylisanet_b_110e_kinetics400.py": dict(_KINETICS, drop_path=0.3),
-    **{f"video/classifier_lisanet_i_{name}60e_something_v2.py": _SOMETHING for name in _OPERATORS},
+    "classifier_hylisanet_s_110e_kinetics400.py": dict(_KINETICS, drop_path=0.15),
+    "classifier_hylisanet_b_110e_kinetics400.py": dict(_KINETICS, drop_path=0.3),
+    **{f"classifier_lisanet_i_{name}60e_something_v2.py": _SOMETHING for name in _OPERATORS},
 }

@@ -11,8 +11,8 @@ from mmlisa import config_path
 @pytest.mark.parametrize(
     ("name", "train", "test"),
     [
-        ("video/classifier_hylisanet_s_110e_kinetics400.py", (2, 3, 16, 224, 224), (4, 3, 16, 224, 224)),
-        ("video/classifier_lisanet_i_60e_something_v2.py", (1, 3, 8, 224, 224), (1, 3, 8, 224, 224)),
+        ("classifier_hylisanet_s_110e_kinetics400.py", (2, 3, 16, 224, 224), (4, 3, 16, 224, 224)),
+        ("classifier_lisanet_i_60e_something_v2.py", (1, 3, 8, 224, 224), (1, 3, 8, 224, 224)),
     ],
 )
 def test_samples(demo, name, train, test):

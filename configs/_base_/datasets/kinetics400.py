@@ -34,12 +34,10 @@ train_pipeline = [
     ),
     dict(type="mmlisa.PackClips"),
 ]
+test_frames = [dict(type="ResizeEdge", scale=256, edge="short"), dict(type="CenterCrop", crop_size=224)]
 test_pipeline = [
     dict(type="mmlisa.LoadClips", length=16, stride=4, num_clips=4),
-    dict(
-        type="mmlisa.PerFrame",
-        transforms=[dict(type="ResizeEdge", scale=256, edge="short"), dict(type="CenterCrop", crop_size=224)],
-    ),
+    dict(type="mmlisa.PerFrame", transforms=test_frames),
     dict(type="mmlisa.PackClips"),
 ]
 train_dataloader = dict(

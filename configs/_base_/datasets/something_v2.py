@@ -12,7 +12,11 @@ train_pipeline = [
     dict(type="mmlisa.PerFrame", transforms=[*_crop, *_base_.augmentation]),
     dict(type="mmlisa.PackClips"),
 ]
-test_pipeline = [dict(type="mmlisa.LoadClips", length=8), *_base_.test_pipeline[1:]]
+test_pipeline = [
+    dict(type="mmlisa.LoadClips", length=8),
+    dict(type="mmlisa.PerFrame", transforms=_base_.test_frames),
+    dict(type="mmlisa.PackClips"),
+]
 train_dataloader = dict(dataset=dict(data_root="data/something_v2", pipeline=train_pipeline))
 val_dataloader = dict(dataset=dict(data_root="data/something_v2", pipeline=test_pipeline))
 test_dataloader = val_dataloader

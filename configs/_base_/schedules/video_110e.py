@@ -1,18 +1,10 @@
 # LiSA, appendix A.2: AdamW, 1e-4 per 32 videos, 110 epochs, 10 of them warm-up, cosine. First and last rate: UniFormer.
-max_epochs, warmup_epochs = 110, 10
-train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=10)
+train_cfg = dict(by_epoch=True, max_epochs=110, val_interval=10)
 val_cfg = dict()
 test_cfg = dict()
 param_scheduler = [
-    dict(type="LinearLR", start_factor=0.01, by_epoch=True, begin=0, end=warmup_epochs, convert_to_iter_based=True),
-    dict(
-        type="CosineAnnealingLR",
-        eta_min=1e-6,
-        by_epoch=True,
-        begin=warmup_epochs,
-        end=max_epochs,
-        convert_to_iter_based=True,
-    ),
+    dict(type="LinearLR", start_factor=0.01, by_epoch=True, begin=0, end=10, convert_to_iter_based=True),
+    dict(type="CosineAnnealingLR", eta_min=1e-6, by_epoch=True, begin=10, end=110, convert_to_iter_based=True),
 ]
 # No decay of what has one axis: UniFormer.
 optim_wrapper = dict(

@@ -175,7 +175,7 @@ ROWS = [
         Row(
             "Table 8 (Kinetics-400, 16 x 1 x 4 views)",
             f"{label}, one view",
-            f"video/classifier_{name}_110e_kinetics400.py",
+            f"classifier_{name}_110e_kinetics400.py",
             (3, 16, 224, 224),
             (macs(f"{total / 4} G", convention=_FFT, note=f"a quarter of the paper's {total} G for four clips"),),
         )
@@ -185,7 +185,7 @@ ROWS = [
         Row(
             "Table 14 (SS-V2, 8 frames)",
             label,
-            f"video/classifier_lisanet_i_{name}60e_something_v2.py",
+            f"classifier_lisanet_i_{name}60e_something_v2.py",
             (3, 8, 224, 224),
             (params(p, tolerance=tolerance, note=note), macs(f, convention=_FFT, tolerance=tolerance)),
         )
