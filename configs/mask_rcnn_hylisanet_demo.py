@@ -13,9 +13,6 @@ model = dict(
         type="mmlisa.LiSANet",
         arch=dict(base="hybrid-small", depths=(1, 2, 3, 1), channels=(32, 64, 128, 160), num_heads=(2, 4, 8, 10)),
         image_size=192,
-        # From scratch in a few hundred iterations: batch norm and weights scaled by their fan-in (LayerNorm needs longer).
-        norm_cfg=dict(type="BN"),
-        init_cfg=dict(type="Kaiming", layer=["Linear", "Conv2d"], mode="fan_in", nonlinearity="linear"),
     ),
     neck=dict(in_channels=[32, 64, 128, 160], out_channels=width),
     rpn_head=dict(in_channels=width, feat_channels=width, anchor_generator=dict(scales=[4])),

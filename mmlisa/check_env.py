@@ -1,4 +1,4 @@
-"""What is installed, what is missing or broken, and the exact command that mends it.
+"""What is installed, what is missing or broken, and the exact command that fixes it.
 
     python -m mmlisa.check_env
 
@@ -82,14 +82,14 @@ class Result(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One line of the table; ``problem`` is empty when all is well, ``mend`` the commands for it by tool."""
+    """One line of the table; ``problem`` is empty when all is well, ``fix`` the commands for it by tool."""
 
     name: str
     version: str
     note: str = ""
     problem: str = ""
     needed: bool = True
-    mend: dict[str, str] = {}  # noqa: RUF012
+    fix: dict[str, str] = {}  # noqa: RUF012
 
 
 # Runs probes one after the other and reports each on the original stdout as it ends; what they print themselves goes elsewhere.
@@ -171,7 +171,7 @@ def build_mmcv_command(cuda: bool = False) -> str:
 
 
 def _uv_sync(*packages: str, family: str = "onedl") -> str:
-    """The command for a clone, where pyproject.toml tells uv how to build each package; ``packages`` are made anew."""
+    """The command for a clone, where pyproject.toml tells uv how to build each package; ``packages`` are rebuilt."""
     extra = " --no-dev --extra openmmlab" if family == "openmmlab" else ""
     return f"uv sync{extra}" + "".join(f" --reinstall-package {package}" for package in packages)
 
@@ -187,7 +187,7 @@ def find_family() -> tuple[str | None, dict[str, list[str]]]:
 
 
 def check() -> list[Row]:
-    """Looks at everything; the rows are in the order in which things are to be mended."""
+    """Looks at everything; the rows are in the order in which things are to be fixed."""
     demo = {name: code for name, code in PROBES.items() if name in DEMO}
     needed = {name: code for name, code in PROBES.items() if name not in DEMO}
     with ThreadPoolExecutor() as pool:  # two processes: torch, which most of them import, is imported once
@@ -199,29 +199,29 @@ def _python() -> Row:
     if sys.version_info[:2] >= PYTHON:
         return Row("Python", platform.python_version())
     wanted = ".".join(map(str, PYTHON))
-    mend = {"uv": "uv sync --python 3.11", "pip": f"python3.11 -m venv .venv (or another Python >= {wanted})"}
-    return Row("Python", platform.python_version(), problem=f"older than {wanted}", mend=mend)
+    fix = {"uv": "uv sync --python 3.11", "pip": f"python3.11 -m venv .venv (or another Python >= {wanted})"}
+    return Row("Python", platform.python_version(), problem=f"older than {wanted}", fix=fix)
 
 
-def _package(name: str, distribution: str, minimum: str, result: Result, mend: dict[str, str]) -> Row:
+def _package(name: str, distribution: str, minimum: str, result: Result, fix: dict[str, str]) -> Row:
     """The row of a package that must be there, new enough and importable."""
     version = installed_version(distribution) or (result.ok and result.text)
     if not version:
-        return Row(name, "-", problem="missing", mend=mend)
+        return Row(name, "-", problem="missing", fix=fix)
     if result.ok:
         old = () < _numbers(version) < _numbers(minimum.split(",")[0])
-        return Row(name, version, problem=f"older than {minimum}" if old else "", mend=mend if old else {})
+        return Row(name, version, problem=f"older than {minimum}" if old else "", fix=fix if old else {})
     absent = re.search(r"No module named '(\w+)", result.text)
     if absent and absent[1] in PROBES and absent[1] != name:  # has a row of its own
-        mend = {}
+        fix = {}
     elif absent and absent[1] != name:
-        mend = {"uv": _uv_sync(), "pip": _install(absent[1])}
+        fix = {"uv": _uv_sync(), "pip": _install(absent[1])}
     # Such as "MMCV==2.2.0 is used but incompatible. Please install mmcv>=2.0.0rc4, <2.2.0."
     elif clash := re.search(r"[Pp]lease install (mm\w+>=[\w.]+), ?(<=?[\w.]*\w)", result.text):
-        mend = {"pip": _install(f"{clash[1]},{clash[2]}")}
+        fix = {"pip": _install(f"{clash[1]},{clash[2]}")}
     elif "libGL" in result.text:  # OpenCV's, on machines without a screen
-        mend = {"apt": "apt-get install -y libgl1 libglib2.0-0"}
-    return Row(name, version, problem=f"import fails: {result.text}", mend=mend)
+        fix = {"apt": "apt-get install -y libgl1 libglib2.0-0"}
+    return Row(name, version, problem=f"import fails: {result.text}", fix=fix)
 
 
 def _torch(results: dict[str, Result]) -> Iterator[Row]:
@@ -234,16 +234,16 @@ def _torch(results: dict[str, Result]) -> Iterator[Row]:
         yield Row("torchvision", vision, note="fits torch")
     else:
         problem = "missing" if vision == "-" else f"does not fit torch {torch.version}: {fits.text}"
-        yield Row("torchvision", vision, problem=problem, mend={**both, "pip": _fit_torchvision(torch, vision)})
+        yield Row("torchvision", vision, problem=problem, fix={**both, "pip": _fit_torchvision(torch, vision)})
     cuda, _, device = results["CUDA"].text.partition(", ")
     if not results["CUDA"].ok:
         cuda, device = "", "cannot be told without torch"
     yield Row("CUDA", cuda or "-", note=device or "no GPU, everything runs on the CPU")
-    mend = {
+    fix = {
         "uv": _uv_sync(*["timm"] * bool(installed_version("timm"))),
         "pip": _install(f"timm>={REQUIREMENTS['timm']}"),
     }
-    yield _package("timm", "timm", REQUIREMENTS["timm"], results["timm"], mend)
+    yield _package("timm", "timm", REQUIREMENTS["timm"], results["timm"], fix)
 
 
 def _fit_torchvision(torch: Row, vision: str) -> str:
@@ -262,11 +262,11 @@ def _openmmlab(results: dict[str, Result]) -> Iterator[Row]:
     if all(present.values()):
         names = " ".join(name for family_names in present.values() for name in family_names)
         wanted = [f"{distribution}>={minimum}" for distribution, minimum in FAMILIES["onedl"].values()]
-        mend = {
+        fix = {
             "uv": f"uv pip uninstall {names} && {_uv_sync()}",
             "pip": f"{_pip(f'uninstall -y {names}')} && {_install(*wanted)}",
         }
-        yield Row("family", "-", problem=f"both are installed, over each other: {names}", mend=mend)
+        yield Row("family", "-", problem=f"both are installed, over each other: {names}", fix=fix)
         return  # what is left of either is anybody's guess
     note = {
         "onedl": "the maintained one",
@@ -280,10 +280,10 @@ def _openmmlab(results: dict[str, Result]) -> Iterator[Row]:
     for name, (distribution, minimum) in packages.items():
         requirement = f"{distribution}>={minimum}"
         if requirement in absent:  # all at once
-            anew = {"uv": _uv_sync(family=family), "pip": _install(*absent)}
+            reinstall = {"uv": _uv_sync(family=family), "pip": _install(*absent)}
         else:
-            anew = {"uv": _uv_sync(distribution, family=family), "pip": _install(requirement, options=_ANEW)}
-        row = _package(name, distribution, minimum, results[name], anew)
+            reinstall = {"uv": _uv_sync(distribution, family=family), "pip": _install(requirement, options=_ANEW)}
+        row = _package(name, distribution, minimum, results[name], reinstall)
         yield row
         if name == "mmcv" and not row.problem:
             yield _operators(results["mmcv ops"], _uv_sync(distribution, family=family))
@@ -295,18 +295,18 @@ def _operators(result: Result, without: str) -> Row:
     if result.ok and not result.text:
         return Row("mmcv ops", "", note="compiled" if compiled else "torchvision's, through mmlisa.mmcv_ops")
     # Compiled ones that work on the CPU lack CUDA. torchvision's are as good as torchvision, which has a row of its own.
-    mend = {"uv": without, "pip": build_mmcv_command(cuda=result.ok)} if compiled else {}
-    return Row("mmcv ops", "", problem=f"do not work: {result.text}", mend=mend)
+    fix = {"uv": without, "pip": build_mmcv_command(cuda=result.ok)} if compiled else {}
+    return Row("mmcv ops", "", problem=f"do not work: {result.text}", fix=fix)
 
 
 def _demo(results: dict[str, Result]) -> Iterator[Row]:
     absent = [distribution for distribution in DEMO.values() if installed_version(distribution) is None]
     for name, distribution in DEMO.items():
         if distribution in absent:
-            mend = {"uv": _uv_sync(), "pip": _install(*absent)}
+            fix = {"uv": _uv_sync(), "pip": _install(*absent)}
         else:
-            mend = {"uv": _uv_sync(distribution), "pip": _install(distribution, options=_ANEW)}
-        row = _package(distribution, distribution, "0", results[name], mend)
+            fix = {"uv": _uv_sync(distribution), "pip": _install(distribution, options=_ANEW)}
+        row = _package(distribution, distribution, "0", results[name], fix)
         yield row._replace(needed=False, note="for the demo data")
 
 
@@ -321,13 +321,13 @@ def format_report(rows: list[Row]) -> str:
     problems = [row for row in rows if row.problem]
     if not problems:
         return "\n".join([*lines, "", "Everything is there."])
-    lines += ["", "To mend it, in this order (uv: in a clone of mmlisa; pip: anywhere), then run this again:"]
+    lines += ["", "To fix it, in this order (uv: in a clone of mmlisa; pip: anywhere), then run this again:"]
     together: dict[tuple, list[str]] = {}
     for row in problems:
-        together.setdefault((row.problem, *row.mend.items()), []).append(row.name)
-    for (problem, *mend), names in together.items():
+        together.setdefault((row.problem, *row.fix.items()), []).append(row.name)
+    for (problem, *fix), names in together.items():
         lines.append(f"* {', '.join(names)}: {problem}")
-        lines += [f"    {tool + ':':<4} {command}" for tool, command in mend] or ["    goes away with what is above"]
+        lines += [f"    {tool + ':':<4} {command}" for tool, command in fix] or ["    goes away with what is above"]
     return "\n".join(lines)
 
 

@@ -49,8 +49,8 @@ def _failed(text: str) -> check_env.Result:
     return check_env.Result(False, text)
 
 
-def _mend(output: str, name: str) -> str:
-    """The lines that say how to mend something."""
+def _fix(output: str, name: str) -> str:
+    """The lines that say how to fix something."""
     (lines,) = [part for part in output.split("\n* ")[1:] if name in part.split(": ")[0].split(", ")]
     return lines
 
@@ -73,11 +73,11 @@ def test_nothing_there_in_a_bare_environment(tmp_path):
     )
     assert done.returncode == 1, done.stderr
     assert done.stderr == ""
-    assert f'uv pip install --directory / --python {python} "torch==2.12.1" "torchvision==0.27.1"' in _mend(
+    assert f'uv pip install --directory / --python {python} "torch==2.12.1" "torchvision==0.27.1"' in _fix(
         done.stdout, "torch"
     )
     assert "* scikit-image, scikit-learn, imaug, pycocotools, matplotlib: missing" in done.stdout
-    mmcv = _mend(done.stdout, "mmcv")
+    mmcv = _fix(done.stdout, "mmcv")
     assert "uv:  uv sync\n" in mmcv
     assert '"onedl-mmcv>=2.3.6"' in mmcv
     assert "MMCV_WITH_OPS" not in done.stdout
@@ -93,7 +93,7 @@ def test_compiled_operators_that_do_not_load(report):
     broken = _failed("ImportError: /mmcv/_ext.so: undefined symbol: _ZN2at")
     status, output = report(HEALTHY, {"mmcv ops": broken, "mmdet": broken}, compiled="/mmcv/_ext.so")
     assert status == 1
-    ops = _mend(output, "mmcv ops")
+    ops = _fix(output, "mmcv ops")
     assert "uv:  uv sync --reinstall-package onedl-mmcv\n" in ops  # the way without compiled ones
     assert "&& MMCV_WITH_OPS=1 " in ops
     assert '--no-build-isolation --force-reinstall --no-deps --no-cache-dir "onedl-mmcv==2.3.6"' in ops
@@ -104,13 +104,13 @@ def test_compiled_operators_without_cuda(report):
     on_cpu = check_env.Result(True, "on CUDA: nms_impl: not compiled")
     status, output = report(HEALTHY, {"mmcv ops": on_cpu}, compiled="/mmcv/_ext.so")
     assert status == 1
-    assert "FORCE_CUDA=1 MMCV_WITH_OPS=1" in _mend(output, "mmcv ops")
+    assert "FORCE_CUDA=1 MMCV_WITH_OPS=1" in _fix(output, "mmcv ops")
 
 
 def test_both_families(report):
     status, output = report({**HEALTHY, "mmcv": "2.1.0", "mmengine": "0.10.5"})
     assert status == 1
-    family = _mend(output, "family")
+    family = _fix(output, "family")
     assert "uninstall" in family
     for name in ("onedl-mmcv", "onedl-mmpretrain", "mmengine", "mmcv"):
         assert f" {name} " in family.split("&&")[0] + " "
@@ -126,12 +126,12 @@ def test_original_family(report):
     message = "AssertionError: MMCV==2.2.0 is used but incompatible. Please install mmcv>=2.0.0rc4, <2.2.0."
     status, output = report(versions, {"mmdet": _failed(message)})
     assert status == 1
-    assert '"mmcv>=2.0.0rc4,<2.2.0"' in _mend(output, "mmdet")
+    assert '"mmcv>=2.0.0rc4,<2.2.0"' in _fix(output, "mmdet")
     del versions["mmsegmentation"]
     status, output = report(versions)
     assert status == 1
-    assert '"mmsegmentation>=1.2.2"' in _mend(output, "mmseg")
-    assert "uv sync --no-dev --extra openmmlab" in _mend(output, "mmseg")
+    assert '"mmsegmentation>=1.2.2"' in _fix(output, "mmseg")
+    assert "uv sync --no-dev --extra openmmlab" in _fix(output, "mmseg")
 
 
 @pytest.mark.parametrize(
@@ -149,20 +149,20 @@ def test_torch_and_torchvision_that_are_no_pair(report, torch, torchvision, comm
         versions, {"torchvision": _failed("RuntimeError: operator torchvision::nms does not exist")}
     )
     assert status == 1
-    assert command in _mend(output, "torchvision")
+    assert command in _fix(output, "torchvision")
 
 
 def test_too_old(report):
     status, output = report({**HEALTHY, "timm": "0.9.16"})
     assert status == 1
     assert "older than 1.0.16" in output
-    assert '"timm>=1.0.16"' in _mend(output, "timm")
+    assert '"timm>=1.0.16"' in _fix(output, "timm")
 
 
 def test_demo_packages_are_optional(report):
     status, output = report({name: version for name, version in HEALTHY.items() if name != "imaug"})
     assert status == 0
-    assert 'install "imaug"' in _mend(output, "imaug")
+    assert 'install "imaug"' in _fix(output, "imaug")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_imports_that_fail(report, error, command):
     status, output = report(HEALTHY, {"mmdet": _failed(error)})
     assert status == 1
     assert f"import fails: {error}" in output
-    assert command in _mend(output, "mmdet")
+    assert command in _fix(output, "mmdet")
 
 
 def test_probes():

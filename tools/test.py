@@ -28,7 +28,7 @@ def main(args: argparse.Namespace) -> None:
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
     from mmengine.registry import METRICS
 
-    from mmlisa.engine import launch
+    from mmlisa.engine import launch, optimize_for_cpu
 
     options = launch.parse_options(args.cfg_options)
     cfg = launch.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
@@ -38,6 +38,7 @@ def main(args: argparse.Namespace) -> None:
     if args.tta:
         launch.set_tta(cfg)
     runner = launch.build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)
+    optimize_for_cpu(runner.model)
     if args.out:
         dump = "mmdet.DumpDetResults" if cfg.get("default_scope") == "mmdet" else "DumpResults"
         runner.test_evaluator.metrics.append(METRICS.build(dict(type=dump, out_file_path=args.out)))

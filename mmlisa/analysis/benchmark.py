@@ -19,6 +19,7 @@ from mmengine.config import Config
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.engine import optimize_for_cpu
 from mmlisa.ops.lisa import dispatch
 from mmlisa.registry import MODELS as MMLISA_MODELS
 
@@ -345,7 +346,7 @@ def build_backbone(cfg: dict[str, Any]) -> nn.Module:
     scope, name = options.pop("type").split(".", 1)
     model = timm.create_model(name, **options) if scope == "timm" else MMLISA_MODELS.build(cfg)
     model.eval()  # returns nothing for mmdet's Swin
-    return model
+    return optimize_for_cpu(model)
 
 
 def build_detector(backbone: dict[str, Any], channels: Sequence[int]) -> nn.Module:
@@ -355,7 +356,7 @@ def build_detector(backbone: dict[str, Any], channels: Sequence[int]) -> nn.Modu
     cfg.backbone.update(backbone)
     cfg.neck.in_channels = list(channels)
     cfg._scope_ = "mmdet"
-    return MMLISA_MODELS.build(cfg).eval()
+    return optimize_for_cpu(MMLISA_MODELS.build(cfg).eval())
 
 
 def benchmark_backbones(

@@ -16,6 +16,7 @@ from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
 from PIL import Image
 
 from mmlisa.checkpoints import load_weights
+from mmlisa.engine import optimize_for_cpu
 from mmlisa.engine.checks import check_channels, check_shapes, explain_unknown_type
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
@@ -62,7 +63,10 @@ class Predictor:
         loaded = load_weights(self.model, checkpoint, min_matched)
         check_shapes(self.model, loaded, checkpoint)
         meta = loaded.get("meta", {})
-        self.model.to(device or get_device()).eval()
+        device = torch.device(device or get_device())
+        self.model.to(device).eval()
+        if device.type == "cpu":
+            optimize_for_cpu(self.model)
 
         dataset = cfg.test_dataloader.dataset
         while "dataset" in dataset:

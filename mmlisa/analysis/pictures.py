@@ -89,7 +89,7 @@ def attention_kernels(
 
 
 def query_token(grid: Sequence[int], query: tuple[float, float]) -> int:
-    """Number of the token at a relative position; of a video, in its middle frame."""
+    """Index of the token at a relative position; of a video, in its middle frame."""
     *time, height, width = grid
     row, column = (min(int(p * n), n - 1) for p, n in zip(query, (height, width), strict=True))
     return (prod(time) // 2 * height + row) * width + column

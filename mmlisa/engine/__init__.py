@@ -1,6 +1,7 @@
 """What mmlisa adds to MMEngine's training loop."""
 
 from .castling import CastlingHook
+from .cpu import optimize_for_cpu
 from .ema import CycleEMAHook, ThresholdEMA
 from .hooks import CheckpointGuardHook, FiniteLossHook, IterationSeedHook, TrainingCurvesHook
 from .interrupts import InterruptHook
@@ -21,4 +22,5 @@ __all__ = [
     "LayerwiseOptimWrapperConstructor",
     "ThresholdEMA",
     "TrainingCurvesHook",
+    "optimize_for_cpu",
 ]

@@ -213,6 +213,17 @@ def set_show_dir(cfg: Config, directory: str | None) -> None:
         hook.update(enable=True, interval=1, out_dir=directory)
 
 
+def _refuse_damaged_images(cfg: Config) -> None:
+    """Evaluation stops at an image that cannot be read whole; the configs name the libraries' loader, which inferencers need."""
+    for name in ("val_dataloader", "test_dataloader"):
+        dataset = (cfg.get(name) or {}).get("dataset", {})
+        while "dataset" in dataset:
+            dataset = dataset.dataset
+        for step in dataset.get("pipeline", [])[:1]:
+            if step.get("type") == "LoadImageFromFile":
+                step.type = "mmlisa.LoadImageFromFile"
+
+
 def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, verbose: bool = True) -> Runner:
     """The runner of a config, with what mmlisa's tools add: checkpoints that are read safely and written whole, interrupts.
 
@@ -236,6 +247,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
         dict(type="mmlisa.CheckpointGuardHook", min_matched=min_matched, same_shapes=same_shapes),
         dict(type="mmlisa.InterruptHook"),
     ]
+    _refuse_damaged_images(cfg)
     checkpoint = cfg.get("default_hooks", {}).get("checkpoint")
     if checkpoint is not None and checkpoint.get("type") == "CheckpointHook":
         checkpoint.type = "mmlisa.CheckpointHook"

@@ -29,7 +29,7 @@ class LoadClips(BaseTransform):
         length: frames T of a clip.
         stride: dense sampling takes every ``stride``-th frame; None takes one of each of T equal segments (uniform sampling).
         num_clips: clips V; uniform sampling has one.
-        random: sample anew each time, for training; otherwise always the same clips.
+        random: draw new clips each time, for training; otherwise always the same clips.
         on_corrupt: ``'error'`` stops and names the video; ``'skip'`` logs its name, and the dataset takes another one (in
             training; a test set has no other, so it stops there too).
         on_short: the same choice for a video shorter than a clip, or ``'repeat'``: frames are repeated.

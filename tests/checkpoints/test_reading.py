@@ -219,7 +219,7 @@ def test_compressed_members_are_refused(tmp_path):
 
 
 def test_checksum_of_tensors(tmp_path):
-    """A change that the archive's own checksums cannot see: the file was written anew."""
+    """A change that the archive's own checksums cannot see: the file was rewritten."""
     checkpoint = {"state_dict": nn.Linear(3, 3).state_dict(), "optimizer": {"state": {0: {"step": torch.tensor(3.0)}}}}
     add_checksum(checkpoint)
     read(tmp_path / "whole.pth", saved(checkpoint))

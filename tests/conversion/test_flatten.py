@@ -26,7 +26,7 @@ _AT_384 = dict(grids=(96, 48, 24, 12))
 MODELS_17 = {
     "swin-t": ("swin", _SWIN, "tiny", 29.192),
     "swin-s": ("swin", dict(_SWIN, depths=(2, 2, 18, 2)), "small", 50.510),
-    "swin-b": ("swin", _SWIN_B, "base", 88.972),  # the spec's page prints 88.973
+    "swin-b": ("swin", _SWIN_B, "base", 88.972),  # the authors' page prints 88.973
     "swin-b-384": ("swin", dict(_SWIN_B, window=12, **_AT_384), "base-384", 91.434),
     "pvt-t": ("pvt", _PVT, "tiny", 12.151),
     "pvt-s": ("pvt", dict(_PVT, depths=(3, 4, 6, 3)), "small", 21.670),

@@ -55,7 +55,7 @@ def test_swin_with_its_own_attention_is_timms():
 
 @pytest.mark.parametrize("size", [(256, 256), (227, 301)])
 def test_swin_with_its_own_attention_is_mmdets(size):
-    """At any size whose maps are larger than a window: below that mmdet shifts its windows all the same, Swin does not."""
+    """At any size whose maps are larger than a window: below that mmdet shifts its windows anyway, Swin does not."""
     mmdet_swin = pytest.importorskip("mmdet.models.backbones.swin")
     theirs = mmdet_swin.SwinTransformer(embed_dims=16, depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 8), drop_path_rate=0.0)
     randomise(theirs).eval()  # returns None

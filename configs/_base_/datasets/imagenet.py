@@ -1,5 +1,5 @@
 # ImageNet-1K as class folders (data/imagenet/{train,val}/<class>/*), at 224 pixels, with the augmentation of DeiT and Swin.
-# The folders name the classes, in sorted order, so a small folder of any classes works, too.
+# The folders name the classes, in sorted order, so a small folder of any classes works.
 _rgb_mean, _rgb_std = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 augmentation = [
     dict(type="RandomFlip", prob=0.5, direction="horizontal"),

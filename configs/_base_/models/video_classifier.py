@@ -1,4 +1,4 @@
-# The image classifier on clips: global average pooling over time, too. A config adds its backbone and the head's channels.
+# The image classifier on clips: global average pooling over time. A config adds its backbone and the head's channels.
 _base_ = "./image_classifier.py"
 
 model = dict(
