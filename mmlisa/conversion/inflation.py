@@ -57,7 +57,7 @@ def _inflate(name: str, source: Tensor, target: Tensor, mode: str) -> Tensor:
     length = target.shape[axis]
     repeated = source.unsqueeze(axis).expand(*source.shape[:axis], length, *source.shape[axis:])
     kind = name.rpartition(".")[2]
-    if kind == "position":
+    if kind == "position_embedding":
         return repeated.clone()
     if mode == "mean":
         return repeated / length

@@ -37,18 +37,18 @@ class PositionedEmbed(PatchEmbed):
 
     def __init__(self, in_channels: int, channels: int, *args: Any, grid: Sequence[int], **options: Any) -> None:
         super().__init__(in_channels, channels, *args, **options)
-        self.position = nn.Parameter(torch.empty(1, channels, *grid))
-        nn.init.trunc_normal_(self.position, std=0.02)
+        self.position_embedding = nn.Parameter(torch.empty(1, channels, *grid))
+        nn.init.trunc_normal_(self.position_embedding, std=0.02)
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         x, grid = super().forward(x)
-        return x + to_tokens(_resize(self.position, grid)), grid
+        return x + to_tokens(_resize(self.position_embedding, grid)), grid
 
     def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str) -> None:
         """Interpolates positions of another grid, in ``state_dict``."""
-        theirs = state_dict.get(prefix + "position")
-        if theirs is not None and theirs.ndim == self.position.ndim:
-            state_dict[prefix + "position"] = _resize(theirs, self.position.shape[2:])
+        theirs = state_dict.get(prefix + "position_embedding")
+        if theirs is not None and theirs.ndim == self.position_embedding.ndim:
+            state_dict[prefix + "position_embedding"] = _resize(theirs, self.position_embedding.shape[2:])
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         self.adapt_state_dict(state_dict, prefix)
