@@ -94,7 +94,7 @@ class Predictor:
 
     def predict(self, loaded: dict[str, Any]) -> tuple[Any, np.ndarray]:
         """The data sample of one input, and a picture of it [H, W, 3] (RGB, uint8): the image, or the frames of the clips."""
-        batch = pseudo_collate([self.pipeline(loaded)])
+        batch = pseudo_collate([self.pipeline(dict(loaded))])  # its steps replace entries; the drawing needs these
         if self.takes_clips:
             from mmlisa.video import contact_sheet  # which needs mmpretrain
 

@@ -78,18 +78,19 @@ def backbone():
 
 
 def test_kernels_and_norms_of_a_backbone(backbone, tmp_path):
-    assert list(find_operators(backbone)) == [f"stages.{name}.mixer.operator" for name in ("2.0", "2.1", "3.0")]
+    assert list(find_operators(backbone)) == [f"stages.{i}.blocks.{j}.attn" for i, j in ((2, 0), (2, 1), (3, 0))]
     image, queries = torch.randn(3, 64, 96), [(0.5, 0.5), (0.0, 1.0)]
     kernels = attention_kernels(backbone, image, [0, -1], queries)
     assert [tuple(k.shape) for k in kernels] == [(2, 2, 4, 6), (2, 3, 2, 3)]
     norms = feature_norms(backbone, image)
     assert {name: tuple(norm.shape) for name, norm in norms.items()} == {
-        "stages.2.0": (4, 6),
-        "stages.2.1": (4, 6),
-        "stages.3.0": (2, 3),
+        "stages.2.blocks.0": (4, 6),
+        "stages.2.blocks.1": (4, 6),
+        "stages.3.blocks.0": (2, 3),
     }
     with torch.no_grad():
-        torch.testing.assert_close(norms["stages.2.1"], _output(backbone, backbone.stages[2][1], image)[0].norm(dim=0))
+        tokens = _output(backbone, backbone.stages[2].blocks[1], image)[0]
+        torch.testing.assert_close(norms["stages.2.blocks.1"], tokens.norm(dim=1).reshape(4, 6))
     rows = [("one", kernels), ("two", kernels)]
     draw_kernels(torch.zeros(3, 64, 96), queries, rows, [0, -1], [0, 2], tmp_path / "new" / "kernels.png")
     draw_features(torch.zeros(3, 64, 96), [("one", norms)], tmp_path / "features.png")

@@ -129,7 +129,7 @@ def test_a_checkpoint_goes_from_classifier_to_features(tmp_path):
 def test_parameters_are_those_of_the_imagenet_config(name):
     paper_tables = pytest.importorskip("mmlisa.analysis.paper_tables")
     stem, side = (name.removesuffix("_384"), "384") if name.endswith("_384") else (name, "")
-    (config,) = CONFIGS.glob(f"classifier_{stem}_[0-9]*e_imagenet{side}.py")
+    (config,) = CONFIGS.glob(f"imagenet/classifier_{stem}_[0-9]*e_imagenet{side}.py")
     theirs = paper_tables.build_on_meta(config.name).state_dict()
     with torch.device("meta"):
         ours = mmlisa.create_model(name).state_dict()

@@ -22,7 +22,7 @@ def test_two_processes(config, tmp_path):
         "-m",
         "torch.distributed.run",
         "--nproc_per_node=2",
-        "--master_port=29531",
+        "--standalone",  # on a free port
         "tools/train.py",
     ]
     command += [f"configs/{config}", "--launcher", "pytorch", "--verbose", "--work-dir", str(tmp_path)]
