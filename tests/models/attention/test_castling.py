@@ -60,7 +60,7 @@ def test_class_token_takes_part():
 
 def test_drop_aux_of_a_model():
     backbone = CastlingLCNetViT(dict(base="small", scale=0.25))
-    assert list(castling_operators(backbone)) == ["blocks.3.1.attn", "blocks.4.1.attn"]
+    assert list(castling_operators(backbone)) == ["stages.2.blocks.0.attn", "stages.3.blocks.0.attn"]
     assert drop_aux(backbone) == 2
     assert drop_aux(backbone) == 0
 
