@@ -1,5 +1,7 @@
 """How many tokens to compute at a time in inference on a CPU, so that wide activations stay in cache."""
 
+from math import prod
+
 import torch
 from torch import Tensor
 
@@ -26,7 +28,7 @@ def is_chunked(x: Tensor) -> bool:
 
 def chunk_length(x: Tensor, width: int) -> int:
     """How many of the tokens ``x: [..., C]`` to compute at a time, where each needs ``width`` numbers."""
-    total = x.shape[:-1].numel()
+    total = prod(x.shape[:-1])
     if not is_chunked(x):
         return total
     chunks = max(-(-total * width // (CHUNK * torch.get_num_threads())), 1)

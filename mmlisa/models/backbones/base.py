@@ -206,7 +206,8 @@ class Backbone(BaseModule):
         if image.ndim != 2 + len(self.image_size):
             axes = "[B, 3, H, W]" if len(self.image_size) == 2 else "[B, 3, T, H, W]"
             raise ValueError(f"this network takes {axes}, but got {tuple(image.shape)}; image_size decides which")
-        if min(image.shape[-2:]) < MIN_IMAGE_SIZE:
+        # Each size by itself: a comparison of the two would become a condition of an exported graph.
+        if any(size < MIN_IMAGE_SIZE for size in image.shape[-2:]):
             raise ValueError(
                 f"image is {image.shape[-2]}x{image.shape[-1]} (H x W); {type(self).__name__} needs at least "
                 f"{MIN_IMAGE_SIZE} in both"

@@ -81,7 +81,8 @@ def residual(
         grid: sizes of the token grid.
         scale: factors on the skip connection.
     """
-    if isinstance(branch, Branch) and not branch.training and not _have_hooks(norm, branch, drop_path, scale):
+    may_be_chunked = isinstance(branch, Branch) and not branch.training and is_chunked(x)
+    if may_be_chunked and not _have_hooks(norm, branch, drop_path, scale):
         rows, count = _rows_at_once(x, branch, grid)
         if count < rows.shape[1]:
             return _own(

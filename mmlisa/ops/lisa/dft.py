@@ -6,13 +6,18 @@ once, so that a graph of it stays small. Complex numbers are pairs on the last a
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from math import pi, prod
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..precision import at_least_fp32, no_autocast
+
+# torch.export; PyTorch before 2.7 cannot tell.
+is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
 class EncodeDFT(NamedTuple):
@@ -81,24 +86,33 @@ def _multiply(x: Tensor, y: Tensor) -> Tensor:
 def _spectrum(kernel: Tensor, grid: Sequence[int]) -> Tensor:
     """``[..., *its grid, 2]`` -> its spectrum on ``grid`` over N: what ``resize_kernel`` and a transform give."""
     own = kernel.shape[-1 - len(grid) : -1]
-    matrices = [_matrix(_offsets(n, kernel), size, kernel) for n, size in zip(own, grid, strict=True)]
-    for i, n in enumerate(own):
-        if n % 2 == 0:  # the Nyquist tap stands for both signs: no sines
-            keep = torch.ones(n, 2, 1, 2, device=kernel.device, dtype=kernel.dtype)
-            keep[n // 2, 0, :, 1] = keep[n // 2, 1, :, 0] = 0
-            matrices[i] = (matrices[i].view(n, 2, -1, 2) * keep).view(2 * n, -1)
+    with _as_constants(grid):
+        matrices = [_resampling_matrix(n, size, kernel) for n, size in zip(own, grid, strict=True)]
     return _transform(kernel, matrices) / prod(grid)
-
-
-def _offsets(n: int, like: Tensor) -> Tensor:
-    """The signed offsets of n taps: 0, 1, ..., n / 2, ..., -1."""
-    offsets = torch.arange(n, device=like.device, dtype=torch.float64)
-    return torch.where(offsets > n // 2, offsets - n, offsets)
 
 
 def _matrices(grid: Sequence[int], like: Tensor) -> list[Tensor]:
     """Those of the transform over ``grid``."""
-    return [_matrix(torch.arange(n, device=like.device, dtype=torch.float64), n, like) for n in grid]
+    with _as_constants(grid):
+        return [_matrix(torch.arange(n, device=like.device, dtype=torch.float64), n, like) for n in grid]
+
+
+def _as_constants(grid: Sequence[int]) -> AbstractContextManager:
+    """Within, an export computes with numbers and records nothing, where ``grid`` is known: half of a graph's nodes less."""
+    is_known = all(isinstance(n, int) for n in grid)
+    return _disable_current_modes() if is_exporting() and is_known else nullcontext()
+
+
+def _resampling_matrix(own: int, size: int, like: Tensor) -> Tensor:
+    """Those of the ``own`` taps of a kernel, at their signed offsets 0, 1, ..., own / 2, ..., -1, to ``size`` frequencies."""
+    offsets = torch.arange(own, device=like.device, dtype=torch.float64)
+    matrix = _matrix(torch.where(offsets > own // 2, offsets - own, offsets), size, like)
+    if own % 2:
+        return matrix
+    # The Nyquist tap stands for both signs: no sines.
+    keep = torch.ones(own, 2, 1, 2, device=like.device, dtype=like.dtype)
+    keep[own // 2, 0, :, 1] = keep[own // 2, 1, :, 0] = 0
+    return (matrix.view(own, 2, -1, 2) * keep).view(2 * own, -1)
 
 
 def _matrix(offsets: Tensor, n: int, like: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 
 from ..checks import check_backend
 from .circulant import EncodeCirculant, MixCirculant
-from .dft import EncodeDFT, MixDFT
+from .dft import EncodeDFT, MixDFT, is_exporting
 from .fft import EncodeFFT, MixFFT
 from .reference import EncodeReference, MixReference
 
@@ -25,8 +25,6 @@ BACKENDS = ("auto", *_CLASSES, "triton")
 # A program of the Triton kernel keeps the spectra of its rows in registers.
 TRITON_MAX_TOKENS = 256
 _HAS_TRITON = find_spec("triton") is not None
-# torch.export; PyTorch before 2.7 cannot tell.
-_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
 class Thresholds(NamedTuple):
@@ -64,7 +62,7 @@ def choose(
     device: torch.device, dtype: torch.dtype, grid: tuple[int, ...], c: int, num_patterns: int
 ) -> tuple[str, str]:
     """The backends that encode and mix under ``backend='auto'``."""
-    if torch.onnx.is_in_onnx_export() or _is_exporting():
+    if torch.onnx.is_in_onnx_export() or is_exporting():
         return "dft", "dft"
     kind = "cpu" if device.type == "meta" else device.type
     thresholds = THRESHOLDS.get(kind, THRESHOLDS["other"])
