@@ -44,7 +44,7 @@ class Conversion:
 
 
 def unwrap(checkpoint: Mapping[str, Any], ema: bool = False) -> dict[str, Tensor]:
-    """The weights of a checkpoint in at least single precision, without what wraps them: other entries, prefixes of parallel models.
+    """The weights of a checkpoint, halves in single precision, without what wraps them: other entries, parallel models' prefixes.
 
     Args:
         checkpoint: what the file holds.
