@@ -7,7 +7,7 @@ from .families import FAMILIES, Family, recognise
 from .flatten import convert_flatten
 from .inflation import inflate, inflate_classifier
 from .paddle import convert_picodet
-from .published import PublishedWeights, convert_published, known_sources, read_source
+from .published import PublishedWeights, convert_published, known_sources, load_pretrained, read_source
 
 __all__ = [
     "FAMILIES",
@@ -23,6 +23,7 @@ __all__ = [
     "inflate",
     "inflate_classifier",
     "known_sources",
+    "load_pretrained",
     "read_source",
     "recognise",
 ]

@@ -44,7 +44,7 @@ class Conversion:
 
 
 def unwrap(checkpoint: Mapping[str, Any], ema: bool = False) -> dict[str, Tensor]:
-    """The weights of a checkpoint in single precision, without what wraps them: other entries, prefixes of parallel models.
+    """The weights of a checkpoint, halves in single precision, without what wraps them: other entries, parallel models' prefixes.
 
     Args:
         checkpoint: what the file holds.
@@ -69,4 +69,5 @@ def unwrap(checkpoint: Mapping[str, Any], ema: bool = False) -> dict[str, Tensor
     for prefix in ("module.", "model."):
         if all(name.startswith(prefix) for name in tensors if name != "steps"):
             tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name != "steps"}
-    return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    halves = (torch.float16, torch.bfloat16)
+    return {name: tensor.float() if tensor.dtype in halves else tensor for name, tensor in tensors.items()}

@@ -96,6 +96,11 @@ FAMILIES = (
 )
 
 
+def is_known(state: Mapping[str, Any]) -> bool:
+    """Whether ``state`` has the signature of a family."""
+    return any(all(name in state for name in family.signature) for family in FAMILIES)
+
+
 def recognise(state: Mapping[str, Any]) -> Family:
     """The family whose signature ``state`` has.
 

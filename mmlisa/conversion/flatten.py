@@ -26,11 +26,13 @@ class _Family:
     options: dict[str, Any] = field(default_factory=lambda: {"out_indices": (3,)})
 
 
+# The hosts' spatial reduction has no place in linear attention.
+_PVT: Rules = ((r"\.attn\.(sr|norm)\.", None), *PVT)
 _FAMILIES = (
     _Family(FLattenSwin, ("patch_embed.proj.weight", "layers.0.blocks.0.norm1.weight"), SWIN),
-    _Family(FLattenPVT, ("patch_embed1.proj.weight", "pos_embed1"), PVT),
-    _Family(FLattenPVTv2, ("block1.0.mlp.dwconv.dwconv.weight",), PVT),
-    _Family(FLattenPVTv2, ("stages.0.blocks.0.mlp.dwconv.weight", "stages.1.downsample.proj.weight"), PVT),
+    _Family(FLattenPVT, ("patch_embed1.proj.weight", "pos_embed1"), _PVT),
+    _Family(FLattenPVTv2, ("block1.0.mlp.dwconv.dwconv.weight",), _PVT),
+    _Family(FLattenPVTv2, ("stages.0.blocks.0.mlp.dwconv.weight", "stages.1.downsample.proj.weight"), _PVT),
     _Family(FLattenCSwin, ("stage1_conv_embed.0.weight", "merge1.conv.weight"), CSWIN),
     _Family(
         FLattenDeiT,

@@ -10,14 +10,15 @@ from mmengine.logging import print_log
 from mmengine.model import update_init_info
 from torch import Tensor, nn
 
-from mmlisa.checkpoints import CheckpointError, fetch_checkpoint
+from mmlisa.checkpoints import CheckpointError, fetch_checkpoint, load_weights, match_report
 from mmlisa.models import backbones
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
 from .carrying import Carried, carry_over
 from .conversion import unwrap
-from .families import FAMILIES, recognise
+from .families import FAMILIES, is_known, recognise
 from .paddle import convert_picodet, is_picodet
+from .rules import HEAD, apply_rules
 
 
 @WEIGHT_INITIALIZERS.register_module()
@@ -42,7 +43,11 @@ class PublishedWeights:
         self.source, self.ema, self.min_carried = source, ema, min_carried
 
     def __call__(self, module: nn.Module) -> None:
-        carried = self.carry_over(module)
+        self.load(module, read_source(self.source, self.ema))
+
+    def load(self, module: nn.Module, state: dict[str, Tensor]) -> None:
+        """Loads what of ``state``, the source's weights, fits ``module``."""
+        carried = carry_over(module, backbone_weights(state))
         if not carried.state_dict or carried.share < self.min_carried:
             raise ValueError(f"source={self.source!r} does not fit {type(module).__name__}: {carried.report()}")
         module.load_state_dict(carried.state_dict, strict=False)
@@ -50,9 +55,30 @@ class PublishedWeights:
         if hasattr(module, "_params_init_info"):
             update_init_info(module, f"PublishedWeights: from {self.source}")
 
-    def carry_over(self, module: nn.Module) -> Carried:
-        """What ``module`` would take over; loads nothing."""
-        return carry_over(module, backbone_weights(read_source(self.source, self.ema)))
+
+def load_pretrained(model: nn.Module, source: str) -> None:
+    """Loads a source into a model with a ``backbone`` and, maybe, a ``head``.
+
+    A checkpoint of this package is loaded as it is. Of a host's weights the backbone takes what fits, and the head the layers
+    that are in the same place and of the same shape there.
+
+    Args:
+        model: one of :func:`mmlisa.create_model`.
+        source: see :class:`PublishedWeights`.
+
+    Raises:
+        ValueError, ConnectionError: see :class:`PublishedWeights`; a checkpoint of another model.
+    """
+    state = read_source(source)
+    if match_report(model, state)[0] >= 0.5 or not is_known(backbone_weights(state)):
+        load_weights(model, source)
+        return
+    PublishedWeights(source).load(model.backbone, state)
+    ours = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("head.")}
+    theirs = {apply_rules(HEAD, name): tensor for name, tensor in state.items() if name.startswith("head.")}
+    fitting = {name: theirs[name] for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
+    model.load_state_dict(fitting, strict=False)
+    print_log(f"head: {len(fitting)} of {len(ours)} tensors carried over", logger="current")
 
 
 def read_source(source: str, ema: bool = False) -> dict[str, Tensor]:

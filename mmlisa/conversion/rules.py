@@ -5,7 +5,12 @@ import re
 # Their name -> ours, by each pattern that fits, in turn; None: dropped.
 Rules = tuple[tuple[str, str | None], ...]
 
-HEAD: Rules = ((r"^head\.(?:fc\.)?(weight|bias)$", r"head.fc.\1"), (r"^head_dist\.", None))
+HEAD: Rules = (
+    (r"^head\.(?:fc\.)?(weight|bias)$", r"head.fc.\1"),
+    (r"^head_dist\.", None),
+    (r"^head\.norm\.", "head.pre_norm."),  # CAFormer's, and its hidden layer
+    (r"^head\.fc\.(fc1|norm|fc2)\.", r"head.\1."),
+)
 SWIN: Rules = (
     (r"relative_position_index$|attn_mask$", None),  # buffers, rebuilt
     (r"^patch_embed\.", "stem."),

@@ -15,8 +15,6 @@ from timm.models import generate_default_cfgs, get_pretrained_cfg, register_mode
 from timm.models._features import FeatureInfo
 from torch import Tensor, nn
 
-from mmlisa.checkpoints import load_weights
-
 from .feature_maps import all_stages, backbone_class
 from .mlp_head import hidden_layers
 
@@ -258,13 +256,15 @@ def create_model(
     Args:
         name: a name of :func:`list_models`.
         pretrained: a checkpoint file: of this package's training in mmpretrain, mmdet or mmseg, or of
-            ``tools/convert_checkpoint.py``.
+            ``tools/convert_checkpoint.py``; or any source of ``mmlisa.PublishedWeights``: a file of a host's weights, an
+            address, ``'timm:NAME'``. A host's classifier is taken over where its shape is the same.
         features_only: the maps of the stages in ``out_indices`` instead of classes.
         **options: ``in_chans``, ``img_size`` (pretraining resolution); of a classifier ``num_classes``, ``global_pool``,
             ``drop_rate``; of features ``out_indices``; all others are the backbone's: ``attention``, ``drop_path_rate``, …
 
     Raises:
         FileNotFoundError: no such checkpoint.
+        ConnectionError: weights that cannot be downloaded.
         ValueError: an unknown name, or a checkpoint of another network.
     """
     if name not in NETWORKS:
@@ -276,19 +276,17 @@ def create_model(
             options.pop(unused, None)
     model = (Features if features_only else Classifier)(name, **options)
     model.pretrained_cfg = model.default_cfg = get_pretrained_cfg(name).to_dict()
-    if pretrained:
-        load_weights(model, _checkpoint_of(name, pretrained))
-    return model
-
-
-def _checkpoint_of(name: str, pretrained: str | PathLike | bool) -> str | PathLike:
-    """The file behind ``pretrained``."""
     if pretrained is True:
         raise ValueError(
             f"pretrained=True, but no weights of {name} are published; name a file: pretrained='{name}.pth' in mmlisa's "
             "create_model, pretrained_cfg_overlay=dict(file='…') in timm's"
         )
-    return pretrained
+    if pretrained:
+        # The conversion knows the backbones, and so stands above this file.
+        from mmlisa.conversion import load_pretrained
+
+        load_pretrained(model, str(pretrained))
+    return model
 
 
 def list_models(pattern: str = "*") -> list[str]:

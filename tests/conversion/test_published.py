@@ -205,6 +205,6 @@ def test_tool_converts_for_another_backbone_or_says_why_not(tmp_path, theirs, mo
         with pytest.raises(ValueError, match=message):
             convert_published(str(tmp_path / "timm.pth"), to=(target, "tiny"))
     done = run(tmp_path / "none.pth", tmp_path / "ours.pth")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert not (tmp_path / "ours.pth").exists()

@@ -105,6 +105,40 @@ def test_a_checkpoint_goes_from_classifier_to_features(tmp_path):
         mmlisa.create_model("esnet_x0_75", pretrained=tmp_path / "lcnet.pth")
 
 
+SOFTMAX = dict(type="InteractiveAttention", landmarks=None, mix_before=False, mix_after=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "options", "side"),
+    [
+        ("flatten_swin_t", "swin_tiny_patch4_window7_224", dict(attn_type="SSSS"), 224),
+        ("ivit_t", "caformer_s18", dict(attention=SOFTMAX), 64),
+    ],
+)
+def test_weights_of_the_host_with_its_classifier(name, host, options, side, tmp_path):
+    """With the host's own attention the logits are the host's."""
+    theirs = create(host, num_classes=5)
+    for p in theirs.parameters():
+        nn.init.normal_(p, mean=float(p.ndim == 1), std=0.2 if p.ndim == 1 else p[0].numel() ** -0.5)
+    torch.save(theirs.state_dict(), tmp_path / "host.pth")
+    ours = mmlisa.create_model(name, num_classes=5, pretrained=tmp_path / "host.pth", **options).eval()
+    image = torch.rand(1, 3, side, side)
+    with torch.no_grad():
+        expected = theirs(image)
+        torch.testing.assert_close(ours(image), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+
+
+def test_weights_of_the_host_for_features_and_other_classes(tmp_path, monkeypatch):
+    theirs = create("lcnet_050")
+    torch.save(create("swin_tiny_patch4_window7_224", depths=(1, 1, 1, 1)).state_dict(), tmp_path / "swin.pth")
+    monkeypatch.setattr("mmlisa.conversion.published.timm.create_model", lambda name, pretrained: theirs)
+    for options in (dict(features_only=True), dict(num_classes=3)):
+        ours = mmlisa.create_model("lcnet_x0_5", pretrained="timm:lcnet_050.ra2_in1k", **options)
+        assert torch.equal(ours.backbone.stem[0].weight, theirs.conv_stem.weight)
+    with pytest.raises(ValueError, match="Swin weights have no place in LCNet"):
+        mmlisa.create_model("lcnet_x0_5", pretrained=tmp_path / "swin.pth")
+
+
 # One network per row of the table: the head is the row's.
 @pytest.mark.parametrize(
     "name",
