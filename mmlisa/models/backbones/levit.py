@@ -14,7 +14,6 @@ from mmlisa.models.layers import (
     LinearNorm,
     TokenConv,
     TokenNorm,
-    init_linear,
     to_map,
     to_tokens,
 )
@@ -179,8 +178,7 @@ class CastlingLeViT(Backbone):
             raise ValueError(f"arch: downsample={arch['downsample']!r}; it must be one of {sorted(DOWNSAMPLES)}")
 
     def _init_layers(self) -> None:
-        """Linear: truncated normal 0.02; the residual branches start at zero, as in LeViT."""
-        init_linear(self)
+        """LeViT's: layers as PyTorch has them, residual branches at zero."""
         for module in self.modules():
             if isinstance(module, Mlp):
                 nn.init.zeros_(module.ln2.bn.weight)
