@@ -13,10 +13,10 @@ from .inception import InceptionMixer
 from .interactive import InteractiveAttention
 from .lambda_convolution import LambdaConvolution
 from .levit import LeViTAttention, OffsetBias
-from .linear_angular import LinearAngularAttention, castling_operators, drop_aux
+from .linear_angular import LinearAngularAttention
 from .linear_kernels import CosineAttention, MeanCenteredAttention, ReLUExpAttention, ReLUSoftmaxAttention
 from .lisa import LiSA
-from .projected import ProjectedAttention
+from .projected import ProjectedAttention, castling_operators, drop_aux
 from .relational import RelationalSelfAttention
 from .relu_linear import EnhancedLinearAttention, ReLULinearAttention
 from .shifted_window import ShiftedWindowAttention
