@@ -1,4 +1,4 @@
 # FLatten-Swin-T with windows of 28 x 28 in its linear blocks: FLatten, Table 6.
 _base_ = "../imagenet/classifier_flatten_swin_t_300e_imagenet.py"
 
-model = dict(backbone=dict(attention=dict(window=28)))
+model = dict(backbone=dict(attention=dict(window=28, shift=True)))

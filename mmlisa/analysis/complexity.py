@@ -102,8 +102,11 @@ def forward_tables(model: nn.Module, image: Tensor) -> None:
 
     A two-stage detector runs its box head on 1000 proposals and its mask head on 100 (each stage of a cascade does),
     the custom of MMDetection's ``get_flops``; pooling, NMS and losses are free. Segmentation counts without auxiliary
-    heads.
+    heads, and of Mask2Former the backbone alone: its deformable attention reads values, which the meta device has not.
     """
+    if hasattr(getattr(model, "decode_head", None), "transformer_decoder"):
+        model.backbone(image)
+        return
     if not hasattr(model, "roi_head"):
         model(image)
         return

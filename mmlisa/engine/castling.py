@@ -73,7 +73,7 @@ class CastlingHook(Hook):
     def before_train(self, runner: Runner) -> None:
         names = list(castling_operators(_bare(runner.model)))
         if not names:
-            raise ValueError("CastlingHook: the model has no LinearAngularAttention with aux=True")
+            raise ValueError("CastlingHook: the model has no attention with aux=True")
         self._recorded = [n for n in names if self.layers is None or any(part in n for part in self.layers)]
         if not self._recorded:
             raise ValueError(f"CastlingHook: layers={self.layers} name none of {names}")

@@ -33,11 +33,15 @@ def mean_centered_attention(query: Tensor, key: Tensor, value: Tensor, axis: str
         return query @ (key.transpose(-2, -1) @ at_least_fp32(value) / scale)
 
 
-def relu_softmax_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """φ is ReLU and stands for the whole softmax, so that the sum is only divided by N ("ReLU-S")."""
+def relu_softmax_attention(query: Tensor, key: Tensor, value: Tensor, average: bool = True) -> Tensor:
+    """φ is ReLU and stands for the whole softmax, so that rows are not normalised ("ReLU-S").
+
+    The paper has no division at all; with ``average`` the sum is divided by N and keeps its scale at any resolution.
+    """
     with no_autocast(query.device):
         query, key = at_least_fp32(query).relu(), at_least_fp32(key).relu()
-        return query @ (key.transpose(-2, -1) @ at_least_fp32(value) / query.shape[-2])
+        total = key.transpose(-2, -1) @ at_least_fp32(value)
+        return query @ (total / query.shape[-2] if average else total)
 
 
 def relu_exp_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

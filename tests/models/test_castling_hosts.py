@@ -108,3 +108,13 @@ def test_mvitv2_is_timms():
     with torch.no_grad():
         expected = theirs.forward_features(image)
         torch.testing.assert_close(ours(image)[-1].flatten(2).mT, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("patch_size", [8, 4, 2])
+def test_patches_of_castling_deit(patch_size):
+    """Tables 8 to 10."""
+    model = CastlingDeiT(dict(base="tiny", depth=1, channels=32, num_heads=2, patch_size=patch_size), image_size=32)
+    assert model.feature_strides == (patch_size,)
+    assert model.stem.proj.kernel_size == (patch_size, patch_size)
+    assert model.stem.position.shape[1] == 1 + (32 // patch_size) ** 2
+    assert model(torch.randn(1, 3, 32, 40))[0].shape[2:] == (32 // patch_size, 40 // patch_size)

@@ -165,6 +165,27 @@ def test_windows_are_maps_of_their_own():
             torch.testing.assert_close(y[:, top : top + 4, left : left + 4], expected)
 
 
+def test_shifted_windows_are_rolled_there_and_back():
+    cfg = dict(type="FocusedLinearAttention", window=4)
+    plain = randomise(build_attention(cfg, 16, 2, (8, 8))).double()
+    shifted = build_attention(dict(cfg, shift=True), 16, 2, (8, 8)).double()
+    shifted.load_state_dict(plain.state_dict())
+    for grid, shift in (((8, 12), 2), ((6, 9), 2), ((4, 12), 0)):
+        x = torch.randn(2, *grid, 16, dtype=torch.double)
+        rolled = plain(x.roll((-shift, -shift), (1, 2)).flatten(1, 2), grid).unflatten(1, grid)
+        expected = rolled.roll((shift, shift), (1, 2)).flatten(1, 2)
+        torch.testing.assert_close(shifted(x.flatten(1, 2), grid), expected)
+
+
+def test_every_second_block_shifts_its_windows():
+    arch = dict(base="tiny", **{**NARROW, "depths": (3, 2, 2, 2)})
+    for options, expected in ((dict(window=7, shift=True), [False, True, False]), (dict(window=7), [False] * 3)):
+        model = FLattenSwin(arch, attention=options)
+        assert [block.attn.shift for block in model.stages[0].blocks] == expected
+    with pytest.raises(ValueError, match="shift=True"):
+        FLattenSwin(arch, attention=dict(shift=True))
+
+
 def test_window_as_large_as_the_pretraining_grid_is_global_there():
     model = randomise(FLattenSwin(dict(base="tiny", **NARROW), image_size=64)).eval()
     windowed = FLattenSwin(dict(base="tiny", **NARROW), image_size=64, attention=dict(window=16)).eval()

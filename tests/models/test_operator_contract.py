@@ -29,6 +29,7 @@ CASES = {
     "focused-linear": dict(type="FocusedLinearAttention"),
     "focused-linear-p4": dict(type="FocusedLinearAttention", focusing_factor=4, kernel_size=3, lepe_kernel_size=3),
     "focused-linear-windows": dict(type="FocusedLinearAttention", window=4),
+    "focused-linear-shifted-windows": dict(type="FocusedLinearAttention", window=4, shift=True),
     "hydra": dict(type="HydraAttention"),
     "efficient": dict(type="EfficientAttention"),
     "relu-linear": dict(type="ReLULinearAttention"),

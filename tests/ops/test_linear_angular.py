@@ -1,5 +1,6 @@
 """Linear-angular attention against its quadratic evaluation, the exact angular kernel, and that kernel's series."""
 
+from functools import partial
 from math import factorial, pi
 
 import pytest
@@ -90,6 +91,7 @@ def test_unknown_backend():
         (ops.cosine_attention, lambda t: t / t.norm(dim=-1, keepdim=True), lambda w: 1),
         (ops.mean_centered_attention, lambda t: t - t.mean(-2, keepdim=True), lambda w: w.shape[-1] * 5**0.5),
         (ops.relu_softmax_attention, torch.relu, lambda w: w.shape[-1]),
+        (partial(ops.relu_softmax_attention, average=False), torch.relu, lambda w: 1),
         (ops.relu_exp_attention, torch.relu, lambda w: w.sum(-1, keepdim=True) + 1e-6),
     ],
 )

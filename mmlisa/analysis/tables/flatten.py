@@ -103,7 +103,7 @@ ROWS = [
         Row(
             "Table 6",
             f"FLatten-Swin-T, window {window}",
-            _swin(attention=dict(window=window)),
+            _swin(attention=dict(window=window, shift=True)),
             _AT_224,
             (_SWIN_T, macs("4.5 G")),
         )

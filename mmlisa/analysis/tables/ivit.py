@@ -16,6 +16,8 @@ TITLE = "iViT: parameters and FLOPs"
 
 _SURPLUS = "the paper's surplus of unknown origin; see above"
 
+_FACTORS = "printed without the four projections, 4 N C² per layer: 1.387 G"
+
 
 def _surplus(paper: str, reading: float) -> Cell:
     return params(paper, reading, tolerance=None, note=_SURPLUS)
@@ -71,6 +73,37 @@ ROWS = [
             ("S", "small-16", 448, "17.9 G", 17.890),
             ("S", "small-16", 672, "40.3 G", 40.253),
             ("S", "small-16", 896, "71.6 G", 71.560),
+        )
+    ),
+    *(
+        Row(
+            "Table 4",
+            f"ViT-{label}/16, softmax, {n}x{n}",
+            _vit(arch, n, attention=_SOFTMAX),
+            (3, n, n),
+            (macs(f, reading),),
+        )
+        for label, arch, n, f, reading in (
+            ("T", "tiny-16", 448, "7.1 G", 7.11),
+            ("T", "tiny-16", 672, "24.5 G", 23.96),
+            ("T", "tiny-16", 896, "62.4 G", 62.41),
+            ("S", "small-16", 448, "22.5 G", 22.54),
+            ("S", "small-16", 672, "67.6 G", 66.65),
+            ("S", "small-16", 896, "158.1 G", 157.48),
+        )
+    ),
+    *(
+        Row(
+            "Table 8",
+            f"ViT-T/8, {label}",
+            _vit("tiny-8", attention=attention),
+            (3, 224, 224),
+            (macs(f, tolerance=None, note=_FACTORS),),
+        )
+        for label, attention, f in (
+            ("decomposition and interaction", None, "3.3 G"),
+            ("decomposition alone", dict(mix_before=False, mix_after=False), "3.3 G"),
+            ("interaction alone", dict(landmarks=None), "5.8 G"),
         )
     ),
     *(

@@ -131,7 +131,14 @@ ROWS = [
         )
     ),
     *(
-        _compared("Table 3d", f"LiSA, {k}x{k}", dict(type="LiSA", num_patterns=16, kernel_size=k), p, f, judged=True)
+        _compared(
+            "Table 3d",
+            f"LiSA, {k}x{k}",
+            dict(type="LiSA", num_patterns=16, kernel_size=k, padding="zeros"),
+            p,
+            f,
+            judged=True,
+        )
         for k, p, f in ((3, "5.75 M", "1.22 G"), (5, "5.80 M", "1.45 G"), (7, "5.88 M", "1.80 G"))
     ),
     *(

@@ -13,11 +13,11 @@ from .inception import InceptionMixer
 from .interactive import InteractiveAttention
 from .lambda_convolution import LambdaConvolution
 from .levit import LeViTAttention, PooledQueryAttention, SubsampledAttention
-from .linear_angular import LinearAngularAttention, castling_operators, drop_aux
+from .linear_angular import LinearAngularAttention
 from .linear_kernels import CosineAttention, MeanCenteredAttention, ReLUExpAttention, ReLUSoftmaxAttention
 from .lisa import LiSA
 from .pooled import PooledAttention
-from .projected import ProjectedAttention
+from .projected import ProjectedAttention, castling_operators, drop_aux
 from .relational import RelationalSelfAttention
 from .relu_linear import EnhancedLinearAttention, ReLULinearAttention
 from .shifted_window import ShiftedWindowAttention

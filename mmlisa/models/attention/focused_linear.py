@@ -39,12 +39,14 @@ class FocusedLinearAttention(nn.Module):
             locally-enhanced positional encoding. 0: none.
         window: attention within windows of at most ``window`` tokens a side instead of the whole grid; the map is padded to
             whole windows and its padding masked out of every sum. A pretraining grid smaller than the window is one window.
+        shift: shift the windows by half a window, cyclically and without a mask (the authors' code; Table 6); never on a map
+            whose smaller side one window covers.
         position: a positional encoding on the keys.
         qkv_bias: bias in the query, key and value projection.
 
     Raises:
-        ValueError: heads that do not divide the channels, an even kernel, a factor or a window that is not positive; at the
-            call, tokens that are not those of the grid.
+        ValueError: heads that do not divide the channels, an even kernel, a factor or a window that is not positive, a shift
+            without windows; at the call, tokens that are not those of the grid.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class FocusedLinearAttention(nn.Module):
         kernel_size: int = 5,
         lepe_kernel_size: int = 0,
         window: int | None = None,
+        shift: bool = False,
         position: bool = True,
         qkv_bias: bool = True,
     ) -> None:
@@ -66,11 +69,13 @@ class FocusedLinearAttention(nn.Module):
                 raise ValueError(f"{name}={size}; it must be odd, or 0 for no convolution")
         if window is not None and not (isinstance(window, int) and window > 0):
             raise ValueError(f"window={window!r}; it must be a positive number of tokens, or None for the whole grid")
+        if shift and window is None:
+            raise ValueError("shift=True shifts windows, and there are none; give window=, or shift=False")
         if not focusing_factor > 0:
             raise ValueError(f"focusing_factor={focusing_factor}; it must be positive")
         width = check_heads(embed_dims, num_heads)
         grid = tuple(grid)
-        self.num_heads, self.focusing_factor = num_heads, focusing_factor
+        self.num_heads, self.focusing_factor, self.shift = num_heads, focusing_factor, shift
         self.window = None if window is None else tuple(min(window, size) for size in grid)
         self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
         self.proj = nn.Linear(embed_dims, embed_dims)
@@ -93,13 +98,17 @@ class FocusedLinearAttention(nn.Module):
             raise ValueError(
                 f"x has {prefix} tokens more than the grid {grid}; windows have no place for prefix tokens"
             )
-        batch = x.shape[0]
-        windows, padded = split_windows(x.unflatten(1, grid), self.window)
+        batch, x = x.shape[0], x.unflatten(1, grid)
+        is_shifted = self.shift and all(size > side for size, side in zip(grid, self.window, strict=True))
+        shift = tuple(side // 2 for side in self.window) if is_shifted else (0, 0)
+        x = x.roll((-shift[0], -shift[1]), (1, 2)) if is_shifted else x
+        windows, padded = split_windows(x, self.window)
         valid = valid_tokens(grid, self.window, x.device)
         if valid is not None:
             valid = valid.repeat(batch, 1)
         y = self._attend(windows, self.window, 0, valid)
-        return merge_windows(y, self.window, padded)[:, : grid[0], : grid[1]].flatten(1, 2)
+        y = merge_windows(y, self.window, padded)[:, : grid[0], : grid[1]]
+        return (y.roll(shift, (1, 2)) if is_shifted else y).flatten(1, 2)
 
     def _attend(self, x: Tensor, grid: tuple[int, int], prefix: int, valid: Tensor | None) -> Tensor:
         query, key, value = self.qkv(x).chunk(3, dim=2)

@@ -20,8 +20,7 @@ class OffsetBias(nn.Module):
     def __init__(self, num_heads: int, grid: Sequence[int]) -> None:
         super().__init__()
         self.grid = tuple(grid)
-        self.attention_biases = nn.Parameter(torch.empty(num_heads, prod(grid)))
-        nn.init.trunc_normal_(self.attention_biases, std=0.02)
+        self.attention_biases = nn.Parameter(torch.zeros(num_heads, prod(grid)))
 
     def forward(self, grid: Sequence[int], stride: int = 1) -> Tensor:
         """``[h, N_q, N_k]`` between every ``stride``-th token of ``grid``, and all of them."""

@@ -39,12 +39,21 @@ class MeanCenteredAttention(ProjectedAttention):
 
 @MODELS.register_module()
 class ReLUSoftmaxAttention(ProjectedAttention):
-    """Table 5, "ReLU-S": :func:`mmlisa.ops.relu_softmax_attention`."""
+    """Table 5, "ReLU-S": :func:`mmlisa.ops.relu_softmax_attention`.
+
+    Args:
+        average: divide the sum over the N tokens by N, as our configs of Table 5 do; the paper does not (its appendix).
+        **options: see :class:`ProjectedAttention`.
+    """
 
     full_precision = True
 
+    def __init__(self, embed_dims: int, num_heads: int, *, average: bool = True, **options) -> None:
+        super().__init__(embed_dims, num_heads, **options)
+        self.average = average
+
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return ops.relu_softmax_attention(query, key, value)
+        return ops.relu_softmax_attention(query, key, value, self.average)
 
 
 @MODELS.register_module()

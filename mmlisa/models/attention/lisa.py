@@ -5,6 +5,7 @@ from math import prod
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
@@ -40,6 +41,7 @@ class LiSA(nn.Module):
         grid: token grid of the pretraining resolution, one size per axis (H, W) or (T, H, W): the kernels' own size.
         num_patterns: structural patterns D.
         kernel_size: None for kernels of the whole grid; an odd number k for local ones, k taps along each axis (Table 3d).
+        padding: ``'circular'``, or, around local kernels, ``'zeros'`` as in an ordinary convolution.
         qkv_bias: bias in the query, key and value projection.
         norm: LayerNorm before the output projection (journal); the first version has none.
         encoding_bias: the bias B^a of the first version, added to the encoded key.
@@ -49,7 +51,7 @@ class LiSA(nn.Module):
 
     Raises:
         ValueError: heads that do not divide the channels, an unknown ``resize`` or one that would stretch local kernels,
-            or an even ``kernel_size``.
+            an even ``kernel_size``, an unknown ``padding``, or zeros around kernels that are not local.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class LiSA(nn.Module):
         grid: Sequence[int],
         num_patterns: int = 8,
         kernel_size: int | None = None,
+        padding: str = "circular",
         qkv_bias: bool = True,
         norm: bool = True,
         encoding_bias: bool = False,
@@ -74,8 +77,12 @@ class LiSA(nn.Module):
             if kernel_size % 2 == 0 or resize != "spectrum":
                 raise ValueError(f"kernel_size={kernel_size} must be odd, and needs resize='spectrum', not {resize!r}")
             grid = (kernel_size,) * len(grid)  # resampled to the tokens' grid, it is zero outside of the window
+        if padding not in ("circular", "zeros") or (padding == "zeros" and kernel_size is None):
+            raise ValueError(f"padding={padding!r}; it must be 'circular', or 'zeros' beside a kernel_size")
         self.num_heads, self.resize, self.backend = num_heads, resize, backend
         self.local = kernel_size is not None
+        # A circular kernel of k taps that reaches over the border finds these k // 2 zeros, whichever border it is.
+        self.zeros = kernel_size // 2 if padding == "zeros" else 0
         width = check_heads(embed_dims, num_heads)
         self.qkv = ChannelMajorLinear(embed_dims, 3 * embed_dims, bias=qkv_bias)
         self.kernel_a = nn.Parameter(torch.empty(width, num_patterns, *grid))
@@ -95,7 +102,12 @@ class LiSA(nn.Module):
         check_tokens(x, grid)
         qkv = at_least_fp32(to_map(self.qkv(x), grid)).unflatten(1, (3, self.num_heads, -1))
         query, key, value = qkv.unbind(1)
-        y = self._kernels(tuple(grid))(_normalize(query), _normalize(key), value)
+        query, key = _normalize(query), _normalize(key)
+        if self.zeros:
+            query, key, value = (F.pad(t, (0, self.zeros) * len(grid)) for t in (query, key, value))
+        y = self._kernels(tuple(query.shape[3:]))(query, key, value)
+        if self.zeros:
+            y = y[(..., *(slice(n) for n in grid))]
         y = to_tokens(y.flatten(1, 2)).to(self.proj.weight.dtype).contiguous()
         return self.proj(self.norm(y))
 

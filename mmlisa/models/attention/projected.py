@@ -4,8 +4,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
+from mmlisa import ops
 from mmlisa.ops import no_autocast
 
 from .contract import check_heads, count_prefix
@@ -13,9 +15,11 @@ from .heads import HeadPool, join_heads, split_heads
 
 
 class ProjectedAttention(nn.Module):
-    """Base of operators ``proj(attend(q, k, v) (+ DConv(v)) (+ q))`` with ``q, k, v = (pool)(qkv(x))``.
+    """Base of operators ``proj(normalise(attend(q, k, v) (+ aux)) (+ DConv(v)) (+ q))`` with ``q, k, v = (pool)(qkv(x))``.
 
-    Prefix tokens are tokens like all others.
+    Prefix tokens are tokens like all others. aux is Castling-ViT's auxiliary branch, a masked softmax attention (You et al.,
+    Eq. 10), which helps other linear attentions as well (their appendix). It has no parameters: a checkpoint is the same with
+    it and without.
 
     Args:
         embed_dims: channels C.
@@ -26,6 +30,13 @@ class ProjectedAttention(nn.Module):
         pooled: MViTv2's form without its strides: query, key and value each pass a :class:`HeadPool`, and the query is
             added to what was attended.
         conv_size: length of DConv, a depthwise convolution of each head's values along the flattened tokens; None for none.
+        aux: train with the auxiliary branch.
+        aux_in_eval: keep it in eval mode, to see what dropping it costs.
+        epsilon: threshold of its mask, a buffer that a schedule may change (:class:`mmlisa.engine.CastlingHook`).
+
+    Attributes:
+        mask_count: non-zero entries per image in the last mask of the auxiliary branch, over all heads; None before the first.
+        mask_size: entries of that mask per image.
 
     Raises:
         ValueError: heads that do not divide the channels (without ``head_dims``), an even ``conv_size``; at the call, fewer
@@ -34,6 +45,8 @@ class ProjectedAttention(nn.Module):
 
     # Kernels whose values grow with the cube of the tokens leave half precision's range: they run as a whole in fp32.
     full_precision: ClassVar[bool] = False
+
+    epsilon: Tensor
 
     def __init__(
         self,
@@ -45,6 +58,9 @@ class ProjectedAttention(nn.Module):
         qkv_bias: bool = True,
         pooled: bool = False,
         conv_size: int | None = None,
+        aux: bool = False,
+        aux_in_eval: bool = False,
+        epsilon: float = 0.02,
     ) -> None:
         super().__init__()
         if conv_size is not None and conv_size % 2 == 0:
@@ -59,10 +75,29 @@ class ProjectedAttention(nn.Module):
                 num_heads, num_heads, (conv_size, 1), padding=(conv_size // 2, 0), groups=num_heads, bias=False
             )
         self.proj = nn.Linear(num_heads * head_dims, embed_dims)
+        self.aux, self.aux_in_eval = aux, aux_in_eval
+        # Not persistent: a schedule knows its value at any time, and checkpoints stay free of it.
+        self.register_buffer("epsilon", torch.tensor(float(epsilon)), persistent=False)
+        self.mask_count: Tensor | None = None
+        self.mask_size = 0
+
+    def drop_aux(self) -> None:
+        """Castling: from now on without the auxiliary branch, in training too."""
+        self.aux = False
 
     @abstractmethod
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """The operator's function, over ``[B, h, N, d]``."""
+
+    def normalise(self, y: Tensor) -> Tensor:
+        """What follows the sum of the function and the auxiliary branch, over ``[B, h, N, d]``; nothing by default."""
+        return y
+
+    def attend_sparsely(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """The auxiliary branch, over ``[B, h, N, d]``."""
+        y, mask = ops.masked_softmax(query, key, value, self.epsilon)
+        self.mask_count, self.mask_size = mask.sum() / len(mask), mask[0].numel()
+        return y
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""
@@ -77,8 +112,24 @@ class ProjectedAttention(nn.Module):
         if self.pool is not None:
             query, key, value = (pool(t, grid) for pool, t in zip(self.pool, (query, key, value), strict=True))
         y = self.attend(query, key, value)
+        if self.aux and (self.training or self.aux_in_eval):
+            y = y + self.attend_sparsely(query, key, value)
+        y = self.normalise(y)
         if self.dconv is not None:
             y = y + self.dconv(value)
         if self.pool is not None:
             y = y + query
         return self.proj(join_heads(y))
+
+
+def castling_operators(model: nn.Module) -> dict[str, ProjectedAttention]:
+    """The operators of ``model`` whose auxiliary branch is there, by name and in order."""
+    return {name: m for name, m in model.named_modules() if isinstance(m, ProjectedAttention) and m.aux}
+
+
+def drop_aux(model: nn.Module) -> int:
+    """Drops every auxiliary branch of ``model``, for good; returns how many there were."""
+    operators = castling_operators(model)
+    for operator in operators.values():
+        operator.drop_aux()
+    return len(operators)

@@ -33,8 +33,8 @@ class FLattenSwin(TokenPyramid):
     """FLatten-Swin-T / -S / -B; with ``attn_type='SSSS'`` it is Swin.
 
     For the ``L`` stages the paper's window of 56 is the whole map at 224 pixels; here it is global at any size, and
-    ``attention=dict(window=56)`` brings the windows back. The arguments are :class:`TokenPyramid`'s. Paper's drop path: 0.2 (T),
-    0.3 (S), 0.5 (B).
+    ``attention=dict(window=56, shift=True)`` brings the windows back. The arguments are :class:`TokenPyramid`'s. Paper's drop
+    path: 0.2 (T), 0.3 (S), 0.5 (B).
     """
 
     _common: ClassVar[dict[str, Any]] = dict(

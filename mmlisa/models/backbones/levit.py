@@ -7,7 +7,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import PooledQueryAttention, SubsampledAttention, build_attention
-from mmlisa.models.layers import ConvNorm, ConvStack, LinearNorm, TokenConv, TokenNorm, init_linear, to_tokens
+from mmlisa.models.layers import ConvNorm, ConvStack, LinearNorm, TokenConv, TokenNorm, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
@@ -127,8 +127,7 @@ class CastlingLeViT(Backbone):
             raise ValueError(f"arch: downsample={arch['downsample']!r}; it must be one of {sorted(DOWNSAMPLES)}")
 
     def _init_layers(self) -> None:
-        """Linear: truncated normal 0.02; the residual branches start at zero, as in LeViT."""
-        init_linear(self)
+        """LeViT's: layers as PyTorch has them, residual branches at zero."""
         for module in self.modules():
             if isinstance(module, Mlp):
                 nn.init.zeros_(module.ln2.bn.weight)

@@ -24,6 +24,7 @@ class TokenPyramid(Backbone):
 
     Args:
         arch: see :class:`Backbone`.
+        attention: see :class:`Backbone`; ``shift=True``, of an operator with windows, shifts those of every second block.
         attn_type: one letter per stage, ``L`` (the operator of ``attention``) or ``S``; the arch's own by default.
         options: see :class:`Backbone`. The hosts say which drop path the paper has.
 
@@ -51,7 +52,7 @@ class TokenPyramid(Backbone):
                 self.stem, embed = embed, None
             blocks = []
             for j, rate in enumerate(drop_paths):
-                cfg = self.attention if attn_type[i] == "L" else self.host_attention(i, j)
+                cfg = self.linear_attention(j) if attn_type[i] == "L" else self.host_attention(i, j)
                 blocks.append(
                     Block(
                         channels[i],
@@ -70,6 +71,11 @@ class TokenPyramid(Backbone):
     @abstractmethod
     def build_embed(self, stage: int, in_channels: int, channels: int, grid: tuple[int, int]) -> nn.Module:
         """What leads into a stage: a map ``[B, in_channels, H, W]`` -> tokens ``[B, N, channels]`` and their grid."""
+
+    def linear_attention(self, block: int) -> dict[str, Any]:
+        """Config of the operator in the block number ``block`` of a stage; windows that shift do so in every second one."""
+        shift = dict(shift=block % 2 == 1) if self.attention.get("shift") else {}
+        return {**self.attention, **shift}
 
     @abstractmethod
     def host_attention(self, stage: int, block: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmlisa.models.attention import LinearAngularAttention, castling_operators, drop_aux
+from mmlisa.models.attention import LinearAngularAttention, build_attention, castling_operators, drop_aux, split_heads
 from mmlisa.models.backbones import CastlingLCNetViT
 
 
@@ -56,6 +56,28 @@ def test_class_token_takes_part():
     operator = LinearAngularAttention(32, 2, grid=(5, 6), pooled=True).eval()
     x = torch.randn(1, 31, 32)
     assert not torch.allclose(operator(x, (5, 6))[:, 1:], operator(x[:, 1:], (5, 6)))
+
+
+@pytest.mark.parametrize(
+    "name", ["Cosine", "MeanCentered", "ReLUSoftmax", "ReLUExp", "Efficient", "ReLULinear", "PooledSoftmax"]
+)
+def test_every_kernel_takes_the_branch(name):
+    """At ε = 0 it is softmax attention, added before the projection."""
+    torch.manual_seed(0)
+    cfg = dict(type=f"{name}Attention", aux=True, epsilon=0.0)
+    operator = build_attention(cfg, 32, 2, (5, 6)).double().train()
+    assert list(castling_operators(operator)) == [""]
+    x = torch.randn(2, 30, 32, dtype=torch.double)
+    trained, castled = operator(x, (5, 6)), operator.eval()(x, (5, 6))
+    query, key, value = (split_heads(t, 2) for t in operator.qkv(x).chunk(3, dim=2))
+    if operator.pool is not None:
+        query, key, value = (pool(t, (5, 6)) for pool, t in zip(operator.pool, (query, key, value), strict=True))
+    attended = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(trained - castled, attended @ operator.proj.weight.T)
+    assert (
+        operator.state_dict().keys()
+        == build_attention(dict(type=f"{name}Attention"), 32, 2, (5, 6)).state_dict().keys()
+    )
 
 
 def test_drop_aux_of_a_model():

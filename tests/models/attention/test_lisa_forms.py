@@ -34,9 +34,11 @@ def test_local_kernels_are_zero_outside_of_their_window(size, grid):
     torch.testing.assert_close(local(x, grid), whole(x, grid))
 
 
-def test_local_kernels_are_convolutions():
-    """The encoded values of one pattern, by PyTorch's convolution with circular padding."""
-    operator, grid = lisa((8, 9), kernel_size=3), (8, 9)
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("padding", ["circular", "zeros"])
+def test_local_kernels_are_convolutions(padding, size):
+    """Pattern by pattern, by PyTorch's depthwise convolution."""
+    operator, grid = lisa((8, 9), kernel_size=size, padding=padding), (8, 9)
     x = torch.randn(2, 72, 32, dtype=torch.double)
     qkv = operator.qkv(x).transpose(1, 2).reshape(2, 3, 2, 16, 8, 9)
     query, key, value = qkv.unbind(1)
@@ -44,13 +46,13 @@ def test_local_kernels_are_convolutions():
 
     def convolve(maps, kernels):  # conv2d correlates: the taps are turned around the origin
         taps = torch.fft.fftshift(kernels, dim=(-2, -1)).flip(-2, -1)[:, None]
-        padded = F.pad(maps.flatten(0, 1), (1, 1, 1, 1), mode="circular")
+        padded = F.pad(maps.flatten(0, 1), (size // 2,) * 4, mode="circular" if padding == "circular" else "constant")
         return F.conv2d(padded, taps, groups=taps.shape[0]).unflatten(0, maps.shape[:2])
 
     y = 0
     for d in range(3):
         pattern = (query * convolve(key, operator.kernel_a[:, d])).sum(2, keepdim=True)
-        encoded = convolve(value, operator.kernel_b[d].expand(16, 3, 3))
+        encoded = convolve(value, operator.kernel_b[d].expand(16, size, size))
         y = y + pattern * (encoded + operator.bias[:, d, None, None])
     y = y.reshape(2, 32, 72).transpose(1, 2)
     torch.testing.assert_close(operator(x, grid), operator.proj(operator.norm(y)))
@@ -73,4 +75,10 @@ def test_three_axes_shift_with_their_tokens(grid):
 @pytest.mark.parametrize("options", [dict(kernel_size=4), dict(kernel_size=3, resize="interpolate")])
 def test_kernels_that_cannot_be_local(options):
     with pytest.raises(ValueError, match="must be odd"):
+        lisa((6, 6), **options)
+
+
+@pytest.mark.parametrize("options", [dict(padding="zeros"), dict(padding="same", kernel_size=3)])
+def test_padding_is_that_of_local_kernels(options):
+    with pytest.raises(ValueError, match=f"padding='{options['padding']}'"):
         lisa((6, 6), **options)
