@@ -21,7 +21,8 @@ class DistilledClassifier(ImageClassifier):
 
     Args:
         teacher: config of the teacher: a file whose ``model`` it is, or that model's dict.
-        teacher_checkpoint: its weights, read when training starts.
+        teacher_checkpoint: its weights, read when training starts; None for a teacher that brings them along, such as
+            ``dict(type='TimmClassifier', model_name=…, pretrained=True)``.
         weight: share of the distillation loss.
         distill_head: config of the second head, as DeiT and LeViT have it; None: one head learns from the labels and the teacher.
         **options: ``ImageClassifier``'s.
@@ -34,7 +35,7 @@ class DistilledClassifier(ImageClassifier):
         self,
         *,
         teacher: str | dict[str, Any],
-        teacher_checkpoint: str,
+        teacher_checkpoint: str | None = None,
         weight: float = 0.5,
         distill_head: dict[str, Any] | None = None,
         **options,
@@ -51,7 +52,8 @@ class DistilledClassifier(ImageClassifier):
         """Called when training starts, and only then there is a teacher."""
         super().init_weights()
         model = MODELS.build(Config.fromfile(self.teacher).model if isinstance(self.teacher, str) else self.teacher)
-        load_weights(model, self.teacher_checkpoint, min_matched=1)
+        if self.teacher_checkpoint is not None:
+            load_weights(model, self.teacher_checkpoint, min_matched=1)
         self._teacher = [model.eval().requires_grad_(False)]
 
     def loss(self, inputs: Tensor, data_samples: list) -> dict[str, Tensor]:

@@ -1,0 +1,46 @@
+"""Host weights in, attention replaced: ours, no paper's."""
+
+# AdamW 2e-4 at 1024 images, weight decay 0.05, 30 epochs, 5 of them warm-up; the rest is the papers' of the same networks.
+_IMAGENET = dict(
+    optimizer="AdamW",
+    weight_decay=0.05,
+    lr=2e-4,
+    batch=1024,
+    epochs=30,
+    warmup=5,
+    decay="CosineAnnealingLR",
+    rates=(2e-7, 2e-4, 4e-7),
+    clip=5.0,
+    train_scales={224},
+    augments={"Mixup": 0.8, "CutMix": 1.0},
+    transforms=["LoadImageFromFile", "RandomResizedCrop", "RandomFlip", "RandAugment", "RandomErasing", "PackInputs"],
+    drop_path=0.1,
+)
+# As from the network's own weights, but for a warm-up of 3000 iterations.
+_COCO = dict(
+    optimizer="AdamW",
+    weight_decay=0.05,
+    lr=1e-4,
+    batch=16,
+    warmup=3000,
+    decay="MultiStepLR",
+    rates=(1e-7, 1e-4, 1e-6),
+    clip=None,
+    evaluation=["fit 1333x800 bilinear"],
+)
+_COCO_1X, _COCO_3X = dict(_COCO, epochs=12, milestones=[8, 11]), dict(_COCO, epochs=36, milestones=[27, 33])
+
+RECIPES = {
+    "classifier_flatten_swin_t_host_30e_imagenet.py": dict(
+        _IMAGENET, undecayed={"norm", "bias", "table"}, evaluation=["squash 256x256 bicubic", "crop 224"]
+    ),
+    "classifier_ivit_t_host_30e_imagenet.py": dict(
+        _IMAGENET, undecayed={"norm", "bias", "scale"}, evaluation=["short 256 bicubic", "crop 224"]
+    ),
+    "classifier_hylisanet_s_host_30e_imagenet.py": dict(
+        _IMAGENET, undecayed={"norm", "bias"}, evaluation=["short 256 bicubic", "crop 224"]
+    ),
+    "mask_rcnn_flatten_swin_t_host_1x_coco.py": dict(_COCO_1X, undecayed={"norm", "table"}, drop_path=0.2),
+    "mask_rcnn_ivit_t_host_3x_coco.py": dict(_COCO_3X, undecayed={"norm", "bias", "scale"}, drop_path=0.2),
+    "mask_rcnn_hylisanet_s_host_1x_coco.py": dict(_COCO_1X, undecayed={"norm"}, drop_path=0.1),
+}
