@@ -69,7 +69,8 @@ def export(module: nn.Module, out: Path, size: Sequence[int], *, dynamic: bool =
     Args:
         out: ``.onnx`` (opset 18) or ``.pt2`` (``torch.export``).
         size: H and W of the images; with ``dynamic`` only of the example the graph is recorded from.
-        dynamic: H and W are free.
+        dynamic: H and W are free, in multiples of the network's stride as those of the example are. Its grids must not be
+            those of the pretraining size, which networks with position-dependent parameters treat apart.
 
     Raises:
         ValueError: another suffix, or ``dynamic`` for a network that fixes H or W.
@@ -86,7 +87,8 @@ def export(module: nn.Module, out: Path, size: Sequence[int], *, dynamic: bool =
             if not dynamic:
                 raise
             raise ValueError(
-                "dynamic: H and W of this network cannot be left free; export one file per size instead. PyTorch says: "
+                "dynamic: H and W of this network cannot be left free from this example; take one of another size than the "
+                "pretraining one and with H unlike W, or export one file per size. PyTorch says: "
                 + str(error).strip().splitlines()[0]
             ) from error
         if out.suffix == ".pt2":
