@@ -10,18 +10,20 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import HeadPool, build_attention
-from mmlisa.models.layers import Block, Mlp, PatchEmbed, init_linear, residual, to_map, to_tokens
+from mmlisa.models.layers import Block, Mlp, PatchEmbed, ResizeOnLoad, init_linear, residual, to_map, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
 
 
-class RelativeBias(nn.Module):
+class RelativeBias(ResizeOnLoad):
     """MViTv2's decomposed relative positions: ``q_i · (R^h_{dy} + R^w_{dx})``, for grids of any size.
 
     The distances between queries and keys are measured on the finer of their two grids, and mapped to the pretraining
     grid's by interpolating the table.
     """
+
+    on_grid = ("rel_pos_h", "rel_pos_w")
 
     def __init__(self, head_dims: int, side: int) -> None:
         super().__init__()
@@ -29,6 +31,9 @@ class RelativeBias(nn.Module):
         self.rel_pos_w = nn.Parameter(torch.empty(2 * side - 1, head_dims))
         nn.init.trunc_normal_(self.rel_pos_h, std=0.02)
         nn.init.trunc_normal_(self.rel_pos_w, std=0.02)
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+        return F.interpolate(theirs.T[None], size=len(ours), mode="linear", align_corners=True)[0].T
 
     def forward(self, query: Tensor, query_grid: Sequence[int], key_grid: Sequence[int]) -> Tensor:
         """``query [B, h, N_q, d]`` -> logits ``[B, h, N_q, N_k]``."""
