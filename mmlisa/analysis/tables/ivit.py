@@ -3,8 +3,8 @@
 The twelve FLOPs values of interactive attention (Tables 2 to 5) follow exactly from the operator as the equations have it,
 4 N L C + 4 N L h² + 4 N C² multiply-accumulates per layer. Its parameter counts do not: the paper has 28 to 100 k more per
 layer, which do no multiply-accumulates and do not depend on N. They could not be identified and are not imitated, so the
-parameter columns are reported and not judged. Everything that is built on the backbone inherits the surplus, and the
-paper's dense predictors have a few G more. Parameters of UperNet include the auxiliary head, its FLOPs do not.
+parameter columns are reported and not judged. The surplus of the dense predictors is another one, and they
+have a few G more. Parameters of UperNet include the auxiliary head, its FLOPs do not.
 Accuracies are not reproduced here: they need the training runs.
 """
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mmlisa import ops
 from mmlisa.models.layers import (
     PositionResize,
+    ResizeOnLoad,
     TokenConv,
     merge_windows,
     split_windows,
@@ -24,7 +25,7 @@ from .heads import join_heads, split_heads
 
 
 @MODELS.register_module()
-class FocusedLinearAttention(nn.Module):
+class FocusedLinearAttention(ResizeOnLoad):
     """Focused linear attention (Han et al., "FLatten Transformer", Eq. 12): Sim(Q, K) V + DWC(V).
 
     Prefix (class) tokens take part in the attention; they have no position and are no part of the convolution.
@@ -48,6 +49,8 @@ class FocusedLinearAttention(nn.Module):
         ValueError: heads that do not divide the channels, an even kernel, a factor or a window that is not positive, a shift
             without windows; at the call, tokens that are not those of the grid.
     """
+
+    on_grid = ("positional_encoding",)
 
     def __init__(
         self,
@@ -87,6 +90,9 @@ class FocusedLinearAttention(nn.Module):
             self.resize = PositionResize(own_grid)
         self.dwc = TokenConv(width, kernel_size) if kernel_size else None
         self.lepe = TokenConv(embed_dims, lepe_kernel_size) if lepe_kernel_size else None
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+        return self.resize.from_another(theirs, ours)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""

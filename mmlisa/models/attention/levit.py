@@ -7,20 +7,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers import LinearNorm, to_map, to_tokens
+from mmlisa.models.layers import LinearNorm, ResizeOnLoad, resize_rows, to_map, to_tokens
 from mmlisa.registry import MODELS
 
 from .contract import check_heads, check_tokens
 from .heads import HeadPool, join_heads, split_heads
 
 
-class OffsetBias(nn.Module):
+class OffsetBias(ResizeOnLoad):
     """One bias per head and absolute offset (|dy|, |dx|) between two tokens; resized bilinearly for other grids."""
+
+    on_grid = ("attention_biases",)
 
     def __init__(self, num_heads: int, grid: Sequence[int]) -> None:
         super().__init__()
         self.grid = tuple(grid)
         self.attention_biases = nn.Parameter(torch.zeros(num_heads, prod(grid)))
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+        return resize_rows(theirs.T, self.grid, mode="bilinear", align_corners=True).T
 
     def forward(self, grid: Sequence[int], stride: int = 1) -> Tensor:
         """``[h, N_q, N_k]`` between every ``stride``-th token of ``grid``, and all of them."""

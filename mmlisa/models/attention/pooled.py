@@ -6,15 +6,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.models.layers import ResizeOnLoad
+
 from .heads import HeadPool, join_heads, split_heads
 
 
-class RelativeBias(nn.Module):
+class RelativeBias(ResizeOnLoad):
     """MViTv2's decomposed relative positions: ``q_i · (R^h_{dy} + R^w_{dx})``, for grids of any size.
 
     The distances between queries and keys are measured on the finer of their two grids, and mapped to the pretraining
     grid's by interpolating the table.
     """
+
+    on_grid = ("rel_pos_h", "rel_pos_w")
 
     def __init__(self, head_dims: int, side: int) -> None:
         super().__init__()
@@ -22,6 +26,9 @@ class RelativeBias(nn.Module):
         self.rel_pos_w = nn.Parameter(torch.empty(2 * side - 1, head_dims))
         nn.init.trunc_normal_(self.rel_pos_h, std=0.02)
         nn.init.trunc_normal_(self.rel_pos_w, std=0.02)
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+        return _resize(theirs, len(ours))
 
     def forward(self, query: Tensor, query_grid: Sequence[int], key_grid: Sequence[int]) -> Tensor:
         """``query [B, h, N_q, d]`` -> logits ``[B, h, N_q, N_k]``."""
@@ -39,11 +46,16 @@ class RelativeBias(nn.Module):
         """``[N_q, N_k, d]``, the table's entries for all pairs along an axis."""
         length = 2 * max(queries, keys) - 1
         if len(table) != length:
-            table = F.interpolate(table.T[None], size=length, mode="linear", align_corners=True)[0].T
+            table = _resize(table, length)
         q_step, k_step = max(keys / queries, 1.0), max(queries / keys, 1.0)
         offset = torch.arange(queries, device=table.device)[:, None] * q_step
         offset = offset - torch.arange(keys, device=table.device) * k_step + (keys - 1) * k_step
         return table[offset.long().clamp(0, length - 1)]
+
+
+def _resize(table: Tensor, length: int) -> Tensor:
+    """``[any, d] -> [length, d]``, as mmpretrain's MViT."""
+    return F.interpolate(table.T[None], size=length, mode="linear", align_corners=False)[0].T
 
 
 class PooledAttention(nn.Module):

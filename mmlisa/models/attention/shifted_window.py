@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers import merge_windows, split_windows
+from mmlisa.models.layers import ResizeOnLoad, merge_windows, resize_rows, split_windows
 from mmlisa.registry import MODELS
 
 from .contract import check_heads, check_tokens
@@ -14,7 +14,7 @@ from .heads import join_heads, split_heads
 
 
 @MODELS.register_module()
-class ShiftedWindowAttention(nn.Module):
+class ShiftedWindowAttention(ResizeOnLoad):
     """Window attention of Swin (Liu et al., Eq. 4), as its detection code: maps are padded to whole windows, unmasked.
 
     Args:
@@ -29,6 +29,8 @@ class ShiftedWindowAttention(nn.Module):
         ValueError: heads that do not divide the channels, a window size that is not positive; at the call, tokens that
             are not those of the grid.
     """
+
+    on_grid = ("relative_position_bias_table",)
 
     def __init__(
         self,
@@ -51,6 +53,9 @@ class ShiftedWindowAttention(nn.Module):
         self.relative_position_bias_table = nn.Parameter(torch.empty((2 * self.window_size - 1) ** 2, num_heads))
         self.register_buffer("relative_position", relative_position(self.window_size), persistent=False)
         nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+        return resize_rows(theirs, (2 * self.window_size - 1,) * 2)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""

@@ -5,20 +5,25 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models.layers import PatchEmbed, PositionResize, init_convolutions
+from mmlisa.models.layers import PatchEmbed, PositionResize, ResizeOnLoad, init_convolutions
 from mmlisa.registry import MODELS
 
 from .pyramid import TokenPyramid
 
 
-class PositionedPatchEmbed(PatchEmbed):
+class PositionedPatchEmbed(ResizeOnLoad, PatchEmbed):
     """A patch embedding and a learned position for each of its tokens on the pretraining ``grid``."""
+
+    on_grid = ("position",)
 
     def __init__(self, in_channels: int, channels: int, stride: int, grid: tuple[int, int]) -> None:
         super().__init__(in_channels, channels, stride, stride, norm=nn.LayerNorm(channels))
         self.position = nn.Parameter(torch.empty(1, grid[0] * grid[1], channels))
         self.resize = PositionResize(grid)
         nn.init.trunc_normal_(self.position, std=0.02)
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+        return self.resize.from_another(theirs, ours)
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         x, grid = super().forward(x)

@@ -8,18 +8,20 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block, PatchEmbed, PositionResize, init_linear
+from mmlisa.models.layers import Block, PatchEmbed, PositionResize, ResizeOnLoad, init_linear
 
 from .base import Backbone, Stage
 
 OUT_TYPES = ("featmap", "cls_token")
 
 
-class Stem(PatchEmbed):
+class Stem(ResizeOnLoad, PatchEmbed):
     """Patches of the image, after a class token where there is one, and learned positions for all of them.
 
     The image is padded with zeros to whole patches; positions are interpolated to the grid at hand.
     """
+
+    on_grid = ("position",)
 
     def __init__(
         self, in_channels: int, channels: int, patch_size: int, grid: Sequence[int], class_token: bool
@@ -31,6 +33,9 @@ class Stem(PatchEmbed):
         for tensor in (self.cls_token, self.position):
             if tensor is not None:
                 nn.init.trunc_normal_(tensor, std=0.02)
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+        return self.resize.from_another(theirs, ours)
 
     def forward(self, image: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         """``[B, 3, H, W]`` -> ``[B, (1 +) N, C]`` and the grid of the N patches."""

@@ -13,6 +13,7 @@ from .norms import TokenNorm, build_norm
 from .position_resize import PositionResize
 from .relative_position import RelativePosition
 from .residual import Branch, owning_memory, residual
+from .resize_on_load import ResizeOnLoad, resize_rows
 from .tokens import TokenConv, to_map, to_tokens, token_conv
 from .windows import merge_windows, split_windows, valid_tokens
 
@@ -28,6 +29,7 @@ __all__ = [
     "PatchEmbed",
     "PositionResize",
     "RelativePosition",
+    "ResizeOnLoad",
     "SepConv",
     "SqueezeExcite",
     "TokenConv",
@@ -39,6 +41,7 @@ __all__ = [
     "merge_windows",
     "owning_memory",
     "residual",
+    "resize_rows",
     "set_cpu_chunking",
     "split_windows",
     "to_map",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mmlisa.ops.precision import at_least_fp32
 
 from .grid_cache import GridCache
+from .resize_on_load import resize_rows
 from .tokens import to_map, to_tokens
 
 
@@ -29,6 +30,11 @@ class PositionResize(nn.Module):
         if grid == self.grid:
             return table
         return self._resized.get(grid, [table], lambda: self._resize(table, grid))
+
+    def from_another(self, theirs: Tensor, ours: Tensor) -> Tensor:
+        """Positions ``[1, N, C]`` of a square grid for this one; as many prefix tokens as ``ours`` has stay as they are."""
+        prefix = ours.shape[1] - prod(self.grid)
+        return torch.cat([theirs[:, :prefix], resize_rows(theirs[0, prefix:], self.grid)[None]], dim=1)
 
     def _resize(self, table: Tensor, grid: tuple[int, ...]) -> Tensor:
         prefix, table = table.split([table.shape[1] - prod(self.grid), prod(self.grid)], dim=1)

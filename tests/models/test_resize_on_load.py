@@ -1,0 +1,88 @@
+"""A checkpoint of one resolution starts a network of another: what depends on the grid is interpolated, and said."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_backbone_contract import CASES
+from timm.layers import resample_abs_pos_embed
+
+from mmlisa.checkpoints import load_weights
+from mmlisa.models.attention import build_attention
+from mmlisa.registry import MODELS
+
+POSITIONED = (
+    "castling-deit",
+    "castling-vit",
+    "flatten-deit",
+    "interactive-vit",
+    "flatten-swin",
+    "flatten-pvt",
+    "flatten-pvtv2",
+    "flatten-cswin",
+    "levit-own-attention",
+    "castling-mvitv2",
+    "lisanet",
+    "lisanet-isotropic",
+    "esnet-vit-lisa",
+)
+
+
+@pytest.mark.parametrize("case", POSITIONED)
+def test_every_host_takes_a_checkpoint_of_another_size(case, tmp_path):
+    torch.manual_seed(0)
+    small, large = (MODELS.build({**CASES[case], "image_size": size}) for size in (64, 160))
+    state = small.state_dict()
+    reshaped = [name for name, value in large.state_dict().items() if value.shape != state[name].shape]
+    assert reshaped
+    assert str(large.load_state_dict(state)) == "<All keys matched successfully>"
+    loaded = {name: value.clone() for name, value in large.state_dict().items()}
+    for name in reshaped:
+        assert state[name].shape == small.state_dict()[name].shape, "the checkpoint itself is changed"
+    torch.save(state, tmp_path / "small.pth")
+    for parameter in large.parameters():
+        torch.nn.init.constant_(parameter, 7)
+    load_weights(large, tmp_path / "small.pth", min_matched=1.0)
+    for name, value in large.state_dict().items():
+        torch.testing.assert_close(value, loaded[name])
+
+
+def loaded(cfg: dict, name: str, grid: int, other: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The parameter on its own grid, and as a network of another one loads it."""
+    torch.manual_seed(0)
+    first, second = (build_attention(cfg, 32, 2, (n, n)) for n in (grid, other))
+    torch.nn.init.normal_(getattr(first, name))
+    second.load_state_dict(first.state_dict())
+    return getattr(first, name).detach(), getattr(second, name).detach()
+
+
+def test_positions_are_timms():
+    small, large = (MODELS.build({**CASES["flatten-deit"], "image_size": size}) for size in (64, 96))
+    large.load_state_dict(small.state_dict())
+    expected = resample_abs_pos_embed(small.stem.position.detach(), [6, 6], antialias=False)
+    torch.testing.assert_close(large.stem.position.detach(), expected)
+    first, second = loaded(dict(type="FocusedLinearAttention"), "positional_encoding", 4, 6)
+    expected = resample_abs_pos_embed(first, [6, 6], num_prefix_tokens=0, antialias=False)
+    torch.testing.assert_close(second, expected)
+
+
+def test_window_tables_are_bicubic():
+    """Swin's windows of 7 to 12: a table of 13 x 13 offsets to 23 x 23, head by head."""
+    first, second = loaded(dict(type="ShiftedWindowAttention", window_size=12), "relative_position_bias_table", 7, 12)
+    expected = F.interpolate(first.T.reshape(1, 2, 13, 13), size=(23, 23), mode="bicubic", align_corners=False)
+    torch.testing.assert_close(second, expected[0].flatten(1).T)
+
+
+def test_levits_biases_are_what_the_smaller_network_uses_there():
+    small, large = (MODELS.build({**CASES["levit-own-attention"], "image_size": n}) for n in (64, 96))
+    bias = small.stages[0].blocks[0].attn.bias
+    torch.nn.init.normal_(bias.attention_biases)
+    large.load_state_dict(small.state_dict())
+    torch.testing.assert_close(large.stages[0].blocks[0].attn.bias((6, 6)), bias((6, 6)))
+
+
+def test_the_log_names_what_was_interpolated(monkeypatch):
+    lines = []
+    monkeypatch.setattr("mmlisa.models.layers.resize_on_load.print_log", lambda line, logger: lines.append(line))
+    small, large = (MODELS.build({**CASES["flatten-deit"], "image_size": size}) for size in (64, 96))
+    large.load_state_dict(small.state_dict())
+    assert "stem.position: [1, 17, 32] interpolated to [1, 37, 32]" in lines
