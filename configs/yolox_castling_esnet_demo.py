@@ -23,3 +23,5 @@ model = dict(
 )
 val_evaluator = dict(metric="bbox")
 test_evaluator = val_evaluator
+# At 192 pixels the last stage has 36 tokens: no row of theirs ever falls below 0.02 as a whole, so the threshold has to rise.
+custom_hooks = [*_base_.custom_hooks, dict(type="mmlisa.CastlingHook", schedule="linear", begin=0.3, interval=10)]

@@ -14,5 +14,5 @@ model = dict(
 )
 # DeiT's positions and class token do not decay.
 optim_wrapper = dict(
-    paramwise_cfg=dict(custom_keys={"backbone.position": dict(decay_mult=0.0), "cls_token": dict(decay_mult=0.0)})
+    paramwise_cfg=dict(custom_keys={"backbone.stem.position": dict(decay_mult=0.0), "cls_token": dict(decay_mult=0.0)})
 )

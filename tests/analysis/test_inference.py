@@ -104,7 +104,9 @@ def test_a_video(demo, tmp_path):
     assert summary.startswith("3 frames; in the last: ")
     video = cv2.VideoCapture(str(target))
     means = [round(float(video.read()[1].mean())) for _ in range(3)]
-    assert means == pytest.approx([0, 100, 200], abs=49)  # each frame beneath what a random model drew on it
+    # Each frame beneath what a random model drew on it.
+    assert means == sorted(means)
+    assert means == pytest.approx([0, 100, 200], abs=80)
     assert none is None
     assert "broken.mp4 cannot be read" in reason
 

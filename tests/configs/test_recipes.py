@@ -68,7 +68,7 @@ def test_every_config_of_a_paper_is_in_a_table():
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("_demo.py")])
 def test_the_model_builds(name):
-    assert all(p.is_meta for p in build_on_meta(name).parameters())
+    assert all(p.is_meta for p in build_on_meta(name).backbone.parameters())
 
 
 def test_every_config_is_found_by_its_name():

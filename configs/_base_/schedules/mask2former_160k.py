@@ -18,8 +18,8 @@ optim_wrapper = dict(
             "query_feat": _no_decay,
             "level_embed": _no_decay,
             "level_encoding": _no_decay,
-            "backbone.position": _no_decay,
-            "backbone.cls_token": _no_decay,
+            "backbone.stem.position": _no_decay,
+            "backbone.stem.cls_token": _no_decay,
         },
     ),
 )

@@ -87,6 +87,6 @@ def test_plain_vit_hosts_the_other_operators(name):
     torch.manual_seed(0)
     arch = dict(base="tiny-16", depth=1, channels=16, num_heads=2)
     vit = MODELS.get("InteractiveViT")(arch, attention=dict(type=name), image_size=64).eval()
-    assert type(vit.blocks[0].attn) is type(build_attention(dict(type=name), 16, 2, (4, 4)))
+    assert type(vit.stages[0].blocks[0].attn) is type(build_attention(dict(type=name), 16, 2, (4, 4)))
     (y,) = vit(torch.randn(1, 3, 80, 48))
     assert y.shape == (1, 16, 5, 3)
