@@ -5,21 +5,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.models.backbones.ivit import StarReLU
+from mmlisa.ops.chunks import is_cpu_inference
 
 # With fewer tokens, preparing the weights costs more than the faster product saves.
 MIN_TOKENS = 256
-
-
-def _is_inference(x: Tensor) -> bool:
-    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    return x.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced
 
 
 class PointwiseLinear(nn.Linear):
     """``nn.Linear`` computed as a pointwise convolution: ``[..., C_in] -> [..., C_out]``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not _is_inference(x) or x.dtype != torch.float32 or x.shape[:-1].numel() < MIN_TOKENS:
+        if not is_cpu_inference(x) or x.dtype != torch.float32 or x.shape[:-1].numel() < MIN_TOKENS:
             return super().forward(x)
         pixels = x.reshape(1, 1, -1, x.shape[-1]).movedim(-1, 1)  # a map in channels-last memory
         y = F.conv2d(pixels, self.weight[:, :, None, None], self.bias)
@@ -30,7 +26,7 @@ class TwoPassStarReLU(StarReLU):
     """``scale * relu(x)² + bias`` in two passes over memory instead of three: ``[..., C] -> [..., C]``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not _is_inference(x):
+        if not is_cpu_inference(x):
             return super().forward(x)
         x = x.relu()
         return torch.addcmul(self.bias.to(x.dtype), x, x, value=self.scale.item(), out=x)

@@ -17,13 +17,18 @@ def set_cpu_chunking(enabled: bool) -> None:
     _enabled = enabled
 
 
-def is_chunked(x: Tensor) -> bool:
-    """Whether large activations are computed in chunks: on a CPU, without gradients, unless it was turned off.
+def is_cpu_inference(x: Tensor) -> bool:
+    """Whether ``x`` is on a CPU and neither gradients nor a trace are recorded.
 
-    Never in a trace, whose graph would keep the chunks of one size.
+    The graph of a trace would keep what was chosen for one size.
     """
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    return _enabled and x.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced
+    return x.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced
+
+
+def is_chunked(x: Tensor) -> bool:
+    """Whether large activations are computed in chunks: in inference on a CPU, unless it was turned off."""
+    return _enabled and is_cpu_inference(x)
 
 
 def chunk_length(x: Tensor, width: int) -> int:
