@@ -21,9 +21,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    import torch
-
-    from mmlisa.analysis.comparison import report, running, suites
+    from mmlisa.analysis.comparison import jobs, report, suites
 
     suite = suites.SUITES[args.suite]
     if unknown := set(args.only or ()) - suite.keys():
@@ -31,11 +29,11 @@ def main(args: argparse.Namespace) -> None:
     suite = {name: comparison for name, comparison in suite.items() if name in (args.only or suite)}
     work_dir = args.work_dir or Path("work_dirs") / "comparison" / args.suite
     out = args.out or work_dir
-    jobs = list(running.jobs(suite, "cuda" if torch.cuda.is_available() else "cpu"))
-    failures = [] if args.report else running.run_all(jobs, work_dir, args.jobs)
+    todo = list(jobs.list_jobs(suite))
+    failures = [] if args.report else jobs.run_all(todo, work_dir, args.jobs)
     out.mkdir(parents=True, exist_ok=True)
     for name in suite:
-        print(report.write([job for job in jobs if job.name == name], work_dir, out))
+        print(report.write([job for job in todo if job.name == name], work_dir, out))
     if failures:
         raise ChildProcessError(f"{len(failures)} runs failed: " + "; ".join(failures))
 

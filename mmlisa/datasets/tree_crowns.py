@@ -1,7 +1,7 @@
 """Tree crowns in aerial images: 951 boxes in the four annotated images that the package deepforest ships.
 
-Weinstein et al., "DeepForest: A Python package for RGB deep learning tree crown delineation"; the package is under the MIT licence,
-the images are of the National Ecological Observatory Network. ``pip install --no-deps deepforest`` gets them.
+Weinstein et al., "DeepForest: A Python package for RGB deep learning tree crown delineation". The package, under the MIT
+licence, is no part of this one: ``pip install --no-deps deepforest`` gets it.
 """
 
 import json

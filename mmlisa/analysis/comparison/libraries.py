@@ -1,4 +1,4 @@
-"""Imported by the process from which runs are forked: what their configs would import each time."""
+"""Imported by the process from which those of the jobs are forked: what each of them would import by itself."""
 
 from importlib.util import find_spec
 
@@ -6,9 +6,11 @@ from mmengine.utils import import_modules_from_strings
 
 from mmlisa.engine.log import import_quietly
 
+from . import runs  # noqa: F401
+
 import_quietly()
-for _library in ("mmdet", "mmseg", "mmpretrain"):
-    if find_spec(_library):
+for library in ("mmdet", "mmseg", "mmpretrain"):
+    if find_spec(library):
         import_modules_from_strings(
-            [f"{_library}.{part}" for part in ("models", "engine", "evaluation", "visualization")]
+            [f"{library}.{part}" for part in ("models", "engine", "evaluation", "visualization")]
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from .running import Job, read
+from .jobs import Job, read
 from .suites import TASKS, Comparison
 
 MIN_RUNS = 3  # of a candidate, before a difference is spoken of
@@ -149,8 +149,8 @@ def _notes(comparison: Comparison, runs: Sequence[Row], measured: Row | None, po
     results = [*runs, *([measured] if measured else [])]
     text = (
         f"{comparison.iterations} iterations at {comparison.size}x{comparison.size}; seeds {', '.join(map(str, seeds))}; mean ± "
-        f"standard deviation of a run (pooled: {pooled:.1f}). Differences below two standard deviations are none, '?' marks fewer "
-        f"than {MIN_RUNS} runs. Code: {', '.join(sorted({result['commit'] for result in results}))}."
+        f"standard deviation of a run (pooled: {pooled:.1f}). Differences below two standard deviations are none; '?' marks "
+        f"fewer than {MIN_RUNS} runs. Code: {', '.join(sorted({result['commit'] for result in results}))}."
     )
     if measured:
         text += (

@@ -1,11 +1,10 @@
 """What :mod:`mmlisa.analysis.comparison` compares, as data: comparisons of candidates that differ in one thing, by suite.
 
-A comparison is a shipped demo config and what changes in it, by dotted key: ``shared`` by all candidates, and each candidate's own
-backbone.
+A comparison is a shipped demo config and what changes in it, by dotted key: what all candidates share, and the backbone of each.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 Delta = dict[str, Any]  # new values by dotted key; numbers index lists

@@ -1,4 +1,4 @@
-"""Average pooling as a token mixer, on grids of one to three axes (Yu et al., "MetaFormer Is Actually What You Need for Vision")."""
+"""Average pooling as a token mixer (Yu et al., "MetaFormer Is Actually What You Need for Vision")."""
 
 from collections.abc import Sequence
 
