@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mmlisa import cli
-
-SUITES = ("quick", "default", "full")
+from mmlisa.analysis.comparison.suites import SUITES
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
-    parser.add_argument("suite", choices=SUITES, help="seconds, two hours on two CPU cores, or a day on a GPU")
+    parser.add_argument("suite", choices=SUITES, help="minutes, two hours on two CPU cores, or days on a GPU")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="comparisons of the suite (default: all)")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at once (default: %(default)s)")
     parser.add_argument("--work-dir", type=Path, help="results of the runs (default: work_dirs/comparison/SUITE)")
@@ -21,9 +20,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.analysis.comparison import jobs, report, suites
+    from mmlisa.analysis.comparison import jobs, report
 
-    suite = suites.SUITES[args.suite]
+    suite = SUITES[args.suite]
     if unknown := set(args.only or ()) - suite.keys():
         raise ValueError(f"--only {' '.join(sorted(unknown))}: the comparisons of {args.suite} are {', '.join(suite)}")
     suite = {name: comparison for name, comparison in suite.items() if name in (args.only or suite)}

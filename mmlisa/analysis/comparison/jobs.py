@@ -45,7 +45,7 @@ class Job:
         if self.candidate is not None:
             return delta(self.comparison, self.candidate, self.seed) | {"scales": self.comparison.scales}
         backbones = {name: candidate.backbone for name, candidate in self.comparison.candidates.items()}
-        return dict(backbones=backbones, sizes=test_sizes(self.comparison))
+        return dict(backbones=backbones, sizes=image_sizes(self.comparison))
 
     def __str__(self) -> str:
         return f"{self.name}, " + ("measurement" if self.candidate is None else f"{self.candidate}, seed {self.seed}")
@@ -69,7 +69,7 @@ def list_jobs(suite: dict[str, Comparison]) -> Iterator[Job]:
 # ---- configs
 
 
-def test_sizes(comparison: Comparison) -> list[int]:
+def image_sizes(comparison: Comparison) -> list[int]:
     """Height and width of the test images by scale."""
     return [round(comparison.size * scale) for scale in comparison.scales]
 
