@@ -59,11 +59,7 @@ def unwrap(checkpoint: Mapping[str, Any], ema: bool = False) -> dict[str, Tensor
     )
     if state is None:
         raise ValueError(f"the file has no averaged weights {' or '.join(EMA_KEYS)}; it holds {sorted(checkpoint)[:8]}")
-    tensors = {
-        str(name): torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-        for name, value in state.items()
-        if isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "fiub")
-    }
+    tensors = {str(name): tensor for name, value in state.items() if (tensor := _as_tensor(value)) is not None}
     if not tensors:
         raise ValueError(f"the file holds no weights, but {sorted(map(str, checkpoint))[:8]}")
     for prefix in ("module.", "model."):
@@ -71,3 +67,12 @@ def unwrap(checkpoint: Mapping[str, Any], ema: bool = False) -> dict[str, Tensor
             tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name != "steps"}
     halves = (torch.float16, torch.bfloat16)
     return {name: tensor.float() if tensor.dtype in halves else tensor for name, tensor in tensors.items()}
+
+
+def _as_tensor(value: Any) -> Tensor | None:
+    """A tensor, an array, or a pair of a name and an array, as Paddle pickles its tensors; None for anything else."""
+    if type(value) is tuple and len(value) == 2:
+        value = value[1]
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+        return torch.from_numpy(value)
+    return value if isinstance(value, Tensor) else None

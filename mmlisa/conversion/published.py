@@ -143,11 +143,10 @@ def convert_published(source: str, to: Sequence[str] | None = None, ema: bool = 
     """
     state = read_source(source, ema)
     if is_picodet(state):
-        converted = convert_picodet(state)
-        return {
-            "state_dict": converted,
-            "meta": {},
-        }, f"PicoDet, Paddle's names: all of {len(converted)} tensors converted"
+        converted, dropped = convert_picodet(state)
+        unused = f"; without a place here, {len(dropped)}: {', '.join(dropped[:4])}" if dropped else ""
+        report = f"PicoDet, Paddle's names: {len(state) - len(dropped)} of {len(state)} tensors converted{unused}"
+        return {"state_dict": converted, "meta": {}}, report
     state = backbone_weights(state)
     if to is None:
         kind, arch, carried = _closest_backbone(state)

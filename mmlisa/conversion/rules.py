@@ -135,7 +135,8 @@ PADDLE_PAN: Rules = (  # CSP-PAN and LC-PAN
     *_PADDLE_SEPARABLE,
     *_PADDLE_NORM,
 )
-PADDLE_HEAD: Rules = (
+PADDLE_HEAD: Rules = (  # PicoHead with shared towers, of release 2021.10
+    (r"^head\.p\d_feat\.scale_reg$", None),  # of the class it inherits from; never applied
     (r"^head\.distribution_project\.", "bbox_head.integral."),
     (r"^head\.conv_feat\.cls_conv_(d|p)w(\d+)\.(\d+)\.", r"bbox_head.towers.\2.\3.\1w."),
     (r"^head\.head_cls(\d+)\.", r"bbox_head.predictors.\1."),
