@@ -4,15 +4,15 @@ The layouts follow PaddleDetection's release 2.6 line by line; the file that nam
 """
 
 import pickle
-import re
 
 import numpy as np
 import pytest
 import torch
 from mmengine.registry import DefaultScope
 
-from mmlisa.conversion import convert_picodet, convert_published
+from mmlisa.conversion import carry_over, convert_picodet, convert_published
 from mmlisa.conversion.conversion import unwrap
+from mmlisa.models.backbones import CastlingESNetViT, ESNet
 from mmlisa.registry import MODELS
 
 
@@ -147,35 +147,49 @@ def test_no_key_is_left_over(neck):
         assert np.array_equal(arrays[theirs], ours[name].numpy()), theirs
 
 
-def test_esnet_in_paddles_naming():
-    """Written backwards from our names, by what ppdet/modeling/backbones/esnet.py calls them."""
-    from mmlisa.conversion import carry_over
-    from mmlisa.models.backbones import CastlingESNetViT, ESNet
+def esnet(scale=0.75, ratios=(0.875, 0.5, 0.5, 0.5, 0.625, 0.5, 0.625, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)):
+    """ppdet/modeling/backbones/esnet.py, with the channel_ratio of PicoDet-S."""
 
-    ours = ESNet("x0.75")
-    layers = {
-        "branch1.0": "_conv_dw_1", "branch1.1": "_conv_linear_1", "branch2.0": "_conv_pw_2", "branch2.1": "_conv_dw_2",
-        "branch2.2": "_se", "branch2.3": "_conv_linear_2", "merge.0": "_conv_dw_mv1", "merge.1": "_conv_pw_mv1",
-        "pointwise": "_conv_pw", "depthwise": "_conv_dw", "se": "_se", "linear": "_conv_linear",
-    }  # fmt: skip
-    state = {}
-    for name, tensor in ours.state_dict().items():
-        if name.endswith("num_batches_tracked"):
-            continue
-        match = re.fullmatch(r"stages\.(\d)\.downsample\.(\d)\.(branch\d\.\d|merge\.\d|\w+)\.(.*)", name)
-        layer, rest = (
-            (f"{int(match[1]) + 2}_{int(match[2]) + 1}.{layers[match[3]]}", match[4]) if match else ("_conv1", name[7:])
-        )
-        for old, new in (("conv_reduce", "conv1"), ("conv_expand", "conv2"), ("running_mean", "_mean"),
-                         ("running_var", "_variance")):  # fmt: skip
-            rest = rest.replace(old, new)
-        state[f"{layer}." + re.sub(r"^1\.", "_batch_norm.", re.sub(r"^0\.", "_conv.", rest))] = torch.randn(
-            tensor.shape
-        )
-    carried = carry_over(ours, state)
+    def unit(name, out, into, size, groups=1):
+        return conv(name, out, into, size, groups, norm="_batch_norm", conv_name="_conv")
+
+    def se(name, width):
+        shapes = {f"{name}._se.conv1.weight": (width // 4, width, 1, 1), f"{name}._se.conv1.bias": (width // 4,)}
+        return shapes | {f"{name}._se.conv2.weight": (width, width // 4, 1, 1), f"{name}._se.conv2.bias": (width,)}
+
+    shapes, into, ratios = unit("_conv1", 24, 3, 3), 24, iter(ratios)
+    for stage, (width, repeats) in enumerate(((128, 3), (256, 7), (512, 3)), start=2):
+        out = int(width * scale)
+        for i in range(repeats):
+            name, mid = f"{stage}_{i + 1}", int(out * next(ratios) + 4) // 8 * 8
+            if i == 0:
+                shapes |= unit(f"{name}._conv_dw_1", into, into, 3, into)
+                shapes |= unit(f"{name}._conv_linear_1", out // 2, into, 1)
+                shapes |= unit(f"{name}._conv_pw_2", mid // 2, into, 1)
+                shapes |= unit(f"{name}._conv_dw_2", mid // 2, mid // 2, 3, mid // 2) | se(name, mid // 2)
+                shapes |= unit(f"{name}._conv_linear_2", out // 2, mid // 2, 1)
+                shapes |= unit(f"{name}._conv_dw_mv1", out, out, 3, out) | unit(f"{name}._conv_pw_mv1", out, out, 1)
+            else:
+                shapes |= unit(f"{name}._conv_pw", mid // 2, out // 2, 1)
+                shapes |= unit(f"{name}._conv_dw", mid // 2, mid // 2, 3, mid // 2) | se(name, mid)
+                shapes |= unit(f"{name}._conv_linear", out // 2, mid, 1)
+        into = out
+    return shapes
+
+
+def test_esnet_in_paddles_naming():
+    state = {name: torch.randn(shape) for name, shape in esnet().items()}
+    carried = carry_over(ESNet("x0.75"), state)
     assert not carried.fresh
     assert not carried.dropped
-    assert torch.equal(carried.state_dict["stages.1.downsample.6.se.conv_expand.weight"], state["3_7._se.conv2.weight"])
+    pairs = {
+        "3_7._se.conv2.weight": "stages.1.downsample.6.se.conv_expand.weight",
+        "2_1._se.conv1.weight": "stages.0.downsample.0.branch2.2.conv_reduce.weight",
+        "4_1._conv_dw_mv1._batch_norm._mean": "stages.2.downsample.0.merge.0.1.running_mean",
+        "4_2._conv_linear._conv.weight": "stages.2.downsample.1.linear.0.weight",
+    }
+    for theirs, ours in pairs.items():
+        assert torch.equal(carried.state_dict[ours], state[theirs]), theirs
     assert 0.1 < carry_over(CastlingESNetViT("small"), state).share < 0.9
 
 
