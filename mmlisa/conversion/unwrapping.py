@@ -1,7 +1,6 @@
-"""What converters of published weights share."""
+"""The weights in a checkpoint of somebody else's."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,38 +8,6 @@ import torch
 from torch import Tensor
 
 EMA_KEYS = ("state_dict_ema", "model_ema", "ema_state_dict")
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """A converted checkpoint and what became of every key.
-
-    Attributes:
-        backbone: config of the backbone it is for.
-        state_dict: of an mmpretrain ``ImageClassifier``: ``backbone.*`` and ``head.*``.
-        official: weights of the backbone itself, and not only of its host.
-        dropped: keys of the file that have no place in the model.
-        untrained: keys of the backbone that the file, being the host's, lacks; they are not in ``state_dict`` either.
-        missing: keys of the classifier's head that the file lacks.
-    """
-
-    backbone: dict[str, Any]
-    state_dict: dict[str, Tensor]
-    official: bool
-    dropped: tuple[str, ...]
-    untrained: tuple[str, ...]
-    missing: tuple[str, ...]
-
-    def report(self) -> str:
-        """What was found, for people."""
-        name = f"{self.backbone['type']} {self.backbone['arch']!r}"
-        source = f"official weights of {name}" if self.official else f"weights of the host of {name}, to fine-tune from"
-        lines = [source, f"matched: {len(self.state_dict)} keys"]
-        for label in ("dropped", "untrained", "missing"):
-            keys = getattr(self, label)
-            shown = ", ".join(keys[:4]) + (", …" if len(keys) > 4 else "")
-            lines.append(f"{label}: {len(keys)} keys" + (f" ({shown})" if keys else ""))
-        return "\n".join([*lines, f"backbone={self.backbone}"])
 
 
 def unwrap(checkpoint: Mapping[str, Any], ema: bool = False) -> dict[str, Tensor]:
