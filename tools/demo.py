@@ -12,13 +12,17 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="source of every random choice (default: %(default)s)")
     parser.add_argument("--train-images", type=int, default=280, help="default: %(default)s")
     parser.add_argument("--val-images", type=int, default=50, help="default: %(default)s")
+    parser.add_argument(
+        "--unseen-backgrounds", action="store_true", help="backgrounds of the validation images that training has not"
+    )
     return parser.parse_args(argv)
 
 
 def main(args: argparse.Namespace) -> None:
     from mmlisa.datasets.demo import make_demo
 
-    make_demo(args.root, args.seed, {"train": args.train_images, "val": args.val_images})
+    num_images = {"train": args.train_images, "val": args.val_images}
+    make_demo(args.root, args.seed, num_images, unseen_backgrounds=args.unseen_backgrounds)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from .demo_objects import CLASSES, load_backgrounds, load_objects
+from .demo_objects import CLASSES, UNSEEN_BACKGROUNDS, load_backgrounds, load_objects
 
 VERSION = 3
 NUM_IMAGES = {"train": 280, "val": 50}
@@ -63,10 +63,19 @@ class Scene(NamedTuple):
 # --- composing ---------------------------------------------------------------------------------------------------------------
 
 
-def random_background(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
-    """A random crop of a random background, tinted if it is grey: [H, W, 3] in [0, 1]."""
-    backgrounds = list(load_backgrounds().values())
-    source = backgrounds[rng.integers(len(backgrounds))]
+def background_names(split: str, unseen: bool) -> list[str]:
+    """The backgrounds that a split draws from: all of them, or where those of ``val`` are to be unseen, its own."""
+    names = list(load_backgrounds())
+    return [name for name in names if (name in UNSEEN_BACKGROUNDS) == (split == "val")] if unseen else names
+
+
+def random_background(
+    rng: np.random.Generator, height: int, width: int, names: Sequence[str] | None = None
+) -> np.ndarray:
+    """A random crop of a random background, of all or of those named, tinted if it is grey: [H, W, 3] in [0, 1]."""
+    backgrounds = load_backgrounds()
+    names = list(backgrounds) if names is None else names
+    source = backgrounds[names[rng.integers(len(names))]]
     is_grey = np.array_equal(source[..., 0], source[..., 1])
     largest = min(source.shape[0] / height, source.shape[1] / width)
     zoom = largest * rng.uniform(0.5, 1)
@@ -112,6 +121,7 @@ def compose(
     scales: tuple[float, float] = (0.3, 0.65),
     crowd: int = 0,
     min_visible: float = 0.7,
+    backgrounds: Sequence[str] | None = None,
 ) -> Scene:
     """Pastes objects on a background, later ones over earlier ones.
 
@@ -123,13 +133,14 @@ def compose(
         scales: range of an object's longer side, in image sides (a coin's: up to 0.6 of the upper end).
         crowd: a heap of this many coins, annotated as one crowd, goes in first.
         min_visible: every object keeps at least this share of its pixels visible; one that cannot be placed that way is left out.
+        backgrounds: names of those to draw from; None for all.
 
     Returns:
         The scene; ``instances`` hold the visible parts.
     """
     height, width = size
     side = min(size)
-    image = random_background(rng, height, width)
+    image = random_background(rng, height, width, backgrounds)
     owner = np.full(size, -1)  # which paste each pixel belongs to
     pasted, areas = [], []  # class of each paste, and its area with nothing in front
     objects = load_objects()
@@ -169,7 +180,9 @@ def compose(
     return Scene(np.round(image * 255).clip(0, 255).astype(np.uint8), instances, class_map)
 
 
-def make_scenes(split: str, num_images: int, seed: int = 0, side: int = 192) -> Iterator[Scene]:
+def make_scenes(
+    split: str, num_images: int, seed: int = 0, side: int = 192, unseen_backgrounds: bool = False
+) -> Iterator[Scene]:
     """The scenes of a split: the first has a crowd, the second no object, the third a tiny one.
 
     Args:
@@ -177,18 +190,21 @@ def make_scenes(split: str, num_images: int, seed: int = 0, side: int = 192) -> 
         num_images: how many; the first n are the same for any number.
         seed: with ``split`` and the place in the sequence, determines everything.
         side: typical size in pixels.
+        unseen_backgrounds: the splits share no background either (:func:`background_names`).
     """
     if split not in NUM_IMAGES:
         raise ValueError(f"split is {split!r}; it must be one of {list(NUM_IMAGES)}")
     coins = slice(0, 17) if split == "train" else slice(17, None)
+    backgrounds = background_names(split, unseen_backgrounds)
     for index in range(num_images):
         rng = np.random.default_rng([seed, list(NUM_IMAGES).index(split), index])
         long, short = side * rng.choice([1, 1, 1, 5 / 6, 13 / 12]), rng.choice([1, 1, 0.9, 0.8])
         size = (round(long), round(long * short))[:: rng.choice([-1, 1])]
         labels = rng.permutation(len(CLASSES))[: 0 if index == 1 else rng.integers(2, 5)].tolist()
-        scene = compose(rng, size, labels, coins, crowd=8 if index == 0 else 0)
+        options = dict(coins=coins, backgrounds=backgrounds)
+        scene = compose(rng, size, labels, crowd=8 if index == 0 else 0, **options)
         if index == 2:
-            scene = compose(rng, size, [rng.integers(len(CLASSES))], coins, scales=(0.05, 0.05))
+            scene = compose(rng, size, [rng.integers(len(CLASSES))], scales=(0.05, 0.05), **options)
         yield scene
 
 
@@ -295,6 +311,7 @@ def make_demo(
     num_images: dict[str, int] | None = None,
     side: int = 192,
     progress: bool = True,
+    unseen_backgrounds: bool = False,
 ) -> Path:
     """Makes the demo data if they are not there (:func:`make_once`).
 
@@ -304,6 +321,7 @@ def make_demo(
         num_images: images per split, :data:`NUM_IMAGES` by default.
         side: typical size of an image in pixels.
         progress: show a progress bar.
+        unseen_backgrounds: test on backgrounds that the training has not (:func:`background_names`).
 
     Returns:
         ``root`` as a path.
@@ -313,6 +331,8 @@ def make_demo(
         ImportError: scikit-image, scikit-learn or imaug is missing.
     """
     recipe = {"version": VERSION, "seed": seed, "num_images": num_images or NUM_IMAGES, "side": side}
+    if unseen_backgrounds:  # data made without it stay valid
+        recipe["unseen_backgrounds"] = True
     return make_once(root, recipe, lambda folder: _build(folder, recipe, progress))
 
 
@@ -390,14 +410,15 @@ def _build(root: Path, recipe: dict, progress: bool) -> None:
     from tqdm import tqdm
 
     categories = [{"id": i, "name": name, "supercategory": "object"} for i, name in enumerate(CLASSES, 1)]
+    unseen = recipe.get("unseen_backgrounds", False)
     for split, number in recipe["num_images"].items():
-        scenes = make_scenes(split, number, recipe["seed"], recipe["side"])
+        scenes = make_scenes(split, number, recipe["seed"], recipe["side"], unseen)
         scenes = list(tqdm(scenes, f"demo data, {split}", number, disable=not progress, mininterval=0.5))
         annotation_file = root / "annotations" / f"instances_{split}.json"
         _write_coco(annotation_file, root / split, scenes, categories, [category["id"] for category in categories])
         _write_ade(root / "ade", split, scenes, np.arange(len(CLASSES) + 1, dtype=np.uint8))
     per_class = {split: max(1, number // len(CLASSES)) for split, number in recipe["num_images"].items()}
-    make_imagenet_layout(root / "cls", per_class, recipe["seed"])
+    make_imagenet_layout(root / "cls", per_class, recipe["seed"], unseen_backgrounds=unseen)
 
 
 # --- small folders in the layouts of the real data sets ----------------------------------------------------------------------
@@ -445,7 +466,11 @@ def make_ade20k_layout(root: str | Path, num_images: int = 8, side: int = 320, s
 
 
 def make_imagenet_layout(
-    root: str | Path, num_per_class: int | dict[str, int] = 4, seed: int = 0, side: int = 64
+    root: str | Path,
+    num_per_class: int | dict[str, int] = 4,
+    seed: int = 0,
+    side: int = 64,
+    unseen_backgrounds: bool = False,
 ) -> Path:
     """ImageNet's folders, ``{train,val}/<class>/*.jpg``: one large object per image.
 
@@ -454,16 +479,18 @@ def make_imagenet_layout(
         num_per_class: images per class, the same for both splits or one number each.
         seed: as in :func:`make_demo`.
         side: size of the square images in pixels.
+        unseen_backgrounds: as in :func:`make_demo`.
     """
     root = Path(root)
     for split_index, split in enumerate(NUM_IMAGES):
         number = num_per_class[split] if isinstance(num_per_class, dict) else num_per_class
         coins = slice(0, 17) if split == "train" else slice(17, None)
+        backgrounds = background_names(split, unseen_backgrounds)
         for label, name in enumerate(CLASSES):
             for index in range(number):
                 rng = np.random.default_rng([seed, 2 + split_index, label, index])
                 scales = (1.4, 1.8) if name == "coin" else (0.7, 0.9)
-                scene = compose(rng, (side, side), [label], coins, scales, min_visible=0.0)
+                scene = compose(rng, (side, side), [label], coins, scales, min_visible=0.0, backgrounds=backgrounds)
                 _save(root / split / name / f"{name}_{index:05d}.jpg", scene.image)
     return root
 

@@ -169,6 +169,11 @@ def load_objects() -> dict[str, list[np.ndarray]]:
     return {name: objects[name] for name in CLASSES}
 
 
+# Kept for testing where a training must not see the test's backgrounds: two textures and two photographs. None of them is cut
+# from the photograph of an object.
+UNSEEN_BACKGROUNDS = ("galaxies", "grass", "moon", "temple")
+
+
 @lru_cache(1)
 def load_backgrounds() -> dict[str, np.ndarray]:
     """Textures and (parts of) photographs without any of the objects, RGB: [H, W, 3], uint8, at least 185 px a side.

