@@ -55,4 +55,4 @@ val_dataloader = dict(
 test_dataloader = val_dataloader
 val_evaluator = dict(type="Accuracy", topk=(1,))
 test_evaluator = val_evaluator
-default_hooks = dict(visualization=dict(type="mmlisa.VideoVisualizationHook"))
+default_hooks = dict(visualization=dict(type="mmlisa.VideoOverlayHook"))

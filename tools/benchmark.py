@@ -28,6 +28,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         action="store_true",
         help="measure LiSA's backends and print the thresholds for mmlisa/ops/lisa/dispatch.py",
     )
+    parser.add_argument("--redraw", action="store_true", help="draw the JSON files of --out again, and measure nothing")
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), help="folder (default: %(default)s)")
     return parser.parse_args(argv)
 
@@ -42,6 +43,10 @@ def main(args: argparse.Namespace) -> None:
 
     from mmlisa.analysis import benchmark
 
+    if args.redraw:
+        for suite in args.suite:
+            draw(suite, args)
+        return
     if unknown := set(args.models or ()) - benchmark.BACKBONES.keys():
         raise ValueError(f"--models {', '.join(sorted(unknown))}: the backbones are {', '.join(benchmark.BACKBONES)}")
     if args.threads:
@@ -78,10 +83,21 @@ def main(args: argparse.Namespace) -> None:
             f"{args.rounds} interleaved rounds.\n"
         )
         stem.with_suffix(".md").write_text(text)
-        if suite == "operators":
-            rows = [row for row in rows if row["mode"] == "forward"]
-        benchmark.plot(rows, stem.with_suffix(".png"), x="tokens" if suite == "scaling" else None)
         print(text)
+        draw(suite, args)
+
+
+def draw(suite: str, args: argparse.Namespace) -> None:
+    """The plots of a suite, from its JSON file."""
+    from mmlisa.analysis.benchmark_plots import plot_accuracy_over_runtime, plot_suite
+
+    path = args.out / f"{suite}_{args.device}.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist: measure first, without --redraw")
+    rows = json.loads(path.read_text())["rows"]
+    plot_suite(suite, rows, path.with_suffix(".png"))
+    if suite == "backbones":
+        plot_accuracy_over_runtime(rows, args.out / f"accuracy_over_runtime_{args.device}.png")
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(args: argparse.Namespace) -> None:
     from mmlisa.checkpoints import load_checkpoint, save_checkpoint
-    from mmlisa.conversion import convert_caformer, convert_flatten, convert_published, inflate_classifier
-    from mmlisa.conversion.conversion import unwrap
+    from mmlisa.conversion import convert_classifier, convert_published, inflate_classifier
+    from mmlisa.conversion.unwrapping import unwrap
     from mmlisa.engine.launch import load_config
     from mmlisa.registry import MODELS
 
@@ -55,8 +55,7 @@ def main(args: argparse.Namespace) -> None:
         checkpoint = {"state_dict": state_dict, "meta": {"backbone": backbone}}
         report = f"inflated: all {len(state_dict)} weights of the backbone; the video's head starts fresh"
     else:
-        convert = {"flatten": convert_flatten, "caformer": convert_caformer}[args.family]
-        conversion = convert(load_checkpoint(source), ema=args.ema)
+        conversion = convert_classifier(load_checkpoint(source), args.family, ema=args.ema)
         checkpoint = {"state_dict": conversion.state_dict, "meta": {"backbone": conversion.backbone}}
         report = conversion.report()
     save_checkpoint(checkpoint, target)

@@ -1,6 +1,7 @@
 """Draws a model's predictions on images and videos: ``python tools/infer.py CONFIG CHECKPOINT IMAGE [IMAGE ...]``."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +13,18 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
     parser.add_argument("checkpoint", help="checkpoint file")
-    parser.add_argument("images", nargs="+", metavar="IMAGE", help="image or video files, or folders of them")
-    parser.add_argument("--out-dir", default="work_dirs/infer", help="where the pictures go (default: %(default)s)")
     parser.add_argument(
-        "--score-thr", type=float, default=0.3, help="boxes below this score are not drawn (default: 0.3)"
+        "images",
+        nargs="+",
+        metavar="IMAGE",
+        help="image or video files, or folders of them; a video classifier also takes a folder of a video's frames",
+    )
+    parser.add_argument(
+        "--out-dir", type=Path, default="work_dirs/infer", help="where the pictures go (default: %(default)s)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the predictions as data (docs/pictures.md)")
+    parser.add_argument(
+        "--score-thr", type=float, default=0.3, help="objects below this score are left out (default: 0.3)"
     )
     parser.add_argument("--device", default=None, help="cpu, cuda:0, … (default: a GPU where there is one)")
     parser.add_argument("--min-matched", type=float, default=0.9, help="share of the model the checkpoint must hold")
@@ -36,20 +45,29 @@ def main(args: argparse.Namespace) -> None:
         cfg,
         args.checkpoint,
         args.images,
-        Path(args.out_dir),
+        args.out_dir,
         score_threshold=args.score_thr,
         device=args.device,
         min_matched=args.min_matched,
     )
-    failed = []
-    for source, target, summary in predictions:
-        if target is None:
-            failed.append(summary)
+    done, failed = [], []
+    for prediction in predictions:
+        if prediction.target is None:
+            failed.append(prediction.summary)
         else:
-            print(f"{source} -> {target}: {summary}", flush=True)
+            print(f"{prediction.source} -> {prediction.target}: {prediction.summary}", flush=True)
+            done.append({"source": str(prediction.source), **_entry(prediction.result)})
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(done, indent=1) + "\n")
     if failed:
         print(f"error: {len(failed)} of the inputs could not be read:", *failed, sep="\n  ", file=sys.stderr)
         sys.exit(1)
+
+
+def _entry(result: dict | list) -> dict:
+    """An input's entry in the JSON file; a video's has a list of its frames."""
+    return {"frames": result} if isinstance(result, list) else result
 
 
 if __name__ == "__main__":

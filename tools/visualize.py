@@ -1,7 +1,8 @@
 """Draws what a backbone's operators look at, for one or two trained models side by side.
 
 ``python tools/visualize.py IMAGE --model CONFIG CHECKPOINT [--model CONFIG CHECKPOINT] --layers 0 -1`` writes kernels.png
-(attention kernels of query pixels, per layer and head) and features.png (norms of the feature maps, per block).
+(attention kernels of query pixels, per layer and head) and features.png (norms of the feature maps, per block); with --matrices
+matrices.png (attention matrices of the layers, with their ranks) and heads.png (how much the heads of each layer differ), too.
 """
 
 import argparse
@@ -19,8 +20,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         nargs="+",
         action="append",
         required=True,
-        metavar="CONFIG [CHECKPOINT]",
-        help="a config and its checkpoint (random weights without); once per model",
+        metavar="CONFIG [CHECKPOINT] [KEY=VALUE …]",
+        help="a config, its checkpoint (random weights without) and new values of the config; once per model",
     )
     parser.add_argument(
         "--layers", type=int, nargs="+", default=[0, -1], help="operators, from 0 or from the end (default: 0 -1)"
@@ -37,13 +38,20 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--size", type=int, nargs=2, metavar=("H", "W"), help="size the image is resized to")
     parser.add_argument("--out-dir", type=Path, default=Path("work_dirs/visualize"), help="default: %(default)s")
     parser.add_argument("--min-matched", type=float, default=0.9, help="share of the model the checkpoint must hold")
+    parser.add_argument("--matrices", action="store_true", help="also draw whole attention matrices; of small images")
     args = parser.parse_args(argv)
-    if any(len(model) > 2 for model in args.model):
+    if any(len(_files(model)) not in (1, 2) for model in args.model):
         parser.error("--model takes a config and at most one checkpoint")
     return args
 
 
+def _files(model: Sequence[str]) -> list[str]:
+    """What --model names, without the config's new values."""
+    return [item for item in model if "=" not in item]
+
+
 def main(args: argparse.Namespace) -> None:
+    from mmlisa.analysis.matrices import attention_matrices, draw_head_statistics, draw_matrices
     from mmlisa.analysis.pictures import (
         attention_kernels,
         draw_features,
@@ -52,20 +60,30 @@ def main(args: argparse.Namespace) -> None:
         load_backbone,
         read_image,
     )
-    from mmlisa.engine.launch import load_config
+    from mmlisa.engine.launch import load_config, parse_options
 
     picture = read_image(args.image, tuple(args.size) if args.size else None)
     queries = [tuple(query) for query in args.query or [(0.5, 0.5)]]
-    kernels, features = [], []
-    for config, *checkpoint in args.model:
-        backbone, mean, std = load_backbone(load_config(config), *(checkpoint or [None]), args.min_matched)
-        image, label = (picture - mean) / std, Path(config).stem
+    kernels, features, matrices, chosen = [], [], {}, {}
+    for model in args.model:
+        (config, *checkpoint), options = _files(model), [item for item in model if "=" in item]
+        cfg = load_config(config, options=parse_options(options))
+        backbone, mean, std = load_backbone(cfg, *(checkpoint or [None]), args.min_matched)
+        image, label = (picture - mean) / std, ", ".join([Path(config).stem, *options])
         kernels.append((label, attention_kernels(backbone, image, args.layers, queries)))
         features.append((label, feature_norms(backbone, image)))
-    draw_kernels(picture, queries, kernels, args.layers, args.heads, args.out_dir / "kernels.png")
+        if args.matrices:
+            matrices[label] = attention_matrices(backbone, image)
+            chosen[label] = {name: matrices[label][name] for name in kernels[-1][1] if name in matrices[label]}
+    draw_kernels(picture, queries, kernels, args.heads, args.out_dir / "kernels.png")
     draw_features(picture, features, args.out_dir / "features.png")
-    print(args.out_dir / "kernels.png")
-    print(args.out_dir / "features.png")
+    written = ["kernels.png", "features.png"]
+    if args.matrices:
+        draw_matrices(chosen, args.heads[0], args.out_dir / "matrices.png")
+        draw_head_statistics(matrices, args.out_dir / "heads.png")
+        written += ["matrices.png", "heads.png"]
+    for name in written:
+        print(args.out_dir / name)
 
 
 if __name__ == "__main__":

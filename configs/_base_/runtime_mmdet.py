@@ -1,5 +1,5 @@
 _base_ = "./default_runtime.py"
 
 default_scope = "mmdet"
-default_hooks = dict(visualization=dict(type="DetVisualizationHook", draw=True, interval=500))
+default_hooks = dict(visualization=dict(type="mmlisa.OverlayHook", interval=500))
 visualizer = dict(type="DetLocalVisualizer", vis_backends=_base_.vis_backends, name="visualizer")

@@ -443,32 +443,3 @@ def to_markdown(title: str, rows: list[Row]) -> str:
         speedups = [row["speedup"] for row in rows if row["mode"] == mode and row["name"] == "LiSA"]
         lines += ["", f"LiSA, {mode}: geometric mean {np.exp(np.log(speedups).mean()):.2f}, least {min(speedups):.2f}."]
     return "\n".join(lines) + "\n"
-
-
-def plot(rows: list[Row], path: str, *, x: str | None = None) -> None:
-    """Bars by case, or lines over the column ``x``, of the time in milliseconds."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 4.5))
-    names, cases = (list(dict.fromkeys(row[key] for row in rows)) for key in ("name", "case"))
-    for i, name in enumerate(names):
-        mine = [row for row in rows if row["name"] == name]
-        times = [1e3 * row["seconds"] for row in mine]
-        if x is not None:
-            axes.plot([row[x] for row in mine], times, marker="o", label=name)
-        else:
-            places = [cases.index(row["case"]) + 0.8 * i / len(names) for row in mine]
-            spread = np.array([[row["seconds"] - row["low"], row["high"] - row["seconds"]] for row in mine]).T * 1e3
-            axes.bar(places, times, 0.8 / len(names), yerr=spread, align="edge", label=name)
-    if x is not None:
-        axes.set(xscale="log", xlabel=x)
-    else:
-        axes.set_xticks(np.arange(len(cases)) + 0.4, cases)
-    axes.set(yscale="log", ylabel="ms")
-    axes.legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)

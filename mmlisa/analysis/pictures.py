@@ -7,8 +7,10 @@ from math import prod
 from pathlib import Path
 from textwrap import fill
 
+import cv2
 import numpy as np
 import torch
+import torch.nn.functional as F
 from mmengine.config import Config
 from mmengine.model import BaseModule
 from mmengine.registry import MODELS as ROOT_MODELS
@@ -16,8 +18,12 @@ from mmengine.registry import init_default_scope
 from PIL import Image
 from torch import Tensor, nn
 
+from mmlisa.analysis.overlays import enlarge
 from mmlisa.checkpoints import load_weights
 from mmlisa.registry import MODELS
+
+KERNEL_SIDE = 320  # pixels of the longer side of a drawn kernel
+KERNEL_COLOURS = "RdBu_r"
 
 
 @dataclass
@@ -60,7 +66,7 @@ def find_operators(model: nn.Module) -> dict[str, nn.Module]:
 
 def attention_kernels(
     backbone: nn.Module, image: Tensor, layers: Sequence[int], queries: Sequence[tuple[float, float]]
-) -> list[Tensor]:
+) -> dict[str, Tensor]:
     """Kernels of chosen layers for chosen query pixels.
 
     Args:
@@ -70,22 +76,22 @@ def attention_kernels(
         queries: relative positions (y, x) in the image, from 0 to 1.
 
     Returns:
-        ``[Q, h, *grid]`` per layer: how much each token contributes to the query's, see :func:`attention_kernel`.
+        ``[Q, h, *grid]`` by the operator's name: how much each token contributes to the query's, see :func:`attention_kernel`.
 
     Raises:
         ValueError: a layer or a query that does not exist.
     """
-    operators = list(find_operators(backbone).values())
+    operators = list(find_operators(backbone).items())
     if not all(-len(operators) <= layer < len(operators) for layer in layers):
         raise ValueError(f"layers={list(layers)}; {type(backbone).__name__} has {len(operators)} operators")
     if not all(0 <= position <= 1 for query in queries for position in query):
         raise ValueError(f"queries={list(queries)}; positions lie between 0 and 1 of the image's height and width")
     chosen = [operators[layer] for layer in layers]
-    calls = _record(backbone, image, chosen)
-    return [
-        torch.stack([attention_kernel(op, call.x, call.grid, query_token(call.grid, query)) for query in queries])
-        for op, call in zip(chosen, calls, strict=True)
-    ]
+    calls = record_calls(backbone, image, [operator for _, operator in chosen])
+    return {
+        name: torch.stack([attention_kernel(op, call.x, call.grid, query_token(call.grid, query)) for query in queries])
+        for (name, op), call in zip(chosen, calls, strict=True)
+    }
 
 
 def query_token(grid: Sequence[int], query: tuple[float, float]) -> int:
@@ -142,18 +148,42 @@ def feature_norms(backbone: nn.Module, image: Tensor) -> dict[str, Tensor]:
         for block in blocks
     ]
     try:
-        calls = _record(backbone, image, list(operators.values()))
+        calls = record_calls(backbone, image, list(operators.values()))
     finally:
         for hook in hooks:
             hook.remove()
     return {block: _channel_norm(output, call.grid) for block, output, call in zip(blocks, outputs, calls, strict=True)}
 
 
+def overlay_kernel(picture: Tensor, kernel: Tensor, query: tuple[float, float]) -> np.ndarray:
+    """A kernel as a smooth overlay on the faded picture, the query marked by a ring: red adds, blue subtracts.
+
+    Args:
+        picture: ``[3, H, W]``, RGB from 0 to 255.
+        kernel: ``[*grid]``; of a video, its middle frame is drawn.
+        query: relative position (y, x).
+
+    Returns:
+        ``[h, w, 3]``, RGB, uint8; small pictures are enlarged.
+    """
+    from matplotlib import colormaps
+
+    canvas = enlarge(picture.permute(1, 2, 0).byte().numpy(), KERNEL_SIDE)
+    height, width = canvas.shape[:2]
+    values = _middle_frame(kernel)
+    values = F.interpolate(values[None, None], size=(height, width), mode="bicubic", align_corners=False)[0, 0]
+    values = (values / values.abs().max().clamp(min=1e-12)).numpy()
+    faded = canvas.mean(-1, keepdims=True) * 0.6 + 90
+    opacity = np.abs(values[..., None]) ** 0.5
+    drawing = faded * (1 - opacity) + colormaps[KERNEL_COLOURS]((values + 1) / 2)[..., :3] * 255 * opacity
+    drawing = np.ascontiguousarray(drawing.clip(0, 255).astype(np.uint8))
+    return _mark(drawing, query)
+
+
 def draw_kernels(
     picture: Tensor,
     queries: Sequence[tuple[float, float]],
-    rows: Sequence[tuple[str, list[Tensor]]],
-    layers: Sequence[int],
+    rows: Sequence[tuple[str, dict[str, Tensor]]],
     heads: Sequence[int],
     path: Path,
 ) -> None:
@@ -161,42 +191,44 @@ def draw_kernels(
 
     Args:
         picture: ``[3, H, W]``, RGB from 0 to 255.
-        queries: as in :func:`attention_kernels`; marked by a red box.
-        rows: label and kernels of each network.
-        layers: their numbers, for the titles.
+        queries: as in :func:`attention_kernels`; each is marked by a ring.
+        rows: label and :func:`attention_kernels` of each network.
         heads: heads to draw; layers with fewer leave their place empty.
         path: the file.
     """
-    columns = 1 + len(layers) * len(heads)
-    figure, axes = _figure(len(queries) * len(rows), columns)
-    for row, (query, (label, kernels)) in enumerate((q, r) for q in range(len(queries)) for r in rows):
-        _show_picture(axes[row][0], picture, label)
-        _mark(axes[row][0], queries[query], picture.shape[1:], size=(picture.shape[1] // 24, picture.shape[2] // 24))
-        panels = ((layer, kernel, head) for layer, kernel in zip(layers, kernels, strict=True) for head in heads)
-        for axis, (layer, kernel, head) in zip(axes[row][1:], panels, strict=True):
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    columns = 1 + max(len(kernels) for _, kernels in rows) * len(heads)
+    figure, axes = _figure(len(queries) * len(rows), columns, picture)
+    for row, (number, (label, kernels)) in enumerate((q, r) for q in range(len(queries)) for r in rows):
+        marked = _mark(enlarge(picture.permute(1, 2, 0).byte().numpy(), KERNEL_SIDE), queries[number])
+        _show_picture(axes[row][0], marked, label)
+        panels = ((name, kernel, head) for name, kernel in kernels.items() for head in heads)
+        for axis, (name, kernel, head) in zip(axes[row][1:], panels, strict=False):
             if head >= kernel.shape[1]:
                 continue
-            values = _middle_frame(kernel[query, head])
-            limit = values.abs().max().item() or 1.0
-            # Red adds, blue subtracts; a softmax kernel has no blue.
-            axis.imshow(values.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit)
-            axis.set_title(f"layer {layer}, head {head}", fontsize=7)
-            _mark(axis, queries[query], values.shape, size=(1, 1))
+            axis.imshow(overlay_kernel(picture, kernel[number, head], queries[number]))
+            axis.set_title(f"{name}\nhead {head}, {'x'.join(map(str, kernel.shape[2:]))} tokens", fontsize=7)
+    bar = figure.colorbar(ScalarMappable(Normalize(-1, 1), KERNEL_COLOURS), ax=axes, fraction=0.02, pad=0.01)
+    bar.set_label("weight / largest of the panel", fontsize=7)
+    bar.ax.tick_params(labelsize=7)
     _save(figure, path)
 
 
 def draw_features(picture: Tensor, rows: Sequence[tuple[str, dict[str, Tensor]]], path: Path) -> None:
-    """Writes norms of feature maps: a row per network, a column per block (figure 9)."""
-    figure, axes = _figure(len(rows), 1 + max(len(norms) for _, norms in rows))
+    """Writes norms of feature maps: a row per network, a column per block (figure 9), each with its own scale."""
+    figure, axes = _figure(len(rows), 1 + max(len(norms) for _, norms in rows), picture)
     for row, (label, norms) in zip(axes, rows, strict=True):
-        _show_picture(row[0], picture, label)
+        _show_picture(row[0], picture.permute(1, 2, 0).byte().numpy(), label)
         for axis, (name, norm) in zip(row[1:], norms.items(), strict=False):
-            axis.imshow(_middle_frame(norm).numpy(), cmap="viridis")
-            axis.set_title(name, fontsize=6)
+            values = _middle_frame(norm).numpy()
+            axis.imshow(values, cmap="viridis", interpolation="bicubic")
+            axis.set_title(f"{name}\nnorm {values.min():.3g} to {values.max():.3g}", fontsize=7)
     _save(figure, path)
 
 
-def _record(backbone: nn.Module, image: Tensor, operators: Sequence[nn.Module]) -> list[Call]:
+def record_calls(backbone: nn.Module, image: Tensor, operators: Sequence[nn.Module]) -> list[Call]:
     """What each operator is called with when the backbone sees the image."""
     calls: dict[int, Call] = {}
 
@@ -264,29 +296,31 @@ def _middle_frame(values: Tensor) -> Tensor:
     return values[values.shape[0] // 2] if values.ndim == 3 else values
 
 
-def _figure(rows: int, columns: int):
+def _figure(rows: int, columns: int, picture: Tensor):
+    """Panels of the picture's shape, without axes."""
     from matplotlib.figure import Figure  # no pyplot: it holds global state
 
-    figure = Figure(figsize=(1.5 * columns, 1.6 * rows), layout="constrained")
+    width = 2.0
+    height = width * picture.shape[1] / picture.shape[2] + 0.45
+    figure = Figure(figsize=(width * columns + 0.5, height * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:
         axis.set_axis_off()
     return figure, axes
 
 
-def _show_picture(axis, picture: Tensor, label: str) -> None:
-    axis.imshow(picture.permute(1, 2, 0).byte().numpy())
-    axis.set_title(fill(label.replace("_", " "), 20), fontsize=7)
+def _mark(picture: np.ndarray, query: tuple[float, float]) -> np.ndarray:
+    """Draws a ring around the query: white, with a black rim."""
+    height, width = picture.shape[:2]
+    centre = min(int(query[1] * width), width - 1), min(int(query[0] * height), height - 1)
+    for colour, radius in (((0, 0, 0), width // 40 + 1), ((255, 255, 255), width // 40)):
+        cv2.circle(picture, centre, radius, colour, 1 + width // 400, cv2.LINE_AA)
+    return picture
 
 
-def _mark(axis, query: tuple[float, float], shape: Sequence[int], size: tuple[int, int]) -> None:
-    """A red box around the query's pixel."""
-    from matplotlib.patches import Rectangle
-
-    row, column = (min(int(p * n), n - 1) for p, n in zip(query, shape, strict=True))
-    height, width = size
-    corner = (column - width / 2, row - height / 2)
-    axis.add_patch(Rectangle(corner, width, height, fill=False, edgecolor="red", linewidth=1))
+def _show_picture(axis, picture: np.ndarray, label: str) -> None:
+    axis.imshow(picture, interpolation="bicubic")
+    axis.set_title(fill(label.replace("_", " "), 28), fontsize=7)
 
 
 def _save(figure, path: Path) -> None:

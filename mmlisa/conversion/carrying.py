@@ -1,19 +1,25 @@
 """Weights of a published network in a backbone of this package: what fits by name and shape, and why the rest does not."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import isqrt
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.checkpoints import adapt_state_dict
+from mmlisa.models import backbones
 
 from .families import Family, recognise
 from .rules import apply_rules
 
-_ABSENT, _SHAPE = "not in the file", "of another shape in the file"
+NO_COUNTERPART = "no counterpart in the file"
+_SHOWN = 40  # names in a line of a report
+VALUE_ONLY = "but for their value: query and key are not the host's"
 
 
 @dataclass(frozen=True)
@@ -23,8 +29,10 @@ class Carried:
     Attributes:
         family: what the file is.
         state_dict: entries of the backbone, by its names.
-        fresh: entries of the backbone that the file does not give, each with the reason.
-        dropped: entries of the file that the backbone has no place for.
+        fresh: entries of the backbone that the file does not give, or gives in part only, each with the reason.
+        dropped: entries of the file that are not wanted.
+        unused: entries of the file that the backbone has no place for: what their names would be here, and what they are there.
+        resized: entries that were interpolated from another grid.
         share: of the backbone's parameters, by number.
     """
 
@@ -32,24 +40,38 @@ class Carried:
     state_dict: dict[str, Tensor]
     fresh: dict[str, str]
     dropped: tuple[str, ...]
+    unused: dict[str, str]
+    resized: tuple[str, ...]
     share: float
 
     def report(self) -> str:
         """For people: what was carried over, what starts fresh, and why."""
-        total = len(self.state_dict) + len(self.fresh)
+        total = len(self.state_dict.keys() | self.fresh.keys())
         lines = [
             f"{self.family}: {len(self.state_dict)} of {total} tensors, {self.share:.1%} of the parameters carried over"
         ]
-        for reason in (_ABSENT, _SHAPE):
+        for reason in (NO_COUNTERPART, VALUE_ONLY):
             lines += _listed(f"start fresh, {reason}", [name for name, why in self.fresh.items() if why == reason])
-        return "\n".join([*lines, *_listed("of the file unused", self.dropped)])
+        shapes = {name: why for name, why in self.fresh.items() if why not in (NO_COUNTERPART, VALUE_ONLY)}
+        # A layer's weight speaks for its bias, the first block for the others of its stage.
+        layers = {re.sub(r"blocks\.\d+", "blocks.*", name.rpartition(".")[0] or name): why
+                  for name, why in reversed(shapes.items())}  # fmt: skip
+        lines += [f"  {len(shapes)} start fresh, of another shape:"] if shapes else []
+        lines += [f"    {layer}: {why}" for layer, why in reversed(layers.items())]
+        return "\n".join([*lines, *_listed("of the file unused", (*self.dropped, *self.unused.values()))])
 
 
-def _listed(label: str, names: list[str] | tuple[str, ...]) -> list[str]:
+def _listed(label: str, names: Sequence[str]) -> list[str]:
     """Names without their indices, each once."""
     kinds = dict.fromkeys(".".join("*" if part.isdigit() else part for part in name.split(".")) for name in names)
-    shown = ", ".join(list(kinds)[:6]) + (", …" if len(kinds) > 6 else "")
+    shown = ", ".join(list(kinds)[:_SHOWN]) + (f" and {len(kinds) - _SHOWN} more" if len(kinds) > _SHOWN else "")
     return [f"  {len(names)} {label}: {shown}"] if names else []
+
+
+def different_shapes(ours: Tensor, theirs: Tensor) -> str:
+    """Why a tensor does not fit."""
+    shown = ("x".join(map(str, tensor.shape)) or "a number" for tensor in (ours, theirs))
+    return "{} here, {} in the file".format(*shown)
 
 
 def carry_over(backbone: nn.Module, state: Mapping[str, Tensor], family: Family | None = None) -> Carried:
@@ -69,44 +91,96 @@ def carry_over(backbone: nn.Module, state: Mapping[str, Tensor], family: Family 
     kind = type(backbone).__name__
     if kind not in family.rules:
         raise ValueError(f"{family.name} weights have no place in {kind}; they fit {', '.join(family.rules)}")
-    renamed, dropped = rename(state, family, kind)
+    renamed, dropped, origins = rename(state, family, kind)
     ours = backbone.state_dict()
-    _join_projections(renamed, ours)
+    partial = _join_projections(renamed, ours)
+    sizes = {name: tensor.numel() for name, tensor in renamed.items()}
     for name in list(renamed):
         if name in ours and renamed[name].shape != ours[name].shape:
             renamed[name] = _fit(name, renamed[name], ours[name].shape)
     renamed = adapt_state_dict(backbone, renamed)
-    carried = {n: t.to(ours[n].dtype) for n, t in renamed.items() if n in ours and t.shape == ours[n].shape}
-    fresh = {n: _SHAPE if n in renamed else _ABSENT for n in ours if n not in carried}
+    carried = {name: renamed[name] for name in ours if name in renamed and renamed[name].shape == ours[name].shape}
+    fresh = partial | {
+        name: different_shapes(tensor, renamed[name]) if name in renamed else NO_COUNTERPART
+        for name, tensor in ours.items()
+        if name not in carried and name not in partial
+    }
     parameters = {name: value.numel() for name, value in backbone.named_parameters()}
-    share = sum(count for name, count in parameters.items() if name in carried) / sum(parameters.values())
-    unused = [name for name in renamed if name not in carried]
-    return Carried(family.name, carried, fresh, (*dropped, *unused), share)
+    counts = {name: count / (3 if name in partial else 1) for name, count in parameters.items() if name in carried}
+    return Carried(
+        family.name,
+        carried,
+        fresh,
+        tuple(dropped),
+        unused={name: origins[name] for name in renamed if name not in ours and name in origins},
+        resized=tuple(name for name in carried if carried[name].numel() != sizes.get(name, -1)),
+        share=sum(counts.values()) / sum(parameters.values()),
+    )
 
 
-def rename(state: Mapping[str, Tensor], family: Family, backbone: str) -> tuple[dict[str, Tensor], list[str]]:
-    """Tensors by our names, and the names of those that the rules drop."""
-    renamed, dropped = {}, []
+def closest_arch(
+    kind: str, state: Mapping[str, Tensor], family: Family, options: Mapping[str, Any] | None = None
+) -> tuple[str, Carried]:
+    """The arch of the backbone ``kind``, made with ``options``, that takes the most of ``state`` over, and what it takes.
+
+    Of equal ones, the one that interpolates least and leaves the least unused.
+    """
+    options, shapes = options or {}, {name: tensor.to("meta") for name, tensor in state.items()}
+    archs = list(getattr(backbones, kind).arch_settings)
+    found = [carry_over(_on_meta(kind, arch, **options), shapes, family) for arch in archs]
+    order = [(round(one.share, 6), -len(one.resized), -len(one.unused)) for one in found]
+    best = order.index(max(order))
+    # Only what is joined from the file and fresh values needs a backbone with values.
+    joined = VALUE_ONLY in found[best].fresh.values()
+    backbone = getattr(backbones, kind)(archs[best], **options) if joined else _on_meta(kind, archs[best], **options)
+    return archs[best], carry_over(backbone, state, family)
+
+
+@cache
+def _on_meta(kind: str, arch: str, **options: Any) -> nn.Module:
+    with torch.device("meta"):
+        return getattr(backbones, kind)(arch, **options)
+
+
+def rename(
+    state: Mapping[str, Tensor], family: Family, backbone: str
+) -> tuple[dict[str, Tensor], list[str], dict[str, str]]:
+    """Tensors by our names, the names of those that the rules drop, and what each of ours is called in the file."""
+    renamed, dropped, origins = {}, [], {}
     for name, tensor in state.items():
-        new = apply_rules(family.rules[backbone], name)
-        if new is None:
+        names = apply_rules(family.rules[backbone], name)
+        names = names if isinstance(names, tuple) else (names,)
+        if not any(names):
             dropped.append(name)
-        else:
-            renamed[new] = tensor
-            if new.endswith("running_mean"):  # Paddle's batch norms do not count
-                renamed.setdefault(new.replace("running_mean", "num_batches_tracked"), torch.tensor(0))
-    return renamed, dropped
+        for new, part in zip(names, tensor.chunk(len(names)) if len(names) > 1 else (tensor,), strict=True):
+            if new is not None:
+                renamed[new], origins[new] = part, name
+                if new.endswith("running_mean"):  # Paddle's batch norms do not count
+                    renamed.setdefault(new.replace("running_mean", "num_batches_tracked"), torch.tensor(0))
+    return renamed, dropped, origins
 
 
-def _join_projections(state: dict[str, Tensor], ours: Mapping[str, Tensor]) -> None:
-    """[q] and [k | v] -> [q | k | v], where our operator projects at once; one branch of CSwin's positions where it has one."""
+def _join_projections(state: dict[str, Tensor], ours: Mapping[str, Tensor]) -> dict[str, str]:
+    """[q] and [k | v] -> [q | k | v], where our operator projects at once; one branch of CSwin's positions where it has one.
+
+    Returns:
+        Joint projections of which the file gives the value only, or not even that, each with the reason.
+    """
+    partial = {}
     for name in [name for name in state if ".lepe.0." in name]:
         if (single := name.replace(".lepe.0.", ".lepe.")) in ours:
             state[single] = state.pop(name)
-    for name in [name for name in state if name.endswith((".attn.q.weight", ".attn.q.bias"))]:
-        joint, key_value = name.replace(".q.", ".qkv."), name.replace(".q.", ".kv.")
-        if joint in ours and key_value in state:
-            state[joint] = torch.cat([state.pop(name), state.pop(key_value)])
+    for joint in [name for name in ours if name.endswith((".attn.qkv.weight", ".attn.qkv.bias"))]:
+        query, key_value, value = (joint.replace(".qkv.", f".{part}.") for part in ("q", "kv", "v"))
+        if query in state and key_value in state:
+            state[joint] = torch.cat([state.pop(query), state.pop(key_value)])
+        elif value in state:
+            *own, third = ours[joint].chunk(3)
+            if third.shape == state[value].shape:
+                state[joint], partial[joint] = torch.cat([*own, state.pop(value)]), VALUE_ONLY
+            else:
+                partial[joint] = f"its value {different_shapes(third, state.pop(value))}"
+    return partial
 
 
 def _fit(name: str, tensor: Tensor, shape: torch.Size) -> Tensor:

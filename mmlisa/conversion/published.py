@@ -5,7 +5,6 @@ from difflib import get_close_matches
 from typing import Any
 
 import timm
-import torch
 from mmengine.logging import print_log
 from mmengine.model import update_init_info
 from torch import Tensor, nn
@@ -14,11 +13,11 @@ from mmlisa.checkpoints import CheckpointError, fetch_checkpoint, load_weights, 
 from mmlisa.models import backbones
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
-from .carrying import Carried, carry_over
-from .conversion import unwrap
+from .carrying import NO_COUNTERPART, Carried, carry_over, closest_arch, different_shapes
 from .families import FAMILIES, is_known, recognise
+from .heads import head_weights
 from .paddle import convert_picodet, is_picodet
-from .rules import HEAD, apply_rules
+from .unwrapping import unwrap
 
 
 @WEIGHT_INITIALIZERS.register_module()
@@ -75,10 +74,16 @@ def load_pretrained(model: nn.Module, source: str) -> None:
         return
     PublishedWeights(source).load(model.backbone, state)
     ours = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("head.")}
-    theirs = {apply_rules(HEAD, name): tensor for name, tensor in state.items() if name.startswith("head.")}
+    theirs = head_weights(state)
     fitting = {name: theirs[name] for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
     model.load_state_dict(fitting, strict=False)
-    print_log(f"head: {len(fitting)} of {len(ours)} tensors carried over", logger="current")
+    fresh = [
+        f"{name}: {different_shapes(tensor, theirs[name]) if name in theirs else NO_COUNTERPART}"
+        for name, tensor in ours.items()
+        if name not in fitting
+    ]
+    lines = [f"head: {len(fitting)} of {len(ours)} tensors carried over", *(f"  fresh, {line}" for line in fresh)]
+    print_log("\n".join(lines), logger="current")
 
 
 def read_source(source: str, ema: bool = False) -> dict[str, Tensor]:
@@ -143,11 +148,10 @@ def convert_published(source: str, to: Sequence[str] | None = None, ema: bool = 
     """
     state = read_source(source, ema)
     if is_picodet(state):
-        converted = convert_picodet(state)
-        return {
-            "state_dict": converted,
-            "meta": {},
-        }, f"PicoDet, Paddle's names: all of {len(converted)} tensors converted"
+        converted, dropped = convert_picodet(state)
+        unused = f"; without a place here, {len(dropped)}: {', '.join(dropped[:4])}" if dropped else ""
+        report = f"PicoDet, Paddle's names: {len(state) - len(dropped)} of {len(state)} tensors converted{unused}"
+        return {"state_dict": converted, "meta": {}}, report
     state = backbone_weights(state)
     if to is None:
         kind, arch, carried = _closest_backbone(state)
@@ -166,12 +170,5 @@ def convert_published(source: str, to: Sequence[str] | None = None, ema: bool = 
 def _closest_backbone(state: dict[str, Tensor]) -> tuple[str, str, Carried]:
     """The backbone and arch that take the most over; of equal ones the first, which is the family's own."""
     family = recognise(state)
-    names = [(kind, arch) for kind in family.rules for arch in getattr(backbones, kind).arch_settings]
-    options = []
-    for kind, arch in names:
-        with torch.device("meta"):
-            module = getattr(backbones, kind)(arch)
-        options.append(carry_over(module, {name: tensor.to("meta") for name, tensor in state.items()}, family))
-    best = max(range(len(names)), key=lambda i: (round(options[i].share, 6), -len(options[i].dropped)))
-    kind, arch = names[best]
-    return kind, arch, carry_over(getattr(backbones, kind)(arch), state, family)
+    found = [(kind, *closest_arch(kind, state, family)) for kind in family.rules]
+    return max(found, key=lambda one: (round(one[2].share, 6), -len(one[2].dropped) - len(one[2].unused)))

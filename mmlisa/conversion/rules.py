@@ -2,8 +2,10 @@
 
 import re
 
-# Their name -> ours, by each pattern that fits, in turn; None: dropped.
-Rules = tuple[tuple[str, str | None], ...]
+# Their name -> ours, by each pattern that fits, in turn. None: dropped. Several: the tensor is cut into as many equal parts
+# along its first axis, and each has its name.
+Names = str | None | tuple[str | None, ...]
+Rules = tuple[tuple[str, Names], ...]
 
 HEAD: Rules = (
     (r"^head\.(?:fc\.)?(weight|bias)$", r"head.fc.\1"),
@@ -135,7 +137,8 @@ PADDLE_PAN: Rules = (  # CSP-PAN and LC-PAN
     *_PADDLE_SEPARABLE,
     *_PADDLE_NORM,
 )
-PADDLE_HEAD: Rules = (
+PADDLE_HEAD: Rules = (  # PicoHead with shared towers, of release 2021.10
+    (r"^head\.p\d_feat\.scale_reg$", None),  # of the class it inherits from; never applied
     (r"^head\.distribution_project\.", "bbox_head.integral."),
     (r"^head\.conv_feat\.cls_conv_(d|p)w(\d+)\.(\d+)\.", r"bbox_head.towers.\2.\3.\1w."),
     (r"^head\.head_cls(\d+)\.", r"bbox_head.predictors.\1."),
@@ -145,11 +148,17 @@ PADDLE_HEAD: Rules = (
     *_PADDLE_NORM,
 )
 
-# --- hosts of LiSANet, which keeps neither's attention ---
+# --- hosts of LiSANet: of their attention the value and the output; LiSA's query and key are unit vectors, theirs are not ---
 
-PVT_TO_LISANET: Rules = ((r"\.attn\.", None), *PVT, (r"^stages\.(\d)\.norm\.", r"norm\1."))
+PVT_TO_LISANET: Rules = (
+    (r"\.attn\.(q|sr|norm)\.", None),
+    (r"^(.*\.attn\.)kv\.(.*)$", (None, r"\1v.\2")),
+    *PVT,
+    (r"^stages\.(\d)\.norm\.", r"norm\1."),
+)
 CAFORMER_TO_LISANET: Rules = (
-    (r"\.(qkv|res_scale\d|act\d?)\.|\.token_mixer\.proj\.", None),
+    (r"\.(res_scale\d|act\d?)\.", None),
+    (r"^(.*)\.token_mixer\.qkv\.(.*)$", (None, None, r"\1.attn.v.\2")),
     (r"^stem\.conv\.", "stem.proj."),
     (r"^(stages\.\d+\.downsample)\.conv\.", r"\1.proj."),
     (r"^(stages\.\d+\.downsample)\.norm\.", None),  # before the convolution there, after it here
@@ -157,13 +166,16 @@ CAFORMER_TO_LISANET: Rules = (
 )
 
 
-def apply_rules(rules: Rules, name: str) -> str | None:
+def apply_rules(rules: Rules, name: str) -> Names:
     """The new name, by each rule that fits in turn; ``{1+1}`` in it is a sum. None: the weight has no place here."""
     for pattern, new in rules:
         if not re.search(pattern, name):
             continue
         if new is None:
             return None
+        if isinstance(new, tuple):
+            rest = rules[rules.index((pattern, new)) + 1 :]
+            return tuple(part and apply_rules(rest, re.sub(pattern, part, name)) for part in new)
         name = re.sub(pattern, new, name)
         name = re.sub(r"\{(\d+)([+-]\d+)\}", lambda match: str(int(match[1]) + int(match[2])), name)
     return name

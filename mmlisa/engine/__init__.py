@@ -7,6 +7,7 @@ from .hooks import CheckpointGuardHook, FiniteLossHook, IterationSeedHook, Train
 from .interrupts import InterruptHook
 from .loops import EpochBasedTrainLoop
 from .optimizers import Lamb, LayerwiseOptimWrapperConstructor
+from .overlays import OverlayHook
 from .saving import CheckpointHook
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "IterationSeedHook",
     "Lamb",
     "LayerwiseOptimWrapperConstructor",
+    "OverlayHook",
     "ThresholdEMA",
     "TrainingCurvesHook",
     "optimize_for_cpu",

@@ -1,6 +1,7 @@
 """Hooks: stop on a non-finite loss, resume exactly, refuse a checkpoint of another model, draw the training's curves."""
 
 import random
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -131,23 +132,13 @@ class TrainingCurvesHook(Hook):
 
     Writes ``curves.png`` beside the log: after each validation, at the end of the training, and, in mmlisa's tools, when it
     fails or is interrupted.
-
-    Args:
-        metrics: ends of the names of the validation metrics to draw.
     """
 
     priority = "LOWEST"
 
-    def __init__(self, metrics: tuple[str, ...] = ("mAP", "mAP_50", "mAP_75", "mIoU", "aAcc", "top1")) -> None:
-        self.metrics = tuple(metrics)
-
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         history = list(runner.message_hub.runtime_info.get("metric_history", []))
-        scalars = {
-            name: float(value)
-            for name, value in (metrics or {}).items()
-            if name.endswith(self.metrics) and np.isscalar(value)
-        }
+        scalars = {name: float(value) for name, value in (metrics or {}).items() if isinstance(value, Real)}
         history.append({"iteration": runner.iter, **scalars})
         # Kept in the message hub, so that it is in the checkpoints and a resumed run goes on with it.
         runner.message_hub.update_info("metric_history", history)
@@ -159,36 +150,17 @@ class TrainingCurvesHook(Hook):
     @master_only
     def draw(self, runner: Runner) -> None:
         """Draws what was logged so far; a picture that cannot be written is no reason to end a training."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        from mmlisa.analysis.curves import draw_curves
 
-        scalars = runner.message_hub.log_scalars
-        figure = Figure(figsize=(15, 4), layout="constrained")
-        FigureCanvasAgg(figure)
-        loss_axes, lr_axes, metric_axes = figure.subplots(1, 3)
-        for name in sorted(scalars):
-            if name.startswith("train/") and "loss" in name:
-                values, _ = scalars[name].data
-                self._plot_smoothed(loss_axes, values, name.removeprefix("train/"))
-        if "train/lr" in scalars:
-            lr_axes.plot(np.arange(1, len(scalars["train/lr"].data[0]) + 1), scalars["train/lr"].data[0])
-        validations = runner.message_hub.runtime_info.get("metric_history", [])
-        for name in sorted({key for entry in validations for key in entry} - {"iteration"}):
-            points = [(entry["iteration"], entry[name]) for entry in validations if name in entry]
-            metric_axes.plot(*zip(*points, strict=True), marker="o", label=name)
-        for axes, title in ((loss_axes, "loss"), (lr_axes, "learning rate"), (metric_axes, "validation")):
-            axes.set(title=title, xlabel="iteration")
-            axes.grid(alpha=0.3)
-            if axes.get_legend_handles_labels()[0]:
-                axes.legend(fontsize="x-small")
+        curves = {
+            name.removeprefix("train/"): list(enumerate(history.data[0].tolist(), 1))
+            for name, history in runner.message_hub.log_scalars.items()
+            if name == "train/lr" or (name.startswith("train/") and "loss" in name)
+        }
+        for entry in runner.message_hub.runtime_info.get("metric_history", []):
+            for name in entry.keys() - {"iteration"}:
+                curves.setdefault(name, []).append((entry["iteration"], entry[name]))
         try:
-            figure.savefig(Path(runner.log_dir) / "curves.png", dpi=110)
+            draw_curves({"": curves}, Path(runner.log_dir) / "curves.png")
         except OSError as error:
             runner.logger.warning(f"curves.png could not be written: {error}")
-
-    @staticmethod
-    def _plot_smoothed(axes: Any, values: np.ndarray, label: str) -> None:
-        """A mean over about a fiftieth of the run, so that the trend is seen."""
-        window = max(1, len(values) // 50)
-        smooth = np.convolve(values, np.ones(window) / window, mode="valid")
-        axes.plot(np.arange(len(smooth)) + window, smooth, label=label, linewidth=2 if label == "loss" else 1)

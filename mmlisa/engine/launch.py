@@ -193,24 +193,14 @@ def set_tta(cfg: Config) -> None:
 def set_show_dir(cfg: Config, directory: str | None) -> None:
     """Writes a picture of each test image's prediction into ``directory``, or none at all.
 
-    Raises:
-        ValueError: the config has no hook that draws.
+    A config that draws with its library's own hook gets :class:`mmlisa.engine.OverlayHook`.
     """
+    hook = cfg.default_hooks.pop("visualization", None)
     if directory is None:
-        cfg.default_hooks.pop("visualization", None)
         return
-    directory = str(Path(directory).resolve())
-    hook = cfg.default_hooks.get("visualization")
-    if hook is None:
-        raise ValueError("--show-dir: the config has no default_hooks.visualization to draw with")
-    # Each library's hook has its own names for its switches.
-    if hook.type.endswith("DetVisualizationHook"):
-        hook.update(draw=True, test_out_dir=directory)
-    elif hook.type.endswith("SegVisualizationHook"):
-        hook.update(draw=True, interval=1)
-        cfg.visualizer.save_dir = directory
-    else:
-        hook.update(enable=True, interval=1, out_dir=directory)
+    if hook is None or not hook.type.endswith("OverlayHook"):
+        hook = dict(type="mmlisa.OverlayHook")
+    cfg.default_hooks.visualization = dict(hook, draw=True, test_out_dir=str(Path(directory).resolve()))
 
 
 def _refuse_damaged_images(cfg: Config) -> None:

@@ -41,8 +41,13 @@ class QuietRunner(Runner):
 
 
 def import_quietly() -> None:
-    """Imports the data sets of the installed libraries, whose imports print which optional packages they did not find."""
+    """Imports the data sets of the installed libraries, whose imports print which optional packages they did not find.
+
+    pycocotools' reader of annotations, which prints what it does, is silent from then on; its tables of results are not.
+    """
     with contextlib.redirect_stdout(io.StringIO()):
         for library in ("mmdet", "mmseg", "mmpretrain"):
             if find_spec(library):
                 importlib.import_module(f"{library}.datasets")
+    if find_spec("pycocotools"):
+        importlib.import_module("pycocotools.coco").print = lambda *values: None

@@ -4,7 +4,7 @@ from .classifier import VideoClassifier, VideoDataPreprocessor
 from .dataset import VideoDataset
 from .demo import DemoVideoDataset
 from .transforms import LoadClips, PackClips, PerFrame
-from .visualization import VideoVisualizationHook, contact_sheet
+from .visualization import VideoOverlayHook, contact_sheet
 
 __all__ = [
     "DemoVideoDataset",
@@ -14,6 +14,6 @@ __all__ = [
     "VideoClassifier",
     "VideoDataPreprocessor",
     "VideoDataset",
-    "VideoVisualizationHook",
+    "VideoOverlayHook",
     "contact_sheet",
 ]

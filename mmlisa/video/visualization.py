@@ -1,12 +1,11 @@
 """Pictures of clips: their frames side by side."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from mmpretrain.engine.hooks import VisualizationHook
 from torch import Tensor
 
+from mmlisa.engine import OverlayHook
 from mmlisa.registry import HOOKS
 
 
@@ -22,13 +21,8 @@ def contact_sheet(clips: Tensor, min_height: int = 128) -> np.ndarray:
 
 
 @HOOKS.register_module()
-class VideoVisualizationHook(VisualizationHook):
-    """mmpretrain's ``VisualizationHook``, its arguments included, that draws the prediction on a contact sheet of the clips."""
+class VideoOverlayHook(OverlayHook):
+    """:class:`mmlisa.engine.OverlayHook`, its arguments included, on contact sheets of the clips that the network sees."""
 
-    def _draw_samples(
-        self, batch_idx: int, data_batch: dict[str, Any], data_samples: Sequence[Any], step: int = 0
-    ) -> None:
-        if not self.enable:
-            return
-        sheets = [Tensor(contact_sheet(clips).copy()).permute(2, 0, 1) for clips in data_batch["inputs"]]
-        super()._draw_samples(batch_idx, {**data_batch, "inputs": sheets}, data_samples, step)
+    def picture(self, inputs: Tensor, sample: Any) -> np.ndarray:
+        return contact_sheet(inputs)

@@ -1,14 +1,19 @@
 """Predictions on pictures: all that can be read are done, the others named, nothing is overwritten."""
 
+import json
+
 import cv2
 import numpy as np
 import pytest
 import torch
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
+from pycocotools.mask import decode
 
 from mmlisa import config_path
 from mmlisa.analysis.inference import predict_pictures
+from mmlisa.analysis.overlays import LONGER_SIDE
+from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.engine.launch import load_config
 
 
@@ -32,14 +37,24 @@ def predict(demo, out, *names, **options):
 
 
 def test_picture_with_boxes(demo, tmp_path):
-    ((source, target, summary),) = predict(demo, tmp_path / "out", "noise.jpg", score_threshold=0.0)
+    ((source, target, summary, result),) = predict(demo, tmp_path / "out", "noise.jpg", score_threshold=0.0)
     assert (source.name, target.name) == ("noise.jpg", "noise.png")
-    picture, original = np.asarray(Image.open(target)), np.asarray(Image.open(source))
-    assert picture.shape == original.shape
-    assert (picture != original).any()
+    with Image.open(target) as picture:  # enlarged
+        assert picture.size == (LONGER_SIDE, 2 * round(150 * LONGER_SIDE / 190 / 2))
     counts = [part.split(" ") for part in summary.split(", ")]
     assert sum(int(number) for number, _ in counts) == 100
-    assert {name for _, name in counts} <= {"cat", "coin", "cup", "flower", "motorcycle", "person", "quokka", "rocket"}
+    assert {name for _, name in counts} <= set(CLASSES)
+    instances = json.loads(json.dumps(result))["instances"]
+    scores = [instance["score"] for instance in instances]
+    assert scores == sorted(scores, reverse=True)
+    assert all(CLASSES[instance["category_id"]] == instance["category"] for instance in instances)
+    # As pycocotools reads them, masks lie in the boxes up to rounding.
+    for instance in instances[:5]:
+        mask = decode(instance["segmentation"])
+        assert mask.shape == (150, 190)
+        x, y, width, height = instance["bbox"]
+        mask[max(int(y) - 1, 0) : int(y + height) + 2, max(int(x) - 1, 0) : int(x + width) + 2] = 0
+        assert not mask.any()
 
 
 def test_bad_images_do_not_end_the_rest(demo, tmp_path):
@@ -47,11 +62,9 @@ def test_bad_images_do_not_end_the_rest(demo, tmp_path):
     whole = (folder / "noise.jpg").read_bytes()
     (folder / "cut.jpg").write_bytes(whole[:900])
     found = predict(demo, tmp_path / "out", "none.jpg", "random.pth", "cut.jpg", "noise.jpg")
-    assert [target and target.name for _, target, _ in found] == [None, None, None, "noise.png"]
-    for (source, _, summary), reason in zip(
-        found, ("does not exist", "cannot be read", "cannot be read"), strict=False
-    ):
-        assert f"{source} {reason}" in summary
+    assert [one.target and one.target.name for one in found] == [None, None, None, "noise.png"]
+    for one, reason in zip(found, ("does not exist", "cannot be read", "cannot be read"), strict=False):
+        assert f"{one.source} {reason}" in one.summary
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["noise.png"]
 
 
@@ -70,7 +83,7 @@ def test_inputs_of_one_stem_and_the_inputs_themselves_are_not_overwritten(demo, 
         image.save(path)
     before = inputs[0].read_bytes()
     found = list(predict_pictures(demo[0], str(demo[1] / "random.pth"), [*map(str, inputs), str(inputs[0])], tmp_path))
-    assert [target.name for _, target, _ in found] == ["a_2.png", "a_3.png", "a_4.png", "a_2_2.png"]
+    assert [one.target.name for one in found] == ["a_2.png", "a_3.png", "a_4.png", "a_2_2.png"]
     assert inputs[0].read_bytes() == before
 
 
@@ -86,10 +99,10 @@ def test_sizes_and_modes(demo, tmp_path):
     exif[0x0112] = 6  # turned by a quarter
     Image.new("RGB", (80, 60)).save(folder / "turned.jpg", exif=exif)
     found = predict(demo, tmp_path / "out", "modes")
-    shapes = {target.stem: cv2.imread(str(target), cv2.IMREAD_UNCHANGED).shape for _, target, _ in found}
-    others = dict.fromkeys(("gray", "deep", "alpha", "palette"), (60, 80, 3))
+    shapes = {one.target.stem: cv2.imread(str(one.target), cv2.IMREAD_UNCHANGED).shape for one in found}
+    others = dict.fromkeys(("tiny", "gray", "deep", "alpha", "palette"), (480, 640, 3))
     # As the model saw it: turned upright.
-    assert shapes == {"tiny": (9, 12, 3), "turned": (80, 60, 3), **others}
+    assert shapes == {"turned": (640, 480, 3), **others}
 
 
 def test_a_video(demo, tmp_path):
@@ -99,9 +112,10 @@ def test_a_video(demo, tmp_path):
         writer.write(np.full((48, 64, 3), value, np.uint8))
     writer.release()
     (demo[1] / "broken.mp4").write_bytes(b"no video")
-    (_, target, summary), (_, none, reason) = predict(demo, tmp_path / "out", "clip.avi", "broken.mp4")
+    (_, target, summary, frames), (_, none, reason, _) = predict(demo, tmp_path / "out", "clip.avi", "broken.mp4")
     assert target.name == "clip.mp4"
     assert summary.startswith("3 frames; in the last: ")
+    assert [list(frame) for frame in frames] == [["instances"]] * 3
     video = cv2.VideoCapture(str(target))
     means = [round(float(video.read()[1].mean())) for _ in range(3)]
     # Each frame beneath what a random model drew on it.

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from mmlisa.analysis.pictures import (
     draw_kernels,
     feature_norms,
     find_operators,
+    overlay_kernel,
     query_token,
     read_image,
 )
@@ -81,7 +83,10 @@ def test_kernels_and_norms_of_a_backbone(backbone, tmp_path):
     assert list(find_operators(backbone)) == [f"stages.{i}.blocks.{j}.attn" for i, j in ((2, 0), (2, 1), (3, 0))]
     image, queries = torch.randn(3, 64, 96), [(0.5, 0.5), (0.0, 1.0)]
     kernels = attention_kernels(backbone, image, [0, -1], queries)
-    assert [tuple(k.shape) for k in kernels] == [(2, 2, 4, 6), (2, 3, 2, 3)]
+    assert {name: tuple(kernel.shape) for name, kernel in kernels.items()} == {
+        "stages.2.blocks.0.attn": (2, 2, 4, 6),
+        "stages.3.blocks.0.attn": (2, 3, 2, 3),
+    }
     norms = feature_norms(backbone, image)
     assert {name: tuple(norm.shape) for name, norm in norms.items()} == {
         "stages.2.blocks.0": (4, 6),
@@ -92,11 +97,24 @@ def test_kernels_and_norms_of_a_backbone(backbone, tmp_path):
         tokens = _output(backbone, backbone.stages[2].blocks[1], image)[0]
         torch.testing.assert_close(norms["stages.2.blocks.1"], tokens.norm(dim=1).reshape(4, 6))
     rows = [("one", kernels), ("two", kernels)]
-    draw_kernels(torch.zeros(3, 64, 96), queries, rows, [0, -1], [0, 2], tmp_path / "new" / "kernels.png")
+    draw_kernels(torch.zeros(3, 64, 96), queries, rows, [0, 2], tmp_path / "new" / "kernels.png")
     draw_features(torch.zeros(3, 64, 96), [("one", norms)], tmp_path / "features.png")
     for name in ("new/kernels.png", "features.png"):
         with Image.open(tmp_path / name) as picture:
             assert min(picture.size) > 100
+
+
+def test_overlay_of_a_kernel():
+    """Red where it adds, blue where it subtracts, faint grey elsewhere, a ring around the query; smooth."""
+    kernel = torch.zeros(4, 8)
+    kernel[0, 1], kernel[3, 6] = 0.02, -0.01
+    drawing = overlay_kernel(torch.full((3, 40, 80), 100.0), kernel, (0.5, 0.25)).astype(int)
+    assert drawing.shape == (160, 320, 3)
+    assert drawing[20, 60, 0] > drawing[20, 60, 2] + 60
+    assert drawing[140, 260, 2] > drawing[140, 260, 0] + 40
+    assert (drawing[140, 60] == 150).all()
+    assert (drawing[80, 80 + 320 // 40] > 200).all(), "the ring"
+    assert np.abs(np.diff(drawing[20], axis=0)).max() < 40
 
 
 def _output(backbone, module, image):

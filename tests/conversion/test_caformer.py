@@ -10,7 +10,7 @@ import torch
 from mmengine.registry import DefaultScope
 
 from mmlisa.checkpoints import load_checkpoint
-from mmlisa.conversion import convert_caformer
+from mmlisa.conversion import convert_classifier
 from mmlisa.registry import MODELS
 
 TOOL = Path(__file__).parents[2] / "tools" / "convert_checkpoint.py"
@@ -50,7 +50,7 @@ def test_classifier_with_softmax_gives_the_logits_of_timm(tmp_path):
 def test_every_size_is_recognised(name, arch):
     with torch.device("meta"):
         state = timm.create_model(name).state_dict()
-    conversion = convert_caformer({"state_dict": state})
+    conversion = convert_classifier({"state_dict": state}, "caformer")
     assert conversion.backbone["arch"] == arch
     assert not conversion.dropped
     assert not conversion.missing
@@ -63,10 +63,10 @@ def test_other_files_are_refused():
         state = timm.create_model("caformer_s18").state_dict()
         poolformer = timm.create_model("poolformer_s12").state_dict()
         other_size = timm.create_model("caformer_b36").state_dict()
-    with pytest.raises(ValueError, match="not a CAFormer"):
-        convert_caformer(poolformer)
-    with pytest.raises(ValueError, match="size of no iViT"):
-        convert_caformer(other_size)
+    with pytest.raises(ValueError, match="no known network"):
+        convert_classifier(poolformer, "caformer")
+    with pytest.raises(ValueError, match=r"another size than mmlisa\.iViT.* here, .* in the file"):
+        convert_classifier(other_size, "caformer")
     del state["stages.2.blocks.3.mlp.fc1.weight"]
     with pytest.raises(ValueError, match=r"1 of .*stages\.2\.blocks\.3\.mlp\.fc1"):
-        convert_caformer(state)
+        convert_classifier(state, "caformer")

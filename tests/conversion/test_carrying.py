@@ -1,11 +1,15 @@
 """Each host, with its own attention and timm's weights, gives timm's features; related networks take what fits."""
 
+import re
+
 import pytest
 import timm
 import torch
 from torch import nn
 
+from mmlisa import create_model
 from mmlisa.conversion import carry_over, recognise
+from mmlisa.conversion.heads import head_weights
 from mmlisa.models import backbones
 
 
@@ -98,8 +102,9 @@ def test_parity_with_timm(host, other_size):
         ("levit_128", lambda: backbones.CastlingLeViT("128"), 0.3),
         ("mvitv2_tiny", lambda: backbones.CastlingMViTv2("tiny"), 0.9),
         ("lcnet_075", lambda: backbones.CastlingLCNetViT("small"), 0.08),
-        ("pvt_v2_b2", lambda: backbones.LiSANet("small"), 0.02),
-        ("caformer_s18", lambda: backbones.LiSANet("hybrid-small"), 0.05),
+        ("pvt_v2_b3", lambda: backbones.LiSANet("small"), 0.13),
+        ("caformer_s36", lambda: backbones.LiSANet("hybrid-small"), 0.19),
+        ("caformer_m36", lambda: backbones.LiSANet("hybrid-base"), 0.3),
     ],
 )
 def test_what_related_networks_take_over(name, build, share):
@@ -109,7 +114,9 @@ def test_what_related_networks_take_over(name, build, share):
     assert carried.share >= share, carried.report()
     assert carried.state_dict.keys() | carried.fresh.keys() == ours.state_dict().keys()
     parameters = dict(ours.named_parameters())
-    counted = sum(parameters[n].numel() for n in carried.state_dict if n in parameters)
+    counted = sum(
+        parameters[n].numel() / (3 if n in carried.fresh else 1) for n in carried.state_dict if n in parameters
+    )
     assert carried.share == pytest.approx(counted / sum(p.numel() for p in parameters.values()))
     assert f"{carried.share:.1%}" in carried.report()
 
@@ -149,3 +156,39 @@ def test_other_families_and_widths():
     carried = carry_over(backbones.FLattenSwin(), wide)
     assert carried.share < 0.01
     assert "of another shape" in carried.report()
+    assert "stages.0.blocks.*.attn.qkv: 288x96 here, 144x48 in the file" in carried.report()
+
+
+@pytest.mark.parametrize(("name", "arch"), [("pvt_v2_b3", "small"), ("caformer_s36", "hybrid-small")])
+def test_lisa_keeps_the_value_and_output_of_another_attention(name, arch):
+    """Query and key stay as they were: LiSA's are unit vectors."""
+    theirs = randomised(timm.create_model(name)).state_dict()
+    ours = backbones.LiSANet(arch)
+    before = {n: t.clone() for n, t in ours.state_dict().items()}
+    carried = carry_over(ours, theirs)
+    ours.load_state_dict(carried.state_dict, strict=False)
+    attention, block = ours.stages[2].blocks[7].attn, "stages.2.blocks.7."
+    mixer = f"{block}attn." if name.startswith("pvt") else f"{block}token_mixer."
+    joint = theirs[f"{mixer}kv.weight"] if name.startswith("pvt") else theirs[f"{mixer}qkv.weight"]
+    assert torch.equal(attention.qkv.weight[640:], joint[-320:])
+    assert torch.equal(attention.qkv.weight[:640], before[f"{block}attn.qkv.weight"][:640])
+    assert torch.equal(attention.proj.weight, theirs[f"{mixer}proj.weight"])
+    report = carried.report()
+    assert "start fresh, but for their value: query and key are not the host's: stages.*.blocks.*.attn.qkv" in report
+    assert "stages.2.blocks.*.mlp.fc1: 960x320 here, 1280x320 in the file" in report
+    assert "stages.3.blocks.*.attn.qkv: its value 384x384 here, 512x512 in the file" in report
+    assert re.search(r"start fresh, no counterpart in the file: .*stages\.\*\.blocks\.\*\.attn\.kernel_a", report)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"), [("levit_128", "castling_levit_128"), ("deit_tiny_patch16_224", "vit_t16_interactive")]
+)
+def test_heads_that_fit(name, ours):
+    """LeViT's two heads, batch norms and all, are one linear layer; DeiT's is that of every plain ViT."""
+    theirs = randomised(timm.create_model(name, num_classes=10))
+    x = torch.randn(4, theirs.num_features)
+    heads = [theirs.head, theirs.head_dist] if hasattr(theirs, "head_dist") else [theirs.head]
+    found = head_weights(theirs.state_dict())
+    expected = torch.stack([head(x) for head in heads]).mean(0)
+    torch.testing.assert_close(nn.functional.linear(x, found["head.fc.weight"], found["head.fc.bias"]), expected)
+    assert create_model(ours, num_classes=10).head.fc.weight.shape == found["head.fc.weight"].shape

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from mmlisa.checkpoints import load_checkpoint
-from mmlisa.conversion import convert_flatten
+from mmlisa.conversion import convert_classifier
 from mmlisa.registry import MODELS
 
 TOOL = Path(__file__).parents[2] / "tools" / "convert_checkpoint.py"
@@ -72,7 +72,7 @@ def test_every_key_of_every_model(name):
     state = meta_state(family, settings)
     count = sum(tensor.numel() for key, tensor in state.items() if not key.endswith(BUFFERS))
     assert round(count / 1e6, 3) == millions
-    conversion = convert_flatten({"model": state})
+    conversion = convert_classifier({"model": state}, "flatten")
     assert conversion.official
     assert conversion.backbone == dict(type=f"mmlisa.{BACKBONES[family]}", arch=arch, out_indices=(3,))
     assert not conversion.untrained
@@ -103,7 +103,7 @@ FORWARDS = {
 def test_converted_weights_give_the_official_logits(family):
     forward, settings = FORWARDS[family]
     state = random_state(family, settings)
-    conversion = convert_flatten({"model": {f"module.{name}": tensor for name, tensor in state.items()}})
+    conversion = convert_classifier({"model": {f"module.{name}": tensor for name, tensor in state.items()}}, "flatten")
     backbone = build(conversion.backbone).double().eval()
     backbone.load_state_dict(backbone_weights(conversion))
     image = torch.randn(1, 3, 224, 224, dtype=torch.float64)
@@ -157,7 +157,7 @@ def test_hosts_of_timm_as_a_start():
         ("deit_tiny_patch16_224", 1000),
     ):
         host = timm.create_model(name, num_classes=image_classes).eval()
-        conversion = convert_flatten(host.state_dict())
+        conversion = convert_classifier(host.state_dict(), "flatten")
         assert not conversion.official
         assert conversion.untrained
         assert all(
@@ -195,7 +195,7 @@ def test_official_files_of_the_hosts_convert_as_timms(name):
         for pattern, replacement in OFFICIAL_NAMES[name]:
             key = re.sub(pattern, replacement, key)
         official_ones[key] = tensor
-    expected, found = convert_flatten(timms), convert_flatten({"model": official_ones})
+    expected, found = convert_classifier(timms, "flatten"), convert_classifier({"model": official_ones}, "flatten")
     assert found.backbone == expected.backbone
     assert found.untrained == expected.untrained
     assert not found.missing
@@ -212,7 +212,7 @@ def test_official_pvt_host_as_a_start():
     state["cls_token"] = torch.zeros(1, 1, 512)
     state["pos_embed4"] = torch.cat([torch.zeros(1, 1, 512), state["pos_embed4"]], dim=1)
     state["block1.0.attn.sr.weight"], state["block1.0.attn.norm.weight"] = torch.zeros(64, 64, 8, 8), torch.zeros(64)
-    conversion = convert_flatten(state)
+    conversion = convert_classifier(state, "flatten")
     assert {"cls_token", "block1.0.attn.sr.weight", "block1.0.attn.norm.weight"} <= set(conversion.dropped)
     assert torch.equal(conversion.state_dict["backbone.stages.3.downsample.position"], state["pos_embed4"][:, 1:])
     assert len(conversion.untrained) == 8 * 4
@@ -220,27 +220,34 @@ def test_official_pvt_host_as_a_start():
 
 def test_foreign_files_are_named():
     resnet = timm.create_model("resnet18").state_dict()
-    with pytest.raises(ValueError, match=r"not a checkpoint of FLattenCSwin.*bn1\.bias"):
-        convert_flatten(resnet)
+    with pytest.raises(ValueError, match=r"no known network.*bn1\.bias"):
+        convert_classifier(resnet, "flatten")
     other_size = meta_state("swin", dict(_SWIN, depths=(2, 2, 4, 2)))
-    with pytest.raises(ValueError, match=r"FLattenSwin of .*'depths': \(2, 2, 4, 2\).* none of its sizes"):
-        convert_flatten(other_size)
+    with pytest.raises(
+        ValueError,
+        match=r"another size than .*FLattenSwin 'tiny'.*blocks\.4\.norm1\.weight: no counterpart",
+    ):
+        convert_classifier(other_size, "flatten")
+    deeper = meta_state("swin", dict(_SWIN, depths=(2, 2, 7, 2)))
+    with pytest.raises(ValueError, match=r"1[0-9] of the file have no place: .*layers\.2\.blocks\.6.*no such block"):
+        convert_classifier(deeper, "flatten")
+    lcnet = timm.create_model("lcnet_050").state_dict()
+    with pytest.raises(ValueError, match=r"LCNet weights have no place in FLattenSwin"):
+        convert_classifier(lcnet, "flatten")
     with pytest.raises(ValueError, match="state_dict_ema"):
-        convert_flatten({"model": {}}, ema=True)
+        convert_classifier({"model": {}}, "flatten", ema=True)
 
 
 def test_incomplete_and_reshaped_files_are_refused():
     state = meta_state("cswin", _CSWIN)
     cut = {n: t for n, t in state.items() if n != "stage3.4.attns.1.get_v.weight"}
-    with pytest.raises(
-        ValueError, match=r"FLattenCSwin 'tiny'.* lacks 1 of .*stages\.2\.blocks\.4\.attn\.lepe\.1\.weight"
-    ):
-        convert_flatten(cut)
+    with pytest.raises(ValueError, match=r"FLattenCSwin 'tiny'.*: 1 of .*stages\.2\.blocks\.4\.attn\.lepe\.1\.weight"):
+        convert_classifier(cut, "flatten")
     wide = dict(state, **{"stage1.0.attns.0.dwc.weight": torch.empty(32, 1, 3, 3, device="meta")})
-    with pytest.raises(ValueError, match=r"dwc\.weight has shape \(32, 1, 3, 3\)"):
-        convert_flatten(wide)
+    with pytest.raises(ValueError, match=r"dwc\.weight: 32x1x5x5 here, 32x1x3x3 in the file"):
+        convert_classifier(wide, "flatten")
     without_head = {n: t for n, t in state.items() if not n.startswith("head")}
-    assert convert_flatten(without_head).missing == ("head.fc.weight", "head.fc.bias")
+    assert convert_classifier(without_head, "flatten").missing == ("head.fc.weight", "head.fc.bias")
 
 
 class _Code:

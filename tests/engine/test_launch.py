@@ -52,8 +52,15 @@ def test_tta_and_show_dir(tmp_path):
     assert cfg.test_dataloader.dataset.pipeline[-1].type == "TestTimeAug"
     set_show_dir(cfg, str(tmp_path))
     assert cfg.default_hooks.visualization.test_out_dir == str(tmp_path)
-    with pytest.raises(ValueError, match="visualization"):
-        set_show_dir(Config(dict(default_hooks={})), "x")
+
+
+@pytest.mark.parametrize("hook", [None, dict(type="DetVisualizationHook", draw=False), dict(type="mmlisa.OverlayHook")])
+def test_show_dir_draws_overlays_whatever_the_config_draws(tmp_path, hook):
+    cfg = Config(dict(default_hooks=dict(visualization=hook) if hook else {}))
+    set_show_dir(cfg, str(tmp_path))
+    assert cfg.default_hooks.visualization == dict(type="mmlisa.OverlayHook", draw=True, test_out_dir=str(tmp_path))
+    set_show_dir(cfg, None)
+    assert "visualization" not in cfg.default_hooks
 
 
 def test_downstream_project_inherits(tmp_path):

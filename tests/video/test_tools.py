@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cv2
 import pytest
 import torch
 from mmengine.config import Config
@@ -16,6 +17,7 @@ from mmlisa import config_path
 from mmlisa.analysis.inference import predict_pictures
 from mmlisa.engine.launch import build_runner, load_config, set_resume, set_show_dir
 from mmlisa.video.demo import CLASSES
+from mmlisa.video.reading import count_frames, read_frames
 
 ROOT = Path(__file__).parents[2]
 CONFIG = "video_hylisanet_demo.py"
@@ -82,10 +84,31 @@ def test_the_prediction_on_a_video_of_its_own(trained, demo, tmp_path):
     cfg = config(demo, tmp_path)
     drawn, broken = predict_pictures(cfg, str(trained / "iter_4.pth"), videos, tmp_path / "out")
     assert drawn.summary.split()[0] in CLASSES
-    with Image.open(drawn.target) as picture:  # eight frames of 48 pixels, three times as large
-        assert picture.size == (8 * 144, 144)
+    assert [drawn.result["scores"][0]["category"]] == drawn.summary.split()[:1]
+    with Image.open(drawn.target) as picture:  # eight frames of 48 pixels, three times as large, and the classes
+        assert picture.width == 8 * 144
+        assert 144 < picture.height < 200
     assert broken.target is None
     assert "broken.mp4 cannot be opened" in broken.summary
+
+
+def test_frame_folders_are_videos(trained, demo, tmp_path):
+    """Of the same frames the same prediction, whether a file, a folder of them, or a folder of such folders is named."""
+    source = demo / "val" / "grow_000.mp4"
+    frames = tmp_path / "videos" / "frames.of.it"
+    frames.mkdir(parents=True)
+    for number, frame in read_frames(source, range(count_frames(source))).items():
+        cv2.imwrite(str(frames / f"{number:03}.png"), frame)
+    cfg = config(demo, tmp_path)
+    names = [str(source), str(frames), str(frames.parent), str(frames / "000.png")]
+    file, folder, image = predict_pictures(cfg, str(trained / "iter_4.pth"), names, tmp_path / "out")
+    assert folder.result == file.result
+    assert folder.target.name == "frames.of.it.png"
+    assert image.target is None
+    assert "the folder of its frames" in image.summary
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="holds no video"):
+        list(predict_pictures(cfg, str(trained / "iter_4.pth"), [str(tmp_path / "empty")], tmp_path / "out"))
 
 
 def test_two_processes(demo, tmp_path):

@@ -1,0 +1,109 @@
+"""Loss, learning rate and validation metrics over a training: of one run, or of several for comparison."""
+
+import json
+from collections.abc import Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# Points (iteration, value) by the name under which MMEngine logs them: 'loss', 'loss_cls', 'lr', 'coco/bbox_mAP'.
+Curves = dict[str, list[tuple[int, float]]]
+
+# How the names of the metrics worth a curve end, and what their unit is.
+METRICS = {"mAP": "0 to 1", "mAP_50": "0 to 1", "mAP_75": "0 to 1", "mIoU": "%", "aAcc": "%", "top1": "%"}
+_SHOWN = {"mAP_50": "AP50", "mAP_75": "AP75", "mAP": "AP", "top1": "top-1", "accuracy/": "", "coco/": "", "_": " "}
+
+
+def read_curves(work_dir: str | Path) -> Curves:
+    """The curves of a work dir, from all of its logs; a resumed run's entries replace those it repeats.
+
+    Raises:
+        FileNotFoundError: the folder has no log.
+        ValueError: a log that is damaged.
+    """
+    logs = sorted(Path(work_dir).glob("*/vis_data/scalars.json"))
+    if not logs:
+        raise FileNotFoundError(f"{work_dir} has no log of a training (*/vis_data/scalars.json)")
+    points: dict[str, dict[int, float]] = {}
+    for log in logs:
+        iteration = 0
+        for number, line in enumerate(log.read_text().splitlines(), 1):
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{log}:{number} is not JSON: {error}") from error
+            # A validation counts epochs, or nothing at all: it belongs to the training before it.
+            iteration = entry.get("iter", iteration) if "loss" in entry else iteration
+            for name, value in entry.items():
+                if _is_drawn(name) and isinstance(value, int | float):
+                    points.setdefault(name, {})[iteration] = value
+    return {name: sorted(values.items()) for name, values in points.items()}
+
+
+def _is_drawn(name: str) -> bool:
+    return "loss" in name or name == "lr" or name.endswith(tuple(METRICS))
+
+
+def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
+    """Writes the curves; the best point of each metric is marked by a star.
+
+    Args:
+        runs: curves by the label of the run. Of one run all losses are drawn, of several the total of each.
+        path: the file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    from matplotlib.figure import Figure  # no pyplot: it holds global state
+
+    metrics = sorted({name for curves in runs.values() for name in curves if name.endswith(tuple(METRICS))})
+    # Several runs: a panel per metric, with a line per run.
+    panels = [metrics] if len(runs) == 1 else [[metric] for metric in metrics]
+    figure = Figure(figsize=(4.8 * (2 + len(panels)), 4), layout="constrained")
+    loss_axes, rate_axes, *metric_axes = figure.subplots(1, 2 + len(panels))
+    for label, curves in runs.items():
+        losses = [name for name in curves if "loss" in name]
+        for name in sorted(losses) if len(runs) == 1 else [name for name in losses if name == "loss"]:
+            total = name == "loss"
+            shown = name if len(runs) == 1 else label
+            iterations, values = _smooth(curves[name])
+            loss_axes.plot(iterations, values, label=shown, linewidth=2 if total else 1, zorder=3 if total else 2)
+        if "lr" in curves:
+            rate_axes.plot(*zip(*curves["lr"], strict=True), label=label)
+        for axes, names in zip(metric_axes, panels, strict=True):
+            for name in names:
+                if name in curves:
+                    _plot_metric(axes, curves[name], _shown(name) if len(runs) == 1 else label)
+    loss_axes.set(title="loss in training", ylabel="mean over a fiftieth of the run", ylim=(0, None))
+    rate_axes.set(title="learning rate", ylabel="of the first parameter group", ylim=(0, None))
+    for axes, names in zip(metric_axes, panels, strict=True):
+        units = " / ".join(sorted({METRICS[end] for name in names for end in METRICS if name.endswith(end)}))
+        axes.set(title="validation" if len(runs) == 1 else _shown(names[0]), ylabel=units)
+    for axes in (loss_axes, rate_axes, *metric_axes):
+        axes.set(xlabel="iteration", xlim=(0, None))
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        if axes is not rate_axes and axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize="small", frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def _smooth(points: list[tuple[int, float]]) -> tuple[np.ndarray, np.ndarray]:
+    """A mean over about a fiftieth of the run, so that the trend is seen."""
+    iterations, values = (np.array(column) for column in zip(*points, strict=True))
+    window = max(1, len(values) // 50)
+    return iterations[window - 1 :], np.convolve(values, np.ones(window) / window, mode="valid")
+
+
+def _plot_metric(axes: Any, points: list[tuple[int, float]], label: str) -> None:
+    best = max(points, key=lambda point: (isfinite(point[1]), point[1]))
+    (line,) = axes.plot(*zip(*points, strict=True), marker=".", label=f"{label}: best {best[1]:.3g} at {best[0]}")
+    axes.plot(*best, marker="*", markersize=11, color=line.get_color(), linestyle="none")
+
+
+def _shown(name: str) -> str:
+    for part, short in _SHOWN.items():
+        name = name.replace(part, short)
+    return name

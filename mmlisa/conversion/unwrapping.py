@@ -1,0 +1,45 @@
+"""The weights in a checkpoint of somebody else's."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+EMA_KEYS = ("state_dict_ema", "model_ema", "ema_state_dict")
+
+
+def unwrap(checkpoint: Mapping[str, Any], ema: bool = False) -> dict[str, Tensor]:
+    """The weights of a checkpoint, halves in single precision, without what wraps them: other entries, parallel models' prefixes.
+
+    Args:
+        checkpoint: what the file holds.
+        ema: take the averaged weights: ``state_dict_ema``, ``model_ema`` or MMEngine's ``ema_state_dict``.
+
+    Raises:
+        ValueError: no weights in it, or no averaged ones.
+    """
+    keys = EMA_KEYS if ema else ("model", "state_dict")
+    state = next(
+        (checkpoint[key] for key in keys if isinstance(checkpoint.get(key), Mapping)), None if ema else checkpoint
+    )
+    if state is None:
+        raise ValueError(f"the file has no averaged weights {' or '.join(EMA_KEYS)}; it holds {sorted(checkpoint)[:8]}")
+    tensors = {str(name): tensor for name, value in state.items() if (tensor := _as_tensor(value)) is not None}
+    if not tensors:
+        raise ValueError(f"the file holds no weights, but {sorted(map(str, checkpoint))[:8]}")
+    for prefix in ("module.", "model."):
+        if all(name.startswith(prefix) for name in tensors if name != "steps"):
+            tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name != "steps"}
+    halves = (torch.float16, torch.bfloat16)
+    return {name: tensor.float() if tensor.dtype in halves else tensor for name, tensor in tensors.items()}
+
+
+def _as_tensor(value: Any) -> Tensor | None:
+    """A tensor, an array, or a pair of a name and an array, as Paddle pickles its tensors; None for anything else."""
+    if type(value) is tuple and len(value) == 2:
+        value = value[1]
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+        return torch.from_numpy(value)
+    return value if isinstance(value, Tensor) else None
