@@ -15,7 +15,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="trainings at once (default: %(default)s)")
     parser.add_argument("--work-dir", type=Path, help="results of the runs (default: work_dirs/comparison/SUITE)")
     parser.add_argument("--out", type=Path, help="folder of the tables and plots (default: the work dir)")
-    parser.add_argument("--report", action="store_true", help="only write tables and plots of what was run")
+    parser.add_argument("--measure", action="store_true", help="time and count the backbones only, train nothing")
+    parser.add_argument("--report", action="store_true", help="run nothing, write tables and plots of what was run")
     return parser.parse_args(argv)
 
 
@@ -28,11 +29,12 @@ def main(args: argparse.Namespace) -> None:
     suite = {name: comparison for name, comparison in suite.items() if name in (args.only or suite)}
     work_dir = args.work_dir or Path("work_dirs") / "comparison" / args.suite
     out = args.out or work_dir
-    todo = list(jobs.list_jobs(suite))
-    failures = [] if args.report else jobs.run_all(todo, work_dir, args.jobs)
+    every = list(jobs.list_jobs(suite))
+    todo = [] if args.report else [job for job in every if job.candidate is None or not args.measure]
+    failures = jobs.run_all(todo, work_dir, args.jobs)
     out.mkdir(parents=True, exist_ok=True)
     for name in suite:
-        print(report.write([job for job in todo if job.name == name], work_dir, out))
+        print(report.write([job for job in every if job.name == name], work_dir, out))
     if failures:
         raise ChildProcessError(f"{len(failures)} runs failed: " + "; ".join(failures))
 

@@ -148,16 +148,18 @@ def run_all(todo: Sequence[Job], root: Path, parallel: int = 1) -> list[str]:
     from tqdm import tqdm
 
     todo = [job for job in todo if read(job, root) is None]
+    if not todo:
+        return []
     environment = describe_environment()  # once: the code may be edited while the trainings go on
     # Processes are forked from one that has imported everything: imports take longer than a small training.
     forks = "forkserver" in multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("forkserver" if forks else "spawn")
     context.set_forkserver_preload(["mmlisa.analysis.comparison.libraries"])
     failures = []
-    for make, folder in dict.fromkeys(TASKS[job.comparison.task].data for job in todo):
+    for make, folder in dict.fromkeys(TASKS[job.comparison.task].data for job in todo if job.candidate is not None):
         if failure := _run(context, partial(_prepare, make, folder), root / f"{make}.log"):
             failures.append(failure)
-            todo = [job for job in todo if TASKS[job.comparison.task].data != (make, folder)]
+            todo = [job for job in todo if job.candidate is None or TASKS[job.comparison.task].data != (make, folder)]
     with tqdm(total=len(todo), desc="comparison", unit="run", smoothing=0.1) as bar:
 
         def finish(job: Job) -> None:

@@ -376,7 +376,7 @@ _DEFAULT: dict[str, Comparison] = {
         "solar cells",
         _operators(_isotropic, 64, _CHOSEN),
         "softmax",
-        iterations=100,
+        iterations=60,
         size=64,
         seeds=(0, 1, 2, 3, 4),
     ),
