@@ -2,5 +2,8 @@ _base_ = "./default_runtime.py"
 
 default_scope = "mmpretrain"
 # Not drawn while training: a small folder has fewer class names than the head has outputs.
-default_hooks = dict(visualization=dict(type="VisualizationHook", enable=False, interval=5000))
+default_hooks = dict(
+    checkpoint=dict(save_best="auto"),  # the first metric: top-1
+    visualization=dict(type="VisualizationHook", enable=False, interval=5000),
+)
 visualizer = dict(type="UniversalVisualizer", vis_backends=_base_.vis_backends, name="visualizer")

@@ -3,7 +3,7 @@ _base_ = "./default_runtime.py"
 default_scope = "mmseg"
 # Iterations, not epochs.
 default_hooks = dict(
-    checkpoint=dict(by_epoch=False, interval=8000),
+    checkpoint=dict(by_epoch=False, interval=8000, save_best="mIoU"),
     visualization=dict(type="SegVisualizationHook", draw=True, interval=500),
 )
 log_processor = dict(by_epoch=False)
