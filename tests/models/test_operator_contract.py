@@ -21,6 +21,7 @@ CASES = {
     "structure-aware-hadamard": dict(type="StructureAwareAttention", form="hadamard", num_patterns=2),
     "lisa-local": dict(type="LiSA", num_patterns=2, kernel_size=3),
     "depthwise-conv": dict(type="DepthwiseConv", kernel_size=5),
+    "average-pooling": dict(type="AveragePooling"),
     "global-filter": dict(type="GlobalFilter"),
     "lambda-convolution": dict(type="LambdaConvolution"),
     "convolutional-attention": dict(type="ConvolutionalAttention"),
