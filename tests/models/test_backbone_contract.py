@@ -334,6 +334,33 @@ def test_frozen_stages(name):
     assert all(not p.requires_grad for p in backbone.parameters()), "stem and stages leave parameters out"
 
 
+# What is frozen with the stem and the first stage, and what belongs to neither.
+FIRST_STAGE = {
+    "lisanet": ("stem.", "stages.0.", "norm0."),
+    "lisanet-isotropic": ("stem.", "stages.0.", "norm0."),
+    "flatten-swin": ("stem.", "stages.0.", "norm0."),
+    "flatten-cswin": ("stem.", "stages.0.", "norm0."),
+    "castling-mvitv2": ("stem.", "stages.0.", "norm0."),
+    "ivit": ("stem.", "stages.0.", "norm0."),
+    **dict.fromkeys(
+        ("flatten-pvt", "flatten-pvtv2", "lcnet", "lcnet-vit", "esnet", "esnet-vit", "levit", "castling-deit"),
+        ("stem.", "stages.0."),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIRST_STAGE)
+def test_frozen_stages_1_freezes_the_stem_and_the_first_stage(name):
+    backbone = build(name, frozen_stages=1).train()
+    frozen = {n for n, p in backbone.named_parameters() if not p.requires_grad} - NEVER_TRAINED
+    assert frozen == {n for n, _ in backbone.named_parameters() if n.startswith(FIRST_STAGE[name])}
+    assert {n.split(".")[0] for n in frozen} == {prefix.split(".")[0] for prefix in FIRST_STAGE[name]}
+    untrained = {n for n, m in backbone.named_modules() if n and not m.training}
+    assert {n for n in untrained if n.split(".")[0] in ("stem", "stages")} == {
+        n for n, _ in backbone.named_modules() if f"{n}.".startswith(("stem.", "stages.0."))
+    }
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_bad_arguments_are_named(name):
     with pytest.raises(ValueError, match="no-such-arch"):
