@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from importlib import import_module
 
 import pytest
 import torch
@@ -311,6 +312,35 @@ def test_with_cp_changes_nothing(name):
         loss.backward()
         results.append([loss.detach(), *(p.grad for p in backbone.parameters())])
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", CASES)
+def test_recomputing_changes_no_gradient(name, dtype, monkeypatch):
+    """What training computes again, or in closed form, against PyTorch's own gradients, with every module called."""
+    results, called = [], []
+    for is_plain in (False, True):
+        torch.manual_seed(0)
+        backbone = build(name, drop_path_rate=0.1).train().to(dtype)
+        if is_plain:
+            for module in ("recompute", "depthwise", "star_relu"):
+                monkeypatch.setattr(import_module(f"mmlisa.ops.{module}"), "is_traced", lambda: True)
+            for part in backbone.modules():
+                part.register_forward_hook(lambda module, inputs, output: called.append(module))
+        torch.manual_seed(1)
+        maps = backbone(torch.randn(2, 3, 64, 72, dtype=dtype))
+        sum((m * torch.randn_like(m)).sum() for m in maps).backward()
+        gradients = {n: p.grad for n, p in backbone.named_parameters() if p.grad is not None}
+        results.append(([m.detach() for m in maps], gradients))
+    (maps, found), (plain_maps, expected) = results
+    torch.testing.assert_close(maps, plain_maps)
+    assert found.keys() == expected.keys()
+    # Some gradients are differences of large sums: rounding counts beside the largest entry of the network as well.
+    relative, absolute = (1e-9, 1e-12) if dtype == torch.float64 else (1e-4, 1e-6)
+    scale = max(g.abs().max() for g in expected.values())
+    for parameter, gradient in found.items():
+        difference, size = (gradient - expected[parameter]).abs().max(), expected[parameter].abs().max()
+        assert difference <= relative * size + absolute * scale, parameter
 
 
 @pytest.mark.parametrize("name", CASES)
