@@ -27,7 +27,7 @@ def draw_curves(axis, rows: list[dict], quantity: str, title: str) -> None:
     sides = [int(case.split("x")[0]) for case in dict.fromkeys(row["case"] for row in rows)]
     values = {name: [row[quantity] for row in rows if row["name"] == name] for name in COLOURS}
     ratios = {name: [a / b for a, b in zip(values[name], values[BASELINE], strict=True)] for name in COLOURS}
-    height, gap = 0.0, 0.045 * max(max(line) for line in ratios.values())
+    height, gap = 0.0, 0.055 * max(max(line) for line in ratios.values())
     for name in sorted(COLOURS, key=lambda name: ratios[name][-1]):
         last, colour = ratios[name][-1], COLOURS[name]
         axis.plot(sides, ratios[name], marker="o", color=colour, lw=1.8, ms=4, ls="--" if name == BASELINE else "-")
@@ -47,15 +47,15 @@ def main() -> None:
     parser.add_argument("--out", default=DOCS / "images" / "overview.png", help="default: %(default)s")
     args = parser.parse_args()
     rows = json.loads((DOCS / "benchmarks" / "pixels_cpu.json").read_text())["rows"]
-    figure = plt.figure(figsize=(13, 4.2), layout="constrained")
-    grid = figure.add_gridspec(2, 3, width_ratios=(1, 1.75, 1.75))
+    figure = plt.figure(figsize=(10.4, 3.5), layout="constrained")
+    grid = figure.add_gridspec(2, 3, width_ratios=(1, 1.6, 1.6))
     for place, picture in enumerate(args.pictures):
         axis = figure.add_subplot(grid[place, 0])
         axis.imshow(Image.open(picture))
         axis.axis("off")
     draw_curves(figure.add_subplot(grid[:, 1]), rows, "seconds", f"time over {BASELINE}'s")
     draw_curves(figure.add_subplot(grid[:, 2]), rows, "peak_bytes", f"peak memory over {BASELINE}'s")
-    figure.savefig(args.out, dpi=110)
+    figure.savefig(args.out, dpi=150)
 
 
 if __name__ == "__main__":
