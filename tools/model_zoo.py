@@ -27,8 +27,8 @@ BEGIN, END = "<!-- choices: tools/model_zoo.py -->\n", "<!-- /choices -->"
 SHARES = {
     "FLatten-Swin-T": ("FLattenSwin tiny", "swin_tiny_patch4_window7_224"),
     "iViT-T": ("iViT tiny", "caformer_s18"),
-    "HyLiSANet-S": ("LiSANet hybrid-small", "caformer_s18"),
-    "LiSANet-S": ("LiSANet small", "caformer_s18"),
+    "HyLiSANet-S": ("LiSANet hybrid-small", "caformer_s36"),
+    "LiSANet-S": ("LiSANet small", "pvt_v2_b3"),
 }
 
 

@@ -23,9 +23,9 @@ from mmlisa.models.attention import build_attention
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
-LANGUAGES = {"python", "bash", "text", "toml", "yaml"}
+LANGUAGES = {"python", "bash", "text", "toml", "yaml", ""}  # the last: as text
 # What other programs are called; only their names can be checked.
-OTHERS = {".", "uv", "uvx", "pip", "conda", "pytest", "ruff", "mkdocs", "apt-get", "nvidia-smi"}
+OTHERS = {".", "cd", "uv", "uvx", "pip", "conda", "pytest", "ruff", "mkdocs", "apt-get", "nvidia-smi"}
 # Needs files that only the worked example has (test_worked_examples.py).
 NEEDS_DATA = {"yolo_to_coco.py", "voc_to_coco.py"}
 
