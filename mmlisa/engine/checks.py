@@ -119,7 +119,7 @@ def _check_dataset(setting: str, dataset: Mapping) -> None:
             raise FileNotFoundError(
                 f"{kind} {path} does not exist"
                 + (f" ({missing} is missing)" if missing != path else "")
-                + f": {setting}.{key}={value!r} under data_root={str(root_folder)!r}. Put the data there (README, 'Data'), link "
+                + f": {setting}.{key}={value!r} under data_root={str(root_folder)!r}. Put the data there (docs/data.md), link "
                 f"to them, or set {setting}.data_root"
             )
     # Without any of these, the root itself holds the images.

@@ -1,0 +1,59 @@
+"""The documentation builds without a warning, its links lead somewhere, and what it quotes is there."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import mmlisa
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
+
+
+def test_builds_without_warnings(tmp_path):
+    """MkDocs checks every relative link and anchor; under --strict a warning is an error."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr + done.stdout
+    page = (tmp_path / "lisa.html").read_text(encoding="utf-8")
+    assert "<math" in page
+    assert r"\sum" not in page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_configs_that_a_page_names_ship(page):
+    for name in re.findall(r"\b\w+_(?:demo|coco|ade20k|imagenet\d*k?)\.py\b", page.read_text(encoding="utf-8")):
+        if not name.startswith(("elu_", "small_pyramid_", "_")):  # the worked examples'; the end of a pattern
+            mmlisa.config_path(name)
+
+
+def test_troubleshooting_quotes_what_mmlisa_says():
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    ours = page.partition("## Messages of mmlisa")[2].partition("## Messages of the libraries")[0]
+    quoted = [part for line in re.findall(r"^#### (.+)$", ours, re.MULTILINE) for part in re.findall("`([^`]+)`", line)]
+    source = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "mmlisa").rglob("*.py"))
+    source = re.sub(r'"\s*f?"', "", source)  # strings that go on in the next line
+    assert len(quoted) > 15
+    for message in quoted:
+        # Values differ: what stands between them must be there, word for word.
+        pattern = r".{0,60}?".join(re.escape(part) for part in VALUES.split(message))
+        assert re.search(pattern, source), message
+
+
+# What a quoted message fills in: names in quotes, paths, numbers.
+VALUES = re.compile(r"'mmlisa\.\w+'|\(FPN\)|train_dataloader\.dataset\.ann_file|data/\S+|\b\d+\b")
+
+
+def test_versions_agree():
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert f'\nversion = "{mmlisa.__version__}"\n' in project
+    assert citation["version"] == mmlisa.__version__
+    assert f"## {mmlisa.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert len(citation["references"]) == 4
