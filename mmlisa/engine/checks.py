@@ -18,7 +18,15 @@ from mmlisa.checkpoints.loading import adapt_state_dict
 # What OpenMMLab's tools and ours read from a config beside the runner's own arguments.
 _TOP_LEVEL = {
     *inspect.signature(Runner.__init__).parameters,
-    *("custom_imports", "find_unused_parameters", "model_wrapper_cfg", "runner_type", "tta_model", "tta_pipeline"),
+    *(
+        "custom_imports",
+        "find_unused_parameters",
+        "model_wrapper_cfg",
+        "runner_type",
+        "strategy",
+        "tta_model",
+        "tta_pipeline",
+    ),
 } - {"self", "cfg"}
 
 
