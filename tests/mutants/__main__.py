@@ -1,6 +1,6 @@
 """How many small errors, put into the code one at a time, do the tests notice?
 
-    python tests/mutants [--only WORD] [--quick] [--again] [--out FILE]
+    python tests/mutants [--only WORD] [--quick] [--again] [--check] [--out FILE]
 
 Each error of ``mutants.yaml`` is put into a temporary copy of the repository; then the tests run that ought to notice it, and
 where they do not, all tests of that part of the package. What is known already is not run again, so that a run that was stopped
@@ -38,6 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python tests/mutants", description=__doc__.split("\n\n")[0])
     parser.add_argument("--only", default="", metavar="WORD", help="errors in files whose path has this in it")
     parser.add_argument("--again", action="store_true", help="repeat those that nothing noticed")
+    parser.add_argument("--check", action="store_true", help="only see that the tests pass on the code as it is")
     parser.add_argument("--quick", action="store_true", help="only the tests that ought to notice an error")
     parser.add_argument("--out", type=Path, default=ROOT / "work_dirs" / "mutants.json", metavar="FILE")
     args = parser.parse_args()
@@ -48,8 +49,10 @@ def main() -> int:
     left = [mutant for mutant in mutants if mutant.key not in results]
     print(f"{len(mutants)} errors, {len(left)} to try", flush=True)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copy = copy_repository(Path(folder) / "copy") if left else Path()
+        copy = copy_repository(Path(folder) / "copy")
         _import_what_never_changes()
+        if args.check:
+            return check(mutants, copy)
         start = time.monotonic()
         for done, mutant in enumerate(left, 1):
             results[mutant.key] = try_out(mutant, copy, args.quick)
@@ -59,6 +62,16 @@ def main() -> int:
             outcome, seconds = (results[mutant.key][key] for key in ("outcome", "seconds"))
             print(f"[{done}/{len(left)}, {minutes:.0f} min left] {outcome:8} {seconds:4.0f} s  {mutant}", flush=True)
     return report(results)
+
+
+def check(mutants: list[Mutant], copy: Path) -> int:
+    """Tests that fail without any error would notice all of them."""
+    selections = list(dict.fromkeys(mutant.tests for mutant in mutants))
+    failing = []
+    for done, tests in enumerate(selections, 1):
+        failing += [tests] * is_noticed(tests, copy, LIMITS[0])
+        print(f"[{done}/{len(selections)}] {'FAILS ' if tests in failing else 'passes'} {tests}", flush=True)
+    return int(bool(failing))
 
 
 def survived(result: dict) -> bool:
