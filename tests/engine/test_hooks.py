@@ -15,7 +15,7 @@ from mmengine.registry import DATASETS, MODELS
 from mmengine.runner import Runner
 from torch import nn
 
-from mmlisa.engine.hooks import IterationSeedHook, TrainingCurvesHook
+from mmlisa.engine.hooks import IterationSeedHook
 from mmlisa.engine.launch import build_runner, train
 
 
@@ -119,16 +119,6 @@ def test_iterations_processes_and_parts_draw_different_numbers(monkeypatch):
     drawn = [draw(*case) for case in cases]
     assert all(len(set(numbers)) == len(cases) for numbers in zip(*drawn, strict=True))
     assert [draw(*case) for case in cases] == drawn
-
-
-def test_a_curve_is_smoothed_over_a_fiftieth_of_the_run():
-    drawn = {}
-    axes = SimpleNamespace(plot=lambda x, y, label, linewidth: drawn.update({label: (x, y)}))
-    values = np.random.default_rng(0).random(200)
-    TrainingCurvesHook._plot_smoothed(axes, values, "loss")
-    x, y = drawn["loss"]
-    assert x.tolist() == list(range(4, 201))
-    np.testing.assert_allclose(y, [values[end - 4 : end].mean() for end in x])
 
 
 @pytest.mark.parametrize("broken", ["nan", "inf"])
