@@ -58,6 +58,8 @@ def _label(config: str, options: Sequence[str]) -> str:
 
 
 def main(args: argparse.Namespace) -> None:
+    import torch
+
     from mmlisa.analysis.matrices import attention_matrices, draw_head_statistics, draw_matrices
     from mmlisa.analysis.pictures import (
         attention_kernels,
@@ -69,6 +71,7 @@ def main(args: argparse.Namespace) -> None:
     )
     from mmlisa.engine.launch import load_config, parse_options
 
+    torch.manual_seed(0)  # without a checkpoint, the same random weights each time
     picture = read_image(args.image, tuple(args.size) if args.size else None)
     queries = [tuple(query) for query in args.query or [(0.5, 0.5)]]
     kernels, features, matrices, chosen = [], [], {}, {}
