@@ -59,7 +59,7 @@ DATASETS.register_module(module=ToyPoints, force=True)
 
 def runner(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=None, **options) -> Runner:
     cfg = dict(
-        model=dict(type="ToyRegression", **(model or {})),
+        model={"type": "ToyRegression", **(model or {})},
         work_dir=str(work_dir),
         train_dataloader={
             "dataset": dict(type="ToyPoints"),

@@ -76,7 +76,7 @@ def die_half_way(self, obj, filepath) -> None:
 
 @pytest.mark.parametrize("loader", [dict(num_workers=0), WORKERS], ids=["in-process", "workers"])
 @pytest.mark.parametrize("epochs", [None, 2], ids=["iterations", "epochs"])
-@pytest.mark.parametrize("at", SAVED)
+@pytest.mark.parametrize("at", SAVED, ids=["iteration_4", "iteration_7", "save"])
 def test_killed_and_resumed(tmp_path, monkeypatch, at, epochs, loader):
     options = dict(iterations=8, epochs=epochs, loader=loader)
     train(runner(tmp_path / "whole", **options))
