@@ -51,9 +51,8 @@ def check_values(
         if is_per_stage := isinstance(examples[0], tuple):
             examples = [entry for example in examples for entry in example]
             if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != num_stages:
-                raise ValueError(
-                    f"arch: {key}={value!r}; it must have {num_stages} entries, one per stage, as depths={arch['depths']!r} has"
-                )
+                depths = f", as depths={arch['depths']!r} has" if "depths" in arch else ""
+                raise ValueError(f"arch: {key}={value!r}; it must have {num_stages} entries, one per stage{depths}")
         kinds = {type(example) for example in examples if example is not None}
         kind = kinds.pop() if len(kinds) == 1 else object
         if kind is int and key.startswith("mlp_ratio"):
