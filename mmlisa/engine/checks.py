@@ -138,8 +138,8 @@ def _check_dataset(setting: str, dataset: Mapping) -> None:
 # --- types ---------------------------------------------------------------------------------------------------------------------
 
 
-def explain_unknown_type(error: KeyError) -> ValueError | None:
-    """MMEngine's ``KeyError`` for a ``type`` that no registry has, as an error that names the closest; None for any other."""
+def explain_unknown_type(error: Exception) -> ValueError | None:
+    """MMEngine's error for a ``type`` that no registry has, as one that names the closest; None for any other."""
     found = re.search(r"([\w.]+) is not in the (\w+)::([\w -]+) registry", str(error))
     if found is None:
         return None
