@@ -6,18 +6,18 @@ Exits with 1 if something mmlisa's tools need is missing or broken. Imports noth
 tried in other processes, so that an import that crashes is a line of the table.
 """
 
+import argparse
 import importlib.metadata
 import json
 import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from mmlisa import mmcv_ops
+from mmlisa import cli, mmcv_ops
 
 # Bounds as in pyproject.toml; torch and torchvision must be a pair, and this one is what the tests run on.
 PYTHON = (3, 10)
@@ -50,6 +50,8 @@ DEMO = {
 }
 # Each prints the version (or what else is worth a column) last, and fails where the package does.
 _VERSION_OF = "import {0}; print(getattr({0}, '__version__', 'installed'))"
+# Seconds to import, and nothing of their own to break but what stands in other rows: it is enough that they are there.
+_FOUND = "from importlib.util import find_spec; assert find_spec('{0}'), \"No module named '{0}'\"; print('installed')"
 _BOXES = "torch.tensor([[0., 0., 1., 1.]]), torch.tensor([1.])"
 PROBES = {
     "torch": _VERSION_OF.format("torch"),
@@ -66,7 +68,8 @@ try:
 except Exception as error:
     print("on CUDA:", str(error).splitlines()[0])
 """,
-    **{name: _VERSION_OF.format(name) for name in ("timm", *FAMILIES["onedl"], *DEMO)},
+    **{name: _VERSION_OF.format(name) for name in FAMILIES["onedl"]},
+    **{name: _FOUND.format(name) for name in ("timm", *DEMO)},
 }
 # What mmcv's operators are compiled with. It is built on the spot, by default without torch in sight: then it has none.
 _BUILD_TOOLS = ("setuptools>=77,<81", "wheel", "ninja", "packaging", "numpy")
@@ -188,10 +191,7 @@ def find_family() -> tuple[str | None, dict[str, list[str]]]:
 
 def check() -> list[Row]:
     """Looks at everything; the rows are in the order in which things are to be fixed."""
-    demo = {name: code for name, code in PROBES.items() if name in DEMO}
-    needed = {name: code for name, code in PROBES.items() if name not in DEMO}
-    with ThreadPoolExecutor() as pool:  # two processes: torch, which most of them import, is imported once
-        results = {name: result for part in pool.map(run_probes, (needed, demo)) for name, result in part.items()}
+    results = run_probes(PROBES)
     return [_python(), *_torch(results), *_openmmlab(results), *_demo(results)]
 
 
@@ -331,7 +331,9 @@ def format_report(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args(argv)
     rows = check()
     sys.stdout.write(format_report(rows) + "\n")
     sys.exit(any(row.problem and row.needed for row in rows))

@@ -39,7 +39,7 @@ def report(monkeypatch, capsys):
         monkeypatch.setattr(check_env.mmcv_ops, "find_compiled", lambda: compiled)
         monkeypatch.setattr(check_env, "find_spec", lambda name: name)  # there is a pip
         with pytest.raises(SystemExit) as stop:
-            check_env.main()
+            check_env.main([])
         return int(stop.value.code), capsys.readouterr().out
 
     return run
@@ -178,6 +178,15 @@ def test_imports_that_fail(report, error, command):
     assert status == 1
     assert f"import fails: {error}" in output
     assert command in _fix(output, "mmdet")
+
+
+def test_help_tries_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(check_env, "run_probes", lambda probes: pytest.fail("a probe ran"))
+    with pytest.raises(SystemExit, match="0"):
+        check_env.main(["--help"])
+    assert "usage:" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        check_env.main(["--frobnicate"])
 
 
 def test_probes():

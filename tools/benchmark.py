@@ -1,4 +1,4 @@
-"""Measures operators, their scaling, backbones and detectors, and writes JSON, Markdown and plots.
+"""Measures operators, their scaling, backbones and detectors, in inference and in training, and writes JSON, Markdown and plots.
 
 With --tune it measures when LiSA should take which of its backends, and writes nothing.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mmlisa import cli
 
-SUITES = ("operators", "scaling", "backbones", "pixels", "detectors")
+SUITES = ("operators", "scaling", "backbones", "pixels", "detectors", "training", "training-detectors")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -19,7 +19,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--suite", nargs="+", choices=SUITES, default=SUITES, help="what to measure (default: all)")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="backbones (default: all)")
     parser.add_argument("--size", nargs="+", type=_size, help="image sizes of backbones and detectors, as 800x1344")
-    parser.add_argument("--batch", type=int, default=1, help="images per batch of the backbones (default: %(default)s)")
+    parser.add_argument(
+        "--batch", type=int, default=1, help="images per batch of backbones and in training (default: %(default)s)"
+    )
+    parser.add_argument("--amp", action="store_true", help="the training suites under autocast")
+    parser.add_argument("--with-cp", action="store_true", help="the training suites with recomputed blocks")
     parser.add_argument("--rounds", type=int, default=7, help="samples of each candidate (default: %(default)s)")
     parser.add_argument("--threads", type=int, help="CPU threads (default: PyTorch's)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -71,14 +75,25 @@ def main(args: argparse.Namespace) -> None:
         ),
         "pixels": lambda: benchmark.benchmark_backbones(*common, models, benchmark.SQUARES),
         "detectors": lambda: benchmark.benchmark_detectors(*common, models, args.size or ((800, 1344),)),
+        "training": lambda: train(whole=False),
+        "training-detectors": lambda: train(whole=True),
     }
+
+    def train(whole: bool) -> list[benchmark.Row]:
+        sizes = args.size or benchmark.TRAINING_SIZES
+        options = dict(whole=whole, amp=args.amp, with_cp=args.with_cp)
+        return benchmark.benchmark_training(*common, models, sizes, args.batch, **options)
+
     args.out.mkdir(parents=True, exist_ok=True)
     for suite in args.suite:
         rows = suites[suite]()
-        stem = args.out / f"{suite}_{args.device}"
+        is_training = suite.startswith("training")
+        precision = "" if is_training else ", fp32"
+        variant = "_amp" * args.amp + "_cp" * args.with_cp if is_training else ""
+        stem = args.out / f"{suite}{variant}_{args.device}"
         stem.with_suffix(".json").write_text(json.dumps(dict(machine=asdict(machine), rows=rows), indent=1) + "\n")
         text = benchmark.to_markdown(suite.capitalize(), rows) + (
-            f"\n{machine.device}, {machine.threads} threads, PyTorch {machine.torch_version}, fp32; peaks: "
+            f"\n{machine.device}, {machine.threads} threads, PyTorch {machine.torch_version}{precision}; peaks: "
             f"{machine.flops / 1e9:.0f} GFLOP/s (matrix product), {machine.bandwidth / 1e9:.1f} GB/s (copy). "
             f"{args.rounds} interleaved rounds.\n"
         )

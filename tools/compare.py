@@ -5,35 +5,36 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mmlisa import cli
-
-SUITES = ("quick", "default", "full")
+from mmlisa.analysis.comparison.suites import SUITES
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
-    parser.add_argument("suite", choices=SUITES, help="seconds, two hours on two CPU cores, or a day on a GPU")
+    parser.add_argument("suite", choices=SUITES, help="minutes, two hours on two CPU cores, or days on a GPU")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="comparisons of the suite (default: all)")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at once (default: %(default)s)")
     parser.add_argument("--work-dir", type=Path, help="results of the runs (default: work_dirs/comparison/SUITE)")
     parser.add_argument("--out", type=Path, help="folder of the tables and plots (default: the work dir)")
-    parser.add_argument("--report", action="store_true", help="only write tables and plots of what was run")
+    parser.add_argument("--measure", action="store_true", help="time and count the backbones only, train nothing")
+    parser.add_argument("--report", action="store_true", help="run nothing, write tables and plots of what was run")
     return parser.parse_args(argv)
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.analysis.comparison import jobs, report, suites
+    from mmlisa.analysis.comparison import jobs, report
 
-    suite = suites.SUITES[args.suite]
+    suite = SUITES[args.suite]
     if unknown := set(args.only or ()) - suite.keys():
         raise ValueError(f"--only {' '.join(sorted(unknown))}: the comparisons of {args.suite} are {', '.join(suite)}")
     suite = {name: comparison for name, comparison in suite.items() if name in (args.only or suite)}
     work_dir = args.work_dir or Path("work_dirs") / "comparison" / args.suite
     out = args.out or work_dir
-    todo = list(jobs.list_jobs(suite))
-    failures = [] if args.report else jobs.run_all(todo, work_dir, args.jobs)
+    every = list(jobs.list_jobs(suite))
+    todo = [] if args.report else [job for job in every if job.candidate is None or not args.measure]
+    failures = jobs.run_all(todo, work_dir, args.jobs)
     out.mkdir(parents=True, exist_ok=True)
     for name in suite:
-        print(report.write([job for job in todo if job.name == name], work_dir, out))
+        print(report.write([job for job in every if job.name == name], work_dir, out))
     if failures:
         raise ChildProcessError(f"{len(failures)} runs failed: " + "; ".join(failures))
 

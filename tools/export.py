@@ -1,12 +1,15 @@
 """Exports a model as ONNX or as a torch.export program: ``python tools/export.py CONFIG CHECKPOINT OUT.onnx``."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
+from mmlisa import cli
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.build_parser(__doc__)
     parser.add_argument("config", help="config file")
     parser.add_argument("checkpoint", help="checkpoint file, or 'none' for a model as it is made")
     parser.add_argument("out", type=Path, help="file to write: .onnx (opset 18) or .pt2 (torch.export)")
@@ -16,12 +19,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         "--tolerance", type=float, default=1e-3, help="largest relative difference (default: %(default)s)"
     )
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
-def main() -> None:
-    args = parse_args()
-    # After the arguments: --help must not wait for them.
+def main(args: argparse.Namespace) -> None:
     from mmlisa.analysis.export import build_exportable, export, largest_difference
     from mmlisa.engine.launch import load_config
 
@@ -43,4 +44,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, parse_args())

@@ -4,7 +4,7 @@ default_scope = "mmseg"
 # Iterations, not epochs.
 default_hooks = dict(
     logger=dict(log_metric_by_epoch=False),
-    checkpoint=dict(by_epoch=False, interval=8000),
+    checkpoint=dict(by_epoch=False, interval=8000, save_best="mIoU"),
     visualization=dict(type="mmlisa.OverlayHook", interval=500),
 )
 log_processor = dict(by_epoch=False)

@@ -59,6 +59,7 @@ BACKBONES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 }
 BASELINE = "Swin-T"
 IMAGE_SIZES = ((224, 224), (512, 2048), (800, 1344))
+TRAINING_SIZES = ((224, 224), (512, 512), (800, 1344))
 SQUARES = ((224, 224), (448, 448), (896, 896), (1792, 1792))
 
 
@@ -131,6 +132,25 @@ def peak_extra_bytes(function: Callable[[], Any], device: str = "cpu") -> int:
     events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
     changes = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
     return int(np.cumsum(changes).max(initial=0))
+
+
+def saved_bytes(function: Callable[[], Any], model: nn.Module) -> int:
+    """Bytes of the tensors that autograd keeps of a call for its backward pass, beside the parameters and buffers of ``model``.
+
+    Every storage counts once, and whole. What it tells is the same on every device. Checkpointed parts hide theirs.
+    """
+    own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+    kept: dict[int, Tensor] = {}  # the tensors themselves, lest another takes the address
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function()
+    size = sum(tensor.untyped_storage().nbytes() for address, tensor in kept.items() if address not in own)
+    del result
+    return size
 
 
 def _time(function: Callable[[], Any], device: str, calls: int = 1) -> float:
@@ -341,12 +361,15 @@ def _tune_side(rows: list[Row]) -> dict[str, float]:
 
 
 def build_backbone(cfg: dict[str, Any]) -> nn.Module:
-    """From ``type='scope.Name'`` of a registry, or ``'timm.name'``; in evaluation."""
+    """From ``type='scope.Name'`` of a registry, or ``'timm.name'``."""
     options = dict(cfg)
     scope, name = options.pop("type").split(".", 1)
-    model = timm.create_model(name, **options) if scope == "timm" else MMLISA_MODELS.build(cfg)
-    model.eval()  # returns nothing for mmdet's Swin
-    return optimize_for_cpu(model)
+    if scope != "timm":
+        return MMLISA_MODELS.build(cfg)
+    with_cp = options.pop("with_cp", False)
+    model = timm.create_model(name, **options)
+    model.set_grad_checkpointing(with_cp)
+    return model
 
 
 def build_detector(backbone: dict[str, Any], channels: Sequence[int]) -> nn.Module:
@@ -356,7 +379,33 @@ def build_detector(backbone: dict[str, Any], channels: Sequence[int]) -> nn.Modu
     cfg.backbone.update(backbone)
     cfg.neck.in_channels = list(channels)
     cfg._scope_ = "mmdet"
-    return optimize_for_cpu(MMLISA_MODELS.build(cfg).eval())
+    return MMLISA_MODELS.build(cfg)
+
+
+def _for_inference(model: nn.Module, device: str) -> nn.Module:
+    model.eval()  # returns nothing for mmdet's Swin
+    return optimize_for_cpu(model).to(device)
+
+
+def _in_inference(predict: Callable[[nn.Module, Tensor], Any]) -> Callable[[nn.Module, Tensor], Any]:
+    def run(model: nn.Module, image: Tensor) -> Any:
+        with torch.inference_mode():
+            return predict(model, image)
+
+    return run
+
+
+def _detectors(names: Iterable[str]) -> dict[str, tuple[dict[str, Any], tuple[int, ...]]]:
+    """The backbones without timm's, which mmdet cannot build."""
+    return {name: BACKBONES[name] for name in names if not BACKBONES[name][0]["type"].startswith("timm.")}
+
+
+def _data_sample(size: tuple[int, int]) -> Any:
+    from mmdet.structures import DetDataSample
+
+    return DetDataSample(
+        metainfo=dict(img_shape=size, ori_shape=size, pad_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0))
+    )
 
 
 def benchmark_backbones(
@@ -367,48 +416,109 @@ def benchmark_backbones(
     batch: int = 1,
 ) -> list[Row]:
     """Inference of the backbones; ratios are to ``BASELINE``."""
-    models = {name: build_backbone(BACKBONES[name][0]).to(device) for name in names}
-    return _benchmark_images(models, lambda model, image: model(image), rounds, device, sizes, batch)
+    models = {name: _for_inference(build_backbone(BACKBONES[name][0]), device) for name in names}
+    return _benchmark_images(models, _in_inference(lambda model, image: model(image)), rounds, device, sizes, batch)
 
 
 def benchmark_detectors(
     rounds: int, device: str, names: Iterable[str] = BACKBONES, sizes: Iterable[tuple[int, int]] = ((800, 1344),)
 ) -> list[Row]:
     """Prediction of a whole Mask R-CNN with random weights; backbones of timm are left out."""
-    from mmdet.structures import DetDataSample
 
     def predict(model: nn.Module, image: Tensor) -> Any:
-        size = tuple(image.shape[-2:])
-        sample = DetDataSample(
-            metainfo=dict(
-                img_shape=size, ori_shape=size, pad_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0)
-            )
-        )
-        return model(image, [sample], mode="predict")
+        return model(image, [_data_sample(tuple(image.shape[-2:]))], mode="predict")
 
-    chosen = {name: BACKBONES[name] for name in names if not BACKBONES[name][0]["type"].startswith("timm.")}
-    models = {name: build_detector(*entry).to(device) for name, entry in chosen.items()}
-    return _benchmark_images(models, predict, rounds, device, sizes, batch=1)
+    models = {name: _for_inference(build_detector(*entry), device) for name, entry in _detectors(names).items()}
+    return _benchmark_images(models, _in_inference(predict), rounds, device, sizes, batch=1)
 
 
-def _benchmark_images(models, predict, rounds, device, sizes, batch) -> list[Row]:
+def benchmark_training(
+    rounds: int,
+    device: str,
+    names: Iterable[str] = BACKBONES,
+    sizes: Iterable[tuple[int, int]] = TRAINING_SIZES,
+    batch: int = 1,
+    *,
+    whole: bool = False,
+    amp: bool = False,
+    with_cp: bool = False,
+) -> list[Row]:
+    """A forward and a backward pass, the tensors kept between them, and the peak of the memory; ratios are to ``BASELINE``.
+
+    Args:
+        whole: a Mask R-CNN with eight objects in each image, without backbones of timm, instead of the backbones alone.
+        amp: autocast, to bf16 on a CPU, to fp16 on a GPU.
+        with_cp: blocks are computed again in the backward pass; what is kept then cannot be told.
+    """
+    options = dict(with_cp=True) if with_cp else {}
+    if whole:
+        chosen = _detectors(names)
+        models = {name: build_detector({**cfg, **options}, channels) for name, (cfg, channels) in chosen.items()}
+    else:
+        models = {name: build_backbone({**BACKBONES[name][0], **options}) for name in names}
+    for model in models.values():
+        model.to(device)
+        model.train()
+
+    def loss(model: nn.Module, image: Tensor) -> Tensor:
+        with torch.autocast(device, enabled=amp):
+            if not whole:
+                return sum(one.float().mean() for one in model(image))
+            losses = model(image, [_labelled_sample(image) for _ in image], mode="loss")
+        return sum(part.sum() for value in losses.values() for part in (value if isinstance(value, list) else [value]))
+
+    def step(model: nn.Module, image: Tensor) -> None:
+        loss(model, image).backward()
+        model.zero_grad(set_to_none=True)
+
+    rows = _benchmark_images(models, step, rounds, device, sizes, batch, saved=None if with_cp else loss)
+    return [{**row, "mode": f"{'AMP' if amp else 'fp32'}{', with_cp' * with_cp}"} for row in rows]
+
+
+def _labelled_sample(image: Tensor) -> Any:
+    """Eight objects, rectangles of a sixteenth to a fourth of the image's sides."""
+    from mmdet.structures.mask import BitmapMasks
+    from mmengine.structures import InstanceData
+
+    height, width = image.shape[-2:]
+    random = np.random.default_rng(0)
+    size = random.uniform(1 / 16, 1 / 4, (8, 2)) * (width, height)
+    corner = random.uniform(0, 1, (8, 2)) * ((width, height) - size)
+    boxes = np.concatenate([corner, corner + size], 1)
+    masks = np.zeros((8, height, width), np.uint8)
+    for mask, (left, top, right, bottom) in zip(masks, boxes.astype(int), strict=True):
+        mask[top : bottom + 1, left : right + 1] = 1
+    sample = _data_sample((height, width))
+    sample.gt_instances = InstanceData(
+        bboxes=torch.as_tensor(boxes, dtype=torch.float32, device=image.device),
+        labels=torch.arange(8, device=image.device),
+        masks=BitmapMasks(masks, height, width),
+    )
+    sample.ignored_instances = InstanceData(
+        bboxes=sample.gt_instances.bboxes[:0], labels=sample.gt_instances.labels[:0]
+    )
+    return sample
+
+
+def _benchmark_images(models, run, rounds, device, sizes, batch, saved=None) -> list[Row]:
+    """``run(model, image)`` timed; with ``saved``, a forward pass called likewise, what that keeps for its backward pass."""
     rows = []
     for height, width in sizes:
         image = torch.randn(batch, 3, height, width, device=device)
-
-        def run(model, image=image):
-            with torch.inference_mode():
-                return predict(model, image)
-
-        candidates = {name: (lambda model=model: run(model)) for name, model in models.items()}
+        candidates = {name: partial(run, model, image) for name, model in models.items()}
         times = time_in_turns(candidates, rounds, device)
+        kept = {name: saved_bytes(partial(saved, model, image), model) for name, model in models.items() if saved}
         for name, time in times.items():
             row = dict(case=f"{height}x{width}", name=name, batch=batch, **time)
             row["images_per_second"] = batch / time["seconds"]
             row["ns_per_pixel"] = time["seconds"] / (batch * height * width) * 1e9
             row["peak_bytes"] = peak_extra_bytes(candidates[name], device)
+            if saved:
+                row["saved_bytes"] = kept[name]
             if BASELINE in times:
                 row["ratio"] = time["seconds"] / times[BASELINE]["seconds"]
+                if saved:
+                    row["saved_ratio"] = kept[name] / kept[BASELINE]
             rows.append(row)
     return rows
 
@@ -425,6 +535,8 @@ _COLUMNS: dict[str, tuple[str, Callable[[Row], str]]] = {
     "images_per_second": ("images/s", lambda r: f"{r['images_per_second']:.2f}"),
     "ns_per_pixel": ("ns/pixel", lambda r: f"{r['ns_per_pixel']:.0f}"),
     "ratio": (f"time / {BASELINE}", lambda r: f"{r['ratio']:.2f}"),
+    "saved_bytes": ("saved MB", lambda r: f"{r['saved_bytes'] / 1e6:.1f}"),
+    "saved_ratio": (f"saved / {BASELINE}", lambda r: f"{r['saved_ratio']:.2f}"),
 }
 
 

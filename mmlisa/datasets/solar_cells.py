@@ -50,7 +50,7 @@ class SolarCellDataset(BaseDataset):
         with open(self.ann_file) as file:
             rows = [line.split() for line in file if line.strip()]
         return [
-            dict(img_path=self.backend.join_path(self.data_root, name), gt_label=round(3 * float(probability)))
+            dict(img_path=f"{self.data_root}/{name}", gt_label=round(3 * float(probability)))
             for index, (name, probability, _) in enumerate(rows)
             if (index // BLOCK % NUM_FOLDS == self.fold) == (self.split == "test")
         ]

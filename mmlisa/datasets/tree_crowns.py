@@ -20,7 +20,7 @@ from .packages import data_folder
 
 CLASSES = ("tree",)  # one image tells dead from living trees; both are trees here
 VERSION = 1
-CROP, STRIDE = 256, 192  # of the crops that training and test images are, in pixels of 10 cm
+CROP, STRIDE = 256, 192  # of the crops that training and test images are, in pixels
 MIN_VISIBLE = 0.4  # share of a crown inside of a crop, below which it is no object of it
 
 

@@ -85,7 +85,7 @@ def check_data(cfg: Config, *splits: str) -> None:
         if loader is None:
             continue
         for setting, dataset in _datasets(f"{split}_dataloader.dataset", loader.get("dataset")):
-            if not str(dataset.get("type")).startswith("mmlisa.Demo"):  # these make their data
+            if not str(dataset.get("type")).startswith(("mmlisa.Demo", "mmlisa.TreeCrown")):  # they make their data
                 _check_dataset(setting, dataset)
 
 

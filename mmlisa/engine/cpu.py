@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.backbones.ivit import StarReLU
+from mmlisa.models.layers import StarReLU
 from mmlisa.ops.chunks import is_cpu_inference
 
 # With fewer tokens, preparing the weights costs more than the faster product saves.

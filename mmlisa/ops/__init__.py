@@ -3,6 +3,7 @@
 ``mmlisa.ops.lisa`` is the function. The package of the same name holds its backends: ``from mmlisa.ops.lisa import fft``.
 """
 
+from .depthwise import depthwise
 from .efficient import efficient
 from .focused_linear import focused_linear
 from .global_filter import global_filter, resize_spectrum
@@ -19,8 +20,10 @@ from .linear_kernels import (
 )
 from .lisa import LiSAKernels, lisa, resize_kernel
 from .precision import at_least_fp32, no_autocast
+from .recompute import linear_of
 from .relational import relational
 from .relative import circulant, toeplitz
+from .star_relu import star_relu
 from .structure_aware import structure_aware, weighted_attention
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "at_least_fp32",
     "circulant",
     "cosine_attention",
+    "depthwise",
     "efficient",
     "focused_linear",
     "global_filter",
@@ -39,6 +43,7 @@ __all__ = [
     "lambda_convolution",
     "landmark_side",
     "linear_angular",
+    "linear_of",
     "lisa",
     "masked_softmax",
     "mean_centered_attention",
@@ -49,6 +54,7 @@ __all__ = [
     "relu_softmax_attention",
     "resize_kernel",
     "resize_spectrum",
+    "star_relu",
     "structure_aware",
     "toeplitz",
     "unit",

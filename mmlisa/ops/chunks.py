@@ -5,6 +5,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from .tracing import is_traced
+
 # Elements of a chunk's widest activation per thread: 4 MiB in fp32. Larger ones leave the cache, smaller ones make slow matrix
 # products.
 CHUNK = 2**20
@@ -22,8 +24,7 @@ def is_cpu_inference(x: Tensor) -> bool:
 
     The graph of a trace would keep what was chosen for one size.
     """
-    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    return x.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced
+    return x.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced()
 
 
 def is_chunked(x: Tensor) -> bool:

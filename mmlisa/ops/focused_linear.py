@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .checks import check_backend, check_tokens_of_heads
 from .precision import at_least_fp32, no_autocast
+from .tracing import is_traced, is_transformed
 
 EPS = 1e-6
 # Below what fp32 divides (and differentiates) safely; only products of norms beyond 1e14 reach it.
@@ -91,16 +92,64 @@ def _focus(t_BhNd: Tensor, scale_hd: Tensor | None, p: float) -> tuple[Tensor, T
     Returns:
         u^p ``[B, h, N, d]``, and ||u^p||, ||u||, m, each ``[B, 1, N, 1]``.
     """
-    _, heads, _, _ = t_BhNd.shape
-    t_BNC = t_BhNd.transpose(1, 2).flatten(2).relu() + EPS
-    if scale_hd is not None:
-        t_BNC = t_BNC / F.softplus(scale_hd.to(t_BNC.dtype)).flatten()
+    heads, x_BNC = t_BhNd.shape[1], t_BhNd.transpose(1, 2).flatten(2)
+    divisor_C = None if scale_hd is None else F.softplus(scale_hd.to(x_BNC.dtype)).flatten()
+    is_plain = not torch.is_grad_enabled() or is_traced() or is_transformed()
+    power_BNC, *norms = (_powers if is_plain else _Powers.apply)(x_BNC, divisor_C, p)
+    return power_BNC.unflatten(2, (heads, -1)).transpose(1, 2), *(x[:, None] for x in norms)
+
+
+def _powers(x_BNC: Tensor, divisor_C: Tensor | None, p: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """u^p ``[B, N, C]``, ||u^p||, ||u||, m, each ``[B, N, 1]``, for t = (relu(x) + 1e-6) / divisor and u = t / m."""
+    t_BNC = x_BNC.relu() + EPS
+    if divisor_C is not None:
+        t_BNC = t_BNC / divisor_C
     peak = t_BNC.detach().amax(2, keepdim=True)
-    t_BNC = t_BNC / peak
-    power_BNC = t_BNC**p
-    power_norm, norm = (torch.linalg.vector_norm(x, dim=2, keepdim=True) for x in (power_BNC, t_BNC))
-    power_BhNd = power_BNC.unflatten(2, (heads, -1)).transpose(1, 2)
-    return power_BhNd, *(x[:, None] for x in (power_norm, norm, peak))
+    u_BNC = t_BNC / peak
+    power_BNC = u_BNC**p
+    return power_BNC, *(torch.linalg.vector_norm(x, dim=2, keepdim=True) for x in (power_BNC, u_BNC)), peak
+
+
+class _Powers(torch.autograd.Function):
+    """:func:`_powers`, keeping x and three numbers for each token, with the gradient in closed form::
+
+    dL/du = p u^(p - 1) (dL/du^p + dL/d||u^p|| u^p / ||u^p||) + dL/d||u|| u / ||u||
+    """
+
+    @staticmethod
+    def forward(ctx, x_BNC: Tensor, divisor_C: Tensor | None, p: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        power_BNC, power_norm, norm, peak = _powers(x_BNC, divisor_C, p)
+        ctx.p = p
+        ctx.save_for_backward(x_BNC, divisor_C, power_norm, norm, peak)
+        ctx.mark_non_differentiable(peak)
+        return power_BNC, power_norm, norm, peak
+
+    @staticmethod
+    def backward(ctx, d_power: Tensor, d_power_norm: Tensor, d_norm: Tensor, _) -> tuple[Tensor | None, ...]:
+        x_BNC, divisor_C, power_norm, norm, peak = ctx.saved_tensors
+        if torch.is_grad_enabled():  # by create_graph=True
+            wanted = [None if t is None else t.view_as(t) for t in (x_BNC, divisor_C)]
+            outputs = _powers(*wanted, ctx.p)[:3]
+            wanted = [t if is_wanted else None for t, is_wanted in zip(wanted, ctx.needs_input_grad, strict=False)]
+            found = iter(
+                torch.autograd.grad(
+                    outputs, [t for t in wanted if t is not None], (d_power, d_power_norm, d_norm), create_graph=True
+                )
+            )
+            return *(None if t is None else next(found) for t in wanted), None
+        divisors = [t for t in (divisor_C, peak) if t is not None]
+        u_BNC = x_BNC.relu().add_(EPS)
+        for divisor in divisors:
+            u_BNC.div_(divisor)
+        lower = u_BNC ** (ctx.p - 1)
+        d_u = torch.addcmul(d_power, lower * u_BNC, d_power_norm / power_norm).mul_(lower.mul_(ctx.p))
+        d_u.addcmul_(u_BNC, d_norm / norm)
+        d_divisor = None
+        if ctx.needs_input_grad[1]:
+            d_divisor = -u_BNC.mul_(d_u).flatten(0, -2).sum(0) / divisor_C
+        for divisor in divisors:
+            d_u.div_(divisor)
+        return d_u.masked_fill_(x_BNC <= 0, 0), d_divisor, None
 
 
 def _linear(q_BhNd, k_BhNd, v_BhNd, scale_hd, p, mask_BN) -> Tensor:

@@ -1,5 +1,6 @@
 """Numerical precision inside operators."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -12,6 +13,21 @@ def no_autocast(device: torch.device) -> AbstractContextManager:
     if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
+
+
+def current_autocast(device: torch.device) -> Callable[[], AbstractContextManager]:
+    """What makes a context with autocast on ``device`` as it is now, for a backward pass."""
+    kind = device.type
+    if not torch.amp.is_autocast_available(kind):
+        return nullcontext
+    enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+
+    def autocast() -> AbstractContextManager:
+        if torch.is_autocast_enabled(kind) == enabled and (not enabled or torch.get_autocast_dtype(kind) == dtype):
+            return nullcontext()
+        return torch.autocast(kind, dtype, enabled)
+
+    return autocast
 
 
 def at_least_fp32(x: Tensor) -> Tensor:

@@ -144,6 +144,38 @@ def test_backbone_rows(monkeypatch):
     assert "| 32x64 | narrow |" in benchmark.to_markdown("Backbones", rows)
 
 
+def test_saved_bytes_are_those_of_the_formula():
+    """A linear layer keeps its input, GELU its own; once each, whoever keeps them; no parameters."""
+    x, model = torch.randn(6, 4, requires_grad=True), torch.nn.Linear(4, 8)
+    assert benchmark.saved_bytes(lambda: model(x), model) == 4 * 6 * 4
+    assert benchmark.saved_bytes(lambda: torch.nn.functional.gelu(model(x)) + model(x[:3]).sum(), model) == 4 * 6 * (
+        4 + 8
+    )
+
+
+@pytest.mark.parametrize("options", [dict(amp=True), dict(whole=True), dict(with_cp=True)])
+def test_training_rows(monkeypatch, options):
+    if "whole" in options:  # once is enough: the heads take most of the time
+        monkeypatch.setattr(benchmark, "peak_extra_bytes", lambda function, device: 1 << 40)
+        once = dict(seconds=1.0, low=1.0, high=1.0, best=1.0)
+        monkeypatch.setattr(
+            benchmark, "time_in_turns", lambda candidates, *_: {n: (f(), once)[1] for n, f in candidates.items()}
+        )
+    narrow = dict(depths=(1, 1, 1, 1), channels=(16, 32, 32, 48), num_heads=(1, 2, 2, 3))
+    cfg = dict(type="mmlisa.LiSANet", arch=dict(base="hybrid-small", **narrow))
+    monkeypatch.setitem(benchmark.BACKBONES, "narrow", (cfg, narrow["channels"]))
+    monkeypatch.setattr(benchmark, "BASELINE", "narrow")
+    (row,) = benchmark.benchmark_training(1, "cpu", ["narrow"], [(64, 96)], **options)
+    assert (row["case"], row["ratio"]) == ("64x96", 1.0)
+    assert row["mode"] == ("AMP" if "amp" in options else "fp32, with_cp" if "with_cp" in options else "fp32")
+    text = benchmark.to_markdown("Training", [row])
+    if "with_cp" in options:
+        assert "saved" not in text
+    else:
+        assert row["peak_bytes"] > row["saved_bytes"] > 4 * 16 * 24 * 16
+        assert text.rstrip().endswith("| 1.00 |")
+
+
 @pytest.mark.parametrize("name", [name for name, (cfg, _) in benchmark.BACKBONES.items() if "mmlisa." in cfg["type"]])
 def test_listed_channels_are_the_backbones(name):
     cfg, channels = benchmark.BACKBONES[name]

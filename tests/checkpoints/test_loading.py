@@ -1,5 +1,6 @@
 """Damaged, foreign and unsafe checkpoint files are refused with a reason."""
 
+import os
 import pickle
 import sys
 from argparse import Namespace
@@ -150,6 +151,37 @@ def test_latest_checkpoint_passes_over_a_truncated_one(good, tmp_path):
     newer.write_bytes(good.read_bytes()[:-200])
     assert latest_checkpoint(tmp_path) == str(good)
     assert latest_checkpoint(tmp_path / "nowhere") is None
+
+
+def test_latest_checkpoint_is_the_newest_that_can_be_resumed(good, tmp_path):
+    state = torch.load(good, weights_only=False)
+    for age, name in enumerate(("best.pth", "iter_10.pth", "iter_9.pth", "a.pth"), 1):
+        torch.save(state if "iter" in name else {"state_dict": state["state_dict"]}, tmp_path / name)
+        os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
+    os.utime(good, (1e9 - 50, 1e9 - 50))
+    assert latest_checkpoint(tmp_path) == str(tmp_path / "iter_10.pth")
+
+
+def test_a_third_of_a_backbone_is_refused(tmp_path):
+    build, path = MODELS.get("LiSANet"), tmp_path / "third.pth"
+    state = build(ARCH).state_dict()
+    torch.save({"state_dict": dict(list(state.items())[: len(state) // 3])}, path)
+    cfg = dict(type="Pretrained", checkpoint=str(path))
+    with pytest.raises(ValueError, match=f"{len(state) // 3} of {len(state)} entries match"):
+        build(ARCH, init_cfg=cfg).init_weights()
+    build(ARCH, init_cfg=dict(cfg, min_matched=0.3)).init_weights()
+
+
+def test_a_prefix_is_a_whole_part_of_a_name(tmp_path):
+    """Not the beginning of one: ``backbone`` is not ``backbone2``."""
+    build, path = MODELS.get("LiSANet"), tmp_path / "two.pth"
+    state = build(ARCH).state_dict()
+    both = {f"{part}.{n}": t + i for i, part in enumerate(("backbone", "backbone2")) for n, t in state.items()}
+    torch.save(both, path)
+    for prefix in ("backbone", "backbone."):
+        loaded = build(ARCH, init_cfg=dict(type="Pretrained", checkpoint=str(path), prefix=prefix))
+        loaded.init_weights()
+        torch.testing.assert_close(loaded.state_dict(), state)
 
 
 def test_pretrained_init_from_a_classifier(tmp_path):

@@ -18,13 +18,18 @@ _EPOCH = {"mmdet": 117266, "mmpretrain": 1281167}
 def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     """The resolved recipe of a config of any OpenMMLab library, and of its model, which may be on the meta device.
 
-    * ``optimizer``, ``lr``, ``weight_decay``, ``clip``; ``batch``: of all devices together, the one ``lr`` is meant for;
-    * ``epochs`` or ``iterations``; ``warmup``, in the same units or in iterations; ``decay``: its kind, None where constant;
+    * ``optimizer``, ``lr``, ``weight_decay``, ``clip``, ``momenta``; ``batch``: of all devices together, the one ``lr`` is meant
+      for;
+    * ``epochs`` or ``iterations``; ``warmup``, in the same units or in iterations; ``decay``: its kind, None where constant, with
+      the ``power`` of a polynomial;
       ``milestones``; ``rates``: of the first iteration, after the warm-up, after the last iteration;
     * ``undecayed``: kinds of parameters; ``lr_mults``: part of the model -> its rates over the base rate, where they differ;
-    * ``drop_path``; ``augments``: type -> alpha of mixing augmentations; ``ema``: type and final momentum;
+    * ``drop_path``; ``augments``: type -> alpha of mixing augmentations; ``ema``: type and final momentum; ``head_scale``: by how
+      much smaller than its other layers a head's last one starts;
     * ``transforms``: types of the training pipeline; ``train_scales``: pixels, of every step that sets a size;
-      ``interpolations``; ``sampler``; ``pixels``: order, mean, std; ``evaluation``: steps of the test that change an image.
+      ``interpolations``; ``batch_scales``: smallest and largest, where the images of a batch are resized together; ``sampler``;
+      ``pixels``: order, mean, std; ``evaluation``: steps of the test that change an image; ``boxes``: of one-stage detectors,
+      how many are kept before NMS and after it, the least score, and the IoU of NMS.
     """
     optimizer = cfg.optim_wrapper.optimizer
     warmups = [s for s in cfg.param_scheduler if s.type == "LinearLR"]
@@ -35,7 +40,8 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     augments = (cfg.model.get("train_cfg") or {}).get("augments") or []
     preprocessor = cfg.model.data_preprocessor
     rgb = preprocessor.get("bgr_to_rgb", preprocessor.get("to_rgb", False))
-    undecayed, lr_mults = _groups(cfg, model)
+    undecayed, lr_mults, momenta = _groups(cfg, model)
+    test_cfg = cfg.model.get("test_cfg") or {}
     return {
         "optimizer": optimizer.type,
         "lr": optimizer.lr,
@@ -44,18 +50,27 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         **{unit: number for unit, number in length.items() if number},
         "warmup": warmups[0].end if warmups else 0,
         "decay": decays[0].type if decays else None,
+        "power": decays[0].get("power") if decays else None,
         "milestones": decays[0].get("milestones") if decays else None,
         "rates": _rates(json.dumps(cfg.param_scheduler), optimizer.lr, json.dumps(length)),
         "batch": cfg.auto_scale_lr.base_batch_size,
         "drop_path": cfg.model.backbone.get("drop_path_rate", 0.0),
         "train_scales": {size for step in train for size in _sizes(step)},
+        "batch_scales": next((tuple(a.random_size_range) for a in preprocessor.get("batch_augments") or []), None)
+        if cfg.default_scope == "mmdet"
+        else None,
         "interpolations": {step.interpolation for step in train if step.type == "Resize" and "interpolation" in step},
         "evaluation": [word for step in test for word in _evaluation(step)],
         "augments": {a.type: a.alpha for a in augments},
         "transforms": [step.type.removeprefix("mmlisa.") for step in train],
         "sampler": cfg.train_dataloader.sampler.type,
         "pixels": ("RGB" if rgb else "BGR", *(tuple(preprocessor[key]) for key in ("mean", "std"))),
-        "ema": _ema(cfg),
+        "ema": _ema(cfg, model),
+        "head_scale": (cfg.model.get("head") or {}).get("init_scale", 1.0),
+        "boxes": (test_cfg.nms_pre, test_cfg.max_per_img, test_cfg.score_thr, test_cfg.nms.iou_threshold)
+        if "nms_pre" in test_cfg
+        else None,
+        "momenta": momenta,
         "undecayed": undecayed,
         "lr_mults": lr_mults,
     }
@@ -130,7 +145,7 @@ def _rates(schedulers: str, lr: float, length: str) -> tuple[float, float, float
     return tuple(float(f"{rates[i]:.3g}") for i in (0, warmup, -1))
 
 
-def _ema(cfg: Config) -> tuple[str, float] | None:
+def _ema(cfg: Config, model: nn.Module) -> tuple[str, float] | None:
     """Type of the averaged weights, and what the last iteration moves them, of the way to the newest ones."""
     hooks = [hook for hook in cfg.get("custom_hooks", []) if "EMA" in hook.type]
     if not hooks:
@@ -145,13 +160,15 @@ def _ema(cfg: Config) -> tuple[str, float] | None:
     epochs = cfg.train_cfg.max_epochs
     if "cycle" in options:
         epochs -= (epochs - 1) // options.cycle * options.cycle
+    if any("running_mean" in name for name, _ in model.named_buffers()):
+        assert averaged.update_buffers, "averaged weights beside the statistics of the last ones"
     averaged.steps.fill_(epochs * _EPOCH[cfg.default_scope] // cfg.auto_scale_lr.base_batch_size - 1)
     averaged.update_parameters(newest)
     return type(averaged).__name__, float(f"{averaged.module.weight.item():.3g}")
 
 
-def _groups(cfg: Config, model: nn.Module) -> tuple[set[str], dict[str, set[float]]]:
-    """Kinds of parameters that the built optimizer does not let decay, and its rates over the base rate, by part of the model."""
+def _groups(cfg: Config, model: nn.Module) -> tuple[set[str], dict[str, set[float]], float | tuple[float, float]]:
+    """Of the built optimizer: kinds of parameters that do not decay, rates over the base rate by part of the model, momenta."""
     wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
     settings = {id(p): group for group in wrapper.optimizer.param_groups for p in group["params"] if p.requires_grad}
     base_lr, base_decay = cfg.optim_wrapper.optimizer.lr, cfg.optim_wrapper.optimizer.weight_decay
@@ -164,7 +181,9 @@ def _groups(cfg: Config, model: nn.Module) -> tuple[set[str], dict[str, set[floa
     for kind, values in decays.items():
         assert values in ({0.0}, {base_decay}), f"{kind}: weight decays {values}"
     differing = {part: values for part, values in rates.items() if values != {1.0}}
-    return {kind for kind, values in decays.items() if values == {0.0}}, differing
+    defaults = wrapper.optimizer.defaults
+    momenta = tuple(defaults["betas"]) if "betas" in defaults else defaults["momentum"]
+    return {kind for kind, values in decays.items() if values == {0.0}}, differing, momenta
 
 
 def _kinds(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:

@@ -15,6 +15,8 @@ _PICODET = dict(
     rates=(0.08, 0.8, 0.0),
     clip=None,
     ema=("ThresholdEMA", 0.00245),
+    # PaddleDetection's: nms_top_k, keep_top_k, score_threshold, nms_threshold.
+    boxes=(1000, 100, 0.025, 0.6),
     interpolations={"nearest", "bilinear", "area", "bicubic", "lanczos"},
     transforms=[
         "LoadImageFromFile",
@@ -29,8 +31,8 @@ _PICODET = dict(
 )
 # The batch is resized to 256-384, or 352-480, from the largest of them.
 _SIZES = {
-    "320": dict(_PICODET, train_scales={(384, 384)}, evaluation=["squash 320x320 bicubic"]),
-    "416": dict(_PICODET, train_scales={(480, 480)}, evaluation=["squash 416x416 bicubic"]),
+    "320": dict(_PICODET, batch_scales=(256, 384), train_scales={(384, 384)}, evaluation=["squash 320x320 bicubic"]),
+    "416": dict(_PICODET, batch_scales=(352, 480), train_scales={(480, 480)}, evaluation=["squash 416x416 bicubic"]),
 }
 _MODELS = [
     *(f"castling_esnet_{size}" for size in ("s_320", "s_416", "m_416", "l_416")),
@@ -71,6 +73,7 @@ _MASK2FORMER = dict(
     iterations=160000,
     clip=0.01,
     decay="PolyLR",
+    power=0.9,
     rates=(1e-4, 1e-4, 0.0),
     undecayed={"norm", "embedding", "position", "token"},
     lr_mults={"backbone": {0.1}},

@@ -67,6 +67,7 @@ _ADE20K = dict(
     iterations=160000,
     warmup=1500,
     decay="PolyLR",
+    power=1.0,
     drop_path=0.4,
     rates=(8e-11, 8e-5, 0.0),
     undecayed={"norm", "bias", "scale"},

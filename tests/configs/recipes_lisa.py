@@ -52,6 +52,7 @@ _FROM_21K = dict(
     undecayed=_NORMS_AND_BIASES,
     train_scales={224},
     augments={},
+    head_scale=0.001,
 )
 # Layers: the stem, two stages, a third one in four (S) or six (B), the last stage; the last norm and the head have the full rate.
 _LAYERS_S = {"backbone": {float(f"{0.8**i:.3g}") for i in range(9)}}
@@ -117,6 +118,7 @@ _UPERNET = dict(
     iterations=160000,
     warmup=1500,
     decay="PolyLR",
+    power=1.0,
     rates=(6e-11, 6e-5, 0.0),
     undecayed={"norm"},
     train_scales={(2048, 512), (512, 512)},

@@ -7,6 +7,7 @@ left out.
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ablations import PARAMETERS
@@ -25,17 +26,25 @@ RECIPES = {
 }
 PATHS = sorted(path for path in CONFIGS.rglob("*.py") if "_base_" not in path.parts)
 NAMES = [path.name for path in PATHS]
-# All see RGB images, normalised as ImageNet's; they average no weights and have one rate for all layers unless a table says so.
+# All see RGB images, normalised as ImageNet's; they average no weights, have one rate for all layers and heads that start like
+# other layers unless a table says so.
 COMMON = dict(
     pixels=("RGB", (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
     ema=None,
     lr_mults={},
+    head_scale=1.0,
+    batch_scales=None,
 )
+MOMENTA = {"SGD": 0.9, "AdamW": (0.9, 0.999), "mmlisa.Lamb": (0.9, 0.999)}
+
+
+def expected_recipe(name: str) -> dict[str, Any]:
+    return {**COMMON, "momenta": MOMENTA[RECIPES[name]["optimizer"]], **RECIPES[name]}
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipe(name):
-    expected = {**COMMON, **RECIPES[name]}
+    expected = expected_recipe(name)
     if "rates" in expected:
         *begin, last = expected["rates"]
         # MMEngine's schedulers end a step early.
@@ -49,7 +58,7 @@ def test_an_ablation_trains_as_its_base_and_has_the_papers_parameters(name):
     text = Path(config_path(name)).read_text()
     base = re.search(r'_base_ = "\.\./imagenet/(.+)"', text)[1]
     cfg, model = Config.fromfile(config_path(name)), build_on_meta(name)
-    expected = {**COMMON, **RECIPES[base]}
+    expected = expected_recipe(base)
     undecayed = expected.pop("undecayed")
     expected.pop("rates")
     resolved = recipe(cfg, model)

@@ -154,6 +154,37 @@ def test_splits_share_no_coin(monkeypatch):
     assert seen == {"train": set(range(17)), "val": set(range(17, 23))}
 
 
+@pytest.mark.parametrize("unseen", [True, False])
+def test_splits_share_no_background_where_they_must_not(monkeypatch, tmp_path, unseen):
+    backgrounds = load_backgrounds()
+    used, drawn = {}, []
+
+    class Recorder(dict):
+        def __getitem__(self, name):
+            drawn.append(name)
+            return super().__getitem__(name)
+
+    monkeypatch.setattr(demo, "load_backgrounds", lambda: Recorder(backgrounds))
+    for split in SMALL:
+        drawn.clear()
+        list(demo.make_scenes(split, 60, side=48, unseen_backgrounds=unseen))
+        used[split] = set(drawn)
+    assert bool(used["train"] & used["val"]) is not unseen
+    assert used["train"] | used["val"] == set(backgrounds)
+
+    drawn.clear()  # class folders: training images come first
+    demo.make_imagenet_layout(tmp_path, 8, side=32, unseen_backgrounds=unseen)
+    first, second = set(drawn[: len(drawn) // 2]), set(drawn[len(drawn) // 2 :])
+    assert bool(first & second) is not unseen
+
+
+def test_data_with_unseen_backgrounds_are_other_data(tmp_path):
+    few = {"train": 3, "val": 3}
+    demo.make_demo(tmp_path / "demo", num_images=few, progress=False, unseen_backgrounds=True)
+    with pytest.raises(FileExistsError, match="unseen_backgrounds"):
+        demo.make_demo(tmp_path / "demo", num_images=few, progress=False)
+
+
 def test_ade_layout_and_class_folders(root):
     for split, folder in {"train": "training", "val": "validation"}.items():
         maps = sorted((root / "ade" / "annotations" / folder).glob("*.png"))

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from mmlisa.engine import cpu
-from mmlisa.models.backbones.ivit import StarReLU
+from mmlisa.models.layers import StarReLU
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -30,3 +30,17 @@ def test_momentum_ends_where_paddledetections_does():
     assert averaged.momentum(10**6) == pytest.approx(2e-4)
     with pytest.raises(ValueError, match="decay=1"):
         ThresholdEMA(nn.Linear(1, 1), decay=1)
+
+
+def test_an_interval_counts_what_was_averaged():
+    """Every third weights alone, as if there were no others."""
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2).double()
+    averaged, sparse = ThresholdEMA(model), ThresholdEMA(model, interval=3)
+    for t in range(10):
+        for parameter in model.parameters():
+            nn.init.normal_(parameter)
+        sparse.update_parameters(model)
+        if t % 3 == 0:
+            averaged.update_parameters(model)
+    torch.testing.assert_close(sparse.module.state_dict(), averaged.module.state_dict())

@@ -2,8 +2,11 @@
 
 import json
 import os
+import random
 import signal
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
@@ -12,6 +15,7 @@ from mmengine.registry import DATASETS, MODELS
 from mmengine.runner import Runner
 from torch import nn
 
+from mmlisa.engine.hooks import IterationSeedHook, TrainingCurvesHook
 from mmlisa.engine.launch import build_runner, train
 
 
@@ -101,6 +105,30 @@ def test_resumed_run_repeats_the_whole_one(tmp_path):
     runner(tmp_path / "part", iterations=5).train()
     runner(tmp_path / "rest", load_from=str(tmp_path / "part" / "iter_4.pth"), resume=True).train()
     assert losses(tmp_path / "rest") == {step: whole[step] for step in (5, 6)}
+
+
+def test_iterations_processes_and_parts_draw_different_numbers(monkeypatch):
+    """Each draws its own, and the same again."""
+
+    def draw(rank, iteration, part, seed=3):
+        monkeypatch.setattr("mmlisa.engine.hooks.get_rank", lambda: rank)
+        IterationSeedHook._seed(SimpleNamespace(seed=seed), iteration, part)
+        return random.random(), np.random.rand(), torch.rand(1).item()
+
+    cases = [(0, 5, 0), (1, 5, 0), (2, 5, 0), (0, 6, 0), (0, 5, 1), (0, 5, 0, 4)]
+    drawn = [draw(*case) for case in cases]
+    assert all(len(set(numbers)) == len(cases) for numbers in zip(*drawn, strict=True))
+    assert [draw(*case) for case in cases] == drawn
+
+
+def test_a_curve_is_smoothed_over_a_fiftieth_of_the_run():
+    drawn = {}
+    axes = SimpleNamespace(plot=lambda x, y, label, linewidth: drawn.update({label: (x, y)}))
+    values = np.random.default_rng(0).random(200)
+    TrainingCurvesHook._plot_smoothed(axes, values, "loss")
+    x, y = drawn["loss"]
+    assert x.tolist() == list(range(4, 201))
+    np.testing.assert_allclose(y, [values[end - 4 : end].mean() for end in x])
 
 
 @pytest.mark.parametrize("broken", ["nan", "inf"])

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 import torch
+from mmengine.hooks import Hook
 from test_hooks import losses, runner
 
 from mmlisa.engine.interrupts import InterruptHook
@@ -26,8 +27,14 @@ def test_interrupted_and_resumed_run_repeats_the_whole_one(tmp_path, epochs):
     assert sorted(p.name for p in part.glob("*.pth")) == ["iter_2.pth", "iter_3.pth"]
     assert list(part.glob("*/curves.png"))
 
-    resumed = tmp_path / "resumed"
-    runner(resumed, iterations=8, epochs=epochs, load_from=str(part / "iter_3.pth"), resume=True).train()
+    resumed, places = tmp_path / "resumed", []
+    rest = runner(resumed, iterations=8, epochs=epochs, load_from=str(part / "iter_3.pth"), resume=True)
+    recorder = Hook()
+    recorder.before_train_iter = lambda runner, batch_idx, data_batch=None: places.append(batch_idx)
+    rest.register_hook(recorder)
+    rest.train()
+    # Hooks are told the place in the epoch, of four batches, or in the whole run.
+    assert places == ([3, 0, 1, 2, 3] if epochs else [3, 4, 5, 6, 7])
     assert losses(resumed) == {step: expected[step] for step in range(4, 9)}
     final = [torch.load(d / "iter_8.pth", weights_only=False)["state_dict"] for d in (whole, resumed)]
     assert all(torch.equal(final[0][name], final[1][name]) for name in final[0])

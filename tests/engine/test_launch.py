@@ -1,10 +1,11 @@
 """Config loading and the command line's options."""
 
 import pytest
+import torch
 from mmengine.config import Config
 
 from mmlisa import config_path
-from mmlisa.engine.launch import load_config, set_amp, set_resume, set_show_dir, set_tta
+from mmlisa.engine.launch import load_config, set_amp, set_auto_scale_lr, set_resume, set_show_dir, set_tta
 
 COCO = config_path("mask_rcnn_hylisanet_s_1x_coco.py")
 
@@ -34,22 +35,48 @@ def test_amp():
     cfg = load_config(COCO)
     set_amp(cfg)
     assert cfg.optim_wrapper.type == "AmpOptimWrapper"
+    # fp16's gradients vanish without a scale that follows them; a CPU has bfloat16 alone.
+    assert cfg.optim_wrapper.loss_scale == "dynamic"
+    assert cfg.optim_wrapper.get("dtype") == (None if torch.cuda.is_available() else "bfloat16")
+    own = load_config(COCO, options={"optim_wrapper.loss_scale": 512.0})
+    set_amp(own)
+    assert own.optim_wrapper.loss_scale == 512.0
     cfg.optim_wrapper.type = "ApexOptimWrapper"
     with pytest.raises(ValueError, match="ApexOptimWrapper"):
         set_amp(cfg)
 
 
-def test_resume_without_a_checkpoint(tmp_path):
+def test_auto_scale_lr():
+    cfg = load_config(COCO)
+    assert not cfg.auto_scale_lr.enable
+    set_auto_scale_lr(cfg)
+    assert (cfg.auto_scale_lr.enable, cfg.auto_scale_lr.base_batch_size) == (True, 16)
+    with pytest.raises(ValueError, match="base_batch_size"):
+        set_auto_scale_lr(Config(dict(auto_scale_lr=dict(enable=False))))
+
+
+def test_resume(tmp_path):
     cfg = load_config(COCO, work_dir=str(tmp_path))
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
         set_resume(cfg, None)
+    torch.save({"state_dict": {"a": torch.ones(1)}, "optimizer": {}}, tmp_path / "epoch_1.pth")
+    for checkpoint in (None, str(tmp_path / "epoch_1.pth")):
+        cfg.resume, cfg.load_from = False, None
+        set_resume(cfg, checkpoint)
+        assert (cfg.resume, cfg.load_from) == (True, str(tmp_path / "epoch_1.pth"))
 
 
 def test_tta_and_show_dir(tmp_path):
     cfg = load_config(COCO)
     set_tta(cfg)
     assert cfg.model.type == "DetTTAModel"
-    assert cfg.test_dataloader.dataset.pipeline[-1].type == "TestTimeAug"
+    augment = cfg.test_dataloader.dataset.pipeline[-1]
+    assert augment.type == "TestTimeAug"
+    flips, (pack,) = augment.transforms
+    assert [(flip.type, flip.prob) for flip in flips] == [("RandomFlip", 0.0), ("RandomFlip", 1.0)]
+    # By these the model turns the boxes of a flipped image back.
+    assert {"flip", "flip_direction", "img_id", "scale_factor"} <= {*pack.meta_keys}
+    assert cfg.model.module.type == "MaskRCNN"
     set_show_dir(cfg, str(tmp_path))
     assert cfg.default_hooks.visualization.test_out_dir == str(tmp_path)
 

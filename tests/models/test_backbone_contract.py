@@ -1,11 +1,16 @@
 """What every backbone promises, on narrow archs: one row per host, a few more where an option changes the path."""
 
+import copy
+import pickle
+from importlib import import_module
+
 import pytest
 import torch
 from timm.layers import DropPath
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from mmlisa.models import backbones
 from mmlisa.ops import chunks
 from mmlisa.registry import MODELS
 
@@ -108,14 +113,77 @@ def expected_sizes(backbone: nn.Module, height: int, width: int) -> list[tuple[i
     ]
 
 
-@pytest.mark.parametrize("size", [(32, 32), (67, 101), (96, 41)])
+def test_every_backbone_is_here():
+    assert {case["type"] for case in CASES.values()} == set(backbones.__all__)
+
+
+@pytest.mark.parametrize(
+    "size", [(32, 32), (33, 47), (96, 41), (97, 131), (199, 331), (64, 1024), (1024, 64)], ids="{0[0]}x{0[1]}".format
+)
 def test_any_size(backbone, size):
-    maps = backbone.eval()(torch.randn(2, 3, *size))
+    with torch.inference_mode():
+        maps = backbone.eval()(torch.randn(1, 3, *size))
     assert isinstance(maps, tuple)
     assert [tuple(m.shape[1:]) for m in maps] == expected_sizes(backbone, *size)
     assert all(m.isfinite().all() for m in maps)
     # mmcv's compiled operators (RoIAlign) assume contiguous NCHW and do not check.
     assert all(m.is_contiguous() for m in maps)
+
+
+def test_an_image_has_one_answer(backbone):
+    """However it is laid out in memory, beside whatever others, with and without gradients, on any number of threads."""
+    images = torch.randn(3, 3, 75, 64)
+    kept, rounding = images.clone(), dict(rtol=1e-4, atol=1e-4)
+    expected = [m.detach() for m in backbone.eval()(images)]
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            torch.testing.assert_close([m.clone() for m in backbone(images)], expected, **rounding)
+    strided = torch.randn(3, 3, 75, 128)
+    strided[..., ::2] = images
+    layouts = dict(channels_last=images.to(memory_format=torch.channels_last), strided=strided[..., ::2])
+    with torch.no_grad():
+        for name, image in layouts.items():
+            torch.testing.assert_close(list(backbone(image)), expected, **rounding, msg=name)
+        alone = list(backbone(images[1:2]))
+        torch.testing.assert_close(alone, [m[1:2] for m in expected], **rounding)
+        repeated = backbone(images[1:2].expand(2, -1, -1, -1))
+        torch.testing.assert_close(list(repeated), [m.expand(2, -1, -1, -1) for m in alone], **rounding)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(2)
+        try:
+            torch.testing.assert_close(list(backbone(images)), expected, **rounding)
+        finally:
+            torch.set_num_threads(threads)
+    assert torch.equal(images, kept)
+
+
+@pytest.mark.parametrize("scale", [0, 1e-4, 1, 100])
+def test_images_of_any_scale_in_any_precision(backbone, scale):
+    image = scale * torch.randn(1, 3, 64, 72)
+    with torch.no_grad():
+        single, precise = backbone.eval()(image), copy.deepcopy(backbone).double()(image.double())
+        for a, b in zip(single, precise, strict=True):
+            assert b.dtype == torch.float64
+            torch.testing.assert_close(a, b.float(), rtol=1e-3, atol=1e-3)
+        for dtype in (torch.bfloat16, torch.float16):
+            with torch.autocast("cpu", dtype=dtype):
+                assert all(m.isfinite().all() for m in backbone(image))
+
+
+def test_copies_are_the_same_network(backbone, request):
+    image = torch.randn(1, 3, 75, 64)
+    fresh = build(request.node.callspec.params["backbone"]).eval()
+    with torch.no_grad():
+        expected = backbone.eval()(image)
+        fresh.load_state_dict(backbone.state_dict())
+        for other in (copy.deepcopy(backbone), pickle.loads(pickle.dumps(backbone)), fresh):
+            assert all(map(torch.equal, other(image), expected))
+
+
+def test_what_is_no_number_comes_out_as_no_number(backbone):
+    with torch.no_grad():
+        for mode in (True, False):
+            assert all(m.isnan().all() for m in backbone.train(mode)(torch.full((2, 3, 64, 72), torch.nan)))
 
 
 @pytest.mark.parametrize("size", [(31, 64), (64, 31)])
@@ -246,6 +314,35 @@ def test_with_cp_changes_nothing(name):
     torch.testing.assert_close(*results)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", CASES)
+def test_recomputing_changes_no_gradient(name, dtype, monkeypatch):
+    """What training computes again, or in closed form, against PyTorch's own gradients, with every module called."""
+    results, called = [], []
+    for is_plain in (False, True):
+        torch.manual_seed(0)
+        backbone = build(name, drop_path_rate=0.1).train().to(dtype)
+        if is_plain:
+            for module in ("recompute", "depthwise", "star_relu"):
+                monkeypatch.setattr(import_module(f"mmlisa.ops.{module}"), "is_traced", lambda: True)
+            for part in backbone.modules():
+                part.register_forward_hook(lambda module, inputs, output: called.append(module))
+        torch.manual_seed(1)
+        maps = backbone(torch.randn(2, 3, 64, 72, dtype=dtype))
+        sum((m * torch.randn_like(m)).sum() for m in maps).backward()
+        gradients = {n: p.grad for n, p in backbone.named_parameters() if p.grad is not None}
+        results.append(([m.detach() for m in maps], gradients))
+    (maps, found), (plain_maps, expected) = results
+    torch.testing.assert_close(maps, plain_maps)
+    assert found.keys() == expected.keys()
+    # Some gradients are differences of large sums: rounding counts beside the largest entry of the network as well.
+    relative, absolute = (1e-9, 1e-12) if dtype == torch.float64 else (1e-4, 1e-6)
+    scale = max(g.abs().max() for g in expected.values())
+    for parameter, gradient in found.items():
+        difference, size = (gradient - expected[parameter]).abs().max(), expected[parameter].abs().max()
+        assert difference <= relative * size + absolute * scale, parameter
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_frozen_stages(name):
     whole = build(name)
@@ -265,6 +362,33 @@ def test_frozen_stages(name):
         ]
         assert not any(m.training for m in frozen_norms)
     assert all(not p.requires_grad for p in backbone.parameters()), "stem and stages leave parameters out"
+
+
+# What is frozen with the stem and the first stage, and what belongs to neither.
+FIRST_STAGE = {
+    "lisanet": ("stem.", "stages.0.", "norm0."),
+    "lisanet-isotropic": ("stem.", "stages.0.", "norm0."),
+    "flatten-swin": ("stem.", "stages.0.", "norm0."),
+    "flatten-cswin": ("stem.", "stages.0.", "norm0."),
+    "castling-mvitv2": ("stem.", "stages.0.", "norm0."),
+    "ivit": ("stem.", "stages.0.", "norm0."),
+    **dict.fromkeys(
+        ("flatten-pvt", "flatten-pvtv2", "lcnet", "lcnet-vit", "esnet", "esnet-vit", "levit", "castling-deit"),
+        ("stem.", "stages.0."),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIRST_STAGE)
+def test_frozen_stages_1_freezes_the_stem_and_the_first_stage(name):
+    backbone = build(name, frozen_stages=1).train()
+    frozen = {n for n, p in backbone.named_parameters() if not p.requires_grad} - NEVER_TRAINED
+    assert frozen == {n for n, _ in backbone.named_parameters() if n.startswith(FIRST_STAGE[name])}
+    assert {n.split(".")[0] for n in frozen} == {prefix.split(".")[0] for prefix in FIRST_STAGE[name]}
+    untrained = {n for n, m in backbone.named_modules() if n and not m.training}
+    assert {n for n in untrained if n.split(".")[0] in ("stem", "stages")} == {
+        n for n, _ in backbone.named_modules() if f"{n}.".startswith(("stem.", "stages.0."))
+    }
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -7,13 +7,14 @@ import timm
 import torch
 from torch import nn
 
+from mmlisa.models.attention.pooled import RelativeBias
 from mmlisa.models.backbones import CastlingDeiT, CastlingLeViT, CastlingMViTv2, LCNet
 
 
 def timm_model(name: str, **options) -> nn.Module:
-    """In eval mode, with statistics and weights that hide nothing (timm starts some norms at zero)."""
+    """In eval mode and fp64, which tells epsilons; with statistics and weights that hide nothing (some norms start at zero)."""
     torch.manual_seed(0)
-    model = timm.create_model(name, **options).eval()
+    model = timm.create_model(name, **options).double().eval()
     for module in model.modules():
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             for tensor, low, high in (
@@ -32,7 +33,7 @@ def timm_model(name: str, **options) -> nn.Module:
 def load(ours: nn.Module, theirs: nn.Module, rename, left_out: tuple[str, ...]) -> nn.Module:
     """Copies every weight; what timm has and we do not must be named."""
     state = {rename(name): tensor for name, tensor in theirs.state_dict().items() if not name.startswith(left_out)}
-    ours.load_state_dict(state, strict=True)
+    ours.double().load_state_dict(state, strict=True)
     return ours.eval()
 
 
@@ -47,10 +48,10 @@ def test_lcnet_is_timms(size):
 
     theirs = timm_model("lcnet_050")
     ours = load(LCNet("x0.5"), theirs, rename, ("conv_head", "classifier"))
-    image = torch.randn(2, 3, *size)
+    image = torch.randn(2, 3, *size, dtype=torch.float64)
     with torch.no_grad():
         maps = theirs.forward_intermediates(image, indices=4, intermediates_only=True)
-        torch.testing.assert_close(ours(image), tuple(maps[-4:]), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(ours(image), tuple(maps[-4:]), rtol=1e-8, atol=1e-8)
 
 
 def test_levit_is_timms():
@@ -67,10 +68,10 @@ def test_levit_is_timms():
         image_size=96,
     )
     ours = load(ours, theirs, rename, ("head",))
-    image = torch.randn(2, 3, 96, 96)
+    image = torch.randn(2, 3, 96, 96, dtype=torch.float64)
     with torch.no_grad():
         expected = theirs.forward_features(image)
-        torch.testing.assert_close(ours(image)[-1].flatten(2).mT, expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours(image)[-1].flatten(2).mT, expected, rtol=1e-8, atol=1e-8)
 
 
 def test_deit_is_timms():
@@ -87,9 +88,9 @@ def test_deit_is_timms():
         return re.sub(r"^blocks\.(\d)", r"stages.\1.blocks.0", name.replace("cls_token", "stem.cls_token"))
 
     ours = load(ours, theirs, rename, ("head",))
-    image = torch.randn(2, 3, 96, 96)
+    image = torch.randn(2, 3, 96, 96, dtype=torch.float64)
     with torch.no_grad():
-        torch.testing.assert_close(ours(image)[-1], theirs.forward_features(image)[:, 0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(ours(image)[-1], theirs.forward_features(image)[:, 0], rtol=1e-8, atol=1e-8)
 
 
 def test_mvitv2_is_timms():
@@ -101,13 +102,26 @@ def test_mvitv2_is_timms():
         name = re.sub(r"attn\.norm_(\w)\.", r"attn.pool_\1.norm.", name)
         return re.sub("^norm", "norm3", name.replace("attn.rel_pos", "attn.bias.rel_pos"))
 
-    theirs = timm_model("mvitv2_tiny", img_size=96).double()
-    ours = CastlingMViTv2(dict(base="tiny", castled=False), image_size=96, out_indices=(3,)).double()
+    theirs = timm_model("mvitv2_tiny", img_size=96)
+    ours = CastlingMViTv2(dict(base="tiny", castled=False), image_size=96, out_indices=(3,))
     ours = load(ours, theirs, rename, ("head",))
     image = torch.randn(2, 3, 96, 96, dtype=torch.float64)
     with torch.no_grad():
         expected = theirs.forward_features(image)
         torch.testing.assert_close(ours(image)[-1].flatten(2).mT, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("side", [5, 8, 12])  # of the pretraining grid
+@pytest.mark.parametrize(("queries", "keys"), [((5, 8), (5, 8)), ((12, 6), (3, 2)), ((3, 5), (6, 10))])
+def test_relative_positions_on_any_grid_are_mmpretrains(side, queries, keys):
+    """timm's has no grid but the pretraining one."""
+    mvit = pytest.importorskip("mmpretrain.models.backbones.mvit")
+    torch.manual_seed(0)
+    bias = RelativeBias(4, side).double()
+    query = torch.randn(2, 3, queries[0] * queries[1], 4, dtype=torch.float64)
+    logits = torch.zeros(2, 3, queries[0] * queries[1], keys[0] * keys[1], dtype=torch.float64)
+    expected = mvit.add_decomposed_rel_pos(logits, query, queries, keys, bias.rel_pos_h, bias.rel_pos_w)
+    torch.testing.assert_close(bias(query, queries, keys), expected)
 
 
 @pytest.mark.parametrize("patch_size", [8, 4, 2])

@@ -39,18 +39,18 @@ def test_swin_with_its_own_attention_is_timms():
     theirs = timm.create_model(
         "swin_tiny_patch4_window7_224", img_size=112, embed_dim=16, depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 8)
     )
-    theirs = randomise(theirs).eval()
-    ours = FLattenSwin(dict(base="tiny", **NARROW), attn_type="SSSS", image_size=112, out_indices=(3,)).eval()
+    theirs = randomise(theirs).double().eval()
+    ours = FLattenSwin(dict(base="tiny", **NARROW), attn_type="SSSS", image_size=112, out_indices=(3,)).double().eval()
     rules = [
         (r"^patch_embed", "stem"),
         (r"^layers\.", "stages."),
         (r"^norm\.", "norm3."),
     ]
     load_renamed(ours, theirs.state_dict(), rules, r"^head|relative_position_index|attn_mask")
-    image = torch.randn(2, 3, 112, 112)
+    image = torch.randn(2, 3, 112, 112, dtype=torch.float64)
     with torch.no_grad():
         expected = theirs.forward_features(image).permute(0, 3, 1, 2)
-        torch.testing.assert_close(ours(image)[0], expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours(image)[0], expected, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("size", [(256, 256), (227, 301)])
@@ -58,8 +58,8 @@ def test_swin_with_its_own_attention_is_mmdets(size):
     """At any size whose maps are larger than a window: below that mmdet shifts its windows anyway, Swin does not."""
     mmdet_swin = pytest.importorskip("mmdet.models.backbones.swin")
     theirs = mmdet_swin.SwinTransformer(embed_dims=16, depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 8), drop_path_rate=0.0)
-    randomise(theirs).eval()  # returns None
-    ours = FLattenSwin(dict(base="tiny", **NARROW), attn_type="SSSS").eval()
+    randomise(theirs).double().eval()  # returns None
+    ours = FLattenSwin(dict(base="tiny", **NARROW), attn_type="SSSS").double().eval()
     assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
     rules = [
         (r"^patch_embed\.projection", "stem.proj"),
@@ -78,31 +78,70 @@ def test_swin_with_its_own_attention_is_mmdets(size):
         columns = tensor.view(*tensor.shape[:-1], -1, 4).transpose(-1, -2)
         state[name] = columns[..., [0, 2, 1, 3], :].flatten(-2)
     load_renamed(ours, state, rules, "relative_position_index")
-    image = torch.randn(1, 3, *size)
+    image = torch.randn(1, 3, *size, dtype=torch.float64)
     with torch.no_grad():
         ours_maps, their_maps = ours(image), theirs(image)
     for i, (a, b) in enumerate(zip(ours_maps, their_maps, strict=True)):
         if min(a.shape[2:]) > 7:
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4, msg=f"stage {i}")
+            torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8, msg=f"stage {i}")
 
 
 @pytest.mark.parametrize("size", [(64, 64), (128, 96)])
 def test_pvtv2_with_its_own_attention_is_timms(size):
     theirs = timm.create_model("pvt_v2_b0", embed_dims=(16, 32, 64, 128), num_heads=(1, 2, 4, 8))
-    theirs = randomise(theirs).eval()
-    ours = FLattenPVTv2(dict(base="b0", **NARROW), attn_type="SSSS").eval()
+    theirs = randomise(theirs).double().eval()
+    ours = FLattenPVTv2(dict(base="b0", **NARROW), attn_type="SSSS").double().eval()
     load_renamed(ours, theirs.state_dict(), [("^patch_embed", "stem")], r"^head")
-    image = torch.randn(2, 3, *size)
+    image = torch.randn(2, 3, *size, dtype=torch.float64)
     with torch.no_grad():
-        torch.testing.assert_close(ours(image)[3], theirs.forward_features(image), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours(image)[3], theirs.forward_features(image), rtol=1e-8, atol=1e-8)
+
+
+def test_pvt_with_its_own_attention_is_mmdets():
+    """At the pretraining size; for others mmdet interpolates the positions linearly."""
+    theirs = pytest.importorskip("mmdet.models.backbones.pvt").PyramidVisionTransformer(
+        pretrain_img_size=64, embed_dims=16, num_layers=[2, 2, 2, 2], num_heads=[1, 2, 4, 8], drop_path_rate=0.0
+    )
+    randomise(theirs).double().eval()
+    for name, module in theirs.named_modules():
+        if isinstance(module, nn.LayerNorm) and (
+            name.endswith("attn.norm") or re.search(r"^layers\.\d\.0\.norm", name)
+        ):
+            module.eps = 1e-5  # PVT's own code has 1e-6 in the blocks alone
+    ours = FLattenPVT(dict(base="tiny", **NARROW), attn_type="SSSS", image_size=64).double().eval()
+    state = {"norm.weight": ours.norm.weight, "norm.bias": ours.norm.bias}  # which is never applied
+    for name, tensor in theirs.state_dict().items():
+        if name.endswith(("in_proj_weight", "in_proj_bias")):
+            for part, values in zip(("q", "kv"), tensor.split([len(tensor) // 3, len(tensor) // 3 * 2]), strict=True):
+                state[name.replace("in_proj_", f"{part}.")] = values
+        else:
+            state[name] = tensor.flatten(1) if ".ffn." in name and tensor.ndim == 4 else tensor
+    rules = [
+        (r"^layers\.0\.0\.projection", "stem.proj"),
+        (r"^layers\.0\.0\.", "stem."),
+        (r"^layers\.0\.1\.0\.pos_embed", "stem.position"),
+        (r"^layers\.(\d)\.0\.projection", r"stages.\1.downsample.proj"),
+        (r"^layers\.(\d)\.0\.", r"stages.\1.downsample."),
+        (r"^layers\.(\d)\.1\.0\.pos_embed", r"stages.\1.downsample.position"),
+        (r"^layers\.(\d)\.1\.1\.", r"stages.\1.blocks.0."),
+        (r"^layers\.(\d)\.1\.2\.", r"stages.\1.blocks.1."),
+        (r"attn\.attn\.out_proj", "attn.proj"),
+        (r"attn\.attn\.", "attn."),
+        (r"ffn\.layers\.0", "mlp.fc1"),
+        (r"ffn\.layers\.3", "mlp.fc2"),
+    ]
+    load_renamed(ours, state, rules, r"^$")
+    image = torch.randn(2, 3, 64, 64, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(list(ours(image)), theirs(image), rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("out_type", ["cls_token", "featmap"])
 def test_deit_with_its_own_attention_is_timms(out_type):
     theirs = timm.create_model("deit_tiny_patch16_224", img_size=64, embed_dim=32, depth=2, num_heads=2)
-    theirs = randomise(theirs).eval()
+    theirs = randomise(theirs).double().eval()
     arch = dict(base="tiny", channels=32, depth=2, num_heads=2, attention=dict(type="SoftmaxAttention"))
-    ours = FLattenDeiT(arch, image_size=64, out_type=out_type).eval()
+    ours = FLattenDeiT(arch, image_size=64, out_type=out_type).double().eval()
     rules = [
         (r"^patch_embed", "stem"),
         ("^cls_token", "stem.cls_token"),
@@ -110,11 +149,11 @@ def test_deit_with_its_own_attention_is_timms(out_type):
         (r"^blocks\.(\d)", r"stages.\1.blocks.0"),
     ]
     load_renamed(ours, theirs.state_dict(), rules, r"^head")
-    image = torch.randn(2, 3, 64, 64)
+    image = torch.randn(2, 3, 64, 64, dtype=torch.float64)
     with torch.no_grad():
         tokens = theirs.forward_features(image)
         expected = tokens[:, 0] if out_type == "cls_token" else tokens[:, 1:].mT.unflatten(2, (4, 4))
-        torch.testing.assert_close(ours(image)[0], expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours(image)[0], expected, rtol=1e-8, atol=1e-8)
 
 
 def focused(x, operator, grid, prefix=0):

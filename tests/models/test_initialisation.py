@@ -8,9 +8,12 @@ import pytest
 import timm
 import torch
 from test_backbone_contract import CASES
+from test_operator_contract import CASES as OPERATORS
 from torch import Tensor, nn
 
+from mmlisa.models.attention import SoftmaxAttention, build_attention
 from mmlisa.models.backbones import CastlingDeiT, CastlingLeViT, CastlingMViTv2, FLattenPVTv2, FLattenSwin, LCNet, iViT
+from mmlisa.models.layers import RelativePosition
 from mmlisa.models.layers.tokens import TokenConv, TokenConv3d
 from mmlisa.registry import MODELS
 
@@ -96,6 +99,32 @@ def test_weights_start_by_formula(case):
                 expected = expected_deviation(name, module, parameter)
                 noise = 5 / sqrt(2 * parameter.numel())
                 assert parameter.std().item() == pytest.approx(expected, rel=0.02 + noise), f"{path}.{name}"
+
+
+def operator_deviation(operator: nn.Module, name: str, module: nn.Module, grid: tuple[int, int]) -> float:
+    """Of operators before their host initialises the layers: what keeps the tokens' scale, or nothing at first."""
+    if isinstance(module, nn.Linear | nn.Conv2d):  # PyTorch's
+        return 1 / sqrt(3 * module.weight[0].numel())
+    if isinstance(module, RelativePosition):
+        return 0.02 if isinstance(operator, SoftmaxAttention) else prod(grid) ** -0.5
+    if name.startswith("kernel_"):
+        return prod(getattr(module, name).shape[-2:]) ** -0.5
+    zero = ("bias_a", "scale", "positional_encoding", "attention_biases")
+    return 0.5 if name == "spectrum" else 0.0 if name in zero else 0.02
+
+
+@pytest.mark.parametrize("case", OPERATORS)
+def test_operators_start_by_formula(case):
+    torch.manual_seed(0)
+    grid = (11, 12)
+    operator = build_attention(OPERATORS[case], 64, 2, grid)
+    for path, module in operator.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.ndim > 1 and parameter.numel() > 100:
+                expected = operator_deviation(operator, name, module, grid)
+                noise = 5 / sqrt(2 * parameter.numel())
+                assert parameter.std().item() == pytest.approx(expected, rel=0.02 + noise), f"{path}.{name}"
+                assert abs(parameter.mean()) <= 5 * expected / sqrt(parameter.numel()), f"{path}.{name}"
 
 
 def test_depthwise_kernels_do_not_shrink_with_the_width():

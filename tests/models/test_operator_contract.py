@@ -1,10 +1,15 @@
 """What every attention operator promises: shapes on any grid, gradients everywhere, finite under autocast, clear errors."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from torch import nn
 
+from mmlisa.models import attention
 from mmlisa.models.attention import build_attention
+from mmlisa.registry import MODELS
 
 # name -> config; every operator is built for 32 channels and 2 heads, on a 6 x 7 pretraining grid.
 CASES = {
@@ -21,6 +26,7 @@ CASES = {
     "structure-aware-hadamard": dict(type="StructureAwareAttention", form="hadamard", num_patterns=2),
     "lisa-local": dict(type="LiSA", num_patterns=2, kernel_size=3),
     "depthwise-conv": dict(type="DepthwiseConv", kernel_size=5),
+    "average-pooling": dict(type="AveragePooling"),
     "global-filter": dict(type="GlobalFilter"),
     "lambda-convolution": dict(type="LambdaConvolution"),
     "convolutional-attention": dict(type="ConvolutionalAttention"),
@@ -76,12 +82,66 @@ def operator(request) -> nn.Module:
     return build_attention(CASES[request.param], 32, 2, (6, 7))
 
 
-@pytest.mark.parametrize("grid", [(6, 7), (7, 6), (13, 9), (8, 8), (11, 7)])
+def test_every_operator_is_here():
+    registered = {name for name in attention.__all__ if MODELS.module_dict.get(name) is getattr(attention, name)}
+    assert {case["type"] for case in CASES.values()} == registered
+
+
+@pytest.mark.parametrize("grid", [(6, 7), (7, 6), (13, 9), (8, 8), (11, 7), (1, 13), (17, 1), (1, 1), (2, 64)])
 def test_any_grid(operator, grid):
+    if getattr(operator, "sr", None) is not None and min(grid) < 2:
+        pytest.skip("a reduction needs as many rows and columns as it reduces")
     x = torch.randn(2, grid[0] * grid[1], 32)
     y = operator.eval()(x, grid)
     assert y.shape == x.shape
     assert y.isfinite().all()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_head(name):
+    num_heads = 2 if name in ("cross-shaped-window", "inception-mixer") else 1  # which need two
+    operator, x = build_attention(CASES[name], 16, num_heads, (6, 7)).eval(), torch.randn(2, 30, 16)
+    assert operator(x, (5, 6)).shape == x.shape
+
+
+def test_tokens_have_one_answer(operator):
+    """However they lie in memory, beside whatever others, with and without gradients, in fp64, on any number of threads."""
+    grid, rounding = (9, 8), dict(rtol=1e-4, atol=1e-5)
+    x = torch.randn(3, 72, 32)
+    kept = x.clone()
+    expected = operator.eval()(x, grid).detach()
+    strided = torch.randn(3, 72, 64)
+    strided[..., ::2] = x
+    with torch.no_grad():
+        for tokens in (x, strided[..., ::2], x.transpose(1, 2).contiguous().transpose(1, 2)):
+            torch.testing.assert_close(operator(tokens, grid), expected, **rounding)
+        torch.testing.assert_close(operator(x[1:2], grid), expected[1:2], **rounding)
+        repeated = operator(x[1:2].expand(2, -1, -1), grid)
+        torch.testing.assert_close(repeated, expected[1:2].expand(2, -1, -1), **rounding)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(2)
+        try:
+            torch.testing.assert_close(operator(x, grid), expected, **rounding)
+        finally:
+            torch.set_num_threads(threads)
+    with torch.inference_mode():
+        torch.testing.assert_close(operator(x, grid).clone(), expected, **rounding)
+    assert torch.equal(x, kept)
+    torch.testing.assert_close(operator.double()(x.double(), grid).float(), expected, **rounding)
+
+
+def test_copies_are_the_same_operator(operator, request):
+    x = torch.randn(1, 90, 32)
+    fresh = build_attention(CASES[request.node.callspec.params["operator"]], 32, 2, (6, 7)).eval()
+    with torch.no_grad():
+        expected = operator.eval()(x, (10, 9))
+        fresh.load_state_dict(operator.state_dict())
+        for other in (copy.deepcopy(operator), pickle.loads(pickle.dumps(operator)), fresh):
+            assert torch.equal(other(x, (10, 9)), expected)
+
+
+def test_what_is_no_number_comes_out_as_no_number(operator):
+    assert operator.eval()(torch.full((1, 42, 32), torch.nan), (6, 7)).isnan().all()
 
 
 def test_grid_order_matters(operator, request):

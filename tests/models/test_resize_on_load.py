@@ -65,6 +65,17 @@ def test_positions_are_timms():
     torch.testing.assert_close(second, expected)
 
 
+def test_lisanets_positions_are_bicubic():
+    """As they are loaded, and as a larger image meets them."""
+    small, large = (MODELS.build({**CASES["lisanet-isotropic"], "image_size": size}) for size in (64, 96))
+    large.load_state_dict(small.state_dict(), strict=False)
+    expected = F.interpolate(small.stem.position_embedding, size=(6, 6), mode="bicubic", align_corners=False)
+    torch.testing.assert_close(large.stem.position_embedding, expected)
+    image = torch.randn(1, 3, 96, 96)
+    with torch.no_grad():
+        torch.testing.assert_close(small.stem(image)[0], large.stem(image)[0])
+
+
 def test_window_tables_are_bicubic():
     """Swin's windows of 7 to 12: a table of 13 x 13 offsets to 23 x 23, head by head."""
     first, second = loaded(dict(type="ShiftedWindowAttention", window_size=12), "relative_position_bias_table", 7, 12)

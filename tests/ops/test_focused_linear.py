@@ -31,6 +31,22 @@ def test_linear_form_equals_the_reference(p, masked):
     torch.testing.assert_close(value_and_gradients(lambda: ops.focused_linear(*leaves, **options), leaves), expected)
 
 
+@pytest.mark.parametrize("p", [1, 2.5, 3])
+def test_gradients_of_gradients(p):
+    (q, k, v), scale = inputs(n=3)
+    leaves = [t[:1, :2, :, :3].detach().requires_grad_() for t in (q, k, v)] + [scale[:2, :3].detach().requires_grad_()]
+    assert torch.autograd.gradgradcheck(lambda *x: ops.focused_linear(*x, focusing_factor=p), leaves, atol=1e-4)
+    assert torch.autograd.gradgradcheck(lambda *x: ops.focused_linear(*x, focusing_factor=p), leaves[:3], atol=1e-4)
+
+
+def test_transforms_see_the_plain_form():
+    (q, k, v), scale = inputs()
+    tangent = torch.randn_like(q)
+    _, found = torch.func.jvp(lambda q: ops.focused_linear(q, k, v, scale), (q,), (tangent,))
+    _, expected = torch.func.jvp(lambda q: ops.focused_linear(q, k, v, scale, backend="reference"), (q,), (tangent,))
+    torch.testing.assert_close(found, expected)
+
+
 def test_negative_tokens_keep_their_epsilon():
     """Where ReLU leaves nothing, q and k are of the size of epsilon, and so are numerator and denominator."""
     (q, k, v), scale = inputs()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -89,8 +90,10 @@ def test_train_kill_resume_test(task, tmp_path):
     config = f"configs/{task}.py"
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     out = run("train", config, "--work-dir", whole)
-    assert f"checkpoint  {whole}/iter_6.pth" in out
-    assert f"python tools/infer.py {config} {whole}/iter_6.pth IMAGE" in out
+    (best,) = whole.glob("best_*.pth")  # one, besides the last two
+    assert re.search(rf"checkpoint  {best} \(best: \S+\)$", out, re.MULTILINE), out
+    assert f"python tools/infer.py {config} {best} IMAGE" in out
+    assert len(list(whole.glob("*.pth"))) <= 3
     noise = ("System environment", "Config:", "Could not import", "faster_coco_eval", "paramwise_options")
     assert not [line for line in noise if line in out], out
     train_until_killed(config, killed, "iter_4")
@@ -101,6 +104,7 @@ def test_train_kill_resume_test(task, tmp_path):
     assert sorted(losses) == [1, 2, 3, 4, 5, 6]
     assert metrics
     assert history(killed) == (losses, metrics)
+    assert [path.name for path in killed.glob("best_*.pth")] == [best.name]
     assert list(whole.glob("*/curves.png"))
     assert list(whole.glob("*/vis_data/vis_image/*.png"))
 

@@ -9,6 +9,7 @@ from mmlisa.datasets.tree_crowns import make_tree_crowns
 # Scenes for detection and segmentation, and single objects for classification: images of each split, or of each class.
 SCENES = {"train": 2000, "val": 160}
 OBJECTS = {"train": 250, "val": 64}
+OBJECTS_RECIPE = {"num_per_class": OBJECTS, "unseen_backgrounds": True}
 
 
 def prepare_scenes(root: str | Path) -> Path:
@@ -18,11 +19,12 @@ def prepare_scenes(root: str | Path) -> Path:
 
 def prepare_objects(root: str | Path) -> Path:
     """The demo objects of :data:`OBJECTS`, one per image of 64 pixels, tested on backgrounds that the training has not."""
-    recipe = {"num_per_class": OBJECTS, "unseen_backgrounds": True}
-    return make_once(root, recipe, lambda folder: make_imagenet_layout(folder, OBJECTS, unseen_backgrounds=True))
+    return make_once(
+        root, OBJECTS_RECIPE, lambda folder: make_imagenet_layout(folder, OBJECTS, unseen_backgrounds=True)
+    )
 
 
-def require_solar_cells(_: str) -> Path:
+def prepare_solar_cells(_: str) -> Path:
     """The images of the installed package elpv-dataset, which are read where they are."""
     return data_folder("elpv_dataset", "elpv-dataset")
 

@@ -45,7 +45,7 @@ class Job:
         if self.candidate is not None:
             return delta(self.comparison, self.candidate, self.seed) | {"scales": self.comparison.scales}
         backbones = {name: candidate.backbone for name, candidate in self.comparison.candidates.items()}
-        return dict(backbones=backbones, sizes=test_sizes(self.comparison))
+        return dict(backbones=backbones, sizes=image_sizes(self.comparison))
 
     def __str__(self) -> str:
         return f"{self.name}, " + ("measurement" if self.candidate is None else f"{self.candidate}, seed {self.seed}")
@@ -69,7 +69,7 @@ def list_jobs(suite: dict[str, Comparison]) -> Iterator[Job]:
 # ---- configs
 
 
-def test_sizes(comparison: Comparison) -> list[int]:
+def image_sizes(comparison: Comparison) -> list[int]:
     """Height and width of the test images by scale."""
     return [round(comparison.size * scale) for scale in comparison.scales]
 
@@ -148,16 +148,18 @@ def run_all(todo: Sequence[Job], root: Path, parallel: int = 1) -> list[str]:
     from tqdm import tqdm
 
     todo = [job for job in todo if read(job, root) is None]
+    if not todo:
+        return []
     environment = describe_environment()  # once: the code may be edited while the trainings go on
     # Processes are forked from one that has imported everything: imports take longer than a small training.
     forks = "forkserver" in multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("forkserver" if forks else "spawn")
     context.set_forkserver_preload(["mmlisa.analysis.comparison.libraries"])
     failures = []
-    for make, folder in dict.fromkeys(TASKS[job.comparison.task].data for job in todo):
+    for make, folder in dict.fromkeys(TASKS[job.comparison.task].data for job in todo if job.candidate is not None):
         if failure := _run(context, partial(_prepare, make, folder), root / f"{make}.log"):
             failures.append(failure)
-            todo = [job for job in todo if TASKS[job.comparison.task].data != (make, folder)]
+            todo = [job for job in todo if job.candidate is None or TASKS[job.comparison.task].data != (make, folder)]
     with tqdm(total=len(todo), desc="comparison", unit="run", smoothing=0.1) as bar:
 
         def finish(job: Job) -> None:

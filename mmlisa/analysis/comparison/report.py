@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import nan, sqrt
+from math import inf, nan, sqrt
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -104,7 +104,9 @@ def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row | Non
     by_scale = samples(comparison, runs)
     rows = {(row["candidate"], row["scale"]): row for row in measured["rows"]} if measured else {}
     at_one = by_scale[1.0]
-    names = sorted((name for name in at_one if at_one[name].values), key=lambda name: -at_one[name].mean)
+    # The best first; last those that were measured and not trained yet.
+    names = sorted(at_one, key=lambda name: -at_one[name].mean if at_one[name].values else inf)
+    names = [name for name in names if at_one[name].values or (name, 1.0) in rows]
     pooled = pooled_deviation(list(at_one.values()))
     lines = [
         f"## {comparison.title}",
@@ -145,13 +147,16 @@ def _costs(row: Row | None) -> list[str]:
 
 
 def _notes(comparison: Comparison, runs: Sequence[Row], measured: Row | None, pooled: float) -> str:
-    seeds = sorted({run["seed"] for run in runs})
-    results = [*runs, *([measured] if measured else [])]
-    text = (
-        f"{comparison.iterations} iterations at {comparison.size}x{comparison.size}; seeds {', '.join(map(str, seeds))}; mean ± "
-        f"standard deviation of a run (pooled: {pooled:.1f}). Differences below two standard deviations are none; '?' marks "
-        f"fewer than {MIN_RUNS} runs. Code: {', '.join(sorted({result['commit'] for result in results}))}."
+    seeds = ", ".join(map(str, sorted({run["seed"] for run in runs})))
+    text = f"{comparison.iterations} iterations at {comparison.size}x{comparison.size}; "
+    text += (
+        f"seeds {seeds}; mean ± standard deviation of a run (pooled: {pooled:.1f}). Differences below two standard deviations "
+        f"are none; '?' marks fewer than {MIN_RUNS} runs."
+        if runs
+        else "nothing trained yet."
     )
+    commits = {result["commit"] for result in (*runs, *([measured] if measured else []))}
+    text += f" Code: {', '.join(sorted(commits))}."
     if measured:
         text += (
             f" Time, memory and counts are the backbone's at the size of the training: {measured['device']}, fp32, batch "
@@ -184,40 +189,38 @@ def plot(comparison: Comparison, runs: Sequence[Row], rows: Sequence[Row], path:
     by_scale, unit = samples(comparison, runs), TASKS[comparison.task].unit
     cost = {(row["candidate"], row["scale"]): row for row in rows}
     names = [name for name, sample in by_scale[1.0].items() if sample.values and (name, 1.0) in cost]
-    several = len(comparison.scales) > 1
-    figure = Figure(figsize=(16 if several else 13, 5.5), layout="constrained")
+    styles = {
+        name: dict(marker="osv^D*P"[number % 7], color=f"C{number % 10}", label=name)
+        for number, name in enumerate(names)
+    }
+    figure = Figure(figsize=(15, 5), layout="constrained")
     FigureCanvasAgg(figure)
-    if several:
+    if len(comparison.scales) > 1:
         axes = figure.subplots(1, 3)
         sizes = [round(comparison.size * scale) for scale in comparison.scales]
-        for number, name in enumerate(names):
-            style = dict(marker="osv^D*Px"[number % 8], label=name, color=f"C{number % 10}")
+        for name, style in styles.items():
             mine = [by_scale[scale][name] for scale in comparison.scales]
+            costs = [cost[name, scale] for scale in comparison.scales]
             axes[0].errorbar(sizes, [s.mean for s in mine], [s.deviation for s in mine], capsize=2, **style)
-            axes[1].plot(
-                sizes, [1e3 * cost[name, s]["seconds_per_image"]["seconds"] for s in comparison.scales], **style
-            )
-            axes[2].plot(sizes, [cost[name, s]["peak_bytes"] / 1e6 for s in comparison.scales], **style)
+            axes[1].plot(sizes, [1e3 * row["seconds_per_image"]["seconds"] for row in costs], **style)
+            axes[2].plot(sizes, [row["peak_bytes"] / 1e6 for row in costs], **style)
         for axis, label in zip(axes, (f"{unit}, %", "ms per image", "peak MB, inference"), strict=True):
             axis.set(xscale="log", xlabel="test size, pixels", ylabel=label)
             axis.set_xticks(sizes, sizes)
+            axis.minorticks_off()
         axes[1].set_yscale("log")
         axes[2].set_yscale("log")
-        axes[0].legend(fontsize="small")
     else:
         axes = figure.subplots(1, 2, sharey=True)
-        values = {
-            "ms per image": lambda row: 1e3 * row["seconds_per_image"]["seconds"],
-            "parameters, M": lambda row: row["params"] / 1e6,
-        }
-        for axis, (label, value) in zip(axes, values.items(), strict=True):
-            for number, name in enumerate(names):
-                sample, x = by_scale[1.0][name], value(cost[name, 1.0])
-                axis.errorbar(x, sample.mean, sample.deviation, fmt="o", capsize=2, color=f"C{number % 10}")
-                axis.annotate(name, (x, sample.mean), xytext=(4, 3), textcoords="offset points", fontsize=7)
-            axis.set(xlabel=label, xscale="log")
         axes[0].set_ylabel(f"{unit}, %")
+        for name, style in styles.items():
+            sample, row = by_scale[1.0][name], cost[name, 1.0]
+            for axis, x in zip(axes, (1e3 * row["seconds_per_image"]["seconds"], row["params"] / 1e6), strict=True):
+                axis.errorbar(x, sample.mean, sample.deviation, linestyle="", capsize=2, **style)
+        axes[0].set_xlabel("ms per image")
+        axes[1].set_xlabel("parameters, M")
     for axis in axes:
         axis.grid(alpha=0.3)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize="small")
     figure.suptitle(comparison.title)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=100)

@@ -16,7 +16,7 @@ from mmlisa.analysis.benchmark import build_backbone, peak_extra_bytes, time_in_
 from mmlisa.analysis.complexity import count
 from mmlisa.engine import launch
 
-from .jobs import Job, delta, test_sizes
+from .jobs import Job, delta, image_sizes
 from .suites import TASKS
 
 BATCH, ROUNDS = 8, 5  # of the measurements
@@ -40,7 +40,7 @@ def train(job: Job, work_dir: Path) -> dict[str, Any]:
     launch.train(runner)
     seconds = perf_counter() - start
     metrics = {}
-    for scale, size in zip(job.comparison.scales, test_sizes(job.comparison), strict=True):
+    for scale, size in zip(job.comparison.scales, image_sizes(job.comparison), strict=True):
         if scale != 1:
             cfg.merge_from_dict(dict.fromkeys(task.size_keys, (size, size)))
         metrics[scale] = evaluate(runner, cfg)
@@ -74,7 +74,7 @@ def measure(job: Job) -> dict[str, Any]:
     candidates = job.comparison.candidates.items()
     backbones = {name: build_backbone(candidate.backbone).to(device) for name, candidate in candidates}
     rows = []
-    for scale, size in zip(job.comparison.scales, test_sizes(job.comparison), strict=True):
+    for scale, size in zip(job.comparison.scales, image_sizes(job.comparison), strict=True):
         images = torch.randn(BATCH, 3, size, size, device=device)
         infer = {name: partial(_infer, model, images) for name, model in backbones.items()}
         times = time_in_turns(infer, ROUNDS, device)

@@ -4,7 +4,7 @@ A comparison is a shipped demo config and what changes in it, by dotted key: wha
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Delta = dict[str, Any]  # new values by dotted key; numbers index lists
@@ -54,7 +54,7 @@ class Task:
         metric: which of its metrics is the accuracy.
         whole: the metric's value of a perfect model.
         unit: the metric's name in tables, where it is in percent.
-        data: the function of :mod:`mmlisa.analysis.comparison_data` that makes the data, and the folder it makes.
+        data: the function of :mod:`mmlisa.analysis.comparison.data` that makes the data, and the folder it makes.
         channels_key: where the config takes the backbone's channels; a number where only the last map is used.
         delta: what changes in the config.
         train_size_keys, size_keys: where the config takes the size of a training, or test image, as (width, height).
@@ -149,7 +149,7 @@ TASKS: dict[str, Task] = {
         metric="accuracy/top1",
         whole=100,
         unit="top-1",
-        data=("require_solar_cells", ""),
+        data=("prepare_solar_cells", ""),
         channels_key="model.head.in_channels",
         delta={
             "model.data_preprocessor.num_classes": 4,
@@ -357,8 +357,11 @@ BACKBONES: dict[str, Candidate] = {
 
 # ---- the suites
 
-_NARROWED = ("LiSA", "focused linear", "linear-angular", "interactive", "softmax", "window 4x4", "depthwise 7x7")
+_SCALES = (0.5, 1.0, 2.0, 4.0)
+# What the longer comparisons have: an operator of each paper, and those that most backbones have.
+_CHOSEN = ("LiSA", "focused linear", "linear-angular", "interactive", "softmax", "window 4x4", "depthwise 7x7")
 
+# The quickest and most telling come first.
 _DEFAULT: dict[str, Comparison] = {
     "operators_isotropic_classification": Comparison(
         "Operators in a narrow LiSANet-I, classification",
@@ -368,28 +371,96 @@ _DEFAULT: dict[str, Comparison] = {
         iterations=60,
         size=64,
     ),
+    "solar_cells": Comparison(
+        "Operators in a narrow LiSANet-I, grades of solar cells",
+        "solar cells",
+        _operators(_isotropic, 64, _CHOSEN),
+        "softmax",
+        iterations=60,
+        size=64,
+        seeds=(0, 1, 2, 3, 4),
+    ),
     "resolution": Comparison(
         "Operators in a narrow pyramid, detection over resolution",
         "detection",
-        _operators(_pyramid, 128, _NARROWED),
+        _operators(_pyramid, 96, _CHOSEN),
         "softmax",
-        iterations=150,
+        iterations=120,
+        size=96,
+        scales=_SCALES,
+    ),
+    "operators_pyramid_classification": Comparison(
+        "Operators in a narrow pyramid, classification",
+        "classification",
+        _operators(_pyramid, 64),
+        "softmax",
+        iterations=60,
+        size=64,
+    ),
+    "backbones_segmentation": Comparison(
+        "Backbones of equal MACs, Semantic FPN",
+        "segmentation",
+        BACKBONES,
+        "Swin",
+        iterations=100,
+        size=BACKBONE_SIZE,
+    ),
+    "backbones_detection": Comparison(
+        "Backbones of equal MACs, Mask R-CNN",
+        "detection",
+        BACKBONES,
+        "Swin",
+        iterations=100,
+        size=BACKBONE_SIZE,
+    ),
+    "tree_crowns": Comparison(
+        "Operators in a narrow pyramid, tree crowns over resolution",
+        "tree crowns",
+        _operators(_pyramid, 128, _CHOSEN),
+        "softmax",
+        iterations=120,
         size=128,
-        scales=(0.5, 1.0, 2.0, 4.0),
+        scales=_SCALES,
+    ),
+    "operators_isotropic_detection": Comparison(
+        "Operators in a narrow LiSANet-I, detection",
+        "detection",
+        _operators(_isotropic, 128),
+        "softmax",
+        iterations=100,
+        size=128,
+        shared=_ONE_MAP,
+    ),
+    "operators_pyramid_detection": Comparison(
+        "Operators in a narrow pyramid, detection",
+        "detection",
+        _operators(_pyramid, 128),
+        "softmax",
+        iterations=100,
+        size=128,
     ),
 }
 
+
+def _enlarge(name: str, comparison: Comparison) -> Comparison:
+    """The same with forty times the iterations, at least five seeds and every operator."""
+    candidates = dict(comparison.candidates)
+    if name.startswith("operators"):
+        host = _isotropic if "isotropic" in name else _pyramid
+        candidates |= {other: host(cfg, comparison.size) for other, cfg in MORE_OPERATORS.items()}
+    return replace(comparison, candidates=candidates, iterations=40 * comparison.iterations, seeds=tuple(range(5)))
+
+
+_QUICK = ("LiSA", "softmax", "depthwise 7x7")
 SUITES: dict[str, dict[str, Comparison]] = {
     "quick": {
-        "quick": Comparison(
-            "Two operators, two iterations",
-            "classification",
-            _operators(_isotropic, 64, ("softmax", "average pooling 3x3")),
-            "softmax",
-            iterations=2,
-            size=64,
-            seeds=(0,),
+        "quick": replace(
+            _DEFAULT["operators_isotropic_classification"],
+            title="Three operators, a few iterations",
+            candidates=_operators(_isotropic, 64, _QUICK),
+            iterations=20,
         )
     },
     "default": _DEFAULT,
+    "full": {name: _enlarge(name, comparison) for name, comparison in _DEFAULT.items()},
 }

@@ -139,8 +139,7 @@ class FocusedLinearAttention(ResizeOnLoad):
             # folding the heads into the batch would copy it.
             weight = self.dwc.weight.repeat(self.num_heads, 1, 1, 1)
             bias = self.dwc.bias.repeat(self.num_heads)
-            groups, padding = weight.shape[0], self.dwc.padding
-            local = to_tokens(F.conv2d(to_map(value, grid), weight, bias, padding=padding, groups=groups))
+            local = to_tokens(ops.depthwise(to_map(value, grid), weight, bias))
         if self.lepe is not None:
             lepe = self.lepe(value, grid)
             local = lepe if local is None else local + lepe

@@ -15,26 +15,13 @@ from torch import Tensor, nn
 
 from mmlisa.models.arch import check_letters
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Mlp, SepConv, residual, to_map, to_tokens
+from mmlisa.models.layers import Mlp, SepConv, StarReLU, residual, to_map, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
 
 EPS = 1e-6
 MIXERS = {"A": "the operator of attention", "C": "separable convolution"}
-
-
-class StarReLU(nn.Module):
-    """``scale * relu(x)² + bias`` with a learned scale and bias (MetaFormer baselines, Sec. 2)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(1))
-        self.bias = nn.Parameter(torch.zeros(1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.relu()
-        return torch.addcmul(self.bias, self.scale, x.square())
 
 
 class Scale(nn.Module):

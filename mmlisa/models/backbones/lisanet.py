@@ -70,6 +70,9 @@ class ConvPosition(Branch):
         self.hidden = channels
         self.dwconv = token_conv(channels, 3, grid_axes)
 
+    def layers(self) -> list[nn.Module]:
+        return [self.dwconv]
+
 
 class PositionedBlock(Block):
     """A block that begins with a convolutional position embedding: ``x + CPE(x)`` (Fig. 5)."""

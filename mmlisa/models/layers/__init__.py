@@ -2,6 +2,7 @@
 
 from mmlisa.ops.chunks import set_cpu_chunking
 
+from .activations import StarReLU
 from .blocks import Block
 from .branches import Mlp, SepConv
 from .convolutions import CONVOLUTIONS, depthwise
@@ -32,6 +33,7 @@ __all__ = [
     "ResizeOnLoad",
     "SepConv",
     "SqueezeExcite",
+    "StarReLU",
     "TokenConv",
     "TokenNorm",
     "build_norm",

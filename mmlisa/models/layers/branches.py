@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
 from .residual import Branch
 from .tokens import token_conv
@@ -37,11 +37,8 @@ class Mlp(Branch):
         self.act = nn.GELU() if act is None else act
         self.fc2 = nn.Linear(hidden, channels, bias)
 
-    def expand(self, x: Tensor) -> Tensor:
-        return self.fc1(x)
-
-    def reduce(self, x: Tensor) -> Tensor:
-        return self.fc2(self.act(x))
+    def layers(self) -> list[nn.Module]:
+        return [self.fc1, *([self.dwconv] if self.dwconv else []), self.act, self.fc2]
 
 
 class SepConv(Branch):
@@ -71,8 +68,5 @@ class SepConv(Branch):
         self.dwconv = token_conv(self.hidden, kernel_size, grid_axes, bias=bias)
         self.pwconv2 = nn.Linear(self.hidden, channels, bias)
 
-    def expand(self, x: Tensor) -> Tensor:
-        return self.act(self.pwconv1(x))
-
-    def reduce(self, x: Tensor) -> Tensor:
-        return self.pwconv2(x)
+    def layers(self) -> list[nn.Module]:
+        return [self.pwconv1, self.act, self.dwconv, self.pwconv2]

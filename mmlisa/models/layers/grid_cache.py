@@ -5,11 +5,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
+
+from mmlisa.ops.tracing import is_traced, is_transformed
 
 T = TypeVar("T")
-
-_are_transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
 
 class GridCache:
@@ -34,7 +33,7 @@ class GridCache:
             parameters: all tensors that ``derive`` reads.
             derive: called without gradients where its result is kept.
         """
-        if torch.compiler.is_compiling() or torch.jit.is_tracing() or _are_transforms_active():
+        if is_traced() or is_transformed():
             return derive()
         if not all(_may_be_kept(p) for p in parameters):
             self._kept = {}  # the next step of training changes the parameters
@@ -58,8 +57,7 @@ class GridCache:
 def _may_be_kept(parameter: Tensor) -> bool:
     if parameter.device.type != "cpu" or type(parameter) not in (Tensor, nn.Parameter):
         return False
-    has_gradient = torch.is_grad_enabled() and parameter.requires_grad
-    return not has_gradient and forward_ad.unpack_dual(parameter).tangent is None
+    return not (torch.is_grad_enabled() and parameter.requires_grad)
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.ops.precision import at_least_fp32
+from mmlisa.ops.precision import at_least_fp32, no_autocast
+from mmlisa.ops.tracing import is_traced
 
 from .grid_cache import GridCache
 from .resize_on_load import resize_rows
@@ -38,6 +39,20 @@ class PositionResize(nn.Module):
 
     def _resize(self, table: Tensor, grid: tuple[int, ...]) -> Tensor:
         prefix, table = table.split([table.shape[1] - prod(self.grid), prod(self.grid)], dim=1)
-        table_map = to_map(at_least_fp32(table), self.grid)
-        table_map = F.interpolate(table_map, size=grid, mode="bicubic", align_corners=False)
-        return torch.cat([prefix, to_tokens(table_map).to(prefix.dtype)], dim=1)
+        return torch.cat([prefix, _interpolate(at_least_fp32(table), self.grid, grid).to(prefix.dtype)], dim=1)
+
+
+def _interpolate(table: Tensor, old: tuple[int, ...], new: tuple[int, ...]) -> Tensor:
+    """``[1, prod(old), C] -> [1, prod(new), C]``.
+
+    As a product with a matrix along either axis, whose gradient takes a tenth of the time of PyTorch's own.
+    """
+    if is_traced():  # the sizes may be symbols
+        return to_tokens(F.interpolate(to_map(table, old), size=new, mode="bicubic", align_corners=False))
+    with no_autocast(table.device):
+        for axis, (n, size) in enumerate(zip(old, new, strict=True)):
+            unit = torch.eye(n, dtype=table.dtype, device=table.device)[None, None]
+            matrix = F.interpolate(unit, size=(size, n), mode="bicubic", align_corners=False)[0, 0]
+            after = table.unflatten(1, (*new[:axis], *old[axis:])).flatten(axis + 2)
+            table = (matrix @ after).reshape(1, -1, table.shape[2])
+    return table

@@ -1,40 +1,67 @@
 """Residual branches, and how they are computed.
 
+In training, a :class:`Branch` keeps what its linear layers return; norms, activations and depthwise convolutions, which cost
+little beside, are computed again in the backward pass: see :func:`mmlisa.ops.linear_of`.
+
 A large map's wide activations, such as an MLP's hidden layer, do not fit a CPU's cache, and moving them costs more than computing
 them; so does touching new memory. In inference on a CPU a :class:`Branch` is therefore computed a chunk of tokens, or of rows, at
 a time, and a stage adds its branches in place, in memory that it made itself and that nobody watches.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain, islice
 from threading import local
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules import module as _module
 
+from mmlisa import ops
 from mmlisa.ops.chunks import chunk_length, is_chunked
+
+from .activations import StarReLU
+from .tokens import TokenConv, TokenConv3d, convolve
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 class Branch(nn.Module):
-    """``reduce(dwconv(expand(x)))`` on tokens ``[B, N, C]``: what MLPs and separable convolutions have in common.
+    """Layers in a row on tokens ``[B, N, C]``: what MLPs and separable convolutions have in common.
 
     Attributes:
         hidden: channels of the widest activation.
-        dwconv: a depthwise :class:`TokenConv` of stride 1, or None.
+        dwconv: a depthwise :class:`TokenConv` of stride 1, or None; every other layer takes each token by itself.
     """
 
     hidden: int
     dwconv: nn.Module | None
 
+    def layers(self) -> list[nn.Module]:
+        """In the order in which they are called."""
+        raise NotImplementedError
+
     def expand(self, x: Tensor) -> Tensor:
-        """``[..., C] -> [..., hidden]``, every token by itself."""
+        """The layers before the convolution, all where there is none: ``[..., C] -> [..., hidden]``."""
+        for layer in self._split()[0]:
+            x = layer(x)
         return x
 
     def reduce(self, x: Tensor) -> Tensor:
-        """``[..., hidden] -> [..., C]``, every token by itself."""
+        """The layers after the convolution: ``[..., hidden] -> [..., C]``."""
+        for layer in self._split()[1]:
+            x = layer(x)
         return x
+
+    def _split(self) -> tuple[list[nn.Module], list[nn.Module]]:
+        layers = self.layers()
+        if self.dwconv is None:
+            return layers, []
+        place = layers.index(self.dwconv)
+        return layers[:place], layers[place + 1 :]
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         x = self.expand(x)
@@ -88,12 +115,64 @@ def residual(
             return _own(
                 _in_chunks(rows, norm, branch, scale, count, out=rows if _is_owned(x) else None).view(x.shape), x
             )
-    y = branch(x if norm is None else norm(x), grid)
+    if isinstance(branch, Branch) and torch.is_grad_enabled() and not _have_hooks(norm, branch):
+        y = _recomputing(x, norm, branch, grid)
+    else:
+        y = branch(x if norm is None else norm(x), grid)
     y = y if drop_path is None else drop_path(y)
     skip = x if scale is None else scale(x)
     if _is_owned(x) and torch.promote_types(skip.dtype, y.dtype) == x.dtype:
         return _own(torch.add(skip, y, out=x), x)
     return _own(skip + y, x)
+
+
+def _recomputing(x: Tensor, norm: nn.Module | None, branch: Branch, grid: Sequence[int]) -> Tensor:
+    """``branch(norm(x), grid)``, where a linear layer keeps what the cheap layers before it take, not what they return."""
+    cheap = _Chain()
+    for layer in [*([] if norm is None else [norm]), *branch.layers()]:
+        pure = _as_function(layer, grid)
+        if pure is not None:
+            cheap = _Chain((*cheap.functions, pure[0]), (*cheap.tensors, pure[1]))
+            continue
+        if type(layer) is nn.Linear:
+            x = ops.linear_of(cheap, [x, *cheap.parameters()], layer.weight, layer.bias)
+        else:
+            x = cheap(x, *cheap.parameters())
+            x = layer(x, grid) if layer is branch.dwconv else layer(x)
+        cheap = _Chain()
+    return cheap(x, *cheap.parameters())
+
+
+class _Chain(NamedTuple):
+    """Functions of tokens and parameters, one after the other, as one function of the tokens and all parameters."""
+
+    functions: tuple[Callable[..., Tensor], ...] = ()
+    tensors: tuple[tuple[Tensor | None, ...], ...] = ()
+
+    def parameters(self) -> Iterator[Tensor | None]:
+        return chain.from_iterable(self.tensors)
+
+    def __call__(self, x: Tensor, *parameters: Tensor | None) -> Tensor:
+        rest = iter(parameters)
+        for function, own in zip(self.functions, self.tensors, strict=True):
+            x = function(x, *islice(rest, len(own)))
+        return x
+
+
+def _as_function(
+    layer: nn.Module, grid: Sequence[int]
+) -> tuple[Callable[..., Tensor], tuple[Tensor | None, ...]] | None:
+    """A cheap layer as a pure function of tokens and its parameters; None for any other, which is called as it is."""
+    if type(layer) is nn.LayerNorm:
+        shape, eps = layer.normalized_shape, layer.eps
+        return lambda x, weight, bias: F.layer_norm(x, shape, weight, bias, eps), (layer.weight, layer.bias)
+    if type(layer) is nn.GELU:
+        return partial(F.gelu, approximate=layer.approximate), ()
+    if type(layer) is StarReLU:
+        return ops.star_relu, (layer.scale, layer.bias)
+    if type(layer) in (TokenConv, TokenConv3d):
+        return partial(convolve, grid=grid), (layer.weight, layer.bias)
+    return None
 
 
 def _is_owned(x: Tensor) -> bool:
@@ -158,8 +237,9 @@ def _convolve(conv: nn.Conv2d, x: Tensor, above: Tensor | None, is_last: bool) -
 
 
 def _have_hooks(*parts: nn.Module | None) -> bool:
-    """Whether anybody watches one of the modules; chunks would call it several times, or not at all."""
-    if _module._global_forward_hooks or _module._global_forward_pre_hooks:
+    """Whether anybody watches one of the modules, which may be called several times, or not at all."""
+    if any(getattr(_module, f"_global{kind}") for kind in _HOOKS):
         return True
     modules = (m for part in parts if part is not None for m in part.modules())
-    return any(m._forward_hooks or m._forward_pre_hooks for m in modules)
+    # A method of one module alone is how some libraries wrap it.
+    return any("forward" in vars(m) or any(getattr(m, kind) for kind in _HOOKS) for m in modules)

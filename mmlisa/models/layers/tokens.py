@@ -9,6 +9,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from mmlisa import ops
+
 
 def to_map(x: Tensor, grid: Sequence[int]) -> Tensor:
     """``[B, prod(grid), C] -> [B, C, *grid]``, a view in channels-last memory.
@@ -24,28 +26,31 @@ def to_tokens(x: Tensor) -> Tensor:
     return x.flatten(2).transpose(1, 2)
 
 
-class _OnTokens:
-    """Makes a convolution of maps one of tokens; prefix tokens pass through unchanged."""
-
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
-        prefix = x.shape[1] - prod(grid)
-        y = to_tokens(super().forward(to_map(x[:, prefix:], grid)))
-        return torch.cat([x[:, :prefix], y], dim=1) if prefix else y
-
-
-class TokenConv(_OnTokens, nn.Conv2d):
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, grid: Sequence[int]) -> Tensor:
     """Depthwise convolution over the grid: ``[B, N, C] -> [B, N, C]``; prefix tokens pass through unchanged."""
+    prefix = x.shape[1] - prod(grid)
+    y = to_tokens(ops.depthwise(to_map(x[:, prefix:], grid), weight, bias))
+    return torch.cat([x[:, :prefix], y], dim=1) if prefix else y
+
+
+class TokenConv(nn.Conv2d):
+    """:func:`convolve` as a layer."""
 
     def __init__(self, channels: int, kernel_size: int | Sequence[int], bias: bool = True) -> None:
         super().__init__(channels, channels, kernel_size, padding="same", groups=channels, bias=bias)
 
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``."""
+        return convolve(x, self.weight, self.bias, grid)
 
-class TokenConv3d(_OnTokens, nn.Conv3d):
+
+class TokenConv3d(nn.Conv3d):
     """:class:`TokenConv` over the grid of a video."""
 
     def __init__(self, channels: int, kernel_size: int | Sequence[int], bias: bool = True) -> None:
         super().__init__(channels, channels, kernel_size, padding="same", groups=channels, bias=bias)
+
+    forward = TokenConv.forward
 
 
 def token_conv(

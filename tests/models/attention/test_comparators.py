@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from timm.models.metaformer import Pooling
 
 from mmlisa.models.attention import build_attention
 
@@ -33,6 +34,14 @@ def test_depthwise_conv(kernel_size, grid):
     conv = F.conv2d if len(grid) == 2 else F.conv3d
     y = conv(to_map(x, grid), operator.conv.weight, operator.conv.bias, padding="same", groups=32)
     torch.testing.assert_close(operator(x, grid), operator.proj(to_tokens(y)))
+
+
+def test_average_pooling_is_timms():
+    x = torch.randn(2, 30, 32)
+    expected = to_tokens(Pooling()(to_map(x, (5, 6))))
+    torch.testing.assert_close(build("AveragePooling")(x, (5, 6)), expected)
+    with pytest.raises(ValueError, match="kernel_size=2"):
+        build("AveragePooling", kernel_size=2)
 
 
 @pytest.mark.parametrize("stride", [1, 2])

@@ -34,18 +34,18 @@ def test_parameters_equal_caformer(arch, name):
 def test_outputs_equal_caformer(size):
     """Every map of every stage, with random values for what starts constant (scales, norms)."""
     torch.manual_seed(0)
-    theirs = timm.create_model("caformer_s18", num_classes=0).eval()
+    theirs = timm.create_model("caformer_s18", num_classes=0).double().eval()
     for p in theirs.parameters():
         nn.init.normal_(p, mean=float(p.ndim == 1), std=0.2 if p.ndim == 1 else p[0].numel() ** -0.5)
-    ours = iViT("tiny", attention=SOFTMAX, output_norm=False).eval()
+    ours = iViT("tiny", attention=SOFTMAX, output_norm=False).double().eval()
     ours.load_state_dict(from_caformer(theirs.state_dict()))
-    image = torch.randn(2, 3, *size)
+    image = torch.randn(2, 3, *size, dtype=torch.float64)
     with torch.no_grad():
         expected = theirs.forward_intermediates(image, intermediates_only=True)
         maps = ours(image)
     assert len(maps) == 4
     for mine, other in zip(maps, expected, strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5 * other.abs().max().item())
+        torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-8 * other.abs().max().item())
 
 
 def test_head_mixing_survives_initialisation():
@@ -60,22 +60,32 @@ def test_head_mixing_survives_initialisation():
 
 def test_output_norm():
     torch.manual_seed(0)
-    arch, image = dict(base="tiny", depths=(1, 1, 1, 1)), torch.randn(1, 3, 64, 64)
-    backbone = iViT(arch).eval()
-    plain = iViT(arch, output_norm=False).eval()
+    arch, image = dict(base="tiny", depths=(1, 1, 1, 1)), torch.randn(1, 3, 64, 64, dtype=torch.float64)
+    backbone = iViT(arch).double().eval()
+    plain = iViT(arch, output_norm=False).double().eval()
     plain.load_state_dict({n: t for n, t in backbone.state_dict().items() if not n.startswith("norm")})
     for mine, other in zip(backbone(image), plain(image), strict=True):
         expected = nn.functional.layer_norm(other.permute(0, 2, 3, 1), other.shape[1:2], eps=1e-6).permute(0, 3, 1, 2)
-        torch.testing.assert_close(mine, expected)
+        torch.testing.assert_close(mine, expected, rtol=1e-8, atol=1e-8)
 
 
 def test_plain_vit_equals_timm():
     """With softmax attention, at the pretraining resolution."""
     torch.manual_seed(0)
-    theirs = timm.create_model(
-        "vit_tiny_patch16_224", class_token=False, global_pool="avg", fc_norm=False, img_size=64, depth=2, num_classes=0
-    ).eval()
-    ours = InteractiveViT(dict(base="tiny-16", depth=2), attention=dict(SOFTMAX), image_size=64).eval()
+    theirs = (
+        timm.create_model(
+            "vit_tiny_patch16_224",
+            class_token=False,
+            global_pool="avg",
+            fc_norm=False,
+            img_size=64,
+            depth=2,
+            num_classes=0,
+        )
+        .double()
+        .eval()
+    )
+    ours = InteractiveViT(dict(base="tiny-16", depth=2), attention=dict(SOFTMAX), image_size=64).double().eval()
     state = {
         re.sub(
             r"^blocks\.(\d)",
@@ -85,7 +95,7 @@ def test_plain_vit_equals_timm():
         for n, t in theirs.state_dict().items()
     }
     ours.load_state_dict(state)
-    image = torch.randn(2, 3, 64, 64)
+    image = torch.randn(2, 3, 64, 64, dtype=torch.float64)
     with torch.no_grad():
         (mine,), other = ours(image), theirs.forward_features(image)
-    torch.testing.assert_close(mine.flatten(2).transpose(1, 2), other, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mine.flatten(2).transpose(1, 2), other, rtol=1e-8, atol=1e-8)

@@ -183,3 +183,115 @@ def test_the_best_priors_of_a_level_keep_all_of_their_classes(head):
     (result,) = head.predict_by_feat(scores, distributions, batch_img_metas=[meta], cfg=ConfigDict(cfg), rescale=False)
     assert result.labels.tolist() == [0, 1, 2]
     torch.testing.assert_close(result.scores, torch.tensor([2.0, 1.0, -1.0]).sigmoid())
+
+
+def giou(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """GIoU and IoU of boxes ``[..., 4]``, broadcast."""
+    area_a, area_b = ((t[..., 2] - t[..., 0]) * (t[..., 3] - t[..., 1]) for t in (a, b))
+    overlap = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0).prod(-1)
+    hull = (torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])).prod(-1)
+    union = area_a + area_b - overlap
+    return overlap / union - (hull - union) / hull, overlap / union
+
+
+def assigned(priors, predicted, scores, boxes, labels) -> list[int]:
+    """SimOTA with PicoDet's cost (PP-PicoDet, Eq. 2), prior by prior: the number of its box, from 1, or 0."""
+    inside = ((priors[:, None, :2] > boxes[:, :2]) & (priors[:, None, :2] < boxes[:, 2:])).all(-1)
+    offset = priors[:, None, :2] - (boxes[:, :2] + boxes[:, 2:]) / 2
+    central = (offset.abs() < 2.5 * priors[:, None, 2:]).all(-1)
+    candidates = (inside.any(1) | central.any(1)).nonzero()[:, 0].tolist()
+    general, iou = giou(predicted[:, None], boxes)
+    cost = torch.full((len(priors), len(boxes)), torch.inf)
+    for i in candidates:
+        for j, label in enumerate(labels):
+            target = F.one_hot(label, CLASSES) * iou[i, j]
+            focal = torch.where(target > 0, target, 0.75 * scores[i] ** 2)
+            varifocal = (focal * F.binary_cross_entropy(scores[i], target, reduction="none")).sum()
+            far = 0 if inside[i, j] and central[i, j] else 1e5
+            cost[i, j] = varifocal + 6 * (1 - general[i, j]) + far
+    chosen = torch.zeros_like(cost, dtype=torch.bool)
+    for j in range(len(boxes)):
+        count = max(int(iou[candidates, j].sort(descending=True).values[:10].sum()), 1)
+        chosen[cost[:, j].argsort()[:count], j] = True
+    return [
+        int(cost[i].masked_fill(~chosen[i] & (chosen[i].sum() == 1), torch.inf).argmin()) + 1 if chosen[i].any() else 0
+        for i in range(len(priors))
+    ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_assignment_is_simotas(seed):
+    """Boxes of all sizes, many over each other, predictions near them and anywhere."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape):
+        return torch.rand(*shape, generator=generator)
+
+    grids = [(torch.cartesian_prod(*[torch.arange(64 // s)] * 2).flip(1) + 0.5) * s for s in (8, 16, 32)]
+    priors = torch.cat(
+        [torch.cat([g, torch.full((len(g), 2), float(s))], 1) for g, s in zip(grids, (8, 16, 32), strict=True)]
+    )
+    centers, sizes = 8 + 48 * draw(5, 2), 6 + 40 * draw(5, 2)
+    boxes = torch.cat([centers - sizes / 2, centers + sizes / 2], dim=1)
+    labels = (CLASSES * draw(5)).long()
+    predicted = boxes[(5 * draw(len(priors))).long()] + 6 * draw(len(priors), 4) - 3
+    predicted[:, 2:] = torch.maximum(predicted[:, 2:], predicted[:, :2] + 1)
+    scores = 0.02 + 0.9 * draw(len(priors), CLASSES)
+    result = VarifocalSimOTAAssigner().assign(
+        InstanceData(priors=priors, bboxes=predicted, scores=scores), InstanceData(bboxes=boxes, labels=labels)
+    )
+    expected = assigned(priors, predicted, scores, boxes, labels)
+    assert result.gt_inds.tolist() == expected
+    assert result.labels.tolist() == [int(labels[i - 1]) if i else -1 for i in expected]
+    assert sum(i > 0 for i in expected) > 5
+
+
+def test_losses_by_their_formulas(head):
+    """Varifocal over all priors, GIoU and distribution focal over the positives, weighted by their best class score."""
+    torch.manual_seed(1)
+    sizes = [(8, 9), (4, 5), (2, 3), (1, 2)]
+    scores = [2 * torch.randn(2, CLASSES, *size) for size in sizes]
+    sides = [2 * torch.randn(2, 32, *size) for size in sizes]
+    gts = [
+        InstanceData(bboxes=torch.tensor([[4.0, 6, 30, 40], [20, 10, 66, 60]]), labels=torch.tensor([2, 0])),
+        InstanceData(bboxes=torch.tensor([[30.0, 2, 50, 30]]), labels=torch.tensor([1])),
+    ]
+    losses = head.loss_by_feat(scores, sides, gts, [{}, {}])
+    priors = torch.cat(
+        [
+            torch.cat(
+                [(torch.cartesian_prod(torch.arange(h), torch.arange(w)).flip(1) + 0.5) * s, torch.full((h * w, 2), s)],
+                1,
+            )
+            for (h, w), s in zip(sizes, (8.0, 16.0, 32.0, 64.0), strict=True)
+        ]
+    )
+    varifocal, boxes_loss, distribution, weights, count = 0, 0, 0, 0, 0
+    for image, gt in enumerate(gts):
+        logits = torch.cat([s[image].flatten(1).T for s in scores])
+        corners = torch.cat([s[image].flatten(1).T for s in sides]).view(-1, 4, 8)
+        distance = corners.softmax(-1) @ torch.arange(8.0) * priors[:, 2:3]
+        predicted = torch.cat([priors[:, :2] - distance[:, :2], priors[:, :2] + distance[:, 2:]], dim=1)
+        probability, target = logits.sigmoid(), torch.zeros_like(logits)
+        for i, number in enumerate(assigned(priors, predicted, probability, gt.bboxes, gt.labels)):
+            if not number:
+                continue
+            box, label = gt.bboxes[number - 1], gt.labels[number - 1]
+            general, iou = giou(predicted[i], box)
+            weight = probability[i].max()
+            target[i, label] = iou
+            boxes_loss += weight * (1 - general)
+            wanted = torch.cat([priors[i, :2] - box[:2], box[2:] - priors[i, :2]]) / priors[i, 2]
+            wanted = wanted.clamp(0, 7 - 0.1)  # mmdet's coder
+            low = wanted.long()
+            logs = corners[i].log_softmax(-1)
+            near, far = logs.gather(1, low[:, None])[:, 0], logs.gather(1, low[:, None] + 1)[:, 0]
+            distribution += weight * -((low + 1 - wanted) * near + (wanted - low) * far).mean()
+            weights, count = weights + weight, count + 1
+        focal = torch.where(target > 0, target, 0.75 * probability**2)
+        varifocal += (focal * F.binary_cross_entropy_with_logits(logits, target, reduction="none")).sum()
+    assert count > 5
+    expected = dict(
+        loss_cls=varifocal / count, loss_bbox=2 * boxes_loss / weights, loss_dfl=0.25 * distribution / weights
+    )
+    torch.testing.assert_close({k: v.detach() for k, v in losses.items()}, expected, rtol=1e-4, atol=1e-5)

@@ -48,9 +48,7 @@ def test_chunks_equal_the_formula(name, batch, scaled, counted, monkeypatch):
     x = torch.randn(batch, 370, 3, dtype=torch.double)
     kept = x.clone()
     expected = (x if scale is None else x * scale.factors) + branch(norm(x), grid)
-    counted.clear()
     torch.testing.assert_close(residual(x, norm, branch, drop_path, grid, scale), expected, rtol=0, atol=0)
-    assert len(counted) == 1
     monkeypatch.setattr(chunks, "CHUNK", 8 * branch.hidden * 10 * batch // torch.get_num_threads())
     counted.clear()
     with torch.no_grad():
@@ -119,6 +117,60 @@ def test_a_stage_adds_in_place_in_its_own_memory_alone(monkeypatch):
         with stage.blocks[0].norm2.register_forward_pre_hook(lambda module, inputs: results.append(inputs[0])):
             stage(x, grid)
         torch.testing.assert_close(results[0], x + stage.blocks[0].attn(stage.blocks[0].norm1(x), grid))
+
+
+def kept_bytes(function, *modules):
+    """Of the tensors that ``function`` keeps for the backward pass, beside parameters."""
+    own = {p.untyped_storage().data_ptr() for m in modules for p in m.parameters()}
+    kept = {}
+
+    def pack(t):
+        kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        function()
+    return sum(size for pointer, size in kept.items() if pointer not in own)
+
+
+@pytest.mark.parametrize(("name", "width"), [("mlp", 3 + 12), ("conv-mlp-3", 3 + 12), ("sep-conv", 3 + 6)])
+def test_training_keeps_what_linear_layers_return(name, width):
+    """And the tokens; not where somebody watches a layer, or has replaced one by another or its method."""
+    norm, branch = nn.LayerNorm(3), BRANCHES[name]().train()
+    x, grid = torch.randn(1, 370, 3, requires_grad=True), (37, 10)
+
+    def kept():
+        return kept_bytes(lambda: residual(x, norm, branch, None, grid), norm, branch)
+
+    lean = 4 * 370 * width
+    assert kept() == lean
+    for register in (
+        branch.act.register_forward_hook,
+        norm.register_forward_pre_hook,
+        branch.register_full_backward_hook,
+        nn.modules.module.register_module_full_backward_hook,
+    ):
+        with register(lambda *args: None):
+            assert kept() > lean
+    branch.act.forward = torch.relu
+    assert kept() > lean
+    del branch.act.forward
+    branch.act = nn.SiLU()
+    y = residual(x, norm, branch, None, grid)
+    torch.testing.assert_close(y, x + branch(norm(x), grid))
+    assert kept() > lean
+
+
+def test_hooks_see_every_layer_and_both_passes():
+    branch, norm = Mlp(3, 12, 3), nn.LayerNorm(3)
+    forward, backward = [], []
+    for part in (norm, branch, *branch.children()):
+        part.register_forward_hook(lambda module, inputs, output: forward.append(module))
+        part.register_full_backward_hook(lambda module, inputs, output: backward.append(module))
+    residual(torch.randn(2, 6, 3, requires_grad=True), norm, branch, None, (2, 3)).sum().backward()
+    assert forward == [norm, branch.fc1, branch.dwconv, branch.act, branch.fc2, branch]
+    assert set(backward) == set(forward)
+    assert len(backward) == len(forward)
 
 
 def test_no_tokens_are_no_mistake():

@@ -1,0 +1,105 @@
+"""Depthwise convolution over a map, with a quick gradient of large kernels on CPUs.
+
+oneDNN computes the weight gradient of a 3x3 kernel about as fast as the convolution itself, that of a 7x7 kernel fifteen times
+slower. The taps of a large kernel are therefore taken in blocks of 3x3, each the gradient of a small kernel on a shifted map::
+
+    dL/dW[c, i, j] = sum_hw g[c, h, w] x[c, h + i, w + j],        i = 3 I + i', j = 3 J + j'
+
+With the rows of all images in one padded, tall map in channels-last memory, a shift is an offset in memory: nothing is copied.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .tracing import is_traced, is_transformed
+
+BLOCK = 3
+
+
+def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Depthwise convolution that keeps the size of the map, zeros around it.
+
+    Args:
+        x: ``[B, C, *grid]``, of two or three axes.
+        weight: ``[C, 1, *size]``, odd sizes.
+        bias: ``[C]``.
+
+    Returns:
+        ``[B, C, *grid]``.
+    """
+    if _is_slow(x, weight):
+        return _Depthwise.apply(x, weight, bias)
+    return (F.conv2d if x.ndim == 4 else F.conv3d)(x, weight, bias, padding="same", groups=weight.shape[0])
+
+
+def _is_slow(x: Tensor, weight: Tensor) -> bool:
+    """Whether PyTorch's own gradient of the weights would be."""
+    is_eager = torch.is_grad_enabled() and not is_traced() and not is_transformed()
+    return (
+        is_eager
+        and x.ndim == 4
+        and weight.requires_grad
+        and x.device.type == "cpu"
+        and x.dtype == weight.dtype
+        and not torch.is_autocast_enabled("cpu")
+        and max(weight.shape[2:]) > BLOCK
+        and all(k % 2 for k in weight.shape[2:])
+        and x.is_contiguous(memory_format=torch.channels_last)
+    )
+
+
+def _padding(weight: Tensor) -> list[int]:
+    return [k // 2 for k in weight.shape[2:]]
+
+
+class _Depthwise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return F.conv2d(x, weight, bias, padding=_padding(weight), groups=weight.shape[0])
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # by create_graph=True; PyTorch's own gradient can be differentiated again
+            return _backward(grad, x, weight, _padding(weight), ctx.needs_input_grad)
+        d_x, _, d_bias = _backward(grad, x, weight, _padding(weight), (wants_x, False, wants_bias))
+        return d_x, weight_gradient(grad, x, weight.shape[2:]) if wants_weight else None, d_bias
+
+
+def _backward(grad, x, weight, padding, wanted) -> tuple[Tensor | None, ...]:
+    groups = weight.shape[0]
+    return torch.ops.aten.convolution_backward(
+        grad, x, weight, [groups], [1, 1], padding, [1, 1], False, [0, 0], groups, list(wanted)
+    )
+
+
+def weight_gradient(grad: Tensor, x: Tensor, size: torch.Size | tuple[int, int]) -> Tensor:
+    """``[B, C, H, W]`` twice -> ``[C, 1, *size]``, block by block."""
+    batch, channels, height, width = x.shape
+    blocks = [-(-k // BLOCK) for k in size]
+    # Below and to the right, zeros for the taps beyond the kernel as well: they are computed and dropped.
+    tall, wide = height + size[0] - 1, width + size[1] - 1
+    spare = BLOCK * blocks[0] + 1
+    top, left = size[0] // 2, size[1] // 2
+    x_BHWC = x.new_zeros(batch * tall + spare, wide, channels)
+    x_BHWC[: batch * tall].view(batch, tall, wide, channels)[:, top : top + height, left : left + width] = x.permute(
+        0, 2, 3, 1
+    )
+    # As wide as what a block's convolution returns; zero where a shift has run over the end of a row.
+    grad_BHWC = grad.new_zeros(batch * tall, wide - BLOCK + 1, channels)
+    grad_BHWC.view(batch, tall, -1, channels)[:, :height, :width] = grad.permute(0, 2, 3, 1)
+    rows = batch * tall + BLOCK - 1
+    weight = x.new_empty(channels, 1, BLOCK, BLOCK)
+    d_weight = x.new_empty(channels, 1, BLOCK * blocks[0], BLOCK * blocks[1])
+    flat, grad_map = x_BHWC.flatten(), grad_BHWC[None].permute(0, 3, 1, 2)
+    for i in range(0, BLOCK * blocks[0], BLOCK):
+        for j in range(0, BLOCK * blocks[1], BLOCK):
+            start = (i * wide + j) * channels
+            shifted = flat[start : start + rows * wide * channels].view(1, rows, wide, channels).permute(0, 3, 1, 2)
+            d_weight[:, :, i : i + BLOCK, j : j + BLOCK] = _backward(
+                grad_map, shifted, weight, [0, 0], (False, True, False)
+            )[1]
+    return d_weight[:, :, : size[0], : size[1]].contiguous()

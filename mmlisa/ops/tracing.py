@@ -1,0 +1,16 @@
+"""Whether somebody else watches what is computed: a tracer, or a transform of whole functions."""
+
+import torch
+from torch.autograd import forward_ad
+
+_are_functorch_transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+
+
+def is_traced() -> bool:
+    """Whether a graph is recorded: by ``torch.compile``, ``torch.export`` or ``torch.jit.trace``."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def is_transformed() -> bool:
+    """Whether a transform of ``torch.func`` or forward-mode differentiation is active."""
+    return _are_functorch_transforms_active() or forward_ad._current_level >= 0

@@ -1,0 +1,130 @@
+"""Operators as modules, written out as functions of their weights, in fp64: what goes where, around functions that have tests."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.models.attention import HeadPool, build_attention
+from mmlisa.models.layers import RelativePosition
+
+HEADS, CHANNELS, GRID = 2, 12, (4, 5)
+
+
+def build(name: str, grid=GRID, **options) -> nn.Module:
+    torch.manual_seed(0)
+    operator = build_attention(dict(type=name, **options), CHANNELS, HEADS, grid).double().eval()
+    for parameter in operator.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return operator
+
+
+def tokens(count: int = 20) -> Tensor:
+    return torch.randn(2, count, CHANNELS, dtype=torch.float64)
+
+
+def heads(x: Tensor) -> list[Tensor]:
+    """Query, key, value ``[B, h, N, c]``, a head's channels side by side."""
+    return [torch.stack(t.chunk(HEADS, dim=2), dim=1) for t in x.chunk(3, dim=2)]
+
+
+def joined(y: Tensor) -> Tensor:
+    return torch.cat(y.unbind(1), dim=2)
+
+
+def unit(t: Tensor) -> Tensor:
+    return t / t.norm(dim=3, keepdim=True)
+
+
+def matrix(position: RelativePosition, grid=GRID) -> Tensor:
+    """Entry (i, j) is the table at the offset i - j, on the table's own grid."""
+    rows, columns = torch.meshgrid(*map(torch.arange, grid), indexing="ij")
+    rows, columns = rows.flatten(), columns.flatten()
+    dy, dx = (t[:, None] - t + size - 1 for t, size in ((rows, grid[0]), (columns, grid[1])))
+    return position.table[..., dy, dx]
+
+
+def test_relational():
+    operator, x = build("RelationalSelfAttention", num_patterns=3), tokens()
+    query, key, value = (unit(t) for t in heads(operator.qkv(x)))
+    positions = (matrix(p) for p in (operator.basic, operator.encode, operator.decode, operator.context))
+    expected = operator.proj(joined(ops.relational(query, key, value, *positions)))
+    torch.testing.assert_close(operator(x, GRID), expected)
+
+
+def test_lambda_convolution():
+    operator, x = build("LambdaConvolution"), tokens()
+    for norm in (operator.norm_query, operator.norm_value):
+        nn.init.uniform_(norm.running_var, 0.5, 2)
+        nn.init.normal_(norm.running_mean)
+    query, key, value = operator.qkv(x).chunk(3, dim=2)
+    query, value = operator.norm_query(query.mT).mT, operator.norm_value(value.mT).mT
+    expected = ops.lambda_convolution(*heads(torch.cat([query, key, value], dim=2)), matrix(operator.relative))
+    torch.testing.assert_close(operator(x, GRID), joined(expected))
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+def test_structure_aware_weights(per_head):
+    operator, x = build("StructureAwareAttention", form="weights", per_head=per_head), tokens()
+    query, key, value = heads(operator.qkv(x))
+    weights = unit(query) @ unit(key).mT * matrix(operator.relative)
+    torch.testing.assert_close(operator(x, GRID), operator.proj(joined(weights @ value)))
+
+
+@pytest.mark.parametrize("form", ["dot", "hadamard"])
+def test_structure_aware_patterns(form):
+    operator, x = build("StructureAwareAttention", form=form, num_patterns=3, encoding_bias=True), tokens()
+    query, key, value = heads(operator.qkv(x))
+    relative = (matrix(operator.relative_a), matrix(operator.relative_b))
+    y = ops.structure_aware(unit(query), unit(key), value, *relative, operator.bias, operator.bias_a)
+    torch.testing.assert_close(operator(x, GRID), operator.proj(joined(y)))
+
+
+@pytest.mark.parametrize("prefix", [0, 2])
+def test_interactive(prefix):
+    """Four matrices: around the softmax over the landmarks, and around the one over the tokens."""
+    operator, x = build("InteractiveAttention", landmarks=4), tokens(20 + prefix)
+    y = ops.interactive(
+        *heads(operator.qkv(x)),
+        GRID,
+        4,
+        mix_query=(operator.mix_query_before, operator.mix_query_after),
+        mix_key=(operator.mix_key_before, operator.mix_key_after),
+        backend="reference",
+    )
+    torch.testing.assert_close(operator(x, GRID), operator.proj(joined(y)))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("prefix", [0, 1])
+def test_pooled_heads(stride, prefix):
+    """The prefix skips the convolution, not the norm."""
+    pool = HeadPool(6, stride).double()
+    for parameter in pool.parameters():
+        nn.init.normal_(parameter)
+    x = torch.randn(2, 3, 20 + prefix, 6, dtype=torch.float64)
+    rows = []
+    for head in x.unbind(1):
+        maps = F.conv2d(head[:, prefix:].mT.unflatten(2, GRID), pool.conv.weight, stride=stride, padding=1, groups=6)
+        rows.append(torch.cat([head[:, :prefix], maps.flatten(2).mT], dim=1))
+    expected = F.layer_norm(torch.stack(rows, dim=1), (6,), pool.norm.weight, pool.norm.bias, 1e-5)
+    torch.testing.assert_close(pool(x, GRID), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("new", [(7, 9), (3, 5), (4, 11)])
+def test_relative_positions_of_another_grid_span_it(new):
+    """The longest offsets of one grid are those of the other, and the origin is the origin."""
+    position = RelativePosition((3,), GRID).double()
+    stretched = position(new)
+    n = new[0] * new[1]
+    for entry, row, column in (((0, 0), 3, 4), ((0, n - 1), 0, 0), ((n - 1, 0), -1, -1), ((n - 1, new[1] - 1), -1, 4)):
+        torch.testing.assert_close(stretched[:, entry[0], entry[1]], position.table[:, row, column])
+
+
+@pytest.mark.parametrize("grid", [(4, 12), (12, 4), (3, 9), (9, 12), (10, 7)])
+def test_windows_shift_where_both_sides_are_longer_than_one(grid):
+    """Swin's rule: along a side that one window covers there is nothing to shift to."""
+    plain, shifted = (build("ShiftedWindowAttention", (12, 12), window_size=4, shift=s) for s in (False, True))
+    x = tokens(grid[0] * grid[1])
+    assert torch.equal(plain(x, grid), shifted(x, grid)) == (min(grid) <= 4)

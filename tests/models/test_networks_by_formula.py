@@ -1,0 +1,349 @@
+"""The networks that no library keeps, written out as functions of their weights with PyTorch's own functions, in fp64.
+
+Every parameter is random: ones and zeros of an initialisation would hide what is left out.
+"""
+
+from math import pi
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.models.attention import build_attention
+from mmlisa.models.backbones import CastlingDeiT, CastlingESNetViT, CastlingLeViT, CastlingMViTv2, ESNet, LiSANet
+
+
+def randomised(model: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    for name, tensor in model.double().eval().state_dict().items():
+        if name.endswith("running_var"):
+            nn.init.uniform_(tensor, 0.5, 2)
+        elif tensor.is_floating_point():
+            # Weights that keep the scale of what they are applied to.
+            fan_in = tensor[0].numel() if tensor.ndim > 1 else 4
+            nn.init.normal_(tensor, mean=float(tensor.ndim == 1 and name.endswith("weight")), std=fan_in**-0.5)
+    return model
+
+
+class Weights:
+    """Those of a network below a prefix, and the layers that they are of."""
+
+    def __init__(self, state: dict[str, Tensor], prefix: str = "") -> None:
+        self.state, self.prefix = state, prefix
+
+    def __truediv__(self, name: object) -> "Weights":
+        return Weights(self.state, f"{self.prefix}{name}.")
+
+    def __getitem__(self, name: str) -> Tensor | None:
+        return self.state.get(self.prefix + name)
+
+    def linear(self, x: Tensor) -> Tensor:
+        return F.linear(x, self["weight"], self["bias"])
+
+    def conv(self, x: Tensor, stride: int = 1) -> Tensor:
+        """Of odd kernels, which keep the size; a channel alone where the weights are of one."""
+        weight = self["weight"]
+        groups = x.shape[1] if weight.shape[1] == 1 else 1
+        return F.conv2d(x, weight, self["bias"], stride, weight.shape[-1] // 2, groups=groups)
+
+    def layer_norm(self, x: Tensor, eps: float = 1e-6) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], self["weight"], self["bias"], eps)
+
+    def batch_norm(self, x: Tensor) -> Tensor:
+        return F.batch_norm(x, self["running_mean"], self["running_var"], self["weight"], self["bias"])
+
+    def token_norm(self, x: Tensor) -> Tensor:
+        return self.batch_norm(x.mT).mT
+
+    def linear_norm(self, x: Tensor) -> Tensor:
+        return (self / "bn").token_norm((self / "linear").linear(x))
+
+
+def to_map(x: Tensor, grid: tuple[int, int]) -> Tensor:
+    return x.mT.unflatten(2, grid)
+
+
+def to_tokens(x: Tensor) -> Tensor:
+    return x.flatten(2).mT
+
+
+def on_map(conv: Weights, x: Tensor, grid: tuple[int, int]) -> Tensor:
+    """A convolution of the tokens of a grid; the others, in front, pass by."""
+    n = grid[0] * grid[1]
+    return torch.cat([x[:, :-n], to_tokens(conv.conv(to_map(x[:, -n:], grid)))], dim=1)
+
+
+def heads(x: Tensor, count: int) -> Tensor:
+    return torch.stack(x.chunk(count, dim=-1), dim=1)
+
+
+def joined(x: Tensor) -> Tensor:
+    return torch.cat(x.unbind(1), dim=-1)
+
+
+def mlp(w: Weights, x: Tensor, grid: tuple[int, int]) -> Tensor:
+    x = (w / "fc1").linear(x)
+    if w["dwconv.weight"] is not None:
+        x = on_map(w / "dwconv", x, grid)
+    return (w / "fc2").linear(F.gelu(x))
+
+
+def check(model: nn.Module, image: Tensor, expected: list[Tensor]) -> None:
+    with torch.no_grad():
+        maps = model(image)
+        assert len(maps) == len(expected)
+        for found, wanted in zip(maps, expected, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-8)
+
+
+# --- LiSANet ---
+
+
+def lisa(w: Weights, x: Tensor, grid: tuple[int, int], num_heads: int) -> Tensor:
+    query, key, value = (heads(t, num_heads).mT.unflatten(3, grid) for t in (w / "qkv").linear(x).chunk(3, dim=2))
+    query, key = (t / t.norm(dim=2, keepdim=True) for t in (query, key))
+    kernels = (w[name] for name in ("kernel_a", "kernel_b", "bias", "bias_a"))
+    y = joined(ops.lisa(query, key, value, *kernels, backend="reference").flatten(3).mT)
+    if w["norm.weight"] is not None:
+        y = (w / "norm").layer_norm(y, 1e-5)
+    return (w / "proj").linear(y)
+
+
+def separable(w: Weights, x: Tensor, grid: tuple[int, int]) -> Tensor:
+    return (w / "pwconv2").linear(on_map(w / "dwconv", F.gelu((w / "pwconv1").linear(x)), grid))
+
+
+def lisanet(w: Weights, image: Tensor, arch: dict) -> list[Tensor]:
+    maps, x = [], image
+    for i, stride in enumerate(arch["strides"]):
+        embed = w / f"stages.{i}.downsample" if i else w / "stem"
+        kernel, padding = (2 * stride - 1, stride - 1) if arch["overlap"] else (stride, 0)
+        assert embed["proj.weight"].shape[-2:] == (kernel, kernel)
+        x = F.conv2d(x, embed["proj.weight"], embed["proj.bias"], stride, padding)
+        grid, x = x.shape[2:], to_tokens(x)
+        x = (embed / "norm").layer_norm(x)
+        if embed["position_embedding"] is not None:
+            x = x + to_tokens(embed["position_embedding"])
+        for j in range(arch["depths"][i]):
+            block = w / f"stages.{i}.blocks.{j}"
+            if arch["position"] == "conv":
+                x = x + on_map(block / "position.dwconv", x, grid)
+            y, attn = (block / "norm1").layer_norm(x), block / "attn"
+            is_lisa = arch["mixers"][i] == "L"
+            x = x + (lisa(attn, y, grid, arch["num_heads"][i]) if is_lisa else separable(attn, y, grid))
+            x = x + mlp(block / "mlp", (block / "norm2").layer_norm(x), grid)
+        maps.append(to_map((w / f"norm{i}").layer_norm(x), grid))
+        x = to_map(x, grid)
+    return maps
+
+
+NARROW = dict(depths=(1, 2, 1, 1), channels=(8, 12, 16, 16), num_heads=(2, 3, 2, 1))
+
+
+@pytest.mark.parametrize(
+    "arch",
+    [
+        dict(base="hybrid-small", **NARROW),
+        dict(base="small", **NARROW),
+        dict(base="v1-tiny", **NARROW),
+        dict(base="v1-base", **NARROW),
+        dict(base="isotropic", depths=(2,), channels=(12,), num_heads=(3,)),
+    ],
+    ids=lambda arch: arch["base"],
+)
+def test_lisanet(arch):
+    model = randomised(LiSANet(arch, image_size=(64, 96)))
+    resolved = LiSANet.resolve_arch(arch)
+    kinds = {8: 7} if resolved["mixers"][0] == "C" else {}
+    for width, kernel in kinds.items():
+        assert model.stages[0].blocks[0].attn.dwconv.weight.shape == (2 * width, 1, kernel, kernel)
+    state = model.state_dict()
+    assert any(".mlp.dwconv." in name for name in state) == resolved["conv_mlp"]
+    assert any(name.endswith("bias_a") for name in state) == arch["base"].startswith("v1")
+    image = torch.randn(2, 3, 64, 96, dtype=torch.float64)
+    check(model, image, lisanet(Weights(state), image, resolved))
+
+
+# --- ESNet ---
+
+
+def unit(w: Weights, x: Tensor, stride: int = 1, act: bool = True) -> Tensor:
+    x = (w / 1).batch_norm((w / 0).conv(x, stride))
+    return F.hardswish(x) if act else x
+
+
+def squeeze_excite(w: Weights, x: Tensor) -> Tensor:
+    hidden = (w / "conv_reduce").conv(x.mean((2, 3), keepdim=True)).relu()
+    return x * ((w / "conv_expand").conv(hidden) / 6 + 0.5).clamp(0, 1)
+
+
+def shrinking(w: Weights, x: Tensor) -> Tensor:
+    """Two branches side by side; a depthwise separable convolution over both."""
+    first = unit(w / "branch1.1", unit(w / "branch1.0", x, 2, act=False))
+    second = unit(w / "branch2.1", unit(w / "branch2.0", x), 2, act=False)
+    second = unit(w / "branch2.3", squeeze_excite(w / "branch2.2", second))
+    return unit(w / "merge.1", unit(w / "merge.0", torch.cat([first, second], dim=1)))
+
+
+def keeping(w: Weights, x: Tensor) -> Tensor:
+    """The first half passes by; channel by channel in turns with what the second one becomes."""
+    first, second = x.chunk(2, dim=1)
+    y = unit(w / "pointwise", second)
+    y = squeeze_excite(w / "se", torch.cat([y, unit(w / "depthwise", y, act=False)], dim=1))
+    y = unit(w / "linear", y)
+    out = torch.empty_like(x)
+    out[:, 0::2], out[:, 1::2] = first, y
+    return out
+
+
+def esnet(w: Weights, image: Tensor, depths: tuple[int, ...]) -> list[Tensor]:
+    x = F.max_pool2d(unit(w / "stem.0", image, 2), 3, 2, padding=1)
+    maps = []
+    for i, depth in enumerate(depths):
+        for j in range(depth):
+            x = (keeping if j else shrinking)(w / f"stages.{i}.downsample.{j}", x)
+        maps.append(x)
+    return maps
+
+
+def test_esnet():
+    model = randomised(ESNet(dict(base="x1.0", scale=0.25)))
+    image = torch.randn(1, 3, 64, 96, dtype=torch.float64)
+    check(model, image, esnet(Weights(model.state_dict()), image, (3, 7, 3)))
+
+
+@pytest.mark.parametrize(
+    ("scale", "wide"), [("x0.75", False), ("x1.0", True), ("x1.25", True), ("small", False), ("large", True)]
+)
+def test_widths_inside_of_esnets_blocks(scale, wide):
+    """PicoDet's searched ratios (PP-PicoDet, Table 2; PaddleDetection's configs), rounded to eighths of the channels."""
+    ratios = (
+        [0.875, 0.5, 1.0, 0.625, 0.5, 0.75, 0.625, 0.625, 0.5, 0.625, 1.0, 0.625, 0.75]
+        if wide
+        else [0.875, 0.5, 0.5, 0.5, 0.625, 0.5, 0.625, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
+    )
+    network = (ESNet if scale.startswith("x") else CastlingESNetViT)(scale)
+    factor = {"x0.75": 0.75, "x1.0": 1, "x1.25": 1.25, "small": 0.75, "large": 1.25}[scale]
+    blocks = [block for stage in network.stages for block in stage.downsample]
+    widths = [int(128 * factor)] * 3 + [int(256 * factor)] * 7 + [int(512 * factor)] * 3
+    for block, ratio, width in zip(blocks, ratios[: len(blocks)], widths[: len(blocks)], strict=True):
+        first = block.branch2[0] if hasattr(block, "branch2") else block.pointwise
+        assert first[0].out_channels == pytest.approx(ratio * width / 2, abs=4)
+
+
+# --- Castling-ViT ---
+
+
+def pooled(w: Weights, x: Tensor, grid: tuple[int, int], stride: int = 1, eps: float = 1e-5) -> Tensor:
+    """MViTv2's, for each head by itself: ``[B, h, N, d]``."""
+    tokens = torch.stack([to_tokens((w / "conv").conv(to_map(head, grid), stride)) for head in x.unbind(1)], dim=1)
+    return (w / "norm").layer_norm(tokens, eps)
+
+
+def linear_angular(w: Weights, x: Tensor, grid: tuple[int, int], num_heads: int) -> Tensor:
+    """Eqs. 9 and 10, and the residual pooling of MViTv2 where there is a pooling."""
+    query, key, value = (heads(t, num_heads) for t in (w / "qkv").linear(x).chunk(3, dim=2))
+    if is_pooled := w["pool.0.conv.weight"] is not None:
+        query, key, value = (pooled(w / f"pool.{i}", t, grid) for i, t in enumerate((query, key, value)))
+    similarity = torch.einsum("bhnd,bhmd->bhnm", *(t / t.norm(dim=-1, keepdim=True) for t in (query, key)))
+    y = value / 2 + similarity @ value / pi
+    y = y / y.norm(dim=-1, keepdim=True)
+    if w["dconv.weight"] is not None:  # along the flattened tokens, a kernel per head
+        size, channels = w["dconv.weight"].shape[2], value.shape[3]
+        kernel = w["dconv.weight"].flatten(1)[:, None].repeat_interleave(channels, dim=0)
+        rows = value.transpose(2, 3).flatten(1, 2)
+        local = F.conv1d(rows, kernel, padding=size // 2, groups=rows.shape[1])
+        y = y + local.unflatten(1, (num_heads, channels)).transpose(2, 3)
+    return (w / "proj").linear(joined(y + query if is_pooled else y))
+
+
+@pytest.mark.parametrize(
+    "options", [dict(), dict(conv_size=5), dict(conv_size=None), dict(pooled=True), dict(head_dims=6)]
+)
+def test_linear_angular_attention(options):
+    operator = randomised(build_attention(dict(type="LinearAngularAttention", aux=True, **options), 24, 3, (5, 7)))
+    x = torch.randn(2, 35, 24, dtype=torch.float64)
+    expected = linear_angular(Weights(operator.state_dict()), x, (5, 7), 3)
+    torch.testing.assert_close(operator(x, (5, 7)), expected, rtol=1e-8, atol=1e-8)
+
+
+def plain_vit(w: Weights, image: Tensor, depth: int, num_heads: int, patch: int) -> Tensor:
+    x = F.conv2d(image, w["stem.proj.weight"], w["stem.proj.bias"], patch)
+    grid, x = x.shape[2:], to_tokens(x)
+    x = torch.cat([w["stem.cls_token"].expand(len(x), -1, -1), x], dim=1) + w["stem.position"]
+    for i in range(depth):
+        block = w / f"stages.{i}.blocks.0"
+        x = x + linear_angular(block / "attn", (block / "norm1").layer_norm(x), grid, num_heads)
+        x = x + mlp(block / "mlp", (block / "norm2").layer_norm(x), grid)
+    return (w / "norm").layer_norm(x)
+
+
+@pytest.mark.parametrize("patch", [16, 8])
+def test_castling_deit(patch):
+    arch = dict(base="tiny", depth=2, channels=24, num_heads=3, patch_size=patch)
+    image = torch.randn(2, 3, 64, 96, dtype=torch.float64)
+    model = randomised(CastlingDeiT(arch, image_size=(64, 96)))
+    assert model.stages[0].blocks[0].mlp.dwconv.weight.shape == (96, 1, 5, 5)
+    assert model.stages[0].blocks[0].attn.dconv.weight.shape == (3, 1, 9, 1)
+    x = plain_vit(Weights(model.state_dict()), image, 2, 3, patch)
+    check(model, image, [to_map(x[:, 1:], (64 // patch, 96 // patch))])
+    tokens = CastlingDeiT(arch, image_size=(64, 96), out_type="cls_token").double().eval()
+    tokens.load_state_dict(model.state_dict())
+    check(tokens, image, [x[:, 0]])
+
+
+def levit_mlp(w: Weights, x: Tensor, grid: tuple[int, int]) -> Tensor:
+    x = (w / "ln1").linear_norm(x)
+    if w["conv.weight"] is not None:
+        x = (w / "conv_norm").token_norm(on_map(w / "conv", x, grid))
+    return (w / "ln2").linear_norm(F.hardswish(x))
+
+
+def shrinking_attention(w: Weights, x: Tensor, grid: tuple[int, int], num_heads: int) -> Tensor:
+    """Pooled queries, added to the output; the input skips it, projected and max-pooled (Castling-ViT, Table 1)."""
+    qkv = [heads(t, num_heads) for t in (w / "qkv").linear_norm(x).chunk(3, dim=2)]
+    query, key, value = (pooled(w / f"pool.{i}", t, grid, 1 if i else 2) for i, t in enumerate(qkv))
+    weights = (torch.einsum("bhnd,bhmd->bhnm", query, key) / query.shape[3] ** 0.5).softmax(-1)
+    y = (w / "proj").linear_norm(joined(query + weights @ value))
+    skip = F.max_pool2d(to_map((w / "skip").linear_norm(x), grid), 3, 2, padding=1)
+    return to_tokens(skip) + y
+
+
+def levit(w: Weights, image: Tensor, arch: dict) -> list[Tensor]:
+    x = image
+    for i in range(4):
+        layer = w / f"stem.{2 * i}"
+        x = (layer / "bn").batch_norm((layer / "linear").conv(x, 2))
+        x = x if i == 3 else F.hardswish(x)
+    maps, grid, x = [], x.shape[2:], to_tokens(x)
+    for i, depth in enumerate(arch["depths"]):
+        stage = w / f"stages.{i}"
+        if i:
+            num_heads = arch["channels"][i - 1] // arch["head_dims"]
+            x = shrinking_attention(stage / "downsample.attn", x, grid, num_heads)
+            grid = tuple(-(-n // 2) for n in grid)
+            x = x + levit_mlp(stage / "downsample.mlp", x, grid)
+        for j in range(depth):
+            block = stage / f"blocks.{j}"
+            y = linear_angular(block / "attn", x, grid, arch["num_heads"][i])
+            x = x + (block / "norm").token_norm(y)
+            x = x + levit_mlp(block / "mlp", x, grid)
+        maps.append(to_map(x, grid))
+    return maps
+
+
+def test_castling_levit():
+    arch = dict(base="128", depths=(1, 2, 1), channels=(32, 48, 64), num_heads=(1, 2, 2))
+    model = randomised(CastlingLeViT(arch, image_size=(96, 128)))
+    image = torch.randn(2, 3, 96, 128, dtype=torch.float64)
+    check(model, image, levit(Weights(model.state_dict()), image, CastlingLeViT.resolve_arch(arch)))
+
+
+def test_stride_1_blocks_of_castling_mvitv2():
+    model = randomised(CastlingMViTv2(dict(base="tiny", channels=16, depths=(2, 1)), image_size=64))
+    block, x = Weights(model.state_dict()) / "stages.0.blocks.1", torch.randn(2, 256, 16, dtype=torch.float64)
+    y = x + linear_angular(block / "attn", (block / "norm1").layer_norm(x), (16, 16), 1)
+    y = y + mlp(block / "mlp", (block / "norm2").layer_norm(y), (16, 16))
+    torch.testing.assert_close(model.stages[0].blocks[1](x, (16, 16)), y, rtol=1e-8, atol=1e-8)

@@ -1,0 +1,152 @@
+"""Linear layers of something cheap: the plain form's values and gradients of every order, with less kept."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.utils.checkpoint import checkpoint
+
+from mmlisa import ops
+from mmlisa.ops import recompute
+
+
+def cheap(x, weight, bias, kernel):
+    """A norm, a depthwise convolution along the tokens, an activation."""
+    y = F.layer_norm(x, x.shape[-1:], weight, bias)
+    return F.gelu(F.conv1d(y.mT, kernel, padding=1, groups=x.shape[-1]).mT)
+
+
+@pytest.fixture
+def tensors():
+    """The function's inputs, then the linear layer's weight and bias."""
+    torch.manual_seed(0)
+    shapes = [(2, 5, 4), (4,), (4,), (4, 1, 3), (3, 4), (3,)]
+    return [torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in shapes]
+
+
+def plain(*tensors):
+    *inputs, weight, bias = tensors
+    return F.linear(cheap(*inputs), weight, bias)
+
+
+def lean(*tensors):
+    *inputs, weight, bias = tensors
+    return ops.linear_of(cheap, inputs, weight, bias)
+
+
+def kept_bytes(function, tensors):
+    own = {t.untyped_storage().data_ptr() for t in tensors}
+    kept = {}
+
+    def pack(t):
+        kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        function(*tensors)
+    return sum(size for pointer, size in kept.items() if pointer not in own)
+
+
+def test_values_and_gradients_are_the_plain_ones(tensors):
+    grad = torch.randn(2, 5, 3, dtype=torch.double)
+    results = []
+    for form in (plain, lean):
+        y = form(*tensors)
+        results.append([y.detach(), *torch.autograd.grad(y, tensors, grad)])
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+    assert kept_bytes(lean, tensors) == 0 < kept_bytes(plain, tensors)
+
+
+def test_gradients_of_gradients(tensors):
+    assert gradcheck(lean, tensors)
+    assert gradgradcheck(lean, tensors)
+
+
+@pytest.mark.parametrize("wanted", [(0,), (1, 3), (4,), (5,), (0, 4), (2, 5)])
+def test_any_part_may_be_frozen(tensors, wanted):
+    for i, t in enumerate(tensors):
+        t.requires_grad_(i in wanted)
+    chosen = [tensors[i] for i in wanted]
+    found, expected = (torch.autograd.grad(form(*tensors).square().sum(), chosen) for form in (lean, plain))
+    torch.testing.assert_close(found, expected)
+
+
+def test_inputs_may_depend_on_each_other_and_be_none(tensors):
+    x, _, _, _, matrix, _ = tensors
+
+    def forms(linear_of):
+        doubled = 2 * x
+        return linear_of(lambda a, b, c: a * b if c is None else a, [x, doubled, None], matrix, None)
+
+    for create_graph in (False, True):
+        found, expected = (
+            torch.autograd.grad(forms(form).square().sum(), [x, matrix], create_graph=create_graph)
+            for form in (ops.linear_of, lambda f, inputs, w, b: F.linear(f(*inputs), w, b))
+        )
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("backward_inside", [False, True])
+def test_autocast_as_in_the_forward_pass(tensors, backward_inside):
+    leaves = [t.detach().float().requires_grad_() for t in tensors]
+    results = []
+    for form in (plain, lean):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = form(*leaves)
+            if backward_inside:
+                results.append([y.detach(), *torch.autograd.grad(y.float().square().sum(), leaves)])
+        if not backward_inside:
+            results.append([y.detach(), *torch.autograd.grad(y.float().square().sum(), leaves)])
+    assert results[0][0].dtype == torch.bfloat16
+    for a, b in zip(*results, strict=True):
+        assert a.dtype == b.dtype
+        torch.testing.assert_close(a, b, rtol=0.02, atol=0.02)
+
+
+def test_the_recomputation_has_the_forward_passs_autocast(tensors):
+    """What the function sees is bf16 both times, although the backward pass runs without autocast."""
+    seen = []
+
+    def function(x):
+        y = x @ x.mT
+        seen.append(y.dtype)
+        return y
+
+    x = torch.randn(2, 4, 4, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = ops.linear_of(function, [x], torch.randn(3, 4, requires_grad=True))
+    y.sum().backward()
+    assert seen == [torch.bfloat16] * 2
+
+
+def test_transforms_and_tracers_see_the_plain_form(tensors, monkeypatch):
+    monkeypatch.setattr(recompute._LinearOf, "apply", None)
+    with torch.no_grad():
+        lean(*tensors)
+    with pytest.raises(TypeError):
+        lean(*tensors)
+    x, *rest = tensors
+    batch = torch.stack([x, 2 * x]).detach()
+    torch.testing.assert_close(torch.func.vmap(lambda x: lean(x, *rest))(batch)[1], plain(2 * x, *rest))
+    found, expected = (torch.func.grad(lambda x, f=form: f(x, *rest).sum())(x) for form in (lean, plain))
+    torch.testing.assert_close(found, expected)
+    torch.func.jvp(lambda x: lean(x, *rest), (x,), (x,))
+    with forward_ad.dual_level():
+        assert forward_ad.unpack_dual(lean(forward_ad.make_dual(x, x), *rest)).tangent is not None
+    rest = [t.detach() for t in rest]
+    traced = torch.jit.trace(lambda x: lean(x, *rest), x, check_trace=False)
+    torch.testing.assert_close(traced(2 * x), plain(2 * x, *rest))
+
+
+def test_within_a_checkpoint(tensors):
+    found = torch.autograd.grad(checkpoint(lean, *tensors, use_reentrant=False).square().sum(), tensors)
+    torch.testing.assert_close(found, torch.autograd.grad(plain(*tensors).square().sum(), tensors))
+
+
+def test_an_input_that_was_changed_is_refused(tensors):
+    x, *rest = tensors
+    x = x.clone()
+    y = lean(x, *rest)
+    x.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
