@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import mmlisa
+from mmlisa.check_env import REQUIREMENTS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
@@ -64,3 +65,12 @@ def test_versions_agree():
     assert citation["version"] == mmlisa.__version__
     assert f"## {mmlisa.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert len(citation["references"]) == 4
+
+
+def test_the_lowest_versions_are_those_that_ci_tests():
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    lowest = re.search(r"lowest\) packages=\((.*)\)", (ROOT / ".ci" / "versions").read_text(encoding="utf-8"))[1]
+    tested = dict(package.split("==") for package in lowest.split())
+    for name, lower in REQUIREMENTS.items():
+        assert f'"{name}>={lower}"' in project
+        assert tested[name].removesuffix(".0") == lower
