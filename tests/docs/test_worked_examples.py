@@ -66,7 +66,7 @@ def test_own_data_from_yolo(tmp_path, monkeypatch):
     config.write_text(small)
     assert "nothing wrong" in run(tmp_path, "-m", "mmlisa.cli", "check-data", "helmets.py")
     workers = ["train_dataloader.num_workers=0", "val_dataloader.num_workers=0"]
-    options = ["model.backbone.init_cfg=none", "train_cfg.max_epochs=1", *workers]
+    options = ["model.backbone.init_cfg=None", "train_cfg.max_epochs=1", *workers]
     run(tmp_path, "-m", "mmlisa.cli", "train", "helmets.py", "--auto-scale-lr", "--cfg-options", *options)
     assert (tmp_path / "work_dirs" / "helmets" / "epoch_1.pth").is_file()
 
