@@ -40,23 +40,23 @@ def command(tool: str, config: str, *args: object) -> list[str]:
     return [sys.executable, f"tools/{tool}.py", config, *map(str, args), "--cfg-options", *options]
 
 
-def run(tool: str, config: str, *args: object, options: list[str] = []) -> str:  # noqa: B006
+def run(tool: str, config: str, *args: object, options: tuple[str, ...] = ()) -> str:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command(tool, config, *args) + options, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600
+        [*command(tool, config, *args), *options], cwd=ROOT, env=env, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 # The run that is killed loads its data in two processes, the other one in none.
-WORKERS = ["train_dataloader.num_workers=2", "train_dataloader.persistent_workers=True"]
+WORKERS = ("train_dataloader.num_workers=2", "train_dataloader.persistent_workers=True")
 
 
 def train_until_killed(config: str, work_dir: Path, checkpoint: str) -> None:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        command("train", config, "--work-dir", work_dir) + WORKERS,
+        [*command("train", config, "--work-dir", work_dir), *WORKERS],
         cwd=ROOT,
         env=env,
         stdout=subprocess.DEVNULL,
