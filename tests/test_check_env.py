@@ -155,8 +155,8 @@ def test_torch_and_torchvision_that_are_no_pair(report, torch, torchvision, comm
 def test_too_old(report):
     status, output = report({**HEALTHY, "timm": "0.9.16"})
     assert status == 1
-    assert "older than 1.0.16" in output
-    assert '"timm>=1.0.16"' in _fix(output, "timm")
+    assert "older than 1.0.22" in output
+    assert '"timm>=1.0.22"' in _fix(output, "timm")
 
 
 def test_demo_packages_are_optional(report):

@@ -41,7 +41,7 @@ class CocoDataset(_CocoDataset):
         if "://" not in self.ann_file and not path.is_file():
             raise FileNotFoundError(
                 f"annotation file {path} does not exist; ann_file is taken relative to data_root={self.data_root!r}, "
-                "which should hold annotations/*.json beside the folders of images (see README, 'Data')"
+                "which should hold annotations/*.json beside the folders of images (see docs/data.md)"
             )
         try:
             content = json.loads(get(self.ann_file, backend_args=self.backend_args))

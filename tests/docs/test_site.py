@@ -1,0 +1,76 @@
+"""The documentation builds without a warning, its links lead somewhere, and what it quotes is there."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import mmlisa
+from mmlisa.check_env import REQUIREMENTS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
+
+
+def test_builds_without_warnings(tmp_path):
+    """MkDocs checks every relative link and anchor; under --strict a warning is an error."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr + done.stdout
+    page = (tmp_path / "lisa.html").read_text(encoding="utf-8")
+    assert "<math" in page
+    assert r"\sum" not in page
+
+
+# Files of the worked examples, a config of mmdetection, a placeholder.
+NOT_OURS = {
+    *("elu_demo.py", "small_pyramid_demo.py", "yolo_to_coco.py", "voc_to_coco.py"),
+    *("retinanet_r50_fpn_1x_coco.py", "NAME_demo.py"),
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_configs_that_a_page_names_ship(page):
+    for name in re.findall(r"\b\w+_(?:demo|coco|ade20k|imagenet\d*k?)\.py\b", page.read_text(encoding="utf-8")):
+        if name not in NOT_OURS and not name.startswith("_"):  # which is the end of a pattern
+            mmlisa.config_path(name)
+
+
+def test_troubleshooting_quotes_what_mmlisa_says():
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    ours = page.partition("## Messages of mmlisa")[2].partition("## Messages of the libraries")[0]
+    quoted = [part for line in re.findall(r"^#### (.+)$", ours, re.MULTILINE) for part in re.findall("`([^`]+)`", line)]
+    source = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "mmlisa").rglob("*.py"))
+    source = re.sub(r'"\s*f?"', "", source)  # strings that go on in the next line
+    assert len(quoted) > 15
+    for message in quoted:
+        # Values differ: what stands between them must be there, word for word.
+        pattern = r".{0,60}?".join(re.escape(part) for part in VALUES.split(message))
+        assert re.search(pattern, source), message
+
+
+# What a quoted message fills in: names in quotes, paths, numbers.
+VALUES = re.compile(r"'mmlisa\.\w+'|\(FPN\)|data/\S+|\b\d+\b")
+
+
+def test_versions_agree():
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert f'\nversion = "{mmlisa.__version__}"\n' in project
+    assert citation["version"] == mmlisa.__version__
+    assert f"## {mmlisa.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert len(citation["references"]) == 4
+
+
+def test_the_lowest_versions_are_those_that_ci_tests():
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    lowest = re.search(r"lowest\) packages=\((.*)\)", (ROOT / ".ci" / "versions").read_text(encoding="utf-8"))[1]
+    tested = dict(package.split("==") for package in lowest.split())
+    for name, lower in REQUIREMENTS.items():
+        assert f'"{name}>={lower}"' in project
+        assert tested[name].removesuffix(".0") == lower

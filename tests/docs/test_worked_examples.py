@@ -1,0 +1,88 @@
+"""The worked examples of the documentation, done as a reader would: an operator, a host, a data set of one's own."""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+from test_code_blocks import ROOT, read_blocks
+
+from mmlisa.datasets.annotations import find_problems
+
+
+def run(folder: Path, *words: str) -> str:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-3000:]
+    return done.stdout
+
+
+def write_files(page: str, folder: Path) -> None:
+    for block in read_blocks(ROOT / "docs" / page):
+        if block.title:
+            (folder / block.title).write_text(block.code)
+
+
+def test_operator_and_host(tmp_path):
+    """The pages' own tests pass; test_code_blocks.py builds their configs."""
+    for page in ("add_operator.md", "add_host.md"):
+        write_files(page, tmp_path)
+    tests = sorted(path.name for path in tmp_path.glob("test_*.py"))
+    assert "5 passed" in run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+
+
+def draw(folder: Path, count: int) -> list[tuple[str, np.ndarray, tuple[int, int, int, int]]]:
+    """Grey pictures of 96 x 64 pixels, each with a bright rectangle; returns names, corners (relative) and boxes."""
+    folder.mkdir(parents=True)
+    rng, made = np.random.default_rng(0), []
+    for index in range(count):
+        picture = rng.integers(0, 90, (64, 96, 3), dtype=np.uint8)
+        x, y = (int(v) for v in rng.integers((4, 4), (40, 20)))
+        box = (x, y, x + 40, y + 30)
+        picture[box[1] : box[3], box[0] : box[2]] = 220
+        cv2.imwrite(str(folder / f"{index}.jpg"), picture)
+        corners = np.array([(x, y), (x + 40, y), (x + 40, y + 30), (x, y + 30)]) / (96, 64)
+        made.append((f"{index}", corners, box))
+    return made
+
+
+def test_own_data_from_yolo(tmp_path, monkeypatch):
+    """Convert, check, train: the whole of finetune.md on ten small pictures."""
+    monkeypatch.chdir(tmp_path)
+    write_files("finetune.md", tmp_path)
+    (tmp_path / "yolo" / "labels").mkdir(parents=True)
+    for number, (name, corners, _) in enumerate(draw(tmp_path / "yolo" / "images", 10)):
+        line = f"{number % 2} " + " ".join(f"{value:.6f}" for value in corners.flatten())
+        (tmp_path / "yolo" / "labels" / f"{name}.txt").write_text(line + "\n")
+    (tmp_path / "yolo" / "data.yaml").write_text("names: [helmet, vest]\nnc: 2\n")
+    runpy.run_path("yolo_to_coco.py")
+    config = tmp_path / "helmets.py"
+    small = config.read_text().replace("scale = (1024, 640)", "scale = (96, 64)")
+    assert small != config.read_text()
+    config.write_text(small)
+    assert "nothing wrong" in run(tmp_path, "-m", "mmlisa.cli", "check-data", "helmets.py")
+    workers = ["train_dataloader.num_workers=0", "val_dataloader.num_workers=0"]
+    options = ["model.backbone.init_cfg=None", "train_cfg.max_epochs=1", *workers]
+    run(tmp_path, "-m", "mmlisa.cli", "train", "helmets.py", "--auto-scale-lr", "--cfg-options", *options)
+    assert (tmp_path / "work_dirs" / "helmets" / "epoch_1.pth").is_file()
+
+
+def test_own_data_from_pascal_voc(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_files("finetune.md", tmp_path)
+    (tmp_path / "voc" / "Annotations").mkdir(parents=True)
+    for name, _, (left, top, right, bottom) in draw(tmp_path / "voc" / "JPEGImages", 5):
+        (tmp_path / "voc" / "Annotations" / f"{name}.xml").write_text(
+            f"<annotation><filename>{name}.jpg</filename><size><width>96</width><height>64</height><depth>3</depth></size>"
+            f"<object><name>helmet</name><bndbox><xmin>{left + 1}</xmin><ymin>{top + 1}</ymin><xmax>{right}</xmax>"
+            f"<ymax>{bottom}</ymax></bndbox></object></annotation>"
+        )
+    runpy.run_path("voc_to_coco.py")
+    for part, count in (("train", 4), ("val", 1)):
+        content = json.loads((tmp_path / "data" / "helmets" / "annotations" / f"{part}.json").read_text())
+        assert len(content["images"]) == len(content["annotations"]) == count
+        assert not find_problems(content, with_mask=False)

@@ -1,0 +1,77 @@
+"""Writes docs/model_zoo.md, configs/metafile.yml and README's table of backbones; run in a clone.
+
+``python tools/model_zoo.py`` builds every config without weights and counts it: minutes. Times come from
+``docs/benchmarks``, shares of published weights from ``docs/published_weights.md``.
+"""
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from mmlisa import cli
+
+INTRODUCTION = """
+**No weights of our own are published.** Accuracies are the papers', none was reproduced here: that needs the full trainings. What
+we trained are the demo configs, on the offline demo data ([results](first_hour.md#what-the-demos-reach)).
+
+Written by `python tools/model_zoo.py`. Parameters and FLOPs (multiply-accumulates, at the size in the column *input*) are ours,
+counted from each config; the paper's stand before them where a table of the paper has the same model
+([all their tables](tables/lisa.md)). Time and memory are of one image on two CPU cores: of a whole Mask R-CNN at 800x1344, of the
+backbone alone at 224x224 and 512x2048 ([how they were measured](benchmarks/README.md)). What `timm:` weights fill is on
+[a page of its own](published_weights.md).
+"""
+# Between these lines of README the table is replaced.
+BEGIN, END = "<!-- choices: tools/model_zoo.py -->\n", "<!-- /choices -->"
+# README's backbones by the rows of docs/published_weights.md: name there, source.
+SHARES = {
+    "FLatten-Swin-T": ("FLattenSwin tiny", "swin_tiny_patch4_window7_224"),
+    "iViT-T": ("iViT tiny", "caformer_s18"),
+    "HyLiSANet-S": ("LiSANet hybrid-small", "caformer_s36"),
+    "LiSANet-S": ("LiSANet small", "pvt_v2_b3"),
+}
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=Path(__file__).parents[1], help="the clone (default: this one)")
+    return parser.parse_args(argv)
+
+
+def shipped_configs(root: Path) -> list[Path]:
+    """All but the bases and the demos."""
+    paths = sorted((root / "configs").rglob("*.py"), key=lambda path: (len(path.parts), path))
+    return [path for path in paths if "_base_" not in path.parts and not path.stem.endswith("_demo")]
+
+
+def read_shares(page: str) -> dict[str, str]:
+    found = {}
+    for name, (backbone, source) in SHARES.items():
+        row = re.search(rf"^\| {re.escape(backbone)} \| `{re.escape(source)}` \| ([\d.]+)% ", page, re.MULTILINE)
+        if row is None:
+            raise ValueError(f"docs/published_weights.md has no row of {backbone} and {source}")
+        found[name] = f"{float(row[1]):.0f} % (`timm:{source}`)"
+    return found
+
+
+def main(args: argparse.Namespace) -> None:
+    from mmlisa.analysis import model_zoo
+    from mmlisa.engine.log import import_quietly
+
+    if not args.verbose:
+        import_quietly()
+    docs, readme = args.root / "docs", args.root / "README.md"
+    measured = model_zoo.read_measured(docs / "benchmarks")
+    shares = read_shares((docs / "published_weights.md").read_text(encoding="utf-8"))
+    entries = model_zoo.evaluate(args.root, shipped_configs(args.root))
+    (docs / "model_zoo.md").write_text(model_zoo.to_markdown(entries, measured, INTRODUCTION), encoding="utf-8")
+    (args.root / "configs" / "metafile.yml").write_text(model_zoo.to_metafile(entries), encoding="utf-8")
+    before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    table = model_zoo.choices_to_markdown(entries, measured, shares)
+    readme.write_text(before + BEGIN + table + END + after, encoding="utf-8")
+    print(f"{len(entries)} configs written to docs/model_zoo.md, configs/metafile.yml and README.md")
+
+
+if __name__ == "__main__":
+    cli.run(main, parse_args())
