@@ -43,7 +43,7 @@ def expected_recipe(name: str) -> dict[str, Any]:
 
 
 def end_error(expected: dict[str, Any]) -> float:
-    """What a decay still has to go, over the first rate, where MMEngine's schedulers end: a step early. Some end after two thirds."""
+    """What a decay still has to go, over the rate, where MMEngine's schedulers end: a step early, some after 20 of 30 epochs."""
     steps = expected.get("epochs") or expected["iterations"] // 100
     return {"CosineAnnealingLR": 7 / steps**2, "PolyLR": 2 / steps**0.9}.get(expected["decay"], 0.0)
 
