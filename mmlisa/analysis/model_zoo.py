@@ -193,7 +193,9 @@ def _time_and_memory(entry: Entry, measured: dict[str, dict[tuple[str, str], dic
     row = measured[suite].get((_benchmarked_as(entry.backbone), case))
     if row is None or len(entry.input) > 3 or (entry.scope == "mmpretrain" and entry.input != (3, 224, 224)):
         return ""
-    return f"{1e3 * row['seconds']:.3g} ms, {row['peak_bytes'] / 1e6:.3g} MB"
+    seconds = row["seconds"]
+    time = f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+    return f"{time}, {row['peak_bytes'] / 1e6:.3g} MB"
 
 
 def to_markdown(entries: Sequence[Entry], measured: dict, introduction: str) -> str:

@@ -171,7 +171,7 @@ def overlay_kernel(picture: Tensor, kernel: Tensor, query: tuple[float, float]) 
     values = _middle_frame(kernel)
     values = F.interpolate(values[None, None], size=(height, width), mode="bicubic", align_corners=False)[0, 0]
     values = (values / values.abs().max().clamp(min=1e-12)).numpy()
-    faded = canvas.mean(-1, keepdims=True) * 0.6 + 90
+    faded = canvas.mean(-1, keepdims=True) * 0.5 + 115
     opacity = np.abs(values[..., None])
     drawing = faded * (1 - opacity) + np.where(values[..., None] > 0, ADDS, SUBTRACTS) * opacity
     drawing = np.ascontiguousarray(drawing.clip(0, 255).astype(np.uint8))

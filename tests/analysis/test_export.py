@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from mmlisa.analysis.export import Exportable, export, largest_difference
+from mmlisa.analysis.export import Exportable, build_exportable, export, largest_difference
+from mmlisa.engine.launch import load_config
 from mmlisa.models.backbones import LCNet, LiSANet
 
 pytest.importorskip("onnxruntime")
@@ -38,10 +39,22 @@ def test_onnx_equals_pytorch(size, tmp_path):
         largest_difference(module, tmp_path / "model.onnx", (128, 128))
 
 
-def test_torch_export_equals_pytorch(tmp_path):
-    module = Exportable(Model(lisanet()), backbone_only=True)
-    export(module, tmp_path / "model.pt2", (64, 96))
-    assert largest_difference(module, tmp_path / "model.pt2", (64, 96)) < 1e-4
+@pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
+def test_one_file_for_all_sizes(suffix, tmp_path):
+    module, out = Exportable(Model(lisanet()), backbone_only=True), (tmp_path / "model").with_suffix(suffix)
+    export(module, out, (96, 80), dynamic=True)
+    for size in ((96, 80), (40, 104), (128, 64)):
+        assert largest_difference(module, out, size) < 1e-4
+
+
+# A classifier, a segmentor, and detectors of one stage and of two.
+@pytest.mark.parametrize(
+    "name", ["classifier_hylisanet", "semantic_fpn_hylisanet", "mask_rcnn_hylisanet", "picodet_castling_lcnet"]
+)
+def test_whole_models(name, tmp_path):
+    module = build_exportable(load_config(f"{name}_demo.py"), None)
+    export(module, tmp_path / "model.onnx", (64, 96))
+    assert largest_difference(module, tmp_path / "model.onnx", (64, 96)) < 1e-4
 
 
 def test_a_difference_is_noticed(tmp_path):
