@@ -5,6 +5,7 @@
 
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from mmengine.registry import DATASETS as ROOT_DATASETS
 from mmengine.registry import HOOKS as ROOT_HOOKS
@@ -18,6 +19,8 @@ from mmengine.registry import TRANSFORMS as ROOT_TRANSFORMS
 from mmengine.registry import WEIGHT_INITIALIZERS as ROOT_WEIGHT_INITIALIZERS
 from mmengine.registry import Registry
 
+from mmlisa.arguments import checking_arguments
+
 # Backbones and operators need no OpenMMLab package beyond MMEngine; heads are there when the package they extend is.
 _MODEL_LOCATIONS = ["mmlisa.models.attention", "mmlisa.models.backbones"]
 if find_spec("mmdet"):
@@ -30,7 +33,8 @@ _VIDEO = ["mmlisa.video"] if find_spec("mmpretrain") else []
 class _Registry(Registry):
     """Imports its locations one after the other until a name is registered.
 
-    So a backbone by itself needs neither mmdet nor mmpretrain, nor the seconds that it takes to import them.
+    So a backbone by itself needs neither mmdet nor mmpretrain, nor the seconds that it takes to import them. Constructors of
+    this package's classes check their arguments from then on: see :mod:`mmlisa.arguments`.
     """
 
     def get(self, key: str) -> type | None:
@@ -39,6 +43,9 @@ class _Registry(Registry):
             import_module(self._locations[0])
             del self._locations[0]
         return super().get(key)
+
+    def _register_module(self, module: type, *args: Any, **kwargs: Any) -> None:
+        super()._register_module(checking_arguments(module), *args, **kwargs)
 
     def import_from_location(self) -> None:
         """MMEngine's `get` imports all of them here."""

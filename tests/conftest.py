@@ -1,4 +1,8 @@
-"""One thread per test process, as pytest-xdist starts a process per core, and Triton's interpreter for its kernels."""
+"""One thread per test process, as pytest-xdist starts a process per core, and Triton's interpreter for its kernels.
+
+How many cases the fuzzed tests try: a few, the same ones every time; ``pytest -m fuzz --fuzz``: 2,000 other ones, in about five
+minutes; ``pytest -m fuzz --fuzz-more``: for a night.
+"""
 
 import os
 
@@ -8,11 +12,35 @@ os.environ["TRITON_INTERPRET"] = "1"  # Triton asks when it is imported
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
 from mmengine.registry import DefaultScope  # noqa: E402
 
 import mmlisa  # noqa: E402, F401 (tests may import mmdet first, which needs mmcv's operators)
 
 torch.set_num_threads(1)
+
+
+CASES = {"suite": 30, "fuzz": 200, "fuzz_more": 20_000}  # per fuzzed test
+for profile, cases in CASES.items():
+    # Cases are slow or quick by what they build, and fixtures are folders that a case may overwrite.
+    settings.register_profile(
+        profile,
+        max_examples=cases,
+        deadline=None,
+        derandomize=profile == "suite",
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def pytest_addoption(parser):
+    parser.addoption("--fuzz", action="store_true", help="2,000 cases in all fuzzed tests")
+    parser.addoption("--fuzz-more", action="store_true", help="20,000 cases in each fuzzed test")
+
+
+def pytest_configure(config):
+    chosen = [name for name in ("fuzz_more", "fuzz") if config.getoption(name)]
+    settings.load_profile(chosen[0] if chosen else "suite")
 
 
 @pytest.fixture(autouse=True)

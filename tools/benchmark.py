@@ -48,8 +48,13 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.analysis import benchmark
 
     if args.redraw:
-        for suite in args.suite:
-            draw(suite, args)
+        files = [
+            file for file in sorted(args.out.glob(f"*_{args.device}.json")) if file.stem.split("_")[0] in args.suite
+        ]
+        if not files:
+            raise FileNotFoundError(f"{args.out} has no measurements of {', '.join(args.suite)}: measure first")
+        for file in files:
+            draw(file)
         return
     if unknown := set(args.models or ()) - benchmark.BACKBONES.keys():
         raise ValueError(f"--models {', '.join(sorted(unknown))}: the backbones are {', '.join(benchmark.BACKBONES)}")
@@ -99,20 +104,19 @@ def main(args: argparse.Namespace) -> None:
         )
         stem.with_suffix(".md").write_text(text)
         print(text)
-        draw(suite, args)
+        draw(stem.with_suffix(".json"))
 
 
-def draw(suite: str, args: argparse.Namespace) -> None:
-    """The plots of a suite, from its JSON file."""
+def draw(file: Path) -> None:
+    """The plots of a suite, from its JSON file: ``<suite>[_<variant>]_<device>.json``."""
     from mmlisa.analysis.benchmark_plots import plot_accuracy_over_runtime, plot_suite
 
-    path = args.out / f"{suite}_{args.device}.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist: measure first, without --redraw")
-    rows = json.loads(path.read_text())["rows"]
-    plot_suite(suite, rows, path.with_suffix(".png"))
+    rows, (suite, *_) = json.loads(file.read_text())["rows"], file.stem.split("_")
+    plot_suite(suite, rows, file.with_suffix(".png"))
     if suite == "backbones":
-        plot_accuracy_over_runtime(rows, args.out / f"accuracy_over_runtime_{args.device}.png")
+        plot_accuracy_over_runtime(
+            rows, file.with_name(file.name.replace("backbones", "accuracy_over_runtime")).with_suffix(".png")
+        )
 
 
 if __name__ == "__main__":

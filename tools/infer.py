@@ -38,6 +38,8 @@ def main(args: argparse.Namespace) -> None:
 
     if not args.verbose:
         import_quietly()
+    from tqdm import tqdm
+
     from mmlisa.analysis.inference import predict_pictures
 
     cfg = launch.load_config(args.config, options=launch.parse_options(args.cfg_options))
@@ -55,7 +57,7 @@ def main(args: argparse.Namespace) -> None:
         if prediction.target is None:
             failed.append(prediction.summary)
         else:
-            print(f"{prediction.source} -> {prediction.target}: {prediction.summary}", flush=True)
+            tqdm.write(f"{prediction.source} -> {prediction.target}: {prediction.summary}")
             done.append({"source": str(prediction.source), **_entry(prediction.result)})
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)

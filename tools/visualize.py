@@ -50,7 +50,16 @@ def _files(model: Sequence[str]) -> list[str]:
     return [item for item in model if "=" not in item]
 
 
+def _label(config: str, options: Sequence[str]) -> str:
+    """The config's name, and the ends of the keys that have new values."""
+    pairs = (option.split("=", 1) for option in options)
+    values = (f"{key.rpartition('.')[2]}={value}" for key, value in pairs)
+    return ", ".join([Path(config).stem.replace("_", " "), *values])
+
+
 def main(args: argparse.Namespace) -> None:
+    import torch
+
     from mmlisa.analysis.matrices import attention_matrices, draw_head_statistics, draw_matrices
     from mmlisa.analysis.pictures import (
         attention_kernels,
@@ -62,6 +71,7 @@ def main(args: argparse.Namespace) -> None:
     )
     from mmlisa.engine.launch import load_config, parse_options
 
+    torch.manual_seed(0)  # without a checkpoint, the same random weights each time
     picture = read_image(args.image, tuple(args.size) if args.size else None)
     queries = [tuple(query) for query in args.query or [(0.5, 0.5)]]
     kernels, features, matrices, chosen = [], [], {}, {}
@@ -69,7 +79,7 @@ def main(args: argparse.Namespace) -> None:
         (config, *checkpoint), options = _files(model), [item for item in model if "=" in item]
         cfg = load_config(config, options=parse_options(options))
         backbone, mean, std = load_backbone(cfg, *(checkpoint or [None]), args.min_matched)
-        image, label = (picture - mean) / std, ", ".join([Path(config).stem, *options])
+        image, label = (picture - mean) / std, _label(config, options)
         kernels.append((label, attention_kernels(backbone, image, args.layers, queries)))
         features.append((label, feature_norms(backbone, image)))
         if args.matrices:

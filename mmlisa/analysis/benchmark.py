@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from mmengine.config import Config
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from mmlisa import ops
 from mmlisa.engine import optimize_for_cpu
@@ -109,7 +110,7 @@ def time_in_turns(
         function()  # warm-up: plans, caches, memory
         calls[name] = max(1, ceil(sample / max(_time(function, device), 1e-6)))
     samples: dict[str, list[float]] = {name: [] for name in candidates}
-    for _ in range(rounds):
+    for _ in tqdm(range(rounds), "rounds", leave=False, disable=None):
         for name, function in candidates.items():
             samples[name].append(_time(function, device, calls[name]))
     rows = {}

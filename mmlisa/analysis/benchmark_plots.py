@@ -40,12 +40,14 @@ def plot_suite(suite: str, rows: Sequence[Row], path: Path) -> None:
 
 
 def plot_networks(rows: Sequence[Row], path: Path) -> None:
-    """Time and memory over the baseline's: a group of bars per network, a bar per image size."""
-    base = {row["case"]: row for row in rows if row["name"] == BASELINE}
-    names = [name for name in _unique(rows, "name") if name != BASELINE]
+    """Time and memory over the baseline's (where it was not measured, the first network's): a group of bars per network."""
+    names = _unique(rows, "name")
+    reference = BASELINE if BASELINE in names else names[0]
+    base = {row["case"]: row for row in rows if row["name"] == reference}
+    names = [name for name in names if name != reference] or [reference]
     panels = {
-        f"time / {BASELINE}'s": lambda row: row["seconds"] / base[row["case"]]["seconds"],
-        f"peak memory / {BASELINE}'s": lambda row: row["peak_bytes"] / base[row["case"]]["peak_bytes"],
+        f"time / {reference}'s": lambda row: row["seconds"] / base[row["case"]]["seconds"],
+        f"peak memory / {reference}'s": lambda row: row["peak_bytes"] / base[row["case"]]["peak_bytes"],
     }
     _draw_bars([row for row in rows if row["name"] in names], names, panels, path, log=False)
 

@@ -75,12 +75,12 @@ def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
         for axes, names in zip(metric_axes, panels, strict=True):
             for name in names:
                 if name in curves:
-                    _plot_metric(axes, curves[name], _shown(name) if len(runs) == 1 else label)
+                    _plot_metric(axes, curves[name], shown_metric(name) if len(runs) == 1 else label)
     loss_axes.set(title="loss in training", ylabel="mean over a fiftieth of the run", ylim=(0, None))
     rate_axes.set(title="learning rate", ylabel="of the first parameter group", ylim=(0, None))
     for axes, names in zip(metric_axes, panels, strict=True):
         units = " / ".join(sorted({METRICS[end] for name in names for end in METRICS if name.endswith(end)}))
-        axes.set(title="validation" if len(runs) == 1 else _shown(names[0]), ylabel=units)
+        axes.set(title="validation" if len(runs) == 1 else shown_metric(names[0]), ylabel=units)
     for axes in (loss_axes, rate_axes, *metric_axes):
         axes.set(xlabel="iteration", xlim=(0, None))
         axes.grid(alpha=0.3)
@@ -103,7 +103,8 @@ def _plot_metric(axes: Any, points: list[tuple[int, float]], label: str) -> None
     axes.plot(*best, marker="*", markersize=11, color=line.get_color(), linestyle="none")
 
 
-def _shown(name: str) -> str:
+def shown_metric(name: str) -> str:
+    """A metric's name as people write it: ``coco/bbox_mAP_50`` is bbox AP50."""
     for part, short in _SHOWN.items():
         name = name.replace(part, short)
     return name

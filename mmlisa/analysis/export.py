@@ -88,8 +88,7 @@ def export(module: nn.Module, out: Path, size: Sequence[int], *, dynamic: bool =
                 raise
             raise ValueError(
                 "dynamic: H and W of this network cannot be left free from this example; take one of another size than the "
-                "pretraining one and with H unlike W, or export one file per size. PyTorch says: "
-                + str(error).strip().splitlines()[0]
+                "pretraining one, or export one file per size. PyTorch says: " + str(error).strip().splitlines()[0]
             ) from error
         if out.suffix == ".pt2":
             torch.export.save(program, out)

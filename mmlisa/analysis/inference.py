@@ -14,6 +14,7 @@ from mmengine.dataset import Compose, pseudo_collate
 from mmengine.device import get_device
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from PIL import Image
+from tqdm import tqdm
 
 from mmlisa.analysis.overlays import Classes, draw_prediction, free_path
 from mmlisa.checkpoints import load_weights
@@ -216,7 +217,7 @@ def predict_pictures(
     predictor = Predictor(cfg, checkpoint, score_threshold=score_threshold, device=device, min_matched=min_matched)
     out_dir.mkdir(parents=True, exist_ok=True)
     taken = {path.resolve() for path in paths}  # a picture never replaces an input
-    for path in paths:
+    for path in tqdm(paths, "predictions", leave=False, disable=None):
         is_video = path.suffix.lower() in VIDEO_SUFFIXES and not predictor.takes_clips
         stem = path.name if path.is_dir() else path.stem
         target = free_path(out_dir / f"{stem}{'.mp4' if is_video else '.png'}", taken)
@@ -242,7 +243,7 @@ def _predict_video(predictor: Predictor, path: Path, target: Path) -> Prediction
         )
     writer, results = None, []
     try:
-        for frame in video:
+        for frame in tqdm(video, path.name, len(video), leave=False, unit="frame", disable=None):
             if frame is None:
                 break
             size = frame.shape[:2]

@@ -16,6 +16,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import nn
+from tqdm import tqdm
 
 from mmlisa import config_path
 from mmlisa.registry import MODELS
@@ -129,6 +130,7 @@ def build_on_meta(model: str | dict[str, Any] | Callable[[], nn.Module]) -> nn.M
 
 def evaluate(rows: Iterable[Row]) -> list[Result]:
     """Builds and counts every row."""
+    rows = tqdm(list(rows), "models", leave=False, disable=None)
     return [_compare(row, cell, counts) for row in rows for counts in [_count(row)] for cell in row.cells]
 
 

@@ -23,7 +23,7 @@ from mmlisa.checkpoints import load_weights
 from mmlisa.registry import MODELS
 
 KERNEL_SIDE = 320  # pixels of the longer side of a drawn kernel
-KERNEL_COLOURS = "RdBu_r"
+ADDS, SUBTRACTS = (178, 24, 43), (33, 102, 172)  # colours of the largest weights
 
 
 @dataclass
@@ -166,16 +166,14 @@ def overlay_kernel(picture: Tensor, kernel: Tensor, query: tuple[float, float]) 
     Returns:
         ``[h, w, 3]``, RGB, uint8; small pictures are enlarged.
     """
-    from matplotlib import colormaps
-
     canvas = enlarge(picture.permute(1, 2, 0).byte().numpy(), KERNEL_SIDE)
     height, width = canvas.shape[:2]
     values = _middle_frame(kernel)
     values = F.interpolate(values[None, None], size=(height, width), mode="bicubic", align_corners=False)[0, 0]
     values = (values / values.abs().max().clamp(min=1e-12)).numpy()
-    faded = canvas.mean(-1, keepdims=True) * 0.6 + 90
-    opacity = np.abs(values[..., None]) ** 0.5
-    drawing = faded * (1 - opacity) + colormaps[KERNEL_COLOURS]((values + 1) / 2)[..., :3] * 255 * opacity
+    faded = canvas.mean(-1, keepdims=True) * 0.5 + 115
+    opacity = np.abs(values[..., None])
+    drawing = faded * (1 - opacity) + np.where(values[..., None] > 0, ADDS, SUBTRACTS) * opacity
     drawing = np.ascontiguousarray(drawing.clip(0, 255).astype(np.uint8))
     return _mark(drawing, query)
 
@@ -197,7 +195,7 @@ def draw_kernels(
         path: the file.
     """
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
 
     columns = 1 + max(len(kernels) for _, kernels in rows) * len(heads)
     figure, axes = _figure(len(queries) * len(rows), columns, picture)
@@ -210,7 +208,9 @@ def draw_kernels(
                 continue
             axis.imshow(overlay_kernel(picture, kernel[number, head], queries[number]))
             axis.set_title(f"{name}\nhead {head}, {'x'.join(map(str, kernel.shape[2:]))} tokens", fontsize=7)
-    bar = figure.colorbar(ScalarMappable(Normalize(-1, 1), KERNEL_COLOURS), ax=axes, fraction=0.02, pad=0.01)
+    ends = [tuple(part / 255 for part in colour) for colour in (SUBTRACTS, (200, 200, 200), ADDS)]
+    colours = LinearSegmentedColormap.from_list("kernels", ends)
+    bar = figure.colorbar(ScalarMappable(Normalize(-1, 1), colours), ax=axes, fraction=0.02, pad=0.01)
     bar.set_label("weight / largest of the panel", fontsize=7)
     bar.ax.tick_params(labelsize=7)
     _save(figure, path)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _PARTS = ("images", "annotations", "categories")
+_MAX_SIDE = 100_000  # pixels; no decoder reads larger images
 
 
 class Problem(NamedTuple):
@@ -41,6 +42,9 @@ def find_problems(coco: Mapping[str, Any], with_mask: bool = True) -> list[Probl
     for part in _PARTS:
         if not all(isinstance(entry, Mapping) and "id" in entry for entry in coco[part]):
             raise ValueError(f"an entry of {part} is no dict with an id")
+    for category in coco["categories"]:
+        if not _is_id(category["id"]) or not isinstance(category.get("name"), str):
+            raise ValueError(f"the category {dict(category)!r} has no id or no name")
     return [*_bad_images(coco["images"]), *_bad_annotations(coco, with_mask)]
 
 
@@ -57,14 +61,16 @@ def _bad_images(images: Sequence[Mapping]) -> Iterator[Problem]:
     seen = set()
     for index, image in enumerate(images):
         reason = _image_reason(image)
-        if reason is None and image["id"] in seen:
-            reason = "its id is used twice"
-        seen.add(image["id"])
+        if reason is None:
+            reason = "its id is used twice" if image["id"] in seen else None
+            seen.add(image["id"])
         if reason:
             yield Problem("images", index, image["id"], reason)
 
 
 def _image_reason(image: Mapping) -> str | None:
+    if not _is_id(image["id"]):
+        return "its id is neither a number nor text"
     name = image.get("file_name")
     if not isinstance(name, str) or not name:
         return f"file_name is {name!r}"
@@ -72,30 +78,34 @@ def _image_reason(image: Mapping) -> str | None:
         return f"file_name {name!r} is absolute; it must be relative to the image folder"
     if ".." in PureWindowsPath(name).parts:
         return f"file_name {name!r} leaves the image folder"
-    if not (_is_number(image.get("width"), image.get("height")) and min(image["width"], image["height"]) > 0):
+    sides = image.get("width"), image.get("height")
+    if not (_is_number(*sides) and min(sides) > 0 and max(sides) <= _MAX_SIDE):
         return f"size {image.get('width')!r} x {image.get('height')!r} ({name})"
     return None
 
 
 def _bad_annotations(coco: Mapping[str, Any], with_mask: bool) -> Iterator[Problem]:
     images = {image["id"]: image for image in coco["images"] if _image_reason(image) is None}
-    known = {image["id"] for image in coco["images"]}
+    known = {image["id"] for image in coco["images"] if _is_id(image["id"])}
     categories = {category["id"] for category in coco["categories"]}
     seen = set()
     for index, entry in enumerate(coco["annotations"]):
-        if entry.get("image_id") not in known:
+        if not _is_id(entry["id"]):
+            reason = "its id is neither a number nor text"
+        elif not _is_id(entry.get("image_id")) or entry["image_id"] not in known:
             reason = f"no image has image_id {entry.get('image_id')!r}"
         elif entry["image_id"] not in images:
             continue  # goes with its image
         elif entry["id"] in seen:
             reason = "its id is used twice"
-        elif entry.get("category_id") not in categories:
+        elif not _is_id(entry.get("category_id")) or entry["category_id"] not in categories:
             reason = f"no category has category_id {entry.get('category_id')!r}"
         else:
             image = images[entry["image_id"]]
             reason = _box_reason(entry, image) or (_mask_reason(entry, image) if with_mask else None)
             reason = reason and f"{reason} ({image['file_name']})"
-        seen.add(entry["id"])
+        if _is_id(entry["id"]):
+            seen.add(entry["id"])
         if reason:
             yield Problem("annotations", index, entry["id"], reason)
 
@@ -119,7 +129,7 @@ def _mask_reason(entry: Mapping, image: Mapping) -> str | None:
     if not mask:
         return "it has no segmentation" if mask is None else "its segmentation is empty"
     if isinstance(mask, Mapping):
-        if list(mask.get("size", ())) != [height, width]:
+        if mask.get("size") not in ([height, width], (height, width)):
             return f"its RLE is of size {mask.get('size')!r}, the image of {[height, width]}"
         counts = mask.get("counts")
         if isinstance(counts, list):
@@ -132,6 +142,9 @@ def _mask_reason(entry: Mapping, image: Mapping) -> str | None:
     for polygon in mask:
         if len(polygon) < 6 or len(polygon) % 2 or not _is_number(*polygon):
             return f"a polygon of its segmentation has {len(polygon)} numbers; it needs three or more points (x, y), finite"
+        # Drawing takes memory and time by the length of the outline.
+        if not (_is_within(polygon[0::2], width) and _is_within(polygon[1::2], height)):
+            return "a polygon of its segmentation reaches far out of the image"
     # Whether a small polygon hits a pixel, only drawing it tells.
     if sum(_visible_area(polygon, height, width) for polygon in mask) < 4:
         return _decoded_reason(mask, height, width)
@@ -148,11 +161,20 @@ def _decoded_reason(mask: Any, height: int, width: int) -> str | None:
         return f"its segmentation cannot be read: {error}"
 
 
+def _is_within(points: Sequence[float], side: int) -> bool:
+    """Whether the points lie within the image, or no further beside it than it is long."""
+    return -side <= min(points) and max(points) <= 2 * side
+
+
 def _visible_area(polygon: Sequence[float], height: int, width: int) -> float:
     """The area of a polygon after clamping its points to the image."""
     x = np.clip(polygon[0::2], 0, width)
     y = np.clip(polygon[1::2], 0, height)
     return abs(float(x @ np.roll(y, 1) - y @ np.roll(x, 1))) / 2
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool)
 
 
 def _is_number(*values: Any) -> bool:

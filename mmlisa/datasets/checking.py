@@ -8,6 +8,7 @@ import numpy as np
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
+from tqdm import tqdm
 
 from .transforms import LoadImageFromFile
 
@@ -36,7 +37,7 @@ def find_all(cfg: Config, split: str) -> Iterator[str]:
     yield from (f"{file}: {problem}" for problem in getattr(dataset, "problems", ()))
     num_classes = len(dataset.metainfo.get("classes") or ())
     load = LoadImageFromFile()
-    for index in range(len(dataset)):
+    for index in tqdm(range(len(dataset)), "images", leave=False, disable=None):
         info = dataset.get_data_info(index)
         yield from _wrong_with(info, load, num_classes, dataset.metainfo)
 

@@ -3,12 +3,13 @@
 from .castling import CastlingHook
 from .cpu import optimize_for_cpu
 from .ema import CycleEMAHook, ThresholdEMA
-from .hooks import CheckpointGuardHook, FiniteLossHook, IterationSeedHook, TrainingCurvesHook
+from .hooks import CheckpointGuardHook, FiniteLossHook, TrainingCurvesHook
 from .interrupts import InterruptHook
 from .loops import EpochBasedTrainLoop
 from .optimizers import Lamb, LayerwiseOptimWrapperConstructor
 from .overlays import OverlayHook
 from .saving import CheckpointHook
+from .seeding import IterationSeedHook
 
 __all__ = [
     "CastlingHook",

@@ -18,7 +18,15 @@ from mmlisa.checkpoints.loading import adapt_state_dict
 # What OpenMMLab's tools and ours read from a config beside the runner's own arguments.
 _TOP_LEVEL = {
     *inspect.signature(Runner.__init__).parameters,
-    *("custom_imports", "find_unused_parameters", "model_wrapper_cfg", "runner_type", "tta_model", "tta_pipeline"),
+    *(
+        "custom_imports",
+        "find_unused_parameters",
+        "model_wrapper_cfg",
+        "runner_type",
+        "strategy",
+        "tta_model",
+        "tta_pipeline",
+    ),
 } - {"self", "cfg"}
 
 
@@ -130,8 +138,8 @@ def _check_dataset(setting: str, dataset: Mapping) -> None:
 # --- types ---------------------------------------------------------------------------------------------------------------------
 
 
-def explain_unknown_type(error: KeyError) -> ValueError | None:
-    """MMEngine's ``KeyError`` for a ``type`` that no registry has, as an error that names the closest; None for any other."""
+def explain_unknown_type(error: Exception) -> ValueError | None:
+    """MMEngine's error for a ``type`` that no registry has, as one that names the closest; None for any other."""
     found = re.search(r"([\w.]+) is not in the (\w+)::([\w -]+) registry", str(error))
     if found is None:
         return None

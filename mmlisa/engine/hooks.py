@@ -1,13 +1,12 @@
-"""Hooks: stop on a non-finite loss, resume exactly, refuse a checkpoint of another model, draw the training's curves."""
+"""Hooks: stop on a non-finite loss, refuse a checkpoint of another model, draw the training's curves."""
 
-import random
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from mmengine.dist import get_rank, master_only
+from mmengine.dist import master_only
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
@@ -44,46 +43,6 @@ class FiniteLossHook(Hook):
                 f"{last or 'the one it started from, none was saved yet'}. What usually helps: a lower learning rate, a "
                 "longer warm-up, optim_wrapper.clip_grad"
             )
-
-
-@HOOKS.register_module()
-class IterationSeedHook(Hook):
-    """Derives the random state of every iteration from (seed, rank, iteration), so that a resumed run repeats the whole one.
-
-    The state is set before an iteration's data are loaded and again before its forward pass; a checkpoint then need not
-    carry it. Exact where data are loaded in the training process (``num_workers=0``) by an iteration-based loop; loader
-    worker processes keep random states of their own.
-    """
-
-    priority = "VERY_LOW"
-
-    def before_train(self, runner: Runner) -> None:
-        # A loader draws its workers' base seed when its iterator is made, which in a resumed run is after this seeding.
-        runner.train_dataloader.generator = torch.Generator().manual_seed(runner.seed)
-        self.before_loading(runner)
-
-    def before_loading(self, runner: Runner) -> None:
-        """Sets the state in which the next iteration's data are loaded."""
-        self._seed(runner, runner.iter, 0)
-
-    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        self._seed(runner, runner.iter, 1)
-
-    def after_train_iter(
-        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
-    ) -> None:
-        self._seed(runner, runner.iter + 1, 0)
-
-    def after_val(self, runner: Runner) -> None:
-        self.before_loading(runner)
-
-    @staticmethod
-    def _seed(runner: Runner, iteration: int, part: int) -> None:
-        entropy = np.random.SeedSequence([runner.seed, get_rank(), iteration, part])
-        python, numpy, pytorch = (int(word) for word in entropy.generate_state(3))
-        random.seed(python)
-        np.random.seed(numpy)
-        torch.manual_seed(pytorch)
 
 
 @HOOKS.register_module()

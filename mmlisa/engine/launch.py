@@ -253,7 +253,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     try:
         default = Runner if verbose else QuietRunner
         runner = RUNNERS.build(cfg) if "runner_type" in cfg else default.from_cfg(cfg)
-    except KeyError as error:
+    except (KeyError, ValueError) as error:
         if (unknown := explain_unknown_type(error)) is None:
             raise
         raise unknown from error

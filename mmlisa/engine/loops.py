@@ -4,8 +4,6 @@ from mmengine.runner import EpochBasedTrainLoop as _EpochBasedTrainLoop
 
 from mmlisa.registry import LOOPS
 
-from .hooks import IterationSeedHook
-
 
 @LOOPS.register_module()
 class EpochBasedTrainLoop(_EpochBasedTrainLoop):
@@ -21,10 +19,6 @@ class EpochBasedTrainLoop(_EpochBasedTrainLoop):
         done = min(max(self._iter - self._epoch * len(self.dataloader), 0), len(self.dataloader))
         for _ in range(done):
             next(batches)
-        if done:
-            for hook in self.runner.hooks:
-                if isinstance(hook, IterationSeedHook):
-                    hook.before_loading(self.runner)
         for index, batch in enumerate(batches, start=done):
             self.run_iter(index, batch)
         self.runner.call_hook("after_train_epoch")

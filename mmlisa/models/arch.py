@@ -21,14 +21,14 @@ def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, An
         raise TypeError(f"arch={arch!r}; it must be a name of {sorted(table)} or a dict")
     delta = {"base": arch} if isinstance(arch, str) else dict(arch)
     base = delta.pop("base", None)
-    if base is not None and base not in table:
+    if base is not None and not (isinstance(base, str) and base in table):
         raise ValueError(f"arch {base!r} is not one of {host}'s: {sorted(table)}")
     if unknown := set(delta) - {key for settings in table.values() for key in settings}:
         known = sorted({key for settings in table.values() for key in settings})
         raise ValueError(f"arch has unknown keys {sorted(unknown)}; {host} knows {known}")
     resolved = deepcopy({**table.get(base, {}), **delta})
     if missing := set.intersection(*map(set, table.values())) - set(resolved):
-        raise ValueError(f"arch lacks the keys {sorted(missing)}; give them, or base= one of {sorted(table)}")
+        raise ValueError(f"arch={arch!r} lacks the keys {sorted(missing)}; give them, or base= one of {sorted(table)}")
     return resolved
 
 
@@ -51,15 +51,14 @@ def check_values(
         if is_per_stage := isinstance(examples[0], tuple):
             examples = [entry for example in examples for entry in example]
             if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != num_stages:
-                raise ValueError(
-                    f"arch: {key}={value!r}; it must have {num_stages} entries, one per stage, as depths has"
-                )
-        kinds = {type(example) for example in examples}
+                depths = f", as depths={arch['depths']!r} has" if "depths" in arch else ""
+                raise ValueError(f"arch: {key}={value!r}; it must have {num_stages} entries, one per stage{depths}")
+        kinds = {type(example) for example in examples if example is not None}
         kind = kinds.pop() if len(kinds) == 1 else object
         if kind is int and key.startswith("mlp_ratio"):
             kind = float
         for entry in value if is_per_stage else [value]:
-            if entry is None and key in optional:
+            if entry is None and (key in optional or None in examples):
                 continue
             is_number = isinstance(entry, int | float) and not isinstance(entry, bool) and entry > 0
             if kind in (int, float) and not (is_number and isinstance(entry, int | kind)):

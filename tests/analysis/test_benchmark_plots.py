@@ -41,6 +41,17 @@ def test_ratios_of_networks(suite, figures):
     assert len(memory.patches) == len(time.patches)
 
 
+@pytest.mark.parametrize("chosen", [["iViT-T", "ResNet-50"], ["iViT-T"]])
+def test_without_the_baseline_ratios_are_to_the_first(chosen, figures):
+    rows = [row for row in rows_of("backbones") if row["name"] in chosen]
+    benchmark_plots.plot_suite("training", rows, Path("x.png"))
+    time, _ = figures[0].axes
+    assert time.get_ylabel() == "time / iViT-T's"
+    by_name = {name: [row["seconds"] for row in rows if row["name"] == name] for name in chosen}
+    expected = [a / b for a, b in zip(by_name[chosen[-1]], by_name["iViT-T"], strict=True)]
+    assert [bar.get_y() + bar.get_height() for bar in time.patches] == pytest.approx(expected)
+
+
 def test_speed_of_operators(figures):
     rows = rows_of("operators")
     benchmark_plots.plot_suite("operators", rows, Path("x.png"))

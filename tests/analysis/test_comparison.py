@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from mmlisa.analysis.benchmark import build_backbone
-from mmlisa.analysis.comparison import data, jobs, report
+from mmlisa.analysis.comparison import data, jobs, report, runs
 from mmlisa.analysis.comparison.jobs import Job
 from mmlisa.analysis.comparison.report import Sample, difference, pooled_deviation
-from mmlisa.analysis.comparison.runs import build_config
 from mmlisa.analysis.comparison.suites import (
     BACKBONE_SIZE,
     BACKBONES,
@@ -22,7 +21,6 @@ from mmlisa.analysis.comparison.suites import (
     SUITES,
     TASKS,
 )
-from mmlisa.analysis.complexity import count
 from mmlisa.datasets.demo import make_imagenet_layout, make_once
 from mmlisa.models import attention
 
@@ -47,14 +45,23 @@ def test_every_operator_that_keeps_the_grid_is_compared():
     assert compared == operators - ELSEWHERE
 
 
-def test_backbones_have_equal_macs():
-    macs = {}
-    for name, candidate in BACKBONES.items():
-        model, image = build_backbone(candidate.backbone), torch.zeros(1, 3, BACKBONE_SIZE, BACKBONE_SIZE)
-        assert tuple(feature.shape[1] for feature in model(image)) == candidate.channels, name
-        macs[name] = count(model, image).macs()
+def test_backbones_have_equal_macs(monkeypatch):
+    """By the measurement itself, whose training step each of them must survive."""
+    monkeypatch.setattr(runs, "ROUNDS", 1)
+    comparison = SUITES["default"]["backbones_detection"]
+    assert comparison.size == BACKBONE_SIZE
+    macs = {row["candidate"]: row["macs"] for row in runs.measure(Job("backbones", comparison))["rows"]}
+    assert macs.keys() == BACKBONES.keys()
     mean = np.mean(list(macs.values()))
     assert {name: n for name, n in macs.items() if abs(n / mean - 1) > 0.1} == {}
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_backbones_return_the_channels_that_heads_are_told(name):
+    candidate = BACKBONES[name]
+    maps = build_backbone(candidate.backbone)(torch.zeros(1, 3, 64, 64))
+    assert tuple(feature.shape[1] for feature in maps) == candidate.channels
+    assert [feature.shape[-1] for feature in maps] == [16, 8, 4, 2]
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -74,7 +81,7 @@ def test_configs_take_what_a_comparison_changes(name, tmp_path):
     """Each key that is changed exists in the task's config, or is one that the libraries read."""
     comparison = SUITES["default"][name]
     candidate = next(iter(comparison.candidates))
-    cfg = build_config(Job(name, comparison, candidate, 2), tmp_path)
+    cfg = runs.build_config(Job(name, comparison, candidate, 2), tmp_path)
     assert cfg.randomness.seed == 2
     assert cfg.train_cfg.max_iters == comparison.iterations
     assert cfg.model.backbone.type == comparison.candidates[candidate].backbone["type"]
@@ -87,7 +94,7 @@ def test_configs_take_what_a_comparison_changes(name, tmp_path):
 
 
 def test_a_seed_is_the_fold_of_data_that_have_some(tmp_path):
-    cfg = build_config(Job("solar_cells", SUITES["default"]["solar_cells"], "softmax", 3), tmp_path)
+    cfg = runs.build_config(Job("solar_cells", SUITES["default"]["solar_cells"], "softmax", 3), tmp_path)
     assert cfg.train_dataloader.dataset.fold == cfg.test_dataloader.dataset.fold == cfg.randomness.seed == 3
 
 
@@ -119,20 +126,45 @@ def test_a_difference_below_two_standard_deviations_is_none():
 def test_table(tmp_path):
     comparison = SUITES["quick"]["quick"]
     accuracies = {"softmax": (80, 81, 82), "LiSA": (89, 90, 91), "depthwise 7x7": (80, 82, 84)}
-    runs = [
+    results = [
         dict(candidate=name, seed=seed, accuracy={"1.0": float(value)}, commit="abc")
         for name, values in accuracies.items()
         for seed, value in enumerate(values)
     ]
-    text = report.to_markdown(comparison, runs, None)
+    text = report.to_markdown(comparison, results, None)
     rows = [[cell.strip() for cell in line.split("|")[1:6]] for line in text.splitlines() if " ± " in line][:3]
     assert rows == [
         ["LiSA", "90.0 ± 1.0", "3", "+9.0", ""],
         ["depthwise 7x7", "82.0 ± 2.0", "3", "none", "-8.0"],
         ["softmax", "81.0 ± 1.0", "3", "", "-9.0"],
     ]
-    assert f"pooled: {np.sqrt((1 + 1 + 4) / 3):.1f}" in text
+    assert f"of all: {np.sqrt((1 + 1 + 4) / 3):.1f}" in text
     assert "Code: abc" in text
+
+
+def test_costs_are_told_before_anything_is_trained(tmp_path):
+    comparison = replace(SUITES["quick"]["quick"], scales=(0.5, 1.0))
+    rows = [
+        dict(
+            candidate=name,
+            scale=scale,
+            seconds_per_image=dict(seconds=0.002 * scale),
+            params=3e5,
+            macs=4e6,
+            peak_bytes=5e6,
+            training_peak_bytes=6e6,
+        )
+        for name in comparison.candidates
+        for scale in comparison.scales
+    ]
+    measured = dict(rows=rows, batch=8, rounds=5, device="a device", commit="abc")
+    text = report.to_markdown(comparison, [], measured)
+    assert "| LiSA |  | 0 |  |  | 2.00 | 0.300 | 4.0 | 5.0 | 6.0 |" in text
+    assert "nothing trained yet" in text
+    assert "| LiSA | 1.00 | 2.00 |" in text
+    assert "top-1, % at" not in text
+    report.plot(comparison, [], rows, tmp_path / "costs.png")
+    assert (tmp_path / "costs.png").is_file()
 
 
 # ---- running

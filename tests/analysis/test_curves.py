@@ -2,10 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from mmlisa.analysis.curves import draw_curves, read_curves
+from mmlisa.analysis.curves import _smooth, draw_curves, read_curves
 
 
 def write_log(folder, *entries):
@@ -59,3 +60,11 @@ def test_drawing(tmp_path, labels):
     with Image.open(tmp_path / "curves.png") as picture:
         panels = 3 if len(labels) == 1 else 4
         assert picture.size == (pytest.approx(panels * 576, abs=1), 480)
+
+
+def test_a_curve_is_smoothed_over_a_fiftieth_of_the_run():
+    """Each mean stands at the last of its iterations."""
+    values = np.random.default_rng(0).random(200)
+    iterations, smooth = _smooth([(10 * i, value) for i, value in enumerate(values, 1)])
+    assert iterations.tolist() == list(range(40, 2001, 10))
+    np.testing.assert_allclose(smooth, [values[end - 4 : end].mean() for end in range(4, 201)])

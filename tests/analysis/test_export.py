@@ -28,8 +28,8 @@ def lisanet() -> nn.Module:
     return LiSANet(dict(arch, mixers="CL"), image_size=64)
 
 
-# The kernels' own grid, a larger and a smaller one.
-@pytest.mark.parametrize("size", [(64, 64), (96, 64), (40, 72)])
+# The kernels' own grid, and one smaller along one axis and larger along the other.
+@pytest.mark.parametrize("size", [(64, 64), (40, 72)])
 def test_onnx_equals_pytorch(size, tmp_path):
     module = Exportable(Model(lisanet()))
     export(module, tmp_path / "model.onnx", size)

@@ -112,7 +112,7 @@ def test_overlay_of_a_kernel():
     assert drawing.shape == (160, 320, 3)
     assert drawing[20, 60, 0] > drawing[20, 60, 2] + 60
     assert drawing[140, 260, 2] > drawing[140, 260, 0] + 40
-    assert (drawing[140, 60] == 150).all()
+    assert (drawing[140, 60] == 165).all()
     assert (drawing[80, 80 + 320 // 40] > 200).all(), "the ring"
     assert np.abs(np.diff(drawing[20], axis=0)).max() < 40
 

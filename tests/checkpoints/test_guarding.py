@@ -8,7 +8,7 @@ from mmengine.config import Config
 from torch import nn
 
 from mmlisa.checkpoints import CheckpointError, load_checkpoint, load_weights, reading, save_checkpoint, writing_whole
-from mmlisa.checkpoints.loading import check_values
+from mmlisa.checkpoints.loading import check_values, state_dict_of
 from mmlisa.checkpoints.schemes import fetch_checkpoint
 from mmlisa.engine.hooks import CheckpointGuardHook
 from mmlisa.engine.launch import set_resume
@@ -82,6 +82,23 @@ def test_values_that_are_no_weights(value):
     with pytest.raises(CheckpointError, match=r"file\.pth: .*bias"):
         check_values(ours, {"bias": value}, "file.pth")
     check_values(ours, {"bias": torch.ones(2).half()}, "file.pth")
+
+
+def test_values_are_looked_at_wherever_weights_are_loaded(tmp_path):
+    path, model = tmp_path / "nan.pth", nn.Linear(1, 2)
+    save_checkpoint({"state_dict": {name: tensor * torch.nan for name, tensor in model.state_dict().items()}}, path)
+    with pytest.raises(CheckpointError, match="NaN"):
+        load_weights(model, path)
+    with pytest.raises(CheckpointError, match="NaN"):
+        CheckpointGuardHook(1.0).after_load_checkpoint(Runner(model), load_checkpoint(path))
+    with pytest.raises(CheckpointError, match="3 is a float, not a tensor"):
+        state_dict_of({3: 1.0})
+    assert not any(p.isnan().any() for p in model.parameters())
+
+
+def test_what_is_saved_can_be_verified(tmp_path):
+    save_checkpoint({"state_dict": {"a": torch.ones(2)}}, tmp_path / "a.pth")
+    assert len(load_checkpoint(tmp_path / "a.pth")["meta"]["tensor_sha256"]) == 64
 
 
 def test_a_full_disk_leaves_the_last_good_file(tmp_path, monkeypatch):

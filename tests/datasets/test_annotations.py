@@ -37,6 +37,12 @@ def coco(*annotations, **image):
         (dict(segmentation=[]), "segmentation is empty"),
         (dict(segmentation=[[1, 2, 3, 4]]), "three or more points"),
         (dict(segmentation=[[1, 2, 3, 4, math.inf, 6]]), "three or more points"),
+        (dict(segmentation=[[5, 5, 1e9, 5, 5, 9]]), "far out of the image"),
+        (dict(segmentation=[[5, 5, 9, -31, 5, 9]]), "far out of the image"),
+        (dict(segmentation=dict(size=None, counts=[1200])), "size None"),
+        (dict(id=[2]), "neither a number nor text"),
+        (dict(image_id={}), "no image has image_id {}"),
+        (dict(category_id=[7]), r"no category has category_id \[7\]"),
         (dict(segmentation=[[5, 5, 5, 5, 5, 5]]), "no pixel"),
         (dict(segmentation=[[50, 5, 60, 5, 60, 15]]), "no pixel"),
         (dict(segmentation=dict(size=[40, 30], counts=[1200])), r"size \[40, 30\], the image of \[30, 40\]"),
@@ -65,6 +71,7 @@ def test_a_bad_annotation_is_named(change, reason):
         (dict(file_name=None), "file_name is None"),
         (dict(width=-4), "size -4 x 30"),
         (dict(height=math.nan), "size 40 x nan"),
+        (dict(width=10**6), "size 1000000 x 30"),
     ],
 )
 def test_a_bad_image_is_named_and_takes_its_annotations_along(change, reason):

@@ -2,11 +2,8 @@
 
 import json
 import os
-import random
 import signal
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
@@ -15,17 +12,18 @@ from mmengine.registry import DATASETS, MODELS
 from mmengine.runner import Runner
 from torch import nn
 
-from mmlisa.engine.hooks import IterationSeedHook, TrainingCurvesHook
 from mmlisa.engine.launch import build_runner, train
 
 
 class ToyRegression(BaseModel):
     """Fits a line through noisy points, with dropout, so that every random state matters."""
 
-    def __init__(self, broken_at: int = -1, broken: float = float("nan"), signal_at: int = -1) -> None:
+    def __init__(
+        self, broken_at: int = -1, broken: float = float("nan"), signal_at: int = -1, number: int = signal.SIGTERM
+    ) -> None:
         super().__init__()
         self.layer, self.dropout, self.calls = nn.Linear(4, 1), nn.Dropout(), 0
-        self.broken_at, self.broken, self.signal_at = broken_at, broken, signal_at
+        self.broken_at, self.broken, self.signal_at, self.number = broken_at, broken, signal_at, number
 
     def forward(self, inputs: torch.Tensor, mode: str = "tensor"):
         loss = (self.layer(self.dropout(torch.stack(inputs))) - 1).square().mean()
@@ -33,7 +31,7 @@ class ToyRegression(BaseModel):
         if self.calls == self.broken_at:
             loss = loss * self.broken
         if self.calls == self.signal_at:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), self.number)
         return {"loss_fit": loss, "loss_zero": 0 * loss.detach()}
 
 
@@ -58,7 +56,7 @@ DATASETS.register_module(module=ToyPoints, force=True)
 
 def runner(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=None, **options) -> Runner:
     cfg = dict(
-        model=dict(type="ToyRegression", **(model or {})),
+        model={"type": "ToyRegression", **(model or {})},
         work_dir=str(work_dir),
         train_dataloader={
             "dataset": dict(type="ToyPoints"),
@@ -105,30 +103,6 @@ def test_resumed_run_repeats_the_whole_one(tmp_path):
     runner(tmp_path / "part", iterations=5).train()
     runner(tmp_path / "rest", load_from=str(tmp_path / "part" / "iter_4.pth"), resume=True).train()
     assert losses(tmp_path / "rest") == {step: whole[step] for step in (5, 6)}
-
-
-def test_iterations_processes_and_parts_draw_different_numbers(monkeypatch):
-    """Each draws its own, and the same again."""
-
-    def draw(rank, iteration, part, seed=3):
-        monkeypatch.setattr("mmlisa.engine.hooks.get_rank", lambda: rank)
-        IterationSeedHook._seed(SimpleNamespace(seed=seed), iteration, part)
-        return random.random(), np.random.rand(), torch.rand(1).item()
-
-    cases = [(0, 5, 0), (1, 5, 0), (2, 5, 0), (0, 6, 0), (0, 5, 1), (0, 5, 0, 4)]
-    drawn = [draw(*case) for case in cases]
-    assert all(len(set(numbers)) == len(cases) for numbers in zip(*drawn, strict=True))
-    assert [draw(*case) for case in cases] == drawn
-
-
-def test_a_curve_is_smoothed_over_a_fiftieth_of_the_run():
-    drawn = {}
-    axes = SimpleNamespace(plot=lambda x, y, label, linewidth: drawn.update({label: (x, y)}))
-    values = np.random.default_rng(0).random(200)
-    TrainingCurvesHook._plot_smoothed(axes, values, "loss")
-    x, y = drawn["loss"]
-    assert x.tolist() == list(range(4, 201))
-    np.testing.assert_allclose(y, [values[end - 4 : end].mean() for end in x])
 
 
 @pytest.mark.parametrize("broken", ["nan", "inf"])

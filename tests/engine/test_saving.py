@@ -6,8 +6,11 @@ import signal
 
 import pytest
 import torch
+from mmengine.runner import checkpoint as mmengine_checkpoint
+from mmengine.runner.checkpoint import CheckpointLoader
 from test_hooks import runner
 
+from mmlisa.checkpoints import CheckpointError
 from mmlisa.engine.launch import train
 from mmlisa.engine.saving import AtomicBackend, locked
 
@@ -28,6 +31,14 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, small_files)
         AtomicBackend().put(b"x" * 2000, path)
     assert [p.name for p in tmp_path.iterdir()] == ["file.pth"]
     assert path.read_bytes() == b"old"
+
+
+class Malicious:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
 
 
 def failing_puts(monkeypatch, failures):
@@ -95,3 +106,14 @@ def test_bad_option():
 
     with pytest.raises(ValueError, match="on_failure is 'ignore'"):
         CheckpointHook(on_failure="ignore")
+
+
+@pytest.mark.fault
+def test_what_a_training_starts_from_runs_no_code(tmp_path, monkeypatch):
+    """The tools' runner, in a process whose loaders are MMEngine's own."""
+    monkeypatch.setattr(CheckpointLoader, "_schemes", {})
+    CheckpointLoader.register_scheme("", mmengine_checkpoint.load_from_local)
+    torch.save({"state_dict": Malicious(tmp_path / "ran")}, tmp_path / "bad.pth")
+    with pytest.raises(CheckpointError, match="could run code"):
+        runner(tmp_path / "work", load_from=str(tmp_path / "bad.pth")).train()
+    assert not (tmp_path / "ran").exists()

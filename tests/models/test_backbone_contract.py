@@ -323,7 +323,7 @@ def test_recomputing_changes_no_gradient(name, dtype, monkeypatch):
         torch.manual_seed(0)
         backbone = build(name, drop_path_rate=0.1).train().to(dtype)
         if is_plain:
-            for module in ("recompute", "depthwise", "star_relu"):
+            for module in ("recompute", "depthwise", "star_relu", "focused_linear"):
                 monkeypatch.setattr(import_module(f"mmlisa.ops.{module}"), "is_traced", lambda: True)
             for part in backbone.modules():
                 part.register_forward_hook(lambda module, inputs, output: called.append(module))

@@ -10,6 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+
+from mmlisa.checkpoints import load_checkpoint
 
 ROOT = Path(__file__).parents[2]
 # A few images and iterations of each demo config; a checkpoint every second iteration.
@@ -37,17 +40,23 @@ def command(tool: str, config: str, *args: object) -> list[str]:
     return [sys.executable, f"tools/{tool}.py", config, *map(str, args), "--cfg-options", *options]
 
 
-def run(tool: str, config: str, *args: object) -> str:
+def run(tool: str, config: str, *args: object, options: tuple[str, ...] = ()) -> str:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command(tool, config, *args), cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [*command(tool, config, *args), *options], cwd=ROOT, env=env, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
+
+
+# The run that is killed loads its data in two processes, the other one in none.
+WORKERS = ("train_dataloader.num_workers=2", "train_dataloader.persistent_workers=True")
 
 
 def train_until_killed(config: str, work_dir: Path, checkpoint: str) -> None:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        command("train", config, "--work-dir", work_dir),
+        [*command("train", config, "--work-dir", work_dir), *WORKERS],
         cwd=ROOT,
         env=env,
         stdout=subprocess.DEVNULL,
@@ -98,7 +107,9 @@ def test_train_kill_resume_test(task, tmp_path):
     assert not [line for line in noise if line in out], out
     train_until_killed(config, killed, "iter_4")
     assert not (killed / "iter_6.pth").exists()
-    run("train", config, "--work-dir", killed, "--resume")
+    run("train", config, "--work-dir", killed, "--resume", options=WORKERS)
+    weights = [load_checkpoint(folder / "iter_6.pth")["state_dict"] for folder in (whole, killed)]
+    assert [name for name, tensor in weights[0].items() if not torch.equal(tensor, weights[1][name])] == []
 
     losses, metrics = history(whole)
     assert sorted(losses) == [1, 2, 3, 4, 5, 6]

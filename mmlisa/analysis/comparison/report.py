@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from .jobs import Job, read
+from .jobs import Job, image_sizes, read
 from .suites import TASKS, Comparison
 
 MIN_RUNS = 3  # of a candidate, before a difference is spoken of
@@ -93,7 +93,7 @@ def write(jobs: Sequence[Job], root: Path, out: Path) -> str:
     (out / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
     text = to_markdown(comparison, found, measured)
     (out / f"{name}.md").write_text(text)
-    if found and measured:
+    if measured and (found or len(comparison.scales) > 1):
         plot(comparison, found, measured["rows"], out / f"{name}.png")
     return text
 
@@ -122,7 +122,7 @@ def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row | Non
             str(sample),
             str(len(sample.values)),
             *(
-                difference(sample, at_one[other], pooled) if name != other else ""
+                difference(sample, at_one[other], pooled) if sample.values and name != other else ""
                 for other in (comparison.baseline, names[0])
             ),
             *_costs(rows.get((name, 1.0))),
@@ -150,7 +150,7 @@ def _notes(comparison: Comparison, runs: Sequence[Row], measured: Row | None, po
     seeds = ", ".join(map(str, sorted({run["seed"] for run in runs})))
     text = f"{comparison.iterations} iterations at {comparison.size}x{comparison.size}; "
     text += (
-        f"seeds {seeds}; mean ± standard deviation of a run (pooled: {pooled:.1f}). Differences below two standard deviations "
+        f"seeds {seeds}; mean ± standard deviation of a run (of all: {pooled:.1f}). Differences below two standard deviations "
         f"are none; '?' marks fewer than {MIN_RUNS} runs."
         if runs
         else "nothing trained yet."
@@ -168,59 +168,71 @@ def _notes(comparison: Comparison, runs: Sequence[Row], measured: Row | None, po
 def _over_sizes(
     comparison: Comparison, by_scale: Mapping[float, Mapping[str, Sample]], rows: Mapping, names: Sequence[str]
 ) -> list[str]:
-    heads = [f"{scale:g}x" for scale in comparison.scales]
-    lines = [f"| {TASKS[comparison.task].unit}, % at | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
-    lines += [f"| {name} | {' | '.join(str(by_scale[scale][name]) for scale in comparison.scales)} |" for name in names]
+    heads = [f"{size}x{size}" for size in image_sizes(comparison)]
+    lines = []
+    if any(by_scale[1.0][name].values for name in names):
+        lines += [f"| {TASKS[comparison.task].unit}, % at | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+        for name in names:
+            lines.append(f"| {name} | {' | '.join(str(by_scale[scale][name]) for scale in comparison.scales)} |")
+        lines.append("")
     columns = {"ms per image at": ("seconds_per_image", 1e3, "seconds"), "peak MB at": ("peak_bytes", 1e-6, None)}
     for title, (key, factor, part) in columns.items():
-        lines += ["", f"| {title} | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+        lines += [f"| {title} | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
         for name in names:
             found = [rows.get((name, scale)) for scale in comparison.scales]
             values = [row and (row[key][part] if part else row[key]) for row in found]
             lines.append(f"| {name} | {' | '.join('' if v is None else f'{factor * v:.2f}' for v in values)} |")
-    return lines
+        lines.append("")
+    return lines[:-1]
 
 
 def plot(comparison: Comparison, runs: Sequence[Row], rows: Sequence[Row], path: Path) -> None:
-    """Accuracy over time and over parameters; with several test sizes accuracy, time and memory over the size."""
+    """Accuracy over time and over parameters; with several test sizes time, memory and, where known, accuracy over the size."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    by_scale, unit = samples(comparison, runs), TASKS[comparison.task].unit
-    cost = {(row["candidate"], row["scale"]): row for row in rows}
-    names = [name for name, sample in by_scale[1.0].items() if sample.values and (name, 1.0) in cost]
-    styles = {
-        name: dict(marker="osv^D*P"[number % 7], color=f"C{number % 10}", label=name)
-        for number, name in enumerate(names)
-    }
     figure = Figure(figsize=(15, 5), layout="constrained")
     FigureCanvasAgg(figure)
-    if len(comparison.scales) > 1:
-        axes = figure.subplots(1, 3)
-        sizes = [round(comparison.size * scale) for scale in comparison.scales]
-        for name, style in styles.items():
-            mine = [by_scale[scale][name] for scale in comparison.scales]
-            costs = [cost[name, scale] for scale in comparison.scales]
-            axes[0].errorbar(sizes, [s.mean for s in mine], [s.deviation for s in mine], capsize=2, **style)
-            axes[1].plot(sizes, [1e3 * row["seconds_per_image"]["seconds"] for row in costs], **style)
-            axes[2].plot(sizes, [row["peak_bytes"] / 1e6 for row in costs], **style)
-        for axis, label in zip(axes, (f"{unit}, %", "ms per image", "peak MB, inference"), strict=True):
-            axis.set(xscale="log", xlabel="test size, pixels", ylabel=label)
-            axis.set_xticks(sizes, sizes)
-            axis.minorticks_off()
-        axes[1].set_yscale("log")
-        axes[2].set_yscale("log")
-    else:
-        axes = figure.subplots(1, 2, sharey=True)
-        axes[0].set_ylabel(f"{unit}, %")
-        for name, style in styles.items():
-            sample, row = by_scale[1.0][name], cost[name, 1.0]
-            for axis, x in zip(axes, (1e3 * row["seconds_per_image"]["seconds"], row["params"] / 1e6), strict=True):
-                axis.errorbar(x, sample.mean, sample.deviation, linestyle="", capsize=2, **style)
-        axes[0].set_xlabel("ms per image")
-        axes[1].set_xlabel("parameters, M")
-    for axis in axes:
+    by_scale = samples(comparison, runs)
+    cost = {(row["candidate"], row["scale"]): row for row in rows}
+    (_plot_sizes if len(comparison.scales) > 1 else _plot_costs)(figure, comparison, by_scale, cost)
+    for axis in figure.axes:
         axis.grid(alpha=0.3)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize="small")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize="small")
     figure.suptitle(comparison.title)
     figure.savefig(path, dpi=100)
+
+
+def _style(number: int, name: str) -> dict[str, Any]:
+    return dict(marker="osv^D*P"[number % 7], color=f"C{number % 10}", label=name)
+
+
+def _plot_costs(figure: Any, comparison: Comparison, by_scale: Mapping, cost: Mapping) -> None:
+    axes = figure.subplots(1, 2, sharey=True)
+    for number, (name, sample) in enumerate(by_scale[1.0].items()):
+        if not sample.values:
+            continue
+        row = cost[name, 1.0]
+        for axis, x in zip(axes, (1e3 * row["seconds_per_image"]["seconds"], row["params"] / 1e6), strict=True):
+            axis.errorbar(x, sample.mean, sample.deviation, linestyle="", capsize=2, **_style(number, name))
+    axes[0].set(xlabel="ms per image", ylabel=f"{TASKS[comparison.task].unit}, %")
+    axes[1].set_xlabel("parameters, M")
+
+
+def _plot_sizes(figure: Any, comparison: Comparison, by_scale: Mapping, cost: Mapping) -> None:
+    trained = any(sample.values for sample in by_scale[1.0].values())
+    labels = ["ms per image", "peak MB, inference"] + [f"{TASKS[comparison.task].unit}, %"] * trained
+    axes, sizes = figure.subplots(1, len(labels)), image_sizes(comparison)
+    for number, name in enumerate(comparison.candidates):
+        rows, style = [cost[name, scale] for scale in comparison.scales], _style(number, name)
+        axes[0].plot(sizes, [1e3 * row["seconds_per_image"]["seconds"] for row in rows], **style)
+        axes[1].plot(sizes, [row["peak_bytes"] / 1e6 for row in rows], **style)
+        if trained:
+            found = [by_scale[scale][name] for scale in comparison.scales]
+            axes[2].errorbar(sizes, [s.mean for s in found], [s.deviation for s in found], capsize=2, **style)
+    for axis, label in zip(axes, labels, strict=True):
+        axis.set(xscale="log", xlabel="test size, pixels", ylabel=label)
+        axis.set_xticks(sizes, sizes)
+        axis.minorticks_off()
+    axes[0].set_yscale("log")
+    axes[1].set_yscale("log")

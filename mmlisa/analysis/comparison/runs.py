@@ -92,7 +92,8 @@ def measure(job: Job) -> dict[str, Any]:
                 )
             )
             if scale == 1:
-                rows[-1]["training_peak_bytes"] = peak_extra_bytes(partial(_step, model.train(), images), device)
+                model.train()  # returns nothing for some libraries' backbones
+                rows[-1]["training_peak_bytes"] = peak_extra_bytes(partial(_step, model, images), device)
                 model.eval()
     return dict(rows=rows, batch=BATCH, rounds=ROUNDS, device=device_name())
 

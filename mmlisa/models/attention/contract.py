@@ -19,17 +19,21 @@ def build_attention(cfg: dict[str, Any], embed_dims: int, num_heads: int, grid: 
     """Builds the operator that ``cfg['type']`` names, registered in mmlisa, with the rest of ``cfg`` as its own options.
 
     Raises:
-        ValueError: ``cfg`` names no type, or one that is not registered.
-        TypeError: an option the operator does not have.
+        ValueError: ``cfg`` names no type, or one that is not registered; a number that does not fit.
+        TypeError: an option the operator does not have, or a value of another type.
     """
     options = dict(cfg)
     name = options.pop("type", None)
     # Not MODELS.build: that searches MMEngine's default scope ('mmdet' in a detection config) before mmlisa's. MODELS.get imports
     # mmdet and mmpretrain for their heads: only for names that are not known yet.
-    operator = MODELS.module_dict.get(name) or MODELS.get(name) if isinstance(name, str) else name
-    if operator is None:
-        raise ValueError(f"attention=dict(type={name!r}) is not registered; mmlisa has {sorted(MODELS.module_dict)}")
-    return operator(embed_dims, num_heads, grid=tuple(grid), **options)
+    operator = MODELS.module_dict.get(name) or MODELS.get(name) if name and isinstance(name, str) else name
+    if not isinstance(operator, type):
+        known = sorted(key for key, cls in MODELS.module_dict.items() if cls.__module__.startswith(__package__))
+        raise ValueError(f"attention={cfg!r}: its type is not registered; mmlisa has {known}")
+    try:
+        return operator(embed_dims, num_heads, grid=tuple(grid), **options)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"attention={cfg!r}: {error}") from error
 
 
 def check_heads(embed_dims: int, num_heads: int) -> int:

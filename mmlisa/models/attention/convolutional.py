@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import depthwise, to_map, to_tokens
 from mmlisa.registry import MODELS
 
@@ -30,12 +31,12 @@ class ConvolutionalAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: int,
-        num_heads: int,
+        embed_dims: Size,
+        num_heads: Size,
         *,
-        grid: Sequence[int],
-        kernel_size: int = 3,
-        stride: int = 1,
+        grid: Sequence[Size],
+        kernel_size: OddSize = 3,
+        stride: Size = 1,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.arguments import Size
 from mmlisa.models.layers import TokenConv, merge_windows, split_windows
 from mmlisa.registry import MODELS
 
@@ -34,17 +35,15 @@ class CrossShapedWindowAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: int,
-        num_heads: int,
+        embed_dims: Size,
+        num_heads: Size,
         *,
-        grid: Sequence[int],
-        split_size: int | None = 7,
+        grid: Sequence[Size],
+        split_size: Size | None = 7,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
         check_heads(embed_dims, num_heads)
-        if split_size is not None and split_size < 1:
-            raise ValueError(f"split_size={split_size}; it must be positive, or None for global attention")
         self.split_size = None if split_size is None or split_size >= min(grid) else split_size
         branches = 1 if self.split_size is None else 2
         if num_heads % branches:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import depthwise, to_map, to_tokens
 from mmlisa.registry import MODELS
 
@@ -25,7 +26,7 @@ class DepthwiseConv(nn.Module):
     """
 
     def __init__(
-        self, embed_dims: int, num_heads: int, *, grid: Sequence[int], kernel_size: int | Sequence[int] = 7
+        self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size], kernel_size: OddSize | Sequence[OddSize] = 7
     ) -> None:
         super().__init__()
         check_heads(embed_dims, num_heads)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.arguments import Count, Positive, Size
 from mmlisa.models.layers import (
     PositionResize,
     ResizeOnLoad,
@@ -54,28 +55,24 @@ class FocusedLinearAttention(ResizeOnLoad):
 
     def __init__(
         self,
-        embed_dims: int,
-        num_heads: int,
+        embed_dims: Size,
+        num_heads: Size,
         *,
-        grid: Sequence[int],
-        focusing_factor: float = 3,
-        kernel_size: int = 5,
-        lepe_kernel_size: int = 0,
-        window: int | None = None,
+        grid: Sequence[Size],
+        focusing_factor: Positive = 3,
+        kernel_size: Count = 5,
+        lepe_kernel_size: Count = 0,
+        window: Size | None = None,
         shift: bool = False,
         position: bool = True,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
         for name, size in (("kernel_size", kernel_size), ("lepe_kernel_size", lepe_kernel_size)):
-            if size < 0 or (size and size % 2 == 0):
+            if size and size % 2 == 0:
                 raise ValueError(f"{name}={size}; it must be odd, or 0 for no convolution")
-        if window is not None and not (isinstance(window, int) and window > 0):
-            raise ValueError(f"window={window!r}; it must be a positive number of tokens, or None for the whole grid")
         if shift and window is None:
             raise ValueError("shift=True shifts windows, and there are none; give window=, or shift=False")
-        if not focusing_factor > 0:
-            raise ValueError(f"focusing_factor={focusing_factor}; it must be positive")
         width = check_heads(embed_dims, num_heads)
         grid = tuple(grid)
         self.num_heads, self.focusing_factor, self.shift = num_heads, focusing_factor, shift

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.arguments import Size
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
@@ -27,7 +28,7 @@ class GlobalFilter(nn.Module):
         ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
     """
 
-    def __init__(self, embed_dims: int, num_heads: int, *, grid: Sequence[int]) -> None:
+    def __init__(self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size]) -> None:
         super().__init__()
         check_heads(embed_dims, num_heads)
         self.grid = tuple(grid)

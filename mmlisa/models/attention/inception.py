@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.arguments import Size
 from mmlisa.models.layers import depthwise, to_map, to_tokens
 from mmlisa.registry import MODELS
 
@@ -36,11 +37,11 @@ class InceptionMixer(nn.Module):
 
     def __init__(
         self,
-        embed_dims: int,
-        num_heads: int,
+        embed_dims: Size,
+        num_heads: Size,
         *,
-        grid: Sequence[int],
-        attention_heads: int | None = None,
+        grid: Sequence[Size],
+        attention_heads: Size | None = None,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.arguments import Size
 from mmlisa.registry import MODELS
 
 from .contract import check_heads, count_prefix
@@ -36,11 +37,11 @@ class InteractiveAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: int,
-        num_heads: int,
+        embed_dims: Size,
+        num_heads: Size,
         *,
-        grid: Sequence[int],
-        landmarks: int | None = 49,
+        grid: Sequence[Size],
+        landmarks: Size | None = 49,
         mix_before: bool = True,
         mix_after: bool = True,
         qkv_bias: bool = False,

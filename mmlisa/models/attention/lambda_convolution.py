@@ -6,6 +6,7 @@ from math import prod
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.arguments import Size
 from mmlisa.models.layers import RelativePosition
 from mmlisa.registry import MODELS
 
@@ -28,7 +29,7 @@ class LambdaConvolution(nn.Module):
         ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
     """
 
-    def __init__(self, embed_dims: int, num_heads: int, *, grid: Sequence[int]) -> None:
+    def __init__(self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size]) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=False)

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.arguments import Size
 from mmlisa.models.layers import LinearNorm, ResizeOnLoad, resize_rows, to_map, to_tokens
 from mmlisa.registry import MODELS
 
@@ -54,7 +55,9 @@ class LeViTAttention(nn.Module):
         ValueError: heads that do not divide the channels (without ``head_dims``).
     """
 
-    def __init__(self, embed_dims: int, num_heads: int, *, grid: Sequence[int], head_dims: int | None = None) -> None:
+    def __init__(
+        self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size], head_dims: Size | None = None
+    ) -> None:
         super().__init__()
         self.num_heads, self.head_dims = num_heads, head_dims or check_heads(embed_dims, num_heads) // 2
         self.qkv = LinearNorm(embed_dims, 4 * num_heads * self.head_dims)

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from mmlisa import ops
+from mmlisa.arguments import OddSize, Size
 from mmlisa.registry import MODELS
 
 from .projected import ProjectedAttention
@@ -19,7 +20,7 @@ class LinearAngularAttention(ProjectedAttention):
         **options: see :class:`ProjectedAttention`.
     """
 
-    def __init__(self, embed_dims: int, num_heads: int, *, conv_size: int | None = 9, **options) -> None:
+    def __init__(self, embed_dims: Size, num_heads: Size, *, conv_size: OddSize | None = 9, **options) -> None:
         super().__init__(embed_dims, num_heads, conv_size=conv_size, **options)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

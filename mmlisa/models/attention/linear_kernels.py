@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from mmlisa import ops
+from mmlisa.arguments import Size
 from mmlisa.registry import MODELS
 
 from .projected import ProjectedAttention
@@ -27,7 +28,7 @@ class MeanCenteredAttention(ProjectedAttention):
 
     full_precision = True
 
-    def __init__(self, embed_dims: int, num_heads: int, *, axis: str = "tokens", **options) -> None:
+    def __init__(self, embed_dims: Size, num_heads: Size, *, axis: str = "tokens", **options) -> None:
         super().__init__(embed_dims, num_heads, **options)
         if axis not in ops.MC_AXES:
             raise ValueError(f"axis is {axis!r}; it must be one of {sorted(ops.MC_AXES)}")
@@ -48,7 +49,7 @@ class ReLUSoftmaxAttention(ProjectedAttention):
 
     full_precision = True
 
-    def __init__(self, embed_dims: int, num_heads: int, *, average: bool = True, **options) -> None:
+    def __init__(self, embed_dims: Size, num_heads: Size, *, average: bool = True, **options) -> None:
         super().__init__(embed_dims, num_heads, **options)
         self.average = average
 

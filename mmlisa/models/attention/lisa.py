@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import GridCache, to_map, to_tokens
 from mmlisa.ops.checks import check_backend
 from mmlisa.ops.lisa import BACKENDS, RESIZE_MODES
@@ -56,12 +57,12 @@ class LiSA(nn.Module):
 
     def __init__(
         self,
-        embed_dims: int,
-        num_heads: int,
+        embed_dims: Size,
+        num_heads: Size,
         *,
-        grid: Sequence[int],
-        num_patterns: int = 8,
-        kernel_size: int | None = None,
+        grid: Sequence[Size],
+        num_patterns: Size = 8,
+        kernel_size: OddSize | None = None,
         padding: str = "circular",
         qkv_bias: bool = True,
         norm: bool = True,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.arguments import OddSize, Share, Size
 from mmlisa.ops import no_autocast
 
 from .contract import check_heads, count_prefix
@@ -50,21 +51,19 @@ class ProjectedAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: int,
-        num_heads: int,
+        embed_dims: Size,
+        num_heads: Size,
         *,
-        grid: Sequence[int],
-        head_dims: int | None = None,
+        grid: Sequence[Size],
+        head_dims: Size | None = None,
         qkv_bias: bool = True,
         pooled: bool = False,
-        conv_size: int | None = None,
+        conv_size: OddSize | None = None,
         aux: bool = False,
         aux_in_eval: bool = False,
-        epsilon: float = 0.02,
+        epsilon: Share = 0.02,
     ) -> None:
         super().__init__()
-        if conv_size is not None and conv_size % 2 == 0:
-            raise ValueError(f"conv_size={conv_size}; it must be odd, or None for no convolution")
         self.num_heads = num_heads
         head_dims = head_dims or check_heads(embed_dims, num_heads)
         self.qkv = nn.Linear(embed_dims, 3 * num_heads * head_dims, bias=qkv_bias)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.arguments import Size
 from mmlisa.models.layers import RelativePosition
 from mmlisa.ops.precision import at_least_fp32
 from mmlisa.registry import MODELS
@@ -35,11 +36,11 @@ class RelationalSelfAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: int,
-        num_heads: int,
+        embed_dims: Size,
+        num_heads: Size,
         *,
-        grid: Sequence[int],
-        num_patterns: int = 16,
+        grid: Sequence[Size],
+        num_patterns: Size = 16,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.arguments import Size
 from mmlisa.models.layers import ResizeOnLoad, merge_windows, resize_rows, split_windows
 from mmlisa.registry import MODELS
 
@@ -34,18 +35,16 @@ class ShiftedWindowAttention(ResizeOnLoad):
 
     def __init__(
         self,
-        embed_dims: int,
-        num_heads: int,
+        embed_dims: Size,
+        num_heads: Size,
         *,
-        grid: Sequence[int],
-        window_size: int = 7,
+        grid: Sequence[Size],
+        window_size: Size = 7,
         shift: bool = False,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
         check_heads(embed_dims, num_heads)
-        if window_size < 1:
-            raise ValueError(f"window_size={window_size}; it must be positive")
         self.num_heads, self.shift = num_heads, shift
         self.window_size = min(window_size, *grid)
         self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.arguments import Size
 from mmlisa.models.layers import RelativePosition
 from mmlisa.registry import MODELS
 
@@ -33,11 +34,11 @@ class SoftmaxAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: int,
-        num_heads: int,
+        embed_dims: Size,
+        num_heads: Size,
         *,
-        grid: Sequence[int],
-        head_dims: int | None = None,
+        grid: Sequence[Size],
+        head_dims: Size | None = None,
         qkv_bias: bool = True,
         rpe: str | None = None,
     ) -> None:
@@ -64,7 +65,7 @@ class SoftmaxAttention(nn.Module):
 class PooledSoftmaxAttention(ProjectedAttention):
     """Softmax attention, quadratic in N, in the pooled form: what LCNet-ViT and ESNet-ViT have before they are castled."""
 
-    def __init__(self, embed_dims: int, num_heads: int, **options) -> None:
+    def __init__(self, embed_dims: Size, num_heads: Size, **options) -> None:
         super().__init__(embed_dims, num_heads, pooled=True, **options)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.arguments import Size
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
@@ -28,7 +29,7 @@ class SpatialReductionAttention(nn.Module):
     """
 
     def __init__(
-        self, embed_dims: int, num_heads: int, *, grid: Sequence[int], sr_ratio: int = 1, qkv_bias: bool = True
+        self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size], sr_ratio: Size = 1, qkv_bias: bool = True
     ) -> None:
         super().__init__()
         check_heads(embed_dims, num_heads)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
+from mmlisa.arguments import Size
 from mmlisa.models.layers import RelativePosition
 from mmlisa.ops.precision import at_least_fp32
 from mmlisa.registry import MODELS
@@ -40,12 +41,12 @@ class StructureAwareAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: int,
-        num_heads: int,
+        embed_dims: Size,
+        num_heads: Size,
         *,
-        grid: Sequence[int],
+        grid: Sequence[Size],
         form: str = "hadamard",
-        num_patterns: int = 16,
+        num_patterns: Size = 16,
         per_head: bool = False,
         encoding_bias: bool = False,
         qkv_bias: bool = True,

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from mmlisa.arguments import Size, Typed
 from mmlisa.checkpoints import loading_from_init_cfg
 from mmlisa.models.arch import check_values, look_up_arch, parse_image_size
 from mmlisa.models.layers import owning_memory, to_map
@@ -93,12 +94,12 @@ class Backbone(BaseModule):
         attention: dict[str, Any] | None = None,
         image_size: int | Sequence[int] | None = None,
         drop_path_rate: float = 0.0,
-        in_channels: int = 3,
+        in_channels: Size = 3,
         out_indices: int | Sequence[int] | None = None,
         frozen_stages: int = -1,
         norm_eval: bool = False,
         with_cp: bool = False,
-        init_cfg: dict | list[dict] | None = None,
+        init_cfg: Typed | list[Typed] | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         self.arch = self.resolve_arch(arch)
@@ -107,17 +108,13 @@ class Backbone(BaseModule):
         self.image_size = parse_image_size(image_size, self.image_axes)
         if not 0 <= drop_path_rate < 1:
             raise ValueError(f"drop_path_rate={drop_path_rate!r}; it must be at least 0 and less than 1")
-        if not (isinstance(in_channels, int) and in_channels > 0):
-            raise ValueError(f"in_channels={in_channels!r}; it must be a positive number")
         self.drop_path_rate, self.in_channels = drop_path_rate, in_channels
         self.num_stages = num_stages = self.count_stages(self.arch)
         if out_indices is None:
             out_indices = range(num_stages)
         out_indices = [out_indices] if isinstance(out_indices, int) else out_indices
         if not out_indices or not all(isinstance(i, int) and -num_stages <= i < num_stages for i in out_indices):
-            raise ValueError(
-                f"out_indices={tuple(out_indices)}; a network of {num_stages} stages has 0 to {num_stages - 1}"
-            )
+            raise ValueError(f"out_indices={out_indices!r}; a network of {num_stages} stages has 0 to {num_stages - 1}")
         if not (isinstance(frozen_stages, int) and -1 <= frozen_stages <= num_stages):
             raise ValueError(f"frozen_stages={frozen_stages!r}; it must lie between -1 (none) and {num_stages} (all)")
         self.out_indices = tuple(sorted({i % num_stages for i in out_indices}))

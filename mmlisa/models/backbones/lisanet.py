@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.arguments import Typed
 from mmlisa.models.arch import check_letters
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import (
@@ -162,7 +163,7 @@ class LiSANet(Backbone):
         self,
         arch: str | dict[str, Any] = "hybrid-small",
         *,
-        norm_cfg: dict[str, Any] | None = None,
+        norm_cfg: Typed | None = None,
         **options: Any,
     ) -> None:
         super().__init__(arch, **options)

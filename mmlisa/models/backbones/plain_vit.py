@@ -55,7 +55,7 @@ class PlainViT(Backbone):
     Args:
         arch: see :class:`Backbone`; the first of ``arch_settings`` by default.
         out_type: ``'featmap'`` or ``'cls_token'``.
-        out_indices: blocks whose outputs are returned; the last by default.
+        out_indices: blocks whose outputs are returned; the last by default, None for all.
         options: see :class:`Backbone`.
 
     Raises:
@@ -67,7 +67,7 @@ class PlainViT(Backbone):
         arch: str | dict[str, Any] | None = None,
         *,
         out_type: str = "featmap",
-        out_indices: int | Sequence[int] = (-1,),
+        out_indices: int | Sequence[int] | None = (-1,),
         **options: Any,
     ) -> None:
         super().__init__(next(iter(self.arch_settings)) if arch is None else arch, out_indices=out_indices, **options)

@@ -1,6 +1,7 @@
 """PicoDet's head and label assignment (Yu et al., "PP-PicoDet", Sec. 3.2-3.3), from MMDetection's parts."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,8 @@ from mmengine.model import bias_init_with_prob, normal_init
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
+from mmlisa.arguments import NOT_EMPTY, Count, OddSize, Size, Typed
+from mmlisa.checkpoints import loading_from_init_cfg
 from mmlisa.ops import no_autocast
 from mmlisa.registry import MODELS, TASK_UTILS
 
@@ -117,20 +120,20 @@ class PicoHead(BaseDenseHead):
 
     def __init__(
         self,
-        num_classes: int,
-        in_channels: int,
-        stacked_convs: int = 2,
-        kernel_size: int = 5,
-        strides: Sequence[int] = (8, 16, 32, 64),
-        reg_max: int = 7,
-        loss_cls: dict | None = None,
-        loss_dfl: dict | None = None,
-        loss_bbox: dict | None = None,
-        norm_cfg: dict | None = None,
-        act_cfg: dict | None = None,
+        num_classes: Size,
+        in_channels: Size,
+        stacked_convs: Count = 2,
+        kernel_size: OddSize = 5,
+        strides: Annotated[Sequence[Size], NOT_EMPTY] = (8, 16, 32, 64),
+        reg_max: Size = 7,
+        loss_cls: Typed | None = None,
+        loss_dfl: Typed | None = None,
+        loss_bbox: Typed | None = None,
+        norm_cfg: Typed | None = None,
+        act_cfg: Typed | None = None,
         train_cfg: dict | None = None,
         test_cfg: dict | None = None,
-        init_cfg: dict | list[dict] | None = None,
+        init_cfg: Typed | list[Typed] | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         self.num_classes = self.cls_out_channels = num_classes
@@ -162,11 +165,12 @@ class PicoHead(BaseDenseHead):
         self.predictors = nn.ModuleList(nn.Conv2d(in_channels, num_classes + 4 * (reg_max + 1), 1) for _ in strides)
 
     def init_weights(self) -> None:
-        super().init_weights()
-        for predictor in self.predictors:
-            normal_init(predictor, std=0.01)
-            # At the start every class of every prior has the score 0.01.
-            nn.init.constant_(predictor.bias[: self.num_classes], bias_init_with_prob(0.01))
+        with loading_from_init_cfg(self):
+            super().init_weights()
+            for predictor in self.predictors:
+                normal_init(predictor, std=0.01)
+                # At the start every class of every prior has the score 0.01.
+                nn.init.constant_(predictor.bias[: self.num_classes], bias_init_with_prob(0.01))
 
     def forward(self, feats: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Maps ``[B, C, H_l, W_l]`` -> class logits ``[B, classes, H_l, W_l]`` and distribution logits

@@ -8,7 +8,8 @@ from mmengine.config import Config
 from mmpretrain.models.classifiers import ImageClassifier
 from torch import Tensor, nn
 
-from mmlisa.checkpoints import load_weights
+from mmlisa.arguments import Share, Typed
+from mmlisa.checkpoints import load_weights, loading_from_init_cfg
 from mmlisa.registry import MODELS
 
 
@@ -36,13 +37,11 @@ class DistilledClassifier(ImageClassifier):
         *,
         teacher: str | dict[str, Any],
         teacher_checkpoint: str | None = None,
-        weight: float = 0.5,
-        distill_head: dict[str, Any] | None = None,
+        weight: Share = 0.5,
+        distill_head: Typed | None = None,
         **options,
     ) -> None:
         super().__init__(**options)
-        if not 0 <= weight <= 1:
-            raise ValueError(f"weight={weight}; it is a share of the loss, from 0 to 1")
         self.distill_head = MODELS.build(distill_head) if distill_head else None
         self.weight, self.teacher, self.teacher_checkpoint = weight, teacher, teacher_checkpoint
         # A list hides the teacher from the student: it is neither saved nor trained nor averaged with it.
@@ -50,7 +49,8 @@ class DistilledClassifier(ImageClassifier):
 
     def init_weights(self) -> None:
         """Called when training starts, and only then there is a teacher."""
-        super().init_weights()
+        with loading_from_init_cfg(self):
+            super().init_weights()
         model = MODELS.build(Config.fromfile(self.teacher).model if isinstance(self.teacher, str) else self.teacher)
         if self.teacher_checkpoint is not None:
             load_weights(model, self.teacher_checkpoint, min_matched=1)

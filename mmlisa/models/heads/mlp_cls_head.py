@@ -6,6 +6,8 @@ import torch
 from mmpretrain.models.heads import ClsHead
 from torch import Tensor, nn
 
+from mmlisa.arguments import Positive, Share, Size
+from mmlisa.checkpoints import loading_from_init_cfg
 from mmlisa.models.mlp_head import hidden_layers
 from mmlisa.registry import MODELS
 
@@ -34,20 +36,18 @@ class MlpClsHead(ClsHead):
 
     def __init__(
         self,
-        num_classes: int,
-        in_channels: int,
+        num_classes: Size,
+        in_channels: Size,
         *,
-        hidden_ratio: float = 4,
+        hidden_ratio: Positive = 4,
         activation: str = "GELU",
         pre_norm: bool = False,
-        dropout: float = 0.0,
+        dropout: Share = 0.0,
         init_scale: float = 1.0,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("init_cfg", dict(type="TruncNormal", layer="Linear", std=0.02))
         super().__init__(**kwargs)
-        if num_classes < 1:
-            raise ValueError(f"num_classes={num_classes}; it must be at least 1")
         layers = hidden_layers(
             in_channels, hidden_ratio=hidden_ratio, activation=activation, pre_norm=pre_norm, dropout=dropout
         )
@@ -57,10 +57,11 @@ class MlpClsHead(ClsHead):
         self.init_scale = init_scale
 
     def init_weights(self) -> None:
-        super().init_weights()
-        with torch.no_grad():
-            for parameter in self.fc2.parameters():
-                parameter.mul_(self.init_scale)
+        with loading_from_init_cfg(self):
+            super().init_weights()
+            with torch.no_grad():
+                for parameter in self.fc2.parameters():
+                    parameter.mul_(self.init_scale)
 
     def pre_logits(self, feats: tuple[Tensor, ...]) -> Tensor:
         """The last of the pooled maps ``[B, C]`` -> the last layer's input ``[B, hidden]``."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +10,8 @@ from mmcv.cnn import ConvModule, DepthwiseSeparableConvModule
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from mmlisa.arguments import NOT_EMPTY, OddSize, Size, Typed
+from mmlisa.checkpoints import loading_from_init_cfg
 from mmlisa.registry import MODELS
 
 
@@ -29,13 +32,13 @@ class PAN(BaseModule):
 
     def __init__(
         self,
-        in_channels: Sequence[int],
-        out_channels: int,
-        kernel_size: int = 5,
-        num_outs: int = 4,
-        norm_cfg: dict | None = None,
-        act_cfg: dict | None = None,
-        init_cfg: dict | list[dict] | None = None,
+        in_channels: Annotated[Sequence[Size], NOT_EMPTY],
+        out_channels: Size,
+        kernel_size: OddSize = 5,
+        num_outs: Size = 4,
+        norm_cfg: Typed | None = None,
+        act_cfg: Typed | None = None,
+        init_cfg: Typed | list[Typed] | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         levels = len(in_channels)
@@ -52,6 +55,10 @@ class PAN(BaseModule):
         self.top = None
         if num_outs > levels:
             self.top = nn.ModuleList(self.separable(width, width, stride=2) for _ in range(2))
+
+    def init_weights(self) -> None:
+        with loading_from_init_cfg(self):
+            super().init_weights()
 
     def fusion(self, width: int) -> nn.Module:
         """A block from two maps, concatenated, to one."""

@@ -128,3 +128,14 @@ def test_windows_shift_where_both_sides_are_longer_than_one(grid):
     plain, shifted = (build("ShiftedWindowAttention", (12, 12), window_size=4, shift=s) for s in (False, True))
     x = tokens(grid[0] * grid[1])
     assert torch.equal(plain(x, grid), shifted(x, grid)) == (min(grid) <= 4)
+
+
+def test_average_pooling():
+    """The mean of the neighbours that there are, less the token itself."""
+    operator, x = build("AveragePooling"), tokens().unflatten(1, GRID)
+    expected = torch.empty_like(x)
+    for row in range(GRID[0]):
+        for column in range(GRID[1]):
+            near = x[:, max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2]
+            expected[:, row, column] = near.mean((1, 2)) - x[:, row, column]
+    torch.testing.assert_close(operator(x.flatten(1, 2), GRID), expected.flatten(1, 2))

@@ -1,0 +1,169 @@
+"""Several processes: two train as one does, a dead one ends the others, weights may be sharded. All on gloo."""
+
+import json
+import os
+import signal
+import socket
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.dist import all_reduce, get_rank, get_world_size
+from mmengine.evaluator import BaseMetric
+from mmengine.model import BaseModel
+from mmengine.registry import METRICS, MODELS
+from test_hooks import runner
+from torch import nn
+
+from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
+from mmlisa.engine.launch import train
+from mmlisa.models.backbones import LiSANet
+
+ARCH = dict(base="hybrid-small", depths=(1, 1, 1, 1), channels=(8, 16, 16, 16), num_heads=(1, 2, 2, 2))
+SECONDS = 200  # after which a process that hangs is ended
+
+
+class ToyNetwork(BaseModel):
+    """A backbone without batch norm, in double precision, on constant images of three of a sample's numbers."""
+
+    def __init__(self, killed: int = -1) -> None:
+        super().__init__()
+        self.backbone = LiSANet(ARCH, image_size=32).double()
+        self.killed, self.calls = killed, 0
+
+    def forward(self, inputs, mode="tensor"):
+        if mode == "predict":
+            return [{"seen": 1} for _ in inputs]
+        self.calls += 1
+        if self.killed == self.calls and get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        image = torch.stack(inputs)[:, :3, None, None].double().expand(-1, -1, 32, 32)
+        loss = sum((m - 1).square().mean() for m in self.backbone(image))
+        return {"loss": loss, "whole": all_reduce_mean(loss)}
+
+
+def all_reduce_mean(value: torch.Tensor) -> torch.Tensor:
+    value = value.detach().clone()
+    all_reduce(value, "mean")
+    return value
+
+
+class Count(BaseMetric):
+    def process(self, data_batch, data_samples):
+        self.results.extend(data_samples)
+
+    def compute_metrics(self, results):
+        return {"count": len(results)}
+
+
+MODELS.register_module(module=ToyNetwork, force=True)
+METRICS.register_module(module=Count, force=True)
+
+
+def in_processes(number: int, function: Callable[[], None]) -> list[int]:
+    """Runs a function in forked processes of one group, and returns their exit codes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = []
+    for rank in range(number):
+        if child := os.fork():
+            children.append(child)
+            continue
+        signal.alarm(SECONDS)
+        os.environ |= dict(
+            RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(number), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+        )
+        code = 1
+        try:
+            function()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def toy(folder: Path, processes: int, **model):
+    options = {}
+    if processes > 1:
+        wrapper = dict(type="MMDistributedDataParallel", device_ids=None, broadcast_buffers=False)
+        options = dict(launcher="pytorch", model_wrapper_cfg=wrapper)
+    return runner(
+        folder,
+        iterations=6,
+        model=dict(type="ToyNetwork", **model),
+        loader=dict(batch_size=4 // processes),
+        val_dataloader=dict(
+            dataset=dict(type="ToyPoints"),
+            sampler=dict(type="DefaultSampler", shuffle=False),
+            batch_size=2,
+            num_workers=0,
+        ),
+        val_cfg=dict(),
+        val_evaluator=dict(type="Count"),
+        **options,
+    )
+
+
+def logged(folder: Path) -> list[dict]:
+    (path,) = folder.glob("*/vis_data/2*.json")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_two_processes_train_as_one_does(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    train(toy(one, 1))
+    assert in_processes(2, lambda: train(toy(two, 2))) == [0, 0]
+    curves = [[entry["whole"] for entry in logged(folder) if "whole" in entry] for folder in (one, two)]
+    assert len(set(curves[0])) == 6
+    assert curves[1] == pytest.approx(curves[0], rel=1e-5)  # the log has that many digits
+    weights = [load_checkpoint(folder / "iter_6.pth")["state_dict"] for folder in (one, two)]
+    # Adam divides by gradients that are nearly zero: rounding grows.
+    torch.testing.assert_close(weights[1], weights[0], rtol=1e-4, atol=1e-6)
+    # Seven samples on two processes: the one that fills up the last batch is not counted.
+    assert [entry["count"] for folder in (one, two) for entry in logged(folder) if "count" in entry] == [7, 7]
+
+
+@pytest.mark.fault
+def test_a_dead_process_ends_the_others(tmp_path):
+    codes = in_processes(2, lambda: train(toy(tmp_path / "dead", 2, killed=4)))
+    assert codes[1] == -signal.SIGKILL
+    assert codes[0] == 1, "rank 0 must end by itself, with an error"
+    assert latest_checkpoint(tmp_path / "dead") == str(tmp_path / "dead" / "iter_2.pth")
+
+
+def test_weights_sharded_over_two_processes(tmp_path):
+    """PyTorch's FSDP2 around a backbone and each of its blocks: the gradients are those of one process."""
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    if not hasattr(fsdp, "fully_shard"):
+        pytest.skip("this PyTorch has no fully_shard")
+    torch.manual_seed(0)
+    backbone, images = LiSANet(ARCH, image_size=32).double(), torch.randn(4, 3, 32, 40, dtype=torch.double)
+
+    def loss(network: nn.Module, images: torch.Tensor) -> torch.Tensor:
+        return sum(m.square().mean() for m in network(images))
+
+    def shard() -> None:
+        torch.distributed.init_process_group("gloo")
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (get_world_size(),))
+        for stage in backbone.stages:
+            for block in stage.blocks:
+                fsdp.fully_shard(block, mesh=mesh)
+        fsdp.fully_shard(backbone, mesh=mesh)
+        loss(backbone, images.chunk(2)[get_rank()]).backward()
+        sharded = sum(p.to_local().numel() for p in backbone.parameters())
+        gradients = {name: p.grad.full_tensor() for name, p in backbone.named_parameters()}
+        if get_rank() == 0:
+            torch.save({"gradients": gradients, "sharded": sharded}, tmp_path / "rank_0.pth")
+        torch.distributed.destroy_process_group()
+
+    assert in_processes(2, shard) == [0, 0]
+    found = torch.load(tmp_path / "rank_0.pth")
+    loss(backbone, images).backward()
+    expected = {name: p.grad for name, p in backbone.named_parameters()}
+    torch.testing.assert_close(found["gradients"], expected, rtol=1e-8, atol=1e-10)
+    assert found["sharded"] < 0.6 * sum(p.numel() for p in backbone.parameters())

@@ -1,0 +1,225 @@
+"""Writes docs/reliability.md: runs the tests behind each line of its table, and counts what passed.
+
+python tests/reliability.py            # a few minutes
+python tests/reliability.py --fuzz     # with 2,000 made-up cases instead of a few hundred
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from datetime import date
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[1]
+# A fault, what becomes of it, and the tests: a file, and parts of their names.
+FAULTS = [
+    (
+        "SIGKILL in an iteration",
+        "resumed, weights and moments equal bit for bit; by epochs or iterations, with loader workers or without",
+        "tests/engine/test_seeding.py",
+        "iteration_",
+    ),
+    (
+        "SIGKILL in the middle of a save",
+        "no half file is taken for a checkpoint; resumed from the one before, equal bit for bit",
+        "tests/engine/test_seeding.py",
+        "resumed[save",
+    ),
+    (
+        "another number of loader workers",
+        "the same losses",
+        "tests/engine/test_seeding.py",
+        "number_of_workers",
+    ),
+    (
+        "SIGTERM, SIGINT, a second signal",
+        "a checkpoint of the last iteration, exit code 143 or 130; the second exits at once",
+        "tests/engine/test_interrupts.py",
+        "",
+    ),
+    (
+        "a loss of NaN or infinity, as after lr=1e9",
+        "stops before it is saved; names the iteration, the losses, the last good checkpoint",
+        "tests/engine/test_hooks.py",
+        "non_finite",
+    ),
+    (
+        "a killed loader worker",
+        "named, with the last checkpoint and what to do",
+        "tests/engine/test_hooks.py",
+        "killed_worker",
+    ),
+    (
+        "a full disk",
+        "what was there stays; stops or goes on, as configured",
+        "tests/engine/test_saving.py",
+        "failed_save or cannot_be_written_leaves",
+    ),
+    (
+        "a work dir that cannot be written",
+        "named before anything is built",
+        "tests/engine/test_saving.py",
+        "folder_that_cannot",
+    ),
+    (
+        "two trainings into one folder",
+        "the second is refused and told of the first; a killed one leaves no lock",
+        "tests/engine/test_saving.py",
+        "one_training",
+    ),
+    (
+        "one of two processes dies",
+        "the other ends by itself with an error; the last checkpoint is whole",
+        "tests/engine/test_processes.py",
+        "dead_process",
+    ),
+    (
+        "two processes instead of one",
+        "the same loss curve and weights to rounding; metrics counted once; sharded weights, the same gradients",
+        "tests/engine/test_processes.py",
+        "two_processes_train or sharded",
+    ),
+    (
+        "checkpoints that run code",
+        "refused, nothing runs: files and addresses, in the tools and outside of them",
+        "tests/checkpoints/test_schemes.py",
+        "runs_code or safely",
+    ),
+    (
+        "hostile pickles",
+        "refused, whatever they name or build",
+        "tests/checkpoints/test_reading.py",
+        "hostile or mmengine_runs",
+    ),
+    (
+        "bombs: tensors and arrays larger than their file",
+        "refused before anything is allocated",
+        "tests/checkpoints/test_reading.py",
+        "hold or compressed or takes_no_memory or declares",
+    ),
+    (
+        "flipped bits, changed tensors",
+        "refused by checksum",
+        "tests/checkpoints/test_reading.py",
+        "flipped or checksum",
+    ),
+    (
+        "a truncated newest checkpoint",
+        "passed over when resuming, said why",
+        "tests/checkpoints/test_loading.py",
+        "latest or truncated or newest",
+    ),
+    (
+        "weights that are none, or of another model",
+        "refused with the names and counts",
+        "tests/checkpoints/test_guarding.py",
+        "values",
+    ),
+    (
+        "downloads that end early or are another file",
+        "refused, nothing is left behind",
+        "tests/checkpoints/test_schemes.py",
+        "failed or cache",
+    ),
+    (
+        "bad annotations",
+        "named by id and reason; skipped or refused",
+        "tests/datasets/test_annotations.py",
+        "",
+    ),
+    (
+        "truncated and damaged images",
+        "named; refused or skipped",
+        "tests/datasets/test_load_image.py",
+        "",
+    ),
+    (
+        "code from data in the source",
+        "none: every call of every file",
+        "tests/test_security.py",
+        "",
+    ),
+]
+FUZZED = [
+    (
+        "damaged checkpoint files: cut, flipped, overwritten; archives, streams, pickles",
+        "tests/checkpoints/test_reading.py",
+        "damage",
+    ),
+    (
+        "pickles of every instruction that the reader knows",
+        "tests/checkpoints/test_reading.py",
+        "any_program",
+    ),
+    (
+        "nonsense in the configs of operators, backbones, archs, necks and heads",
+        "tests/models/test_fuzzed_configs.py",
+        "",
+    ),
+    (
+        "nonsense anywhere in annotation files",
+        "tests/datasets/test_fuzzed_annotations.py",
+        "",
+    ),
+]
+
+
+def run(*options: str) -> tuple[dict[str, bool], dict[str, int]]:
+    """Runs all of it in one process: which tests passed, and how many cases hypothesis tried in each, by their ids."""
+    files = sorted({file for *_, file, _ in (*FAULTS, *FUZZED)})
+    with TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", *files, "-n", "0", "--hypothesis-show-statistics", *options]
+        done = subprocess.run([*command, f"--junitxml={report}"], cwd=ROOT, capture_output=True, text=True)
+        if not report.exists():
+            raise RuntimeError(done.stdout + done.stderr)
+        results = {}
+        for case in ET.parse(report).getroot().iter("testcase"):
+            if case.find("skipped") is None:
+                name = f"{case.attrib['classname'].replace('.', '/')}.py::{case.attrib['name']}"
+                results[name] = case.find("failure") is None and case.find("error") is None
+    cases: dict[str, int] = {}
+    for name, printed in re.findall(r"^(tests/\S+::.+):\n\n((?:  .*\n)+)", done.stdout, re.MULTILINE):
+        cases[name] = sum(map(int, re.findall(r"(\d+) passing", printed)))
+    return results, cases
+
+
+def matching(found: dict, file: str, names: str) -> list:
+    return [
+        v for name, v in found.items() if name.startswith(f"{file}::") and any(n in name for n in names.split(" or "))
+    ]
+
+
+def shown(file: str, names: str, *options: str) -> str:
+    names = names.replace("resumed[save", "resumed and save")
+    return "`" + " ".join(["pytest", file, *([f"-k '{names}'"] if names else []), *options]) + "`"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--fuzz", action="store_true", help="2,000 made-up cases")
+    options = ["--fuzz"] if parser.parse_args().fuzz else []
+    results, cases = run(*options)
+    command = " ".join(["python tests/reliability.py", *options])
+    lines = ["# Faults tried and survived", "", f"Written by `{command}` on {date.today()}.", ""]
+    lines += ["| fault or input | what happens | tests passed | command |", "|---|---|---|---|"]
+    for fault, outcome, file, names in FAULTS:
+        passed = matching(results, file, names)
+        lines.append(f"| {fault} | {outcome} | {sum(passed)} of {len(passed)} | {shown(file, names)} |")
+    lines += ["", "## Cases that hypothesis made up", ""]
+    lines += ["Each gives a result, or the one exception that its reader promises.", ""]
+    lines += ["| input | cases | tests passed | command |", "|---|---|---|---|"]
+    for kind, file, names in FUZZED:
+        tried, passed = matching(cases, file, names), matching({n: results[n] for n in cases}, file, names)
+        lines.append(
+            f"| {kind} | {sum(tried)} | {sum(passed)} of {len(passed)} | {shown(file, names, '-m fuzz', *options)} |"
+        )
+    (ROOT / "docs" / "reliability.md").write_text("\n".join(lines) + "\n")
+    sys.exit(not all(results.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Counts parameters and multiply-accumulates of a config's model, operators by FFT included: ``python tools/flops.py CONFIG``.
+
+Nothing is computed, so any size takes seconds. How operations are counted: mmlisa/analysis/complexity.py. A two-stage detector is
+counted with 1000 proposals and 100 masks, a segmentor without its auxiliary head.
+"""
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+
+from mmlisa import cli
+
+# (H, W) that papers count at, by the library of the config.
+SIZES = {"mmdet": (800, 1280), "mmseg": (512, 2048), "mmpretrain": (224, 224)}
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
+    sizes = ", ".join(f"{scope} {height} {width}" for scope, (height, width) in SIZES.items())
+    parser.add_argument("--size", type=int, nargs="+", metavar="N", help=f"H W, or T H W of a clip (default: {sizes})")
+    cli.add_config_options(parser)
+    return parser.parse_args(argv)
+
+
+def main(args: argparse.Namespace) -> None:
+    import torch
+    from mmengine.registry import MODELS, init_default_scope
+
+    from mmlisa.analysis.complexity import count, forward_tables
+    from mmlisa.engine import launch
+    from mmlisa.engine.log import import_quietly
+
+    if not args.verbose:
+        import_quietly()
+    cfg = launch.load_config(args.config, options=launch.parse_options(args.cfg_options))
+    scope = cfg.get("default_scope")
+    size = args.size or SIZES.get(scope)
+    if size is None:
+        raise ValueError(f"--size: there is no default for default_scope={scope!r}")
+    init_default_scope(scope)
+    import_module(f"{scope}.models")  # outside the meta device: importing creates tensors, too
+    with torch.device("meta"):
+        model = MODELS.build(cfg.model)
+    image = torch.empty(1, 3, *size, device="meta")
+    whole, backbone = count(model, image, forward=forward_tables), count(model.backbone, image)
+    kinds = [kind for kind in ("conv", "linear", "matmul", "fft") if whole.work.get(kind)]
+    print(
+        f"{args.config} at {'x'.join(map(str, size))}\n{'':12}params M   MACs G   "
+        + "".join(f"{kind:>9}" for kind in kinds)
+    )
+    for name, counted in (("model", whole), ("backbone", backbone)):
+        parts = "".join(f"{counted.work.get(kind, 0) / 1e9:9.3f}" for kind in kinds)
+        print(f"{name:10}{counted.params() / 1e6:10.2f}{counted.macs() / 1e9:9.3f}   {parts}")
+    print(
+        "MACs: convolutions, linear layers and products; transforms (fft) are N log2 N per channel and not among them."
+    )
+
+
+if __name__ == "__main__":
+    cli.run(main, parse_args())
