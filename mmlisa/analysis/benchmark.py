@@ -361,31 +361,32 @@ def _tune_side(rows: list[Row]) -> dict[str, float]:
 # ---- networks
 
 
-def build_backbone(cfg: dict[str, Any]) -> nn.Module:
-    """From ``type='scope.Name'`` of a registry, or ``'timm.name'``."""
+def build_backbone(cfg: dict[str, Any], *, training: bool = False) -> nn.Module:
+    """From ``type='scope.Name'`` of a registry, or ``'timm.name'``; in evaluation and optimized for it, or for training."""
     options = dict(cfg)
     scope, name = options.pop("type").split(".", 1)
-    if scope != "timm":
-        return MMLISA_MODELS.build(cfg)
-    with_cp = options.pop("with_cp", False)
-    model = timm.create_model(name, **options)
-    model.set_grad_checkpointing(with_cp)
-    return model
+    if scope == "timm":
+        with_cp = options.pop("with_cp", False)
+        model = timm.create_model(name, **options)
+        model.set_grad_checkpointing(with_cp)
+    else:
+        model = MMLISA_MODELS.build(cfg)
+    return _in_mode(model, training)
 
 
-def build_detector(backbone: dict[str, Any], channels: Sequence[int]) -> nn.Module:
+def build_detector(backbone: dict[str, Any], channels: Sequence[int], *, training: bool = False) -> nn.Module:
     """Mask R-CNN with FPN as mmdet keeps it."""
     base = '_base_ = "mmdet::_base_/models/mask-rcnn_r50_fpn.py"\nmodel = dict(backbone=dict(_delete_=True))'
     cfg = Config.fromstring(base, ".py").model
     cfg.backbone.update(backbone)
     cfg.neck.in_channels = list(channels)
     cfg._scope_ = "mmdet"
-    return MMLISA_MODELS.build(cfg)
+    return _in_mode(MMLISA_MODELS.build(cfg), training)
 
 
-def _for_inference(model: nn.Module, device: str) -> nn.Module:
-    model.eval()  # returns nothing for mmdet's Swin
-    return optimize_for_cpu(model).to(device)
+def _in_mode(model: nn.Module, training: bool) -> nn.Module:
+    model.train(training)  # returns nothing for mmdet's Swin
+    return model if training else optimize_for_cpu(model)
 
 
 def _in_inference(predict: Callable[[nn.Module, Tensor], Any]) -> Callable[[nn.Module, Tensor], Any]:
@@ -417,7 +418,7 @@ def benchmark_backbones(
     batch: int = 1,
 ) -> list[Row]:
     """Inference of the backbones; ratios are to ``BASELINE``."""
-    models = {name: _for_inference(build_backbone(BACKBONES[name][0]), device) for name in names}
+    models = {name: build_backbone(BACKBONES[name][0]).to(device) for name in names}
     return _benchmark_images(models, _in_inference(lambda model, image: model(image)), rounds, device, sizes, batch)
 
 
@@ -429,7 +430,7 @@ def benchmark_detectors(
     def predict(model: nn.Module, image: Tensor) -> Any:
         return model(image, [_data_sample(tuple(image.shape[-2:]))], mode="predict")
 
-    models = {name: _for_inference(build_detector(*entry), device) for name, entry in _detectors(names).items()}
+    models = {name: build_detector(*entry).to(device) for name, entry in _detectors(names).items()}
     return _benchmark_images(models, _in_inference(predict), rounds, device, sizes, batch=1)
 
 
@@ -453,13 +454,11 @@ def benchmark_training(
     """
     options = dict(with_cp=True) if with_cp else {}
     if whole:
-        chosen = _detectors(names)
-        models = {name: build_detector({**cfg, **options}, channels) for name, (cfg, channels) in chosen.items()}
+        chosen = {name: ({**cfg, **options}, channels) for name, (cfg, channels) in _detectors(names).items()}
+        models = {name: build_detector(*entry, training=True).to(device) for name, entry in chosen.items()}
     else:
-        models = {name: build_backbone({**BACKBONES[name][0], **options}) for name in names}
-    for model in models.values():
-        model.to(device)
-        model.train()
+        chosen = {name: {**BACKBONES[name][0], **options} for name in names}
+        models = {name: build_backbone(cfg, training=True).to(device) for name, cfg in chosen.items()}
 
     def loss(model: nn.Module, image: Tensor) -> Tensor:
         with torch.autocast(device, enabled=amp):

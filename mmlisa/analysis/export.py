@@ -93,7 +93,10 @@ def export(module: nn.Module, out: Path, size: Sequence[int], *, dynamic: bool =
         if out.suffix == ".pt2":
             torch.export.save(program, out)
             return
-        exported = torch.onnx.export(program, dynamo=True, opset_version=OPSET, input_names=["image"], verbose=False)
+        # Runtimes simplify what they load; the exporter takes minutes for that.
+        exported = torch.onnx.export(
+            program, dynamo=True, opset_version=OPSET, input_names=["image"], optimize=False, verbose=False
+        )
     exported.save(out, external_data=False)
 
 

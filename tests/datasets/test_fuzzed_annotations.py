@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from test_annotations import coco, dataset_cfg, folder  # noqa: F401 (a fixture)
 
@@ -57,6 +57,9 @@ def damaged(draw):
 
 @pytest.mark.fuzz
 @given(content=damaged())
+@example(content=coco(dict(segmentation=dict(size=None, counts=[1200]))))
+@example(content=coco(dict(id=[2])))
+@example(content=coco(id=[1]))
 def test_what_is_left_is_good(content):
     try:
         problems = find_problems(content)
@@ -68,6 +71,7 @@ def test_what_is_left_is_good(content):
 
 @pytest.mark.fuzz
 @given(content=damaged())
+@example(content=coco(dict(segmentation=[[5, 5, 1e9, 5, 5, 9]])))
 def test_the_dataset_loads_or_says_why(folder, content):  # noqa: F811
     pytest.importorskip("mmdet")
     from mmdet.datasets.transforms import LoadAnnotations

@@ -92,9 +92,8 @@ def measure(job: Job) -> dict[str, Any]:
                 )
             )
             if scale == 1:
-                model.train()  # returns nothing for some libraries' backbones
-                rows[-1]["training_peak_bytes"] = peak_extra_bytes(partial(_step, model, images), device)
-                model.eval()
+                trained = build_backbone(job.comparison.candidates[name].backbone, training=True).to(device)
+                rows[-1]["training_peak_bytes"] = peak_extra_bytes(partial(_step, trained, images), device)
     return dict(rows=rows, batch=BATCH, rounds=ROUNDS, device=device_name())
 
 

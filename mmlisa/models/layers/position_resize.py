@@ -45,7 +45,7 @@ class PositionResize(nn.Module):
 def _interpolate(table: Tensor, old: tuple[int, ...], new: tuple[int, ...]) -> Tensor:
     """``[1, prod(old), C] -> [1, prod(new), C]``.
 
-    As a product with a matrix along either axis, whose gradient takes a tenth of the time of PyTorch's own.
+    As a product with a matrix along either axis, whose gradient takes a sixth of the time of PyTorch's own (96 channels, 56x56 to 128x128, CPU).
     """
     if is_traced():  # the sizes may be symbols
         return to_tokens(F.interpolate(to_map(table, old), size=new, mode="bicubic", align_corners=False))
