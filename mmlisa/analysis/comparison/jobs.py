@@ -152,6 +152,8 @@ def run_all(todo: Sequence[Job], root: Path, parallel: int = 1) -> list[str]:
         return []
     environment = describe_environment()  # once: the code may be edited while the trainings go on
     # Processes are forked from one that has imported everything: imports take longer than a small training.
+    # It must only ask whether there is a GPU, not open it: a GPU that is open cannot be used after a fork.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     forks = "forkserver" in multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("forkserver" if forks else "spawn")
     context.set_forkserver_preload(["mmlisa.analysis.comparison.libraries"])
