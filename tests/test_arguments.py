@@ -48,7 +48,7 @@ class Example(Base):
 
 GOOD = [
     dict(kernel=5), dict(kernel=(3, 5)), dict(kernel=[1]), dict(count=0), dict(factor=2), dict(share=None), dict(share=0),
-    dict(flag=True), dict(cfg=dict(type="a", b=1)), dict(cfg=dict(type=int)), dict(anything=object()), dict(size=1),
+    dict(flag=True), dict(cfg=dict(type="a", b=1)), dict(cfg=dict(type=int)), dict(anything=Ellipsis), dict(size=1),
     dict(names=["a"]), dict(names=()), dict(no_such_option=3),
 ]  # fmt: skip
 BAD = [

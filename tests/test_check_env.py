@@ -137,7 +137,7 @@ def test_original_family(report):
 @pytest.mark.parametrize(
     ("torch", "torchvision", "command"),
     [
-        ("2.11.0", "0.27.1", '"torch==2.11.0" "torchvision==0.26.*"'),
+        ("2.13.0", "0.27.1", '"torch==2.13.0" "torchvision==0.28.*"'),
         ("2.12.1+cpu", "0.27.1", '--force-reinstall "torch==2.12.1" "torchvision==0.27.1"'),
         ("2.12.1", None, '"torch==2.12.1" "torchvision==0.27.*"'),
         ("2.1.0", "0.16.0", '"torch==2.12.1" "torchvision==0.27.1"'),  # torch itself is too old
@@ -155,8 +155,8 @@ def test_torch_and_torchvision_that_are_no_pair(report, torch, torchvision, comm
 def test_too_old(report):
     status, output = report({**HEALTHY, "timm": "0.9.16"})
     assert status == 1
-    assert "older than 1.0.22" in output
-    assert '"timm>=1.0.22"' in _fix(output, "timm")
+    assert "older than 1.0.31" in output
+    assert '"timm>=1.0.31"' in _fix(output, "timm")
 
 
 def test_demo_packages_are_optional(report):

@@ -6,16 +6,11 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-# Asked once: torch.compile cannot look into the question before torch 2.12.
-_AUTOCAST_DEVICES = frozenset(
-    kind for kind in ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "xla") if torch.amp.is_autocast_available(kind)
-)
-
 
 def no_autocast(device: torch.device) -> AbstractContextManager:
     """Switches autocast off on ``device``, where it is on."""
     # Only there: an export takes minutes over graphs with dozens of such regions.
-    if device.type in _AUTOCAST_DEVICES and torch.is_autocast_enabled(device.type):
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
 
@@ -23,7 +18,7 @@ def no_autocast(device: torch.device) -> AbstractContextManager:
 def current_autocast(device: torch.device) -> Callable[[], AbstractContextManager]:
     """What makes a context with autocast on ``device`` as it is now, for a backward pass."""
     kind = device.type
-    if kind not in _AUTOCAST_DEVICES:
+    if not torch.amp.is_autocast_available(kind):
         return nullcontext
     enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
 

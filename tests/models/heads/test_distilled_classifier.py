@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from mmengine.registry import DefaultScope
 from mmpretrain.models import ImageClassifier
 from mmpretrain.structures import DataSample
+from torch import nn
 
 from mmlisa.models.heads import DistilledClassifier
 
@@ -59,6 +60,8 @@ def test_teacher_is_read_and_not_part_of_the_model(teacher):
 def test_second_head_learns_from_the_teacher_and_halves_the_test(teacher):
     head = dict(type="LinearClsHead", num_classes=5, in_channels=128)
     model = build(teacher, weight=0.3, distill_head=head).eval()
+    for part in (model.head, model.distill_head):  # which start at next to nothing
+        nn.init.normal_(part.fc.bias)
     images, samples = torch.randn(4, 3, 64, 64), [DataSample().set_gt_label(i) for i in range(4)]
     features = model.extract_feat(images)
     first, second = model.head(features), model.distill_head(features)

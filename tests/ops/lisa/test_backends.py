@@ -125,9 +125,12 @@ def test_meta_device_gives_shapes():
     assert lisa(*inputs).shape == inputs[0].shape
 
 
+@pytest.mark.parametrize("own", [None, (5, 7), (4, 3)])
 @pytest.mark.parametrize("grid", [(6, 8), (9, 7), (3, 16), (12, 5), (4, 4)])
-def test_dft_resamples_kernels_as_resize_kernel_does(grid):
+def test_dft_resamples_kernels_as_resize_kernel_does(grid, own):
     kernels = [x.detach() for x in make_inputs("even")][3:]
+    if own:
+        kernels[:2] = [torch.randn(*x.shape[:-2], *own) for x in kernels[:2]]
     tokens = [torch.randn(2, 2, 4, *grid) for _ in range(3)]
     expected = LiSAKernels.prepare(*kernels, grid=grid, backend="reference")(*tokens)
     assert_same([LiSAKernels.prepare(*kernels, grid=grid, backend="dft")(*tokens)], [expected], 1e-5)

@@ -1,5 +1,6 @@
 """LiSA against its equations with circulant matrices, and the exact resampling of its kernels."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -120,3 +121,19 @@ def test_resized_kernel_has_the_same_spectrum():
     kernel = torch.randn(3, 5, 7, dtype=torch.float64)
     fine = torch.fft.fft2(ops.resize_kernel(kernel, (10, 14)))
     torch.testing.assert_close(fine[:, ::2, ::2], torch.fft.fft2(kernel))
+
+
+@pytest.mark.parametrize(("old", "new"), [((5, 4), (8, 9)), ((7, 6), (4, 3)), ((3, 8), (5, 8))])
+def test_taps_are_interpolated_around_the_origin(old, new):
+    """Linearly along each axis, by NumPy; a pixel is a square, whose middle has the value, and the last value goes on."""
+    kernel = torch.randn(2, *old, dtype=torch.float64)
+    expected = kernel.numpy()
+    for axis, (n, m) in enumerate(zip(old, new, strict=True), start=1):
+        if n != m:
+            places = (np.arange(m) + 0.5) * n / m - 0.5
+            centred = np.roll(expected, n // 2, axis)
+            stretched = np.apply_along_axis(
+                lambda taps, places=places: np.interp(places, np.arange(len(taps)), taps), axis, centred
+            )
+            expected = np.roll(stretched, -(m // 2), axis)
+    torch.testing.assert_close(ops.resize_kernel(kernel, new, "interpolate"), torch.from_numpy(expected))
