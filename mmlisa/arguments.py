@@ -28,6 +28,7 @@ Size = Annotated[int, at_least(1)]
 Count = Annotated[int, at_least(0)]
 OddSize = Annotated[int, Rule(lambda value: value >= 1 and value % 2 == 1, "that is positive and odd")]
 Positive = Annotated[float, Rule(lambda value: value > 0, "greater than 0")]
+NotNegative = Annotated[float, Rule(lambda value: value >= 0, "of at least 0")]
 Share = Annotated[float, Rule(lambda value: 0 <= value <= 1, "from 0 to 1")]
 NOT_EMPTY = Rule(len, "and at least one")
 # A config of something that a registry builds.
@@ -118,7 +119,7 @@ def _fits(value: Any, hint: Any, with_rules: bool = True) -> bool:
         return isinstance(value, Mapping)
     if origin in (list, tuple, Sequence):
         is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-        return is_list and all(_fits(each, inner[0], with_rules) for each in value)
+        return is_list and (not inner or all(_fits(each, inner[0], with_rules) for each in value))
     return True
 
 

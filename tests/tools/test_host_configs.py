@@ -35,7 +35,7 @@ DETECTOR = ["train_dataloader.dataset.pipeline.2.scale=(160,160)", "model.test_c
             lambda root: make_coco_layout(root, num_images=3, side=160),
             "coco",
             DETECTOR,
-            r"5\.7% of the parameters",
+            r"14\.2% of the parameters",
         ),
     ],
 )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import OddSize, Share, Size
+from mmlisa.arguments import NotNegative, OddSize, Size
 from mmlisa.ops import no_autocast
 
 from .contract import check_heads, count_prefix
@@ -61,7 +61,7 @@ class ProjectedAttention(nn.Module):
         conv_size: OddSize | None = None,
         aux: bool = False,
         aux_in_eval: bool = False,
-        epsilon: Share = 0.02,
+        epsilon: NotNegative = 0.02,
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
