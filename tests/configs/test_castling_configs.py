@@ -29,6 +29,14 @@ def smallest_image(cfg: Config) -> int:
     raise AssertionError("no size in the training pipeline")
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if re.match(r"picodet_.*_coco", name)])
+def test_the_head_is_of_its_size(name):
+    """2 convolutions of 96 channels (S), 4 of 128 (M), 4 of 160 (L), as in PicoDet (Yu et al., Table 2)."""
+    head = Config.fromfile(config_path(name)).model.bbox_head
+    expected = {"s": (2, 96), "m": (4, 128), "l": (4, 160)}[re.search(r"_([sml])_\d", name)[1]]
+    assert (head.stacked_convs, head.in_channels) == expected
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if "distilled" not in name])
 def test_the_threshold_empties_every_mask_while_the_rate_is_large(name):
     """A row of N tokens has a probability of at least 1 / N: below 1 / 0.02 tokens, 0.02 lets something through for ever."""

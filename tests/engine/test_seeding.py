@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from test_hooks import losses, runner
+from test_hooks import ToyPoints, losses, runner
+from torch.utils.data import DataLoader
 
 from mmlisa.checkpoints import latest_checkpoint, writing_whole
 from mmlisa.engine import IterationSeedHook, seeding
@@ -50,6 +51,16 @@ def test_iterations_processes_and_samples_draw_different_numbers(monkeypatch):
     drawn = [draw(*case) for draw in (forward, loading) for case in cases]
     assert all(len(set(each)) == len(drawn) for each in zip(*drawn, strict=True))
     assert [draw(*case) for draw in (forward, loading) for case in cases] == drawn
+
+
+def test_no_two_processes_load_in_the_same_state(monkeypatch):
+    def places(rank: int) -> list[tuple[int, int]]:
+        monkeypatch.setattr("mmlisa.engine.seeding.get_dist_info", lambda: (rank, 2))
+        loader = DataLoader(ToyPoints())
+        seeding.seed_samples(loader, 0)
+        return [index.place for index in loader.sampler]
+
+    assert sorted(places(0) + places(1)) == [(0, i) for i in range(2 * len(ToyPoints()))]
 
 
 def killed(**options) -> None:

@@ -37,6 +37,21 @@ def test_timm_lists_them():
     assert named == {(name, arch) for name in backbones.__all__ for arch in getattr(backbones, name).arch_settings}
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_images_are_of_the_size_in_the_name(name):
+    """384 pixels are evaluated whole, 224 after a crop of 7/8 (Swin, DeiT)."""
+    cfg = timm.get_pretrained_cfg(name)
+    size = 384 if name.startswith("flatten") and name.endswith("_384") else 224  # a LeViT-384 is as wide
+    assert cfg.input_size == (3, size, size)
+    assert cfg.crop_pct == (1.0 if size == 384 else 0.875)
+
+
+def test_a_new_classifier_starts_small():
+    head = create("lisanet_i").head
+    assert head.fc.weight.std().item() == pytest.approx(0.02, rel=0.02)
+    assert not head.fc.bias.any()
+
+
 def test_mmlisa_imports_nothing_and_create_model_no_detection_library():
     script = (
         "import sys, mmlisa\n"
