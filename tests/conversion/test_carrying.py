@@ -159,6 +159,13 @@ def test_other_families_and_widths():
     assert "stages.0.blocks.*.attn.qkv: 288x96 here, 144x48 in the file" in carried.report()
 
 
+def test_projections_of_pvt_become_one_of_query_key_and_value():
+    theirs = randomised(timm.create_model("pvt_v2_b0")).state_dict()
+    found = carry_over(backbones.FLattenPVTv2("b0"), theirs).state_dict["stages.0.blocks.0.attn.qkv.weight"]
+    attention = "stages.0.blocks.0.attn."
+    assert torch.equal(found, torch.cat([theirs[f"{attention}q.weight"], theirs[f"{attention}kv.weight"]]))
+
+
 @pytest.mark.parametrize(("name", "arch"), [("pvt_v2_b3", "small"), ("caformer_s36", "hybrid-small")])
 def test_lisa_keeps_the_value_and_output_of_another_attention(name, arch):
     """Query and key stay as they were: LiSA's are unit vectors."""
