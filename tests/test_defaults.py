@@ -47,7 +47,6 @@ DEFAULTS = {
     "mmlisa.models.heads.DistilledClassifier": dict(weight=0.5, distill_head=None),
     "mmlisa.models.layers.Block": dict(mlp_conv=None, drop_path=0.0),
     "mmlisa.models.layers.SepConv": dict(kernel_size=7, bias=True),
-    "mmlisa.models.layers.RelativePosition": dict(mean=0.0, std=0.02),
     "mmlisa.models.backbones.base.Backbone": dict(
         drop_path_rate=0.0, frozen_stages=-1, norm_eval=False, with_cp=False, out_indices=None, in_channels=3
     ),

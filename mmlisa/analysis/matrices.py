@@ -170,7 +170,7 @@ def draw_head_statistics(rows: Mapping[str, Mapping[str, Tensor]], path: Path) -
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 3.8), layout="constrained")
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
     axes = figure.subplots(1, 2)
     for label, matrices in rows.items():
         statistics = [head_statistics(heads) for heads in matrices.values()]
@@ -181,7 +181,7 @@ def draw_head_statistics(rows: Mapping[str, Mapping[str, Tensor]], path: Path) -
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(fontsize="small", frameon=False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(rows), frameon=False)
     _save(figure, path)
 
 

@@ -32,9 +32,8 @@ class GlobalFilter(nn.Module):
         super().__init__()
         check_heads(embed_dims, num_heads)
         self.grid = tuple(grid)
-        # Real and imaginary part; a filter of white noise in its spectrum changes the tokens' scale by its own.
-        self.spectrum = nn.Parameter(torch.empty(embed_dims, *grid[:-1], grid[-1] // 2 + 1, 2))
-        nn.init.normal_(self.spectrum, std=0.5)
+        self.spectrum = nn.Parameter(torch.empty(embed_dims, *grid[:-1], grid[-1] // 2 + 1, 2))  # real, imaginary
+        nn.init.normal_(self.spectrum, std=0.02)
         self.proj = nn.Linear(embed_dims, embed_dims)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:

@@ -1,7 +1,6 @@
 """Lambda convolution as a token mixer, O(N^2)."""
 
 from collections.abc import Sequence
-from math import prod
 
 from torch import Tensor, nn
 
@@ -34,7 +33,7 @@ class LambdaConvolution(nn.Module):
         self.num_heads = num_heads
         self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=False)
         self.norm_query, self.norm_value = nn.BatchNorm1d(embed_dims), nn.BatchNorm1d(embed_dims)
-        self.relative = RelativePosition((check_heads(embed_dims, num_heads),), grid, std=prod(grid) ** -0.5)
+        self.relative = RelativePosition((check_heads(embed_dims, num_heads),), grid)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""

@@ -93,9 +93,11 @@ class LiSA(nn.Module):
         self.norm = nn.LayerNorm(embed_dims) if norm else nn.Identity()
         self.proj = nn.Linear(embed_dims, embed_dims)
         self._prepared = GridCache()
-        # A circular convolution with white noise of this scale keeps the tokens' scale.
-        nn.init.normal_(self.kernel_a, std=prod(grid) ** -0.5)
-        nn.init.normal_(self.kernel_b, std=prod(grid) ** -0.5)
+        # The papers are silent. Without a norm behind it, white noise of this scale keeps the tokens'; with one, small
+        # kernels learn sooner (docs/lisa.md).
+        std = 0.02 if norm else prod(grid) ** -0.5
+        nn.init.normal_(self.kernel_a, std=std)
+        nn.init.normal_(self.kernel_b, std=std)
         nn.init.trunc_normal_(self.bias, std=0.02)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:

@@ -1,7 +1,6 @@
 """Relational self-attention as a token mixer, O(N^2)."""
 
 from collections.abc import Sequence
-from math import prod
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -46,12 +45,11 @@ class RelationalSelfAttention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         width = check_heads(embed_dims, num_heads)
-        std = prod(grid) ** -0.5
         self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.basic = RelativePosition((width,), grid, std=std)
-        self.encode = RelativePosition((width, num_patterns), grid, std=std)
-        self.decode = RelativePosition((num_patterns,), grid, std=std)
-        self.context = RelativePosition((width,), grid, std=std)
+        self.basic = RelativePosition((width,), grid)
+        self.encode = RelativePosition((width, num_patterns), grid)
+        self.decode = RelativePosition((num_patterns,), grid)
+        self.context = RelativePosition((width,), grid)
         self.proj = nn.Linear(embed_dims, embed_dims)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:

@@ -1,7 +1,6 @@
 """Structure-aware attention, the exact ancestors of LiSA, as token mixers."""
 
 from collections.abc import Sequence
-from math import prod
 
 import torch
 import torch.nn.functional as F
@@ -62,13 +61,12 @@ class StructureAwareAttention(nn.Module):
         width = check_heads(embed_dims, num_heads)
         self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
         self.proj = nn.Linear(embed_dims, embed_dims)
-        std = prod(grid) ** -0.5  # a sum over all tokens keeps their scale
         if form == "weights":
-            self.relative = RelativePosition((num_heads,) if per_head else (), grid, std=std)
+            self.relative = RelativePosition((num_heads,) if per_head else (), grid)
             return
         shape_a = (num_patterns,) if form == "dot" else (width, num_patterns)
-        self.relative_a = RelativePosition(shape_a, grid, std=std)
-        self.relative_b = RelativePosition((num_patterns,), grid, std=std)
+        self.relative_a = RelativePosition(shape_a, grid)
+        self.relative_b = RelativePosition((num_patterns,), grid)
         self.bias = nn.Parameter(torch.empty(width, num_patterns))
         self.bias_a = nn.Parameter(torch.zeros(width, num_patterns)) if encoding_bias else None
         nn.init.trunc_normal_(self.bias, std=0.02)

@@ -17,13 +17,12 @@ class RelativePosition(nn.Module):
     Args:
         shape: leading shape: ``(h,)`` is one table per head.
         grid: the pretraining grid.
-        mean, std: initial weights are normal around ``mean``: 0 where they are added, 1 where they multiply.
     """
 
-    def __init__(self, shape: Sequence[int], grid: Sequence[int], *, mean: float = 0.0, std: float = 0.02) -> None:
+    def __init__(self, shape: Sequence[int], grid: Sequence[int]) -> None:
         super().__init__()
         self.table = nn.Parameter(torch.empty(*shape, *(2 * g - 1 for g in grid)))
-        nn.init.normal_(self.table, mean, std)
+        nn.init.normal_(self.table, std=0.02)
 
     def forward(self, grid: Sequence[int]) -> Tensor:
         """``[*shape, N, N]``, N = prod(grid); entry (i, j) belongs to the offset i - j.
