@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mmlisa import cli
 
-SUITES = ("operators", "scaling", "backbones", "pixels", "detectors", "training", "training-detectors")
+SUITES = ("operators", "scaling", "backbones", "pixels", "compile", "detectors", "training", "training-detectors")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -79,6 +79,9 @@ def main(args: argparse.Namespace) -> None:
             *common, models, args.size or benchmark.IMAGE_SIZES, args.batch
         ),
         "pixels": lambda: benchmark.benchmark_backbones(*common, models, benchmark.SQUARES),
+        "compile": lambda: benchmark.benchmark_compile(
+            *common, models, args.size or benchmark.IMAGE_SIZES[:1], args.batch
+        ),
         "detectors": lambda: benchmark.benchmark_detectors(*common, models, args.size or ((800, 1344),)),
         "training": lambda: train(whole=False),
         "training-detectors": lambda: train(whole=True),

@@ -7,6 +7,7 @@ returns rows of plain data: ``dict(case=…, name=…, seconds=…, low=…, hig
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from math import ceil, log, log2, prod
 from time import perf_counter
 from typing import Any
@@ -422,6 +423,45 @@ def benchmark_backbones(
     return _benchmark_images(models, _in_inference(lambda model, image: model(image)), rounds, device, sizes, batch)
 
 
+def benchmark_compile(
+    rounds: int,
+    device: str,
+    names: Iterable[str] = BACKBONES,
+    sizes: Iterable[tuple[int, int]] = IMAGE_SIZES[:1],
+    batch: int = 1,
+) -> list[Row]:
+    """Inference of each backbone as it stands and through ``torch.compile`` (inductor), compiled for each size by itself.
+
+    ``speedup_compiled`` is the first's time over the second's; a backbone that cannot be compiled has a ``failure`` instead.
+    """
+    run = _in_inference(lambda model, image: model(image))
+    rows = []
+    for name, (height, width) in product(names, sizes):
+        model = build_backbone(BACKBONES[name][0]).to(device)
+        image = torch.randn(batch, 3, height, width, device=device)
+        torch.compiler.reset()
+        compiled = torch.compile(build_backbone(BACKBONES[name][0]).to(device), dynamic=False)
+        compiled.load_state_dict(model.state_dict())
+        row = dict(case=f"{height}x{width}", name=name, batch=batch)
+        start = perf_counter()
+        try:
+            results = run(compiled, image)
+        except Exception as error:  # whatever the compiler raises
+            rows.append({**row, "failure": f"{type(error).__name__}: {error}".splitlines()[0]})
+            continue
+        row["compile_seconds"] = perf_counter() - start
+        row["error"] = max(
+            float((y - x).abs().max() / x.abs().max()) for x, y in zip(run(model, image), results, strict=True)
+        )
+        times = time_in_turns(
+            {"eager": partial(run, model, image), "compiled": partial(run, compiled, image)}, rounds, device
+        )
+        row |= times["compiled"]
+        row["speedup_compiled"] = times["eager"]["seconds"] / row["seconds"]
+        rows.append(row)
+    return rows
+
+
 def benchmark_detectors(
     rounds: int, device: str, names: Iterable[str] = BACKBONES, sizes: Iterable[tuple[int, int]] = ((800, 1344),)
 ) -> list[Row]:
@@ -527,7 +567,13 @@ def _benchmark_images(models, run, rounds, device, sizes, batch, saved=None) -> 
 
 _COLUMNS: dict[str, tuple[str, Callable[[Row], str]]] = {
     "mode": ("pass", lambda r: r["mode"]),
-    "seconds": ("median ms (quartiles)", lambda r: f"{_ms(r['seconds'])} ({_ms(r['low'])}-{_ms(r['high'])})"),
+    "seconds": (
+        "median ms (quartiles)",
+        lambda r: r.get("failure") or f"{_ms(r['seconds'])} ({_ms(r['low'])}-{_ms(r['high'])})",
+    ),
+    "speedup_compiled": ("speed / eager", lambda r: f"{r['speedup_compiled']:.2f}" if "speedup_compiled" in r else ""),
+    "error": ("relative difference", lambda r: f"{r['error']:.0e}" if "error" in r else ""),
+    "compile_seconds": ("compiling, s", lambda r: f"{r['compile_seconds']:.0f}" if "compile_seconds" in r else ""),
     "peak_bytes": ("peak extra MB", lambda r: f"{r['peak_bytes'] / 1e6:.1f}"),
     "speedup": ("speed / pseudo-code", lambda r: f"{r['speedup']:.2f}"),
     "memory_ratio": ("memory / pseudo-code", lambda r: f"{r['memory_ratio']:.2f}"),

@@ -27,7 +27,7 @@ def plot_suite(suite: str, rows: Sequence[Row], path: Path) -> None:
     """Writes the plot of one suite.
 
     Args:
-        suite: ``operators``, ``scaling``, ``backbones``, ``pixels`` or ``detectors``.
+        suite: a name of ``tools/benchmark.py``.
         rows: what was measured.
         path: the file.
     """
@@ -35,6 +35,8 @@ def plot_suite(suite: str, rows: Sequence[Row], path: Path) -> None:
         plot_scaling(rows, path)
     elif suite == "operators":
         plot_operators(rows, path)
+    elif suite == "compile":
+        plot_compile([row for row in rows if "speedup_compiled" in row], path)
     else:
         plot_networks(rows, path)
 
@@ -50,6 +52,12 @@ def plot_networks(rows: Sequence[Row], path: Path) -> None:
         f"peak memory / {reference}'s": lambda row: row["peak_bytes"] / base[row["case"]]["peak_bytes"],
     }
     _draw_bars([row for row in rows if row["name"] in names], names, panels, path, log=False)
+
+
+def plot_compile(rows: Sequence[Row], path: Path) -> None:
+    """Speed of compiled backbones over their own without: a bar per size."""
+    panels = {"speed / without torch.compile": lambda row: row["speedup_compiled"]}
+    _draw_bars(rows, _unique(rows, "name"), panels, path, log=False)
 
 
 def plot_operators(rows: Sequence[Row], path: Path) -> None:

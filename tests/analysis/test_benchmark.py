@@ -7,6 +7,7 @@ import torch
 
 from mmlisa import ops
 from mmlisa.analysis import benchmark
+from mmlisa.analysis.benchmark_plots import plot_suite
 
 MACHINE = benchmark.Machine("CPU", 1, torch.__version__, flops=1e11, bandwidth=1e10)
 SHAPE = ("5x6x32", 2, 32, 3, (5, 6))
@@ -151,6 +152,28 @@ def test_saved_bytes_are_those_of_the_formula():
     assert benchmark.saved_bytes(lambda: torch.nn.functional.gelu(model(x)) + model(x[:3]).sum(), model) == 4 * 6 * (
         4 + 8
     )
+
+
+def test_compiled_rows_name_what_failed(monkeypatch, tmp_path):
+    """Two backbones, of which the second is one that a made-up compiler refuses."""
+    narrow = dict(depths=(1, 1, 1, 1), channels=(16, 32, 32, 48), num_heads=(1, 2, 2, 3))
+    for base in ("hybrid-small", "small"):
+        cfg = dict(type="mmlisa.LiSANet", arch=dict(base=base, **narrow))
+        monkeypatch.setitem(benchmark.BACKBONES, base, (cfg, narrow["channels"]))
+
+    def compile_hybrids(model, **_):
+        if model.arch["mixers"] == "LLLL":
+            model.forward = lambda image: (_ for _ in ()).throw(NotImplementedError("no L\nmore lines"))
+        return model
+
+    monkeypatch.setattr(torch, "compile", compile_hybrids)
+    rows = benchmark.benchmark_compile(1, "cpu", ["hybrid-small", "small"], [(32, 64)])
+    assert rows[0]["error"] == 0
+    assert rows[0]["speedup_compiled"] > 0
+    assert rows[1]["failure"] == "NotImplementedError: no L"
+    assert "| 32x64 | small | NotImplementedError: no L |" in benchmark.to_markdown("Compile", rows)
+    plot_suite("compile", rows, tmp_path / "compile.png")
+    assert (tmp_path / "compile.png").stat().st_size > 5000
 
 
 @pytest.mark.parametrize("options", [dict(amp=True), dict(whole=True), dict(with_cp=True)])
