@@ -40,9 +40,17 @@ class _Registry(Registry):
     def get(self, key: str) -> type | None:
         scope, name = self.split_scope_key(key)
         while scope in (None, self.scope) and name not in self.module_dict and self._locations:
-            import_module(self._locations[0])
-            del self._locations[0]
+            self._import_next()
         return super().get(key)
+
+    def import_all(self) -> None:
+        """Imports whatever may register a name here."""
+        while self._locations:
+            self._import_next()
+
+    def _import_next(self) -> None:
+        import_module(self._locations[0])
+        del self._locations[0]
 
     def _register_module(self, module: type, *args: Any, **kwargs: Any) -> None:
         super()._register_module(checking_arguments(module), *args, **kwargs)

@@ -40,6 +40,8 @@ def main(args: argparse.Namespace) -> None:
         launch.set_amp(cfg)
     if args.auto_scale_lr:
         launch.set_auto_scale_lr(cfg)
+    if note := launch.check_schedule(cfg):
+        print(f"note: {note}")
     launch.check_data(cfg, "train", "val")
     with launch.locked(cfg.work_dir):
         if args.resume:

@@ -79,6 +79,43 @@ def _is_known(node: Any, key: str) -> bool:
     return True
 
 
+# --- schedules -----------------------------------------------------------------------------------------------------------------
+
+
+def check_schedule(cfg: Mapping[str, Any]) -> str:
+    """Compares the parts of ``param_scheduler`` with each other and with the length of the training.
+
+    Returns:
+        What to know of a training that ends before its schedule does; empty if there is nothing.
+
+    Raises:
+        ValueError: a part ends before it begins; says which options change that.
+    """
+    loop, parts = cfg.get("train_cfg") or {}, cfg.get("param_scheduler") or []
+    parts = [parts] if isinstance(parts, Mapping) and "type" in parts else parts
+    if not isinstance(parts, Sequence):  # one schedule per optimizer
+        return ""
+    by_epoch = "max_epochs" in loop
+    length = loop.get("max_epochs" if by_epoch else "max_iters")
+    longer = []
+    for index, part in enumerate(parts):
+        name, begin, end = f"param_scheduler.{index}", part.get("begin", 0), part.get("end")
+        if end is None:
+            continue
+        if end <= begin:
+            earlier = f"param_scheduler.{index - 1}.end and " if index and parts[index - 1].get("end") == begin else ""
+            raise ValueError(
+                f"{name} ({part.get('type')}) begins at {begin} and ends at {end}: set {name}.end above {begin}, or "
+                f"{earlier}{name}.begin below {end}"
+            )
+        if length is not None and part.get("by_epoch", True) == by_epoch and end > length:
+            longer.append(f"{name}.end={end}")
+    if not longer:
+        return ""
+    unit = "epochs" if by_epoch else "iterations"
+    return f"the training ends after {length} {unit}, the schedule of its learning rate later: {', '.join(longer)}"
+
+
 # --- data ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -156,7 +193,7 @@ def _registered(registry: Registry) -> Iterator[tuple[str, str]]:
     """Every name of a root registry and its children: in lower case, and as a config writes it. Ours come last, and so win."""
     children = sorted(registry.children.items(), key=lambda child: child[0] == "mmlisa")
     for scope, child in [("", registry), *children]:
-        child.import_from_location()
+        getattr(child, "import_all", child.import_from_location)()
         for name in child.module_dict:
             yield name.lower(), f"{scope}.{name}" if scope else name
 

@@ -17,7 +17,7 @@ from mmengine.runner import Runner
 from mmlisa import cli, config_path
 from mmlisa.checkpoints import latest_checkpoint, read_ahead, use_safe_loader
 
-from .checks import check_channels, check_data, check_options, explain_unknown_type
+from .checks import check_channels, check_data, check_options, check_schedule, explain_unknown_type
 from .hooks import TrainingCurvesHook
 from .interrupts import InterruptHook
 from .log import QuietRunner, import_quietly
@@ -26,6 +26,7 @@ from .saving import locked
 __all__ = [
     "build_runner",
     "check_data",
+    "check_schedule",
     "load_config",
     "locked",
     "parse_options",

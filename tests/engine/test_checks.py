@@ -1,5 +1,7 @@
 """Users' mistakes are named before they cost time."""
 
+import re
+
 import pytest
 import torch
 from mmengine.config import Config
@@ -10,6 +12,7 @@ from mmlisa.engine.checks import (
     check_channels,
     check_data,
     check_options,
+    check_schedule,
     check_shapes,
     explain_unknown_type,
     shape_conflicts,
@@ -48,6 +51,41 @@ def test_known_and_new_options_pass():
     known = ["optim_wrapper.optimizer.lr", "custom_hooks.0.interval", "model"]
     new = ["optim_wrapper.clip_grad.max_norm", "load_from", "model.neck.in_channels", "model.backbone.drop_path_rate"]
     assert check_options(CFG, dict.fromkeys([*known, *new], 1)) == new
+
+
+def schedule(end, length, unit="iters"):
+    """The demos' schedule: a warm-up of 30 iterations, then a cosine."""
+    parts = [dict(type="LinearLR", begin=0, end=30), dict(type="CosineAnnealingLR", begin=30, end=end)]
+    parts = [dict(part, by_epoch=unit == "epochs") for part in parts]
+    return Config(dict(param_scheduler=parts, train_cfg={f"max_{unit}": length}))
+
+
+@pytest.mark.parametrize("end", [10, 30])
+def test_a_schedule_that_ends_before_it_begins_says_what_to_set(end):
+    cfg = schedule(end, 10)
+    message = rf"begins at 30 and ends at {end}: set param_scheduler\.1\.end above 30, or (.*) below {end}$"
+    with pytest.raises(ValueError, match=message) as raised:
+        check_schedule(cfg)
+    for key in re.search(message, str(raised.value))[1].split(" and "):  # what the message says is enough
+        cfg.merge_from_dict({key: 5})
+    assert "ends after 10 iterations" in check_schedule(schedule(31, 10))
+    check_schedule(cfg)
+
+
+@pytest.mark.parametrize("unit", ["iters", "epochs"])
+def test_a_training_shorter_than_its_schedule_is_noted(unit):
+    assert check_schedule(schedule(400, 100, unit)).endswith("later: param_scheduler.1.end=400")
+    assert check_schedule(schedule(400, 10, unit)).endswith(
+        "later: param_scheduler.0.end=30, param_scheduler.1.end=400"
+    )
+    assert not check_schedule(schedule(400, 400, unit))
+    assert not check_schedule(schedule(400, 500, unit))
+
+
+def test_schedules_that_cannot_be_compared_pass():
+    warm_up = dict(type="LinearLR", by_epoch=False, begin=0, end=500)  # iterations of a training by epochs
+    for parts in (warm_up, [warm_up, dict(type="MultiStepLR", milestones=[8, 11])], dict(backbone=[warm_up]), None):
+        assert not check_schedule(Config(dict(param_scheduler=parts, train_cfg=dict(max_epochs=12))))
 
 
 def loader(**dataset):
