@@ -65,14 +65,14 @@ def draw_prediction(
     """A picture with what a model says about it.
 
     Objects get an outline, a fill and a label beside them; a segmentation gets outlines, fills and a legend below the picture;
-    a classification the best classes below the picture.
+    a classification the best classes below the picture, and below the annotated one.
 
     Args:
         picture: the image as it was read.
         sample: a data sample of mmdet, mmseg or mmpretrain, at the picture's size.
         classes: names and colours.
         score_threshold: objects below it are not drawn.
-        with_truth: draw the annotations in a second picture on the left.
+        with_truth: draw the annotations, too: of objects and segments in a second picture on the left.
 
     Returns:
         The drawing, its longer side at least :data:`LONGER_SIDE`.
@@ -80,6 +80,13 @@ def draw_prediction(
     Raises:
         ValueError: the sample holds no prediction of these kinds.
     """
+    if with_truth and "pred_label" in sample:  # nothing is drawn on the picture itself: once is enough
+        canvas = _canvas(picture)
+        lines = [
+            ("annotation", _class_legend(sample, "gt", classes)),
+            ("prediction", _class_legend(sample, "pred", classes)),
+        ]
+        return np.vstack([canvas.picture, *(_strip(canvas, [(None, title), *legend]) for title, legend in lines)])
     panels = [_panel(picture, sample, "gt", classes, 0.0, "annotation")] if with_truth else []
     title = "prediction" if with_truth else None
     panels.append(_panel(picture, sample, "pred", classes, score_threshold, title))

@@ -2,22 +2,37 @@
 
 from typing import Any
 
+import cv2
 import numpy as np
 from torch import Tensor
 
 from mmlisa.engine import OverlayHook
 from mmlisa.registry import HOOKS
 
+GAP = 2  # pixels between frames
+
 
 def contact_sheet(clips: Tensor, min_height: int = 128) -> np.ndarray:
-    """A row of frames per clip: ``[V, 3, T, H, W]`` (BGR, uint8), as :class:`PackClips` makes them -> ``[V H, T W, 3]``, RGB.
+    """The frames of each clip in a row, with gaps of :data:`GAP` white pixels between them and between the rows.
 
     Frames lower than ``min_height`` are enlarged by a whole number, so that what is written on them can be read.
+
+    Args:
+        clips: ``[V, 3, T, H, W]`` (BGR, uint8), as :class:`PackClips` makes them.
+
+    Returns:
+        ``[V (H + GAP) - GAP, T (W + GAP) - GAP, 3]``, RGB, H and W those of an enlarged frame.
     """
-    factor = -(-min_height // clips.shape[3])
-    clips = clips.flip(1).repeat_interleave(factor, 3).repeat_interleave(factor, 4)
-    views, channels, length, height, width = clips.shape
-    return clips.permute(0, 3, 2, 4, 1).reshape(views * height, length * width, channels).cpu().numpy()
+    frames = clips.flip(1).permute(0, 2, 3, 4, 1).cpu().numpy()
+    views, length, height, width, _ = frames.shape
+    factor = max(1, -(-min_height // height))
+    height, width = factor * height, factor * width
+    sheet = np.full((views * (height + GAP) - GAP, length * (width + GAP) - GAP, 3), 255, np.uint8)
+    for view, time in np.ndindex(views, length):
+        y, x = view * (height + GAP), time * (width + GAP)
+        enlarged = cv2.resize(frames[view, time], (width, height), interpolation=cv2.INTER_CUBIC)
+        sheet[y : y + height, x : x + width] = enlarged
+    return sheet
 
 
 @HOOKS.register_module()

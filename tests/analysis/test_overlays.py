@@ -100,6 +100,16 @@ def test_annotations_are_drawn_on_the_left():
     assert not (halves[0] == (250, 0, 0)).all(-1).any()
 
 
+def test_an_annotated_class_is_written_above_the_predicted_ones():
+    sample = DataSample().set_pred_score(torch.tensor([0.1, 0.9])).set_pred_label(1).set_gt_label(0)
+    drawing = draw_prediction(GREY, sample, CLASSES, with_truth=True)
+    assert drawing.shape[1] == 640
+    first, second = np.split(drawing[640:], 2)
+    assert (first == CLASSES.colour(0)).all(-1).any()
+    assert not (first == CLASSES.colour(1)).all(-1).any()
+    assert (second == CLASSES.colour(1)).all(-1).any()
+
+
 def test_a_segmentation_has_fills_and_a_legend():
     classes = Classes({"classes": ("background", "cat"), "palette": [(0, 0, 0), (250, 0, 0)]})
     labels = torch.zeros(1, 160, 160, dtype=torch.long)
