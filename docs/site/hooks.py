@@ -1,7 +1,8 @@
-"""MkDocs hooks: pages made of files outside ``docs/``, and equations as MathML, which browsers draw without a script."""
+"""MkDocs hooks: pages made of files outside ``docs/``, room for wide tables, and equations as MathML, which needs no script."""
 
 import html
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from latex2mathml.converter import convert
@@ -10,6 +11,15 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parents[2]
 # Files that GitHub shows from the root, as pages of the site.
 FROM_ROOT = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+# Sidebars that pages leave out: the first two have no neighbours to list, the others want the room for their tables.
+HIDDEN = {
+    "index.md": ["navigation"],
+    "model_zoo.md": ["navigation", "toc"],
+    "tables/*.md": ["navigation"],
+    "published_weights.md": ["toc"],
+    "benchmarks/*_cpu.md": ["toc"],
+    "comparison/[!R]*.md": ["toc"],
+}
 _ROLE = re.compile(r":(?:class|func|meth|mod|attr|data):<code>~?([^<]*)</code>")  # docstrings' cross references
 _EQUATION = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -21,6 +31,13 @@ def on_files(files, config):
             text = re.sub(rf"\]\({name}(?=[#)])", f"]({target}", text)
         files.append(File.generated(config, page, content=text))
     return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    for pages, hidden in HIDDEN.items():
+        if fnmatchcase(page.file.src_uri, pages):
+            page.meta["hide"] = hidden
+    return markdown
 
 
 def on_page_content(content, page, config, files):

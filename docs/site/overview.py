@@ -47,14 +47,14 @@ def main() -> None:
     parser.add_argument("--out", default=DOCS / "images" / "overview.png", help="default: %(default)s")
     args = parser.parse_args()
     rows = json.loads((DOCS / "benchmarks" / "pixels_cpu.json").read_text())["rows"]
-    figure = plt.figure(figsize=(10.4, 3.5), layout="constrained")
-    grid = figure.add_gridspec(2, 3, width_ratios=(1, 1.6, 1.6))
+    figure = plt.figure(figsize=(10.4, 5.2), layout="constrained")
+    grid = figure.add_gridspec(2, 2, width_ratios=(1, 1.6))
     for place, picture in enumerate(args.pictures):
         axis = figure.add_subplot(grid[place, 0])
         axis.imshow(Image.open(picture))
         axis.axis("off")
-    draw_curves(figure.add_subplot(grid[:, 1]), rows, "seconds", f"time over {BASELINE}'s")
-    draw_curves(figure.add_subplot(grid[:, 2]), rows, "peak_bytes", f"peak memory over {BASELINE}'s")
+    draw_curves(figure.add_subplot(grid[0, 1]), rows, "seconds", f"time over {BASELINE}'s")
+    draw_curves(figure.add_subplot(grid[1, 1]), rows, "peak_bytes", f"peak memory over {BASELINE}'s")
     figure.savefig(args.out, dpi=150)
 
 
