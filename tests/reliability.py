@@ -198,13 +198,17 @@ def shown(file: str, names: str, *options: str) -> str:
     return "`" + " ".join(["pytest", file, *([f"-k '{names}'"] if names else []), *options]) + "`"
 
 
+def commit() -> str:
+    return subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--fuzz", action="store_true", help="2,000 made-up cases")
     options = ["--fuzz"] if parser.parse_args().fuzz else []
     results, cases = run(*options)
     command = " ".join(["python tests/reliability.py", *options])
-    lines = ["# Faults tried and survived", "", f"Written by `{command}` on {date.today()}.", ""]
+    lines = ["# Faults tried and survived", "", f"Written by `{command}` on {date.today()}, at commit {commit()}.", ""]
     lines += ["| fault or input | what happens | tests passed | command |", "|---|---|---|---|"]
     for fault, outcome, file, names in FAULTS:
         passed = matching(results, file, names)

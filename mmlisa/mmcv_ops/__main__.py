@@ -2,8 +2,8 @@
 
     python -m mmlisa.mmcv_ops install|uninstall|status
 
-``install`` writes a .pth file into site-packages, which Python reads at each start: it imports mmlisa, which takes less than a
-millisecond and loads nothing else. Without mmlisa it does nothing.
+``install`` writes a .pth file into site-packages, which Python reads at each start: it imports mmlisa, which takes a few
+milliseconds and loads no other package. Without mmlisa it does nothing.
 """
 
 import argparse
