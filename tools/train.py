@@ -11,7 +11,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
     parser.add_argument("--work-dir", help="where logs and checkpoints go (default: work_dirs/<config's name>)")
-    parser.add_argument("--amp", action="store_true", help="automatic mixed precision")
+    parser.add_argument("--amp", action="store_true", help="automatic mixed precision, on a GPU")
     parser.add_argument(
         "--resume",
         nargs="?",

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from mmengine.config import Config, ConfigDict, DictAction
+from mmengine.device import get_device
 from mmengine.logging import print_log
 from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
@@ -138,14 +139,18 @@ def set_auto_scale_lr(cfg: Config) -> None:
 
 
 def set_amp(cfg: Config) -> None:
-    """Trains under automatic mixed precision (bfloat16 where there is no GPU)."""
+    """Trains under automatic mixed precision.
+
+    Raises:
+        ValueError: there is no GPU, or the config has an optimizer wrapper of its own.
+    """
     wrapper = cfg.optim_wrapper
     if wrapper.get("type", "OptimWrapper") not in ("OptimWrapper", "AmpOptimWrapper"):
         raise ValueError(f"--amp needs optim_wrapper.type 'OptimWrapper', but the config has {wrapper.type!r}")
+    if get_device() in ("cpu", "mps"):
+        raise ValueError("--amp needs a GPU: MMEngine's AmpOptimWrapper does not train without one")
     wrapper.type = "AmpOptimWrapper"
     wrapper.setdefault("loss_scale", "dynamic")
-    if not torch.cuda.is_available():
-        wrapper.setdefault("dtype", "bfloat16")
 
 
 def set_resume(cfg: Config, checkpoint: str | None) -> None:

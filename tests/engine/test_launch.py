@@ -5,6 +5,7 @@ import torch
 from mmengine.config import Config
 
 from mmlisa import config_path
+from mmlisa.engine import launch
 from mmlisa.engine.launch import load_config, set_amp, set_auto_scale_lr, set_resume, set_show_dir, set_tta
 
 COCO = config_path("mask_rcnn_hylisanet_s_1x_coco.py")
@@ -31,13 +32,16 @@ def test_options_and_work_dir():
     assert load_config(COCO, work_dir="elsewhere").work_dir == "elsewhere"
 
 
-def test_amp():
+def test_amp(monkeypatch):
     cfg = load_config(COCO)
+    monkeypatch.setattr(launch, "get_device", lambda: "cpu")
+    with pytest.raises(ValueError, match="--amp needs a GPU"):
+        set_amp(cfg)
+    monkeypatch.setattr(launch, "get_device", lambda: "cuda")
     set_amp(cfg)
     assert cfg.optim_wrapper.type == "AmpOptimWrapper"
-    # fp16's gradients vanish without a scale that follows them; a CPU has bfloat16 alone.
+    # fp16's gradients vanish without a scale that follows them.
     assert cfg.optim_wrapper.loss_scale == "dynamic"
-    assert cfg.optim_wrapper.get("dtype") == (None if torch.cuda.is_available() else "bfloat16")
     own = load_config(COCO, options={"optim_wrapper.loss_scale": 512.0})
     set_amp(own)
     assert own.optim_wrapper.loss_scale == 512.0
