@@ -21,6 +21,7 @@ custom_hooks = [*_base_.custom_hooks, dict(type="mmlisa.CastlingHook", schedule=
 val_evaluator = dict(metric="bbox")
 test_evaluator = val_evaluator
 train_dataloader = dict(batch_size=8)
+auto_scale_lr = dict(base_batch_size=8)
 train_cfg = dict(max_iters=900, val_interval=300)
 param_scheduler = [
     dict(type="LinearLR", start_factor=0.01, by_epoch=False, begin=0, end=30),

@@ -56,3 +56,4 @@ test_dataloader = val_dataloader
 val_evaluator = dict(type="Accuracy", topk=(1,))
 test_evaluator = val_evaluator
 default_hooks = dict(visualization=dict(type="mmlisa.VideoOverlayHook"))
+auto_scale_lr = dict(enable=False, base_batch_size=32)

@@ -37,11 +37,13 @@ class Block(NamedTuple):
     not_run: bool  # the page says why, in a comment before the block: it is only compiled
 
 
+FENCE = re.compile(
+    r'(<!-- not run: [^>]+-->\n)?^( *)```(\w*)(?: title="([^"]+)")?\n(.*?)^\2```$', re.MULTILINE | re.DOTALL
+)
+
+
 def read_blocks(page: Path) -> list[Block]:
-    fence = re.compile(
-        r'(<!-- not run: [^>]+-->\n)?^( *)```(\w*)(?: title="([^"]+)")?\n(.*?)^\2```$', re.MULTILINE | re.DOTALL
-    )
-    found = fence.findall(page.read_text(encoding="utf-8"))
+    found = FENCE.findall(page.read_text(encoding="utf-8"))
     return [
         Block(language, title or None, textwrap.dedent(code), bool(comment))
         for comment, _, language, title, code in found

@@ -50,27 +50,6 @@ def draw(folder: Path, count: int) -> list[tuple[str, np.ndarray, tuple[int, int
     return made
 
 
-def test_own_data_from_yolo(tmp_path, monkeypatch):
-    """Convert, check, train: the whole of finetune.md on ten small pictures."""
-    monkeypatch.chdir(tmp_path)
-    write_files("finetune.md", tmp_path)
-    (tmp_path / "yolo" / "labels").mkdir(parents=True)
-    for number, (name, corners, _) in enumerate(draw(tmp_path / "yolo" / "images", 10)):
-        line = f"{number % 2} " + " ".join(f"{value:.6f}" for value in corners.flatten())
-        (tmp_path / "yolo" / "labels" / f"{name}.txt").write_text(line + "\n")
-    (tmp_path / "yolo" / "data.yaml").write_text("names: [helmet, vest]\nnc: 2\n")
-    runpy.run_path("yolo_to_coco.py")
-    config = tmp_path / "helmets.py"
-    small = config.read_text().replace("scale = (1024, 640)", "scale = (96, 64)")
-    assert small != config.read_text()
-    config.write_text(small)
-    assert "nothing wrong" in run(tmp_path, "-m", "mmlisa.cli", "check-data", "helmets.py")
-    workers = ["train_dataloader.num_workers=0", "val_dataloader.num_workers=0"]
-    options = ["model.backbone.init_cfg=None", "train_cfg.max_epochs=1", *workers]
-    run(tmp_path, "-m", "mmlisa.cli", "train", "helmets.py", "--auto-scale-lr", "--cfg-options", *options)
-    assert (tmp_path / "work_dirs" / "helmets" / "epoch_1.pth").is_file()
-
-
 def test_own_data_from_pascal_voc(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_files("finetune.md", tmp_path)

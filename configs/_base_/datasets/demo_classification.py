@@ -23,3 +23,4 @@ val_dataloader = dict(
 test_dataloader = val_dataloader
 val_evaluator = dict(type="Accuracy", topk=(1,))
 test_evaluator = val_evaluator
+auto_scale_lr = dict(enable=False, base_batch_size=32)
