@@ -27,7 +27,7 @@ def draw_curves(axis, rows: list[dict], quantity: str, title: str) -> None:
     sides = [int(case.split("x")[0]) for case in dict.fromkeys(row["case"] for row in rows)]
     values = {name: [row[quantity] for row in rows if row["name"] == name] for name in COLOURS}
     ratios = {name: [a / b for a, b in zip(values[name], values[BASELINE], strict=True)] for name in COLOURS}
-    height, gap = 0.0, 0.055 * max(max(line) for line in ratios.values())
+    height, gap = 0.0, 0.1 * max(max(line) for line in ratios.values())
     for name in sorted(COLOURS, key=lambda name: ratios[name][-1]):
         last, colour = ratios[name][-1], COLOURS[name]
         axis.plot(sides, ratios[name], marker="o", color=colour, lw=1.8, ms=4, ls="--" if name == BASELINE else "-")
