@@ -176,9 +176,22 @@ def set_resume(cfg: Config, checkpoint: str | None) -> None:
 
 
 def set_tta(cfg: Config) -> None:
-    """Tests with augmentation: the config's ``tta_model`` and ``tta_pipeline``, or the library's model and a flip."""
+    """Tests with augmentation: the config's ``tta_model`` and ``tta_pipeline``, or the library's model and a flip.
+
+    Raises:
+        ValueError: the library has no such model for this config.
+    """
     scope = cfg.get("default_scope")
     if "tta_model" not in cfg:
+        heads = (
+            cfg.model.get("roi_head", {}).get("mask_head"),
+            cfg.model.get("mask_head"),
+            cfg.model.get("panoptic_head"),
+        )
+        if scope == "mmdet" and any(heads):
+            raise ValueError(
+                "--tta: mmdet merges the boxes of augmented images, not their masks, and this model has masks"
+            )
         if scope not in _TTA_MODELS:
             raise ValueError(f"--tta: the config has no tta_model, and there is no default for default_scope={scope!r}")
         cfg.tta_model = deepcopy(_TTA_MODELS[scope])

@@ -93,7 +93,7 @@ ENDS_WITH = {
         "upernet_flatten_swin_t_160k_ade20k.py": "ade",
         "classifier_ivit_t_300e_imagenet.py": "imagenet",
     }.items()
-}
+} | {"mmlisa test CONFIG CHECKPOINT --tta": "error: --tta: .* this model has masks"}
 
 ITERATIONS = 2
 # Beside the length, by config. A network of two iterations is sure of nothing, and nothing found is no metric.

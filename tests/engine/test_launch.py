@@ -71,7 +71,9 @@ def test_resume(tmp_path):
 
 
 def test_tta_and_show_dir(tmp_path):
-    cfg = load_config(COCO)
+    with pytest.raises(ValueError, match="--tta: .* this model has masks"):
+        set_tta(load_config(COCO))
+    cfg = load_config("retinanet_flatten_swin_demo.py")
     set_tta(cfg)
     assert cfg.model.type == "DetTTAModel"
     augment = cfg.test_dataloader.dataset.pipeline[-1]
@@ -80,7 +82,7 @@ def test_tta_and_show_dir(tmp_path):
     assert [(flip.type, flip.prob) for flip in flips] == [("RandomFlip", 0.0), ("RandomFlip", 1.0)]
     # By these the model turns the boxes of a flipped image back.
     assert {"flip", "flip_direction", "img_id", "scale_factor"} <= {*pack.meta_keys}
-    assert cfg.model.module.type == "MaskRCNN"
+    assert cfg.model.module.type == "RetinaNet"
     set_show_dir(cfg, str(tmp_path))
     assert cfg.default_hooks.visualization.test_out_dir == str(tmp_path)
 
