@@ -71,7 +71,7 @@ def test_resume(tmp_path):
 
 
 def test_tta_and_show_dir(tmp_path):
-    with pytest.raises(ValueError, match="--tta: .* this model has masks"):
+    with pytest.raises(ValueError, match=r"--tta: .* this model has masks"):
         set_tta(load_config(COCO))
     cfg = load_config("retinanet_flatten_swin_demo.py")
     set_tta(cfg)
