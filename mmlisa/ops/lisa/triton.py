@@ -193,8 +193,8 @@ def _launch(x: Tensor, other: Tensor, out: Tensor, spectra_2: Tensor, bias: Tens
         x.contiguous(),
         other.contiguous(),
         out,
-        spectra_2,
-        bias,
+        spectra_2.contiguous(),  # a compiled graph may hand over an FFT's own strides
+        bias.contiguous(),
         cos,
         sin,
         num_heads,
