@@ -9,7 +9,7 @@ from torch.torch_version import TorchVersion
 from mmlisa.ops import lisa
 
 triton = pytest.importorskip(
-    "triton", minversion="3.1", reason="Triton 3.0's interpreter loses what is stored on a CPU"
+    "triton", minversion="3.2", reason="the interpreter of Triton 3.1 loses what is stored on a CPU"
 )
 pytestmark = pytest.mark.skipif(
     TorchVersion(triton.__version__) < "3.7" and TorchVersion(np.__version__) >= "2.4",
