@@ -21,7 +21,7 @@ from mmlisa import cli, mmcv_ops
 
 # Bounds as in pyproject.toml; torch and torchvision must be a pair, and this one is what the tests run on.
 PYTHON = (3, 10)
-REQUIREMENTS = {"torch": "2.12.1", "timm": "1.0.31"}
+REQUIREMENTS = {"torch": "2.4.1", "timm": "1.0.22"}
 TESTED_PAIR = ("torch==2.12.1", "torchvision==0.27.1")
 # The OpenMMLab packages come in two families that share their import names: distribution and lower bound by import name.
 FAMILIES = {

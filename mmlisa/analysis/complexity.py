@@ -233,7 +233,7 @@ class _Tally(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         handler = _HANDLERS.get(func.overloadpacket.__name__.rstrip("_"))
-        if handler is None and func._can_decompose():
+        if handler is None:
             with self:
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:

@@ -74,7 +74,12 @@ def export(module: nn.Module, out: Path, size: Sequence[int], *, dynamic: bool =
 
     Raises:
         ValueError: another suffix, or ``dynamic`` for a network that fixes H or W.
+        ImportError: PyTorch before 2.8, whose exporters fail on many of these networks.
     """
+    if torch.__version__ < "2.8":
+        raise ImportError(
+            f"exports need PyTorch 2.8 or newer, this is {torch.__version__}; everything else runs with it"
+        )
     if out.suffix not in SUFFIXES:
         raise ValueError(f"out is {out}; its suffix must be one of {SUFFIXES}")
     image = torch.randn(1, 3, *size)

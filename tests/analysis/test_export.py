@@ -3,12 +3,14 @@
 import pytest
 import torch
 from torch import nn
+from torch.torch_version import TorchVersion
 
 from mmlisa.analysis.export import Exportable, build_exportable, export, largest_difference
 from mmlisa.engine.launch import load_config
 from mmlisa.models.backbones import LCNet, LiSANet
 
 pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8, and say so")
 
 
 class Model(nn.Module):
@@ -69,3 +71,9 @@ def test_a_difference_is_noticed(tmp_path):
 def test_other_suffixes_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"model\.pb"):
         export(nn.Identity(), tmp_path / "model.pb", (64, 64))
+
+
+def test_an_older_pytorch_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", TorchVersion("2.7.1"))
+    with pytest.raises(ImportError, match=r"need PyTorch 2\.8 or newer, this is 2\.7\.1"):
+        export(nn.Identity(), tmp_path / "model.onnx", (64, 64))

@@ -37,17 +37,17 @@ def load_renamed(ours: nn.Module, theirs: dict[str, torch.Tensor], rules: list[t
 
 def test_swin_with_its_own_attention_is_timms():
     theirs = timm.create_model(
-        "swin_tiny_patch4_window7_224", img_size=112, embed_dim=16, depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 8)
+        "swin_tiny_patch4_window7_224", embed_dim=16, depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 8)
     )
     theirs = randomise(theirs).double().eval()
-    ours = FLattenSwin(dict(base="tiny", **NARROW), attn_type="SSSS", image_size=112, out_indices=(3,)).double().eval()
+    ours = FLattenSwin(dict(base="tiny", **NARROW), attn_type="SSSS", out_indices=(3,)).double().eval()
     rules = [
         (r"^patch_embed", "stem"),
         (r"^layers\.", "stages."),
         (r"^norm\.", "norm3."),
     ]
     load_renamed(ours, theirs.state_dict(), rules, r"^head|relative_position_index|attn_mask")
-    image = torch.randn(2, 3, 112, 112, dtype=torch.float64)
+    image = torch.randn(2, 3, 224, 224, dtype=torch.float64)
     with torch.no_grad():
         expected = theirs.forward_features(image).permute(0, 3, 1, 2)
         torch.testing.assert_close(ours(image)[0], expected, rtol=1e-8, atol=1e-8)

@@ -12,7 +12,7 @@ holds what it derives from the kernels on one grid (``prepare``) and is called w
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -23,7 +23,8 @@ from .resize import RESIZE_MODES, resize_kernel
 __all__ = ["BACKENDS", "RESIZE_MODES", "LiSAKernels", "lisa", "resize_kernel"]
 
 
-class LiSAKernels(NamedTuple):
+@dataclass(eq=False)
+class LiSAKernels:
     """The kernels of :func:`lisa` prepared for one grid; worth keeping between calls with fixed parameters."""
 
     encode: Callable[[Tensor, Tensor], Tensor]
@@ -49,19 +50,24 @@ class LiSAKernels(NamedTuple):
         encode = mix = backend
         if backend == "auto":
             encode, mix = choose(kernel_b.device, kernel_b.dtype, grid, *bias.shape)
-
-        def prepared(side: type, kernel: Tensor, bias: Tensor | None) -> Callable[[Tensor, Tensor], Tensor]:
-            # The transform by matrices resamples by itself, to grids that are known only when an exported graph runs.
-            if side in classes("dft") and resize == "spectrum":
-                return side.prepare(kernel, bias, grid)
-            return side.prepare(resize_kernel(kernel, grid, resize), bias)
-
-        return cls(prepared(classes(encode)[0], kernel_a, bias_a), prepared(classes(mix)[1], kernel_b, bias))
+        return cls(
+            _prepare(classes(encode)[0], kernel_a, bias_a, grid, resize),
+            _prepare(classes(mix)[1], kernel_b, bias, grid, resize),
+        )
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """``[B, h, c, *grid]`` each -> ``[B, h, c, *grid]`` in the query's dtype."""
         q, k, v = (at_least_fp32(x).flatten(0, 1) for x in (query, key, value))
         return self.mix(self.encode(q, k), v).view(query.shape).to(query.dtype)
+
+
+def _prepare(
+    side: type, kernel: Tensor, bias: Tensor | None, grid: tuple[int, ...], resize: str
+) -> Callable[[Tensor, Tensor], Tensor]:
+    # The transform by matrices resamples by itself, to grids that are known only when an exported graph runs.
+    if side in classes("dft") and resize == "spectrum":
+        return side.prepare(kernel, bias, grid)
+    return side.prepare(resize_kernel(kernel, grid, resize), bias)
 
 
 def lisa(

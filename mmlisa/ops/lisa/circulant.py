@@ -5,7 +5,7 @@ shared by its channels, so ``y = value T^T + B s``. On small grids these O(N²) 
 chunks of heads bound their memory, and the backward passes recompute them.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,7 +17,8 @@ from ..relative import circulant
 CHUNK = {"cpu": 1 << 21, "cuda": 1 << 26}
 
 
-class EncodeCirculant(NamedTuple):
+@dataclass(eq=False)
+class EncodeCirculant:
     """Key side: ``a [c, N(j), D N(i)]`` and the bias ``[c, D]``."""
 
     a: Tensor
@@ -37,7 +38,8 @@ class EncodeCirculant(NamedTuple):
         return _encode(query.flatten(2), key.flatten(2), self.a, self.bias).unflatten(2, grid)
 
 
-class MixCirculant(NamedTuple):
+@dataclass(eq=False)
+class MixCirculant:
     """Value side: ``b [N(i), D, N(j)]`` and the bias ``[c, D]``."""
 
     b: Tensor

@@ -7,20 +7,19 @@ once, so that a graph of it stays small. Complex numbers are pairs on the last a
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from math import pi, prod
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..precision import at_least_fp32, no_autocast
-
-# torch.export; PyTorch before 2.7 cannot tell.
-is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
+from ..tracing import is_exporting
 
 
-class EncodeDFT(NamedTuple):
+@dataclass(eq=False)
+class EncodeDFT:
     """Key side: spectra of pattern pairs scaled by 1/N, ``[P, c, *grid, 2]``, and their bias ``[P, c, 1, ..., 1, 2]``."""
 
     kernel_f: Tensor
@@ -47,7 +46,8 @@ class EncodeDFT(NamedTuple):
         return s.movedim(-1, 2).flatten(1, 2)[:, : self.num_patterns]
 
 
-class MixDFT(NamedTuple):
+@dataclass(eq=False)
+class MixDFT:
     """Value side: spectra of pattern pairs scaled by 1/N, ``[P, 1, *grid, 2]``, and their bias ``[P, c, 1, ..., 1, 2]``."""
 
     kernel_f: Tensor

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import torch
 
 from ..checks import check_backend
+from ..tracing import is_exporting
 from .circulant import EncodeCirculant, MixCirculant
-from .dft import EncodeDFT, MixDFT, is_exporting
+from .dft import EncodeDFT, MixDFT
 from .fft import EncodeFFT, MixFFT
 from .reference import EncodeReference, MixReference
 

@@ -14,8 +14,8 @@ key, value and spectra are summed in the frequency domain.
 Names: M = B·h, m heads of a chunk, P = ceil(D / 2), ``_f`` a spectrum, ``_2`` the real and imaginary parts ``[..., 2]``.
 """
 
+from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +27,8 @@ from ..precision import at_least_fp32, no_autocast
 CHUNK = {"cpu": 1 << 18, "cuda": 1 << 24}
 
 
-class EncodeFFT(NamedTuple):
+@dataclass(eq=False)
+class EncodeFFT:
     """Key side: spectra of pattern pairs ``[P, c, *grid]`` and their bias ``[P, c]``, complex."""
 
     kernel_f: Tensor
@@ -48,7 +49,8 @@ class EncodeFFT(NamedTuple):
         return _encode(query, key, self.kernel_f, self.bias, self.num_patterns)
 
 
-class MixFFT(NamedTuple):
+@dataclass(eq=False)
+class MixFFT:
     """Value side: spectra of the patterns ``[D, *grid]`` and the bias of channel pairs ``[D, ceil(c / 2)]``, complex."""
 
     kernel_f: Tensor

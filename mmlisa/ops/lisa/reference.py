@@ -1,6 +1,6 @@
 """LiSA's equations as they stand, with circulant matrices, in O(N² c D): the oracle of the other backends."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,7 +9,8 @@ from ..precision import at_least_fp32
 from ..relative import circulant
 
 
-class EncodeReference(NamedTuple):
+@dataclass(eq=False)
+class EncodeReference:
     """Key side: ``kernel_a [c, D, *grid]`` and ``bias_a [c, D]``."""
 
     kernel: Tensor
@@ -28,7 +29,8 @@ class EncodeReference(NamedTuple):
         return torch.einsum("mci,mcdi->mdi", query.flatten(2), g).unflatten(2, grid)
 
 
-class MixReference(NamedTuple):
+@dataclass(eq=False)
+class MixReference:
     """Value side: ``kernel_b [D, *grid]`` and ``bias [c, D]``."""
 
     kernel: Tensor

@@ -10,9 +10,10 @@ The backward passes are those of :mod:`mmlisa.ops.lisa.fft`. On a machine withou
 Names: R rows = heads of a program x c padded, F frequencies of the half spectrum, ``_2`` real and imaginary parts ``[..., 2]``.
 """
 
+import os
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
 
 import torch
 import triton
@@ -27,7 +28,8 @@ from .fft import EncodeFFT, MixFFT
 ROWS, BLOCK = 32, 32
 
 
-class EncodeTriton(NamedTuple):
+@dataclass(eq=False)
+class EncodeTriton:
     """Key side: half spectra ``[D, c, F, 2]`` and bias ``[D, c]``, and what the backward pass needs."""
 
     spectra_2: Tensor
@@ -50,7 +52,8 @@ class EncodeTriton(NamedTuple):
         return _encode(query, key, self.fft.kernel_f, self.fft.bias, self.fft.num_patterns, self.spectra_2, self.bias)
 
 
-class MixTriton(NamedTuple):
+@dataclass(eq=False)
+class MixTriton:
     """Value side: half spectra ``[D, 1, F, 2]`` and bias ``[D, c]``, and what the backward pass needs."""
 
     spectra_2: Tensor
@@ -178,7 +181,7 @@ def _lisa_kernel(
 
 
 def _launch(x: Tensor, other: Tensor, out: Tensor, spectra_2: Tensor, bias: Tensor, encode: bool) -> Tensor:
-    if not x.is_cuda and not triton.knobs.runtime.interpret:
+    if not x.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
         raise ValueError(f"backend='triton' needs a GPU, the tokens are on {x.device}; take 'auto'")
     num_heads, c, *grid = x.shape
     cos, sin = _waves(tuple(grid), x.device)
@@ -190,8 +193,8 @@ def _launch(x: Tensor, other: Tensor, out: Tensor, spectra_2: Tensor, bias: Tens
         x.contiguous(),
         other.contiguous(),
         out,
-        spectra_2,
-        bias,
+        spectra_2.contiguous(),  # a compiled graph may hand over an FFT's own strides
+        bias.contiguous(),
         cos,
         sin,
         num_heads,

@@ -126,7 +126,7 @@ def test_compiles_without_graph_breaks(operator, x, training):
 
 
 def test_exports_without_complex_numbers(operator, x):
-    program = torch.export.export(operator, (x, GRID))
+    program = torch.export.export(operator, (x, GRID), strict=False)
     targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
     assert not [t for t in targets if "fft" in t or "complex" in t or "mmlisa" in t]
     torch.testing.assert_close(program.module()(x, GRID), fresh(operator, x), rtol=1e-4, atol=1e-5)

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from timm.layers import Attention
+from timm.models.vision_transformer import Attention
 from torch import nn
 
 from mmlisa.models.attention import build_attention
