@@ -51,6 +51,7 @@ NOT_RUN = {
     "python -m mmlisa.mmcv_ops uninstall": "changes the environment; tests/mmcv_ops/test_activation.py",
     "uv run pytest": _SUITE,
     "pytest": _SUITE,
+    "python -m pytest": _SUITE,
     "PYTHONPATH=. pytest": "tests/docs/test_worked_examples.py",
     "uv run ruff": "CI runs it: .ci/run",
     "uv run mkdocs build": "tests/docs/test_site.py",
