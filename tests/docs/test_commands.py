@@ -156,7 +156,7 @@ _CLASSIFIER = {
 _LOGS = ("*/curves.png", "*/vis_data/vis_image/*.png")
 READERS = {
     "README.md": Reader([_DEMO, "work_dirs/infer/*.png"]),
-    "CONTRIBUTING.md": Reader([_DEMO, "pictures/rocket.png", "pictures/000000000006.png", "docs/images/overview.png"]),
+    "CONTRIBUTING.md": Reader(["pictures/coffee.png", "pictures/000000000006.png", "docs/images/overview.png"]),
     "docs/add_host.md": Reader(["work_dirs/small_pyramid_demo/iter_400.pth"]),
     "docs/add_operator.md": Reader(["work_dirs/elu_demo/iter_400.pth"]),
     "docs/export.md": Reader(
