@@ -21,6 +21,7 @@ import pytest
 import timm
 import torch
 from mmengine.registry import MODELS, DefaultScope
+from mmengine.utils import ManagerMixin
 from test_code_blocks import FENCE, PAGES, ROOT, commands, name_of, read_blocks
 from test_worked_examples import draw
 
@@ -169,7 +170,7 @@ READERS = {
         [
             *(f"work_dirs/mask_rcnn_hylisanet_demo/{name}" for name in ("iter_400.pth", "*/*.log", *_LOGS)),
             *("first/iter_100.pth", "work_dirs/first/iter_400.pth", "work_dirs/wider/iter_400.pth"),
-            *("work_dirs/infer/*.png", "shown/*.png", "drawn/*.png", "predictions.pkl"),
+            *("work_dirs/infer/*.png", "DIR/*.png", "predictions.pkl"),
             *("work_dirs/visualize/kernels.png", "work_dirs/visualize/features.png", "model.onnx"),
         ],
         words={**_TRAINED, "KEY=VALUE": "optim_wrapper.optimizer.lr=1e-3", "FILE": "predictions"},
@@ -246,8 +247,15 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     return code
 
 
+def forget(kind: type = ManagerMixin) -> None:
+    """Drops what MMEngine keeps by name: loggers, visualizers, scopes; each command has a process of its own elsewhere."""
+    for one in kind.__subclasses__():
+        one._instance_dict.clear()
+        forget(one)
+
+
 def execute(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
-    DefaultScope._instance_dict.clear()
+    forget()
     monkeypatch.setattr(cli, "_program", None)
     if words[0] == "torchrun":
         command = [sys.executable, "-m", "torch.distributed.run", *words[1:]]

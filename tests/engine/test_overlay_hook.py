@@ -37,7 +37,9 @@ def test_every_third_image_of_a_validation_goes_to_the_backends(run):
         for i, (inputs, outputs) in enumerate(batches):
             hook.after_val_iter(runner, i, {"inputs": inputs}, outputs)
     assert [(name, step) for name, _, step in drawn] == [("0", 400), ("1", 400), ("3", 400)] * 2
-    assert {shape[1] for _, shape, _ in drawn} == {2 * 640 + 8}, "the annotation beside the prediction"
+    (shape,) = {shape for _, shape, _ in drawn}
+    assert shape[1] == 640
+    assert shape[0] > 480, "annotation and prediction below the picture"
 
 
 def test_all_of_a_test_go_into_the_folder(run, tmp_path):

@@ -85,8 +85,8 @@ def test_the_prediction_on_a_video_of_its_own(trained, demo, tmp_path):
     drawn, broken = predict_pictures(cfg, str(trained / "iter_4.pth"), videos, tmp_path / "out")
     assert drawn.summary.split()[0] in CLASSES
     assert [drawn.result["scores"][0]["category"]] == drawn.summary.split()[:1]
-    with Image.open(drawn.target) as picture:  # eight frames of 48 pixels, three times as large, and the classes
-        assert picture.width == 8 * 144
+    with Image.open(drawn.target) as picture:  # eight frames of 48 pixels, three times as large, with gaps of 2
+        assert picture.width == 8 * 144 + 7 * 2
         assert 144 < picture.height < 200
     assert broken.target is None
     assert "broken.mp4 cannot be opened" in broken.summary
