@@ -440,8 +440,7 @@ def benchmark_compile(
         model = build_backbone(BACKBONES[name][0]).to(device)
         image = torch.randn(batch, 3, height, width, device=device)
         torch.compiler.reset()
-        compiled = torch.compile(build_backbone(BACKBONES[name][0]).to(device), dynamic=False)
-        compiled.load_state_dict(model.state_dict())
+        compiled = torch.compile(model, dynamic=False)
         row = dict(case=f"{height}x{width}", name=name, batch=batch)
         start = perf_counter()
         try:

@@ -36,7 +36,7 @@ def plot_suite(suite: str, rows: Sequence[Row], path: Path) -> None:
     elif suite == "operators":
         plot_operators(rows, path)
     elif suite == "compile":
-        plot_compile([row for row in rows if "speedup_compiled" in row], path)
+        plot_compile(rows, path)
     else:
         plot_networks(rows, path)
 
@@ -55,8 +55,8 @@ def plot_networks(rows: Sequence[Row], path: Path) -> None:
 
 
 def plot_compile(rows: Sequence[Row], path: Path) -> None:
-    """Speed of compiled backbones over their own without: a bar per size."""
-    panels = {"speed / without torch.compile": lambda row: row["speedup_compiled"]}
+    """Speed of compiled backbones over their own without: a bar per size, none where compiling failed."""
+    panels = {"speed / without torch.compile": lambda row: row.get("speedup_compiled", 0)}
     _draw_bars(rows, _unique(rows, "name"), panels, path, log=False)
 
 
