@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from math import isnan
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -168,6 +169,25 @@ def test_costs_are_told_before_anything_is_trained(tmp_path):
 
 
 # ---- running
+
+
+def test_each_scale_is_tested_on_images_of_its_size(monkeypatch):
+    tested = []
+
+    def evaluate(runner, cfg):
+        resize = cfg.test_dataloader.dataset.pipeline[1]
+        assert resize.type == "Resize"
+        tested.append(tuple(resize.scale))
+        return {"coco/bbox_mAP_50": 0.01 * len(tested)}
+
+    monkeypatch.setattr(runs, "evaluate", evaluate)
+    monkeypatch.setattr(runs, "_prepare_process", lambda: None)
+    monkeypatch.setattr(runs.launch, "build_runner", lambda *_, **__: None)
+    monkeypatch.setattr(runs.launch, "train", lambda runner: None)
+    comparison = SUITES["default"]["resolution"]
+    result = runs.train(Job("resolution", comparison, "softmax"), Path("never written"))
+    assert tested == [(48, 48), (96, 96), (192, 192), (384, 384)]
+    assert result["accuracy"] == pytest.approx({0.5: 1, 1.0: 2, 2.0: 3, 4.0: 4})
 
 
 @pytest.fixture

@@ -41,8 +41,7 @@ def train(job: Job, work_dir: Path) -> dict[str, Any]:
     seconds = perf_counter() - start
     metrics = {}
     for scale, size in zip(job.comparison.scales, image_sizes(job.comparison), strict=True):
-        if scale != 1:
-            cfg.merge_from_dict(dict.fromkeys(task.size_keys, (size, size)))
+        cfg.merge_from_dict(dict.fromkeys(task.size_keys, (size, size)))
         metrics[scale] = evaluate(runner, cfg)
     return dict(
         candidate=job.candidate,
