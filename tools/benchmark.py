@@ -11,7 +11,17 @@ from pathlib import Path
 
 from mmlisa import cli
 
-SUITES = ("operators", "scaling", "backbones", "pixels", "compile", "detectors", "training", "training-detectors")
+SUITES = (
+    "operators",
+    "scaling",
+    "backbones",
+    "pixels",
+    "compile",
+    "detectors",
+    "training",
+    "training-detectors",
+    "profile",
+)
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -46,6 +56,7 @@ def main(args: argparse.Namespace) -> None:
     import torch
 
     from mmlisa.analysis import benchmark
+    from mmlisa.analysis.comparison.jobs import describe_environment
 
     if args.redraw:
         files = [
@@ -83,6 +94,9 @@ def main(args: argparse.Namespace) -> None:
             *common, models, args.size or benchmark.IMAGE_SIZES[:1], args.batch
         ),
         "detectors": lambda: benchmark.benchmark_detectors(*common, models, args.size or ((800, 1344),)),
+        "profile": lambda: benchmark.benchmark_profile(
+            *common, models, args.size or benchmark.TRAINING_SIZES[1:2], args.batch
+        ),
         "training": lambda: train(whole=False),
         "training-detectors": lambda: train(whole=True),
     }
@@ -93,17 +107,20 @@ def main(args: argparse.Namespace) -> None:
         return benchmark.benchmark_training(*common, models, sizes, args.batch, **options)
 
     args.out.mkdir(parents=True, exist_ok=True)
+    environment = describe_environment()  # before the code is edited further
     for suite in args.suite:
         rows = suites[suite]()
         is_training = suite.startswith("training")
         precision = "" if is_training else ", fp32"
         variant = "_amp" * args.amp + "_cp" * args.with_cp if is_training else ""
         stem = args.out / f"{suite}{variant}_{args.device}"
-        stem.with_suffix(".json").write_text(json.dumps(dict(machine=asdict(machine), rows=rows), indent=1) + "\n")
+        stem.with_suffix(".json").write_text(
+            json.dumps(dict(machine=asdict(machine), **environment, rows=rows), indent=1) + "\n"
+        )
         text = benchmark.to_markdown(suite.capitalize(), rows) + (
             f"\n{machine.device}, {machine.threads} threads, PyTorch {machine.torch_version}{precision}; peaks: "
             f"{machine.flops / 1e9:.0f} GFLOP/s (matrix product), {machine.bandwidth / 1e9:.1f} GB/s (copy). "
-            f"{args.rounds} interleaved rounds.\n"
+            f"{args.rounds} interleaved rounds.\n\n`{environment['command']}`, at commit {environment['commit']}.\n"
         )
         stem.with_suffix(".md").write_text(text)
         print(text)

@@ -461,6 +461,55 @@ def benchmark_compile(
     return rows
 
 
+# Kinds of PyTorch's operations by parts of their names; the first that fits.
+KINDS = {
+    "matrix products": ("mm", "dot_product"),
+    "convolutions": ("conv",),
+    "FFTs": ("_fft_",),
+    "activations": ("gelu", "softmax", "relu", "silu", "hardswish", "sigmoid"),
+    "norms": ("norm",),
+    "copies": ("copy_", "cat", "fill_", "index", "pad"),
+    "element-wise, sums": ("add", "sub", "mul", "div", "sum", "mean", "pow", "complex", "rsqrt", "exp"),
+}
+REST = "the rest"
+
+
+def benchmark_profile(
+    rounds: int,
+    device: str,
+    names: Iterable[str] = BACKBONES,
+    sizes: Iterable[tuple[int, int]] = TRAINING_SIZES[1:2],
+    batch: int = 1,
+) -> list[Row]:
+    """Where the time of a forward and a backward pass goes: seconds by kind of operation, its own time without what it calls."""
+    rows = []
+    for (height, width), name in product(sizes, names):
+        model = build_backbone(BACKBONES[name][0], training=True).to(device)
+        image = torch.randn(batch, 3, height, width, device=device)
+
+        def step(model: nn.Module = model, image: Tensor = image) -> None:
+            sum(one.mean() for one in model(image)).backward()
+
+        step()
+        with torch.profiler.profile() as profiler:
+            for _ in range(rounds):
+                step()
+        seconds = dict.fromkeys((*KINDS, REST), 0.0)
+        for event in profiler.key_averages():
+            # A GPU's kernels are events as well; their time is in the operation that starts them.
+            if event.device_type == torch.autograd.DeviceType.CPU:
+                own = event.self_device_time_total if device == "cuda" else event.self_cpu_time_total
+                seconds[_kind(event.key)] += own / rounds / 1e6
+        rows.append(dict(case=f"{height}x{width}", name=name, batch=batch, seconds_by_kind=seconds))
+    return rows
+
+
+def _kind(event: str) -> str:
+    if not event.startswith("aten::"):  # what surrounds PyTorch's operations
+        return REST
+    return next((kind for kind, parts in KINDS.items() if any(part in event for part in parts)), REST)
+
+
 def benchmark_detectors(
     rounds: int, device: str, names: Iterable[str] = BACKBONES, sizes: Iterable[tuple[int, int]] = ((800, 1344),)
 ) -> list[Row]:
@@ -570,6 +619,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Row], str]]] = {
         "median ms (quartiles)",
         lambda r: r.get("failure") or f"{_ms(r['seconds'])} ({_ms(r['low'])}-{_ms(r['high'])})",
     ),
+    "seconds_by_kind": ("share of the time", lambda r: _shares(r["seconds_by_kind"])),
     "speedup_compiled": ("speed / eager", lambda r: f"{r['speedup_compiled']:.2f}" if "speedup_compiled" in r else ""),
     "error": ("relative difference", lambda r: f"{r['error']:.0e}" if "error" in r else ""),
     "compile_seconds": ("compiling, s", lambda r: f"{r['compile_seconds']:.0f}" if "compile_seconds" in r else ""),
@@ -587,6 +637,11 @@ _COLUMNS: dict[str, tuple[str, Callable[[Row], str]]] = {
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:.0f}"
+
+
+def _shares(seconds: dict[str, float]) -> str:
+    total = sum(seconds.values())
+    return ", ".join(f"{kind} {time / total:.0%}" for kind, time in sorted(seconds.items(), key=lambda item: -item[1]))
 
 
 def to_markdown(title: str, rows: list[Row]) -> str:

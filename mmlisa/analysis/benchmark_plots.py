@@ -37,6 +37,8 @@ def plot_suite(suite: str, rows: Sequence[Row], path: Path) -> None:
         plot_operators(rows, path)
     elif suite == "compile":
         plot_compile(rows, path)
+    elif suite == "profile":
+        plot_profile(rows, path)
     else:
         plot_networks(rows, path)
 
@@ -58,6 +60,25 @@ def plot_compile(rows: Sequence[Row], path: Path) -> None:
     """Speed of compiled backbones over their own without: a bar per size, none where compiling failed."""
     panels = {"speed / without torch.compile": lambda row: row.get("speedup_compiled", 0)}
     _draw_bars(rows, _unique(rows, "name"), panels, path, log=False)
+
+
+def plot_profile(rows: Sequence[Row], path: Path) -> None:
+    """Time by kind of operation over the baseline's whole time (where it was not measured, the first network's): stacked bars."""
+    cases = _unique(rows, "case")
+    figure, axes = _figure(len(cases), 1, (8, (0.6 + 0.45 * len(_unique(rows, "name"))) * len(cases) + 1))
+    for axis, case in zip(axes, cases, strict=True):
+        mine = [row for row in rows if row["case"] == case][::-1]  # the first on top
+        reference = next((row for row in mine if row["name"] == BASELINE), mine[-1])
+        whole = sum(reference["seconds_by_kind"].values())
+        left = np.zeros(len(mine))
+        for kind in mine[0]["seconds_by_kind"]:
+            width = np.array([row["seconds_by_kind"][kind] for row in mine]) / whole
+            axis.barh([row["name"] for row in mine], width, left=left, label=kind)
+            left += width
+        axis.set(title=case, xlabel=f"time / {reference['name']}'s")
+        axis.grid(visible=False, axis="y")
+    axes[0].legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.savefig(path, dpi=120)
 
 
 def plot_operators(rows: Sequence[Row], path: Path) -> None:

@@ -183,6 +183,53 @@ def test_compiled_rows_name_what_failed(monkeypatch, tmp_path):
         assert (tmp_path / name).stat().st_size > 5000
 
 
+@pytest.mark.parametrize(
+    ("event", "kind"),
+    [
+        ("aten::addmm", "matrix products"),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", "matrix products"),
+        ("aten::convolution_backward", "convolutions"),
+        ("aten::_fft_c2c", "FFTs"),
+        ("aten::_softmax_backward_data", "activations"),
+        ("aten::native_layer_norm_backward", "norms"),
+        ("aten::copy_", "copies"),
+        ("aten::mul", "element-wise, sums"),
+        ("aten::empty", benchmark.REST),
+        ("mmlisa::lisa_mix_fft", benchmark.REST),  # what it calls is counted by itself
+    ],
+)
+def test_kinds_of_operations(event, kind):
+    assert benchmark._kind(event) == kind
+
+
+def test_profile_against_a_network_of_known_operations(monkeypatch, tmp_path):
+    """Of a convolution and an FFT nothing is a matrix product; of linear layers nearly all is."""
+    monkeypatch.setitem(benchmark.BACKBONES, "filter", ({}, ()))
+    monkeypatch.setitem(benchmark.BACKBONES, "mlp", ({}, ()))
+    filtering, mlp = torch.nn.Conv2d(3, 8, 3), torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(4)))
+
+    class Model(torch.nn.Module):
+        def __init__(self, maps):
+            super().__init__()
+            self.maps = maps
+            self.weight = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, image):
+            return [self.maps(image * self.weight)]
+
+    models = iter([Model(lambda x: torch.fft.fft2(filtering(x)).abs()), Model(mlp)])
+    monkeypatch.setattr(benchmark, "build_backbone", lambda *_, **__: next(models))
+    rows = benchmark.benchmark_profile(2, "cpu", ["filter", "mlp"], [(512, 512)])
+    shares = [{k: t / sum(row["seconds_by_kind"].values()) for k, t in row["seconds_by_kind"].items()} for row in rows]
+    assert shares[0]["matrix products"] == 0
+    assert min(shares[0]["convolutions"], shares[0]["FFTs"]) > 0.02
+    assert shares[1]["matrix products"] > 0.5
+    assert shares[1]["convolutions"] == shares[1]["FFTs"] == 0
+    assert "matrix products" in benchmark.to_markdown("Profile", rows).splitlines()[-1]
+    plot_suite("profile", rows, tmp_path / "profile.png")
+    assert (tmp_path / "profile.png").stat().st_size > 5000
+
+
 @pytest.mark.parametrize("options", [dict(amp=True), dict(whole=True), dict(with_cp=True)])
 def test_training_rows(monkeypatch, options):
     if "whole" in options:  # once is enough: the heads take most of the time
