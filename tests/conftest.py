@@ -35,6 +35,7 @@ for profile, cases in CASES.items():
 
 def pytest_addoption(parser):
     parser.addoption("--fuzz", action="store_true", help="2,000 cases in all fuzzed tests")
+    parser.addoption("--inductor", action="store_true", help="compile the backbones to machine code: needs a compiler")
     parser.addoption("--fuzz-more", action="store_true", help="20,000 cases in each fuzzed test")
 
 

@@ -170,6 +170,16 @@ def test_images_of_any_scale_in_any_precision(backbone, scale):
                 assert all(m.isfinite().all() for m in backbone(image))
 
 
+def test_compiled_network_equals_itself(backbone, request):
+    """Captured whole, without a break of the graph; compiled by inductor where a compiler is asked for."""
+    inductor = request.config.getoption("--inductor")
+    torch.compiler.reset()
+    compiled = torch.compile(backbone.eval(), backend="inductor" if inductor else "aot_eager", fullgraph=True)
+    image = torch.randn(1, 3, 75, 64)
+    with torch.inference_mode():
+        torch.testing.assert_close(compiled(image), backbone(image), rtol=1e-4, atol=1e-5)
+
+
 def test_copies_are_the_same_network(backbone, request):
     image = torch.randn(1, 3, 75, 64)
     fresh = build(request.node.callspec.params["backbone"]).eval()
