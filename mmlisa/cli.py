@@ -160,6 +160,8 @@ def _message(error: BaseException) -> str:
     """What an exception says; an OSError of the system itself says it with its number."""
     if isinstance(error, OSError) and error.errno is not None and error.filename is None:
         return str(error.strerror)
+    if str(error).startswith("Caught "):  # in a process that loads data: its traceback, and below that what it said
+        return str(error).strip().splitlines()[-1].partition(": ")[2]
     return str(error) or type(error).__name__
 
 

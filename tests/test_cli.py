@@ -80,6 +80,14 @@ def test_the_next_command_is_typed_like_this_one(monkeypatch):
         (ChildProcessError("a worker was killed"), 1, "error: a worker was killed"),
         (OSError(errno.ENOSPC, "the disk is full"), 1, "error: the disk is full"),
         (KeyboardInterrupt(), 130, "interrupted"),
+        (
+            FileNotFoundError(
+                "Caught FileNotFoundError in DataLoader worker process 0.\nOriginal Traceback …\n\n"
+                "FileNotFoundError: [Errno 2] No such file or directory: 'a.jpg'\n"
+            ),
+            2,
+            "error: [Errno 2] No such file or directory: 'a.jpg'",
+        ),
     ],
 )
 def test_what_users_can_get_wrong_ends_in_one_line(capsys, error, code, message):

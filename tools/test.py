@@ -28,11 +28,14 @@ def main(args: argparse.Namespace) -> None:
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
     from mmengine.registry import METRICS
 
+    from mmlisa.checkpoints import read_ahead
     from mmlisa.engine import launch, optimize_for_cpu
 
     options = launch.parse_options(args.cfg_options)
     cfg = launch.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
     launch.check_data(cfg, "test")
+    if "://" not in args.checkpoint:
+        read_ahead(args.checkpoint)  # a wrong file is known before the data are made and the model is built
     cfg.load_from, cfg.resume = args.checkpoint, False
     launch.set_show_dir(cfg, args.show_dir)
     if args.tta:

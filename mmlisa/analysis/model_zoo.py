@@ -167,13 +167,13 @@ def _weights(init_cfg: Any) -> str:
 
 
 def read_measured(folder: Path) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
-    """Rows of ``backbones_cpu.json`` and ``detectors_cpu.json`` by (backbone, case), per suite."""
+    """Rows of ``backbones_cpu.json``, ``detectors_cpu.json`` and ``training_cpu.json`` by (backbone, case), per suite."""
     return {
         suite: {
             (row["name"], row["case"]): row
             for row in json.loads((folder / f"{suite}_cpu.json").read_text(encoding="utf-8"))["rows"]
         }
-        for suite in ("backbones", "detectors")
+        for suite in ("backbones", "detectors", "training")
     }
 
 
@@ -261,17 +261,20 @@ def choices_to_markdown(entries: Sequence[Entry], measured: dict, shares: dict[s
     """The rows of README's table; ``shares`` tells how much of a backbone published weights fill."""
     by_name = {entry.name: entry for entry in entries}
     lines = [
-        "| you want | backbone | time and memory over Swin-T's, 224² | 800x1344 | published weights fill | "
+        "| you want | backbone | time and memory over Swin-T's, 224² | 800x1344 | training, 512² | published weights fill | "
         "Mask R-CNN, box AP (paper) |",
-        "|" + "---|" * 6,
+        "|" + "---|" * 7,
     ]
-    rows = measured["backbones"]
     for backbone, config, purpose in CHOICES:
         ratios = [
             " / ".join(
                 f"{rows[backbone, case][key] / rows[BASELINE, case][key]:.2f}" for key in ("seconds", "peak_bytes")
             )
-            for case in ("224x224", "800x1344")
+            for rows, case in (
+                (measured["backbones"], "224x224"),
+                (measured["backbones"], "800x1344"),
+                (measured["training"], "512x512"),
+            )
         ]
         schedule = config.split("_")[-2]
         ap = read_metrics(by_name[config].paper)["box AP"]

@@ -44,7 +44,17 @@ def load_checkpoint(filename: str | Path, map_location: MapLocation = "cpu") -> 
     """
     path = Path(filename).expanduser()
     if not path.is_file():
-        raise FileNotFoundError(f"checkpoint {path} does not exist")
+        others = sorted(other.name for other in path.parent.glob("*.pth"))
+        raise FileNotFoundError(
+            f"checkpoint {path} does not exist; its folder "
+            + (
+                f"has {', '.join(others[-8:])}"
+                if others
+                else "has no *.pth"
+                if path.parent.is_dir()
+                else "does not exist either"
+            )
+        )
     with path.open("rb") as stream:
         return read_checkpoint(stream, f"checkpoint {path}", map_location)
 
@@ -79,6 +89,8 @@ def _read(stream: BinaryIO, size: int) -> dict[str, Any]:
         import safetensors.torch
 
         return safetensors.torch.load(stream.read())
+    if head[:1] != b"\x80":  # how a pickle begins
+        raise MalformedPickleError("it begins like no file of weights")
     return _read_stream(io.BytesIO(stream.read()))
 
 

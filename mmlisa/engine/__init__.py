@@ -3,7 +3,7 @@
 from .castling import CastlingHook
 from .cpu import optimize_for_cpu
 from .ema import CycleEMAHook, ThresholdEMA
-from .hooks import CheckpointGuardHook, FiniteLossHook, TrainingCurvesHook
+from .hooks import CheckpointGuardHook, DataCheckHook, FiniteLossHook, TrainingCurvesHook
 from .interrupts import InterruptHook
 from .loops import EpochBasedTrainLoop
 from .optimizers import Lamb, LayerwiseOptimWrapperConstructor
@@ -16,6 +16,7 @@ __all__ = [
     "CheckpointGuardHook",
     "CheckpointHook",
     "CycleEMAHook",
+    "DataCheckHook",
     "EpochBasedTrainLoop",
     "FiniteLossHook",
     "InterruptHook",

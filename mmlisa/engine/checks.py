@@ -112,7 +112,7 @@ def check_schedule(cfg: Mapping[str, Any]) -> str:
             longer.append(f"{name}.end={end}")
     if not longer:
         return ""
-    unit = "epochs" if by_epoch else "iterations"
+    unit = ("epoch" if by_epoch else "iteration") + "s" * (length != 1)
     return f"the training ends after {length} {unit}, the schedule of its learning rate later: {', '.join(longer)}"
 
 
@@ -129,9 +129,19 @@ def check_data(cfg: Config, *splits: str) -> None:
         loader = cfg.get(f"{split}_dataloader")
         if loader is None:
             continue
-        for setting, dataset in _datasets(f"{split}_dataloader.dataset", loader.get("dataset")):
-            if not str(dataset.get("type")).startswith(("mmlisa.Demo", "mmlisa.TreeCrown")):  # they make their data
-                _check_dataset(setting, dataset)
+        datasets = dict(_datasets(f"{split}_dataloader.dataset", loader.get("dataset")))
+        if any(str(each.get("type")).startswith(("mmlisa.Demo", "mmlisa.TreeCrown")) for each in datasets.values()):
+            continue  # they make their data, and the evaluator's file
+        for setting, dataset in datasets.items():
+            _check_dataset(setting, dataset)
+        evaluator = cfg.get(f"{split}_evaluator")
+        for metric in evaluator if isinstance(evaluator, Sequence) else [evaluator]:
+            path = metric.get("ann_file") if isinstance(metric, Mapping) else None
+            if isinstance(path, str) and "://" not in path and not Path(path).exists():
+                raise FileNotFoundError(
+                    f"annotation file {path} does not exist: {split}_evaluator.ann_file. It is not under data_root: write the "
+                    f"whole path, most often that of {split}_dataloader.dataset"
+                )
 
 
 def _datasets(setting: str, dataset: Any) -> Iterator[tuple[str, Mapping]]:
@@ -170,6 +180,32 @@ def _check_dataset(setting: str, dataset: Mapping) -> None:
     # Without any of these, the root itself holds the images.
     if not any(named.values()) and root_folder and "://" not in str(root_folder) and not Path(root_folder).exists():
         raise FileNotFoundError(f"folder {root_folder} does not exist: {setting}.data_root")
+
+
+def check_classes(model: nn.Module, classes: Sequence[str] | None, setting: str) -> None:
+    """Compares the number of classes that the heads tell apart with that of the data.
+
+    Args:
+        model: the built detector, segmentor or classifier.
+        classes: names of the data's classes; None where the data have none.
+        setting: where the config takes the data.
+
+    Raises:
+        ValueError: they differ; names each head and the number that fits.
+    """
+    if classes is None:
+        return
+    wrong = [
+        f"model.{name}.num_classes={module.num_classes}"
+        for name, module in model.named_modules()
+        # A proposal head tells object from background, and nothing below a backbone sees a class.
+        if not {"backbone", "rpn_head"} & set(name.split("."))
+        and isinstance(getattr(module, "num_classes", None), int)
+        and module.num_classes != len(classes)
+    ]
+    if wrong:
+        names = f"{', '.join(classes[:8])}{', …' if len(classes) > 8 else ''}"
+        raise ValueError(f"{', '.join(wrong)}, but {setting} has {len(classes)} classes ({names}): set {len(classes)}")
 
 
 # --- types ---------------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from mmlisa.checkpoints import adapt_state_dict, add_checksum, check_share, chec
 from mmlisa.checkpoints.loading import state_dict_of
 from mmlisa.registry import HOOKS
 
-from .checks import check_shapes, shape_conflicts
+from .checks import check_classes, check_schedule, check_shapes, shape_conflicts
 
 
 @HOOKS.register_module()
@@ -43,6 +43,36 @@ class FiniteLossHook(Hook):
                 f"{last or 'the one it started from, none was saved yet'}. What usually helps: a lower learning rate, a "
                 "longer warm-up, optim_wrapper.clip_grad"
             )
+
+
+@HOOKS.register_module()
+class DataCheckHook(Hook):
+    """What of a config can be checked only when its data have been read.
+
+    Raises:
+        ValueError: a head tells another number of classes apart than the data have.
+    """
+
+    priority = "VERY_HIGH"
+
+    def before_train(self, runner: Runner) -> None:
+        _check_classes(runner, "train")
+        if "max_epochs" in (runner.cfg.get("train_cfg") or {}):  # how many iterations that is, the data say
+            note = check_schedule({**runner.cfg, "train_cfg": dict(max_iters=runner.max_iters)})
+            if note:
+                runner.logger.warning(note)
+
+    def before_val(self, runner: Runner) -> None:
+        _check_classes(runner, "val")
+
+    def before_test(self, runner: Runner) -> None:
+        _check_classes(runner, "test")
+
+
+def _check_classes(runner: Runner, split: str) -> None:
+    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    dataset = getattr(runner, f"{split}_dataloader").dataset
+    check_classes(model, getattr(dataset, "metainfo", {}).get("classes"), f"{split}_dataloader.dataset")
 
 
 @HOOKS.register_module()

@@ -253,6 +253,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
         torch.distributed.init_process_group("gloo")
     cfg.custom_hooks = [
         *cfg.get("custom_hooks", []),
+        dict(type="mmlisa.DataCheckHook"),
         dict(type="mmlisa.CheckpointGuardHook", min_matched=min_matched, same_shapes=same_shapes),
         dict(type="mmlisa.InterruptHook"),
     ]

@@ -29,6 +29,18 @@ def read(path, content):
     return load_checkpoint(path)
 
 
+def test_a_file_that_is_none_or_is_missing_says_what_there_is(tmp_path):
+    with pytest.raises(CheckpointError, match=r"no checkpoint \(22 bytes\): it begins like no file of weights"):
+        read(tmp_path / "notes.pth", b"some notes in a file.\n")
+    with pytest.raises(FileNotFoundError, match=r"epoch_2\.pth does not exist; its folder has notes\.pth"):
+        load_checkpoint(tmp_path / "epoch_2.pth")
+    with pytest.raises(FileNotFoundError, match="its folder does not exist either"):
+        load_checkpoint(tmp_path / "no" / "epoch_2.pth")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"its folder has no \*\.pth"):
+        load_checkpoint(tmp_path / "empty" / "epoch_2.pth")
+
+
 def global_(module, name) -> bytes:
     return f"c{module}\n{name}\n".encode()
 

@@ -123,6 +123,31 @@ def test_the_dataset_skips_or_refuses(folder):
         DATASETS.build(dataset_cfg(folder, bad, on_bad_annotation="ignore"))
 
 
+@pytest.mark.parametrize(
+    ("change", "options", "error", "reason"),
+    [
+        (
+            dict(file_name="b.png"),
+            {},
+            FileNotFoundError,
+            r"image .*/images/b\.png, the first of .*a\.json, does not exist",
+        ),
+        ({}, dict(metainfo=dict(classes="cat")), ValueError, r"classes='cat'; names in a tuple, \('cat',\)"),
+        ({}, dict(metainfo=dict(classes=("cart",))), ValueError, r"close ones: \{'cart': \['cat'\]\}"),
+        (dict(categories=[]), {}, ValueError, "has no categories"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # MMEngine looks for a file of that name
+def test_data_that_do_not_fit_the_config_are_named(folder, change, options, error, reason):
+    pytest.importorskip("mmdet")
+    from mmlisa.registry import DATASETS
+
+    content = coco(**{key: value for key, value in change.items() if key == "file_name"})
+    content |= {key: value for key, value in change.items() if key != "file_name"}
+    with pytest.raises(error, match=reason):
+        DATASETS.build({**dataset_cfg(folder, content), **options})
+
+
 def test_everything_wrong_is_listed(folder):
     pytest.importorskip("mmdet")
     from mmengine.config import Config

@@ -10,6 +10,7 @@ from torch import nn
 
 from mmlisa.engine.checks import (
     check_channels,
+    check_classes,
     check_data,
     check_options,
     check_schedule,
@@ -113,6 +114,36 @@ def test_missing_data_are_named_with_their_setting(tmp_path):
     ):
         check_data(wrapped, "train")
     check_data(loader(data_root="s3://bucket", data_prefix=prefix), "train")
+
+
+def test_a_missing_file_of_the_evaluator_is_named(tmp_path):
+    cfg = loader(data_root=str(tmp_path))
+    cfg.train_evaluator = [dict(type="Other"), dict(type="CocoMetric", ann_file="no/such.json")]
+    with pytest.raises(FileNotFoundError, match=r"no/such\.json does not exist: train_evaluator\.ann_file"):
+        check_data(cfg, "train")
+    cfg.train_dataloader.dataset.type = "mmlisa.DemoCocoDataset"  # makes the file
+    check_data(cfg, "train")
+
+
+def mask_rcnn() -> nn.Module:
+    """Two classes, but in the mask head, and with parts whose num_classes means something else."""
+    model = nn.ModuleDict({name: nn.Identity() for name in ("backbone", "rpn_head", "roi_head", "neck")})
+    model["backbone"].num_classes, model["rpn_head"].num_classes = 1000, 1
+    model["roi_head"].bbox_head = nn.ModuleList([nn.Identity(), nn.Identity()])
+    model["roi_head"].mask_head = nn.Identity()
+    for head in (*model["roi_head"].bbox_head, model["roi_head"].mask_head):
+        head.num_classes = 2
+    return model
+
+
+def test_heads_of_another_number_of_classes_are_named():
+    model = mask_rcnn()
+    check_classes(model, ("a", "b"), "train_dataloader.dataset")
+    check_classes(model, None, "train_dataloader.dataset")
+    model["roi_head"].bbox_head[1].num_classes = 80
+    expected = "model.roi_head.bbox_head.1.num_classes=80, but val_dataloader.dataset has 2 classes (a, b): set 2"
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        check_classes(model, ("a", "b"), "val_dataloader.dataset")
 
 
 @pytest.mark.parametrize(

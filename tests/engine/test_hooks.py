@@ -114,6 +114,30 @@ def test_non_finite_loss_stops_and_keeps_the_last_good_checkpoint(tmp_path, brok
     assert list((tmp_path / broken).glob("*/curves.png"))
 
 
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_the_number_of_classes_is_compared_with_the_data_before_the_first_iteration(tmp_path, monkeypatch, split):
+    points = dict(batch_size=2, num_workers=0, dataset=dict(type="ToyPoints"), sampler=dict(type="DefaultSampler"))
+    evaluation = {
+        f"{name}_{part}": value
+        for name, loop in (("val", "ValLoop"), ("test", "TestLoop"))
+        for part, value in (("dataloader", points), ("evaluator", dict(type="DumpResults", out_file_path="a.pkl")),
+                            ("cfg", dict(type=loop)))
+    }  # fmt: skip
+    made = runner(tmp_path, **evaluation)
+    made.model.num_classes = 2
+    getattr(made, f"{split}_dataloader").dataset.metainfo = dict(classes=("a", "b", "c"))
+    monkeypatch.setattr(ToyRegression, "train_step", lambda *_: pytest.fail("trained"))
+    with pytest.raises(ValueError, match=rf"num_classes=2, but {split}_dataloader\.dataset has 3 classes"):
+        getattr(made, split)()
+
+
+def test_a_warm_up_longer_than_the_epochs_is_noted(tmp_path, capfd):
+    for end, noted in ((200, True), (2, False)):
+        made = runner(tmp_path / str(end), epochs=1, param_scheduler=[dict(type="LinearLR", by_epoch=False, end=end)])
+        made.train()
+        assert (f"later: param_scheduler.0.end={end}" in "".join(capfd.readouterr())) == noted
+
+
 def test_curves_are_drawn(tmp_path):
     runner(tmp_path / "curves").train()
     (picture,) = (tmp_path / "curves").glob("*/curves.png")

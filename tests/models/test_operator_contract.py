@@ -191,5 +191,7 @@ def test_wrong_number_of_tokens_is_refused(operator):
 def test_unknown_operator_and_option():
     with pytest.raises(ValueError, match="NoSuchOperator"):
         build_attention(dict(type="NoSuchOperator"), 32, 2, (6, 7))
+    with pytest.raises(ValueError, match=r"did you mean LiSA\?"):
+        build_attention(dict(type="Lisa"), 32, 2, (6, 7))
     with pytest.raises(TypeError, match="no_such_option"):
         build_attention(dict(type="LiSA", no_such_option=1), 32, 2, (6, 7))

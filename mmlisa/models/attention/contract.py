@@ -7,6 +7,7 @@ parameters; at the call it may be any other.
 """
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from math import prod
 from typing import Any
 
@@ -29,7 +30,10 @@ def build_attention(cfg: dict[str, Any], embed_dims: int, num_heads: int, grid: 
     operator = MODELS.module_dict.get(name) or MODELS.get(name) if name and isinstance(name, str) else name
     if not isinstance(operator, type):
         known = sorted(key for key, cls in MODELS.module_dict.items() if cls.__module__.startswith(__package__))
-        raise ValueError(f"attention={cfg!r}: its type is not registered; mmlisa has {known}")
+        folded = {key.lower(): key for key in known}
+        near = [folded[match] for match in get_close_matches(str(name).lower(), folded, n=2)]
+        hint = f"did you mean {' or '.join(near)}?" if near else f"mmlisa has {known}"
+        raise ValueError(f"attention={cfg!r}: its type is not registered; {hint}")
     try:
         return operator(embed_dims, num_heads, grid=tuple(grid), **options)
     except (ValueError, TypeError) as error:

@@ -1,6 +1,8 @@
 """What every backbone is: a stem, stages of blocks, and one map per output stage."""
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 import torch
@@ -100,8 +102,15 @@ class Backbone(BaseModule):
         norm_eval: bool = False,
         with_cp: bool = False,
         init_cfg: Typed | list[Typed] | None = None,
+        **unknown: Any,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
+        for name in unknown:
+            known = {key for cls in type(self).__mro__ for key in inspect.signature(cls.__init__).parameters}
+            known -= {"self", "args", "kwargs", "options", "unknown"}
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(sorted(known))}"
+            raise TypeError(f"{type(self).__name__} has no option {name!r}; {hint}")
         self.arch = self.resolve_arch(arch)
         self.attention = self.resolve_attention(self.arch.get("attention"), attention)
         image_size = self.arch.get("image_size", 224) if image_size is None else image_size
