@@ -277,7 +277,7 @@ _ONE_MAP: Delta = {
 def _operators(
     host: Callable[[Delta, int], Candidate], size: int, names: Iterable[str] = OPERATORS
 ) -> dict[str, Candidate]:
-    return {name: host(OPERATORS[name], size) for name in names}
+    return {name: host({**OPERATORS, **MORE_OPERATORS}[name], size) for name in names}
 
 
 # ---- backbones of equal MACs
@@ -425,7 +425,7 @@ _DEFAULT: dict[str, Comparison] = {
     "operators_isotropic_detection": Comparison(
         "Operators in a narrow LiSANet-I, detection",
         "detection",
-        _operators(_isotropic, 128),
+        _operators(_isotropic, 128, _CHOSEN),
         "softmax",
         iterations=100,
         size=128,
@@ -447,7 +447,7 @@ def _enlarge(name: str, comparison: Comparison) -> Comparison:
     candidates = dict(comparison.candidates)
     if name.startswith("operators"):
         host = _isotropic if "isotropic" in name else _pyramid
-        candidates |= {other: host(cfg, comparison.size) for other, cfg in MORE_OPERATORS.items()}
+        candidates |= _operators(host, comparison.size, OPERATORS | MORE_OPERATORS)
     return replace(comparison, candidates=candidates, iterations=40 * comparison.iterations, seeds=tuple(range(5)))
 
 
