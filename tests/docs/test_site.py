@@ -55,7 +55,7 @@ def test_troubleshooting_quotes_what_mmlisa_says():
 
 
 # What a quoted message fills in: names in quotes, paths, numbers.
-VALUES = re.compile(r"'mmlisa\.\w+'|\(FPN\)|data/\S+|\b\d+\b")
+VALUES = re.compile(r"'mmlisa\.\w+'|\(FPN\)|train_dataloader\.dataset|data/\S+|\b\d+\b")
 
 
 def test_versions_agree():
