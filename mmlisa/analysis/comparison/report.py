@@ -208,6 +208,8 @@ def _style(number: int, name: str) -> dict[str, Any]:
 
 
 def _plot_costs(figure: Any, comparison: Comparison, by_scale: Mapping, cost: Mapping) -> None:
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+
     axes = figure.subplots(1, 2, sharey=True)
     for number, (name, sample) in enumerate(by_scale[1.0].items()):
         if not sample.values:
@@ -215,6 +217,10 @@ def _plot_costs(figure: Any, comparison: Comparison, by_scale: Mapping, cost: Ma
         row = cost[name, 1.0]
         for axis, x in zip(axes, (1e3 * row["seconds_per_image"]["seconds"], row["params"] / 1e6), strict=True):
             axis.errorbar(x, sample.mean, sample.deviation, linestyle="", capsize=2, **_style(number, name))
+    axes[0].set_xscale("log")  # an operator can take fifty times as long as another
+    axes[0].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes[0].xaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes[0].xaxis.set_minor_formatter(NullFormatter())
     axes[0].set(xlabel="ms per image", ylabel=f"{TASKS[comparison.task].unit}, %")
     axes[1].set_xlabel("parameters, M")
 
