@@ -8,6 +8,7 @@ import argparse
 import ast
 import errno
 import os
+import re
 import runpy
 import sys
 import warnings
@@ -161,7 +162,8 @@ def _message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None and error.filename is None:
         return str(error.strerror)
     if str(error).startswith("Caught "):  # in a process that loads data: its traceback, and below that what it said
-        return str(error).strip().splitlines()[-1].partition(": ")[2]
+        said = re.split(rf"^(?:\w+\.)*{type(error).__name__}\b:? ?", str(error), flags=re.MULTILINE)[-1]
+        return said.strip() or type(error).__name__
     return str(error) or type(error).__name__
 
 

@@ -88,6 +88,12 @@ def test_the_next_command_is_typed_like_this_one(monkeypatch):
             2,
             "error: [Errno 2] No such file or directory: 'a.jpg'",
         ),
+        (
+            ValueError("Caught ValueError in DataLoader worker process 1.\n…\nValueError: label 7\n  allowed: 0, 1"),
+            2,
+            "error: label 7\n  allowed: 0, 1",
+        ),
+        (ValueError("Caught ValueError in DataLoader worker process 1.\n…\nValueError\n"), 2, "error: ValueError"),
     ],
 )
 def test_what_users_can_get_wrong_ends_in_one_line(capsys, error, code, message):

@@ -466,10 +466,10 @@ KINDS = {
     "matrix products": ("mm", "dot_product"),
     "convolutions": ("conv",),
     "FFTs": ("_fft_",),
-    "activations": ("gelu", "softmax", "relu", "silu", "hardswish", "sigmoid"),
-    "norms": ("norm",),
+    "activations": ("gelu", "softmax", "relu", "clamp_min", "threshold", "silu", "hardswish", "sigmoid", "tanh"),
+    "norms": ("_norm",),
     "copies": ("copy_", "cat", "fill_", "index", "pad"),
-    "element-wise, sums": ("add", "sub", "mul", "div", "sum", "mean", "pow", "complex", "rsqrt", "exp"),
+    "element-wise, sums": ("add", "sub", "mul", "div", "sum", "mean", "pow", "complex", "rsqrt"),
 }
 REST = "the rest"
 

@@ -43,11 +43,11 @@ def take_read_ahead(path: str | Path, map_location: MapLocation) -> dict[str, An
     """What :func:`read_ahead` keeps, once, if it is of this very file."""
     global _read_ahead
     kept, _read_ahead = _read_ahead, None
-    if kept is None or not os.path.isfile(path) or kept[0] != _identity(path):
+    if kept is None or not os.path.isfile(os.path.expanduser(path)) or kept[0] != _identity(path):
         return None
     return move(kept[1], map_location)
 
 
 def _identity(path: str | Path) -> tuple:
-    status = os.stat(path)
+    status = os.stat(os.path.expanduser(path))
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

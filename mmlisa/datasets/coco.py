@@ -24,7 +24,7 @@ class CocoDataset(_CocoDataset):
         **kwargs: mmdet's.
 
     Raises:
-        FileNotFoundError: the annotation file, or the first of its images, is missing; says what layout is expected.
+        FileNotFoundError: the annotation file is missing; says what layout is expected.
         ValueError: the file is no COCO JSON, has bad entries under ``'error'`` or nothing but bad ones, or lacks some of the
             dataset's classes (mmdet drops such classes silently); or another ``on_bad_annotation``.
     """
@@ -57,11 +57,9 @@ class CocoDataset(_CocoDataset):
             self._report(path, content, usable)
         self._content = usable
         try:
-            data = super().load_data_list()
+            return super().load_data_list()
         finally:
             del self._content
-        self._check_image(path, data)
-        return data
 
     def COCOAPI(self, path: str) -> Any:  # mmdet calls it to read the file
         coco = _CocoDataset.COCOAPI()
@@ -79,19 +77,12 @@ class CocoDataset(_CocoDataset):
             raise ValueError(f"{line}. Nothing is left")
         print_log(f"skipped: {line}", logger="current", level=30)
 
-    def _check_image(self, path: Path, data: list[dict]) -> None:
-        image = data[0]["img_path"] if data and self.pipeline.transforms else "://"
-        if "://" not in image and not Path(image).is_file():
-            raise FileNotFoundError(
-                f"image {image}, the first of annotation file {path}, does not exist: its file_name is taken relative to "
-                f"data_prefix.img={self.data_prefix.get('img')!r}, which data_root={self.data_root!r} is part of"
-            )
-
     def _check_classes(self, path: Path, names: list[str]) -> None:
         wanted = self.metainfo["classes"]
         if isinstance(wanted, str):
             raise ValueError(
-                f"annotation file {path}: metainfo has classes={wanted!r}; names in a tuple, ({wanted!r},)"
+                f"annotation file {path}: metainfo has classes={wanted!r}, which is no file of names; write names in a tuple, "
+                f"({wanted!r},)"
             )
         if not names:
             raise ValueError(f"annotation file {path} has no categories: each class needs an entry with id and name")

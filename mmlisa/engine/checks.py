@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
 from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.registry import Registry, root
@@ -135,12 +136,13 @@ def check_data(cfg: Config, *splits: str) -> None:
         for setting, dataset in datasets.items():
             _check_dataset(setting, dataset)
         evaluator = cfg.get(f"{split}_evaluator")
-        for metric in evaluator if isinstance(evaluator, Sequence) else [evaluator]:
-            path = metric.get("ann_file") if isinstance(metric, Mapping) else None
+        listed = isinstance(evaluator, Sequence)
+        for index, metric in enumerate(evaluator if listed else [evaluator]):
+            path = metric.get("ann_file") if isinstance(metric, Mapping) and not metric.get("backend_args") else None
             if isinstance(path, str) and "://" not in path and not Path(path).exists():
                 raise FileNotFoundError(
-                    f"annotation file {path} does not exist: {split}_evaluator.ann_file. It is not under data_root: write the "
-                    f"whole path, most often that of {split}_dataloader.dataset"
+                    f"annotation file {path} does not exist: {split}_evaluator{f'.{index}' if listed else ''}.ann_file. It is "
+                    f"not under data_root: write the whole path, most often that of {split}_dataloader.dataset"
                 )
 
 
@@ -182,30 +184,62 @@ def _check_dataset(setting: str, dataset: Mapping) -> None:
         raise FileNotFoundError(f"folder {root_folder} does not exist: {setting}.data_root")
 
 
-def check_classes(model: nn.Module, classes: Sequence[str] | None, setting: str) -> None:
+# Heads whose num_classes is the number of the data's classes, by their place in cfg.model. It is not in proposal, semantic,
+# boundary and re-identification heads.
+_CLASS_HEADS = ("roi_head.bbox_head", "roi_head.mask_head", "bbox_head", "mask_head", "decode_head", "head")
+
+
+def check_classes(model: Mapping, classes: Sequence[str] | None, setting: str) -> None:
     """Compares the number of classes that the heads tell apart with that of the data.
 
     Args:
-        model: the built detector, segmentor or classifier.
+        model: config of a detector, segmentor or classifier. Panoptic models and those that take names of classes as text are
+            not looked at.
         classes: names of the data's classes; None where the data have none.
         setting: where the config takes the data.
 
     Raises:
         ValueError: they differ; names each head and the number that fits.
     """
-    if classes is None:
+    if classes is None or {"panoptic_fusion_head", "language_model"} & model.keys():
         return
-    wrong = [
-        f"model.{name}.num_classes={module.num_classes}"
-        for name, module in model.named_modules()
-        # A proposal head tells object from background, and nothing below a backbone sees a class.
-        if not {"backbone", "rpn_head"} & set(name.split("."))
-        and isinstance(getattr(module, "num_classes", None), int)
-        and module.num_classes != len(classes)
-    ]
+    wrong = []
+    for place in _CLASS_HEADS:
+        part: Any = model
+        for key in place.split("."):
+            part = part.get(key) or {} if isinstance(part, Mapping) else {}
+        listed = isinstance(part, Sequence)
+        for index, head in enumerate(part if listed else [part]):
+            if (number := head.get("num_classes")) not in (None, len(classes)):
+                wrong.append(f"model.{place}{f'.{index}' if listed else ''}.num_classes={number}")
     if wrong:
         names = f"{', '.join(classes[:8])}{', …' if len(classes) > 8 else ''}"
         raise ValueError(f"{', '.join(wrong)}, but {setting} has {len(classes)} classes ({names}): set {len(classes)}")
+
+
+def check_first_image(dataset: Any, setting: str) -> None:
+    """Looks for the file of the first image, where images are read from local files.
+
+    Args:
+        dataset: a built data set, or a wrapper of one.
+        setting: where the config takes it.
+
+    Raises:
+        FileNotFoundError: there is no such file; names the settings that its path comes from.
+    """
+    while inner := getattr(dataset, "dataset", None) or next(iter(getattr(dataset, "datasets", ())), None):
+        dataset = inner
+    steps = getattr(getattr(dataset, "pipeline", None), "transforms", ())
+    if not steps or not isinstance(steps[0], LoadImageFromFile) or not len(dataset):
+        return
+    if steps[0].backend_args or getattr(dataset, "backend_args", None):
+        return
+    path = dataset.get_data_info(0).get("img_path")
+    if isinstance(path, str) and "://" not in path and not Path(path).is_file():
+        raise FileNotFoundError(
+            f"image {path} does not exist, the first one of {setting}: its folder comes from data_root={dataset.data_root!r} and "
+            f"data_prefix, which together are {dict(dataset.data_prefix)}"
+        )
 
 
 # --- types ---------------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from mmlisa.checkpoints import adapt_state_dict, add_checksum, check_share, chec
 from mmlisa.checkpoints.loading import state_dict_of
 from mmlisa.registry import HOOKS
 
-from .checks import check_classes, check_schedule, check_shapes, shape_conflicts
+from .checks import check_classes, check_first_image, check_schedule, check_shapes, shape_conflicts
 
 
 @HOOKS.register_module()
@@ -51,28 +51,29 @@ class DataCheckHook(Hook):
 
     Raises:
         ValueError: a head tells another number of classes apart than the data have.
+        FileNotFoundError: the first image is missing.
     """
 
     priority = "VERY_HIGH"
 
     def before_train(self, runner: Runner) -> None:
-        _check_classes(runner, "train")
+        self._check(runner, "train")
+        if runner.val_loop is not None:
+            self._check(runner, "val")
         if "max_epochs" in (runner.cfg.get("train_cfg") or {}):  # how many iterations that is, the data say
             note = check_schedule({**runner.cfg, "train_cfg": dict(max_iters=runner.max_iters)})
             if note:
                 runner.logger.warning(note)
 
-    def before_val(self, runner: Runner) -> None:
-        _check_classes(runner, "val")
-
     def before_test(self, runner: Runner) -> None:
-        _check_classes(runner, "test")
+        self._check(runner, "test")
 
-
-def _check_classes(runner: Runner, split: str) -> None:
-    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-    dataset = getattr(runner, f"{split}_dataloader").dataset
-    check_classes(model, getattr(dataset, "metainfo", {}).get("classes"), f"{split}_dataloader.dataset")
+    @staticmethod
+    def _check(runner: Runner, split: str) -> None:
+        dataset, setting = getattr(runner, f"{split}_dataloader").dataset, f"{split}_dataloader.dataset"
+        model = runner.cfg.get("model") or {}
+        check_classes(model.get("module", model), getattr(dataset, "metainfo", {}).get("classes"), setting)
+        check_first_image(dataset, setting)
 
 
 @HOOKS.register_module()

@@ -1,17 +1,21 @@
 """Users' mistakes are named before they cost time."""
 
 import re
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.registry import MODELS
+from mmengine.dataset import Compose
+from mmengine.registry import DATASETS, MODELS, TRANSFORMS
 from torch import nn
 
 from mmlisa.engine.checks import (
     check_channels,
     check_classes,
     check_data,
+    check_first_image,
     check_options,
     check_schedule,
     check_shapes,
@@ -119,31 +123,100 @@ def test_missing_data_are_named_with_their_setting(tmp_path):
 def test_a_missing_file_of_the_evaluator_is_named(tmp_path):
     cfg = loader(data_root=str(tmp_path))
     cfg.train_evaluator = [dict(type="Other"), dict(type="CocoMetric", ann_file="no/such.json")]
-    with pytest.raises(FileNotFoundError, match=r"no/such\.json does not exist: train_evaluator\.ann_file"):
+    with pytest.raises(FileNotFoundError, match=r"no/such\.json does not exist: train_evaluator\.1\.ann_file"):
         check_data(cfg, "train")
+    cfg.train_evaluator = dict(type="CocoMetric", ann_file="no/such.json")
+    with pytest.raises(FileNotFoundError, match=r"train_evaluator\.ann_file"):
+        check_data(cfg, "train")
+    cfg.train_evaluator.backend_args = dict(backend="petrel")
+    check_data(cfg, "train")
+    cfg.train_evaluator.backend_args = None
     cfg.train_dataloader.dataset.type = "mmlisa.DemoCocoDataset"  # makes the file
     check_data(cfg, "train")
 
 
-def mask_rcnn() -> nn.Module:
-    """Two classes, but in the mask head, and with parts whose num_classes means something else."""
-    model = nn.ModuleDict({name: nn.Identity() for name in ("backbone", "rpn_head", "roi_head", "neck")})
-    model["backbone"].num_classes, model["rpn_head"].num_classes = 1000, 1
-    model["roi_head"].bbox_head = nn.ModuleList([nn.Identity(), nn.Identity()])
-    model["roi_head"].mask_head = nn.Identity()
-    for head in (*model["roi_head"].bbox_head, model["roi_head"].mask_head):
-        head.num_classes = 2
-    return model
-
-
 def test_heads_of_another_number_of_classes_are_named():
-    model = mask_rcnn()
-    check_classes(model, ("a", "b"), "train_dataloader.dataset")
+    cascade = [dict(num_classes=2), dict(num_classes=80), dict(num_classes=2)]
+    model = dict(rpn_head=dict(num_classes=1), roi_head=dict(bbox_head=cascade, mask_head=dict(num_classes=3)))
     check_classes(model, None, "train_dataloader.dataset")
-    model["roi_head"].bbox_head[1].num_classes = 80
-    expected = "model.roi_head.bbox_head.1.num_classes=80, but val_dataloader.dataset has 2 classes (a, b): set 2"
+    expected = (
+        "model.roi_head.bbox_head.1.num_classes=80, model.roi_head.mask_head.num_classes=3, but val_dataloader.dataset has 2 "
+        "classes (a, b): set 2"
+    )
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         check_classes(model, ("a", "b"), "val_dataloader.dataset")
+    cascade[1]["num_classes"] = model["roi_head"]["mask_head"]["num_classes"] = 2
+    check_classes(model, ("a", "b"), "train_dataloader.dataset")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "mmdet::rpn/rpn_r50_fpn_1x_coco.py",
+        "mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py",
+        "mmdet::panoptic_fpn/panoptic-fpn_r50_fpn_1x_coco.py",
+        "mmdet::htc/htc_r50_fpn_1x_coco.py",
+        "mmdet::scnet/scnet_r50_fpn_1x_coco.py",
+        "mmdet::detr/detr_r50_8xb2-150e_coco.py",
+        "mmdet::mask2former/mask2former_r50_8xb2-lsj-50e_coco-panoptic.py",
+        "mmdet::mask2former/mask2former_r50_8xb2-lsj-50e_coco.py",
+        "mmdet::yolact/yolact_r50_1xb8-55e_coco.py",
+        "mmdet::mm_grounding_dino/coco/grounding_dino_swin-t_finetune_16xb4_1x_coco.py",
+        "mmdet::seesaw_loss/mask-rcnn_r50_fpn_seesaw-loss_random-ms-2x_lvis-v1.py",
+        "mmseg::stdc/stdc1_4xb12-80k_cityscapes-512x1024.py",
+        "mmseg::upernet/upernet_r50_4xb4-80k_ade20k-512x512.py",
+        "mmseg::mask2former/mask2former_r50_8xb2-160k_ade20k-512x512.py",
+        "mmseg::vpd/vpd_sd_4xb8-25k_nyu-480x480.py",
+        "mmpretrain::resnet/resnet50_8xb32_in1k.py",
+        "mmpretrain::vision_transformer/vit-base-p16_64xb64_in1k.py",
+    ],
+)
+def test_the_libraries_own_heads_fit_their_data(config):
+    """Their configs, and the classes that their data sets name."""
+    library, name = config.split("::")
+    path = Path(pytest.importorskip(library).__file__).parent / ".mim" / "configs" / name
+    cfg = Config.fromfile(path)
+    dataset = cfg.train_dataloader.dataset
+    while "dataset" in dataset or "datasets" in dataset:
+        dataset = dataset.get("dataset") or dataset.datasets[0]
+    import_module(f"{library}.datasets")
+    classes = (dataset.get("metainfo") or {}).get("classes") or DATASETS.get(f"{library}.{dataset.type}").METAINFO[
+        "classes"
+    ]
+    assert len(classes) > 10
+    check_classes(cfg.model, classes, "train_dataloader.dataset")
+
+
+class Pictures(torch.utils.data.Dataset):
+    """What mmengine's data sets have."""
+
+    def __init__(self, path, loader):
+        self.path, self.data_root, self.data_prefix = path, "data/", dict(img="data/train/")
+        self.pipeline = Compose([loader])
+
+    def __len__(self):
+        return 1
+
+    def get_data_info(self, index):
+        return dict(img_path=self.path)
+
+
+def test_a_missing_first_image_is_named_with_its_settings(tmp_path):
+    (tmp_path / "a.png").touch()
+    loader, missing = TRANSFORMS.build(dict(type="LoadImageFromFile")), str(tmp_path / "b.png")
+    check_first_image(Pictures(str(tmp_path / "a.png"), loader), "train_dataloader.dataset")
+    with pytest.raises(
+        FileNotFoundError, match=r"b\.png does not exist, the first one of val_dataloader\.dataset.*data/train/"
+    ):
+        check_first_image(torch.utils.data.ConcatDataset([Pictures(missing, loader)]), "val_dataloader.dataset")
+    elsewhere = TRANSFORMS.build(dict(type="LoadImageFromFile", backend_args=dict(backend="memcached")))
+    for dataset in (
+        Pictures(missing, elsewhere),
+        Pictures("s3://b.png", loader),
+        Pictures(missing, lambda results: results),
+        [],
+    ):
+        check_first_image(dataset, "val_dataloader.dataset")
 
 
 @pytest.mark.parametrize(

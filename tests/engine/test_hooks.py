@@ -124,11 +124,11 @@ def test_the_number_of_classes_is_compared_with_the_data_before_the_first_iterat
                             ("cfg", dict(type=loop)))
     }  # fmt: skip
     made = runner(tmp_path, **evaluation)
-    made.model.num_classes = 2
+    made.cfg.model.head = dict(num_classes=2)
     getattr(made, f"{split}_dataloader").dataset.metainfo = dict(classes=("a", "b", "c"))
     monkeypatch.setattr(ToyRegression, "train_step", lambda *_: pytest.fail("trained"))
     with pytest.raises(ValueError, match=rf"num_classes=2, but {split}_dataloader\.dataset has 3 classes"):
-        getattr(made, split)()
+        (made.test if split == "test" else made.train)()
 
 
 def test_a_warm_up_longer_than_the_epochs_is_noted(tmp_path, capfd):

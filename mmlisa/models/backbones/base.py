@@ -79,7 +79,7 @@ class Backbone(BaseModule):
         init_cfg: MMEngine's.
 
     Raises:
-        TypeError: an argument of another type.
+        TypeError: an unknown option, or an argument of another type.
         ValueError: an unknown arch, key or operator; a number or an index out of range.
     """
 
