@@ -189,7 +189,7 @@ def _check_dataset(setting: str, dataset: Mapping) -> None:
 _CLASS_HEADS = ("roi_head.bbox_head", "roi_head.mask_head", "bbox_head", "mask_head", "decode_head", "head")
 
 
-def check_classes(model: Mapping, classes: Sequence[str] | None, setting: str) -> None:
+def check_classes(model: Mapping, classes: Sequence[str] | None, setting: str) -> str:
     """Compares the number of classes that the heads tell apart with that of the data.
 
     Args:
@@ -198,12 +198,15 @@ def check_classes(model: Mapping, classes: Sequence[str] | None, setting: str) -
         classes: names of the data's classes; None where the data have none.
         setting: where the config takes the data.
 
+    Returns:
+        What to know of heads that tell more classes apart than the data have; empty if there are none.
+
     Raises:
-        ValueError: they differ; names each head and the number that fits.
+        ValueError: a head tells fewer classes apart; names each head and the number that fits.
     """
     if classes is None or {"panoptic_fusion_head", "language_model"} & model.keys():
-        return
-    wrong = []
+        return ""
+    differing = {}
     for place in _CLASS_HEADS:
         part: Any = model
         for key in place.split("."):
@@ -211,10 +214,14 @@ def check_classes(model: Mapping, classes: Sequence[str] | None, setting: str) -
         listed = isinstance(part, Sequence)
         for index, head in enumerate(part if listed else [part]):
             if (number := head.get("num_classes")) not in (None, len(classes)):
-                wrong.append(f"model.{place}{f'.{index}' if listed else ''}.num_classes={number}")
-    if wrong:
-        names = f"{', '.join(classes[:8])}{', …' if len(classes) > 8 else ''}"
-        raise ValueError(f"{', '.join(wrong)}, but {setting} has {len(classes)} classes ({names}): set {len(classes)}")
+                differing[f"model.{place}{f'.{index}' if listed else ''}.num_classes={number}"] = number
+    if not differing:
+        return ""
+    names = f"{', '.join(classes[:8])}{', …' if len(classes) > 8 else ''}"
+    message = f"{', '.join(differing)}, but {setting} has {len(classes)} classes ({names})"
+    if min(differing.values()) < len(classes):
+        raise ValueError(f"{message}: set {len(classes)}")
+    return f"{message}: what is more is never trained"
 
 
 def check_first_image(dataset: Any, setting: str) -> None:

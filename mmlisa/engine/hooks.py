@@ -50,7 +50,7 @@ class DataCheckHook(Hook):
     """What of a config can be checked only when its data have been read.
 
     Raises:
-        ValueError: a head tells another number of classes apart than the data have.
+        ValueError: a head tells fewer classes apart than the data have; more are a warning.
         FileNotFoundError: the first image is missing.
     """
 
@@ -72,7 +72,9 @@ class DataCheckHook(Hook):
     def _check(runner: Runner, split: str) -> None:
         dataset, setting = getattr(runner, f"{split}_dataloader").dataset, f"{split}_dataloader.dataset"
         model = runner.cfg.get("model") or {}
-        check_classes(model.get("module", model), getattr(dataset, "metainfo", {}).get("classes"), setting)
+        note = check_classes(model.get("module", model), getattr(dataset, "metainfo", {}).get("classes"), setting)
+        if note:
+            runner.logger.warning(note)
         check_first_image(dataset, setting)
 
 

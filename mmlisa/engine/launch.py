@@ -1,6 +1,7 @@
 """From a config file and command-line options to a runner: one path for mmdet, mmseg and mmpretrain configs."""
 
 import argparse
+import atexit
 from collections.abc import Sequence
 from copy import deepcopy
 from difflib import get_close_matches
@@ -251,6 +252,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     if cfg.get("launcher") == "pytorch" and not torch.cuda.is_available() and not torch.distributed.is_initialized():
         # MMEngine's own initialisation, and its default wrapper of the model, require a GPU.
         torch.distributed.init_process_group("gloo")
+        atexit.register(torch.distributed.destroy_process_group)  # its threads can abort a process that ends
     cfg.custom_hooks = [
         *cfg.get("custom_hooks", []),
         dict(type="mmlisa.DataCheckHook"),

@@ -137,16 +137,21 @@ def test_a_missing_file_of_the_evaluator_is_named(tmp_path):
 
 def test_heads_of_another_number_of_classes_are_named():
     cascade = [dict(num_classes=2), dict(num_classes=80), dict(num_classes=2)]
-    model = dict(rpn_head=dict(num_classes=1), roi_head=dict(bbox_head=cascade, mask_head=dict(num_classes=3)))
-    check_classes(model, None, "train_dataloader.dataset")
+    model = dict(rpn_head=dict(num_classes=1), roi_head=dict(bbox_head=cascade, mask_head=dict(num_classes=1)))
+    assert check_classes(model, None, "train_dataloader.dataset") == ""
     expected = (
-        "model.roi_head.bbox_head.1.num_classes=80, model.roi_head.mask_head.num_classes=3, but val_dataloader.dataset has 2 "
+        "model.roi_head.bbox_head.1.num_classes=80, model.roi_head.mask_head.num_classes=1, but val_dataloader.dataset has 2 "
         "classes (a, b): set 2"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         check_classes(model, ("a", "b"), "val_dataloader.dataset")
-    cascade[1]["num_classes"] = model["roi_head"]["mask_head"]["num_classes"] = 2
-    check_classes(model, ("a", "b"), "train_dataloader.dataset")
+    model["roi_head"]["mask_head"]["num_classes"] = 2
+    expected = (
+        "model.roi_head.bbox_head.1.num_classes=80, but train_dataloader.dataset has 2 classes (a, b): what is more is"
+    )
+    assert check_classes(model, ("a", "b"), "train_dataloader.dataset").startswith(expected)
+    cascade[1]["num_classes"] = 2
+    assert check_classes(model, ("a", "b"), "train_dataloader.dataset") == ""
 
 
 @pytest.mark.parametrize(
@@ -184,7 +189,7 @@ def test_the_libraries_own_heads_fit_their_data(config):
         "classes"
     ]
     assert len(classes) > 10
-    check_classes(cfg.model, classes, "train_dataloader.dataset")
+    assert check_classes(cfg.model, classes, "train_dataloader.dataset") == ""
 
 
 class Pictures(torch.utils.data.Dataset):

@@ -105,12 +105,12 @@ class Backbone(BaseModule):
         **unknown: Any,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        for name in unknown:
+        for name, value in unknown.items():
             known = {key for cls in type(self).__mro__ for key in inspect.signature(cls.__init__).parameters}
             known -= {"self", "args", "kwargs", "options", "unknown"}
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(sorted(known))}"
-            raise TypeError(f"{type(self).__name__} has no option {name!r}; {hint}")
+            raise TypeError(f"{type(self).__name__} has no option {name}={value!r}; {hint}")
         self.arch = self.resolve_arch(arch)
         self.attention = self.resolve_attention(self.arch.get("attention"), attention)
         image_size = self.arch.get("image_size", 224) if image_size is None else image_size
