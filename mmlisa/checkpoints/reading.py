@@ -45,16 +45,9 @@ def load_checkpoint(filename: str | Path, map_location: MapLocation = "cpu") -> 
     path = Path(filename).expanduser()
     if not path.is_file():
         others = sorted(other.name for other in path.parent.glob("*.pth"))
-        raise FileNotFoundError(
-            f"checkpoint {path} does not exist; its folder "
-            + (
-                f"has {', '.join(others[-8:])}"
-                if others
-                else "has no *.pth"
-                if path.parent.is_dir()
-                else "does not exist either"
-            )
-        )
+        found = f"has {', '.join(others[-8:])}" if others else "has no *.pth"
+        found = found if path.parent.is_dir() else "does not exist either"
+        raise FileNotFoundError(f"checkpoint {path} does not exist; its folder {found}")
     with path.open("rb") as stream:
         return read_checkpoint(stream, f"checkpoint {path}", map_location)
 

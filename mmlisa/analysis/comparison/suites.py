@@ -277,7 +277,7 @@ _ONE_MAP: Delta = {
 def _operators(
     host: Callable[[Delta, int], Candidate], size: int, names: Iterable[str] = OPERATORS
 ) -> dict[str, Candidate]:
-    return {name: host({**OPERATORS, **MORE_OPERATORS}[name], size) for name in names}
+    return {name: host((OPERATORS | MORE_OPERATORS)[name], size) for name in names}
 
 
 # ---- backbones of equal MACs
@@ -357,7 +357,7 @@ BACKBONES: dict[str, Candidate] = {
 
 # ---- the suites
 
-_SCALES = (0.5, 1.0, 2.0, 4.0)  # the tree crowns' photographs have no more pixels than the third
+_SCALES = (0.5, 1.0, 2.0, 4.0)
 # What the longer comparisons have: an operator of each paper, and those that most backbones have.
 _CHOSEN = ("LiSA", "focused linear", "linear-angular", "interactive", "softmax", "window 4x4", "depthwise 7x7")
 
@@ -420,7 +420,7 @@ _DEFAULT: dict[str, Comparison] = {
         "softmax",
         iterations=400,
         size=128,
-        scales=_SCALES[:3],
+        scales=_SCALES[:3],  # the photographs have no more pixels
     ),
     "operators_isotropic_detection": Comparison(
         "Operators in a narrow LiSANet-I, detection",
