@@ -1,11 +1,10 @@
-"""mmcv's operators on torchvision's and PyTorch's, where mmcv was installed without compiled ones.
+"""Replacements for mmcv's compiled operators, built on torchvision and PyTorch.
 
-mmcv keeps its operators in a compiled module, ``mmcv._ext``; mmdet and mmseg cannot be imported without it. ``import mmlisa``
-appends `ExtensionFinder` to Python's import system. It is asked for ``mmcv._ext`` only after everything else has failed to
-find it, so compiled operators win where they are there, and nothing is imported until mmcv asks. `mmlisa.mmcv_ops.ext` then
-takes their place.
+mmcv keeps its operators in a compiled module, ``mmcv._ext``, and mmdet and mmseg cannot be imported without it.
+``import mmlisa`` appends :class:`ExtensionFinder` to Python's import system. Python asks it for ``mmcv._ext`` only if no
+compiled module exists, and then loads `mmlisa.mmcv_ops.ext` under that name. Nothing is imported until mmcv asks.
 
-    python -m mmlisa.mmcv_ops install     # for every program of the environment, also those that never import mmlisa
+    python -m mmlisa.mmcv_ops install     # also for programs that never import mmlisa
     python -m mmlisa.mmcv_ops uninstall
     python -m mmlisa.mmcv_ops status
 """
@@ -18,7 +17,7 @@ EXTENSION = "mmcv._ext"
 
 
 class ExtensionFinder:
-    """Finds ``mmcv._ext`` in `mmlisa.mmcv_ops.ext`. Belongs at the end of ``sys.meta_path``."""
+    """Finder that maps ``mmcv._ext`` to `mmlisa.mmcv_ops.ext`; it belongs at the end of ``sys.meta_path``."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -26,13 +25,13 @@ class ExtensionFinder:
 
 
 def activate() -> None:
-    """Provides ``mmcv._ext`` in this process from now on, unless a compiled one is there."""
+    """Provide ``mmcv._ext`` in this process from now on, unless a compiled one is installed."""
     if ExtensionFinder not in sys.meta_path:
         sys.meta_path.append(ExtensionFinder)
 
 
 def find_compiled() -> str | None:
-    """The file of mmcv's compiled operators, None without; imports nothing."""
+    """Return the file of mmcv's compiled operators, or None if there is none. Imports nothing."""
     mmcv = find_spec("mmcv")
     spec = PathFinder.find_spec(EXTENSION, mmcv.submodule_search_locations) if mmcv else None
     return spec.origin if spec else None

@@ -1,9 +1,9 @@
-"""Operators for every program of the environment, also those that never import mmlisa, such as mmdet's own tools.
+"""Provide mmlisa's operators to every program of the environment, also to those that never import mmlisa.
 
     python -m mmlisa.mmcv_ops install|uninstall|status
 
-``install`` writes a .pth file into site-packages, which Python reads at each start: it imports mmlisa, which takes a few
-milliseconds and loads no other package. Without mmlisa it does nothing.
+``install`` writes a .pth file into site-packages. Python reads it at each start and imports mmlisa, which takes a few
+milliseconds and loads no other package. If mmlisa is gone, the file does nothing.
 """
 
 import argparse
@@ -15,21 +15,21 @@ from pathlib import Path
 
 from mmlisa.mmcv_ops import find_compiled
 
-# Read after the file that makes an editable mmlisa importable: in alphabetical order.
+# Python reads .pth files in alphabetical order, so this one comes after the file of an editable mmlisa.
 NAME = "mmlisa_mmcv_ops.pth"
-# One line that begins with "import", or Python takes it for a folder. An error in it would be printed at each start.
+# Python executes lines that begin with "import" and takes others for folders. It would print an error at each start.
 LINE = 'import sys; exec("try:\\n import mmlisa\\nexcept Exception:\\n pass")\n'
 
 
 def install(site: Path) -> str:
-    """Writes the file and tries it.
+    """Write the file and try it.
 
     Raises:
-        RuntimeError: Python does not find mmlisa at its start; nothing is left behind.
+        RuntimeError: Python does not find mmlisa at its start. The file is removed again.
     """
     path = site / NAME
     path.write_text(LINE)
-    # From the root and without PYTHONPATH (-I), so that a clone in the current folder does not count.
+    # -I and cwd="/" keep a clone in the current folder or in PYTHONPATH from being found.
     code = f"import site, sys; site.addsitedir({str(site)!r}); sys.exit('mmlisa.mmcv_ops' not in sys.modules)"
     if subprocess.run([sys.executable, "-I", "-c", code], cwd="/").returncode:
         path.unlink()
@@ -40,16 +40,16 @@ def install(site: Path) -> str:
 
 
 def uninstall(site: Path) -> str:
-    """Removes the file."""
+    """Remove the file."""
     path = site / NAME
     if not path.exists():
-        return f"not installed: there is no {path}"
+        return f"not installed: {path} does not exist"
     path.unlink()
     return f"uninstalled: {path}"
 
 
 def status(site: Path) -> str:
-    """Whether the file is there, and which operators mmcv gets."""
+    """Report whether the file exists and which operators mmcv gets."""
     path = site / NAME
     every = f"installed for every program: {path}" if path.exists() else "active in programs that import mmlisa"
     if not find_spec("mmcv"):

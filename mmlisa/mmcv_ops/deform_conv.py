@@ -1,4 +1,8 @@
-"""Deformable convolution (https://arxiv.org/abs/1703.06211), and with modulation (https://arxiv.org/abs/1811.11168)."""
+"""Deformable convolution (https://arxiv.org/abs/1703.06211) and its modulated form (https://arxiv.org/abs/1811.11168).
+
+Shapes: input and output are ``[B, C, H, W]``, ``offset`` is ``[B, 2 * groups * kH * kW, H_out, W_out]`` with y before x, and
+``mask``, which scales every sample, ``[B, groups * kH * kW, H_out, W_out]``.
+"""
 
 import torch
 import torchvision  # noqa: F401 (registers torch.ops.torchvision)
@@ -10,130 +14,78 @@ from .precision import widest
 def deform_conv_forward(
     input: Tensor, weight: Tensor, offset: Tensor, output: Tensor, columns: Tensor, ones: Tensor, **geometry: int
 ) -> None:
-    """Fills ``output``, ``[B, C_out, H_out, W_out]``; ``offset`` is ``[B, 2 * groups * kH * kW, H_out, W_out]``, y before x."""
-    output.copy_(_convolve(input, weight, offset, None, None, _plain(geometry)))
+    """Fill ``output``; ``columns`` and ``ones`` are mmcv's work buffers."""
+    output.copy_(_convolve([input, weight, offset, None, None], _plain(**geometry)))
 
 
-def deform_conv_backward_input(
-    input: Tensor,
-    offset: Tensor,
-    gradOutput: Tensor,
-    gradInput: Tensor,
-    gradOffset: Tensor,
-    weight: Tensor,
-    columns: Tensor,
-    **geometry: int,
-) -> None:
-    grad_input, grad_weight, grad_offset, *_ = _gradients(
-        gradOutput, input, weight, offset, None, None, _plain(geometry)
-    )
-    gradInput.copy_(grad_input)
-    gradOffset.copy_(grad_offset)
-    # mmcv asks for the gradients in two calls, torchvision computes them in one: the second call finds its own in the buffer
-    # that mmcv hands to both.
-    columns.set_(grad_weight.to(columns.dtype))
+def deform_conv_backward_input(*tensors: Tensor, **geometry: int) -> None:
+    """Fill the gradients of the input and the offset.
+
+    mmcv asks for the gradients in two calls, torchvision computes them in one. The gradient of the weight is therefore kept in
+    ``columns``, the work buffer that mmcv passes to both calls.
+    """
+    input, offset, grad_output, grad_input, grad_offset, weight, columns = tensors
+    gradients = _gradients(grad_output, [input, weight, offset, None, None], _plain(**geometry))
+    grad_input.copy_(gradients[0])
+    grad_offset.copy_(gradients[2])
+    columns.set_(gradients[1].to(columns.dtype))
 
 
-def deform_conv_backward_parameters(
-    input: Tensor,
-    offset: Tensor,
-    gradOutput: Tensor,
-    gradWeight: Tensor,
-    columns: Tensor,
-    ones: Tensor,
-    scale: float,
-    **geometry: int,
-) -> None:
-    if columns.shape == gradWeight.shape:
-        grad_weight = columns
-    else:  # neither the input nor the offset asked for a gradient
-        weight = torch.zeros_like(gradWeight)
-        grad_weight = _gradients(gradOutput, input, weight, offset, None, None, _plain(geometry))[1]
-    gradWeight.copy_(scale * grad_weight)
+def deform_conv_backward_parameters(*tensors: Tensor, scale: float, **geometry: int) -> None:
+    """Fill the gradient of the weight."""
+    input, offset, grad_output, grad_weight, columns, _ = tensors
+    gradient = columns
+    if columns.shape != grad_weight.shape:  # no gradient of the input or the offset was asked for
+        arguments = [input, torch.zeros_like(grad_weight), offset, None, None]
+        gradient = _gradients(grad_output, arguments, _plain(**geometry))[1]
+    grad_weight.copy_(scale * gradient)
 
 
-def modulated_deform_conv_forward(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    ones: Tensor,
-    offset: Tensor,
-    mask: Tensor,
-    output: Tensor,
-    columns: Tensor,
-    with_bias: bool,
-    **geometry: int,
-) -> None:
-    """The same with every sample scaled by ``mask`` ``[B, deformable_group * kernel_h * kernel_w, H_out, W_out]``."""
-    output.copy_(_convolve(input, weight, offset, mask, bias if with_bias else None, _modulated(geometry)))
+def modulated_deform_conv_forward(*tensors: Tensor, with_bias: bool, **geometry: int) -> None:
+    """Fill the output of the modulated form."""
+    input, weight, bias, _, offset, mask, output, _ = tensors
+    output.copy_(_convolve([input, weight, offset, mask, bias if with_bias else None], _modulated(**geometry)))
 
 
-def modulated_deform_conv_backward(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    ones: Tensor,
-    offset: Tensor,
-    mask: Tensor,
-    columns: Tensor,
-    grad_input: Tensor,
-    grad_weight: Tensor,
-    grad_bias: Tensor,
-    grad_offset: Tensor,
-    grad_mask: Tensor,
-    grad_output: Tensor,
-    with_bias: bool,
-    **geometry: int,
-) -> None:
-    arguments = (input, weight, offset, mask, bias if with_bias else None)
-    gradients = _gradients(grad_output, *arguments, _modulated(geometry))
-    for target, value in zip((grad_input, grad_weight, grad_offset, grad_mask), gradients[:4], strict=True):
-        target.copy_(value)
+def modulated_deform_conv_backward(*tensors: Tensor, with_bias: bool, **geometry: int) -> None:
+    """Fill the gradients of the modulated form."""
+    input, weight, bias, _, offset, mask, _, *targets, grad_output = tensors
+    grad_input, grad_weight, grad_bias, grad_offset, grad_mask = targets
+    arguments = [input, weight, offset, mask, bias if with_bias else None]
+    gradients = _gradients(grad_output, arguments, _modulated(**geometry))
+    for target, gradient in zip((grad_input, grad_weight, grad_offset, grad_mask), gradients[:4], strict=True):
+        target.copy_(gradient)
     if with_bias:
         grad_bias.copy_(gradients[4])
 
 
-def _plain(geometry: dict[str, int]) -> list[int]:
-    """torchvision's arguments from those of mmcv's deform_conv_*."""
+def _plain(**geometry: int) -> list[int]:
+    """Return torchvision's arguments for those of mmcv's ``deform_conv_*``."""
     names = ("dH", "dW", "padH", "padW", "dilationH", "dilationW", "group", "deformable_group")
     return [geometry[name] for name in names]
 
 
-def _modulated(geometry: dict[str, int]) -> list[int]:
-    """torchvision's arguments from those of mmcv's modulated_deform_conv_*."""
+def _modulated(**geometry: int) -> list[int]:
+    """Return torchvision's arguments for those of mmcv's ``modulated_deform_conv_*``."""
     sizes = [geometry[f"{name}_{axis}"] for name in ("stride", "pad", "dilation") for axis in "hw"]
     return [*sizes, geometry["group"], geometry["deformable_group"]]
 
 
-def _operands(
-    input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | None, bias: Tensor | None
-) -> tuple[list[Tensor], bool]:
-    """What torchvision takes, with empty tensors for what is not there, in one type; and whether there is a mask."""
-    tensors = [
-        input,
-        weight,
-        offset,
-        input.new_zeros(len(input), 1) if mask is None else mask,
-        input.new_zeros(len(weight)) if bias is None else bias,
-    ]
+def _operands(arguments: list[Tensor | None]) -> tuple[list[Tensor], bool]:
+    """Return input, weight, offset, mask and bias in one dtype, None as an empty tensor, and whether there is a mask."""
+    input, weight, offset, mask, bias = arguments
+    empty_mask, empty_bias = input.new_zeros(len(input), 1), input.new_zeros(len(weight))
+    tensors = [input, weight, offset, empty_mask if mask is None else mask, empty_bias if bias is None else bias]
     return widest(*tensors), mask is not None
 
 
-def _convolve(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | None, bias: Tensor | None, geometry: list):
-    tensors, modulated = _operands(input, weight, offset, mask, bias)
+def _convolve(arguments: list[Tensor | None], geometry: list[int]) -> Tensor:
+    tensors, modulated = _operands(arguments)
     return torch.ops.torchvision.deform_conv2d(*tensors, *geometry, modulated)
 
 
-def _gradients(
-    grad_output: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    offset: Tensor,
-    mask: Tensor | None,
-    bias: Tensor | None,
-    geometry: list,
-) -> tuple[Tensor, ...]:
-    """Those of input, weight, offset, mask and bias."""
-    tensors, modulated = _operands(input, weight, offset, mask, bias)
+def _gradients(grad_output: Tensor, arguments: list[Tensor | None], geometry: list[int]) -> tuple[Tensor, ...]:
+    """Return the gradients of input, weight, offset, mask and bias."""
+    tensors, modulated = _operands(arguments)
     backward = torch.ops.torchvision._deform_conv2d_backward
     return backward(grad_output.to(tensors[0].dtype), *tensors, *geometry, modulated)

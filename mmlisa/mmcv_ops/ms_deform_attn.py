@@ -6,38 +6,21 @@ from torch import Tensor
 from .precision import widest
 
 
-def ms_deform_attn_forward(
-    value: Tensor,
-    value_spatial_shapes: Tensor,
-    value_level_start_index: Tensor,
-    sampling_locations: Tensor,
-    attention_weights: Tensor,
-    im2col_step: int,
-) -> Tensor:
+def ms_deform_attn_forward(*tensors: Tensor, im2col_step: int) -> Tensor:
+    """Return the attended values; the tensors are value, shapes, level starts, sampling locations and weights."""
     from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch as attend
 
-    wide, locations, weights = widest(value, sampling_locations, attention_weights)
-    return attend(wide, value_spatial_shapes, locations, weights).to(value.dtype)
+    value, shapes, _, locations, weights = tensors
+    wide, locations, weights = widest(value, locations, weights)
+    return attend(wide, shapes, locations, weights).to(value.dtype)
 
 
-def ms_deform_attn_backward(
-    value: Tensor,
-    value_spatial_shapes: Tensor,
-    value_level_start_index: Tensor,
-    sampling_locations: Tensor,
-    attention_weights: Tensor,
-    grad_output: Tensor,
-    grad_value: Tensor,
-    grad_sampling_loc: Tensor,
-    grad_attn_weight: Tensor,
-    im2col_step: int,
-) -> None:
+def ms_deform_attn_backward(*tensors: Tensor, im2col_step: int) -> None:
+    """Fill the gradients of value, sampling locations and weights, the last three tensors."""
     from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch as attend
 
-    def attend_at_levels(value: Tensor, locations: Tensor, weights: Tensor) -> Tensor:
-        return attend(value, value_spatial_shapes, locations, weights)
-
-    grad, *inputs = widest(grad_output, value, sampling_locations, attention_weights)
-    grads = torch.func.vjp(attend_at_levels, *inputs)[1](grad)
-    for target, value in zip((grad_value, grad_sampling_loc, grad_attn_weight), grads, strict=True):
-        target.copy_(value)
+    value, shapes, _, locations, weights, grad_output, *targets = tensors
+    grad_output, *inputs = widest(grad_output, value, locations, weights)
+    pullback = torch.func.vjp(lambda value, *sampling: attend(value, shapes, *sampling), *inputs)[1]
+    for target, gradient in zip(targets, pullback(grad_output), strict=True):
+        target.copy_(gradient)

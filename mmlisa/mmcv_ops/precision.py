@@ -1,11 +1,11 @@
-"""The type in which operators of several tensors compute."""
+"""The dtype in which operators compute."""
 
 import torch
 from torch import Tensor
 
 
 def widest(*tensors: Tensor) -> list[Tensor]:
-    """All of them in the widest of their types, and at least in fp32."""
+    """Return the tensors in the widest of their dtypes, and at least in fp32."""
     dtype = torch.float32
     for tensor in tensors:
         dtype = torch.promote_types(dtype, tensor.dtype)

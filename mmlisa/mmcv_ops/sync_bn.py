@@ -1,4 +1,4 @@
-"""The local parts of batch normalisation over several processes. Inputs are ``[B, C, L]``, statistics ``[C]``."""
+"""Local parts of batch normalisation over several processes. Inputs are ``[B, C, L]``, statistics ``[C]``."""
 
 from torch import Tensor
 
@@ -26,7 +26,7 @@ def sync_bn_forward_output(
     momentum: float,
     group_size: int,
 ) -> None:
-    """Fills ``norm`` and ``output`` ``[B, C, L]`` and ``std``, and updates the running statistics."""
+    """Fill ``norm`` and ``output`` ``[B, C, L]`` and ``std``, and update the running statistics."""
     std.copy_((var + eps).sqrt())
     norm.copy_((input.float() - mean[:, None]) / std[:, None])
     output.copy_(norm * weight[:, None] + bias[:, None])

@@ -1,4 +1,4 @@
-"""Where mmcv has compiled operators, these tests would be of them."""
+"""Skip the tests of our operators where mmcv has compiled ones, which take precedence."""
 
 from mmlisa.mmcv_ops import find_compiled
 

@@ -1,4 +1,4 @@
-"""Writes expected.npz: what mmcv's compiled operators make of the cases. To be run with an mmcv that has them:
+"""Write expected.npz, the results of mmcv's compiled operators. Run it in an environment that has them:
 
 python tests/mmcv_ops/make_expected.py
 """

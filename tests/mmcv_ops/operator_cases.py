@@ -1,6 +1,6 @@
-"""Calls of mmcv.ops that are made with mmcv's compiled operators (make_expected.py) and with ours (test_expected.py).
+"""Calls of mmcv.ops, made with mmcv's compiled operators (make_expected.py) and with ours (test_expected.py).
 
-A case is a function and the tensors that are its arguments and get a gradient.
+A case is a function and its arguments, the tensors that get a gradient.
 """
 
 from collections.abc import Callable
@@ -33,9 +33,9 @@ def rois(count: int, seed: int = 1) -> Tensor:
 Case = tuple[Callable[..., object], tuple[Tensor, ...]]
 
 
-def roi_align(mode: str, sampling_ratio: int, aligned: bool, count: int = 5) -> Case:
+def roi_align(sampling_ratio: int, aligned: bool, count: int = 5) -> Case:
     def call(features: Tensor) -> Tensor:
-        return ops.roi_align(features, rois(5)[:count], (3, 4), 0.25, sampling_ratio, mode, aligned)
+        return ops.roi_align(features, rois(5)[:count], (3, 4), 0.25, sampling_ratio, "avg", aligned)
 
     return call, (wave(2, 3, 13, 17),)
 
@@ -81,32 +81,13 @@ def batched_nms(kind: str, **settings: object) -> Case:
     return lambda: ops.batched_nms(boxes(40), wave(40, seed=5, low=0), torch.arange(40) % 3, config), ()
 
 
-def nms_match(count: int = 30) -> Case:
-    return lambda: ops.nms_match(torch.cat([boxes(count), wave(count, 1, seed=5, low=0)], dim=1), 0.4), ()
-
-
-def bbox_overlaps(first: int, second: int, **settings: object) -> Case:
-    return lambda: ops.bbox_overlaps(boxes(first), boxes(second, seed=3), **settings), ()
-
-
-def psa_mask(kind: str, size: tuple[int, int]) -> Case:
-    return ops.PSAMask(kind, size), (wave(2, size[0] * size[1], 4, 6),)
-
-
 CASES: dict[str, Case] = {
     **{
-        f"roi_align {mode}, sampling_ratio {sampling_ratio}, aligned {aligned}": roi_align(
-            mode, sampling_ratio, aligned
-        )
-        for mode in ("avg", "max")
+        f"roi_align avg, sampling_ratio {sampling_ratio}, aligned {aligned}": roi_align(sampling_ratio, aligned)
         for sampling_ratio in (0, 2)
         for aligned in (True, False)
-        # mmcv's maximum over no points, in a region without area, is -10000
-        if (mode, sampling_ratio, aligned) != ("max", 0, True)
     },
-    "roi_align max, sampling_ratio 0, aligned True": roi_align("max", 0, True, count=4),
-    "roi_align avg, no regions": roi_align("avg", 2, True, count=0),
-    "roi_align max, no regions": roi_align("max", 2, True, count=0),
+    "roi_align avg, no regions": roi_align(2, True, count=0),
     **{
         f"{name}, {variant}": deform_conv(modulated, bias, **settings)
         for name, modulated, bias in (
@@ -138,24 +119,11 @@ CASES: dict[str, Case] = {
     "batched_nms, class_agnostic": batched_nms("nms", class_agnostic=True),
     "batched_nms, split": batched_nms("nms", split_thr=10),
     "batched_nms, soft": batched_nms("soft_nms", min_score=0.05),
-    "nms_match": nms_match(),
-    "nms_match, no boxes": nms_match(count=0),
-    **{
-        f"bbox_overlaps {mode}, offset {offset}": bbox_overlaps(6, 4, mode=mode, offset=offset)
-        for mode in ("iou", "iof")
-        for offset in (0, 1)
-    },
-    "bbox_overlaps aligned": bbox_overlaps(6, 6, aligned=True),
-    "bbox_overlaps iof aligned": bbox_overlaps(6, 6, mode="iof", aligned=True),
-    "bbox_overlaps, no boxes": bbox_overlaps(0, 4),
-    "psa_mask collect": psa_mask("collect", (5, 7)),
-    "psa_mask distribute": psa_mask("distribute", (5, 7)),
-    "psa_mask, reaching beyond the map": psa_mask("collect", (13, 15)),
 }
 
 
 def run(case: Case) -> dict[str, Tensor]:
-    """Every tensor the function returns, and the gradient of each of its arguments."""
+    """Return every output of the function and the gradient of each of its arguments."""
     call, tensors = case
     tensors = [tensor.clone().requires_grad_() for tensor in tensors]
     returned = call(*tensors)

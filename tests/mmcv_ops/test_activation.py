@@ -1,4 +1,4 @@
-"""Who gets which operators, and when; each in a Python of its own."""
+"""Which operators a program gets, each tried in a new Python process."""
 
 import os
 import subprocess
@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from mmcv import ops
 
 from mmlisa import mmcv_ops
+from mmlisa.mmcv_ops import ext
 from mmlisa.mmcv_ops.__main__ import LINE, NAME, install, status, uninstall
 
 CLONE = str(Path(__file__).parents[2])
@@ -16,7 +18,7 @@ uncompiled = pytest.mark.skipif(bool(mmcv_ops.find_compiled()), reason="mmcv has
 
 
 def _python(code: str, *options: str, path: str = CLONE) -> str:
-    """What a new Python prints; it must not complain."""
+    """Return what a new Python process prints; it must succeed."""
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, *options, "-c", code], cwd="/", env=environment, capture_output=True, text=True
@@ -38,13 +40,20 @@ def test_compiled_operators_win(tmp_path):
 
 
 @uncompiled
-def test_other_operators_say_how_to_get_them():
-    with pytest.raises(NotImplementedError, match=r"'box_iou_rotated'.*MMCV_WITH_OPS=1 .*mmcv==\d"):
-        ops.box_iou_rotated(*[ops.box_iou_rotated.__globals__["torch"].rand(2, 5)] * 2)
+@pytest.mark.parametrize("name", ["box_iou_rotated", "carafe_forward", "psamask_forward", "bbox_overlaps"])
+def test_a_missing_operator_is_named_with_the_command_that_compiles_it(name):
+    with pytest.raises(NotImplementedError, match=rf"'{name}'.*MMCV_WITH_OPS=1 .*mmcv==\d"):
+        getattr(ext, name)()
+
+
+@uncompiled
+def test_the_maximum_of_roi_align_is_missing():
+    with pytest.raises(NotImplementedError, match=r"pool_mode='max'.*MMCV_WITH_OPS=1"):
+        ops.roi_align(torch.rand(1, 2, 8, 8), torch.tensor([[0.0, 1, 1, 6, 6]]), 2, 1.0, 2, "max")
 
 
 def test_mmdet_by_itself(tmp_path):
-    """Stock code, which never imports mmlisa, with the .pth file in a folder that Python reads at its start."""
+    """mmdet's own code never imports mmlisa; the .pth file does, from a folder that Python reads at its start."""
     (tmp_path / NAME).write_text(LINE)
     code = f"""
 import site; site.addsitedir({str(tmp_path)!r})

@@ -1,4 +1,4 @@
-"""Values and gradients are those of mmcv's compiled operators, on the CPU, which make_expected.py wrote down."""
+"""Values and gradients against those of mmcv's compiled CPU operators, written by make_expected.py."""
 
 from pathlib import Path
 
