@@ -72,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     global _program
     _program = f"mmlisa {name}"
     sys.argv = [_program, *rest]
+    sys.path.insert(0, str(tools_folder()))  # as Python does for a script
     runpy.run_path(str(known[name]), run_name="__main__")
 
 

@@ -66,7 +66,7 @@ def _child(name: str, parent: Registry, *locations: str) -> Registry:
 MODELS = _child("model", ROOT_MODELS, *_MODEL_LOCATIONS, *_VIDEO)
 BACKBONES = MODELS
 TASK_UTILS = _child("task util", ROOT_TASK_UTILS, *_MODEL_LOCATIONS)
-HOOKS = _child("hook", ROOT_HOOKS, "mmlisa.engine", *_VIDEO)
+HOOKS = _child("hook", ROOT_HOOKS, "mmlisa.engine", "mmlisa.visualization", *_VIDEO)
 LOOPS = _child("loop", ROOT_LOOPS, "mmlisa.engine")
 OPTIMIZERS = _child("optimizer", ROOT_OPTIMIZERS, "mmlisa.engine")
 OPTIM_WRAPPER_CONSTRUCTORS = _child("optimizer wrapper constructor", ROOT_OPTIM_WRAPPER_CONSTRUCTORS, "mmlisa.engine")

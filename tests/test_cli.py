@@ -17,6 +17,7 @@ def test_no_tool_imports_anything_heavy_for_its_help():
     script = """
 import runpy, sys
 from mmlisa import cli
+sys.path.insert(0, str(cli.tools_folder()))
 for name, path in cli.commands().items():
     sys.argv = [str(path), "--help"]
     try:
@@ -128,6 +129,6 @@ def test_threads_wait_passively_unless_the_user_says_otherwise(monkeypatch):
 
 
 def test_names_written_down_for_the_help_are_those_of_the_package():
-    from mmlisa.analysis.paper_tables import papers
+    from research.paper_tables import papers
 
     assert list(runpy.run_path(str(cli.commands()["tables"]))["PAPERS"]) == list(papers())

@@ -55,8 +55,8 @@ def _size(text: str) -> tuple[int, int]:
 def main(args: argparse.Namespace) -> None:
     import torch
 
-    from mmlisa.analysis import benchmark
-    from mmlisa.analysis.comparison.jobs import describe_environment
+    from research import benchmark
+    from research.comparison.jobs import describe_environment
 
     if args.redraw:
         files = [
@@ -129,7 +129,7 @@ def main(args: argparse.Namespace) -> None:
 
 def draw(file: Path) -> None:
     """The plots of a suite, from its JSON file: ``<suite>[_<variant>]_<device>.json``."""
-    from mmlisa.analysis.benchmark_plots import plot_accuracy_over_runtime, plot_suite
+    from research.benchmark_plots import plot_accuracy_over_runtime, plot_suite
 
     rows, (suite, *_) = json.loads(file.read_text())["rows"], file.stem.split("_")
     plot_suite(suite, rows, file.with_suffix(".png"))

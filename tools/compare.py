@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mmlisa import cli
-from mmlisa.analysis.comparison.suites import SUITES
+from research.comparison.suites import SUITES
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -21,7 +21,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.analysis.comparison import jobs, report
+    from research.comparison import jobs, report
 
     suite = SUITES[args.suite]
     if unknown := set(args.only or ()) - suite.keys():

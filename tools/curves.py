@@ -15,7 +15,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.analysis.curves import draw_curves, read_curves
+    from mmlisa.visualization.curves import draw_curves, read_curves
 
     runs = {work_dir: read_curves(work_dir) for work_dir in args.work_dirs}
     args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ def main(args: argparse.Namespace) -> None:
 
     if not args.verbose:
         import_quietly()
-    from mmlisa.analysis.demo_page import build_page
+    from gradio_app import build_page
 
     page = build_page(args.work_dirs)
     options = dict(inbrowser=not args.no_browser, footer_links=[], quiet=True, prevent_thread_lock=True)

@@ -23,7 +23,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.analysis.export import build_exportable, export, largest_difference
+    from mmlisa.deploy.export import build_exportable, export, largest_difference
     from mmlisa.engine.launch import load_config
 
     module = build_exportable(

@@ -1,6 +1,6 @@
 """Counts parameters and multiply-accumulates of a config's model, operators by FFT included: ``python tools/flops.py CONFIG``.
 
-Nothing is computed, so any size takes seconds. How operations are counted: mmlisa/analysis/complexity.py. A two-stage detector is
+Nothing is computed, so any size takes seconds. How operations are counted: mmlisa/complexity.py. A two-stage detector is
 counted with 1000 proposals and 100 masks, a segmentor without its auxiliary head.
 """
 
@@ -27,7 +27,7 @@ def main(args: argparse.Namespace) -> None:
     import torch
     from mmengine.registry import MODELS, init_default_scope
 
-    from mmlisa.analysis.complexity import count, forward_tables
+    from mmlisa.complexity import count, forward_tables
     from mmlisa.engine import launch
     from mmlisa.engine.log import import_quietly
 

@@ -40,7 +40,7 @@ def main(args: argparse.Namespace) -> None:
         import_quietly()
     from tqdm import tqdm
 
-    from mmlisa.analysis.inference import predict_pictures
+    from mmlisa.deploy.inference import predict_pictures
 
     cfg = launch.load_config(args.config, options=launch.parse_options(args.cfg_options))
     predictions = predict_pictures(

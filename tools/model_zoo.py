@@ -55,8 +55,8 @@ def read_shares(page: str) -> dict[str, str]:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.analysis import model_zoo
     from mmlisa.engine.log import import_quietly
+    from research import model_zoo
 
     if not args.verbose:
         import_quietly()

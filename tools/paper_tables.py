@@ -19,7 +19,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.analysis.paper_tables import evaluate, load_table, to_json, to_markdown
+    from research.paper_tables import evaluate, load_table, to_json, to_markdown
 
     modules = {paper: load_table(paper) for paper in args.paper}
     results = {paper: evaluate(module.ROWS) for paper, module in modules.items()}

@@ -30,7 +30,7 @@ def main(args: argparse.Namespace) -> None:
 
     if not args.verbose:
         import_quietly()
-    from mmlisa.analysis import resolution
+    from research import resolution
 
     results = {}
     for factor in args.factors:

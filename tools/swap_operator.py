@@ -22,7 +22,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(args: argparse.Namespace) -> None:
     import torch
 
-    from mmlisa.analysis.operator_swap import demo_splits, run_swap, to_markdown
+    from research.operator_swap import demo_splits, run_swap, to_markdown
 
     torch.set_num_threads(1)
     train, test = demo_splits(dict(train=args.train, val=args.val))

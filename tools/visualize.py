@@ -60,8 +60,8 @@ def _label(config: str, options: Sequence[str]) -> str:
 def main(args: argparse.Namespace) -> None:
     import torch
 
-    from mmlisa.analysis.matrices import attention_matrices, draw_head_statistics, draw_matrices
-    from mmlisa.analysis.pictures import (
+    from mmlisa.engine.launch import load_config, parse_options
+    from mmlisa.visualization.kernels import (
         attention_kernels,
         draw_features,
         draw_kernels,
@@ -69,7 +69,7 @@ def main(args: argparse.Namespace) -> None:
         load_backbone,
         read_image,
     )
-    from mmlisa.engine.launch import load_config, parse_options
+    from mmlisa.visualization.matrices import attention_matrices, draw_head_statistics, draw_matrices
 
     torch.manual_seed(0)  # without a checkpoint, the same random weights each time
     picture = read_image(args.image, tuple(args.size) if args.size else None)

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 if find_spec("mmcv"):
     from . import transforms  # noqa: F401
 if find_spec("mmdet"):
-    from . import coco, demo_det, tree_crowns  # noqa: F401
+    from . import coco, demo_det  # noqa: F401
 if find_spec("mmseg"):
     from . import demo_seg  # noqa: F401
 if find_spec("mmpretrain"):
-    from . import demo_cls, solar_cells  # noqa: F401
+    from . import demo_cls  # noqa: F401

@@ -3,11 +3,10 @@
 from .castling import CastlingHook
 from .cpu import optimize_for_cpu
 from .ema import CycleEMAHook, ThresholdEMA
-from .hooks import CheckpointGuardHook, DataCheckHook, FiniteLossHook, TrainingCurvesHook
+from .hooks import CheckpointGuardHook, DataCheckHook, FiniteLossHook
 from .interrupts import InterruptHook
 from .loops import EpochBasedTrainLoop
 from .optimizers import Lamb, LayerwiseOptimWrapperConstructor
-from .overlays import OverlayHook
 from .saving import CheckpointHook
 from .seeding import IterationSeedHook
 
@@ -23,8 +22,6 @@ __all__ = [
     "IterationSeedHook",
     "Lamb",
     "LayerwiseOptimWrapperConstructor",
-    "OverlayHook",
     "ThresholdEMA",
-    "TrainingCurvesHook",
     "optimize_for_cpu",
 ]

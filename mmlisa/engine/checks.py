@@ -131,7 +131,7 @@ def check_data(cfg: Config, *splits: str) -> None:
         if loader is None:
             continue
         datasets = dict(_datasets(f"{split}_dataloader.dataset", loader.get("dataset")))
-        if any(str(each.get("type")).startswith(("mmlisa.Demo", "mmlisa.TreeCrown")) for each in datasets.values()):
+        if any(str(each.get("type")).startswith("mmlisa.Demo") for each in datasets.values()):
             continue  # they make their data, and the evaluator's file
         for setting, dataset in datasets.items():
             _check_dataset(setting, dataset)

@@ -1,12 +1,9 @@
-"""Hooks: stop on a non-finite loss, refuse a checkpoint of another model, draw the training's curves."""
+"""Hooks that check: a non-finite loss, data that do not fit the model, a checkpoint of another model."""
 
-from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from mmengine.dist import master_only
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
@@ -116,43 +113,3 @@ class CheckpointGuardHook(Hook):
             )
         check_share(*match_report(model, state), filename, self.min_matched)
         check_values(model.state_dict(), state, filename)
-
-
-@HOOKS.register_module()
-class TrainingCurvesHook(Hook):
-    """Draws loss, learning rate and validation metrics over the whole training, resumed parts included.
-
-    Writes ``curves.png`` beside the log: after each validation, at the end of the training, and, in mmlisa's tools, when it
-    fails or is interrupted.
-    """
-
-    priority = "LOWEST"
-
-    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        history = list(runner.message_hub.runtime_info.get("metric_history", []))
-        scalars = {name: float(value) for name, value in (metrics or {}).items() if isinstance(value, Real)}
-        history.append({"iteration": runner.iter, **scalars})
-        # Kept in the message hub, so that it is in the checkpoints and a resumed run goes on with it.
-        runner.message_hub.update_info("metric_history", history)
-        self.draw(runner)
-
-    def after_train(self, runner: Runner) -> None:
-        self.draw(runner)
-
-    @master_only
-    def draw(self, runner: Runner) -> None:
-        """Draws what was logged so far; a picture that cannot be written is no reason to end a training."""
-        from mmlisa.analysis.curves import draw_curves
-
-        curves = {
-            name.removeprefix("train/"): list(enumerate(history.data[0].tolist(), 1))
-            for name, history in runner.message_hub.log_scalars.items()
-            if name == "train/lr" or (name.startswith("train/") and "loss" in name)
-        }
-        for entry in runner.message_hub.runtime_info.get("metric_history", []):
-            for name in entry.keys() - {"iteration"}:
-                curves.setdefault(name, []).append((entry["iteration"], entry[name]))
-        try:
-            draw_curves({"": curves}, Path(runner.log_dir) / "curves.png")
-        except OSError as error:
-            runner.logger.warning(f"curves.png could not be written: {error}")

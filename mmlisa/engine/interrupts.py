@@ -14,8 +14,6 @@ from mmengine.runner import Runner
 
 from mmlisa.registry import HOOKS
 
-from .hooks import TrainingCurvesHook
-
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -98,9 +96,7 @@ class InterruptHook(Hook):
             )
         if is_main_process():
             (path.parent / "last_checkpoint").write_text(str(path))
-        for hook in runner.hooks:
-            if isinstance(hook, TrainingCurvesHook):
-                hook.draw(runner)
+        runner.call_hook("draw_curves")  # of TrainingCurvesHook
         runner.logger.warning(f"interrupted after iteration {iteration}: {path} is saved, --resume continues from it")
         self.after_train(runner)
         sys.exit(128 + self.signal)

@@ -20,7 +20,6 @@ from mmlisa import cli, config_path
 from mmlisa.checkpoints import latest_checkpoint, read_ahead, use_safe_loader
 
 from .checks import check_channels, check_data, check_options, check_schedule, explain_unknown_type
-from .hooks import TrainingCurvesHook
 from .interrupts import InterruptHook
 from .log import QuietRunner, import_quietly
 from .saving import locked
@@ -213,7 +212,7 @@ def set_tta(cfg: Config) -> None:
 def set_show_dir(cfg: Config, directory: str | None) -> None:
     """Writes a picture of each test image's prediction into ``directory``, or none at all.
 
-    A config that draws with its library's own hook gets :class:`mmlisa.engine.OverlayHook`.
+    A config that draws with its library's own hook gets :class:`mmlisa.visualization.OverlayHook`.
     """
     hook = cfg.default_hooks.pop("visualization", None)
     if directory is None:
@@ -294,7 +293,7 @@ def train(runner: Runner) -> None:
     try:
         runner.train()
     except RuntimeError as error:
-        _draw_curves(runner)
+        runner.call_hook("draw_curves")  # of TrainingCurvesHook
         if "DataLoader worker" not in str(error):
             raise
         for hook in runner.hooks:  # a scheduler's SIGTERM goes to the workers, too
@@ -307,14 +306,8 @@ def train(runner: Runner) -> None:
             + (f"--resume continues from {last}" if last else "No checkpoint was saved yet")
         ) from error
     except (OSError, FloatingPointError):
-        _draw_curves(runner)
+        runner.call_hook("draw_curves")  # of TrainingCurvesHook
         raise
-
-
-def _draw_curves(runner: Runner) -> None:
-    for hook in runner.hooks:
-        if isinstance(hook, TrainingCurvesHook):
-            hook.draw(runner)
 
 
 def report(runner: Runner, config: str) -> None:

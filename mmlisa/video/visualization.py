@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 from torch import Tensor
 
-from mmlisa.engine import OverlayHook
 from mmlisa.registry import HOOKS
+from mmlisa.visualization import OverlayHook
 
 GAP = 2  # pixels between frames
 
@@ -37,7 +37,7 @@ def contact_sheet(clips: Tensor, min_height: int = 128) -> np.ndarray:
 
 @HOOKS.register_module()
 class VideoOverlayHook(OverlayHook):
-    """:class:`mmlisa.engine.OverlayHook`, its arguments included, on contact sheets of the clips that the network sees."""
+    """:class:`mmlisa.visualization.OverlayHook`, its arguments included, on contact sheets of the clips that the network sees."""
 
     def picture(self, inputs: Tensor, sample: Any) -> np.ndarray:
         return contact_sheet(inputs)

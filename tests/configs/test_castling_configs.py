@@ -8,9 +8,9 @@ import torch
 from mmengine.config import Config
 
 from mmlisa import config_path
-from mmlisa.analysis.paper_tables import build_on_meta
 from mmlisa.engine import CastlingHook
 from mmlisa.models.attention import castling_operators
+from research.paper_tables import build_on_meta
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 NAMES = sorted(path.name for path in CONFIGS.rglob("*castling*.py") if "_base_" not in path.parts)

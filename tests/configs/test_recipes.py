@@ -15,7 +15,7 @@ from mmengine.config import Config
 from recipes import recipe
 
 from mmlisa import config_path
-from mmlisa.analysis.paper_tables import build_on_meta
+from research.paper_tables import build_on_meta
 
 HERE = Path(__file__).parent
 CONFIGS = HERE.parents[1] / "configs"

@@ -176,7 +176,7 @@ def test_weights_of_the_host_for_features_and_other_classes(tmp_path, monkeypatc
     ],
 )
 def test_parameters_are_those_of_the_imagenet_config(name):
-    paper_tables = pytest.importorskip("mmlisa.analysis.paper_tables")
+    paper_tables = pytest.importorskip("research.paper_tables")
     stem, side = (name.removesuffix("_384"), "384") if name.endswith("_384") else (name, "")
     (config,) = CONFIGS.glob(f"imagenet/classifier_{stem}_[0-9]*e_imagenet{side}.py")
     theirs = paper_tables.build_on_meta(config.name).state_dict()

@@ -14,7 +14,7 @@ from mmengine.config import Config
 from PIL import Image
 
 from mmlisa import config_path
-from mmlisa.analysis.inference import predict_pictures
+from mmlisa.deploy.inference import predict_pictures
 from mmlisa.engine.launch import build_runner, load_config, set_resume, set_show_dir
 from mmlisa.video.demo import CLASSES
 from mmlisa.video.reading import count_frames, read_frames

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mmlisa.analysis.complexity import count
+from mmlisa.complexity import count
 from mmlisa.models.attention import build_attention
 from mmlisa.models.attention.interactive import InteractiveAttention
 from mmlisa.registry import MODELS

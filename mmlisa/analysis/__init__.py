@@ -1,1 +1,0 @@
-"""What the tools do: predicting on pictures, counting, drawing, measuring."""

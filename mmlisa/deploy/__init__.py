@@ -1,0 +1,1 @@
+"""Trained models in use: predictions on files, and export to other runtimes."""

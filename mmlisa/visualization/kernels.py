@@ -1,0 +1,328 @@
+"""What an attention operator looks at, and what a network's layers respond to, as pictures (figures 4, 8 and 9 of
+LiSA)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from textwrap import fill
+
+import cv2
+import numpy as np
+import torch
+import torch.nn.functional as F
+from mmengine.config import Config
+from mmengine.model import BaseModule
+from mmengine.registry import MODELS as ROOT_MODELS
+from mmengine.registry import init_default_scope
+from PIL import Image
+from torch import Tensor, nn
+
+from mmlisa.checkpoints import load_weights
+from mmlisa.registry import MODELS
+from mmlisa.visualization.overlays import enlarge
+
+KERNEL_SIDE = 320  # pixels of the longer side of a drawn kernel
+ADDS, SUBTRACTS = (178, 24, 43), (33, 102, 172)  # colours of the largest weights
+
+
+@dataclass
+class Call:
+    """What an operator was called with: its input ``[1, N, C]`` and the grid."""
+
+    x: Tensor
+    grid: tuple[int, ...]
+
+
+def load_backbone(cfg: Config, checkpoint: str | None, min_matched: float = 0.9) -> tuple[nn.Module, Tensor, Tensor]:
+    """The backbone of a config's model in evaluation mode, and mean and std of its images ``[3, 1, 1]``, in RGB.
+
+    Raises:
+        FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model.
+    """
+    init_default_scope(cfg.get("default_scope", "mmengine"))
+    model = ROOT_MODELS.build(cfg.model)
+    if checkpoint:
+        load_weights(model, checkpoint, min_matched)
+    preprocessor = model.data_preprocessor
+    return model.backbone.eval(), preprocessor.mean.reshape(3, 1, 1), preprocessor.std.reshape(3, 1, 1)
+
+
+def read_image(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
+    """An image file as ``[3, H, W]``, RGB from 0 to 255; resized to ``size`` (H, W) where given."""
+    with Image.open(path) as image:
+        image = image.convert("RGB")
+        if size is not None:
+            image = image.resize((size[1], size[0]), Image.Resampling.BICUBIC)
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
+
+
+def find_operators(model: nn.Module) -> dict[str, nn.Module]:
+    """The attention operators of a model by their names, in the model's order: what is registered and no network."""
+    registered = tuple(MODELS.module_dict.values())
+    named = model.named_modules()
+    return {name: m for name, m in named if isinstance(m, registered) and not isinstance(m, BaseModule)}
+
+
+def attention_kernels(
+    backbone: nn.Module, image: Tensor, layers: Sequence[int], queries: Sequence[tuple[float, float]]
+) -> dict[str, Tensor]:
+    """Kernels of chosen layers for chosen query pixels.
+
+    Args:
+        backbone: a network with operators of the registry.
+        image: ``[3, H, W]``, normalised.
+        layers: which of :func:`find_operators`; negative ones count from the end.
+        queries: relative positions (y, x) in the image, from 0 to 1.
+
+    Returns:
+        ``[Q, h, *grid]`` by the operator's name: how much each token contributes to the query's, see :func:`attention_kernel`.
+
+    Raises:
+        ValueError: a layer or a query that does not exist.
+    """
+    operators = list(find_operators(backbone).items())
+    if not all(-len(operators) <= layer < len(operators) for layer in layers):
+        raise ValueError(f"layers={list(layers)}; {type(backbone).__name__} has {len(operators)} operators")
+    if not all(0 <= position <= 1 for query in queries for position in query):
+        raise ValueError(f"queries={list(queries)}; positions lie between 0 and 1 of the image's height and width")
+    chosen = [operators[layer] for layer in layers]
+    calls = record_calls(backbone, image, [operator for _, operator in chosen])
+    return {
+        name: torch.stack([attention_kernel(op, call.x, call.grid, query_token(call.grid, query)) for query in queries])
+        for (name, op), call in zip(chosen, calls, strict=True)
+    }
+
+
+def query_token(grid: Sequence[int], query: tuple[float, float]) -> int:
+    """Index of the token at a relative position; of a video, in its middle frame."""
+    *time, height, width = grid
+    row, column = (min(int(p * n), n - 1) for p, n in zip(query, (height, width), strict=True))
+    return (prod(time) // 2 * height + row) * width + column
+
+
+def attention_kernel(operator: nn.Module, x: Tensor, grid: Sequence[int], token: int) -> Tensor:
+    """The kernel of one query: weights ``[h, *grid]`` of all tokens' values in what the operator gathers for ``token``.
+
+    Operators with a ``qkv`` projection are differentiated by their values, queries and keys held fixed, so the kernel
+    is exact wherever the operator is linear in its values: softmax's row of weights, and LiSA's ``sum_d s_d W^b_d``.
+    Whatever else happens to the values (convolutions, factors) is in it. Of other operators (convolutions, filters,
+    windows, shares of the channels) it is the size of the gradient by their input, ``[1, *grid]``.
+
+    Args:
+        operator: an operator of the registry, in evaluation mode.
+        x: its input, ``[1, N, C]``.
+        grid: of its tokens.
+        token: the query, counted without prefix tokens.
+    """
+    prefix = x.shape[1] - prod(grid)
+    with torch.enable_grad():
+        by_value = _values_and_output(operator, x, grid)
+        if by_value is None:
+            leaf = x.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(operator(leaf, grid)[0, prefix + token].sum(), leaf)
+            return gradient[0, prefix:].norm(dim=1).reshape(1, *grid)
+        values, y = by_value
+        heads = operator.num_heads
+        kernels = []
+        for number, head in enumerate(y[0, prefix + token].unflatten(0, (heads, -1))):
+            (gradient,) = torch.autograd.grad(head.sum(), values, retain_graph=True)
+            kernels.append(gradient[0, prefix:].unflatten(1, (heads, -1))[:, number].mean(dim=1))
+    return torch.stack(kernels).reshape(heads, *grid)
+
+
+def feature_norms(backbone: nn.Module, image: Tensor) -> dict[str, Tensor]:
+    """L2 norm over the channels after each block that has an operator: ``[H, W]`` by the block's name, in order.
+
+    Args:
+        backbone: a network with operators of the registry.
+        image: ``[3, H, W]``, normalised.
+    """
+    operators = find_operators(backbone)
+    blocks = [_block_name(backbone, name) for name in operators]
+    outputs: list[Tensor] = []
+    hooks = [
+        backbone.get_submodule(block).register_forward_hook(
+            lambda module, inputs, output: outputs.append(output[0] if isinstance(output, tuple) else output)
+        )
+        for block in blocks
+    ]
+    try:
+        calls = record_calls(backbone, image, list(operators.values()))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {block: _channel_norm(output, call.grid) for block, output, call in zip(blocks, outputs, calls, strict=True)}
+
+
+def overlay_kernel(picture: Tensor, kernel: Tensor, query: tuple[float, float]) -> np.ndarray:
+    """A kernel as a smooth overlay on the faded picture, the query marked by a ring: red adds, blue subtracts.
+
+    Args:
+        picture: ``[3, H, W]``, RGB from 0 to 255.
+        kernel: ``[*grid]``; of a video, its middle frame is drawn.
+        query: relative position (y, x).
+
+    Returns:
+        ``[h, w, 3]``, RGB, uint8; small pictures are enlarged.
+    """
+    canvas = enlarge(picture.permute(1, 2, 0).byte().numpy(), KERNEL_SIDE)
+    height, width = canvas.shape[:2]
+    values = _middle_frame(kernel)
+    values = F.interpolate(values[None, None], size=(height, width), mode="bicubic", align_corners=False)[0, 0]
+    values = (values / values.abs().max().clamp(min=1e-12)).numpy()
+    faded = canvas.mean(-1, keepdims=True) * 0.5 + 115
+    opacity = np.abs(values[..., None])
+    drawing = faded * (1 - opacity) + np.where(values[..., None] > 0, ADDS, SUBTRACTS) * opacity
+    drawing = np.ascontiguousarray(drawing.clip(0, 255).astype(np.uint8))
+    return _mark(drawing, query)
+
+
+def draw_kernels(
+    picture: Tensor,
+    queries: Sequence[tuple[float, float]],
+    rows: Sequence[tuple[str, dict[str, Tensor]]],
+    heads: Sequence[int],
+    path: Path,
+) -> None:
+    """Writes kernels as a grid of pictures: a row per query and network, a column per layer and head (figures 4 and 8).
+
+    Args:
+        picture: ``[3, H, W]``, RGB from 0 to 255.
+        queries: as in :func:`attention_kernels`; each is marked by a ring.
+        rows: label and :func:`attention_kernels` of each network.
+        heads: heads to draw; layers with fewer leave their place empty.
+        path: the file.
+    """
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
+
+    columns = 1 + max(len(kernels) for _, kernels in rows) * len(heads)
+    figure, axes = _figure(len(queries) * len(rows), columns, picture)
+    for row, (number, (label, kernels)) in enumerate((q, r) for q in range(len(queries)) for r in rows):
+        marked = _mark(enlarge(picture.permute(1, 2, 0).byte().numpy(), KERNEL_SIDE), queries[number])
+        _show_picture(axes[row][0], marked, label)
+        panels = ((name, kernel, head) for name, kernel in kernels.items() for head in heads)
+        for axis, (name, kernel, head) in zip(axes[row][1:], panels, strict=False):
+            if head >= kernel.shape[1]:
+                continue
+            axis.imshow(overlay_kernel(picture, kernel[number, head], queries[number]))
+            axis.set_title(f"{name}\nhead {head}, {'x'.join(map(str, kernel.shape[2:]))} tokens", fontsize=7)
+    ends = [tuple(part / 255 for part in colour) for colour in (SUBTRACTS, (200, 200, 200), ADDS)]
+    colours = LinearSegmentedColormap.from_list("kernels", ends)
+    bar = figure.colorbar(ScalarMappable(Normalize(-1, 1), colours), ax=axes, fraction=0.02, pad=0.01)
+    bar.set_label("weight / largest of the panel", fontsize=7)
+    bar.ax.tick_params(labelsize=7)
+    _save(figure, path)
+
+
+def draw_features(picture: Tensor, rows: Sequence[tuple[str, dict[str, Tensor]]], path: Path) -> None:
+    """Writes norms of feature maps: a row per network, a column per block (figure 9), each with its own scale."""
+    figure, axes = _figure(len(rows), 1 + max(len(norms) for _, norms in rows), picture)
+    for row, (label, norms) in zip(axes, rows, strict=True):
+        _show_picture(row[0], picture.permute(1, 2, 0).byte().numpy(), label)
+        for axis, (name, norm) in zip(row[1:], norms.items(), strict=False):
+            values = _middle_frame(norm).numpy()
+            axis.imshow(values, cmap="viridis", interpolation="bicubic")
+            axis.set_title(f"{name}\nnorm {values.min():.3g} to {values.max():.3g}", fontsize=7)
+    _save(figure, path)
+
+
+def record_calls(backbone: nn.Module, image: Tensor, operators: Sequence[nn.Module]) -> list[Call]:
+    """What each operator is called with when the backbone sees the image."""
+    calls: dict[int, Call] = {}
+
+    def hook(module: nn.Module, inputs: tuple) -> None:
+        calls[id(module)] = Call(inputs[0].detach(), tuple(inputs[1]))
+
+    hooks = [operator.register_forward_pre_hook(hook) for operator in operators]
+    try:
+        with torch.no_grad():
+            backbone(image[None])
+    finally:
+        for handle in hooks:
+            handle.remove()
+    return [calls[id(operator)] for operator in operators]
+
+
+def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> tuple[Tensor, Tensor] | None:
+    """The operator's values, as a leaf of autograd, and what it makes of them before its last norm and projection.
+
+    None where it does not make tokens ``[1, N, C']`` of values ``[1, N, C']``, a third of what its ``qkv`` gives.
+    """
+    if not (hasattr(operator, "qkv") and hasattr(operator, "num_heads")):
+        return None
+    found: dict[str, Tensor] = {}
+
+    def replace_values(module: nn.Module, inputs: tuple, output: Tensor) -> Tensor:
+        query, key, value = output.detach().chunk(3, dim=-1)
+        found["values"] = value.clone().requires_grad_()
+        return torch.cat([query, key, found["values"]], dim=-1)
+
+    def keep(module: nn.Module, inputs: tuple) -> None:
+        found.setdefault("gathered", inputs[0])
+
+    tail = [
+        getattr(operator, name) for name in ("norm", "proj") if isinstance(getattr(operator, name, None), nn.Module)
+    ]
+    hooks = [operator.qkv.register_forward_hook(replace_values)] + [m.register_forward_pre_hook(keep) for m in tail]
+    try:
+        output = operator(x.detach(), grid)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    values, gathered = found["values"], found.get("gathered", output)
+    return (values, gathered) if gathered.shape == values.shape and values.shape[1] == x.shape[1] else None
+
+
+def _block_name(model: nn.Module, name: str) -> str:
+    """The module that holds ``name`` and stands in a list of such: a block of the network."""
+    parts = name.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        if isinstance(model.get_submodule(".".join(parts[: length - 1])), nn.ModuleList | nn.Sequential):
+            return ".".join(parts[:length])
+    return name
+
+
+def _channel_norm(output: Tensor, grid: tuple[int, ...]) -> Tensor:
+    """``[1, C, *grid]`` or tokens ``[1, N, C]`` -> ``[*grid]``."""
+    if output.ndim == 3:
+        return output[0, -prod(grid) :].norm(dim=1).reshape(grid)
+    return output[0].norm(dim=0)
+
+
+def _middle_frame(values: Tensor) -> Tensor:
+    values = values.detach().float().cpu()
+    return values[values.shape[0] // 2] if values.ndim == 3 else values
+
+
+def _figure(rows: int, columns: int, picture: Tensor):
+    """Panels of the picture's shape, without axes."""
+    from matplotlib.figure import Figure  # no pyplot: it holds global state
+
+    width = 2.0
+    height = width * picture.shape[1] / picture.shape[2] + 0.45
+    figure = Figure(figsize=(width * columns + 0.5, height * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    return figure, axes
+
+
+def _mark(picture: np.ndarray, query: tuple[float, float]) -> np.ndarray:
+    """Draws a ring around the query: white, with a black rim."""
+    height, width = picture.shape[:2]
+    centre = min(int(query[1] * width), width - 1), min(int(query[0] * height), height - 1)
+    for colour, radius in (((0, 0, 0), width // 40 + 1), ((255, 255, 255), width // 40)):
+        cv2.circle(picture, centre, radius, colour, 1 + width // 400, cv2.LINE_AA)
+    return picture
+
+
+def _show_picture(axis, picture: np.ndarray, label: str) -> None:
+    axis.imshow(picture, interpolation="bicubic")
+    axis.set_title(fill(label.replace("_", " "), 28), fontsize=7)
+
+
+def _save(figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)

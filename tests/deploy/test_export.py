@@ -1,0 +1,79 @@
+"""Exports give what the model gives."""
+
+import pytest
+import torch
+from torch import nn
+from torch.torch_version import TorchVersion
+
+from mmlisa.deploy.export import Exportable, build_exportable, export, largest_difference
+from mmlisa.engine.launch import load_config
+from mmlisa.models.backbones import LCNet, LiSANet
+
+pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8, and say so")
+
+
+class Model(nn.Module):
+    """As much of a classifier as the export looks at."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = lambda maps: maps[-1].mean((2, 3))
+
+    def extract_feat(self, image):
+        return self.backbone(image)
+
+
+def lisanet() -> nn.Module:
+    torch.manual_seed(0)
+    arch = dict(base="small", depths=(1, 1), channels=(8, 16), num_heads=(1, 2), strides=(4, 2), mlp_ratios=(2, 2))
+    return LiSANet(dict(arch, mixers="CL"), image_size=64)
+
+
+# The kernels' own grid, and one smaller along one axis and larger along the other.
+@pytest.mark.parametrize("size", [(64, 64), (40, 72)])
+def test_onnx_equals_pytorch(size, tmp_path):
+    module = Exportable(Model(lisanet()))
+    export(module, tmp_path / "model.onnx", size)
+    assert largest_difference(module, tmp_path / "model.onnx", size) < 1e-4
+    with pytest.raises(ValueError, match=r"takes images of .* only"):
+        largest_difference(module, tmp_path / "model.onnx", (128, 128))
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
+def test_one_file_for_all_sizes(suffix, tmp_path):
+    module, out = Exportable(Model(lisanet()), backbone_only=True), (tmp_path / "model").with_suffix(suffix)
+    export(module, out, (96, 80), dynamic=True)
+    for size in ((96, 80), (40, 104), (128, 64)):
+        assert largest_difference(module, out, size) < 1e-4
+
+
+# A classifier, a segmentor, and detectors of one stage and of two.
+@pytest.mark.parametrize(
+    "name", ["classifier_hylisanet", "semantic_fpn_hylisanet", "mask_rcnn_hylisanet", "picodet_castling_lcnet"]
+)
+def test_whole_models(name, tmp_path):
+    module = build_exportable(load_config(f"{name}_demo.py"), None)
+    export(module, tmp_path / "model.onnx", (64, 96))
+    assert largest_difference(module, tmp_path / "model.onnx", (64, 96)) < 1e-4
+
+
+def test_a_difference_is_noticed(tmp_path):
+    module = Exportable(Model(LCNet("x0.25")))
+    export(module, tmp_path / "model.onnx", (64, 64))
+    assert largest_difference(module, tmp_path / "model.onnx", (64, 64)) < 1e-4
+    with torch.no_grad():
+        [p for p in module.parameters() if p.ndim == 4][-1].mul_(1.1)
+    assert largest_difference(module, tmp_path / "model.onnx", (64, 64)) > 1e-2
+
+
+def test_other_suffixes_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"model\.pb"):
+        export(nn.Identity(), tmp_path / "model.pb", (64, 64))
+
+
+def test_an_older_pytorch_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", TorchVersion("2.7.1"))
+    with pytest.raises(ImportError, match=r"need PyTorch 2\.8 or newer, this is 2\.7\.1"):
+        export(nn.Identity(), tmp_path / "model.onnx", (64, 64))

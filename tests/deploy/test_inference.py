@@ -1,0 +1,133 @@
+"""Predictions on pictures: all that can be read are done, the others named, nothing is overwritten."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import MODELS, init_default_scope
+from PIL import Image
+from pycocotools.mask import decode
+
+from mmlisa import config_path
+from mmlisa.datasets.demo_objects import CLASSES
+from mmlisa.deploy.inference import predict_pictures
+from mmlisa.engine.launch import load_config
+from mmlisa.visualization.overlays import LONGER_SIDE
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The demo config, a checkpoint of it with random weights, and a picture."""
+    folder = tmp_path_factory.mktemp("inference")
+    cfg = load_config(config_path("mask_rcnn_hylisanet_demo.py"))
+    init_default_scope(cfg.default_scope)
+    torch.save({"state_dict": MODELS.build(cfg.model).state_dict()}, folder / "random.pth")
+    noise = np.random.default_rng(0).integers(0, 255, (150, 190, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(folder / "noise.jpg")
+    return cfg, folder
+
+
+def predict(demo, out, *names, **options):
+    cfg, folder = demo
+    return list(
+        predict_pictures(cfg, str(folder / "random.pth"), [str(folder / name) for name in names], out, **options)
+    )
+
+
+def test_picture_with_boxes(demo, tmp_path):
+    ((source, target, summary, result),) = predict(demo, tmp_path / "out", "noise.jpg", score_threshold=0.0)
+    assert (source.name, target.name) == ("noise.jpg", "noise.png")
+    with Image.open(target) as picture:  # enlarged
+        assert picture.size == (LONGER_SIDE, 2 * round(150 * LONGER_SIDE / 190 / 2))
+    counts = [part.split(" ") for part in summary.split(", ")]
+    assert sum(int(number) for number, _ in counts) == 100
+    assert {name for _, name in counts} <= set(CLASSES)
+    instances = json.loads(json.dumps(result))["instances"]
+    scores = [instance["score"] for instance in instances]
+    assert scores == sorted(scores, reverse=True)
+    assert all(CLASSES[instance["category_id"]] == instance["category"] for instance in instances)
+    # As pycocotools reads them, masks lie in the boxes up to rounding.
+    for instance in instances[:5]:
+        mask = decode(instance["segmentation"])
+        assert mask.shape == (150, 190)
+        x, y, width, height = instance["bbox"]
+        mask[max(int(y) - 1, 0) : int(y + height) + 2, max(int(x) - 1, 0) : int(x + width) + 2] = 0
+        assert not mask.any()
+
+
+def test_bad_images_do_not_end_the_rest(demo, tmp_path):
+    folder = demo[1]
+    whole = (folder / "noise.jpg").read_bytes()
+    (folder / "cut.jpg").write_bytes(whole[:900])
+    found = predict(demo, tmp_path / "out", "none.jpg", "random.pth", "cut.jpg", "noise.jpg")
+    assert [one.target and one.target.name for one in found] == [None, None, None, "noise.png"]
+    for one, reason in zip(found, ("does not exist", "cannot be read", "cannot be read"), strict=False):
+        assert f"{one.source} {reason}" in one.summary
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["noise.png"]
+
+
+def test_an_empty_folder_is_named(demo, tmp_path):
+    (demo[1] / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="empty holds no image"):
+        predict(demo, tmp_path / "out", "empty")
+    assert not (tmp_path / "out").exists()
+
+
+def test_inputs_of_one_stem_and_the_inputs_themselves_are_not_overwritten(demo, tmp_path):
+    image = Image.open(demo[1] / "noise.jpg")
+    inputs = [tmp_path / name for name in ("a.png", "b/a.jpg", "b/a.bmp", "a_2.jpg")]
+    for path in inputs:
+        path.parent.mkdir(exist_ok=True)
+        image.save(path)
+    before = inputs[0].read_bytes()
+    found = list(predict_pictures(demo[0], str(demo[1] / "random.pth"), [*map(str, inputs), str(inputs[0])], tmp_path))
+    assert [one.target.name for one in found] == ["a_2.png", "a_3.png", "a_4.png", "a_2_2.png"]
+    assert inputs[0].read_bytes() == before
+
+
+def test_sizes_and_modes(demo, tmp_path):
+    folder, rng = demo[1] / "modes", np.random.default_rng(0)
+    folder.mkdir()
+    cv2.imwrite(str(folder / "tiny.png"), rng.integers(0, 255, (9, 12, 3), dtype=np.uint8))
+    cv2.imwrite(str(folder / "gray.png"), rng.integers(0, 255, (60, 80), dtype=np.uint8))
+    cv2.imwrite(str(folder / "deep.png"), rng.integers(0, 65535, (60, 80), dtype=np.uint16))
+    cv2.imwrite(str(folder / "alpha.png"), rng.integers(0, 255, (60, 80, 4), dtype=np.uint8))
+    Image.new("P", (80, 60)).save(folder / "palette.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    Image.new("RGB", (80, 60)).save(folder / "turned.jpg", exif=exif)
+    found = predict(demo, tmp_path / "out", "modes")
+    shapes = {one.target.stem: cv2.imread(str(one.target), cv2.IMREAD_UNCHANGED).shape for one in found}
+    others = dict.fromkeys(("tiny", "gray", "deep", "alpha", "palette"), (480, 640, 3))
+    # As the model saw it: turned upright.
+    assert shapes == {"turned": (640, 480, 3), **others}
+
+
+def test_a_video(demo, tmp_path):
+    path = demo[1] / "clip.avi"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 5, (64, 48))
+    for value in (0, 100, 200):
+        writer.write(np.full((48, 64, 3), value, np.uint8))
+    writer.release()
+    (demo[1] / "broken.mp4").write_bytes(b"no video")
+    (_, target, summary, frames), (_, none, reason, _) = predict(demo, tmp_path / "out", "clip.avi", "broken.mp4")
+    assert target.name == "clip.mp4"
+    assert summary.startswith("3 frames; in the last: ")
+    assert [list(frame) for frame in frames] == [["instances"]] * 3
+    video = cv2.VideoCapture(str(target))
+    means = [round(float(video.read()[1].mean())) for _ in range(3)]
+    # Each frame beneath what a random model drew on it.
+    assert means == sorted(means)
+    assert means == pytest.approx([0, 100, 200], abs=80)
+    assert none is None
+    assert "broken.mp4 cannot be read" in reason
+
+
+def test_a_checkpoint_of_another_number_of_classes_is_refused(demo, tmp_path):
+    cfg = demo[0].copy()
+    cfg.merge_from_dict({"model.roi_head.bbox_head.num_classes": 3, "model.roi_head.mask_head.num_classes": 3})
+    with pytest.raises(ValueError, match=r"fc_cls\.weight is \[9, 256\] in the checkpoint and \[4, 256\] in the model"):
+        list(predict_pictures(cfg, str(demo[1] / "random.pth"), [str(demo[1] / "noise.jpg")], tmp_path / "out"))
+    assert not (tmp_path / "out").exists()

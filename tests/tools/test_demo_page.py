@@ -1,0 +1,145 @@
+"""The demo page: what it finds and computes, and the page itself in a real browser, offline."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+from PIL import Image
+
+import gradio_app
+from mmlisa import config_path
+from mmlisa.datasets.demo_objects import CLASSES
+from mmlisa.deploy.inference import Predictor
+from mmlisa.engine.launch import load_config
+from mmlisa.visualization.overlays import LONGER_SIDE
+
+BROWSER = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+
+
+@pytest.fixture(scope="module")
+def work_dirs(tmp_path_factory):
+    """Two trainings of classifiers with random weights, as work dirs have them."""
+    root = tmp_path_factory.mktemp("work_dirs")
+    cfg = load_config(config_path("classifier_hylisanet_demo.py"))
+    init_default_scope(cfg.default_scope)
+    torch.manual_seed(0)
+    state = {"state_dict": MODELS.build(cfg.model).state_dict(), "meta": {"dataset_meta": {"classes": CLASSES}}}
+    for name in ("one", "two"):
+        (root / name).mkdir()
+        Config(cfg.to_dict()).dump(root / name / f"{name}.py")
+        torch.save(state, root / name / "iter_4.pth")
+    (root / "logs").mkdir()
+    return root
+
+
+@pytest.fixture
+def picture():
+    return np.random.default_rng(0).integers(0, 255, (48, 80, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def predictor(work_dirs) -> Predictor:
+    config, checkpoint = gradio_app.find_checkpoints(work_dirs)["one/iter_4.pth"]
+    return gradio_app.load_predictor(config, checkpoint, checkpoint.stat().st_mtime)
+
+
+def test_checkpoints_of_work_dirs(work_dirs):
+    found = gradio_app.find_checkpoints(work_dirs)
+    assert set(found) == {"one/iter_4.pth", "two/iter_4.pth"}
+    assert found["one/iter_4.pth"] == (work_dirs / "one" / "one.py", work_dirs / "one" / "iter_4.pth")
+    assert gradio_app.find_checkpoints(work_dirs / "none") == {}
+
+
+def test_a_prediction_with_its_time_and_memory(predictor, picture):
+    run = gradio_app.predict(predictor, picture, 0.3)
+    assert run.drawing.shape[1] == LONGER_SIDE
+    assert run.summary.split()[0] in CLASSES
+    assert run.seconds > 0
+    assert run.peak_bytes > picture.nbytes
+    assert str(run).endswith(f"{run.peak_bytes / 1e6:.0f} MB")
+
+
+def test_a_picture_and_its_file_have_the_same_prediction(predictor, picture, tmp_path):
+    Image.fromarray(picture).save(tmp_path / "picture.png")
+    from_file, _ = predictor.predict(predictor.read(tmp_path / "picture.png"))
+    from_array, _ = predictor.predict(gradio_app._loaded(picture))
+    torch.testing.assert_close(from_array.pred_score, from_file.pred_score, rtol=0, atol=0)
+
+
+def test_kernels_of_every_layer(predictor, picture):
+    found = gradio_app.kernels(predictor, picture, (0.5, 0.25))
+    assert [caption.split(",")[0] for _, caption in found] == [
+        "stages.2.blocks.0.attn",
+        "stages.2.blocks.1.attn",
+        "stages.3.blocks.0.attn",
+    ]
+    assert all(drawing.shape == (192, 320, 3) for drawing, _ in found)
+
+
+def test_a_demo_is_trained_in_a_process_of_its_own(monkeypatch, tmp_path):
+    """Its output is passed on; what fails is said; a page that is closed ends the training."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\ntrap "touch $6/ended" TERM\necho "$@"\n[ -e "$6/fail" ] && exit 2\nsleep 30 & wait\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(gradio_app.sys, "executable", str(python))
+    name, config = next(iter(gradio_app.DEMOS.items()))
+    work_dir = tmp_path / Path(config).stem
+    work_dir.mkdir()
+    training = gradio_app.train_demo(name, tmp_path)
+    assert next(training) == f"-m mmlisa.cli train {config} --work-dir {work_dir}"
+    training.close()
+    assert (work_dir / "ended").exists()
+    (work_dir / "fail").touch()
+    *_, last = gradio_app.train_demo(name, tmp_path)
+    assert last.endswith("The training failed (exit status 2).")
+
+
+def test_the_page_in_a_browser(work_dirs, picture, tmp_path):
+    """Dropped, run and clicked, with every address but the page's own out of reach."""
+    pytest.importorskip("gradio", reason="the demo page needs Gradio: pip install 'mmlisa[demo-page]'")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="Playwright, which drives the browser, is not installed"
+    )
+    if BROWSER is None:
+        pytest.skip("no Chromium on this machine: apt-get install chromium")
+    Image.fromarray(picture).resize((400, 240)).save(tmp_path / "picture.png")
+    page = gradio_app.build_page(work_dirs)
+    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, footer_links=[])
+
+    def pass_own_only(route):
+        own = route.request.url.startswith((address, "data:", "blob:"))
+        route.continue_() if own else route.abort()
+
+    options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    try:
+        with playwright.sync_playwright() as engine:
+            browser = engine.chromium.launch(executable_path=BROWSER, args=options)
+            tab = browser.new_page(viewport={"width": 1280, "height": 1400})
+            tab.set_default_timeout(120_000)
+            tab.route("**/*", pass_own_only)
+            tab.goto(address)
+            tab.locator("#picture input[type=file]").set_input_files(str(tmp_path / "picture.png"))
+            tab.locator("#picture img").wait_for()
+            tab.locator("#second input").click()
+            tab.get_by_role("option", name="two/iter_4.pth").click()
+            tab.locator("#run").click()
+            for side in ("first", "second"):
+                tab.locator(f"#drawing-{side} img").wait_for()
+            summaries = [tab.locator(f"#summary-{side}").inner_text() for side in ("first", "second")]
+            tab.locator("#picture img").click()
+            tab.locator("#pixel", has_text="for pixel (").wait_for()
+            for side in ("first", "second"):
+                tab.locator(f"#kernels-{side} img").nth(2).wait_for()
+            tab.screenshot(path=str(tmp_path / "page.png"))
+            browser.close()
+    finally:
+        page.close()
+    assert summaries[0].splitlines()[0] == summaries[1].splitlines()[0], "the weights are the same"
+    assert all("ms, peak memory" in summary for summary in summaries)
+    assert Path(tmp_path / "page.png").stat().st_size > 10_000

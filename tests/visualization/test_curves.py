@@ -1,0 +1,70 @@
+"""What is read from a work dir's logs, and what is drawn of it."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mmlisa.visualization.curves import _smooth, draw_curves, read_curves
+
+
+def write_log(folder, *entries):
+    folder = folder / "vis_data"
+    folder.mkdir(parents=True)
+    (folder / "scalars.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+
+def train(iteration, loss, **more):
+    return {"lr": 0.1, "loss": loss, "loss_cls": loss / 2, "iter": iteration, "step": iteration, **more}
+
+
+def test_a_resumed_runs_entries_replace_those_it_repeats(tmp_path):
+    write_log(tmp_path / "1", train(50, 4.0), train(100, 3.0), {"coco/bbox_mAP": 0.1, "step": 0}, train(150, 9.0))
+    write_log(
+        tmp_path / "2", train(150, 2.0), train(200, 1.0), {"coco/bbox_mAP": 0.3, "coco/bbox_mAP_l": 0.9, "step": 0}
+    )
+    curves = read_curves(tmp_path)
+    assert curves["loss"] == [(50, 4.0), (100, 3.0), (150, 2.0), (200, 1.0)]
+    assert curves["coco/bbox_mAP"] == [(100, 0.1), (200, 0.3)]
+    assert set(curves) == {"loss", "loss_cls", "lr", "coco/bbox_mAP"}
+
+
+def test_epochs_become_iterations(tmp_path):
+    write_log(
+        tmp_path / "1",
+        train(40, 2.0, epoch=1), {"mIoU": 30.0, "step": 1}, train(80, 1.0, epoch=2), {"mIoU": 40.0, "step": 2},
+    )  # fmt: skip
+    assert read_curves(tmp_path)["mIoU"] == [(40, 30.0), (80, 40.0)]
+
+
+def test_a_folder_without_a_log_and_a_damaged_log_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path} has no log"):
+        read_curves(tmp_path)
+    write_log(tmp_path / "1", train(50, 4.0))
+    with (tmp_path / "1" / "vis_data" / "scalars.json").open("a") as log:
+        log.write('{"loss": 1')
+    with pytest.raises(ValueError, match=r"scalars\.json:2 is not JSON"):
+        read_curves(tmp_path)
+
+
+@pytest.mark.parametrize("labels", [["one"], ["one", "two"]])
+def test_drawing(tmp_path, labels):
+    curves = {
+        "loss": [(i, 100 / i) for i in range(1, 101)],
+        "lr": [(1, 0.1), (100, 0.0)],
+        "coco/bbox_mAP": [(50, 0.2), (100, float("nan"))],
+        "coco/bbox_mAP_50": [(50, 0.4), (100, 0.3)],
+    }
+    draw_curves(dict.fromkeys(labels, curves), tmp_path / "curves.png")
+    with Image.open(tmp_path / "curves.png") as picture:
+        panels = 3 if len(labels) == 1 else 4
+        assert picture.size == (pytest.approx(panels * 576, abs=1), 480)
+
+
+def test_a_curve_is_smoothed_over_a_fiftieth_of_the_run():
+    """Each mean stands at the last of its iterations."""
+    values = np.random.default_rng(0).random(200)
+    iterations, smooth = _smooth([(10 * i, value) for i, value in enumerate(values, 1)])
+    assert iterations.tolist() == list(range(40, 2001, 10))
+    np.testing.assert_allclose(smooth, [values[end - 4 : end].mean() for end in range(4, 201)])

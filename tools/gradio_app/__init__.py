@@ -1,0 +1,251 @@
+"""A page in the browser: predictions of one or two models on a picture, and what their operators look at around a pixel."""
+
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from mmlisa import cli
+from mmlisa.deploy.inference import IMAGE_SUFFIXES, Predictor, summarise, takes_clips
+from mmlisa.engine import launch
+from mmlisa.memory import peak_extra_bytes
+from mmlisa.visualization.kernels import attention_kernels, find_operators, overlay_kernel
+
+# Demos that the page can train: what they are called there, and their configs.
+DEMOS = {
+    "classifier, a few minutes": "classifier_hylisanet_demo.py",
+    "detector with masks": "mask_rcnn_hylisanet_demo.py",
+    "segmentor": "semantic_fpn_hylisanet_demo.py",
+}
+NONE = "none"
+_EXAMPLES = 8
+
+
+class Run(NamedTuple):
+    """A model's prediction on a picture.
+
+    Attributes:
+        drawing: ``[h, w, 3]``, RGB.
+        summary: what was found.
+        seconds: from the picture to the prediction, the first time.
+        peak_bytes: memory that PyTorch held at once meanwhile, beside the weights.
+    """
+
+    drawing: np.ndarray
+    summary: str
+    seconds: float
+    peak_bytes: int
+
+    def __str__(self) -> str:
+        return f"**{self.summary}**  \n{1e3 * self.seconds:.0f} ms, peak memory {self.peak_bytes / 1e6:.0f} MB"
+
+
+def find_checkpoints(root: Path) -> dict[str, tuple[Path, Path]]:
+    """Config and checkpoint of each training of images under ``root``, the newest first, by ``<work dir>/<checkpoint>``."""
+    found = {}
+    for checkpoint in sorted(root.glob("*/*.pth"), key=lambda path: -path.stat().st_mtime):
+        config = checkpoint.parent / f"{checkpoint.parent.name}.py"
+        configs = [config] if config.is_file() else sorted(checkpoint.parent.glob("*.py"))
+        if configs:
+            found[f"{checkpoint.parent.name}/{checkpoint.name}"] = (configs[0], checkpoint)
+    return found
+
+
+@lru_cache(maxsize=4)
+def load_predictor(config: Path, checkpoint: Path, changed: float) -> Predictor:
+    """The model of a checkpoint, kept until the file changes.
+
+    Raises:
+        FileNotFoundError, ValueError: see :class:`Predictor`; also for a model of videos.
+    """
+    cfg = launch.load_config(str(config))
+    if takes_clips(cfg):
+        raise ValueError(f"{checkpoint} classifies videos; this page shows pictures. `mmlisa infer` takes videos")
+    return Predictor(cfg, str(checkpoint))
+
+
+def predict(predictor: Predictor, picture: np.ndarray, score_threshold: float) -> Run:
+    """The prediction on ``[H, W, 3]`` (RGB), with its time and its memory."""
+    predictor.score_threshold = score_threshold
+    loaded, results = _loaded(picture), []
+
+    def run() -> None:
+        start = perf_counter()
+        sample, shown = predictor.predict(loaded)
+        results.append((sample, shown, perf_counter() - start))
+
+    peak = peak_extra_bytes(run, next(predictor.model.parameters()).device.type)
+    sample, shown, seconds = results[0]  # the second run is the profiler's
+    return Run(predictor.draw(sample, shown), summarise(predictor.describe(sample)), seconds, peak)
+
+
+def kernels(predictor: Predictor, picture: np.ndarray, query: tuple[float, float]) -> list[tuple[np.ndarray, str]]:
+    """Pictures of the kernels around a relative position (y, x), each layer's the mean of its heads, and their captions.
+
+    Raises:
+        ValueError: the model's backbone has no attention operator.
+    """
+    model = predictor.model
+    layers = range(len(find_operators(model.backbone)))
+    if not layers:
+        raise ValueError(f"{type(model.backbone).__name__} has no attention operator")
+    shape = predictor.pipeline(_loaded(picture))["data_samples"].img_shape
+    tensor = torch.from_numpy(picture.copy()).permute(2, 0, 1).float()
+    resized = F.interpolate(tensor[None], size=tuple(shape[:2]), mode="bilinear", antialias=True)[0]
+    mean, std = (getattr(model.data_preprocessor, name).reshape(3, 1, 1) for name in ("mean", "std"))
+    found = attention_kernels(model.backbone, (resized.to(mean.device) - mean) / std, layers, [query])
+    return [
+        (
+            overlay_kernel(tensor, kernel[0].mean(dim=0), query),
+            f"{name}, {'x'.join(map(str, kernel.shape[2:]))}",
+        )
+        for name, kernel in found.items()
+    ]
+
+
+def _loaded(picture: np.ndarray) -> dict[str, Any]:
+    """What the first step of a test pipeline would make of a file."""
+    size = picture.shape[:2]
+    image = np.ascontiguousarray(picture[..., ::-1])
+    return dict(img=image, img_path="picture", img_id=0, img_shape=size, ori_shape=size)
+
+
+def examples() -> list[str]:
+    """Pictures to start with: of the demo data where they are made, else those that scikit-image ships, where it is installed."""
+    demo = sorted(Path("data/demo/val").glob("*.jpg"))[:_EXAMPLES]
+    if demo or not find_spec("skimage"):
+        return [str(path) for path in demo]
+    import skimage.data
+
+    folder = Path(skimage.data.__file__).parent
+    names = ("astronaut", "chelsea", "coffee", "rocket", "motorcycle_left")
+    return [str(path) for name in names for path in folder.glob(f"{name}.*") if path.suffix in IMAGE_SUFFIXES]
+
+
+def train_demo(name: str, root: Path) -> Iterator[str]:
+    """Trains a demo in a process of its own; yields the last lines of its log. It is stopped when the iterator is closed."""
+    config = DEMOS[name]
+    command = [sys.executable, "-m", "mmlisa.cli", "train", config, "--work-dir", str(root / Path(config).stem)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    lines: deque[str] = deque(maxlen=12)
+    try:
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            yield "\n".join(lines)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        code = process.wait()
+    if code:
+        yield "\n".join([*lines, f"The training failed (exit status {code})."])
+
+
+def build_page(root: Path) -> Any:
+    """The page as Gradio blocks, with the checkpoints of the work dirs under ``root``.
+
+    Raises:
+        ImportError: Gradio is missing.
+    """
+    try:
+        import gradio as gr
+    except ImportError as error:
+        raise ImportError("the demo page needs Gradio: pip install 'mmlisa[demo-page]'") from error
+
+    def chosen(label: str) -> Predictor | None:
+        known = find_checkpoints(root)
+        if label not in known:
+            return None
+        config, checkpoint = known[label]
+        return load_predictor(config, checkpoint, checkpoint.stat().st_mtime)
+
+    def on_run(picture: np.ndarray | None, first: str, second: str, threshold: float) -> list[Any]:
+        if picture is None:
+            raise gr.Error("Drop a picture first, or take an example.")
+        outputs: list[Any] = []
+        for label in (first, second):
+            with _told(gr):
+                predictor = chosen(label)
+                run = predict(predictor, picture, threshold) if predictor else None
+            outputs += [run.drawing, str(run)] if run else [None, ""]
+        return outputs
+
+    def on_click(picture: np.ndarray, first: str, second: str, event: gr.SelectData) -> list[Any]:
+        height, width = picture.shape[:2]
+        query = event.index[1] / height, event.index[0] / width
+        galleries = []
+        for label in (first, second):
+            with _told(gr):
+                predictor = chosen(label)
+                galleries.append(kernels(predictor, picture, query) if predictor else [])
+        pixel = (
+            f"Attention kernels of each layer, the mean of its heads, for pixel ({event.index[0]}, {event.index[1]}): "
+        )
+        return [pixel + "red adds, blue subtracts.", *galleries]
+
+    def choices() -> list[Any]:
+        labels = list(find_checkpoints(root))
+        return [gr.Dropdown(choices=labels, value=labels[0] if labels else None), gr.Dropdown(choices=[NONE, *labels])]
+
+    def on_train(name: str) -> Iterator[list[Any]]:
+        for text in train_demo(name, root):
+            yield [text, gr.skip(), gr.skip()]
+        yield [gr.skip(), *choices()]
+
+    labels = list(find_checkpoints(root))
+    with gr.Blocks(title="mmlisa", analytics_enabled=False) as page:
+        gr.Markdown(
+            "# mmlisa\nPredictions of one or two models on a picture. Click a pixel to see what each layer looks at."
+        )
+        with gr.Row():
+            with gr.Column(scale=2):
+                picture = gr.Image(label="Picture: drop, take an example, click a pixel", elem_id="picture", height=420)
+                gr.Examples([[path] for path in examples()], [picture], cache_examples=False, elem_id="examples")
+            with gr.Column(scale=1):
+                first = gr.Dropdown(labels, value=labels[0] if labels else None, label="Model", elem_id="first")
+                second = gr.Dropdown([NONE, *labels], value=NONE, label="Beside it", elem_id="second")
+                threshold = gr.Slider(0, 1, 0.3, step=0.05, label="Objects below this score are left out")
+                run = gr.Button("Run", variant="primary", elem_id="run")
+                with gr.Accordion("Train a demo", open=not labels):
+                    demo = gr.Dropdown(
+                        list(DEMOS), value=next(iter(DEMOS)), label="Demo, from scratch on the CPU or GPU"
+                    )
+                    train = gr.Button("Train", elem_id="train")
+                    log = gr.Textbox(label="Log", lines=8, elem_id="log")
+        with gr.Row():
+            drawings, summaries = [], []
+            for side in ("first", "second"):
+                with gr.Column():
+                    buttons = ["download", "fullscreen"]
+                    image = gr.Image(
+                        interactive=False, show_label=False, format="png", buttons=buttons, elem_id=f"drawing-{side}"
+                    )
+                    drawings.append(image)
+                    summaries.append(gr.Markdown(elem_id=f"summary-{side}"))
+        pixel = gr.Markdown(elem_id="pixel")
+        with gr.Row():
+            options = dict(show_label=False, columns=2, object_fit="contain", height="auto", buttons=["fullscreen"])
+            galleries = [gr.Gallery(elem_id=f"kernels-{side}", **options) for side in ("first", "second")]
+        predictions = [part for pair in zip(drawings, summaries, strict=True) for part in pair]
+        run.click(on_run, [picture, first, second, threshold], predictions)
+        picture.select(on_click, [picture, first, second], [pixel, *galleries])
+        train.click(on_train, [demo], [log, first, second])
+    return page
+
+
+@contextmanager
+def _told(gradio: Any) -> Iterator[None]:
+    """Shows on the page what a user can get wrong."""
+    try:
+        yield
+    except cli.MISTAKES as error:
+        raise gradio.Error(str(error)) from error

@@ -1,0 +1,34 @@
+"""The data that comparisons train on, made or unpacked before the first run, so that runs only read them."""
+
+from pathlib import Path
+
+from mmlisa.datasets.demo import make_demo, make_imagenet_layout, make_once
+from research.packages import data_folder
+from research.tree_crowns import make_tree_crowns
+
+# Scenes for detection and segmentation, and single objects for classification: images of each split, or of each class.
+SCENES = {"train": 2000, "val": 160}
+OBJECTS = {"train": 250, "val": 64}
+OBJECTS_RECIPE = {"num_per_class": OBJECTS, "unseen_backgrounds": True}
+
+
+def prepare_scenes(root: str | Path) -> Path:
+    """The demo scenes of :data:`SCENES`, tested on backgrounds that the training has not."""
+    return make_demo(root, num_images=SCENES, unseen_backgrounds=True)
+
+
+def prepare_objects(root: str | Path) -> Path:
+    """The demo objects of :data:`OBJECTS`, one per image of 64 pixels, tested on backgrounds that the training has not."""
+    return make_once(
+        root, OBJECTS_RECIPE, lambda folder: make_imagenet_layout(folder, OBJECTS, unseen_backgrounds=True)
+    )
+
+
+def prepare_solar_cells(_: str) -> Path:
+    """The images of the installed package elpv-dataset, which are read where they are."""
+    return data_folder("elpv_dataset", "elpv-dataset")
+
+
+def prepare_tree_crowns(root: str | Path) -> Path:
+    """Crops of the images of the installed package deepforest."""
+    return make_tree_crowns(root)

@@ -1,0 +1,466 @@
+"""What :mod:`research.comparison` compares, as data: comparisons of candidates that differ in one thing, by suite.
+
+A comparison is a shipped demo config and what changes in it, by dotted key: what all candidates share, and the backbone of each.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+Delta = dict[str, Any]  # new values by dotted key; numbers index lists
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A backbone by its config, and the channels of the maps it returns."""
+
+    backbone: Delta
+    channels: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Candidates under one head, on the same data, with the same budget and the same seeds.
+
+    Attributes:
+        title: heading of the table.
+        task: a name of :data:`TASKS`.
+        candidates: by name.
+        baseline: the candidate that the table compares the others with.
+        iterations: of each training.
+        size: height and width of the images in training.
+        seeds: of the runs of each candidate; on data with folds, the seed is the fold, too.
+        scales: the sizes of the test images, in units of ``size``.
+        shared: what changes in the task's config for all candidates.
+    """
+
+    title: str
+    task: str
+    candidates: Mapping[str, Candidate]
+    baseline: str
+    iterations: int
+    size: int
+    seeds: tuple[int, ...] = (0, 1, 2)
+    scales: tuple[float, ...] = (1.0,)
+    shared: Delta = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A config that ships with mmlisa, and what a comparison needs to know of it.
+
+    Attributes:
+        config: its name.
+        metric: which of its metrics is the accuracy.
+        whole: the metric's value of a perfect model.
+        unit: the metric's name in tables, where it is in percent.
+        data: the function of :mod:`research.comparison.data` that makes the data, and the folder it makes.
+        channels_key: where the config takes the backbone's channels; a number where only the last map is used.
+        delta: what changes in the config.
+        train_size_keys, size_keys: where the config takes the size of a training, or test image, as (width, height).
+        seed_keys: what the seed sets.
+    """
+
+    config: str
+    metric: str
+    whole: float
+    unit: str
+    data: tuple[str, str]
+    channels_key: str
+    delta: Delta
+    train_size_keys: tuple[str, ...] = ()
+    size_keys: tuple[str, ...] = ()
+    seed_keys: tuple[str, ...] = ("randomness.seed",)
+
+
+def _both(**values: Any) -> Delta:
+    """Entries of both datasets, of training and test."""
+    return {f"{split}_dataloader.dataset.{key}": value for split in ("train", "test") for key, value in values.items()}
+
+
+_WIDTH = 32  # of the necks and the dense heads: the backbones are as narrow
+_MASK_RCNN: Delta = {
+    "model.neck.out_channels": _WIDTH,
+    "model.rpn_head.in_channels": _WIDTH,
+    "model.rpn_head.feat_channels": _WIDTH,
+    "model.roi_head.bbox_roi_extractor.out_channels": _WIDTH,
+    "model.roi_head.bbox_head.in_channels": _WIDTH,
+    "model.roi_head.bbox_head.fc_out_channels": 128,
+    "model.roi_head.mask_roi_extractor.out_channels": _WIDTH,
+    "model.roi_head.mask_head.in_channels": _WIDTH,
+    "model.roi_head.mask_head.conv_out_channels": _WIDTH,
+    "model.train_cfg.rpn_proposal.max_per_img": 100,
+    "model.train_cfg.rcnn.sampler.num": 64,
+    "model.test_cfg.rpn.max_per_img": 100,
+}
+_SCENES = ("prepare_scenes", "data/unseen_scenes")
+TASKS: dict[str, Task] = {
+    "classification": Task(
+        config="classifier_hylisanet_demo.py",
+        metric="accuracy/top1",
+        whole=100,
+        unit="top-1",
+        data=("prepare_objects", "data/unseen_objects"),
+        channels_key="model.head.in_channels",
+        delta={
+            **_both(type="CustomDataset", data_root="data/unseen_objects/"),
+            "train_dataloader.dataset.data_prefix": "train",
+            "test_dataloader.dataset.data_prefix": "val",
+            "test_dataloader.batch_size": 64,
+        },
+    ),
+    "detection": Task(
+        config="mask_rcnn_hylisanet_demo.py",
+        metric="coco/bbox_mAP_50",
+        whole=1,
+        unit="box AP50",
+        data=_SCENES,
+        channels_key="model.neck.in_channels",
+        delta={
+            **_MASK_RCNN,
+            **_both(data_root="data/unseen_scenes/"),
+            "test_evaluator.ann_file": "data/unseen_scenes/annotations/instances_val.json",
+        },
+        train_size_keys=("train_dataloader.dataset.pipeline.2.scale",),
+        size_keys=("test_dataloader.dataset.pipeline.1.scale",),
+    ),
+    "segmentation": Task(
+        config="semantic_fpn_hylisanet_demo.py",
+        metric="mIoU",
+        whole=100,
+        unit="mIoU",
+        data=_SCENES,
+        channels_key="model.neck.in_channels",
+        delta={
+            "model.neck.out_channels": _WIDTH,
+            "model.decode_head.in_channels": [_WIDTH] * 4,
+            "model.decode_head.channels": _WIDTH,
+            **_both(data_root="data/unseen_scenes/"),
+        },
+        train_size_keys=(
+            "model.data_preprocessor.size",
+            "train_dataloader.dataset.pipeline.2.scale",
+            "train_dataloader.dataset.pipeline.3.crop_size",
+        ),
+        size_keys=("test_dataloader.dataset.pipeline.1.scale",),
+    ),
+    "solar cells": Task(
+        config="classifier_hylisanet_demo.py",
+        metric="accuracy/top1",
+        whole=100,
+        unit="top-1",
+        data=("prepare_solar_cells", ""),
+        channels_key="model.head.in_channels",
+        delta={
+            "model.data_preprocessor.num_classes": 4,
+            "model.head.num_classes": 4,
+            "train_dataloader.dataset": dict(
+                _delete_=True,
+                type="mmlisa.SolarCellDataset",
+                split="train",
+                pipeline=[
+                    dict(type="mmlisa.LoadImageFromFile"),
+                    dict(type="Resize", scale=64),
+                    dict(type="RandomFlip", prob=0.5, direction="horizontal"),
+                    dict(type="RandomFlip", prob=0.5, direction="vertical"),
+                    dict(type="PackInputs"),
+                ],
+            ),
+            "test_dataloader.dataset": dict(
+                _delete_=True,
+                type="mmlisa.SolarCellDataset",
+                split="test",
+                pipeline=[
+                    dict(type="mmlisa.LoadImageFromFile"),
+                    dict(type="Resize", scale=64),
+                    dict(type="PackInputs"),
+                ],
+            ),
+            "test_dataloader.batch_size": 64,
+        },
+        seed_keys=("randomness.seed", "train_dataloader.dataset.fold", "test_dataloader.dataset.fold"),
+    ),
+    "tree crowns": Task(
+        config="mask_rcnn_hylisanet_demo.py",
+        metric="coco/bbox_mAP_50",
+        whole=1,
+        unit="box AP50",
+        data=("prepare_tree_crowns", "data/tree_crowns"),
+        channels_key="model.neck.in_channels",
+        delta={
+            **{key: value for key, value in _MASK_RCNN.items() if "mask" not in key},
+            # The data have boxes only.
+            "model.type": "FasterRCNN",
+            "model.roi_head.mask_roi_extractor": None,
+            "model.roi_head.mask_head": None,
+            "model.roi_head.bbox_head.num_classes": 1,
+            **_both(type="mmlisa.TreeCrownDataset", data_root="data/tree_crowns/"),
+            "train_dataloader.dataset.pipeline.1.with_mask": False,
+            "test_dataloader.dataset.pipeline.2.with_mask": False,
+            "test_evaluator.ann_file": "data/tree_crowns/annotations/instances_val.json",
+            "test_evaluator.metric": ["bbox"],
+        },
+        train_size_keys=("train_dataloader.dataset.pipeline.2.scale",),
+        size_keys=("test_dataloader.dataset.pipeline.1.scale",),
+    ),
+}
+
+# ---- operators in one host
+
+# Heads have 16 channels.
+OPERATORS: dict[str, Delta] = {
+    "LiSA": dict(type="LiSA", num_patterns=8),
+    "structure-aware, weights": dict(type="StructureAwareAttention", form="weights"),
+    "structure-aware, dot": dict(type="StructureAwareAttention", form="dot", num_patterns=8),
+    "structure-aware, Hadamard": dict(type="StructureAwareAttention", form="hadamard", num_patterns=8),
+    "focused linear": dict(type="FocusedLinearAttention"),
+    "linear-angular": dict(type="LinearAngularAttention"),
+    "interactive": dict(type="InteractiveAttention"),
+    "softmax": dict(type="SoftmaxAttention"),
+    "window 4x4": dict(type="ShiftedWindowAttention", window_size=4),
+    "hydra": dict(type="HydraAttention"),
+    "efficient": dict(type="EfficientAttention"),
+    "enhanced linear": dict(type="EnhancedLinearAttention"),
+    "cosine": dict(type="CosineAttention"),
+    "mean-centred": dict(type="MeanCenteredAttention"),
+    "ReLU-S": dict(type="ReLUSoftmaxAttention"),
+    "ReLU-E": dict(type="ReLUExpAttention"),
+    "global filter": dict(type="GlobalFilter"),
+    "depthwise 7x7": dict(type="DepthwiseConv", kernel_size=7),
+    "average pooling 3x3": dict(type="AveragePooling"),
+}
+# The other operators that keep the grid; a large budget has them, too.
+MORE_OPERATORS: dict[str, Delta] = {
+    "LiSA, local 7x7": dict(type="LiSA", num_patterns=8, kernel_size=7),
+    "softmax, relative positions": dict(type="SoftmaxAttention", rpe="head"),
+    "cross-shaped window": dict(type="CrossShapedWindowAttention", split_size=2),
+    "spatial reduction": dict(type="SpatialReductionAttention", sr_ratio=2),
+    "ReLU linear": dict(type="ReLULinearAttention"),
+    "lambda convolution": dict(type="LambdaConvolution"),
+    "relational": dict(type="RelationalSelfAttention", num_patterns=8),
+    "convolutional attention": dict(type="ConvolutionalAttention"),
+    "Inception mixer": dict(type="InceptionMixer"),
+}
+
+# From scratch in a few hundred iterations: batch norm and weights scaled by their fan-in.
+_FROM_SCRATCH = dict(
+    norm_cfg=dict(type="BN"),
+    init_cfg=dict(type="Kaiming", layer=["Linear", "Conv2d"], mode="fan_in", nonlinearity="linear"),
+)
+
+
+def _isotropic(operator: Delta, size: int) -> Candidate:
+    """A narrow LiSANet-I: a learned position, no convolution outside of the operator and the patch embedding."""
+    arch = dict(base="isotropic", depths=(4,), channels=(64,), num_heads=(4,), strides=(8,))
+    return Candidate(
+        dict(type="mmlisa.LiSANet", arch=arch, image_size=size, attention=operator, **_FROM_SCRATCH), (64,)
+    )
+
+
+def _pyramid(operator: Delta, size: int) -> Candidate:
+    """A narrow LiSANet: convolutional positions and MLPs beside the operator."""
+    channels = (32, 64, 96, 128)
+    arch = dict(base="small", depths=(1, 1, 2, 1), channels=channels, num_heads=(2, 4, 6, 8))
+    backbone = dict(type="mmlisa.LiSANet", arch=arch, image_size=size, attention=operator, **_FROM_SCRATCH)
+    return Candidate(backbone, channels)
+
+
+# Maps of strides 8, 16 and 32 for the head out of the one of an isotropic network.
+_ONE_MAP: Delta = {
+    "model.neck.num_outs": 3,
+    "model.rpn_head.anchor_generator.strides": [8, 16, 32],
+    "model.roi_head.bbox_roi_extractor.featmap_strides": [8, 16],
+    "model.roi_head.mask_roi_extractor.featmap_strides": [8, 16],
+}
+
+
+def _operators(
+    host: Callable[[Delta, int], Candidate], size: int, names: Iterable[str] = OPERATORS
+) -> dict[str, Candidate]:
+    return {name: host((OPERATORS | MORE_OPERATORS)[name], size) for name in names}
+
+
+# ---- backbones of equal MACs
+
+BACKBONE_SIZE = 128
+
+
+def _ours(name: str, size: int = BACKBONE_SIZE, **arch: Any) -> Candidate:
+    backbone = dict(type=f"mmlisa.{name}", arch=arch, image_size=size)
+    return Candidate(backbone, tuple(arch.get("channels", ())))
+
+
+# Widths and depths are chosen for 90 million MACs within a tenth at 128x128, in the proportions of each family.
+BACKBONES: dict[str, Candidate] = {
+    "HyLiSANet": _ours(
+        "LiSANet", base="hybrid-small", depths=(1, 2, 2, 1), channels=(32, 64, 128, 144), num_heads=(2, 4, 8, 9)
+    ),
+    "LiSANet": _ours("LiSANet", base="small", depths=(1, 2, 3, 1), channels=(32, 64, 128, 144), num_heads=(2, 4, 8, 9)),
+    "FLatten-Swin": _ours(
+        "FLattenSwin",
+        base="tiny",
+        depths=(1, 1, 3, 1),
+        channels=(32, 64, 128, 256),
+        num_heads=(1, 2, 4, 8),
+        window_size=4,
+    ),
+    "FLatten-PVTv2": _ours(
+        "FLattenPVTv2", base="b0", depths=(1, 1, 2, 1), channels=(28, 56, 128, 192), num_heads=(1, 2, 4, 6)
+    ),
+    "iViT": _ours("iViT", base="tiny", depths=(1, 1, 3, 1), channels=(32, 64, 120, 180), num_heads=(1, 2, 4, 6)),
+    "Castling-LCNet": Candidate(
+        # Without the auxiliary branch of training, which a schedule would have to end.
+        dict(
+            type="mmlisa.CastlingLCNetViT",
+            arch=dict(base="small", scale=1.0),
+            attention=dict(aux=False),
+            image_size=BACKBONE_SIZE,
+        ),
+        (64, 128, 256, 512),
+    ),
+    "Swin": Candidate(
+        dict(
+            type="mmpretrain.SwinTransformer",
+            arch=dict(embed_dims=32, depths=[1, 1, 3, 1], num_heads=[1, 2, 4, 8]),
+            img_size=BACKBONE_SIZE,
+            window_size=4,
+            pad_small_map=True,
+            out_indices=(0, 1, 2, 3),
+        ),
+        (32, 64, 128, 256),
+    ),
+    "PVTv2": Candidate(
+        dict(
+            type="mmpretrain.TIMMBackbone",
+            model_name="pvt_v2_b0",
+            features_only=True,
+            depths=(1, 1, 2, 1),
+            embed_dims=(32, 64, 128, 192),
+            num_heads=(1, 2, 4, 6),
+        ),
+        (32, 64, 128, 192),
+    ),
+    "ConvNeXt": Candidate(
+        dict(
+            type="mmpretrain.ConvNeXt",
+            arch=dict(depths=[1, 2, 4, 2], channels=[32, 64, 128, 256]),
+            out_indices=(0, 1, 2, 3),
+            gap_before_final_norm=False,
+        ),
+        (32, 64, 128, 256),
+    ),
+    "ResNet": Candidate(
+        dict(type="mmpretrain.ResNet", depth=18, stem_channels=16, base_channels=24, out_indices=(0, 1, 2, 3)),
+        (24, 48, 96, 192),
+    ),
+}
+
+# ---- the suites
+
+_SCALES = (0.5, 1.0, 2.0, 4.0)
+# What the longer comparisons have: an operator of each paper, and those that most backbones have.
+_CHOSEN = ("LiSA", "focused linear", "linear-angular", "interactive", "softmax", "window 4x4", "depthwise 7x7")
+
+# The quickest and most telling come first.
+_DEFAULT: dict[str, Comparison] = {
+    "operators_isotropic_classification": Comparison(
+        "Operators in a narrow LiSANet-I, classification",
+        "classification",
+        _operators(_isotropic, 64),
+        "softmax",
+        iterations=60,
+        size=64,
+    ),
+    "solar_cells": Comparison(
+        "Operators in a narrow LiSANet-I, grades of solar cells",
+        "solar cells",
+        _operators(_isotropic, 64, _CHOSEN),
+        "softmax",
+        iterations=60,
+        size=64,
+        seeds=(0, 1, 2, 3, 4),
+    ),
+    "resolution": Comparison(
+        "Operators in a narrow pyramid, detection over resolution",
+        "detection",
+        _operators(_pyramid, 96, _CHOSEN),
+        "softmax",
+        iterations=200,
+        size=96,
+        scales=_SCALES,
+    ),
+    "operators_pyramid_classification": Comparison(
+        "Operators in a narrow pyramid, classification",
+        "classification",
+        _operators(_pyramid, 64),
+        "softmax",
+        iterations=60,
+        size=64,
+    ),
+    "backbones_segmentation": Comparison(
+        "Backbones of equal MACs, Semantic FPN",
+        "segmentation",
+        BACKBONES,
+        "Swin",
+        iterations=300,
+        size=BACKBONE_SIZE,
+    ),
+    "backbones_detection": Comparison(
+        "Backbones of equal MACs, Mask R-CNN",
+        "detection",
+        BACKBONES,
+        "Swin",
+        iterations=200,
+        size=BACKBONE_SIZE,
+    ),
+    "tree_crowns": Comparison(
+        "Operators in a narrow pyramid, tree crowns over resolution",
+        "tree crowns",
+        _operators(_pyramid, 128, _CHOSEN),
+        "softmax",
+        iterations=400,
+        size=128,
+        scales=_SCALES[:3],  # the photographs have no more pixels
+    ),
+    "operators_isotropic_detection": Comparison(
+        "Operators in a narrow LiSANet-I, detection",
+        "detection",
+        _operators(_isotropic, 128, _CHOSEN),
+        "softmax",
+        iterations=100,
+        size=128,
+        shared=_ONE_MAP,
+    ),
+    "operators_pyramid_detection": Comparison(
+        "Operators in a narrow pyramid, detection",
+        "detection",
+        _operators(_pyramid, 128),
+        "softmax",
+        iterations=100,
+        size=128,
+    ),
+}
+
+
+def _enlarge(name: str, comparison: Comparison) -> Comparison:
+    """The same with forty times the iterations, at least five seeds and every operator."""
+    candidates = dict(comparison.candidates)
+    if name.startswith("operators"):
+        host = _isotropic if "isotropic" in name else _pyramid
+        candidates |= _operators(host, comparison.size, OPERATORS | MORE_OPERATORS)
+    return replace(comparison, candidates=candidates, iterations=40 * comparison.iterations, seeds=tuple(range(5)))
+
+
+_QUICK = ("LiSA", "softmax", "depthwise 7x7")
+SUITES: dict[str, dict[str, Comparison]] = {
+    "quick": {
+        "quick": replace(
+            _DEFAULT["operators_isotropic_classification"],
+            title="Three operators, a few iterations",
+            candidates=_operators(_isotropic, 64, _QUICK),
+            iterations=20,
+        )
+    },
+    "default": _DEFAULT,
+    "full": {name: _enlarge(name, comparison) for name, comparison in _DEFAULT.items()},
+}

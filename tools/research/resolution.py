@@ -1,0 +1,62 @@
+"""Accuracy over the size of the test images."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from mmengine.config import Config
+
+from mmlisa.deploy.inference import test_dataset
+from mmlisa.visualization.curves import METRICS, shown_metric
+
+# What gives the size of an image in a step of a pipeline.
+_SIZES = ("scale", "crop_size")
+
+
+def scale_test_images(cfg: Config, factor: float) -> None:
+    """Multiplies the sizes to which the test pipeline resizes and crops, in place.
+
+    Raises:
+        ValueError: a factor that is not positive, or a pipeline that resizes nothing.
+    """
+    if not factor > 0:
+        raise ValueError(f"factor={factor}; it must be positive")
+    changed = False
+    for step in test_dataset(cfg).pipeline:
+        for key in _SIZES:
+            if (size := step.get(key)) is not None:
+                step[key] = round(size * factor) if isinstance(size, int) else tuple(round(n * factor) for n in size)
+                changed = True
+    if not changed:
+        raise ValueError(f"no step of the test pipeline has one of {_SIZES}: there is no size to change")
+
+
+def choose_metrics(results: Mapping[float, Mapping[str, float]]) -> list[str]:
+    """The metrics worth a curve, as :mod:`mmlisa.visualization.curves` draws them, in the order of the first result."""
+    return [name for name in next(iter(results.values())) if name.endswith(tuple(METRICS))]
+
+
+def to_markdown(results: Mapping[float, Mapping[str, float]]) -> str:
+    """A table with a row per factor."""
+    names = choose_metrics(results)
+    lines = ["| size | " + " | ".join(map(shown_metric, names)) + " |", "|---" * (1 + len(names)) + "|"]
+    for factor, metrics in results.items():
+        lines.append(f"| x{factor:g} | " + " | ".join(f"{metrics[name]:.3g}" for name in names) + " |")
+    return "\n".join(lines)
+
+
+def draw(results: Mapping[float, Mapping[str, float]], path: Path) -> None:
+    """Writes a line per metric over the factor."""
+    from matplotlib.figure import Figure  # no pyplot: it holds global state
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for name in choose_metrics(results):
+        axes.plot(list(results), [metrics[name] for metrics in results.values()], marker="o", label=shown_metric(name))
+    units = sorted({unit for end, unit in METRICS.items() for name in choose_metrics(results) if name.endswith(end)})
+    axes.set(xscale="log", xlabel="size of the test images / the config's", ylabel=" / ".join(units))
+    axes.set_xticks(list(results), [f"{factor:g}" for factor in results], minor=False)
+    axes.set_xticks([], minor=True)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small")
+    figure.savefig(path, dpi=120)
