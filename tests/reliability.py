@@ -85,7 +85,7 @@ FAULTS = [
     (
         "checkpoints that run code",
         "refused, nothing runs: files and addresses, in the tools and outside of them",
-        "tests/checkpoints/test_schemes.py",
+        "tests/checkpoints/test_download.py",
         "runs_code or safely",
     ),
     (
@@ -121,7 +121,7 @@ FAULTS = [
     (
         "downloads that end early or are another file",
         "refused, nothing is left behind",
-        "tests/checkpoints/test_schemes.py",
+        "tests/checkpoints/test_download.py",
         "failed or cache",
     ),
     (

@@ -42,7 +42,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(args: argparse.Namespace) -> None:
     from mmlisa.checkpoints import load_checkpoint, save_checkpoint
     from mmlisa.conversion import convert_classifier, convert_published, inflate_classifier
-    from mmlisa.conversion.unwrapping import unwrap
+    from mmlisa.conversion.state_dicts import unwrap
     from mmlisa.engine.launch import load_config
     from mmlisa.registry import MODELS
 

@@ -1,10 +1,10 @@
 """Checkpoints in, safely; and out, whole."""
 
 from .checksum import add_checksum
+from .download import fetch_checkpoint, use_safe_loader
+from .latest import latest_checkpoint, read_ahead
 from .loading import adapt_state_dict, check_share, check_values, load_weights, loading_from_init_cfg, match_report
 from .reading import CheckpointError, load_checkpoint
-from .resuming import latest_checkpoint, read_ahead
-from .schemes import fetch_checkpoint, use_safe_loader
 from .writing import save_checkpoint, writing_whole
 
 __all__ = [

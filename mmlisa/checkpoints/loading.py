@@ -12,8 +12,8 @@ from mmengine.model import BaseModule, PretrainedInit, update_init_info
 from mmengine.registry import WEIGHT_INITIALIZERS
 from torch import Tensor, nn
 
+from .download import fetch_checkpoint
 from .reading import CheckpointError
-from .schemes import fetch_checkpoint
 
 _PRETRAINED = ("Pretrained", "PretrainedInit", PretrainedInit)
 _PUBLISHED = "mmlisa.PublishedWeights"

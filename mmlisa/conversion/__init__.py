@@ -1,9 +1,9 @@
 """Published weights of others, as weights of this package's models."""
 
-from .carrying import Carried, carry_over
 from .classifiers import Conversion, convert_classifier
 from .families import FAMILIES, Family, recognise
 from .inflation import inflate, inflate_classifier
+from .matching import Carried, carry_over
 from .paddle import convert_picodet
 from .published import PublishedWeights, convert_published, known_sources, load_pretrained, read_source
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from .carrying import NO_COUNTERPART, closest_arch
 from .families import recognise
 from .heads import head_weights
-from .unwrapping import unwrap
+from .matching import NO_COUNTERPART, closest_arch
+from .state_dicts import unwrap
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from mmlisa.checkpoints import CheckpointError, fetch_checkpoint, load_weights, 
 from mmlisa.models import backbones
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
-from .carrying import NO_COUNTERPART, Carried, carry_over, closest_arch, different_shapes
 from .families import FAMILIES, is_known, recognise
 from .heads import head_weights
+from .matching import NO_COUNTERPART, Carried, carry_over, closest_arch, different_shapes
 from .paddle import convert_picodet, is_picodet
-from .unwrapping import unwrap
+from .state_dicts import unwrap
 
 
 @WEIGHT_INITIALIZERS.register_module()

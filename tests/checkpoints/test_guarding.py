@@ -8,8 +8,8 @@ from mmengine.config import Config
 from torch import nn
 
 from mmlisa.checkpoints import CheckpointError, load_checkpoint, load_weights, reading, save_checkpoint, writing_whole
+from mmlisa.checkpoints.download import fetch_checkpoint
 from mmlisa.checkpoints.loading import check_values, state_dict_of
-from mmlisa.checkpoints.schemes import fetch_checkpoint
 from mmlisa.engine.hooks import CheckpointGuardHook
 from mmlisa.engine.launch import set_resume
 

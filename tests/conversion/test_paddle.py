@@ -11,7 +11,7 @@ import torch
 from mmengine.registry import DefaultScope
 
 from mmlisa.conversion import carry_over, convert_picodet, convert_published
-from mmlisa.conversion.unwrapping import unwrap
+from mmlisa.conversion.state_dicts import unwrap
 from mmlisa.models.backbones import CastlingESNetViT, ESNet
 from mmlisa.registry import MODELS
 

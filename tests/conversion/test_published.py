@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import timm
 import torch
-from test_carrying import randomised
+from test_matching import randomised
 from torch import nn
 
 from mmlisa.checkpoints import CheckpointError, load_checkpoint

@@ -14,7 +14,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 from torch import nn
 
 from mmlisa.checkpoints import CheckpointError, fetch_checkpoint, use_safe_loader
-from mmlisa.checkpoints.schemes import download
+from mmlisa.checkpoints.download import download
 from mmlisa.engine.launch import set_resume
 from mmlisa.models.backbones import LiSANet
 
@@ -69,7 +69,7 @@ def addresses(server, monkeypatch):
         monkeypatch.setattr(mmengine_checkpoint, zoo, lambda: {"net": url})
     monkeypatch.setattr(mmengine_checkpoint, "get_deprecated_model_names", lambda: {"old": "net"})
     backend = type("Backend", (), {"get": lambda self, _: server.files["/model.pth"]})
-    monkeypatch.setattr("mmlisa.checkpoints.schemes.get_file_backend", lambda *_, **__: backend())
+    monkeypatch.setattr("mmlisa.checkpoints.download.get_file_backend", lambda *_, **__: backend())
     return [
         url,
         "torchvision://net",

@@ -20,8 +20,8 @@ from mmengine.logging import print_log
 from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
+from .latest import take_read_ahead
 from .reading import CheckpointError, MapLocation, load_checkpoint, read_checkpoint
-from .resuming import take_read_ahead
 from .writing import writing_whole
 
 _TIMEOUT_SECONDS = 60
