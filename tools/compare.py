@@ -21,7 +21,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from research.comparison import jobs, report
+    from research.comparison import jobs, processes, report
 
     suite = SUITES[args.suite]
     if unknown := set(args.only or ()) - suite.keys():
@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> None:
     out = args.out or work_dir
     every = list(jobs.list_jobs(suite))
     todo = [] if args.report else [job for job in every if job.candidate is None or not args.measure]
-    failures = jobs.run_all(todo, work_dir, args.jobs)
+    failures = processes.run_all(todo, work_dir, args.jobs)
     out.mkdir(parents=True, exist_ok=True)
     for name in suite:
         print(report.write([job for job in every if job.name == name], work_dir, out))

@@ -48,7 +48,7 @@ def main(args: argparse.Namespace) -> None:
             launch.set_resume(cfg, None if args.resume == "auto" else args.resume)
         runner = launch.build_runner(cfg, args.min_matched, verbose=args.verbose)
         launch.train(runner)
-    launch.report(runner, args.config)
+    launch.report(runner, args.config, cli.command)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ The ``make_*_layout`` functions write small folders that the configs of the real
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -493,9 +492,3 @@ def make_imagenet_layout(
                 scene = compose(rng, (side, side), [label], coins, scales, min_visible=0.0, backgrounds=backgrounds)
                 _save(root / split / name / f"{name}_{index:05d}.jpg", scene.image)
     return root
-
-
-if __name__ == "__main__":
-    from mmlisa import cli
-
-    cli.main(["demo", *sys.argv[1:]])

@@ -2,7 +2,7 @@
 
 import argparse
 import atexit
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,7 +16,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from mmlisa import cli, config_path
+from mmlisa import config_path
 from mmlisa.checkpoints import latest_checkpoint, read_ahead, use_safe_loader
 
 from .checks import check_channels, check_data, check_options, check_schedule, explain_unknown_type
@@ -310,8 +310,14 @@ def train(runner: Runner) -> None:
         raise
 
 
-def report(runner: Runner, config: str) -> None:
-    """Prints where a finished training left its results, and what to type next."""
+def report(runner: Runner, config: str, command: Callable[[str], str]) -> None:
+    """Print where a finished training wrote its results, and what to type next.
+
+    Args:
+        runner: the runner after training.
+        config: the config as the user named it.
+        command: returns the start of a command line for the name of a tool.
+    """
     if runner.rank != 0:
         return
     info = runner.message_hub.runtime_info
@@ -325,8 +331,8 @@ def report(runner: Runner, config: str) -> None:
     lines += [f"  pictures    {_shown(pictures)}/"] * pictures.is_dir()
     lines.append(f"  log         {_shown(runner.log_dir)}/")
     if checkpoint:
-        lines += ["Next:", f"  {cli.command('test')} {config} {_shown(checkpoint)}"]
-        lines.append(f"  {cli.command('infer')} {config} {_shown(checkpoint)} IMAGE …")
+        lines += ["Next:", f"  {command('test')} {config} {_shown(checkpoint)}"]
+        lines.append(f"  {command('infer')} {config} {_shown(checkpoint)} IMAGE …")
     print("\n".join(lines))
 
 

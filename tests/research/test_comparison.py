@@ -13,7 +13,7 @@ from torch import nn
 from mmlisa.datasets.demo import make_imagenet_layout, make_once
 from mmlisa.models import attention
 from research.benchmark import build_backbone
-from research.comparison import data, jobs, report, runs
+from research.comparison import data, jobs, processes, report, runs
 from research.comparison.jobs import Job
 from research.comparison.report import Sample, difference, pooled_deviation
 from research.comparison.suites import (
@@ -208,13 +208,13 @@ def test_two_runs_end_to_end_and_nothing_twice(small_objects, tmp_path, monkeypa
     failing = Job("quick", replace(comparison, candidates=dict(broken=broken)), "broken", 0)
     first = [Job("quick", comparison), failing, Job("quick", comparison, "softmax", 0)]
 
-    (failure,) = jobs.run_all(first, root, parallel=2)
+    (failure,) = processes.run_all(first, root, parallel=2)
     assert failure.startswith("quick, broken, seed 0: ValueError")
     assert "no such arch" in failure
 
     todo = list(jobs.list_jobs(dict(quick=comparison)))
     before = (root / "quick" / "softmax_0.json").stat().st_mtime_ns
-    assert jobs.run_all(todo, root) == []
+    assert processes.run_all(todo, root) == []
     assert (root / "quick" / "softmax_0.json").stat().st_mtime_ns == before
 
     report.write(todo, root, tmp_path)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,8 +21,6 @@ from tqdm import tqdm
 from mmlisa import config_path
 from mmlisa.complexity import CONVENTIONS, Complexity, count, forward_tables
 from mmlisa.registry import MODELS
-
-from . import tables
 
 _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9}
 _BACKBONE_LIBRARY = "mmpretrain"  # bare modules and backbones are built in its scope: it knows most
@@ -99,7 +97,7 @@ class Result:
 
 def papers() -> list[str]:
     """Names of the papers that have a table."""
-    return sorted(module.name for module in iter_modules(tables.__path__))
+    return sorted(path.stem for path in Path(__file__).with_name("tables").glob("[!_]*.py"))
 
 
 def load_table(paper: str) -> ModuleType:
@@ -110,7 +108,7 @@ def load_table(paper: str) -> ModuleType:
     """
     if paper not in papers():
         raise ValueError(f"there is no table of paper {paper!r}; there are {papers()}")
-    return import_module(f"{tables.__name__}.{paper}")
+    return import_module(f"research.tables.{paper}")
 
 
 def build_on_meta(model: str | dict[str, Any] | Callable[[], nn.Module]) -> nn.Module:
