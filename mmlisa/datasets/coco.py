@@ -1,4 +1,4 @@
-"""mmdet's CocoDataset that says what is wrong with an annotation file."""
+"""mmdet's CocoDataset with checks of the annotation file."""
 
 import json
 from difflib import get_close_matches
@@ -11,7 +11,9 @@ from mmengine.logging import print_log
 
 from mmlisa.registry import DATASETS
 
-from .annotations import Problem, find_problems, summarize, without
+from .annotations import Problem, find_problems, share_outside, summarize, without
+
+_MOST_OUTSIDE = 0.1  # share of boxes; more than that means another box format
 
 
 @DATASETS.register_module()
@@ -20,13 +22,18 @@ class CocoDataset(_CocoDataset):
 
     Args:
         on_bad_annotation: ``'skip'`` leaves out the entries that :func:`find_problems` names, and logs them; ``'error'`` refuses
-            the file. Afterwards they are in ``problems``.
+            the file. ``problems`` holds them afterwards.
         **kwargs: mmdet's.
 
+    Attributes:
+        problems: the bad entries.
+        suspicion: a doubt about the file as a whole, such as boxes in another format; empty if there is none.
+
     Raises:
-        FileNotFoundError: the annotation file is missing; says what layout is expected.
-        ValueError: the file is no COCO JSON, has bad entries under ``'error'`` or nothing but bad ones, or lacks some of the
-            dataset's classes (mmdet drops such classes silently); or another ``on_bad_annotation``.
+        FileNotFoundError: the annotation file is missing; the message describes the expected layout.
+        ValueError: the file is not COCO JSON; all of its entries are bad, or some under ``'error'``; a test set has masks whose
+            runs do not fit the image; the file lacks some of the dataset's classes (mmdet drops such classes silently); or
+            ``on_bad_annotation`` has another value.
     """
 
     def __init__(self, *args: Any, on_bad_annotation: str = "skip", **kwargs: Any) -> None:
@@ -34,6 +41,7 @@ class CocoDataset(_CocoDataset):
             raise ValueError(f"on_bad_annotation is {on_bad_annotation!r}; it must be 'skip' or 'error'")
         self.on_bad_annotation = on_bad_annotation
         self.problems: list[Problem] = []
+        self.suspicion = ""
         super().__init__(*args, **kwargs)
 
     def load_data_list(self) -> list[dict]:
@@ -43,19 +51,15 @@ class CocoDataset(_CocoDataset):
                 f"annotation file {path} does not exist; ann_file is taken relative to data_root={self.data_root!r}, "
                 "which should hold annotations/*.json beside the folders of images (see docs/data.md)"
             )
+        with_mask = any(getattr(step, "with_mask", False) for step in self.pipeline.transforms)
         try:
             content = json.loads(get(self.ann_file, backend_args=self.backend_args))
-            with_mask = any(getattr(step, "with_mask", False) for step in self.pipeline.transforms)
             self.problems = find_problems(content, with_mask)
-            self._check_classes(path, [category["name"] for category in content["categories"]])
         except (ValueError, KeyError, RecursionError) as error:
-            if str(error).startswith("annotation file"):
-                raise
-            raise ValueError(f"annotation file {path} is no COCO annotation file: {error!r}") from error
-        usable = without(content, self.problems)
-        if self.problems:
-            self._report(path, content, usable)
-        self._content = usable
+            raise ValueError(f"annotation file {path} is not a COCO annotation file: {error!r}") from error
+        self._check_classes(path, [category["name"] for category in content["categories"]])
+        self._content = without(content, self.problems)
+        self._report(path, content, with_mask)
         try:
             return super().load_data_list()
         finally:
@@ -65,23 +69,42 @@ class CocoDataset(_CocoDataset):
         coco = _CocoDataset.COCOAPI()
         coco.dataset = self._content
         coco.createIndex()
-        # mmdet's names for what the index has just made.
+        # mmdet reads the index under these names.
         coco.img_ann_map, coco.cat_img_map = coco.imgToAnns, coco.catToImgs
         return coco
 
-    def _report(self, path: Path, content: dict, usable: dict) -> None:
+    def _report(self, path: Path, content: dict, with_mask: bool) -> None:
+        if (outside := share_outside(content)) > _MOST_OUTSIDE:
+            question = "Are they (x1, y1, x2, y2)? COCO's bbox is (x, y, width, height)"
+            self.suspicion = f"{outside:.0%} of the boxes reach outside their image. {question}"
+            print_log(f"annotation file {path}: {self.suspicion}", logger="current", level=30)
+        if not self.problems:
+            return
         line = f"annotation file {path} has {summarize(self.problems)}"
+        if with_mask and not any(
+            isinstance(entry.get("segmentation"), list | dict) for entry in content["annotations"]
+        ):
+            raise ValueError(
+                f"annotation file {path} has boxes without outlines (segmentation), but the pipeline loads masks. To train on "
+                "boxes only, set with_mask=False in LoadAnnotations, and mask_roi_extractor=None and mask_head=None in "
+                "model.roi_head"
+            )
         if self.on_bad_annotation == "error":
             raise ValueError(f"{line}. CocoDataset(on_bad_annotation='skip') leaves them out")
-        if not usable["images"] or (content["annotations"] and not usable["annotations"]):
-            raise ValueError(f"{line}. Nothing is left")
-        print_log(f"skipped: {line}", logger="current", level=30)
+        # The evaluator reads the whole file again, and pycocotools decodes any runs.
+        if self.test_mode and any("RLE" in problem.reason for problem in self.problems):
+            raise ValueError(
+                f"{line}. The evaluation would decode these masks: fix the segmentation of these annotations"
+            )
+        if not self._content["images"] or (content["annotations"] and not self._content["annotations"]):
+            raise ValueError(f"{line}. No usable entry is left")
+        print_log(f"skipped: {line}. mmlisa check-data lists all of them", logger="current", level=30)
 
     def _check_classes(self, path: Path, names: list[str]) -> None:
         wanted = self.metainfo["classes"]
         if isinstance(wanted, str):
             raise ValueError(
-                f"annotation file {path}: metainfo has classes={wanted!r}, which is no file of names; write names in a tuple, "
+                f"annotation file {path}: metainfo has classes={wanted!r}, which is not a file of names; write names in a tuple, "
                 f"({wanted!r},)"
             )
         if not names:
