@@ -133,7 +133,7 @@ FAULTS = [
     (
         "truncated and damaged images",
         "named; refused or skipped",
-        "tests/datasets/test_load_image.py",
+        "tests/datasets/test_transforms.py",
         "",
     ),
     (

@@ -1,4 +1,4 @@
-"""Every config trains with the recipe that its paper states: one table per paper, ``recipes_<paper>.py``.
+"""Every config trains with the recipe that its paper states: one table per paper, ``tests/helpers/recipes/<paper>.py``.
 
 A table maps a config's name to what the paper says, in the words of :func:`recipes.recipe`; what it does not say is
 left out.
@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ablations import PARAMETERS
 from mmengine.config import Config
-from recipes import recipe
 
+from helpers.recipes import recipe
+from helpers.recipes.ablations import PARAMETERS
 from mmlisa import config_path
 from research.paper_tables import build_on_meta
 
-HERE = Path(__file__).parent
-CONFIGS = HERE.parents[1] / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 RECIPES = {
     name: expected
-    for table in sorted(HERE.glob("recipes_*.py"))
-    for name, expected in import_module(table.stem).RECIPES.items()
+    for paper in ("castling", "flatten", "hosts", "ivit", "lisa", "video")
+    for name, expected in import_module(f"helpers.recipes.{paper}").RECIPES.items()
 }
 PATHS = sorted(path for path in CONFIGS.rglob("*.py") if "_base_" not in path.parts)
 NAMES = [path.name for path in PATHS]

@@ -6,12 +6,12 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-import official_flatten as official
 import pytest
 import timm
 import torch
 import torch.nn.functional as F
 
+from helpers import official_flatten as official
 from mmlisa.checkpoints import load_checkpoint
 from mmlisa.conversion import convert_classifier
 from mmlisa.registry import MODELS

@@ -7,23 +7,11 @@ import timm
 import torch
 from torch import nn
 
+from helpers.networks import randomised
 from mmlisa import create_model
 from mmlisa.conversion import carry_over, recognise
 from mmlisa.conversion.heads import head_weights
 from mmlisa.models import backbones
-
-
-def randomised(model: nn.Module) -> nn.Module:
-    """Random values for what starts constant, too: a forgotten norm or bias must show."""
-    torch.manual_seed(0)
-    for name, tensor in model.state_dict().items():
-        if name.endswith("running_var"):
-            tensor.uniform_(0.5, 1.5)
-        elif tensor.is_floating_point():
-            scale = 0.2 if tensor.ndim == 1 else tensor[0].numel() ** -0.5
-            tensor.normal_(mean=float(tensor.ndim == 1 and name.endswith("weight")), std=scale)
-    return model.eval()
-
 
 # timm's model; what makes it take any image; our backbone with the host's own attention.
 HOSTS = {

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import timm
 import torch
-from test_matching import randomised
 from torch import nn
 
+from helpers.networks import randomised
 from mmlisa.checkpoints import CheckpointError, load_checkpoint
 from mmlisa.conversion import PublishedWeights, convert_published, known_sources
 from mmlisa.models.backbones import CastlingLCNetViT, FLattenDeiT, LCNet

@@ -1,30 +1,18 @@
 """Bad annotations are named by their ids, skipped or refused."""
 
-import json
 import math
 import re
 
-import cv2
 import numpy as np
 import pytest
 from pycocotools import mask as masks
 
+from helpers.coco import coco, dataset_cfg
 from mmlisa.datasets.annotations import find_problems, read_runs, share_outside, without
 
-SQUARE = [[2, 2, 12, 2, 12, 12, 2, 12]]
 _MASK = np.zeros((30, 40), np.uint8, order="F")
 _MASK[3:9, 4:30] = _MASK[20:25, 30:38] = 1
 RLE = masks.encode(_MASK)["counts"].decode()  # 1200 pixels in 69 runs
-
-
-def coco(*annotations, **image):
-    """A file of one good annotation, number 1, and more."""
-    entry = dict(image_id=1, category_id=7, bbox=[2, 2, 10, 10], area=100, segmentation=SQUARE, iscrowd=0)
-    return dict(
-        images=[dict(id=1, file_name="a.png", width=40, height=30) | image],
-        categories=[dict(id=7, name="cat")],
-        annotations=[entry | dict(id=i + 1) | changes for i, changes in enumerate([{}, *annotations])],
-    )
 
 
 @pytest.mark.parametrize(
@@ -168,21 +156,6 @@ def test_good_ones_pass():
     assert find_problems(coco(dict(segmentation=None)), with_mask=False) == []
     with pytest.raises(ValueError, match="lists images, annotations, categories"):
         find_problems({"images": []})
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "images").mkdir()
-    cv2.imwrite(str(tmp_path / "images" / "a.png"), np.zeros((30, 40, 3), np.uint8))
-    return tmp_path
-
-
-def dataset_cfg(folder, content, **options):
-    (folder / "a.json").write_text(json.dumps(content))
-    return dict(
-        type="mmlisa.CocoDataset", data_root=str(folder), ann_file="a.json", data_prefix=dict(img="images"),
-        metainfo=dict(classes=("cat",)), pipeline=[dict(type="mmdet.LoadAnnotations", with_bbox=True, with_mask=True)], **options,
-    )  # fmt: skip
 
 
 def test_the_dataset_skips_or_refuses(folder):

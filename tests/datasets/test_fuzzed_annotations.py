@@ -5,8 +5,8 @@ import copy
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_annotations import coco, dataset_cfg, folder  # noqa: F401 (a fixture)
 
+from helpers.coco import coco, dataset_cfg
 from mmlisa.datasets.annotations import find_problems, without
 
 LEAVES = (
@@ -72,7 +72,7 @@ def test_what_is_left_is_good(content):
 @pytest.mark.fuzz
 @given(content=damaged())
 @example(content=coco(dict(segmentation=[[5, 5, 1e9, 5, 5, 9]])))
-def test_the_dataset_loads_or_says_why(folder, content):  # noqa: F811
+def test_the_dataset_loads_or_says_why(folder, content):
     pytest.importorskip("mmdet")
     from mmdet.datasets.transforms import LoadAnnotations
 

@@ -2,13 +2,11 @@
 
 import importlib.util
 import re
-import shlex
 import sys
-import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -16,51 +14,17 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, HOOKS, MODELS, TRANSFORMS, WEIGHT_INITIALIZERS, DefaultScope, Registry
 
 import mmlisa.registry
+from helpers.pages import PAGES, ROOT, commands, name_of, read_blocks
 from mmlisa import cli
 from mmlisa.engine.launch import load_config
 from mmlisa.models import backbones
 from mmlisa.models.attention import build_attention
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
 LANGUAGES = {"python", "bash", "text", "toml", "yaml", ""}  # the last: as text
 # What other programs are called; only their names can be checked.
 OTHERS = {".", "cd", "uv", "uvx", "pip", "conda", "pytest", "ruff", "mkdocs", "apt-get", "nvidia-smi"}
 # Needs files that only the worked example has (test_worked_examples.py).
 NEEDS_DATA = {"yolo_to_coco.py", "voc_to_coco.py"}
-
-
-class Block(NamedTuple):
-    language: str
-    title: str | None
-    code: str
-    not_run: bool  # the page says why, in a comment before the block: it is only compiled
-
-
-FENCE = re.compile(
-    r'(<!-- not run: [^>]+-->\n)?^( *)```(\w*)(?: title="([^"]+)")?\n(.*?)^\2```$', re.MULTILINE | re.DOTALL
-)
-
-
-def read_blocks(page: Path) -> list[Block]:
-    found = FENCE.findall(page.read_text(encoding="utf-8"))
-    return [
-        Block(language, title or None, textwrap.dedent(code), bool(comment))
-        for comment, _, language, title, code in found
-    ]
-
-
-def commands(blocks: list[Block]) -> Iterator[list[str]]:
-    for block in blocks:
-        if block.language == "bash":
-            for line in block.code.replace("\\\n", " ").splitlines():
-                for part in line.split("&&"):
-                    if words := shlex.split(part, comments=True):
-                        yield words
-
-
-def name_of(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
 
 
 with_blocks = pytest.mark.parametrize("page", [p for p in PAGES if read_blocks(p)], ids=name_of)

@@ -22,9 +22,9 @@ import timm
 import torch
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.utils import ManagerMixin
-from test_code_blocks import FENCE, PAGES, ROOT, commands, name_of, read_blocks
-from test_worked_examples import draw
 
+from helpers.pages import FENCE, PAGES, ROOT, commands, name_of, read_blocks
+from helpers.rectangles import draw
 from mmlisa import cli
 from mmlisa.datasets.demo import make_demo
 from mmlisa.engine.launch import load_config, parse_options
@@ -61,7 +61,6 @@ NOT_RUN = {
     "tensorboard": "a server, which does not end, and no dependency",
     "bash .ci/release": "builds an environment; the workflow release.yml runs it",
     "bash .ci/versions": "builds an environment; the workflow test.yml runs it",
-    "python tests/mutants": "hours: it runs tests once per mutant; tests/mutants tests it",
     "python tests/reliability.py": "runs parts of this suite",
     "torchrun --nproc_per_node 8": _GPUS,
     "torchrun --nnodes": _GPUS,

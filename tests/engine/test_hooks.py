@@ -1,97 +1,11 @@
 """Hooks on a toy model: a few parameters, real runner."""
 
-import json
-import os
-import signal
-
 import pytest
 import torch
-from mmengine.config import Config
-from mmengine.model import BaseModel
-from mmengine.registry import DATASETS, MODELS
-from mmengine.runner import Runner
 from torch import nn
 
-from mmlisa.engine.launch import build_runner, train
-
-
-class ToyRegression(BaseModel):
-    """Fits a line through noisy points, with dropout, so that every random state matters."""
-
-    def __init__(
-        self, broken_at: int = -1, broken: float = float("nan"), signal_at: int = -1, number: int = signal.SIGTERM
-    ) -> None:
-        super().__init__()
-        self.layer, self.dropout, self.calls = nn.Linear(4, 1), nn.Dropout(), 0
-        self.broken_at, self.broken, self.signal_at, self.number = broken_at, broken, signal_at, number
-
-    def forward(self, inputs: torch.Tensor, mode: str = "tensor"):
-        loss = (self.layer(self.dropout(torch.stack(inputs))) - 1).square().mean()
-        self.calls += 1
-        if self.calls == self.broken_at:
-            loss = loss * self.broken
-        if self.calls == self.signal_at:
-            os.kill(os.getpid(), self.number)
-        return {"loss_fit": loss, "loss_zero": 0 * loss.detach()}
-
-
-class ToyPoints(torch.utils.data.Dataset):
-    metainfo: dict = {}  # noqa: RUF012
-
-    def __init__(self, kill_worker=False):
-        self.kill_worker = kill_worker
-
-    def __len__(self):
-        return 7
-
-    def __getitem__(self, index):
-        if self.kill_worker and torch.utils.data.get_worker_info() and index == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return {"inputs": torch.full((4,), float(index)) + torch.randn(4)}
-
-
-MODELS.register_module(module=ToyRegression, force=True)
-DATASETS.register_module(module=ToyPoints, force=True)
-
-
-def runner(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=None, **options) -> Runner:
-    cfg = dict(
-        model={"type": "ToyRegression", **(model or {})},
-        work_dir=str(work_dir),
-        train_dataloader={
-            "dataset": dict(type="ToyPoints"),
-            "sampler": dict(type="InfiniteSampler" if epochs is None else "DefaultSampler", shuffle=True),
-            "batch_size": 2,
-            "num_workers": 0,
-            **(loader or {}),
-        },
-        train_cfg=dict(by_epoch=False, max_iters=iterations) if epochs is None else dict(max_epochs=epochs),
-        optim_wrapper=dict(optimizer=dict(type="Adam", lr=0.1)),
-        default_hooks=dict(
-            checkpoint=dict(type="CheckpointHook", by_epoch=False, interval=2) | (hook or dict(max_keep_ckpts=2)),
-            logger=dict(type="LoggerHook", interval=1),
-        ),
-        custom_hooks=[
-            dict(type=f"mmlisa.{name}") for name in ("FiniteLossHook", "IterationSeedHook", "TrainingCurvesHook")
-        ],
-        vis_backends=[dict(type="LocalVisBackend")],
-        visualizer=dict(type="Visualizer", vis_backends=[dict(type="LocalVisBackend")], name=str(work_dir)),
-        log_processor=dict(window_size=1, by_epoch=False),
-        randomness=dict(seed=3),
-        experiment_name=f"toy_{work_dir.name}_{iterations}_{len(options)}",
-        default_scope="mmengine",
-        **options,
-    )
-    return build_runner(Config(cfg), 0.5)
-
-
-def losses(work_dir) -> dict[int, float]:
-    found = {}
-    for path in sorted(work_dir.glob("*/vis_data/2*.json")):
-        for line in path.read_text().splitlines():
-            entry = json.loads(line)
-            found[entry["step"]] = entry["loss"]
-    return found
+from helpers.toy_runner import ToyRegression, losses, runner
+from mmlisa.engine.launch import train
 
 
 def test_resumed_run_repeats_the_whole_one(tmp_path):

@@ -6,8 +6,8 @@ import signal
 import pytest
 import torch
 from mmengine.hooks import Hook
-from test_hooks import losses, runner
 
+from helpers.toy_runner import losses, runner
 from mmlisa.engine.interrupts import InterruptHook
 from mmlisa.engine.launch import train
 

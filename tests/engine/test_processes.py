@@ -14,9 +14,9 @@ from mmengine.dist import all_reduce, get_rank, get_world_size
 from mmengine.evaluator import BaseMetric
 from mmengine.model import BaseModel
 from mmengine.registry import METRICS, MODELS
-from test_hooks import runner
 from torch import nn
 
+from helpers.toy_runner import runner
 from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
 from mmlisa.engine.launch import train
 from mmlisa.models.backbones import LiSANet

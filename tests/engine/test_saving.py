@@ -8,8 +8,8 @@ import pytest
 import torch
 from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
-from test_hooks import runner
 
+from helpers.toy_runner import runner
 from mmlisa.checkpoints import CheckpointError
 from mmlisa.engine.launch import train
 from mmlisa.engine.saving import AtomicBackend, locked

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from test_hooks import ToyPoints, losses, runner
 from torch.utils.data import DataLoader
 
+from helpers.toy_runner import ToyPoints, losses, runner
 from mmlisa.checkpoints import latest_checkpoint, writing_whole
 from mmlisa.engine import IterationSeedHook, seeding
 from mmlisa.engine.launch import train

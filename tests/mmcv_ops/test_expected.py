@@ -1,13 +1,10 @@
-"""Values and gradients against those of mmcv's compiled CPU operators, written by make_expected.py."""
-
-from pathlib import Path
+"""Values and gradients against those of mmcv's compiled CPU operators, written by tests/helpers/mmcv_operators.py."""
 
 import numpy as np
 import pytest
 import torch
-from operator_cases import CASES, run
 
-EXPECTED = Path(__file__).parent / "expected.npz"
+from helpers.mmcv_operators import CASES, EXPECTED, run
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -5,8 +5,9 @@ import torch
 import torch.nn.functional as F
 from mmcv import ops
 from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction, multi_scale_deformable_attn_pytorch
-from operator_cases import boxes, rois, wave
 from torch import Tensor
+
+from helpers.mmcv_operators import boxes, rois, wave
 
 
 def _gradients(output: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:

@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
-from test_backbone_contract import CASES as HOSTS
-from test_operator_contract import CASES as OPERATORS
 from torch import nn
 
+from helpers.backbones import CASES as HOSTS
+from helpers.operators import CASES as OPERATORS
 from mmlisa.models.attention import build_attention
 from mmlisa.registry import MODELS
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_backbone_contract import CASES as BACKBONES
 from torch import nn
 
+from helpers.backbones import CASES as BACKBONES
 from mmlisa.arguments import annotations
 from mmlisa.models.attention import build_attention
 from mmlisa.models.backbones.base import Backbone

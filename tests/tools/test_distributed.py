@@ -3,12 +3,10 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from test_train_kill_resume_test import SHORT, history
 
-ROOT = Path(__file__).parents[2]
+from helpers.training import ROOT, SHORT, history
 
 
 # PicoDet: castled with its auxiliary branch, which goes after the first of the iterations. RetinaNet: its pyramid starts at

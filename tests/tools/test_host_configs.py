@@ -5,8 +5,8 @@ import re
 import pytest
 import timm
 import torch
-from test_shipped_configs import EPOCH, train
 
+from helpers.training import EPOCH, train
 from mmlisa.datasets.demo import make_coco_layout, make_imagenet_layout
 
 CLASSIFIER = [

@@ -2,17 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from mmlisa import config_path
+from helpers.training import EPOCH, train
 from mmlisa.datasets.demo import make_ade20k_layout, make_coco_layout, make_imagenet_layout
 
-ROOT = Path(__file__).parents[2]
-EPOCH = ["train_cfg.max_epochs=1"]
 ITERATIONS = ["train_cfg.max_iters=2", "train_cfg.val_interval=2", "default_hooks.checkpoint.interval=2"]
 # Crops of 128 pixels instead of 512 take a sixteenth of the time.
 ITERATIONS += ["train_dataloader.dataset.pipeline.3.crop_size=(128,128)", "model.data_preprocessor.size=(128,128)"]
@@ -34,20 +30,6 @@ def folders(tmp_path_factory) -> Path:
     make_ade20k_layout(root / "ade", num_images=3, side=160)
     make_imagenet_layout(root / "imagenet", 1)
     return root
-
-
-def train(config: str, data: Path, work_dir: Path, *options: str) -> subprocess.CompletedProcess:
-    batch = 2 if data.name == "ade" else 1
-    command = [sys.executable, "tools/train.py", config_path(config), "--work-dir", str(work_dir), "--cfg-options"]
-    command += [f"{split}_dataloader.dataset.data_root={data}/" for split in ("train", "val", "test")]
-    command += [f"train_dataloader.batch_size={batch}", "val_dataloader.dataset.indices=1"]
-    command += [f"{split}_dataloader.num_workers=0" for split in ("train", "val")]
-    command += [f"{split}_dataloader.persistent_workers=False" for split in ("train", "val")]
-    if data.name == "coco":
-        annotations = f"{data}/annotations/instances_val2017.json"
-        command += [f"{split}_evaluator.ann_file={annotations}" for split in ("val", "test")]
-    command += ["default_hooks.logger.interval=1", *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
 
 
 @pytest.mark.parametrize("config", CASES)

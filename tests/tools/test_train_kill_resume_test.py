@@ -12,20 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers.training import ROOT, SHORT, history, scores
 from mmlisa.checkpoints import load_checkpoint
 
-ROOT = Path(__file__).parents[2]
-# A few images and iterations of each demo config; a checkpoint every second iteration.
-SHORT = [
-    "train_cfg.max_iters=6",
-    "train_cfg.val_interval=6",
-    "default_hooks.checkpoint.interval=2",
-    "default_hooks.logger.interval=1",
-    "log_processor.window_size=1",
-    "train_dataloader.dataset.indices=16",
-    "val_dataloader.dataset.indices=6",
-    "test_dataloader.dataset.indices=6",
-]
 TASKS = {
     "mask_rcnn_hylisanet_demo": [],
     "semantic_fpn_hylisanet_demo": [],
@@ -73,25 +62,6 @@ def train_until_killed(config: str, work_dir: Path, checkpoint: str) -> None:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-
-
-def history(work_dir: Path) -> tuple[dict[int, dict], dict]:
-    """Losses per iteration and the last validation's metrics, over all logs of a work dir; later logs win."""
-    losses, metrics = {}, {}
-    for path in sorted(work_dir.glob("*/vis_data/*.json")):
-        if path.name in ("config.json", "scalars.json"):
-            continue
-        for line in path.read_text().splitlines():
-            entry = json.loads(line)
-            if "loss" in entry:
-                losses[entry["step"]] = {k: v for k, v in entry.items() if "loss" in k or k in ("lr", "grad_norm")}
-            else:
-                metrics = scores(entry)
-    return losses, metrics
-
-
-def scores(entry: dict) -> dict:
-    return {k: v for k, v in entry.items() if any(part in k for part in ("mAP", "mIoU", "Acc", "accuracy"))}
 
 
 @pytest.mark.parametrize("task", TASKS)

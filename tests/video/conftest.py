@@ -1,7 +1,8 @@
 """A video whose frames carry their numbers, and a few of the demo clips."""
 
 import pytest
-from numbered import numbered_frames
+
+from helpers.numbered_frames import numbered_frames
 
 pytest.importorskip("mmpretrain")
 

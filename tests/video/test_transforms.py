@@ -7,8 +7,8 @@ import pytest
 import torch
 from mmengine.dataset import Compose
 from mmengine.registry import DefaultScope
-from numbered import number_of, numbered_frames
 
+from helpers.numbered_frames import number_of, numbered_frames
 from mmlisa.video import LoadClips, PackClips, PerFrame
 from mmlisa.video.demo import write_video
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from test_backends import CASES, assert_same, make_inputs, value_and_gradients
 from torch.torch_version import TorchVersion
 
+from helpers.lisa import CASES, assert_same, make_inputs, value_and_gradients
 from mmlisa.ops import lisa
 
 triton = pytest.importorskip(

@@ -3,8 +3,8 @@
 import cv2
 import numpy as np
 import pytest
-from numbered import number_of, numbered_frames
 
+from helpers.numbered_frames import number_of, numbered_frames
 from mmlisa.video.reading import DamagedVideoError, count_frames, read_frames
 
 

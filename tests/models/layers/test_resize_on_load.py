@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from test_backbone_contract import CASES
 from timm.layers import resample_abs_pos_embed
 
+from helpers.backbones import CASES
 from mmlisa.checkpoints import load_weights
 from mmlisa.models.attention import build_attention
 from mmlisa.registry import MODELS

@@ -1,14 +1,19 @@
-"""Calls of mmcv.ops, made with mmcv's compiled operators (make_expected.py) and with ours (test_expected.py).
+"""Calls of mmcv.ops, made with mmcv's compiled operators and with ours (tests/mmcv_ops/test_expected.py).
 
-A case is a function and its arguments, the tensors that get a gradient.
+A case is a function and its arguments, the tensors that get a gradient. In an environment with compiled operators
+``python tests/helpers/mmcv_operators.py`` writes their results to ``expected.npz``.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import torch
-from mmcv import ops
+from mmcv import _ext, ops
 from torch import Tensor
 from torch.nn.functional import conv2d
+
+EXPECTED = Path(__file__).parents[1] / "mmcv_ops" / "expected.npz"
 
 
 def wave(*shape: int, seed: int = 1, low: float = -1.0, high: float = 1.0) -> Tensor:
@@ -133,3 +138,11 @@ def run(case: Case) -> dict[str, Tensor]:
         gradients = torch.autograd.grad(outputs[0], tensors, wave(*outputs[0].shape, seed=9))
         results |= {f"gradient {i}": gradient for i, gradient in enumerate(gradients)}
     return results
+
+
+if __name__ == "__main__":
+    if not _ext.__file__.endswith(".so"):
+        raise SystemExit(f"mmcv has no compiled operators here: mmcv._ext is {_ext.__file__}")
+    results = {f"{name}: {key}": value.numpy() for name, case in CASES.items() for key, value in run(case).items()}
+    np.savez_compressed(EXPECTED, **results)
+    print(f"{len(CASES)} cases, {EXPECTED.stat().st_size / 1024:.0f} KiB")

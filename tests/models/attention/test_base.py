@@ -7,57 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from helpers.operators import CASES
 from mmlisa.models import attention
 from mmlisa.models.attention import build_attention
 from mmlisa.registry import MODELS
-
-# name -> config; every operator is built for 32 channels and 2 heads, on a 6 x 7 pretraining grid.
-CASES = {
-    "lisa": dict(type="LiSA", num_patterns=3),
-    "lisa-one-pattern": dict(type="LiSA", num_patterns=1),
-    "lisa-interpolate": dict(type="LiSA", num_patterns=2, resize="interpolate"),
-    "lisa-first-version": dict(type="LiSA", num_patterns=2, norm=False, encoding_bias=True),
-    "softmax": dict(type="SoftmaxAttention", qkv_bias=False),
-    "softmax-rpe": dict(type="SoftmaxAttention", rpe="shared"),
-    "softmax-rpe-per-head": dict(type="SoftmaxAttention", rpe="head"),
-    "structure-aware-weights": dict(type="StructureAwareAttention", form="weights"),
-    "structure-aware-weights-per-head": dict(type="StructureAwareAttention", form="weights", per_head=True),
-    "structure-aware-dot": dict(type="StructureAwareAttention", form="dot", num_patterns=3, encoding_bias=True),
-    "structure-aware-hadamard": dict(type="StructureAwareAttention", form="hadamard", num_patterns=2),
-    "lisa-local": dict(type="LiSA", num_patterns=2, kernel_size=3),
-    "depthwise-conv": dict(type="DepthwiseConv", kernel_size=5),
-    "average-pooling": dict(type="AveragePooling"),
-    "global-filter": dict(type="GlobalFilter"),
-    "lambda-convolution": dict(type="LambdaConvolution"),
-    "convolutional-attention": dict(type="ConvolutionalAttention"),
-    "inception-mixer": dict(type="InceptionMixer"),
-    "relational": dict(type="RelationalSelfAttention", num_patterns=2),
-    "focused-linear": dict(type="FocusedLinearAttention"),
-    "focused-linear-p4": dict(type="FocusedLinearAttention", focusing_factor=4, kernel_size=3, lepe_kernel_size=3),
-    "focused-linear-windows": dict(type="FocusedLinearAttention", window=4),
-    "focused-linear-shifted-windows": dict(type="FocusedLinearAttention", window=4, shift=True),
-    "hydra": dict(type="HydraAttention"),
-    "efficient": dict(type="EfficientAttention"),
-    "relu-linear": dict(type="ReLULinearAttention"),
-    "enhanced-linear": dict(type="EnhancedLinearAttention"),
-    "shifted-window": dict(type="ShiftedWindowAttention", window_size=4, shift=True),
-    "cross-shaped-window": dict(type="CrossShapedWindowAttention", split_size=3),
-    "spatial-reduction": dict(type="SpatialReductionAttention", sr_ratio=2),
-    "interactive": dict(type="InteractiveAttention", landmarks=9),
-    "interactive-coarse-grid": dict(type="InteractiveAttention", landmarks=64),
-    "interactive-unmixed": dict(type="InteractiveAttention", landmarks=4, mix_before=False, mix_after=False),
-    "linear-angular": dict(type="LinearAngularAttention"),
-    "linear-angular-castling": dict(type="LinearAngularAttention", aux=True, epsilon=0.05),
-    "linear-angular-pooled": dict(type="LinearAngularAttention", pooled=True, qkv_bias=False),
-    "softmax-pooled": dict(type="PooledSoftmaxAttention"),
-    "efficient-pooled": dict(type="EfficientAttention", pooled=True),
-    "cosine": dict(type="CosineAttention"),
-    "mean-centered": dict(type="MeanCenteredAttention"),
-    "mean-centered-channels": dict(type="MeanCenteredAttention", axis="channels"),
-    "relu-softmax": dict(type="ReLUSoftmaxAttention"),
-    "relu-exp": dict(type="ReLUExpAttention"),
-    "levit": dict(type="LeViTAttention", head_dims=8),
-}
 
 # Operators (or single cases of them) that see tokens as a set: the grid changes nothing.
 GRID_FREE = {

@@ -7,10 +7,10 @@ from math import prod, sqrt
 import pytest
 import timm
 import torch
-from test_backbone_contract import CASES
-from test_operator_contract import CASES as OPERATORS
 from torch import Tensor, nn
 
+from helpers.backbones import CASES
+from helpers.operators import CASES as OPERATORS
 from mmlisa.models.attention import build_attention
 from mmlisa.models.backbones import (
     CastlingDeiT,
