@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .families import recognise
 from .heads import head_weights
-from .matching import NO_COUNTERPART, closest_arch
+from .matching import NO_COUNTERPART, block_of, closest_arch
 from .state_dicts import unwrap
 
 
@@ -100,9 +100,9 @@ def convert_classifier(checkpoint: Mapping[str, Any], kind: str, *, ema: bool = 
     arch, carried = closest_arch(name, theirs, family, target.options)
     config = {"type": f"mmlisa.{name}", "arch": arch, **target.options}
     own = [entry for entry in carried.fresh if re.search(target.own, entry)]
-    official, blocks = not own, {_block(entry) for entry in carried.state_dict}
+    official, blocks = not own, {block_of(entry) for entry in carried.state_dict}
     lost = {entry: why for entry, why in carried.fresh.items() if entry not in own or why != NO_COUNTERPART}
-    extra = [old for new, old in carried.unused.items() if (block := _block(new)) and block not in blocks]
+    extra = [old for new, old in carried.unused.items() if (block := block_of(new)) and block not in blocks]
     if lost or extra:
         reasons = [f"{entry}: {why}" for entry, why in lost.items()] + [
             f"{entry}: no such block here" for entry in extra
@@ -117,9 +117,3 @@ def convert_classifier(checkpoint: Mapping[str, Any], kind: str, *, ema: bool = 
     unused = tuple(entry for entry in carried.unused.values() if not entry.startswith("head."))
     missing = tuple(entry for entry in target.head if entry not in head)
     return Conversion(config, state_dict, official, (*carried.dropped, *unused), tuple(own), missing)
-
-
-def _block(entry: str) -> str | None:
-    """The block that an entry of a backbone belongs to."""
-    found = re.match(r"stages\.\d+\.blocks\.\d+", entry)
-    return found[0] if found else None

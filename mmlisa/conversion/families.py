@@ -8,6 +8,8 @@ from . import rules
 from .rules import Rules
 
 _PLAIN = ("FLattenDeiT", "CastlingDeiT", "CastlingViT", "InteractiveViT")
+_LAST_MAP = dict(out_indices=(3,))
+_LAST_NORM = dict(_LAST_MAP, output_norm=False)
 _LCNETS, _ESNETS = ("LCNet", "CastlingLCNetViT"), ("ESNet", "CastlingESNetViT")
 
 
@@ -20,15 +22,44 @@ class Family:
         signature: names that all of its files, and no others', hold.
         rules: by the name of the backbone that takes them, its names for the weights.
         timm: what its models are called in timm.
+        classifier: options of the backbone under the published classifiers, where the files are of the network itself and not
+            of its host: all blocks must then fit. None for hosts.
     """
 
     name: str
     signature: tuple[str, ...]
     rules: dict[str, Rules]
     timm: tuple[str, ...] = ()
+    classifier: dict[str, Any] | None = None
 
 
 FAMILIES = (
+    Family(
+        "MILA",
+        ("patch_embed.conv1.conv.weight", "layers.0.blocks.0.attn.qk.weight"),
+        {"MILA": rules.MILA},
+        classifier=_LAST_NORM,
+    ),
+    Family(
+        "H-ViT³",
+        ("patch_embed.conv.0.conv.weight", "layers.0.blocks.0.attn.w3"),
+        {"HViT3": rules.HVIT3},
+        classifier=_LAST_NORM,
+    ),
+    Family("ViT³", ("patch_embed.proj.weight", "blocks.0.attn.w3"), {"ViT3": rules.DEIT}, classifier={}),
+    # Before their hosts, whose signatures their files have, too.
+    Family(
+        "PolaFormer-Swin",
+        ("patch_embed.proj.weight", "layers.0.blocks.0.attn.qkvg.weight"),
+        {"FLattenSwin": rules.SWIN_OFFICIAL},
+        classifier=_LAST_MAP,
+    ),
+    Family(
+        "PolaFormer-PVT",
+        ("pos_embed1", "block1.0.attn.qg.weight"),
+        {"FLattenPVT": rules.PVT},
+        classifier=_LAST_MAP,
+    ),
     Family(
         "Swin",
         ("patch_embed.proj.weight", "layers.0.blocks.0.norm1.weight", "layers.3.downsample.norm.weight"),

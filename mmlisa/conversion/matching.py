@@ -60,6 +60,29 @@ class Carried:
         lines += [f"    {layer}: {why}" for layer, why in reversed(layers.items())]
         return "\n".join([*lines, *_listed("of the file unused", (*self.dropped, *self.unused.values()))])
 
+    def check_blocks(self, source: str, backbone: str) -> None:
+        """Checks that the file is of a network of the same depth.
+
+        Raises:
+            ValueError: a block of the backbone that the file lacks, or the reverse; names both and the backbone.
+        """
+        filled = {block_of(name) for name in self.state_dict}
+        lost = {block: name for name in self.fresh if (block := block_of(name)) not in filled}
+        extra = {block: name for new, name in self.unused.items() if (block := block_of(new)) not in filled}
+        lost.pop(None, None), extra.pop(None, None)
+        if lost or extra:
+            raise ValueError(
+                f"source={source!r} holds {self.family} weights of another size than {backbone}: {len(lost)} of its blocks "
+                f"are not in the file, and {len(extra)} blocks of the file have no place"
+                + "".join(f"; for instance {next(iter(names.values()))}" for names in (lost, extra) if names)
+            )
+
+
+def block_of(name: str) -> str | None:
+    """The block that an entry of a backbone belongs to."""
+    found = re.match(r"stages\.\d+\.blocks\.\d+", name)
+    return found[0] if found else None
+
 
 def _listed(label: str, names: Sequence[str]) -> list[str]:
     """Names without their indices, each once."""
@@ -167,6 +190,9 @@ def _join_projections(state: dict[str, Tensor], ours: Mapping[str, Tensor]) -> d
         Joint projections of which the file gives the value only, or not even that, each with the reason.
     """
     partial = {}
+    for query_gate in [name for name in state if ".attn.qg." in name]:
+        parts = state.pop(query_gate).chunk(2), state.pop(query_gate.replace(".qg.", ".kv."))
+        state[query_gate.replace(".qg.", ".qkvg.")] = torch.cat([parts[0][0], parts[1], parts[0][1]])
     for name in [name for name in state if ".lepe.0." in name]:
         if (single := name.replace(".lepe.0.", ".lepe.")) in ours:
             state[single] = state.pop(name)

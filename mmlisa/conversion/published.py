@@ -13,7 +13,7 @@ from mmlisa.checkpoints import CheckpointError, fetch_checkpoint, load_weights, 
 from mmlisa.models import backbones
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
-from .families import FAMILIES, is_known, recognise
+from .families import FAMILIES, Family, is_known, recognise
 from .heads import head_weights
 from .matching import NO_COUNTERPART, Carried, carry_over, closest_arch, different_shapes
 from .paddle import convert_picodet, is_picodet
@@ -46,7 +46,11 @@ class PublishedWeights:
 
     def load(self, module: nn.Module, state: dict[str, Tensor]) -> None:
         """Loads what of ``state``, the source's weights, fits ``module``."""
-        carried = carry_over(module, backbone_weights(state))
+        state = backbone_weights(state)
+        family = recognise(state)
+        carried = carry_over(module, state, family)
+        if family.classifier is not None:
+            carried.check_blocks(self.source, type(module).__name__)
         if not carried.state_dict or carried.share < self.min_carried:
             raise ValueError(f"source={self.source!r} does not fit {type(module).__name__}: {carried.report()}")
         module.load_state_dict(carried.state_dict, strict=False)
@@ -140,35 +144,45 @@ def convert_published(source: str, to: Sequence[str] | None = None, ema: bool = 
         ema: take the averaged weights.
 
     Returns:
-        A checkpoint: weights under ``backbone.*`` (of a detector also the rest) and, under ``meta``, the backbone's config; and
-        a report.
+        A checkpoint and a report. The checkpoint holds the backbone's weights under ``backbone.*``, of a detector or segmentor
+        also its neck and heads, of a network's own classifier also its head; and, under ``meta``, the backbone's config.
 
     Raises:
-        ValueError: an unknown source, backbone or arch, or one that takes nothing over.
+        ValueError: an unknown source, backbone or arch, one that takes nothing over, or, of a network's own weights, another
+            size.
     """
-    state = read_source(source, ema)
-    if is_picodet(state):
-        converted, dropped = convert_picodet(state)
+    whole = read_source(source, ema)
+    if is_picodet(whole):
+        converted, dropped = convert_picodet(whole)
         unused = f"; without a place here, {len(dropped)}: {', '.join(dropped[:4])}" if dropped else ""
-        report = f"PicoDet, Paddle's names: {len(state) - len(dropped)} of {len(state)} tensors converted{unused}"
+        report = f"PicoDet, Paddle's names: {len(whole) - len(dropped)} of {len(whole)} tensors converted{unused}"
         return {"state_dict": converted, "meta": {}}, report
-    state = backbone_weights(state)
+    state = backbone_weights(whole)
+    family, head = recognise(state), {}
+    options = {}
+    if family.classifier is not None and "head.weight" in state:
+        head, options = head_weights(state), family.classifier
     if to is None:
-        kind, arch, carried = _closest_backbone(state)
+        kind, arch, carried = _closest_backbone(state, family, options)
     else:
         (kind, arch), known = to, sorted({name for family in FAMILIES for name in family.rules})
         if kind not in known:
             raise ValueError(f"--to {kind}: no weights can be converted for it; it must be one of {', '.join(known)}")
-        carried = carry_over(getattr(backbones, kind)(arch), state)
+        carried = carry_over(getattr(backbones, kind)(arch, **options), state, family)
     if not carried.state_dict:
         raise ValueError(f"nothing of {source} fits {kind} {arch!r}: {carried.report()}")
+    if family.classifier is not None:
+        carried.check_blocks(source, f"{kind} {arch!r}")
     weights = {f"backbone.{name}": tensor.contiguous() for name, tensor in carried.state_dict.items()}
-    config = dict(type=f"mmlisa.{kind}", arch=arch)
-    return {"state_dict": weights, "meta": {"backbone": config}}, f"for {kind} {arch!r} - {carried.report()}"
+    # Necks and heads are the libraries' own, and have their names already.
+    rest = {name: tensor for name, tensor in whole.items() if not name.startswith("backbone.")}
+    rest = head if state is whole else rest
+    config = dict(type=f"mmlisa.{kind}", arch=arch, **options)
+    report = f"for {kind} {arch!r} - {carried.report()}" + (f"\n  with {len(rest)} tensors of heads" if rest else "")
+    return {"state_dict": weights | rest, "meta": {"backbone": config}}, report
 
 
-def _closest_backbone(state: dict[str, Tensor]) -> tuple[str, str, Carried]:
+def _closest_backbone(state: dict[str, Tensor], family: Family, options: dict[str, Any]) -> tuple[str, str, Carried]:
     """The backbone and arch that take the most over; of equal ones the first, which is the family's own."""
-    family = recognise(state)
-    found = [(kind, *closest_arch(kind, state, family)) for kind in family.rules]
+    found = [(kind, *closest_arch(kind, state, family, options)) for kind in family.rules]
     return max(found, key=lambda one: (round(one[2].share, 6), -len(one[2].dropped) - len(one[2].unused)))

@@ -51,6 +51,30 @@ DEIT: Rules = (
     (r"^cls_token$", "stem.cls_token"),
     (r"^blocks\.(\d+)\.", r"stages.\1.blocks.0."),
 )
+# Of MILA and H-ViT³, whose stems differ in the names of their layers only; the merging ends a stage there.
+_CONV_PYRAMID: Rules = (
+    (r"rope\.rotations$", None),  # a buffer, recomputed for any grid
+    (r"^(stem\.\w+)\.conv\.", r"\1.linear."),
+    (r"^(stem\.\w+)\.norm\.", r"\1.bn."),
+    (r"^layers\.(\d+)\.downsample\.conv\.0\.conv\.", r"stages.{\1+1}.downsample.expand."),
+    (r"^layers\.(\d+)\.downsample\.conv\.1\.conv\.", r"stages.{\1+1}.downsample.conv."),
+    (r"^layers\.(\d+)\.downsample\.conv\.2\.conv\.", r"stages.{\1+1}.downsample.reduce."),
+    (r"^layers\.(\d+)\.downsample\.conv\.2\.norm\.", r"stages.{\1+1}.downsample.norm."),
+    (r"^layers\.", "stages."),
+    (r"^norm\.", "stages.3.norm."),
+)
+_STEM = ("shrink", "conv1", "conv2", "expand", "reduce")
+MILA: Rules = (
+    *(
+        (rf"^patch_embed\.{old}\.(conv|norm)\.", rf"stem.{new}.\1.")
+        for old, new in zip(("conv1", r"conv2\.0", r"conv2\.1", r"conv3\.0", r"conv3\.1"), _STEM, strict=True)
+    ),
+    *_CONV_PYRAMID,
+)
+HVIT3: Rules = (
+    *((rf"^patch_embed\.conv\.{i}\.", f"stem.{new}.") for i, new in enumerate(_STEM)),
+    *_CONV_PYRAMID,
+)
 CAFORMER: Rules = ((r"\.token_mixer\.act1\.", ".token_mixer.act."),)
 LEVIT: Rules = (
     *((rf"^stem\.conv{i + 1}\.", f"stem.{2 * i}.") for i in range(4)),  # hard-swish between them

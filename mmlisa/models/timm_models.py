@@ -41,6 +41,7 @@ class Network:
 
 _JOURNAL = dict(hidden={})
 _METAFORMER = dict(options=dict(output_norm=False), hidden=dict(pre_norm=True, activation="SquaredReLU"))
+_LAST_NORM = dict(options=dict(output_norm=False))
 _CLASS_TOKEN = dict(pool="token")
 _S, _SB = {"s": "small"}, {"s": "small", "b": "base"}
 _TSB = {"t": "tiny", **_SB}
@@ -62,6 +63,12 @@ NETWORKS: dict[str, Network] = {
     **_family("FLattenSwin", _TSB, "flatten_swin_{}"),
     **_family("FLattenSwin", {"b": "base-384"}, "flatten_swin_{}_384", size=384),
     **_family("FLattenPVT", {"t": "tiny", **_SML}, "flatten_pvt_{}"),
+    **_family("FLattenSwin", {suffix: f"pola-{arch}" for suffix, arch in _TSB.items()}, "pola_swin_{}"),
+    **_family("FLattenSwin", {"b": "pola-base-384"}, "pola_swin_{}_384", size=384),
+    **_family("FLattenPVT", {"t": "pola-tiny", **{s: f"pola-{arch}" for s, arch in _SML.items()}}, "pola_pvt_{}"),
+    **_family("MILA", _TSB, "mila_{}", **_LAST_NORM),
+    **_family("HViT3", _TSB, "h_vit3_{}", **_LAST_NORM),
+    **_family("ViT3", _TSB, "vit3_{}"),
     **_family("FLattenPVTv2", ("b0", "b1", "b2", "b3", "b4"), "flatten_pvtv2_{}"),
     **_family("FLattenCSwin", _TSB, "flatten_cswin_{}"),
     **_family("FLattenCSwin", {"b": "base-384"}, "flatten_cswin_{}_384", size=384),

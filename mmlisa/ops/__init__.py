@@ -3,11 +3,13 @@
 ``mmlisa.ops.lisa`` is the function. The package of the same name holds its backends: ``from mmlisa.ops.lisa import fft``.
 """
 
-from .depthwise import depthwise
+from .agent import agent
+from .depthwise import depthwise, depthwise_per_image
 from .efficient import efficient
 from .focused_linear import focused_linear
 from .global_filter import global_filter, resize_spectrum
 from .hydra import hydra
+from .inline import inline
 from .interactive import interactive, interactive_softmax, landmark_side, pool_landmarks
 from .lambda_convolution import lambda_convolution
 from .linear_angular import angular_similarity, linear_angular, masked_softmax, unit
@@ -19,25 +21,34 @@ from .linear_kernels import (
     relu_softmax_attention,
 )
 from .lisa import LiSAKernels, lisa, resize_kernel
+from .mala import mala
+from .mila import mila
+from .polarity_aware import polarity_aware
 from .precision import at_least_fp32, no_autocast
+from .rala import rala
 from .recompute import linear_of
 from .relational import relational
 from .relative import circulant, toeplitz
+from .rotary import rotary
 from .star_relu import star_relu
 from .structure_aware import structure_aware, weighted_attention
+from .ttt import ttt_convolution, ttt_glu
 
 __all__ = [
     "MC_AXES",
     "LiSAKernels",
+    "agent",
     "angular_similarity",
     "at_least_fp32",
     "circulant",
     "cosine_attention",
     "depthwise",
+    "depthwise_per_image",
     "efficient",
     "focused_linear",
     "global_filter",
     "hydra",
+    "inline",
     "interactive",
     "interactive_softmax",
     "lambda_convolution",
@@ -45,18 +56,25 @@ __all__ = [
     "linear_angular",
     "linear_of",
     "lisa",
+    "mala",
     "masked_softmax",
     "mean_centered_attention",
+    "mila",
     "no_autocast",
+    "polarity_aware",
     "pool_landmarks",
+    "rala",
     "relational",
     "relu_exp_attention",
     "relu_softmax_attention",
     "resize_kernel",
     "resize_spectrum",
+    "rotary",
     "star_relu",
     "structure_aware",
     "toeplitz",
+    "ttt_convolution",
+    "ttt_glu",
     "unit",
     "weighted_attention",
 ]

@@ -33,6 +33,28 @@ def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return (F.conv2d if x.ndim == 4 else F.conv3d)(x, weight, bias, padding="same", groups=weight.shape[0])
 
 
+def neighbours(x: Tensor) -> list[Tensor]:
+    """The nine shifts of a map ``[B, C, H, W]`` by one row and column, with zeros around it, in row-major order."""
+    height, width = x.shape[2:]
+    x = F.pad(x, (1, 1, 1, 1))
+    return [x[:, :, i : i + height, j : j + width] for i in range(3) for j in range(3)]
+
+
+def depthwise_per_image(x: Tensor, kernels: Tensor) -> Tensor:
+    """Depthwise 3x3 convolution with kernels of each image's own, as a sum of shifts.
+
+    A grouped convolution over B C channels would fix the batch size in an exported graph.
+
+    Args:
+        x: ``[B, C, H, W]``.
+        kernels: ``[B, C, 9]``, in row-major order.
+
+    Returns:
+        ``[B, C, H, W]``.
+    """
+    return sum(kernels[:, :, i, None, None] * near for i, near in enumerate(neighbours(x)))
+
+
 def _is_slow(x: Tensor, weight: Tensor) -> bool:
     """Whether PyTorch's own gradient of the weights would be."""
     is_eager = torch.is_grad_enabled() and not is_traced() and not is_transformed()

@@ -69,4 +69,10 @@ CASES = {
     "interactive-vit": dict(
         type="InteractiveViT", arch=dict(base="tiny-16", depth=2, channels=32, num_heads=2), image_size=64
     ),
+    "mila": dict(type="MILA", arch=dict(base="tiny", **NARROW), drop_path_rate=0.1),
+    "h-vit3": dict(type="HViT3", arch=dict(base="tiny", **NARROW)),
+    "h-vit3-classifier": dict(type="HViT3", arch=dict(base="tiny", **NARROW), output_norm=False, out_indices=(3,)),
+    "vit3": dict(type="ViT3", arch=dict(base="tiny", depth=2, channels=32, num_heads=2), out_indices=(0, 1)),
+    "pola-swin": dict(type="FLattenSwin", arch=dict(base="pola-tiny", **NARROW), image_size=64),
+    "pola-pvt": dict(type="FLattenPVT", arch=dict(base="pola-tiny", **NARROW), image_size=64),
 }

@@ -45,4 +45,12 @@ CASES = {
     "relu-softmax": dict(type="ReLUSoftmaxAttention"),
     "relu-exp": dict(type="ReLUExpAttention"),
     "levit": dict(type="LeViTAttention", head_dims=8),
+    "mila": dict(type="MILAAttention"),
+    "ttt": dict(type="TTTAttention"),
+    "ttt-rotary": dict(type="TTTAttention", rotary=True),
+    "polarity-aware": dict(type="PolarityAwareAttention"),
+    "rala": dict(type="RALAAttention"),
+    "mala": dict(type="MALAAttention", lepe_kernel_size=3),
+    "inline": dict(type="InLineAttention"),
+    "agent": dict(type="AgentAttention", agents=9),
 }

@@ -81,13 +81,32 @@ ARCHS = {
     ("CastlingESNetViT", "small"): dict(scale=0.75, depth=2, num_heads=16, mlp_ratio=2, mlp_conv=5),
     ("CastlingESNetViT", "medium"): dict(scale=1.0, depth=2, num_heads=16),
     ("CastlingESNetViT", "large"): dict(scale=1.25, depth=2, num_heads=16),
+    # MILA, ViT³ and H-ViT³, heads of 32 channels, 64 in the wider plain ones.
+    ("MILA", "tiny"): dict(depths=(2, 4, 8, 4), channels=(64, 128, 256, 512), num_heads=(2, 4, 8, 16)),
+    ("MILA", "small"): dict(depths=(3, 6, 21, 6), channels=(64, 128, 256, 512), num_heads=(2, 4, 8, 16)),
+    ("MILA", "base"): dict(depths=(3, 6, 21, 6), channels=(96, 192, 384, 768), num_heads=(3, 6, 12, 24)),
+    ("HViT3", "tiny"): dict(depths=(1, 3, 9, 4), channels=(64, 128, 320, 512), num_heads=(2, 4, 10, 16)),
+    ("HViT3", "small"): dict(depths=(2, 6, 18, 8), channels=(64, 128, 320, 512), num_heads=(2, 4, 10, 16)),
+    ("HViT3", "base"): dict(depths=(2, 6, 18, 8), channels=(96, 192, 448, 640), num_heads=(3, 6, 14, 20)),
+    ("ViT3", "tiny"): dict(depth=12, channels=192, num_heads=6, mlp_ratio=4, class_token=False),
+    ("ViT3", "small"): dict(depth=12, channels=384, num_heads=6),
+    ("ViT3", "base"): dict(depth=12, channels=768, num_heads=12),
+    # PolaFormer, on Swin's and PVT's own.
+    ("FLattenSwin", "pola-tiny"): dict(depths=(2, 2, 6, 2), num_heads=(3, 6, 12, 24), window_size=7, attn_type="LLSS"),
+    ("FLattenSwin", "pola-small"): dict(depths=(2, 2, 18, 2), num_heads=(3, 6, 12, 24), channels=(96, 192, 384, 768)),
+    ("FLattenSwin", "pola-base"): dict(depths=(2, 2, 18, 2), num_heads=(4, 8, 16, 32), channels=(128, 256, 512, 1024)),
+    ("FLattenSwin", "pola-base-384"): dict(depths=(2, 2, 18, 2), window_size=12, image_size=384, attn_type="LLSS"),
+    ("FLattenPVT", "pola-tiny"): dict(depths=(2, 2, 2, 2), num_heads=PVT_HEADS, attn_type="LLLL"),
+    ("FLattenPVT", "pola-small"): dict(depths=(3, 4, 6, 3), num_heads=PVT_HEADS, mlp_ratios=(8, 8, 4, 4)),
+    ("FLattenPVT", "pola-medium"): dict(depths=(3, 4, 18, 3), num_heads=PVT_HEADS),
+    ("FLattenPVT", "pola-large"): dict(depths=(3, 8, 27, 3), num_heads=PVT_HEADS),
 }
 LISA, FIRST, FOCUSED = (
     dict(type="LiSA", num_patterns=8),
     dict(type="LiSA", norm=False, encoding_bias=True),
     dict(type="FocusedLinearAttention"),
 )
-ANGULAR = dict(type="LinearAngularAttention", aux=True)
+ANGULAR, POLA = dict(type="LinearAngularAttention", aux=True), dict(type="PolarityAwareAttention")
 # The operators: LiSA, l. 440 ("D = 8", Table 3c's 16 in LiSANet-I); iViT's 49 landmarks, 64 in the plain ViTs.
 ATTENTION = {
     **{("LiSANet", arch): LISA for arch in ("small", "base", "hybrid-small", "hybrid-base")},
@@ -96,6 +115,11 @@ ATTENTION = {
     ("LiSANet", "v1-small"): dict(FIRST, num_patterns=16),
     ("LiSANet", "v1-base"): dict(FIRST, num_patterns=16),
     **{(name, None): FOCUSED for name in ("FLattenSwin", "FLattenPVT", "FLattenPVTv2", "FLattenDeiT")},
+    **{("FLattenSwin", f"pola-{arch}"): POLA for arch in ("tiny", "small", "base", "base-384")},
+    **{("FLattenPVT", f"pola-{arch}"): POLA for arch in ("tiny", "small", "medium", "large")},
+    ("MILA", None): dict(type="MILAAttention"),
+    ("HViT3", None): dict(type="TTTAttention", rotary=True),
+    ("ViT3", None): dict(type="TTTAttention"),
     ("FLattenCSwin", None): dict(FOCUSED, lepe_kernel_size=3),
     ("iViT", None): dict(type="InteractiveAttention", landmarks=49),
     ("InteractiveViT", None): dict(type="InteractiveAttention", landmarks=64, qkv_bias=True, proj_bias=True),

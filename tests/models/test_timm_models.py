@@ -41,7 +41,7 @@ def test_timm_lists_them():
 def test_images_are_of_the_size_in_the_name(name):
     """384 pixels are evaluated whole, 224 after a crop of 7/8 (Swin, DeiT)."""
     cfg = timm.get_pretrained_cfg(name)
-    size = 384 if name.startswith("flatten") and name.endswith("_384") else 224  # a LeViT-384 is as wide
+    size = 384 if name.startswith(("flatten", "pola")) and name.endswith("_384") else 224  # a LeViT-384 is as wide
     assert cfg.input_size == (3, size, size)
     assert cfg.crop_pct == (1.0 if size == 384 else 0.875)
 

@@ -71,3 +71,14 @@ def check_tokens(x: Tensor, grid: Sequence[int]) -> None:
     """
     if prefix := count_prefix(x, grid):
         raise ValueError(f"this operator takes the {prod(grid)} tokens of the grid {tuple(grid)}, got {prefix} more")
+
+
+def check_map(grid: Sequence[int]) -> tuple[int, int]:
+    """The pretraining grid of an operator that works on maps.
+
+    Raises:
+        ValueError: ``grid`` is not (H, W).
+    """
+    if len(grid) != 2:
+        raise ValueError(f"this operator works on maps (H, W), and the grid {tuple(grid)} has {len(grid)} axes")
+    return tuple(grid)

@@ -58,11 +58,16 @@ class FLattenPVT(_PVT):
     """
 
     stage_norm = None
+    _pola: ClassVar[dict[str, Any]] = {**_PVT._common, "attention": dict(type="PolarityAwareAttention")}
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(_PVT._common, depths=(2, 2, 2, 2)),
         "small": dict(_PVT._common, depths=(3, 4, 6, 3)),
         "medium": dict(_PVT._common, depths=(3, 4, 18, 3)),
         "large": dict(_PVT._common, depths=(3, 8, 27, 3)),
+        "pola-tiny": dict(_pola, depths=(2, 2, 2, 2)),
+        "pola-small": dict(_pola, depths=(3, 4, 6, 3)),
+        "pola-medium": dict(_pola, depths=(3, 4, 18, 3)),
+        "pola-large": dict(_pola, depths=(3, 8, 27, 3)),
     }
 
     def __init__(self, arch: str | dict[str, Any] = "tiny", **options: Any) -> None:

@@ -44,6 +44,7 @@ class FLattenSwin(TokenPyramid):
         window_size=7,
         image_size=224,
     )
+    _pola: ClassVar[dict[str, Any]] = {**_common, "attention": dict(type="PolarityAwareAttention")}
     _base: ClassVar[dict[str, Any]] = dict(
         depths=(2, 2, 18, 2), channels=(128, 256, 512, 1024), num_heads=(4, 8, 16, 32)
     )
@@ -52,6 +53,10 @@ class FLattenSwin(TokenPyramid):
         "small": dict(_common, depths=(2, 2, 18, 2), channels=(96, 192, 384, 768), num_heads=(3, 6, 12, 24)),
         "base": dict(_common, **_base),
         "base-384": {**_common, **_base, "window_size": 12, "image_size": 384},
+        "pola-tiny": dict(_pola, depths=(2, 2, 6, 2), channels=(96, 192, 384, 768), num_heads=(3, 6, 12, 24)),
+        "pola-small": dict(_pola, depths=(2, 2, 18, 2), channels=(96, 192, 384, 768), num_heads=(3, 6, 12, 24)),
+        "pola-base": dict(_pola, **_base),
+        "pola-base-384": {**_pola, **_base, "window_size": 12, "image_size": 384},
     }
 
     def __init__(self, arch: str | dict[str, Any] = "tiny", **options: Any) -> None:

@@ -77,20 +77,28 @@ class PlainViT(Backbone):
             raise ValueError(f"out_type={out_type!r}; it must be one of {OUT_TYPES[: 1 + has_class_token]}")
         self.out_type = out_type
         grid = tuple(-(-n // patch_size) for n in self.image_size)
-        self.stem = Stem(self.in_channels, channels, patch_size, grid, has_class_token)
+        self.stem = self.build_stem(patch_size, grid)
         self.stages = nn.ModuleList()
         for (rate,) in self.drop_paths([1] * self.num_stages):
-            block = Block(
-                channels,
-                build_attention(self.attention, channels, arch["num_heads"], grid),
-                mlp_ratio=arch["mlp_ratio"],
-                mlp_conv=arch.get("mlp_conv"),
-                drop_path=rate,
-            )
-            self.stages.append(Stage([block], with_cp=self.with_cp))
+            self.stages.append(Stage([self.build_block(rate, grid)], with_cp=self.with_cp))
         self.norm = nn.LayerNorm(channels, eps=1e-6)
         self.set_outputs([channels] * self.num_stages, [patch_size] * self.num_stages)
         init_linear(self)
+
+    def build_stem(self, patch_size: int, grid: tuple[int, ...]) -> nn.Module:
+        """Image ``[B, 3, H, W]`` -> tokens ``[B, (1 +) N, C]`` and the grid of the N patches."""
+        return Stem(self.in_channels, self.arch["channels"], patch_size, grid, self.arch.get("class_token", True))
+
+    def build_block(self, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        """A block, called as ``block(x: [B, N, C], grid)``, with its rate of stochastic depth."""
+        channels = self.arch["channels"]
+        return Block(
+            channels,
+            build_attention(self.attention, channels, self.arch["num_heads"], grid),
+            mlp_ratio=self.arch["mlp_ratio"],
+            mlp_conv=self.arch.get("mlp_conv"),
+            drop_path=drop_path,
+        )
 
     @classmethod
     def count_stages(cls, arch: dict[str, Any]) -> int:

@@ -6,7 +6,8 @@ from .activations import StarReLU
 from .blocks import Block
 from .branches import Mlp, SepConv
 from .convolutions import CONVOLUTIONS, depthwise
-from .embeddings import ConvStack, PatchEmbed
+from .embeddings import ConvStack, ConvStem, InvertedMerging, PatchEmbed
+from .gated import GatedProjection, LePE
 from .grid_cache import GridCache
 from .init import init_convolutions, init_linear
 from .mobile import ConvNorm, LinearNorm, SqueezeExcite
@@ -24,7 +25,11 @@ __all__ = [
     "Branch",
     "ConvNorm",
     "ConvStack",
+    "ConvStem",
+    "GatedProjection",
     "GridCache",
+    "InvertedMerging",
+    "LePE",
     "LinearNorm",
     "Mlp",
     "PatchEmbed",

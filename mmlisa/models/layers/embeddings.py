@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .convolutions import CONVOLUTIONS
+from .convolutions import CONVOLUTIONS, depthwise
+from .mobile import ConvNorm
 from .tokens import to_tokens
 
 
@@ -48,4 +49,55 @@ class ConvStack(nn.Sequential):
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         x = super().forward(x)
+        return to_tokens(x), tuple(x.shape[2:])
+
+
+class ConvStem(nn.Module):
+    """Five convolutions with batch norms, of stride 4: image ``[B, C_in, H, W]`` -> tokens ``[B, N, C]`` and their grid.
+
+    The image is padded with zeros to whole patches (stems of MILA and of H-ViT³).
+
+    Args:
+        in_channels: channels of the image.
+        channels: C.
+        shortcut: the second and third convolution are a residual branch, without an activation after the sum.
+    """
+
+    def __init__(self, in_channels: int, channels: int, *, shortcut: bool) -> None:
+        super().__init__()
+        half, wide = channels // 2, 4 * channels
+        self.shortcut = shortcut
+        self.shrink = ConvNorm(in_channels, half, 3, 2)
+        self.conv1, self.conv2 = ConvNorm(half, half, 3), ConvNorm(half, half, 3)
+        self.expand = ConvNorm(half, wide, 3, 2)
+        self.reduce = ConvNorm(wide, channels, 1)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        height, width = image.shape[2:]
+        x = self.shrink(F.pad(image, (0, -width % 4, 0, -height % 4))).relu()
+        y = self.conv2(self.conv1(x).relu())
+        y = x + y if self.shortcut else y.relu()
+        x = self.reduce(self.expand(y).relu())
+        return to_tokens(x), tuple(x.shape[2:])
+
+
+class InvertedMerging(nn.Module):
+    """An inverted bottleneck of stride 2: map ``[B, C_in, H, W]`` -> tokens ``[B, N, C]`` and their grid.
+
+    Pointwise convolution to 4 C channels, ReLU, depthwise 3x3 convolution, ReLU, pointwise convolution, batch norm (Han et al.,
+    MILA). An odd side gets a row of zeros before the first convolution, whose bias moves it from zero.
+    """
+
+    def __init__(self, in_channels: int, channels: int) -> None:
+        super().__init__()
+        hidden = 4 * channels
+        self.expand = nn.Conv2d(in_channels, hidden, 1)
+        self.conv = depthwise(hidden, 3, stride=2)
+        self.reduce = nn.Conv2d(hidden, channels, 1)
+        self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        height, width = x.shape[2:]
+        x = self.expand(F.pad(x, (0, width % 2, 0, height % 2))).relu()
+        x = self.norm(self.reduce(self.conv(x).relu()))
         return to_tokens(x), tuple(x.shape[2:])

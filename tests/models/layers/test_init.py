@@ -175,7 +175,14 @@ BANDS = {
     # BN, and the pooled skip of its shrinking blocks.
     "levit": ((0.95, 1.4), GROWTH),
     "ivit-lisa": (MAPS, (0.98, 1.2)),
+    # x + cpe(x) before every branch, with PyTorch's default initialisation: up to sqrt(4 / 3) each.
+    "mila": (MAPS, (1.05, 1.5)),
+    "h-vit3": (MAPS, (1.0, 1.35)),
+    "h-vit3-classifier": (MAPS, (1.0, 1.35)),
+    "vit3": (MAPS, (1.0, 1.35)),
 }
+# CAFormer's convolutions start small; ViT³'s gated unit and PolaFormer's gate multiply two small projections.
+SMALL_BRANCHES = ("ivit", "h-vit3", "vit3", "pola")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -194,5 +201,5 @@ def test_features_keep_their_scale(case):
         assert low < feature.std() < high
     assert all(growth[0] < ratio < growth[1] for ratio in streams), streams
     if not case.startswith("levit"):  # its branches end in a norm that starts at zero
-        low = 1e-4 if case.startswith("ivit") else 1e-3  # CAFormer's convolutions start small
+        low = 1e-4 if case.startswith(SMALL_BRANCHES) else 1e-3
         assert all(low < branch < 0.5 for branch in branches), branches

@@ -1,0 +1,94 @@
+"""Agent attention as a token mixer; without prefix tokens."""
+
+from collections.abc import Sequence
+from math import isqrt
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.arguments import Size
+from mmlisa.models.layers import LePE, to_map, to_tokens
+from mmlisa.registry import MODELS
+
+from .contract import check_heads, check_map, check_tokens
+from .heads import join_heads, split_heads
+
+_SIDE = 7  # of the maps that the biases are made from
+
+
+class AgentBias(nn.Module):
+    """Bias between agents and tokens: a small map of tokens for each agent, resized to the grid, plus a row's and a column's.
+
+    On another grid than the pretraining one, the rows' and columns' biases are resized as well.
+
+    Args:
+        num_heads: heads h.
+        agents: n.
+        grid: the pretraining grid (H, W).
+    """
+
+    def __init__(self, num_heads: int, agents: int, grid: tuple[int, int]) -> None:
+        super().__init__()
+        self.map = nn.Parameter(torch.empty(num_heads, agents, _SIDE, _SIDE))
+        self.rows = nn.Parameter(torch.empty(num_heads, agents, grid[0], 1))
+        self.columns = nn.Parameter(torch.empty(num_heads, agents, 1, grid[1]))
+        for parameter in self.parameters():
+            nn.init.trunc_normal_(parameter, std=0.02)
+
+    def forward(self, grid: Sequence[int]) -> Tensor:
+        """``[h, n, N]``."""
+        height, width = grid
+        parts = ((self.map, (height, width)), (self.rows, (height, 1)), (self.columns, (1, width)))
+        with ops.no_autocast(self.map.device):
+            resized = (F.interpolate(part, size=size, mode="bilinear", align_corners=False) for part, size in parts)
+            return sum(resized).flatten(2)
+
+
+@MODELS.register_module()
+class AgentAttention(nn.Module):
+    """Agent attention: ``proj(softmax(q A^T + B_2) softmax(A k^T + B_1) v + DWC(v))`` (Han et al., "Agent Attention").
+
+    The agents A are the queries, averaged over the cells of a square grid.
+
+    Args:
+        embed_dims: channels C.
+        num_heads: heads h.
+        grid: the pretraining grid (H, W): the size of the biases of rows and columns.
+        agents: n, a square number. The paper has 9, 16, 49, 49 in the four stages of Swin and PVT.
+        qkv_bias: bias in the query, key and value projection.
+
+    Raises:
+        ValueError: heads that do not divide the channels, agents that are not a square number; at the call, tokens that are not
+            those of the grid.
+    """
+
+    def __init__(
+        self,
+        embed_dims: Size,
+        num_heads: Size,
+        *,
+        grid: Sequence[Size],
+        agents: Size = 49,
+        qkv_bias: bool = True,
+    ) -> None:
+        super().__init__()
+        check_heads(embed_dims, num_heads)
+        grid, self.side = check_map(grid), isqrt(agents)
+        if self.side**2 != agents:
+            raise ValueError(f"agents={agents}; it must be a square number")
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.gather_bias, self.spread_bias = (AgentBias(num_heads, agents, grid) for _ in range(2))
+        self.dwc = LePE(embed_dims, 3)
+        self.proj = nn.Linear(embed_dims, embed_dims)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``."""
+        check_tokens(x, grid)
+        query, key, value = self.qkv(x).chunk(3, dim=2)
+        agents = to_tokens(F.adaptive_avg_pool2d(to_map(query, grid), self.side))
+        heads = (split_heads(t, self.num_heads) for t in (query, key, value, agents))
+        y = ops.agent(*heads, self.gather_bias(grid), self.spread_bias(grid).mT)
+        return self.proj(join_heads(y) + self.dwc(value, grid))

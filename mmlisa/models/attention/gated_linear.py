@@ -1,0 +1,87 @@
+"""RALA and MALA as token mixers: rotary positions, a convolution of the values, and a gate on the output."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.arguments import OddSize, Size
+from mmlisa.models.layers import GatedProjection, LePE
+from mmlisa.ops import no_autocast
+from mmlisa.registry import MODELS
+
+from .contract import check_heads, check_map, count_prefix
+from .heads import join_heads, split_heads
+
+
+class GatedLinearAttention(nn.Module):
+    """Base of RALA and MALA: ``proj(gate(x) * (attend(q, k, v) + LePE(v)))`` with ``q, k, v = qkv(x)``.
+
+    Args:
+        embed_dims: channels C.
+        num_heads: heads h, of a width that is a multiple of 4.
+        grid: the pretraining grid (H, W); nothing here depends on its size.
+        lepe_kernel_size: of the depthwise convolution of the values.
+        qkv_bias: bias in the query, key and value projection.
+
+    Raises:
+        ValueError: heads that do not divide the channels; at the call, a width of a head that is not a multiple of 4, or fewer
+            tokens than the grid has.
+    """
+
+    # Attention whose values grow with the cube of the tokens leaves half precision's range: it runs as a whole in fp32.
+    full_precision: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        embed_dims: Size,
+        num_heads: Size,
+        *,
+        grid: Sequence[Size],
+        lepe_kernel_size: OddSize = 5,
+        qkv_bias: bool = True,
+    ) -> None:
+        super().__init__()
+        check_heads(embed_dims, num_heads)
+        check_map(grid)
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.lepe = LePE(embed_dims, lepe_kernel_size)
+        self.output = GatedProjection(embed_dims)
+
+    @abstractmethod
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
+        """The operator's function, over ``[B, h, N, d]``."""
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``."""
+        count_prefix(x, grid)
+        if self.full_precision:
+            with no_autocast(x.device):
+                return self._mix(x.to(self.qkv.weight.dtype), grid)
+        return self._mix(x, grid)
+
+    def _mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        query, key, value = self.qkv(x).chunk(3, dim=2)
+        y = self.attend(*(split_heads(t, self.num_heads) for t in (query, key, value)), grid)
+        return self.output(x, join_heads(y) + self.lepe(value, grid))
+
+
+@MODELS.register_module()
+class RALAAttention(GatedLinearAttention):
+    """Rank-augmented linear attention: :func:`mmlisa.ops.rala`. See :class:`GatedLinearAttention` for its arguments."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
+        return ops.rala(query, key, value, grid)
+
+
+@MODELS.register_module()
+class MALAAttention(GatedLinearAttention):
+    """Magnitude-aware linear attention: :func:`mmlisa.ops.mala`. See :class:`GatedLinearAttention` for its arguments."""
+
+    full_precision = True
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
+        return ops.mala(query, key, value, grid)

@@ -1,0 +1,63 @@
+"""Injective linear attention as a token mixer, with the identity as its kernel, which the released networks have."""
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.arguments import Size
+from mmlisa.models.layers import to_map, to_tokens
+from mmlisa.registry import MODELS
+
+from .contract import check_heads, check_map, count_prefix
+from .heads import join_heads, split_heads
+
+
+@MODELS.register_module()
+class InLineAttention(nn.Module):
+    """Injective linear attention with a local residual (Han et al., "Bridging the Divide", InLine).
+
+    The residual is a 3x3 convolution of the values, one kernel for each channel, that an MLP makes from the mean of the image's
+    tokens. Prefix (class) tokens take part in the attention, not in the residual.
+
+    Args:
+        embed_dims: channels C.
+        num_heads: heads h.
+        grid: the pretraining grid (H, W); nothing here depends on its size.
+        qkv_bias: bias in the query, key and value projection.
+
+    Raises:
+        ValueError: heads that do not divide the channels; at the call, fewer tokens than the grid has.
+    """
+
+    def __init__(
+        self,
+        embed_dims: Size,
+        num_heads: Size,
+        *,
+        grid: Sequence[Size],
+        qkv_bias: bool = True,
+    ) -> None:
+        super().__init__()
+        check_heads(embed_dims, num_heads)
+        check_map(grid)
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.residual = nn.Sequential(
+            nn.Linear(embed_dims, embed_dims), nn.GELU(), nn.Linear(embed_dims, 9 * embed_dims)
+        )
+        self.proj = nn.Linear(embed_dims, embed_dims)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``."""
+        prefix = count_prefix(x, grid)
+        query, key, value = self.qkv(x).chunk(3, dim=2)
+        kernels = self.residual(ops.at_least_fp32(x[:, prefix:]).mean(1)).unflatten(1, (-1, 9))
+        # Kernels and similarities grow with the input, as the values do: their products leave the range of half precision.
+        with ops.no_autocast(x.device):
+            dtype = self.proj.weight.dtype
+            query, key, value = (t.to(dtype) for t in (query, key, value))
+            y = join_heads(ops.inline(*(split_heads(t, self.num_heads) for t in (query, key, value))))
+            local = to_tokens(ops.depthwise_per_image(to_map(value[:, prefix:], grid), kernels.to(dtype)))
+            return self.proj(y + F.pad(local, (0, 0, prefix, 0)))

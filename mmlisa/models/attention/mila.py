@@ -1,0 +1,45 @@
+"""MILA's linear attention as a token mixer."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.arguments import Size
+from mmlisa.models.layers import LePE
+from mmlisa.registry import MODELS
+
+from .contract import check_heads, check_map, count_prefix
+from .heads import join_heads, split_heads
+
+
+@MODELS.register_module()
+class MILAAttention(nn.Module):
+    """Linear attention with rotary positions, plus a depthwise convolution of the values (Han et al., MILA).
+
+    The values are the tokens themselves, and there is no output projection: both belong to MILA's block.
+
+    Args:
+        embed_dims: channels C, a multiple of 4.
+        num_heads: heads h.
+        grid: the pretraining grid (H, W); nothing here depends on its size.
+        qkv_bias: bias in the query and key projection.
+
+    Raises:
+        ValueError: heads that do not divide the channels, channels that are not a multiple of 4; at the call, fewer tokens than
+            the grid has.
+    """
+
+    def __init__(self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size], qkv_bias: bool = True) -> None:
+        super().__init__()
+        check_heads(embed_dims, num_heads)
+        check_map(grid)
+        self.num_heads = num_heads
+        self.qk = nn.Linear(embed_dims, 2 * embed_dims, bias=qkv_bias)
+        self.lepe = LePE(embed_dims, 3)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``."""
+        count_prefix(x, grid)
+        query, key, value = (split_heads(t, self.num_heads) for t in (*self.qk(x).chunk(2, dim=2), x))
+        return join_heads(ops.mila(query, key, value, grid)) + self.lepe(x, grid)

@@ -1,0 +1,85 @@
+"""Polarity-aware linear attention as a token mixer."""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.arguments import OddSize, Size
+from mmlisa.models.layers import PositionResize, ResizeOnLoad, TokenConv, to_map, to_tokens
+from mmlisa.ops import no_autocast
+from mmlisa.registry import MODELS
+
+from .contract import check_heads, check_map, count_prefix
+from .heads import join_heads, split_heads
+
+
+@MODELS.register_module()
+class PolarityAwareAttention(ResizeOnLoad):
+    """Polarity-aware linear attention (Meng et al., "PolaFormer"): ``proj((attend(q, k, v) + DWC(v)) * g)``.
+
+    q, k, v and the gate g are projections of the input; a learned position is added to the keys. Prefix (class) tokens take part
+    in the attention; they have no position and no part in the convolution.
+
+    Args:
+        embed_dims: channels C.
+        num_heads: heads h, of an even width d.
+        grid: the pretraining grid (H, W): the size of the positional encoding.
+        kernel_size: of the depthwise convolution on the values; its d kernels are shared by all heads.
+        qkv_bias: bias in the projections.
+
+    Raises:
+        ValueError: heads that do not divide the channels; at the call, an odd width of a head, or fewer tokens than the grid has.
+    """
+
+    on_grid = ("positional_encoding",)
+
+    def __init__(
+        self,
+        embed_dims: Size,
+        num_heads: Size,
+        *,
+        grid: Sequence[Size],
+        kernel_size: OddSize = 5,
+        qkv_bias: bool = True,
+    ) -> None:
+        super().__init__()
+        width, grid = check_heads(embed_dims, num_heads), check_map(grid)
+        self.num_heads = num_heads
+        self.qkvg = nn.Linear(embed_dims, 4 * embed_dims, bias=qkv_bias)
+        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.power = nn.Parameter(torch.zeros(1, num_heads, 1, width))
+        self.scale = nn.Parameter(torch.zeros(1, 1, embed_dims))
+        self.positional_encoding = nn.Parameter(torch.zeros(1, prod(grid), embed_dims))
+        self.resize = PositionResize(grid)
+        self.dwc = TokenConv(width, kernel_size)
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+        return self.resize.from_another(theirs, ours)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``."""
+        prefix = count_prefix(x, grid)
+        query, key, value, gate = self.qkvg(x).chunk(4, dim=2)
+        key = key + _pad(self.resize(self.positional_encoding, grid), prefix)
+        heads = (split_heads(t, self.num_heads) for t in (query, key, value))
+        y = ops.polarity_aware(*heads, self.power[0, :, 0], self.scale.view(self.num_heads, -1))
+        y = join_heads(y) + _pad(self._convolve(value[:, prefix:], grid), prefix)
+        # The gate is not bounded: its product leaves the range of half precision.
+        with no_autocast(x.device):
+            dtype = self.proj.weight.dtype
+            return self.proj(y.to(dtype) * gate.to(dtype))
+
+    def _convolve(self, value: Tensor, grid: Sequence[int]) -> Tensor:
+        """DWC of the values of the grid: ``[B, H W, C] -> [B, H W, C]``."""
+        # Over all C channels with repeated weights: folding the heads into the batch would copy the map.
+        weight, bias = self.dwc.weight.repeat(self.num_heads, 1, 1, 1), self.dwc.bias.repeat(self.num_heads)
+        return to_tokens(ops.depthwise(to_map(value, grid), weight, bias))
+
+
+def _pad(x: Tensor, prefix: int) -> Tensor:
+    """Zeros for the prefix tokens before those of the grid: ``[B, N, C] -> [B, prefix + N, C]``."""
+    return F.pad(x, (0, 0, prefix, 0)) if prefix else x

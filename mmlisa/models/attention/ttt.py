@@ -1,0 +1,63 @@
+"""ViT³'s test-time training as a token mixer; without prefix tokens."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.arguments import Size
+from mmlisa.models.layers import to_map, to_tokens
+from mmlisa.registry import MODELS
+
+from .contract import check_heads, check_map, check_tokens
+from .heads import join_heads, split_heads
+
+
+@MODELS.register_module()
+class TTTAttention(nn.Module):
+    """Test-time training (Han et al., "ViT³"): a gated linear unit for each head, and a 3x3 convolution of d more channels.
+
+    Both are trained on the image's keys and values by one step of gradient descent, and applied to its queries.
+
+    Args:
+        embed_dims: channels C.
+        num_heads: heads h, of width d.
+        grid: the pretraining grid (H, W); nothing here depends on its size.
+        rotary: rotary positions of the first branch's queries and keys, over all C channels.
+        qkv_bias: bias in the projection of queries, keys and values.
+
+    Raises:
+        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
+    """
+
+    def __init__(
+        self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size], rotary: bool = False, qkv_bias: bool = True
+    ) -> None:
+        super().__init__()
+        width = check_heads(embed_dims, num_heads)
+        check_map(grid)
+        self.num_heads, self.rotary = num_heads, rotary
+        self.split = (embed_dims,) * 3 + (width,) * 3
+        self.qkv = nn.Linear(embed_dims, 3 * (embed_dims + width), bias=qkv_bias)
+        self.w1 = nn.Parameter(torch.empty(1, num_heads, width, width))
+        self.w2 = nn.Parameter(torch.empty(1, num_heads, width, width))
+        self.w3 = nn.Parameter(torch.empty(width, 1, 3, 3))
+        self.proj = nn.Linear(embed_dims + width, embed_dims)
+        for weight in (self.w1, self.w2, self.w3):
+            nn.init.trunc_normal_(weight, std=0.02)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``."""
+        check_tokens(x, grid)
+        query, key, *rest = self.qkv(x).split(self.split, dim=2)
+        if self.rotary:
+            query, key = ops.rotary(query, grid), ops.rotary(key, grid)
+        heads = (split_heads(t, self.num_heads) for t in (query, key, rest[0]))
+        maps = (to_map(t, grid) for t in rest[1:])
+        # A gated linear unit squares the scale of its input: the results leave the range of half precision.
+        with ops.no_autocast(x.device):
+            dtype = self.proj.weight.dtype
+            y1 = join_heads(ops.ttt_glu(*(t.to(dtype) for t in heads), self.w1[0], self.w2[0]))
+            y2 = to_tokens(ops.ttt_convolution(*(t.to(dtype) for t in maps), self.w3))
+            return self.proj(torch.cat([y1, y2], dim=2))

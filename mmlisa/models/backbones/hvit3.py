@@ -1,0 +1,107 @@
+"""ViT³ and H-ViT³ (Han et al., "ViT³: Unlocking Test-Time Training in Vision")."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch.nn.functional as F
+from timm.layers import DropPath
+from torch import Tensor, nn
+
+from mmlisa.models.attention import build_attention
+from mmlisa.models.layers import Mlp, PatchEmbed, TokenConv
+from mmlisa.registry import MODELS
+
+from .conv_pyramid import ConvPyramid
+from .plain_vit import PlainViT
+
+
+class ShortcutConvMlp(nn.Module):
+    """An MLP with a depthwise convolution beside a shortcut, and GELU before and after: ``[B, N, C] -> [B, N, C]``."""
+
+    def __init__(self, channels: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(channels, hidden)
+        self.dwc = TokenConv(hidden, 3)
+        self.fc2 = nn.Linear(hidden, channels)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = F.gelu(self.fc1(x))
+        return self.fc2(F.gelu(x + self.dwc(x, grid)))
+
+
+class ViT3Block(nn.Module):
+    """A convolution for positions, attention and MLP, each a residual branch: ``[B, N, C] -> [B, N, C]``.
+
+    Args:
+        channels: C.
+        attention, mlp: called with tokens and their grid.
+        drop_path: rate of stochastic depth.
+        eps: of the norms.
+    """
+
+    def __init__(self, channels: int, attention: nn.Module, mlp: nn.Module, *, drop_path: float, eps: float) -> None:
+        super().__init__()
+        self.cpe = TokenConv(channels, 3)
+        self.norm1 = nn.LayerNorm(channels, eps=eps)
+        self.attn = attention
+        self.norm2 = nn.LayerNorm(channels, eps=eps)
+        self.mlp = mlp
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = x + self.cpe(x, grid)
+        x = x + self.drop_path(self.attn(self.norm1(x), grid))
+        return x + self.drop_path(self.mlp(self.norm2(x), grid))
+
+
+@MODELS.register_module()
+class HViT3(ConvPyramid):
+    """H-ViT³-T / -S / -B.
+
+    The arguments are :class:`ConvPyramid`'s; the published classifiers have ``output_norm=False``. Paper's drop path on ImageNet:
+    0.2 (T), 0.4 (S), 0.6 (B).
+    """
+
+    stem_shortcut = False
+    classifier_norm = "BN"
+    _common: ClassVar[dict[str, Any]] = dict(mlp_ratios=(4, 4, 4, 4), attention=dict(type="TTTAttention", rotary=True))
+    arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": dict(_common, depths=(1, 3, 9, 4), channels=(64, 128, 320, 512), num_heads=(2, 4, 10, 16)),
+        "small": dict(_common, depths=(2, 6, 18, 8), channels=(64, 128, 320, 512), num_heads=(2, 4, 10, 16)),
+        "base": dict(_common, depths=(2, 6, 18, 8), channels=(96, 192, 448, 640), num_heads=(3, 6, 14, 20)),
+    }
+
+    def __init__(self, arch: str | dict[str, Any] = "tiny", **options: Any) -> None:
+        super().__init__(arch, **options)
+
+    def build_block(self, stage: int, drop_path: float, grid: tuple[int, int]) -> nn.Module:
+        channels = self.arch["channels"][stage]
+        attention = build_attention(self.attention, channels, self.arch["num_heads"][stage], grid)
+        mlp = ShortcutConvMlp(channels, int(channels * self.arch["mlp_ratios"][stage]))
+        return ViT3Block(channels, attention, mlp, drop_path=drop_path, eps=1e-5)
+
+
+@MODELS.register_module()
+class ViT3(PlainViT):
+    """ViT³-T / -S / -B: 12 blocks at stride 16, without a class token and position embeddings.
+
+    The arguments are :class:`PlainViT`'s. Paper's drop path on ImageNet: 0 (T), 0.1 (S), 0.4 (B).
+    """
+
+    _common: ClassVar[dict[str, Any]] = dict(
+        depth=12, mlp_ratio=4, class_token=False, attention=dict(type="TTTAttention")
+    )
+    arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": dict(_common, channels=192, num_heads=6),
+        "small": dict(_common, channels=384, num_heads=6),
+        "base": dict(_common, channels=768, num_heads=12),
+    }
+
+    def build_stem(self, patch_size: int, grid: tuple[int, ...]) -> nn.Module:
+        return PatchEmbed(self.in_channels, self.arch["channels"], patch_size, patch_size, norm=nn.Identity())
+
+    def build_block(self, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        channels = self.arch["channels"]
+        attention = build_attention(self.attention, channels, self.arch["num_heads"], grid)
+        mlp = Mlp(channels, int(channels * self.arch["mlp_ratio"]))
+        return ViT3Block(channels, attention, mlp, drop_path=drop_path, eps=1e-6)

@@ -1,0 +1,94 @@
+"""The two branches of ViT³'s test-time training (Han et al., "ViT³: Unlocking Test-Time Training in Vision").
+
+A small model f is trained on the keys and values of an image, by one step of gradient descent, and applied to its queries::
+
+    L  = -s mean_n f(k_n) v_n^T,   s = 1/3
+    G  = dL/dW,   W' = W - G / (||G|| + 1),   y = f_W'(q)
+
+The norm runs over the columns of a matrix, or over a kernel. The gradients are written out, and the step is differentiated with
+the rest of the network.
+"""
+
+import torch
+from torch import Tensor
+
+from .checks import check_backend, check_tokens_of_heads
+from .depthwise import depthwise_per_image, neighbours
+from .precision import no_autocast, widest
+
+SCALE = 1 / 3
+
+
+def ttt_glu(query: Tensor, key: Tensor, value: Tensor, w1: Tensor, w2: Tensor, *, backend: str = "auto") -> Tensor:
+    """Test-time training of a gated linear unit, f(t) = (t W_1) * silu(t W_2).
+
+    Args:
+        query, key, value: ``[B, h, N, d]``.
+        w1, w2: ``[h, d, d]``.
+        backend: ``'reference'`` leaves the inner gradient to PyTorch's autograd. Both compute in fp32 at least.
+
+    Returns:
+        ``[B, h, N, d]``, in O(N d²).
+
+    Raises:
+        ValueError: shapes that do not fit each other, an unknown backend.
+    """
+    check_backend(backend)
+    check_tokens_of_heads(query, key, value)
+    dtype = value.dtype
+    with no_autocast(query.device):
+        query, key, value, w1, w2 = widest(query, key, value, w1, w2)
+        value = value * (-SCALE / value.shape[2])
+        w1, w2 = (w.expand(len(query), -1, -1, -1) for w in (w1, w2))
+        if backend == "reference":
+            gradients = _autograd(lambda a, b: (_glu(key, a, b) * value).sum(), w1, w2)
+        else:
+            gradients = _glu_gradients(key, value, w1, w2)
+        w1, w2 = (w - g / (torch.linalg.vector_norm(g, dim=2, keepdim=True) + 1)
+                  for w, g in zip((w1, w2), gradients, strict=True))  # fmt: skip
+        return _glu(query, w1, w2).to(dtype)
+
+
+def ttt_convolution(query: Tensor, key: Tensor, value: Tensor, w3: Tensor, *, backend: str = "auto") -> Tensor:
+    """Test-time training of a depthwise 3x3 convolution.
+
+    Args:
+        query, key, value: ``[B, d, H, W]``.
+        w3: ``[d, 1, 3, 3]``.
+        backend: ``'reference'`` leaves the inner gradient to PyTorch's autograd. Both compute in fp32 at least.
+
+    Returns:
+        ``[B, d, H, W]``.
+
+    Raises:
+        ValueError: an unknown backend.
+    """
+    check_backend(backend)
+    dtype = value.dtype
+    with no_autocast(query.device):
+        query, key, value, w3 = widest(query, key, value, w3)
+        value = value * (-SCALE / value.shape[2:].numel())
+        kernels = w3.flatten(1).expand(len(query), -1, -1)
+        if backend == "reference":
+            (gradient,) = _autograd(lambda w: (depthwise_per_image(key, w) * value).sum(), kernels)
+        else:
+            gradient = torch.stack([(value * near).sum((2, 3)) for near in neighbours(key)], dim=2)
+        norm = torch.linalg.vector_norm(gradient, dim=2, keepdim=True)
+        return depthwise_per_image(query, kernels - gradient / (norm + 1)).to(dtype)
+
+
+def _glu(x: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
+    return (x @ w1) * torch.nn.functional.silu(x @ w2)
+
+
+def _glu_gradients(key: Tensor, error: Tensor, w1: Tensor, w2: Tensor) -> tuple[Tensor, Tensor]:
+    """Of ``sum(glu(key) * error)``, for both matrices."""
+    z1, z2 = key @ w1, key @ w2
+    gate = z2.sigmoid()
+    return key.mT @ (error * z2 * gate), key.mT @ (error * z1 * gate * (1 + z2 * (1 - gate)))
+
+
+def _autograd(loss, *weights: Tensor) -> tuple[Tensor, ...]:
+    with torch.enable_grad():
+        weights = tuple(w if w.requires_grad else w.detach().requires_grad_() for w in weights)
+        return torch.autograd.grad(loss(*weights), weights, create_graph=True)

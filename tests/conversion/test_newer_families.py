@@ -1,0 +1,216 @@
+"""MILA, ViT³, H-ViT³ and PolaFormer from files in their authors' names, against the outputs of the authors' networks."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+from torch import Tensor
+
+from helpers.golden_weights import image, outputs, state_dict
+from mmlisa import create_model
+from mmlisa.checkpoints import CheckpointError, load_checkpoint
+from mmlisa.conversion import PublishedWeights, carry_over, convert_published
+from mmlisa.models import backbones
+from mmlisa.models.backbones import MILA
+
+CLASSIFIERS = {"mila_t": "mila_t", "h_vit3_t": "h_vittt_t", "pola_swin_t": "pola_swin_t"}
+
+
+def save(path: Path, content: dict) -> str:
+    torch.save(content, path)
+    return str(path)
+
+
+def relative(actual: Tensor, expected: np.ndarray) -> float:
+    """The largest error over the largest value."""
+    expected = torch.from_numpy(expected).double()
+    return ((actual.double() - expected).abs().max() / expected.abs().max()).item()
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_classifiers_equal_the_authors(name, tmp_path):
+    golden = CLASSIFIERS[name]
+    file = save(tmp_path / "theirs.pth", {"model": state_dict(golden), "optimizer": {}, "epoch": 299})
+    classifier, expected = create_model(name, pretrained=file).eval(), outputs(golden)
+    stages = {}
+    for i, stage in enumerate(classifier.backbone.stages):
+        stage.blocks[-1].register_forward_hook(lambda _, x, y, i=i: stages.update({i: y.mean(1)}))
+    with torch.no_grad():
+        logits = classifier(image(224, 224))
+    assert relative(logits, expected["logits"].reshape(1, -1)) < 1e-5
+    for i in range(4):
+        assert relative(stages[i], expected[f"stage{i}"].reshape(1, -1)) < 1e-5
+    # The weights are such that every part of the network is seen in the output.
+    assert np.abs(expected["logits"]).max() > 1
+
+
+@pytest.mark.parametrize("wrapping", ["plain", "detector"])
+@pytest.mark.parametrize(("prefix", "size"), [("", (256, 320)), ("odd_", (250, 333))])
+def test_maps_equal_the_authors(prefix, size, wrapping, tmp_path):
+    state, expected = state_dict("mila_t_maps"), outputs("mila_t_maps")
+    if wrapping == "detector":
+        state = {f"backbone.{key}": tensor for key, tensor in state.items()}
+    file = save(tmp_path / "theirs.pth", {"meta": {}, "state_dict": state})
+    with torch.no_grad():
+        maps = create_model("mila_t", features_only=True, pretrained=file).eval()(image(*size))
+    for i, one in enumerate(maps):
+        height, width = one.shape[2:]
+        assert one.shape == tuple(expected[f"{prefix}map{i}_shape"])
+        for part, values in (
+            ("mean", one.mean((2, 3))),
+            ("corner", one[:, :, -1, -1]),
+            ("inner", one[:, :, height // 3, width // 2]),
+        ):
+            assert relative(values, expected[f"{prefix}map{i}_{part}"].reshape(1, -1)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("golden", "kind", "arch", "options", "left"),
+    [
+        ("mila_t", "MILA", "tiny", dict(out_indices=(3,), output_norm=False), {"head.weight", "head.bias"}),
+        ("mila_t_maps", "MILA", "tiny", {}, set()),
+        ("h_vittt_t", "HViT3", "tiny", dict(out_indices=(3,), output_norm=False), {"head.weight", "head.bias"}),
+        ("pola_swin_t", "FLattenSwin", "pola-tiny", dict(out_indices=(3,)), {"head.weight", "head.bias"}),
+    ],
+)
+def test_no_entry_is_left_over(golden, kind, arch, options, left):
+    state = state_dict(golden)
+    carried = carry_over(getattr(backbones, kind)(arch, **options), state)
+    assert not carried.fresh
+    assert set(carried.unused.values()) == left
+    assert {key.rpartition(".")[2] for key in carried.dropped} <= {"rotations", "relative_position_index", "attn_mask"}
+    assert len(carried.state_dict) + len(carried.dropped) + len(left) == len(state)
+
+
+def in_the_authors_names(kind: str, arch: str, **options) -> dict[str, Tensor]:
+    """Weights of a backbone whose names are changed the other way, for networks without a golden."""
+    pairs = {
+        "ViT3": (("stem.", "patch_embed."), ("stages.", "blocks."), ("blocks.0.", "")),
+        "FLattenPVT": (),
+    }
+    state = {}
+    for name, tensor in getattr(backbones, kind)(arch, **options).state_dict().items():
+        new = name
+        if kind == "FLattenPVT":
+            parts = name.split(".")
+            if parts[0] == "stem":
+                new = "pos_embed1" if parts[1] == "position" else ".".join(["patch_embed1", *parts[1:]])
+            elif parts[0] == "stages" and parts[2] == "downsample":
+                stage = int(parts[1]) + 1
+                new = f"pos_embed{stage}" if parts[3] == "position" else ".".join([f"patch_embed{stage}", *parts[3:]])
+            elif parts[0] == "stages":
+                new = ".".join([f"block{int(parts[1]) + 1}", *parts[3:]])
+            if ".qkvg." in new:
+                query, key, value, gate = torch.randn_like(tensor).chunk(4)
+                state[new.replace("qkvg", "qg")] = torch.cat([query, gate])
+                state[new.replace("qkvg", "kv")] = torch.cat([key, value])
+                continue
+        else:
+            for ours, theirs in pairs[kind]:
+                new = new.replace(ours, theirs, 1)
+        state[new] = torch.randn_like(tensor)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("kind", "arch", "entries", "name"),
+    [("ViT3", "tiny", 208, "vit3_t"), ("FLattenPVT", "pola-tiny", 174, "pola_pvt_t")],
+)
+def test_plain_vit3_and_pola_pvt(kind, arch, entries, name, tmp_path):
+    """As many entries as the authors' files have, beside the head; every one has its place."""
+    state = in_the_authors_names(kind, arch)
+    head = {"head.weight": torch.randn(1000, state["norm.weight"].numel()), "head.bias": torch.randn(1000)}
+    assert len(state) == entries
+    checkpoint, _ = convert_published(save(tmp_path / "theirs.pth", {"model": state | head}))
+    assert checkpoint["meta"]["backbone"]["type"] == f"mmlisa.{kind}"
+    assert checkpoint["meta"]["backbone"]["arch"] == arch
+    classifier = create_model(name, pretrained=str(tmp_path / "theirs.pth"))
+    ours = classifier.state_dict()
+    assert ours.keys() == checkpoint["state_dict"].keys()
+    assert all(torch.equal(ours[key], tensor) for key, tensor in checkpoint["state_dict"].items())
+    assert torch.equal(ours["head.fc.weight"], head["head.weight"])
+    if kind == "FLattenPVT":
+        query, key, value, gate = ours["backbone.stages.1.blocks.0.attn.qkvg.weight"].chunk(4)
+        assert torch.equal(torch.cat([query, gate]), state["block2.0.attn.qg.weight"])
+        assert torch.equal(torch.cat([key, value]), state["block2.0.attn.kv.weight"])
+
+
+TOOL = Path(__file__).parents[2] / "tools" / "convert_checkpoint.py"
+
+
+def test_tool_converts_a_classifier(tmp_path):
+    """With its head, for mmpretrain's classifier, and for ``create_model``."""
+    file = save(tmp_path / "theirs.pth", {"model": state_dict("h_vittt_t")})
+    done = subprocess.run([sys.executable, TOOL, file, tmp_path / "ours.pth"], capture_output=True, text=True)
+    assert "for HViT3 'tiny'" in done.stdout, done.stderr
+    checkpoint = load_checkpoint(tmp_path / "ours.pth")
+    assert checkpoint["meta"]["backbone"] == dict(type="mmlisa.HViT3", arch="tiny", out_indices=(3,), output_norm=False)
+    classifier = create_model("h_vit3_t")
+    classifier.load_state_dict(checkpoint["state_dict"])
+    expected = create_model("h_vit3_t", pretrained=file).state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in classifier.state_dict().items())
+
+
+def test_detectors_keep_neck_and_heads(tmp_path):
+    backbone = {f"backbone.{key}": tensor for key, tensor in state_dict("mila_t_maps").items()}
+    heads = {"neck.fpn_convs.0.conv.weight": torch.ones(1), "roi_head.bbox_head.fc_cls.bias": torch.ones(2)}
+    checkpoint, report = convert_published(save(tmp_path / "d.pth", {"meta": {}, "state_dict": backbone | heads}))
+    assert checkpoint["meta"]["backbone"] == dict(type="mmlisa.MILA", arch="tiny")
+    own = {f"backbone.{name}" for name in MILA("tiny").state_dict()}
+    assert checkpoint["state_dict"].keys() == own | heads.keys()
+    assert "with 2 tensors of heads" in report
+
+
+def test_averaged_weights(tmp_path):
+    state = state_dict("mila_t")
+    averaged = {key: tensor + 1 for key, tensor in state.items()}
+    file = save(tmp_path / "ema.pth", {"model": state, "state_dict_ema": averaged})
+    for ema in (False, True):
+        backbone = MILA("tiny")
+        PublishedWeights(file, ema=ema)(backbone)
+        assert torch.equal(backbone.stages[0].blocks[0].attn.qk.weight, state["layers.0.blocks.0.attn.qk.weight"] + ema)
+    with pytest.raises(ValueError, match=r"no averaged weights state_dict_ema.*holds \['model'\]"):
+        PublishedWeights(save(tmp_path / "plain.pth", {"model": state}), ema=True)(MILA("tiny"))
+
+
+def test_classification_norms_do_not_become_those_of_the_maps(tmp_path):
+    """As the authors' detectors start: the norms of the maps are fresh, whatever the classifier's norm is."""
+    for name, golden in (("mila_t", "mila_t"), ("h_vit3_t", "h_vittt_t")):
+        file = save(tmp_path / "theirs.pth", {"model": state_dict(golden)})
+        model = create_model(name, features_only=True, pretrained=file)
+        assert torch.equal(model.backbone.norm3.weight, torch.ones(512))
+        assert not torch.equal(model.backbone.stages[3].blocks[0].norm1.weight, torch.ones(512))
+
+
+def test_wrong_files(tmp_path):
+    mila = save(tmp_path / "mila.pth", {"model": state_dict("mila_t")})
+    with pytest.raises(ValueError, match="MILA weights have no place in HViT3; they fit MILA"):
+        create_model("h_vit3_t", pretrained=mila)
+    with pytest.raises(ValueError, match="another size than MILA: 18 of its blocks are not in the file"):
+        create_model("mila_s", pretrained=mila)
+    small = {name: tensor for name, tensor in state_dict("mila_t").items() if not name.startswith("layers.2.blocks.7.")}
+    small |= {name.replace("layers.3.blocks.0.", "layers.3.blocks.9."): t for name, t in small.items()}
+    with pytest.raises(ValueError, match=r"another size.*1 blocks of the file have no place.*blocks\.9"):
+        create_model("mila_t", pretrained=save(tmp_path / "other.pth", {"model": small}))
+    content = Path(mila).read_bytes()
+    (tmp_path / "cut.pth").write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointError, match=r"cut\.pth"):
+        create_model("mila_t", pretrained=str(tmp_path / "cut.pth"))
+    swin = timm.create_model("swin_tiny_patch4_window7_224").state_dict()
+    with pytest.raises(ValueError, match="Swin weights have no place in MILA; they fit FLattenSwin"):
+        create_model("mila_t", pretrained=save(tmp_path / "swin.pth", swin))
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.pth"):
+        create_model("mila_t", pretrained=str(tmp_path / "nowhere.pth"))
+
+
+def test_plain_swin_of_mmdet(tmp_path):
+    names = ("patch_embed.projection.weight", "stages.0.blocks.0.attn.w_msa.qkv.weight", "norm0.weight")
+    file = save(tmp_path / "mmdet.pth", {"state_dict": {f"backbone.{name}": torch.ones(3) for name in names}})
+    with pytest.raises(ValueError, match="of another model: 0 of 499 entries match"):
+        create_model("mila_t", pretrained=file)
+    with pytest.raises(ValueError, match="weights of no known network; known are MILA, H-ViT³"):
+        PublishedWeights(file)(MILA("tiny"))
