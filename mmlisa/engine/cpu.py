@@ -1,18 +1,55 @@
-"""Inference on CPUs, sped up from outside the models."""
+"""Inference on a CPU, made faster from outside the models.
+
+:func:`optimize_for_cpu` replaces modules of a model by the classes of this file. They share the parameters of the modules that
+they replace and compute the same, up to rounding:
+
+* Linear layers of many tokens run as pointwise convolutions.
+* A large map's wide activations, such as an MLP's hidden layer or an attention map, do not fit a CPU's cache, and moving them
+  costs more than computing them. A residual branch is therefore computed a chunk of tokens, or of rows, at a time.
+* Allocating memory is expensive, too. The residual sums of a stage are written into the result of its first sum.
+
+With gradients, under tracers and on other devices, the modules compute what they computed before. So does a stage while a hook is
+registered in it, because the hook could keep what is overwritten.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers import StarReLU
-from mmlisa.ops.chunks import is_cpu_inference
+from mmlisa.models.attention import InteractiveAttention
+from mmlisa.models.backbones import ivit, lisanet
+from mmlisa.models.backbones.base import Stage
+from mmlisa.models.layers import Block, Branch, StarReLU, has_hooks
+from mmlisa.ops.tracing import is_traced
 
 # With fewer tokens, preparing the weights costs more than the faster product saves.
 MIN_TOKENS = 256
+# Elements of a chunk's widest activation per thread: 4 MiB in fp32. Larger ones leave the cache, smaller ones make slow matrix
+# products.
+CHUNK = 2**20
+
+
+def is_cpu_inference(x: Tensor) -> bool:
+    """Whether ``x`` is on a CPU and neither gradients nor a graph are recorded."""
+    # The graph of a trace would keep what was chosen for one size.
+    return x.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced()
+
+
+def chunk_length(x: Tensor, width: int) -> int:
+    """How many of the tokens ``x: [..., C]`` to compute at a time, if each needs ``width`` numbers."""
+    total = prod(x.shape[:-1])
+    chunks = max(-(-total * width // (CHUNK * torch.get_num_threads())), 1)
+    return -(-total // chunks)  # chunks of one size: a small last one would make slow matrix products
 
 
 class PointwiseLinear(nn.Linear):
-    """``nn.Linear`` computed as a pointwise convolution: ``[..., C_in] -> [..., C_out]``."""
+    """``nn.Linear`` computed as a pointwise convolution: ``[..., C_in] -> [..., C_out]``.
+
+    PyTorch computes linear layers with MKL and convolutions with oneDNN, whose products are faster on AMD's CPUs.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         if not is_cpu_inference(x) or x.dtype != torch.float32 or x.shape[:-1].numel() < MIN_TOKENS:
@@ -32,18 +69,176 @@ class TwoPassStarReLU(StarReLU):
         return torch.addcmul(self.bias.to(x.dtype), x, x, value=self.scale.item(), out=x)
 
 
-_FASTER = {nn.Linear: PointwiseLinear, StarReLU: TwoPassStarReLU}
+class ChunkedInteractiveAttention(InteractiveAttention):
+    """Interactive attention that computes its attention maps a chunk of queries at a time."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mix: tuple[Tensor | None, Tensor | None]) -> Tensor:
+        batch, heads, n, _ = query.shape
+        # Two maps of a chunk live at a time.
+        count = max(chunk_length(query[:, 0], width=2 * heads * key.shape[2]) // batch, 1) if batch else n
+        if count >= n or not is_cpu_inference(query):
+            return super().attend(query, key, value, mix)
+        y = value.new_empty(batch, n, heads, value.shape[3]).transpose(1, 2)
+        for start in range(0, n, count):
+            rows = slice(start, start + count)
+            y[:, :, rows] = super().attend(query[:, :, rows], key, value, mix)
+        return y
+
+
+Residual = tuple[nn.Module, nn.Module, nn.Module]  # norm, branch, factors on the skip connection
+_IDENTITY = nn.Identity()
+
+
+class InPlaceBlock:
+    """Mixin: a block that writes its residual sums into memory of its own, or into its input, and chunks its branches."""
+
+    def residuals(self) -> Iterable[Residual]:
+        """The residual branches, in order."""
+        return [(self.norm1, self.attn, _IDENTITY), (self.norm2, self.mlp, _IDENTITY)]
+
+    def forward(self, x: Tensor, grid: Sequence[int], may_overwrite: bool = False) -> Tensor:
+        if self.training or not is_cpu_inference(x) or _is_watched(self):
+            return super().forward(x, grid)
+        for norm, branch, scale in self.residuals():
+            x = _add_branch(x, norm, branch, scale, grid, out=x if may_overwrite else None)
+            may_overwrite = True
+        return x
+
+
+class InPlaceTransformerBlock(InPlaceBlock, Block):
+    """Transformer block."""
+
+
+class InPlacePositionedBlock(InPlaceBlock, lisanet.PositionedBlock):
+    """LiSANet's block, which begins with its position embedding."""
+
+    def residuals(self) -> Iterable[Residual]:
+        return [(_IDENTITY, self.position, _IDENTITY), *super().residuals()]
+
+
+class InPlaceScaledBlock(InPlaceBlock, ivit.Block):
+    """iViT's block, which scales its skip connections."""
+
+    def residuals(self) -> Iterable[Residual]:
+        return [(self.norm1, self.token_mixer, self.res_scale1), (self.norm2, self.mlp, self.res_scale2)]
+
+
+class InPlaceStage(Stage):
+    """A stage whose blocks overwrite the result of the block before."""
+
+    def run_blocks(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:
+        if not is_cpu_inference(x) or _is_watched(self):
+            return super().run_blocks(x, grid)
+        is_owned = False
+        for block in self.blocks:
+            x = block(x, grid, is_owned) if isinstance(block, InPlaceBlock) else block(x, grid)
+            is_owned = isinstance(block, InPlaceBlock)
+        return x
+
+
+_FASTER = {
+    nn.Linear: PointwiseLinear,
+    StarReLU: TwoPassStarReLU,
+    InteractiveAttention: ChunkedInteractiveAttention,
+    Block: InPlaceTransformerBlock,
+    lisanet.PositionedBlock: InPlacePositionedBlock,
+    ivit.Block: InPlaceScaledBlock,
+    Stage: InPlaceStage,
+}
 
 
 def optimize_for_cpu(model: nn.Module) -> nn.Module:
-    """Makes layers of ``model`` faster for inference on a CPU; results change by rounding alone.
+    """Replace modules of ``model`` by faster ones for inference on a CPU; results change by rounding only.
 
-    PyTorch computes linear layers with MKL and convolutions with oneDNN. Where oneDNN's products are the faster ones, as on AMD's
-    CPUs, linear layers gain as pointwise convolutions. Parameters, their names and hooks stay as they are.
+    Parameters, their names and hooks stay. While a stage runs without hooks, its activations are overwritten: a wrapper module or
+    a dispatch mode that keeps them must clone them.
 
     Returns:
-        ``model`` itself.
+        ``model`` itself, or its replacement if it is itself such a module.
     """
-    for module in model.modules():
-        module.__class__ = _FASTER.get(type(module), type(module))
-    return model
+    faster = {m: _replacement(m, _FASTER[type(m)]) for m in model.modules() if type(m) in _FASTER}
+    for parent in [*model.modules()]:
+        for name, child in [*parent._modules.items()]:
+            if child in faster:
+                parent.add_module(name, faster[child])
+    return faster.get(model, model)
+
+
+def _replacement(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    """A module of the class ``kind`` that shares the parameters, submodules and hooks of ``module``."""
+    replacement = kind.__new__(kind)
+    vars(replacement).update(vars(module))
+    return replacement
+
+
+def _is_watched(module: nn.Module) -> bool:
+    return any(map(has_hooks, module.modules()))
+
+
+def _add_branch(
+    x: Tensor, norm: nn.Module, branch: nn.Module, scale: nn.Module, grid: Sequence[int], out: Tensor | None
+) -> Tensor:
+    """``scale(x) + branch(norm(x), grid)``, written into ``out`` if its dtype is right; ``out`` may be ``x``."""
+    if isinstance(branch, Branch):
+        rows, count = _rows_at_once(x, branch, grid)
+        if count < rows.shape[1]:
+            return _in_chunks(rows, norm, branch, scale, count, out=rows if out is x else None).view(x.shape)
+    y, skip = branch(norm(x), grid), scale(x)
+    if out is not None and torch.promote_types(skip.dtype, y.dtype) == out.dtype:
+        return torch.add(skip, y, out=out)
+    return skip + y
+
+
+def _rows_at_once(x: Tensor, branch: Branch, grid: Sequence[int]) -> tuple[Tensor, int]:
+    """A view ``[B', L, ..., C]`` of the tokens, and how many of the L to compute at a time.
+
+    The L are all the tokens, or the rows of a 2-D grid if a convolution mixes them.
+    """
+    length = chunk_length(x, branch.hidden)
+    if branch.dwconv is None:
+        return x.reshape(1, -1, x.shape[-1]), length
+    if length == x.shape[:-1].numel() or len(grid) != 2 or x.shape[1] != grid[0] * grid[1]:
+        return x, x.shape[1]  # prefix tokens are in no row
+    chunks = -(-x.shape[:-1].numel() // length)
+    rows = -(-grid[0] // chunks)
+    return x.unflatten(1, tuple(grid)), max(rows, branch.dwconv.kernel_size[0])
+
+
+def _in_chunks(x: Tensor, norm: nn.Module, branch: Branch, scale: nn.Module, count: int, out: Tensor | None) -> Tensor:
+    """``scale(x) + branch(norm(x))`` for ``x: [B, L, ..., C]``, ``count`` of the L at a time.
+
+    ``out`` may be ``x``: a convolution lags behind the rows that went into it, so that what is written was read before.
+    """
+    layers = branch.layers()
+    place = len(layers) if branch.dwconv is None else layers.index(branch.dwconv)
+    above, done = None, 0
+    for start in range(0, x.shape[1], count):
+        y = _run(layers[:place], norm(x[:, start : start + count]))
+        if branch.dwconv is not None:
+            y, above = _convolve(branch.dwconv, y, above, is_last=start + count >= x.shape[1])
+        y = _run(layers[place + 1 :], y)
+        skip = scale(x[:, done : done + y.shape[1]])
+        dtype = torch.promote_types(skip.dtype, y.dtype)
+        if out is None or out.dtype != dtype:
+            out = x.new_empty(x.shape, dtype=dtype)
+        torch.add(skip, y, out=out[:, done : done + y.shape[1]])
+        done += y.shape[1]
+    return out
+
+
+def _run(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
+    for layer in layers:
+        x = layer(x)
+    return x
+
+
+def _convolve(conv: nn.Conv2d, x: Tensor, above: Tensor | None, is_last: bool) -> tuple[Tensor, Tensor]:
+    """The rows of ``conv`` for which ``x: [B, R, W, C]`` completes the input, and the last rows, for the next call.
+
+    ``above`` holds the last rows of the call before. A row is final once the rows below it are there: no row is computed twice.
+    """
+    halo = conv.kernel_size[0] // 2
+    border = x.new_zeros(x.shape[0], halo, *x.shape[2:])
+    x = torch.cat([border if above is None else above, x, *([border] if is_last else [])], dim=1)
+    y = F.conv2d(x.movedim(-1, 1), conv.weight, conv.bias, padding=(0, halo), groups=conv.groups)
+    return y.movedim(1, -1), x[:, x.shape[1] - 2 * halo :]

@@ -21,7 +21,7 @@ def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Depthwise convolution that keeps the size of the map, zeros around it.
 
     Args:
-        x: ``[B, C, *grid]``, of two or three axes.
+        x: ``[B, C, *grid]``, a grid of one to three axes.
         weight: ``[C, 1, *size]``, odd sizes.
         bias: ``[C]``.
 
@@ -30,7 +30,7 @@ def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     if _is_slow(x, weight):
         return _Depthwise.apply(x, weight, bias)
-    return (F.conv2d if x.ndim == 4 else F.conv3d)(x, weight, bias, padding="same", groups=weight.shape[0])
+    return (F.conv1d, F.conv2d, F.conv3d)[x.ndim - 3](x, weight, bias, padding="same", groups=weight.shape[0])
 
 
 def neighbours(x: Tensor) -> list[Tensor]:

@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .checks import check_backend, check_tokens_of_heads
-from .chunks import chunk_length
 from .precision import at_least_fp32, no_autocast
 
 
@@ -90,36 +89,24 @@ def interactive(
     check_backend(backend)
     if backend == "reference":
         return _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_key)
-    context = _attend(pool_landmarks(query, grid, landmarks), key, value, mix_key)
-    return _attend(query, pool_landmarks(key, grid, landmarks), context, mix_query)
+    context = interactive_softmax(pool_landmarks(query, grid, landmarks), key, value, mix=mix_key)
+    return interactive_softmax(query, pool_landmarks(key, grid, landmarks), context, mix=mix_query)
 
 
 def interactive_softmax(
     query: Tensor, key: Tensor, value: Tensor, *, mix: tuple[Tensor | None, Tensor | None] = (None, None)
 ) -> Tensor:
-    """Softmax attention with head mixing and no decomposition (Eq. 5): the quadratic row of Table 8.
+    """Softmax attention with head mixing: between all tokens Eq. 5, the quadratic row of Table 8, or one side of Eq. 7.
 
     Args:
-        query, key, value: ``[B, h, N, d]``.
+        query: ``[B, h, n, d]``.
+        key, value: ``[B, h, m, d]``.
         mix: (W1, W2), ``[h, h]`` each, before and after the softmax; None mixes nothing.
 
     Returns:
-        ``[B, h, N, d]``.
+        ``[B, h, n, d]``.
     """
-    return _attend(query, key, value, mix)
-
-
-def _attend(query: Tensor, key: Tensor, value: Tensor, mix: tuple[Tensor | None, Tensor | None]) -> Tensor:
-    """``[B, h, n, d]``, ``[B, h, m, d]`` twice -> ``[B, h, n, d]``, a chunk of the n x m map at a time where that helps."""
-    batch, heads, n, _ = query.shape
-    # Two maps of a chunk live at a time.
-    count = max(chunk_length(query[:, 0], width=2 * heads * key.shape[2]) // batch, 1)
-    if count >= n:
-        return _attention(query, key, *mix, dtype=value.dtype) @ value
-    out = value.new_empty(batch, n, heads, value.shape[3]).transpose(1, 2)
-    for start, chunk in zip(range(0, n, count), query.split(count, dim=2), strict=True):
-        out[:, :, start : start + count] = _attention(chunk, key, *mix, dtype=value.dtype) @ value
-    return out
+    return _attention(query, key, *mix, dtype=value.dtype) @ value
 
 
 def _attention(query: Tensor, key: Tensor, before: Tensor | None, after: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -36,7 +36,7 @@ def at_least_fp32(x: Tensor) -> Tensor:
 
 
 def widest(*tensors: Tensor) -> list[Tensor]:
-    """All of them in the widest of their types, and at least in fp32."""
+    """Return all tensors in the widest of their dtypes, fp32 at least."""
     dtype = torch.float32
     for tensor in tensors:
         dtype = torch.promote_types(dtype, tensor.dtype)

@@ -1,9 +1,17 @@
+"""Modules for inference on a CPU: the numbers of the modules that they replace, and a caller's tensors untouched."""
+
 import pytest
 import torch
 from torch import nn
 
 from mmlisa.engine import cpu
-from mmlisa.models.layers import StarReLU
+from mmlisa.models.attention import InteractiveAttention
+from mmlisa.models.backbones import ivit, lisanet
+from mmlisa.models.backbones.base import Stage
+from mmlisa.models.layers import Block, SepConv, StarReLU
+
+# Wide enough for chunks of at most 100 tokens.
+WIDTH = cpu.CHUNK * torch.get_num_threads() // 100
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -34,12 +42,32 @@ def test_star_relu_in_two_passes():
     nn.init.constant_(layer.bias, -0.5)
     x = torch.randn(3, 5, dtype=torch.double)
     kept = x.clone()
-    assert type(cpu.optimize_for_cpu(layer)) is cpu.TwoPassStarReLU
+    layer = cpu.optimize_for_cpu(layer)
+    assert type(layer) is cpu.TwoPassStarReLU
     with torch.no_grad():
         torch.testing.assert_close(layer(x), 1.5 * x.clamp(min=0) ** 2 - 0.5)
     assert torch.equal(x, kept)
     layer(x).sum().backward()
     torch.testing.assert_close(layer.scale.grad, (x.clamp(min=0) ** 2).sum()[None])
+
+
+def test_modules_are_replaced_and_never_changed():
+    """Instances of other classes with the same parameters and hooks; the replaced module stays what it was."""
+    linear = nn.Linear(5, 7)
+    seen = []
+    linear.register_forward_hook(lambda *args: seen.append(args))
+    model = nn.ModuleDict(dict(a=linear, b=nn.Sequential(linear)))
+    cpu.optimize_for_cpu(model)
+    assert model["a"] is model["b"][0], "a module that is used twice stays one module"
+    assert type(linear) is nn.Linear
+    assert type(model["a"]) is cpu.PointwiseLinear
+    assert model["a"].weight is linear.weight
+    model["a"](torch.randn(2, 5))
+    assert len(seen) == 1
+    model.double()
+    assert model["a"].weight.dtype == torch.double
+    assert cpu.optimize_for_cpu(model) is not None
+    assert type(model["a"]) is cpu.PointwiseLinear
 
 
 def test_subclasses_of_linear_keep_their_own_forward():
@@ -48,4 +76,166 @@ def test_subclasses_of_linear_keep_their_own_forward():
             return 2 * super().forward(x)
 
     layer = Doubled(5, 7)
-    assert type(cpu.optimize_for_cpu(layer)) is Doubled
+    assert cpu.optimize_for_cpu(layer) is layer
+    assert type(layer) is Doubled
+
+
+def test_chunks_are_of_one_size():
+    x = torch.randn(2, 15, 25, 3)
+    assert cpu.chunk_length(x, WIDTH) == 94  # 8 chunks, the least number of at most 100 tokens
+    assert cpu.chunk_length(x, 5) == 750
+    assert cpu.chunk_length(x[:0], WIDTH) == 0
+
+
+class Attention(nn.Linear):
+    """A mixer that is no branch: it looks at its right neighbour."""
+
+    def forward(self, x, grid):
+        return super().forward(x.roll(1, dims=1))
+
+
+def build(kind, mixer, mlp_conv):
+    mixer = SepConv(6, 7) if mixer == "conv" else Attention(6, 6)
+    if kind == "scaled":
+        block = ivit.Block(6, mixer, res_scale=True, drop_path=0.5)
+        nn.init.uniform_(block.res_scale1.scale)
+        nn.init.uniform_(block.res_scale2.scale)
+        return block
+    block = lisanet.PositionedBlock if kind == "positioned" else Block
+    return block(6, mixer, mlp_ratio=2, mlp_conv=mlp_conv, drop_path=0.5, grid_axes=2)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The numbers of tokens of the calls of fc1 and pwconv1."""
+    shapes = []
+    forward = cpu.PointwiseLinear.forward
+    monkeypatch.setattr(cpu.PointwiseLinear, "forward", lambda self, x: (shapes.append(x.shape), forward(self, x))[1])
+    return shapes
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("mixer", ["conv", "attention"])
+@pytest.mark.parametrize(
+    ("kind", "mlp_conv"), [("plain", None), ("plain", 1), ("plain", 3), ("positioned", 3), ("scaled", None)]
+)
+def test_chunks_equal_the_plain_stage(kind, mlp_conv, mixer, batch, counted, monkeypatch):
+    torch.manual_seed(0)
+    stage, grid = Stage([build(kind, mixer, mlp_conv) for _ in range(2)]).double().eval(), (37, 10)
+    x = torch.randn(batch, 370, 6, dtype=torch.double)
+    kept, expected = x.clone(), stage(x, grid)[0].detach()
+    stage = cpu.optimize_for_cpu(stage)
+    monkeypatch.setattr(cpu, "CHUNK", 8 * stage.blocks[0].mlp.hidden * 10 * batch // torch.get_num_threads())
+    with torch.no_grad():
+        torch.testing.assert_close(stage(x, grid)[0], expected, rtol=1e-12, atol=1e-12)
+    assert torch.equal(x, kept)
+    hidden = [shape for shape in counted if shape[-1] == 6]
+    assert any(shape[:-1].numel() < batch * 370 for shape in hidden), "nothing was chunked"
+    # Per block: fc1 or pwconv1, for every token once; attention is one call for all tokens.
+    assert sum(shape[:-1].numel() for shape in hidden) == 2 * batch * 370 * (2 if mixer == "conv" else 1)
+
+
+def test_no_chunks_where_they_would_change_something(counted, monkeypatch):
+    """In training, where paths are dropped per image; with prefix tokens, which are not on the map; where a hook listens."""
+    monkeypatch.setattr(cpu, "CHUNK", 1200)
+    block, grid = cpu.optimize_for_cpu(build("plain", "attention", 3).eval()), (37, 10)
+
+    def calls(tokens=370):
+        counted.clear()
+        with torch.no_grad():
+            block(torch.randn(1, tokens, 6), grid)
+        return sum(shape[-1] == 6 for shape in counted)
+
+    assert calls() > 1
+    assert calls(tokens=371) == 1
+    block.train()
+    assert calls() == 1
+    block.eval()
+    for watched in (block.norm2, block.mlp, block.mlp.fc1, block.mlp.dwconv, block.mlp.act, block.drop_path):
+        with watched.register_forward_hook(lambda module, inputs, output: None):
+            assert calls() == 1
+        with watched.register_forward_pre_hook(lambda module, inputs: None):
+            assert calls() == 1
+    with nn.modules.module.register_module_forward_hook(lambda module, inputs, output: None):
+        assert calls() == 1
+    assert calls() > 1
+
+
+def test_a_stage_writes_into_its_own_memory_alone():
+    """All sums after the first; not into the tokens of a caller, of a stage or of a block, and not while a hook listens."""
+    stage = cpu.optimize_for_cpu(Stage([build("plain", "attention", None) for _ in range(3)]).eval())
+    x, grid, addresses = torch.randn(1, 15, 6), (3, 5), []
+    expected, kept = stage(x, grid)[0].detach(), x.clone()
+
+    class Watched(type(stage.blocks[0])):
+        def forward(self, x, grid, *args):
+            y = super().forward(x, grid, *args)
+            addresses.append((x.data_ptr(), y.data_ptr()))
+            return y
+
+    for i, block in enumerate(stage.blocks):
+        stage.blocks[i] = cpu._replacement(block, Watched)
+    with torch.no_grad():
+        torch.testing.assert_close(stage(x, grid)[0], expected)
+        assert torch.equal(x, kept)
+        assert addresses[0][0] != addresses[0][1]
+        assert addresses[0][1] == addresses[1][1] == addresses[2][1]
+        first = stage.blocks[0](x, grid)
+        held = first.clone()
+        stage.blocks[1](first, grid)
+        assert torch.equal(first, held), "a block that is called by hand owns nothing"
+        stage.blocks[0] = Identity()
+        stage(x, grid)
+        assert torch.equal(x, kept), "behind a block that returns its input, nothing is owned"
+
+
+class Identity(nn.Module):
+    def forward(self, x, grid):
+        return x
+
+
+def test_no_tokens_are_no_mistake():
+    stage = cpu.optimize_for_cpu(Stage([build("plain", "attention", 3)]).eval())
+    with torch.no_grad():
+        assert stage(torch.empty(0, 15, 6), (3, 5))[0].shape == (0, 15, 6)
+
+
+@pytest.mark.parametrize("mixes", [True, False])
+def test_interactive_attention_in_chunks_of_queries(mixes, monkeypatch):
+    """With heads mixed by more than the identity that they start from, prefix tokens and two images."""
+    torch.manual_seed(0)
+    model = InteractiveAttention(12, 3, grid=(7, 11), landmarks=9, mix_before=mixes, mix_after=mixes).double()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    tokens = torch.randn(2, 79, 12, dtype=torch.double)
+    expected, calls = model(tokens, (7, 11)).detach(), []
+    attend = InteractiveAttention.attend
+    monkeypatch.setattr(InteractiveAttention, "attend", lambda *args: (calls.append(args), attend(*args))[1])
+    monkeypatch.setattr(cpu, "CHUNK", 2000 // torch.get_num_threads())
+    optimized = cpu.optimize_for_cpu(model)
+    torch.testing.assert_close(optimized(tokens, (7, 11)), expected, rtol=1e-9, atol=1e-9)
+    assert len(calls) == 2
+    with torch.no_grad():
+        torch.testing.assert_close(optimized(tokens, (7, 11)), expected, rtol=1e-9, atol=1e-9)
+        assert len(calls) > 10
+        assert optimized(tokens[:0], (7, 11)).shape == (0, 79, 12)
+
+
+@pytest.mark.parametrize("exports", [False, True])
+def test_a_trace_has_no_chunks(exports, monkeypatch):
+    monkeypatch.setattr(cpu, "CHUNK", 100)
+    stage, x = cpu.optimize_for_cpu(Stage([build("plain", "attention", 3)]).eval()), torch.randn(1, 370, 6)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stage = stage
+
+        def forward(self, x):
+            return self.stage(x, (37, 10))[0]
+
+    with torch.no_grad():
+        plain = torch.export.export(Model(), (x,)) if exports else torch.jit.trace(Model(), (x,))
+        nodes = str(plain.graph if exports else plain.inlined_graph)
+        assert nodes.count("aten.conv2d" if exports else "aten::_convolution") == 1, nodes
+        torch.testing.assert_close((plain.module() if exports else plain)(x), stage(x, (37, 10))[0])

@@ -41,17 +41,6 @@ def test_values_and_gradients_equal_the_reference(grid, landmarks, n, mixed):
     torch.testing.assert_close(results[1], results[0], rtol=1e-9, atol=1e-11)
 
 
-def test_chunks_of_queries_are_mixed_alike(monkeypatch):
-    """In inference on a CPU, where the heads no longer are mixed by the identity that they start from."""
-    torch.manual_seed(0)
-    inputs, (mix_query, mix_key) = tokens(), mixings()
-    expected = interactive(*inputs, (7, 11), 9, mix_query=mix_query, mix_key=mix_key, backend="reference")
-    monkeypatch.setattr("mmlisa.ops.chunks.CHUNK", 2000)
-    with torch.no_grad():
-        found = interactive(*inputs, (7, 11), 9, mix_query=mix_query, mix_key=mix_key)
-    torch.testing.assert_close(found, expected.detach(), rtol=1e-9, atol=1e-11)
-
-
 def test_gradcheck():
     torch.manual_seed(0)
     mix_query, mix_key = mixings(heads=2)

@@ -2,7 +2,7 @@
 
 from .agent import AgentAttention
 from .average_pooling import AveragePooling
-from .contract import build_attention
+from .base import build_attention
 from .convolutional import ConvolutionalAttention
 from .cross_shaped_window import CrossShapedWindowAttention
 from .depthwise_conv import DepthwiseConv

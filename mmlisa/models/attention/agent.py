@@ -12,7 +12,7 @@ from mmlisa.arguments import Size
 from mmlisa.models.layers import LePE, to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_map, check_tokens
+from .base import check_heads, check_map, check_tokens
 from .heads import join_heads, split_heads
 
 _SIDE = 7  # of the maps that the biases are made from
@@ -53,7 +53,7 @@ class AgentAttention(nn.Module):
     The agents A are the queries, averaged over the cells of a square grid.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h.
         grid: the pretraining grid (H, W): the size of the biases of rows and columns.
         agents: n, a square number. The paper has 9, 16, 49, 49 in the four stages of Swin and PVT.
@@ -66,7 +66,7 @@ class AgentAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -74,15 +74,15 @@ class AgentAttention(nn.Module):
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
-        check_heads(embed_dims, num_heads)
+        check_heads(channels, num_heads)
         grid, self.side = check_map(grid), isqrt(agents)
         if self.side**2 != agents:
             raise ValueError(f"agents={agents}; it must be a square number")
         self.num_heads = num_heads
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
         self.gather_bias, self.spread_bias = (AgentBias(num_heads, agents, grid) for _ in range(2))
-        self.dwc = LePE(embed_dims, 3)
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.dwc = LePE(channels, 3)
+        self.proj = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_tokens
+from .base import check_heads, check_tokens
 
 _POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 
@@ -18,7 +19,7 @@ class AveragePooling(nn.Module):
     """The mean of a token's neighbours minus the token itself; no parameters (PoolFormer's Eq. 4).
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: pooling has no heads; they only must divide the channels, as everywhere.
         grid: the pretraining grid, for its number of axes.
         kernel_size: an odd number, the neighbourhood along each axis.
@@ -28,11 +29,9 @@ class AveragePooling(nn.Module):
             the grid.
     """
 
-    def __init__(self, embed_dims: int, num_heads: int, *, grid: Sequence[int], kernel_size: int = 3) -> None:
+    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size], kernel_size: OddSize = 3) -> None:
         super().__init__()
-        check_heads(embed_dims, num_heads)
-        if kernel_size < 1 or kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size={kernel_size}; it must be odd and positive")
+        check_heads(channels, num_heads)
         self.kernel_size, self.pool = kernel_size, _POOL[len(grid)]
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:

@@ -1,15 +1,16 @@
 """Softmax attention on convolved queries, keys and values, on grids of one to three axes."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.arguments import OddSize, Size
-from mmlisa.models.layers import depthwise, to_map, to_tokens
+from mmlisa.models.layers import CONVOLUTIONS, to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -18,7 +19,7 @@ class ConvolutionalAttention(nn.Module):
     """Softmax attention on queries, keys and values that passed a depthwise convolution each (after MViTv2, Li et al. 2022).
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h.
         grid: the pretraining grid, for its number of axes.
         kernel_size: of the convolutions.
@@ -31,7 +32,7 @@ class ConvolutionalAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -40,13 +41,12 @@ class ConvolutionalAttention(nn.Module):
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
-        check_heads(embed_dims, num_heads)
+        check_heads(channels, num_heads)
         self.num_heads = num_heads
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.convs = nn.ModuleList(
-            depthwise(embed_dims, kernel_size, len(grid), stride=s, bias=False) for s in (1, stride, stride)
-        )
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
+        conv = partial(CONVOLUTIONS[len(grid)], channels, channels, kernel_size, groups=channels, bias=False)
+        self.convs = nn.ModuleList(conv(stride=s, padding=kernel_size // 2) for s in (1, stride, stride))
+        self.proj = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""

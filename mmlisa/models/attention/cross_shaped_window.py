@@ -10,7 +10,7 @@ from mmlisa.arguments import Size
 from mmlisa.models.layers import TokenConv, merge_windows, split_windows
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -22,7 +22,7 @@ class CrossShapedWindowAttention(nn.Module):
     ones. The map is padded to whole stripes, unmasked, as Swin's.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h.
         grid: the pretraining grid; where it is no larger than ``split_size``, the attention is global, as in the last stage.
         split_size: width of the stripes; None for global attention.
@@ -35,7 +35,7 @@ class CrossShapedWindowAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -43,15 +43,15 @@ class CrossShapedWindowAttention(nn.Module):
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
-        check_heads(embed_dims, num_heads)
+        check_heads(channels, num_heads)
         self.split_size = None if split_size is None or split_size >= min(grid) else split_size
         branches = 1 if self.split_size is None else 2
         if num_heads % branches:
             raise ValueError(f"num_heads={num_heads}; vertical and horizontal stripes need an even number")
         self.branch_heads = num_heads // branches
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.proj = nn.Linear(embed_dims, embed_dims)
-        self.lepe = nn.ModuleList(TokenConv(embed_dims // branches, 3) for _ in range(branches))
+        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
+        self.proj = nn.Linear(channels, channels)
+        self.lepe = nn.ModuleList(TokenConv(channels // branches, 3) for _ in range(branches))
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""

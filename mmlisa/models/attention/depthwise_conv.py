@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from mmlisa.arguments import OddSize, Size
-from mmlisa.models.layers import depthwise, to_map, to_tokens
+from mmlisa.models.layers import token_conv
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_tokens
+from .base import check_heads, check_tokens
 
 
 @MODELS.register_module()
@@ -16,7 +16,7 @@ class DepthwiseConv(nn.Module):
     """Depthwise convolution, then an output projection (LiSA's Table 3a, after ConvNeXt and others).
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: a convolution has no heads; they only must divide the channels, as everywhere.
         grid: the pretraining grid, for its number of axes.
         kernel_size: an odd number, or one per axis.
@@ -26,14 +26,14 @@ class DepthwiseConv(nn.Module):
     """
 
     def __init__(
-        self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size], kernel_size: OddSize | Sequence[OddSize] = 7
+        self, channels: Size, num_heads: Size, *, grid: Sequence[Size], kernel_size: OddSize | Sequence[OddSize] = 7
     ) -> None:
         super().__init__()
-        check_heads(embed_dims, num_heads)
-        self.conv = depthwise(embed_dims, kernel_size, len(grid))
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        check_heads(channels, num_heads)
+        self.conv = token_conv(channels, kernel_size, len(grid))
+        self.proj = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
         check_tokens(x, grid)
-        return self.proj(to_tokens(self.conv(to_map(x, grid))))
+        return self.proj(self.conv(x, grid))

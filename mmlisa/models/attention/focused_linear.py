@@ -21,7 +21,7 @@ from mmlisa.models.layers import (
 )
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, count_prefix
+from .base import check_heads, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -32,7 +32,7 @@ class FocusedLinearAttention(ResizeOnLoad):
     Prefix (class) tokens take part in the attention; they have no position and are no part of the convolution.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h, of width d.
         grid: token grid of the pretraining resolution (H, W): the size of the positional encoding.
         focusing_factor: the power p of the focused function.
@@ -55,7 +55,7 @@ class FocusedLinearAttention(ResizeOnLoad):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -73,20 +73,20 @@ class FocusedLinearAttention(ResizeOnLoad):
                 raise ValueError(f"{name}={size}; it must be odd, or 0 for no convolution")
         if shift and window is None:
             raise ValueError("shift=True shifts windows, and there are none; give window=, or shift=False")
-        width = check_heads(embed_dims, num_heads)
+        width = check_heads(channels, num_heads)
         grid = tuple(grid)
         self.num_heads, self.focusing_factor, self.shift = num_heads, focusing_factor, shift
         self.window = None if window is None else tuple(min(window, size) for size in grid)
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.proj = nn.Linear(embed_dims, embed_dims)
-        self.scale = nn.Parameter(torch.zeros(1, 1, embed_dims))
+        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
+        self.proj = nn.Linear(channels, channels)
+        self.scale = nn.Parameter(torch.zeros(1, 1, channels))
         self.positional_encoding = None
         if position:
             own_grid = self.window or grid
-            self.positional_encoding = nn.Parameter(torch.zeros(1, prod(own_grid), embed_dims))
+            self.positional_encoding = nn.Parameter(torch.zeros(1, prod(own_grid), channels))
             self.resize = PositionResize(own_grid)
         self.dwc = TokenConv(width, kernel_size) if kernel_size else None
-        self.lepe = TokenConv(embed_dims, lepe_kernel_size) if lepe_kernel_size else None
+        self.lepe = TokenConv(channels, lepe_kernel_size) if lepe_kernel_size else None
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
         return self.resize.from_another(theirs, ours)

@@ -12,7 +12,7 @@ from mmlisa.models.layers import GatedProjection, LePE
 from mmlisa.ops import no_autocast
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_map, count_prefix
+from .base import check_heads, check_map, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -20,7 +20,7 @@ class GatedLinearAttention(nn.Module):
     """Base of RALA and MALA: ``proj(gate(x) * (attend(q, k, v) + LePE(v)))`` with ``q, k, v = qkv(x)``.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h, of a width that is a multiple of 4.
         grid: the pretraining grid (H, W); nothing here depends on its size.
         lepe_kernel_size: of the depthwise convolution of the values.
@@ -36,7 +36,7 @@ class GatedLinearAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -44,12 +44,12 @@ class GatedLinearAttention(nn.Module):
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
-        check_heads(embed_dims, num_heads)
+        check_heads(channels, num_heads)
         check_map(grid)
         self.num_heads = num_heads
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.lepe = LePE(embed_dims, lepe_kernel_size)
-        self.output = GatedProjection(embed_dims)
+        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
+        self.lepe = LePE(channels, lepe_kernel_size)
+        self.output = GatedProjection(channels)
 
     @abstractmethod
     def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:

@@ -10,7 +10,7 @@ from mmlisa.arguments import Size
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_tokens
+from .base import check_heads, check_tokens
 
 
 @MODELS.register_module()
@@ -20,7 +20,7 @@ class GlobalFilter(nn.Module):
     On a grid other than the pretraining one the filter keeps its taps (:func:`mmlisa.ops.resize_spectrum`).
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: a filter has no heads; they only must divide the channels, as everywhere.
         grid: the pretraining grid, the size of the filter.
 
@@ -28,13 +28,13 @@ class GlobalFilter(nn.Module):
         ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
     """
 
-    def __init__(self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size]) -> None:
+    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size]) -> None:
         super().__init__()
-        check_heads(embed_dims, num_heads)
+        check_heads(channels, num_heads)
         self.grid = tuple(grid)
-        self.spectrum = nn.Parameter(torch.empty(embed_dims, *grid[:-1], grid[-1] // 2 + 1, 2))  # real, imaginary
+        self.spectrum = nn.Parameter(torch.empty(channels, *grid[:-1], grid[-1] // 2 + 1, 2))  # real, imaginary
         nn.init.normal_(self.spectrum, std=0.02)
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.proj = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""

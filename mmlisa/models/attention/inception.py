@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.arguments import Size
-from mmlisa.models.layers import depthwise, to_map, to_tokens
+from mmlisa.models.layers import to_map, to_tokens, token_conv
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 _MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
@@ -24,7 +24,7 @@ class InceptionMixer(nn.Module):
     is ``attention_heads`` heads wide, the other two halve the rest.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads that all the channels would have.
         grid: the pretraining grid, for its number of axes.
         attention_heads: heads that attend; None for half of them.
@@ -37,7 +37,7 @@ class InceptionMixer(nn.Module):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -46,20 +46,20 @@ class InceptionMixer(nn.Module):
     ) -> None:
         super().__init__()
         self.num_heads = num_heads // 2 if attention_heads is None else attention_heads
-        low = self.num_heads * check_heads(embed_dims, num_heads)
-        if self.num_heads < 1 or low >= embed_dims or (embed_dims - low) % 2:
+        low = self.num_heads * check_heads(channels, num_heads)
+        if self.num_heads < 1 or low >= channels or (channels - low) % 2:
             raise ValueError(
-                f"attention_heads={attention_heads} of num_heads={num_heads} takes {low} of {embed_dims} channels; it must "
+                f"attention_heads={attention_heads} of num_heads={num_heads} takes {low} of {channels} channels; it must "
                 "take some and leave an even number"
             )
-        high = (embed_dims - low) // 2
+        high = (channels - low) // 2
         self.shares = (high, high, low)
         self.pool_linear = nn.Linear(high, high)
         self.conv_linear = nn.Linear(high, high)
-        self.conv = depthwise(high, 3, len(grid))
+        self.conv = token_conv(high, 3, len(grid))
         self.qkv = nn.Linear(low, 3 * low, bias=qkv_bias)
-        self.fuse = depthwise(embed_dims, 3, len(grid))
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.fuse = token_conv(channels, 3, len(grid))
+        self.proj = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
@@ -67,8 +67,8 @@ class InceptionMixer(nn.Module):
         pooled, convolved, attended = x.split(self.shares, dim=2)
         pooled = _MAX_POOL[len(grid)](to_map(pooled, grid), kernel_size=3, stride=1, padding=1)
         pooled = self.pool_linear(to_tokens(pooled))
-        convolved = to_tokens(self.conv(to_map(self.conv_linear(convolved), grid)))
+        convolved = self.conv(self.conv_linear(convolved), grid)
         query, key, value = (split_heads(t, self.num_heads) for t in self.qkv(attended).chunk(3, dim=2))
         attended = join_heads(F.scaled_dot_product_attention(query, key, value))
         y = torch.cat([pooled, convolved, attended], dim=2)
-        return self.proj(y + to_tokens(self.fuse(to_map(y, grid))))
+        return self.proj(y + self.fuse(y, grid))

@@ -10,7 +10,7 @@ from mmlisa.arguments import Size
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_map, count_prefix
+from .base import check_heads, check_map, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -22,7 +22,7 @@ class InLineAttention(nn.Module):
     tokens. Prefix (class) tokens take part in the attention, not in the residual.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h.
         grid: the pretraining grid (H, W); nothing here depends on its size.
         qkv_bias: bias in the query, key and value projection.
@@ -33,21 +33,21 @@ class InLineAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
-        check_heads(embed_dims, num_heads)
+        check_heads(channels, num_heads)
         check_map(grid)
         self.num_heads = num_heads
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
         self.residual = nn.Sequential(
-            nn.Linear(embed_dims, embed_dims), nn.GELU(), nn.Linear(embed_dims, 9 * embed_dims)
+            nn.Linear(channels, channels), nn.GELU(), nn.Linear(channels, 9 * channels)
         )
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.proj = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""

@@ -9,7 +9,7 @@ from mmlisa import ops
 from mmlisa.arguments import Size
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, count_prefix
+from .base import check_heads, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -21,7 +21,7 @@ class InteractiveAttention(nn.Module):
     them alone; small random ones would shrink the output to nothing.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h.
         grid: the pretraining grid; nothing here depends on it.
         landmarks: L, a square number, at every resolution: 49 in iViT, 64 in the plain ViTs. None attends between all tokens,
@@ -37,7 +37,7 @@ class InteractiveAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -49,12 +49,12 @@ class InteractiveAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
-        check_heads(embed_dims, num_heads)
+        check_heads(channels, num_heads)
         if landmarks is not None:
             ops.landmark_side(landmarks)
         self.landmarks = landmarks
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.proj = nn.Linear(embed_dims, embed_dims, bias=proj_bias)
+        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
+        self.proj = nn.Linear(channels, channels, bias=proj_bias)
         for branch in ("query",) if landmarks is None else ("query", "key"):
             for place, mixes in (("before", mix_before), ("after", mix_after)):
                 self.register_parameter(f"mix_{branch}_{place}", nn.Parameter(torch.eye(num_heads)) if mixes else None)
@@ -65,8 +65,13 @@ class InteractiveAttention(nn.Module):
         query, key, value = (split_heads(t, self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
         mix_query = (self.mix_query_before, self.mix_query_after)
         if self.landmarks is None:
-            y = ops.interactive_softmax(query, key, value, mix=mix_query)
+            y = self.attend(query, key, value, mix_query)
         else:
-            mix_key = (self.mix_key_before, self.mix_key_after)
-            y = ops.interactive(query, key, value, grid, self.landmarks, mix_query=mix_query, mix_key=mix_key)
+            query_landmarks, key_landmarks = (ops.pool_landmarks(t, grid, self.landmarks) for t in (query, key))
+            context = self.attend(query_landmarks, key, value, (self.mix_key_before, self.mix_key_after))
+            y = self.attend(query, key_landmarks, context, mix_query)
         return self.proj(join_heads(y))
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mix: tuple[Tensor | None, Tensor | None]) -> Tensor:
+        """``[B, h, n, d]``, ``[B, h, m, d]`` twice -> ``[B, h, n, d]``: see :func:`mmlisa.ops.interactive_softmax`."""
+        return ops.interactive_softmax(query, key, value, mix=mix)

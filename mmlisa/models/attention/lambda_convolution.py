@@ -9,7 +9,7 @@ from mmlisa.arguments import Size
 from mmlisa.models.layers import RelativePosition
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -20,7 +20,7 @@ class LambdaConvolution(nn.Module):
     It has no output projection: LambdaNetworks has none, and the parameters of LiSA's Table 3a leave no room for one.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h.
         grid: the pretraining grid, the size of the relative positions.
 
@@ -28,12 +28,12 @@ class LambdaConvolution(nn.Module):
         ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
     """
 
-    def __init__(self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size]) -> None:
+    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size]) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=False)
-        self.norm_query, self.norm_value = nn.BatchNorm1d(embed_dims), nn.BatchNorm1d(embed_dims)
-        self.relative = RelativePosition((check_heads(embed_dims, num_heads),), grid)
+        self.qkv = nn.Linear(channels, 3 * channels, bias=False)
+        self.norm_query, self.norm_value = nn.BatchNorm1d(channels), nn.BatchNorm1d(channels)
+        self.relative = RelativePosition((check_heads(channels, num_heads),), grid)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""

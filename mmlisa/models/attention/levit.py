@@ -11,7 +11,7 @@ from mmlisa.arguments import Size
 from mmlisa.models.layers import LinearNorm, ResizeOnLoad, resize_rows, to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_tokens
+from .base import check_heads, check_tokens
 from .heads import HeadPool, join_heads, split_heads
 
 
@@ -46,7 +46,7 @@ class LeViTAttention(nn.Module):
     """Softmax attention with offset biases, values twice as wide as keys, and hard-swish before the projection.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h.
         grid: pretraining grid: the size of the biases.
         head_dims: width D of queries and keys, C / h / 2 where None; values have 2 D.
@@ -55,14 +55,12 @@ class LeViTAttention(nn.Module):
         ValueError: heads that do not divide the channels (without ``head_dims``).
     """
 
-    def __init__(
-        self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size], head_dims: Size | None = None
-    ) -> None:
+    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size], head_dims: Size | None = None) -> None:
         super().__init__()
-        self.num_heads, self.head_dims = num_heads, head_dims or check_heads(embed_dims, num_heads) // 2
-        self.qkv = LinearNorm(embed_dims, 4 * num_heads * self.head_dims)
+        self.num_heads, self.head_dims = num_heads, head_dims or check_heads(channels, num_heads) // 2
+        self.qkv = LinearNorm(channels, 4 * num_heads * self.head_dims)
         self.bias = OffsetBias(num_heads, grid)
-        self.proj = nn.Linear(2 * num_heads * self.head_dims, embed_dims, bias=False)
+        self.proj = nn.Linear(2 * num_heads * self.head_dims, channels, bias=False)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""

@@ -14,14 +14,14 @@ class LinearAngularAttention(ProjectedAttention):
     """``proj(norm(v / 2 + q̂ (k̂ᵀ v) / π + aux) + DConv(v))`` (You et al., "Castling-ViT", Eqs. 9-10), norm: L2 over a head.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h.
         conv_size: see :class:`ProjectedAttention`; 9 is the paper's.
         **options: see :class:`ProjectedAttention`.
     """
 
-    def __init__(self, embed_dims: Size, num_heads: Size, *, conv_size: OddSize | None = 9, **options) -> None:
-        super().__init__(embed_dims, num_heads, conv_size=conv_size, **options)
+    def __init__(self, channels: Size, num_heads: Size, *, conv_size: OddSize | None = 9, **options) -> None:
+        super().__init__(channels, num_heads, conv_size=conv_size, **options)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return ops.linear_angular(query, key, value)

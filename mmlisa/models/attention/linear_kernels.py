@@ -28,8 +28,8 @@ class MeanCenteredAttention(ProjectedAttention):
 
     full_precision = True
 
-    def __init__(self, embed_dims: Size, num_heads: Size, *, axis: str = "tokens", **options) -> None:
-        super().__init__(embed_dims, num_heads, **options)
+    def __init__(self, channels: Size, num_heads: Size, *, axis: str = "tokens", **options) -> None:
+        super().__init__(channels, num_heads, **options)
         if axis not in ops.MC_AXES:
             raise ValueError(f"axis is {axis!r}; it must be one of {sorted(ops.MC_AXES)}")
         self.axis = axis
@@ -49,8 +49,8 @@ class ReLUSoftmaxAttention(ProjectedAttention):
 
     full_precision = True
 
-    def __init__(self, embed_dims: Size, num_heads: Size, *, average: bool = True, **options) -> None:
-        super().__init__(embed_dims, num_heads, **options)
+    def __init__(self, channels: Size, num_heads: Size, *, average: bool = True, **options) -> None:
+        super().__init__(channels, num_heads, **options)
         self.average = average
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

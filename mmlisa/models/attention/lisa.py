@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,13 +9,13 @@ from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.arguments import OddSize, Size
-from mmlisa.models.layers import GridCache, to_map, to_tokens
+from mmlisa.models.layers import GridCache, ResizeOnLoad, to_map, to_tokens
 from mmlisa.ops.checks import check_backend
 from mmlisa.ops.lisa import BACKENDS, RESIZE_MODES
 from mmlisa.ops.precision import at_least_fp32
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_tokens
+from .base import check_heads, check_tokens
 
 
 class ChannelMajorLinear(nn.Linear):
@@ -33,11 +32,11 @@ class ChannelMajorLinear(nn.Linear):
 
 
 @MODELS.register_module()
-class LiSA(nn.Module):
+class LiSA(ResizeOnLoad):
     """Lightweight structure-aware attention (Kwon et al., journal version, Eq. 14 and Fig. 7).
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h; the kernels are shared by all of them.
         grid: token grid of the pretraining resolution, one size per axis (H, W) or (T, H, W): the kernels' own size.
         num_patterns: structural patterns D.
@@ -55,9 +54,11 @@ class LiSA(nn.Module):
             an even ``kernel_size``, an unknown ``padding``, or zeros around kernels that are not local.
     """
 
+    on_grid = ("kernel_a", "kernel_b")
+
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -75,8 +76,8 @@ class LiSA(nn.Module):
             raise ValueError(f"resize is {resize!r}; it must be one of {RESIZE_MODES}")
         check_backend(backend, BACKENDS)
         if kernel_size is not None:
-            if kernel_size % 2 == 0 or resize != "spectrum":
-                raise ValueError(f"kernel_size={kernel_size} must be odd, and needs resize='spectrum', not {resize!r}")
+            if resize != "spectrum":
+                raise ValueError(f"kernel_size={kernel_size} needs resize='spectrum', not {resize!r}")
             grid = (kernel_size,) * len(grid)  # resampled to the tokens' grid, it is zero outside of the window
         if padding not in ("circular", "zeros") or (padding == "zeros" and kernel_size is None):
             raise ValueError(f"padding={padding!r}; it must be 'circular', or 'zeros' beside a kernel_size")
@@ -84,14 +85,14 @@ class LiSA(nn.Module):
         self.local = kernel_size is not None
         # A circular kernel of k taps that reaches over the border finds these k // 2 zeros, whichever border it is.
         self.zeros = kernel_size // 2 if padding == "zeros" else 0
-        width = check_heads(embed_dims, num_heads)
-        self.qkv = ChannelMajorLinear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        width = check_heads(channels, num_heads)
+        self.qkv = ChannelMajorLinear(channels, 3 * channels, bias=qkv_bias)
         self.kernel_a = nn.Parameter(torch.empty(width, num_patterns, *grid))
         self.kernel_b = nn.Parameter(torch.empty(num_patterns, *grid))
         self.bias = nn.Parameter(torch.empty(width, num_patterns))
         self.bias_a = nn.Parameter(torch.zeros(width, num_patterns)) if encoding_bias else None
-        self.norm = nn.LayerNorm(embed_dims) if norm else nn.Identity()
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.norm = nn.LayerNorm(channels) if norm else nn.Identity()
+        self.proj = nn.Linear(channels, channels)
         self._prepared = GridCache()
         # The papers are silent. Without a norm behind it, white noise of this scale keeps the tokens'; with one, small
         # kernels learn sooner (docs/lisa.md).
@@ -114,17 +115,8 @@ class LiSA(nn.Module):
         y = to_tokens(y.flatten(1, 2)).to(self.proj.weight.dtype).contiguous()
         return self.proj(self.norm(y))
 
-    def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str) -> None:
-        """Resamples kernels of another grid, in ``state_dict``."""
-        for name in ("kernel_a", "kernel_b"):
-            ours, theirs = getattr(self, name), state_dict.get(prefix + name)
-            axes = self.kernel_b.ndim - 1
-            if theirs is not None and theirs.shape != ours.shape and theirs.shape[:-axes] == ours.shape[:-axes]:
-                state_dict[prefix + name] = ops.resize_kernel(theirs, ours.shape[-axes:], self.resize)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        self.adapt_state_dict(state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+        return ops.resize_kernel(theirs, tuple(self.kernel_b.shape[1:]), self.resize)
 
     def _kernels(self, grid: tuple[int, ...]) -> ops.LiSAKernels:
         """The kernels prepared for ``grid``; kept while no gradient is wanted."""

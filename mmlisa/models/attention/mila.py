@@ -9,7 +9,7 @@ from mmlisa.arguments import Size
 from mmlisa.models.layers import LePE
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_map, count_prefix
+from .base import check_heads, check_map, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -20,7 +20,7 @@ class MILAAttention(nn.Module):
     The values are the tokens themselves, and there is no output projection: both belong to MILA's block.
 
     Args:
-        embed_dims: channels C, a multiple of 4.
+        channels: channels C, a multiple of 4.
         num_heads: heads h.
         grid: the pretraining grid (H, W); nothing here depends on its size.
         qkv_bias: bias in the query and key projection.
@@ -30,13 +30,13 @@ class MILAAttention(nn.Module):
             the grid has.
     """
 
-    def __init__(self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size], qkv_bias: bool = True) -> None:
+    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size], qkv_bias: bool = True) -> None:
         super().__init__()
-        check_heads(embed_dims, num_heads)
+        check_heads(channels, num_heads)
         check_map(grid)
         self.num_heads = num_heads
-        self.qk = nn.Linear(embed_dims, 2 * embed_dims, bias=qkv_bias)
-        self.lepe = LePE(embed_dims, 3)
+        self.qk = nn.Linear(channels, 2 * channels, bias=qkv_bias)
+        self.lepe = LePE(channels, 3)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""

@@ -13,7 +13,7 @@ from mmlisa.models.layers import PositionResize, ResizeOnLoad, TokenConv, to_map
 from mmlisa.ops import no_autocast
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_map, count_prefix
+from .base import check_heads, check_map, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -25,7 +25,7 @@ class PolarityAwareAttention(ResizeOnLoad):
     in the attention; they have no position and no part in the convolution.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h, of an even width d.
         grid: the pretraining grid (H, W): the size of the positional encoding.
         kernel_size: of the depthwise convolution on the values; its d kernels are shared by all heads.
@@ -39,7 +39,7 @@ class PolarityAwareAttention(ResizeOnLoad):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -47,13 +47,13 @@ class PolarityAwareAttention(ResizeOnLoad):
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
-        width, grid = check_heads(embed_dims, num_heads), check_map(grid)
+        width, grid = check_heads(channels, num_heads), check_map(grid)
         self.num_heads = num_heads
-        self.qkvg = nn.Linear(embed_dims, 4 * embed_dims, bias=qkv_bias)
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.qkvg = nn.Linear(channels, 4 * channels, bias=qkv_bias)
+        self.proj = nn.Linear(channels, channels)
         self.power = nn.Parameter(torch.zeros(1, num_heads, 1, width))
-        self.scale = nn.Parameter(torch.zeros(1, 1, embed_dims))
-        self.positional_encoding = nn.Parameter(torch.zeros(1, prod(grid), embed_dims))
+        self.scale = nn.Parameter(torch.zeros(1, 1, channels))
+        self.positional_encoding = nn.Parameter(torch.zeros(1, prod(grid), channels))
         self.resize = PositionResize(grid)
         self.dwc = TokenConv(width, kernel_size)
 

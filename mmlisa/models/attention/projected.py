@@ -11,7 +11,7 @@ from mmlisa import ops
 from mmlisa.arguments import NotNegative, OddSize, Size
 from mmlisa.ops import no_autocast
 
-from .contract import check_heads, count_prefix
+from .base import check_heads, count_prefix
 from .heads import HeadPool, join_heads, split_heads
 
 
@@ -23,7 +23,7 @@ class ProjectedAttention(nn.Module):
     it and without.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h.
         grid: the pretraining grid; nothing here depends on it.
         head_dims: width d of a head; None for C / h.
@@ -51,7 +51,7 @@ class ProjectedAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -65,15 +65,15 @@ class ProjectedAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
-        head_dims = head_dims or check_heads(embed_dims, num_heads)
-        self.qkv = nn.Linear(embed_dims, 3 * num_heads * head_dims, bias=qkv_bias)
+        head_dims = head_dims or check_heads(channels, num_heads)
+        self.qkv = nn.Linear(channels, 3 * num_heads * head_dims, bias=qkv_bias)
         self.pool = nn.ModuleList(HeadPool(head_dims) for _ in range(3)) if pooled else None
         self.dconv = None
         if conv_size:
             self.dconv = nn.Conv2d(
                 num_heads, num_heads, (conv_size, 1), padding=(conv_size // 2, 0), groups=num_heads, bias=False
             )
-        self.proj = nn.Linear(num_heads * head_dims, embed_dims)
+        self.proj = nn.Linear(num_heads * head_dims, channels)
         self.aux, self.aux_in_eval = aux, aux_in_eval
         # Not persistent: a schedule knows its value at any time, and checkpoints stay free of it.
         self.register_buffer("epsilon", torch.tensor(float(epsilon)), persistent=False)

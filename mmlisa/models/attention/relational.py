@@ -11,7 +11,7 @@ from mmlisa.models.layers import RelativePosition
 from mmlisa.ops.precision import at_least_fp32
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -23,7 +23,7 @@ class RelationalSelfAttention(nn.Module):
     L2-normalised, since nothing else bounds a product of five of them.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h, RSA's multi-query.
         grid: the pretraining grid, the size of the relative positions.
         num_patterns: rank D of the relational kernel.
@@ -35,7 +35,7 @@ class RelationalSelfAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -44,13 +44,13 @@ class RelationalSelfAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
-        width = check_heads(embed_dims, num_heads)
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        width = check_heads(channels, num_heads)
+        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
         self.basic = RelativePosition((width,), grid)
         self.encode = RelativePosition((width, num_patterns), grid)
         self.decode = RelativePosition((num_patterns,), grid)
         self.context = RelativePosition((width,), grid)
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.proj = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""

@@ -10,7 +10,7 @@ from mmlisa.arguments import Size
 from mmlisa.models.layers import ResizeOnLoad, merge_windows, resize_rows, split_windows
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -19,7 +19,7 @@ class ShiftedWindowAttention(ResizeOnLoad):
     """Window attention of Swin (Liu et al., Eq. 4), as its detection code: maps are padded to whole windows, unmasked.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h.
         grid: the pretraining grid; a window is at most as large.
         window_size: tokens along a side of a window.
@@ -35,7 +35,7 @@ class ShiftedWindowAttention(ResizeOnLoad):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -44,11 +44,11 @@ class ShiftedWindowAttention(ResizeOnLoad):
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
-        check_heads(embed_dims, num_heads)
+        check_heads(channels, num_heads)
         self.num_heads, self.shift = num_heads, shift
         self.window_size = min(window_size, *grid)
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
+        self.proj = nn.Linear(channels, channels)
         self.relative_position_bias_table = nn.Parameter(torch.empty((2 * self.window_size - 1) ** 2, num_heads))
         self.register_buffer("relative_position", relative_position(self.window_size), persistent=False)
         nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)

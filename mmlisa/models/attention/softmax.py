@@ -9,7 +9,7 @@ from mmlisa.arguments import Size
 from mmlisa.models.layers import RelativePosition
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, count_prefix
+from .base import check_heads, count_prefix
 from .heads import join_heads, split_heads
 from .projected import ProjectedAttention
 
@@ -19,7 +19,7 @@ class SoftmaxAttention(nn.Module):
     """Self-attention (Vaswani et al.), O(N^2), by PyTorch's fused kernels; prefix tokens are tokens like all others.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h.
         grid: the pretraining grid, the size of the relative positions.
         head_dims: width of a head; None for C / h.
@@ -34,7 +34,7 @@ class SoftmaxAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -45,11 +45,11 @@ class SoftmaxAttention(nn.Module):
         super().__init__()
         if rpe not in (None, "shared", "head"):
             raise ValueError(f"rpe is {rpe!r}; it must be None, 'shared' or 'head'")
-        width = num_heads * (head_dims or check_heads(embed_dims, num_heads))
+        width = num_heads * (head_dims or check_heads(channels, num_heads))
         self.num_heads = num_heads
-        self.qkv = nn.Linear(embed_dims, 3 * width, bias=qkv_bias)
+        self.qkv = nn.Linear(channels, 3 * width, bias=qkv_bias)
         self.rpe = RelativePosition((num_heads,) if rpe == "head" else (), grid) if rpe else None
-        self.proj = nn.Linear(width, embed_dims)
+        self.proj = nn.Linear(width, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""
@@ -65,8 +65,8 @@ class SoftmaxAttention(nn.Module):
 class PooledSoftmaxAttention(ProjectedAttention):
     """Softmax attention, quadratic in N, in the pooled form: what LCNet-ViT and ESNet-ViT have before they are castled."""
 
-    def __init__(self, embed_dims: Size, num_heads: Size, **options) -> None:
-        super().__init__(embed_dims, num_heads, pooled=True, **options)
+    def __init__(self, channels: Size, num_heads: Size, **options) -> None:
+        super().__init__(channels, num_heads, pooled=True, **options)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(query, key, value)

@@ -9,7 +9,7 @@ from mmlisa.arguments import Size
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -18,7 +18,7 @@ class SpatialReductionAttention(nn.Module):
     """Spatial-reduction attention (Wang et al., "Pyramid Vision Transformer", Eqs. 1-3).
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h.
         grid: the pretraining grid; no parameter depends on it.
         sr_ratio: keys and values come from a map that a strided convolution reduces by this in both axes.
@@ -29,18 +29,18 @@ class SpatialReductionAttention(nn.Module):
     """
 
     def __init__(
-        self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size], sr_ratio: Size = 1, qkv_bias: bool = True
+        self, channels: Size, num_heads: Size, *, grid: Sequence[Size], sr_ratio: Size = 1, qkv_bias: bool = True
     ) -> None:
         super().__init__()
-        check_heads(embed_dims, num_heads)
+        check_heads(channels, num_heads)
         self.num_heads = num_heads
-        self.q = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
-        self.kv = nn.Linear(embed_dims, 2 * embed_dims, bias=qkv_bias)
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.q = nn.Linear(channels, channels, bias=qkv_bias)
+        self.kv = nn.Linear(channels, 2 * channels, bias=qkv_bias)
+        self.proj = nn.Linear(channels, channels)
         self.sr, self.norm = None, None
         if sr_ratio > 1:
-            self.sr = nn.Conv2d(embed_dims, embed_dims, sr_ratio, sr_ratio)
-            self.norm = nn.LayerNorm(embed_dims)
+            self.sr = nn.Conv2d(channels, channels, sr_ratio, sr_ratio)
+            self.norm = nn.LayerNorm(channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``, without prefix tokens; the grid must not be smaller than ``sr_ratio``."""

@@ -12,7 +12,7 @@ from mmlisa.models.layers import RelativePosition
 from mmlisa.ops.precision import at_least_fp32
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 FORMS = ("weights", "dot", "hadamard")
@@ -23,7 +23,7 @@ class StructureAwareAttention(nn.Module):
     """SA of Kwon et al. (journal version, Sec. 4), O(N^2); the rows of Table 3b.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h.
         grid: the pretraining grid, the size of the relative positions.
         form: ``'weights'`` multiplies the correlation by relative positions (Eq. 9); ``'dot'`` encodes it into structural
@@ -40,7 +40,7 @@ class StructureAwareAttention(nn.Module):
 
     def __init__(
         self,
-        embed_dims: Size,
+        channels: Size,
         num_heads: Size,
         *,
         grid: Sequence[Size],
@@ -58,9 +58,9 @@ class StructureAwareAttention(nn.Module):
         if encoding_bias and form == "weights":
             raise ValueError("encoding_bias=True belongs to form='dot' and 'hadamard'; form='weights' encodes nothing")
         self.num_heads, self.form = num_heads, form
-        width = check_heads(embed_dims, num_heads)
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        width = check_heads(channels, num_heads)
+        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
+        self.proj = nn.Linear(channels, channels)
         if form == "weights":
             self.relative = RelativePosition((num_heads,) if per_head else (), grid)
             return

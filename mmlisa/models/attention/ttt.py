@@ -10,7 +10,7 @@ from mmlisa.arguments import Size
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .contract import check_heads, check_map, check_tokens
+from .base import check_heads, check_map, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -21,7 +21,7 @@ class TTTAttention(nn.Module):
     Both are trained on the image's keys and values by one step of gradient descent, and applied to its queries.
 
     Args:
-        embed_dims: channels C.
+        channels: channels C.
         num_heads: heads h, of width d.
         grid: the pretraining grid (H, W); nothing here depends on its size.
         rotary: rotary positions of the first branch's queries and keys, over all C channels.
@@ -32,18 +32,18 @@ class TTTAttention(nn.Module):
     """
 
     def __init__(
-        self, embed_dims: Size, num_heads: Size, *, grid: Sequence[Size], rotary: bool = False, qkv_bias: bool = True
+        self, channels: Size, num_heads: Size, *, grid: Sequence[Size], rotary: bool = False, qkv_bias: bool = True
     ) -> None:
         super().__init__()
-        width = check_heads(embed_dims, num_heads)
+        width = check_heads(channels, num_heads)
         check_map(grid)
         self.num_heads, self.rotary = num_heads, rotary
-        self.split = (embed_dims,) * 3 + (width,) * 3
-        self.qkv = nn.Linear(embed_dims, 3 * (embed_dims + width), bias=qkv_bias)
+        self.split = (channels,) * 3 + (width,) * 3
+        self.qkv = nn.Linear(channels, 3 * (channels + width), bias=qkv_bias)
         self.w1 = nn.Parameter(torch.empty(1, num_heads, width, width))
         self.w2 = nn.Parameter(torch.empty(1, num_heads, width, width))
         self.w3 = nn.Parameter(torch.empty(width, 1, 3, 3))
-        self.proj = nn.Linear(embed_dims + width, embed_dims)
+        self.proj = nn.Linear(channels + width, channels)
         for weight in (self.w1, self.w2, self.w3):
             nn.init.trunc_normal_(weight, std=0.02)
 

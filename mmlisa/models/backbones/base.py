@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from mmlisa.arguments import Size, Typed
 from mmlisa.checkpoints import loading_from_init_cfg
 from mmlisa.models.arch import check_values, look_up_arch, parse_image_size
-from mmlisa.models.layers import owning_memory, to_map
+from mmlisa.models.layers import to_map, to_tokens
 
 MIN_IMAGE_SIZE = 32
 # Between maps and tokens every change is then a view.
@@ -22,35 +22,46 @@ _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 class Stage(nn.Module):
-    """A downsampling, blocks on its grid and a norm; all but the blocks may be missing.
+    """A downsampling, blocks and a norm, each of them optional.
 
     Args:
         blocks: each called as ``block(x: [B, N, C], grid) -> [B, N, C]``.
-        downsample: maps ``[B, C_in, *grid]`` -> tokens ``[B, N, C]`` and their grid.
+        downsample: a module from maps ``[B, C_in, *grid]`` to tokens ``[B, N, C]`` and their grid, or a list of convolutional
+            blocks from maps to maps.
         norm: of the tokens that the stage returns.
-        with_cp: recompute the blocks in the backward pass to save memory.
+        with_cp: recompute each block in the backward pass to save memory.
     """
 
     def __init__(
         self,
         blocks: Iterable[nn.Module] = (),
         *,
-        downsample: nn.Module | None = None,
+        downsample: nn.Module | list[nn.Module] | None = None,
         norm: nn.Module | None = None,
         with_cp: bool = False,
     ) -> None:
         super().__init__()
-        self.downsample, self.blocks, self.norm = downsample, nn.ModuleList(blocks), norm
+        self.downsample = nn.ModuleList(downsample) if isinstance(downsample, list) else downsample
+        self.blocks, self.norm = nn.ModuleList(blocks), norm
         self.with_cp = with_cp
 
     def forward(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
         """Tokens ``[B, N, C_in]`` and their grid -> ``[B, N', C]`` and theirs."""
-        if self.downsample is not None:
+        if isinstance(self.downsample, nn.ModuleList):
+            x = to_map(x, grid)
+            for block in self.downsample:
+                x = self._run(block, x)
+            x, grid = to_tokens(x), tuple(x.shape[2:])
+        elif self.downsample is not None:
             x, grid = self._run(self.downsample, to_map(x, grid))
-        with owning_memory(self):
-            for block in self.blocks:
-                x = self._run(block, x, grid)
+        x = self.run_blocks(x, grid)
         return (x if self.norm is None else self.norm(x)), grid
+
+    def run_blocks(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``."""
+        for block in self.blocks:
+            x = self._run(block, x, grid)
+        return x
 
     def _run(self, layer: nn.Module, *args: Any) -> Any:
         if self.with_cp and self.training and torch.is_grad_enabled():

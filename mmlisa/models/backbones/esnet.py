@@ -26,7 +26,8 @@ class ConvNormAct(nn.Sequential):
         super().__init__(*layers, *([nn.Hardswish()] if act else []))
 
 
-def depthwise(channels: int, stride: int = 1, act: bool = False) -> ConvNormAct:
+def depthwise_norm(channels: int, stride: int = 1, act: bool = False) -> ConvNormAct:
+    """Depthwise 3x3 convolution, BN, (hard-swish)."""
     return ConvNormAct(channels, channels, 3, stride, groups=channels, act=act)
 
 
@@ -37,7 +38,7 @@ class ESBlock(nn.Module):
         super().__init__()
         half, mid = channels // 2, mid_channels // 2
         self.pointwise = ConvNormAct(half, mid, 1)
-        self.depthwise = depthwise(mid)
+        self.depthwise = depthwise_norm(mid)
         self.se = SqueezeExcite(2 * mid)
         self.linear = ConvNormAct(2 * mid, half, 1)
 
@@ -54,11 +55,14 @@ class ESDownBlock(nn.Module):
     def __init__(self, in_channels: int, channels: int, mid_channels: int) -> None:
         super().__init__()
         half, mid = channels // 2, mid_channels // 2
-        self.branch1 = nn.Sequential(depthwise(in_channels, stride=2), ConvNormAct(in_channels, half, 1))
+        self.branch1 = nn.Sequential(depthwise_norm(in_channels, stride=2), ConvNormAct(in_channels, half, 1))
         self.branch2 = nn.Sequential(
-            ConvNormAct(in_channels, mid, 1), depthwise(mid, stride=2), SqueezeExcite(mid), ConvNormAct(mid, half, 1)
+            ConvNormAct(in_channels, mid, 1),
+            depthwise_norm(mid, stride=2),
+            SqueezeExcite(mid),
+            ConvNormAct(mid, half, 1),
         )
-        self.merge = nn.Sequential(depthwise(channels, act=True), ConvNormAct(channels, channels, 1))
+        self.merge = nn.Sequential(depthwise_norm(channels, act=True), ConvNormAct(channels, channels, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.merge(torch.cat([self.branch1(x), self.branch2(x)], dim=1))
@@ -96,8 +100,8 @@ class ESNet(Backbone):
         self.stages = nn.ModuleList()
         for width, ratios in zip(widths, self.arch["mid_ratios"], strict=True):
             first, *rest = (make_divisible(int(width * ratio), 8) for ratio in ratios)
-            layers = [ESDownBlock(channels, width, first), *(ESBlock(width, mid) for mid in rest)]
-            self.stages.append(Stage(downsample=ConvStack(*layers), with_cp=self.with_cp))
+            blocks = [ESDownBlock(channels, width, first), *(ESBlock(width, mid) for mid in rest)]
+            self.stages.append(Stage(downsample=blocks, with_cp=self.with_cp))
             channels = width
         self.set_outputs(widths, [8 * 2**i for i in range(self.num_stages)])
         init_convolutions(self)
@@ -156,6 +160,6 @@ class CastlingESNetViT(ESNet):
             )
             for rate in self.drop_paths([arch["depth"]])[0]
         ]
-        self.stages[-1] = Stage(blocks, downsample=ConvStack(downsample), with_cp=self.with_cp)
+        self.stages[-1] = Stage(blocks, downsample=[downsample], with_cp=self.with_cp)
         init_linear(self)
         init_convolutions(self)

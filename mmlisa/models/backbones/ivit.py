@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mmlisa.models.arch import check_letters
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Mlp, SepConv, StarReLU, residual, to_map, to_tokens
+from mmlisa.models.layers import LayerNorm, Mlp, SepConv, StarReLU, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
@@ -40,17 +40,17 @@ class Block(nn.Module):
 
     def __init__(self, channels: int, token_mixer: nn.Module, res_scale: bool, drop_path: float) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(channels, eps=EPS, bias=False)
+        self.norm1 = LayerNorm(channels, eps=EPS, bias=False)
         self.token_mixer = token_mixer
-        self.res_scale1 = Scale(channels) if res_scale else None
-        self.norm2 = nn.LayerNorm(channels, eps=EPS, bias=False)
+        self.res_scale1 = Scale(channels) if res_scale else nn.Identity()
+        self.norm2 = LayerNorm(channels, eps=EPS, bias=False)
         self.mlp = Mlp(channels, 4 * channels, act=StarReLU(), bias=False)
-        self.res_scale2 = Scale(channels) if res_scale else None
+        self.res_scale2 = Scale(channels) if res_scale else nn.Identity()
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        x = residual(x, self.norm1, self.token_mixer, self.drop_path, grid, scale=self.res_scale1)
-        return residual(x, self.norm2, self.mlp, self.drop_path, grid, scale=self.res_scale2)
+        x = self.res_scale1(x) + self.drop_path(self.token_mixer(self.norm1(x), grid))
+        return self.res_scale2(x) + self.drop_path(self.mlp(self.norm2(x), grid))
 
 
 class Stem(nn.Module):
@@ -75,7 +75,7 @@ class Downsample(nn.Module):
         self.conv = nn.Conv2d(in_channels, channels, 3, stride=2, padding=1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        x = self.conv(to_map(self.norm(to_tokens(x)), x.shape[2:]))
+        x = self.conv(self.norm(x.movedim(1, -1)).movedim(-1, 1))
         return to_tokens(x), tuple(x.shape[2:])
 
 

@@ -65,9 +65,7 @@ class LCNet(Backbone):
             [DepthSepConv(c8, c16, 3, stride=2), *(DepthSepConv(c16, c16, 5) for _ in range(5))],
             [DepthSepConv(c16, c32, 5, stride=2, se=True), DepthSepConv(c32, c32, 5, se=True)],
         )
-        self.stages = nn.ModuleList(
-            Stage(downsample=ConvStack(*layers), with_cp=self.with_cp) for layers in convolutions
-        )
+        self.stages = nn.ModuleList(Stage(downsample=blocks, with_cp=self.with_cp) for blocks in convolutions)
         self.set_outputs(channels, [4 * 2**i for i in range(self.num_stages)])
         init_convolutions(self)
 
@@ -118,7 +116,7 @@ class CastlingLCNetViT(LCNet):
                 )
                 for rate in rates
             ]
-            self.stages[stage] = Stage(blocks, downsample=ConvStack(downsample), with_cp=self.with_cp)
+            self.stages[stage] = Stage(blocks, downsample=[downsample], with_cp=self.with_cp)
         init_linear(self)
         init_convolutions(self)
 

@@ -16,11 +16,11 @@ from mmlisa.models.layers import (
     Block,
     Branch,
     PatchEmbed,
+    ResizeOnLoad,
     SepConv,
     build_norm,
     init_convolutions,
     init_linear,
-    residual,
     to_tokens,
     token_conv,
 )
@@ -33,8 +33,10 @@ TEMPORAL_KERNEL = 3  # of depthwise convolutions on video, as the "3x7x7" of Tab
 TEMPORAL_STRIDE = 2  # of the first embedding of a video; the others keep the frames (journal paper, Sec. 5.4)
 
 
-class PositionedEmbed(PatchEmbed):
+class PositionedEmbed(ResizeOnLoad, PatchEmbed):
     """A patch embedding and a learned position ``[1, C, *grid]``, interpolated to the grid at hand."""
+
+    on_grid = ("position_embedding",)
 
     def __init__(self, in_channels: int, channels: int, *args: Any, grid: Sequence[int], **options: Any) -> None:
         super().__init__(in_channels, channels, *args, **options)
@@ -45,15 +47,8 @@ class PositionedEmbed(PatchEmbed):
         x, grid = super().forward(x)
         return x + to_tokens(_resize(self.position_embedding, grid)), grid
 
-    def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str) -> None:
-        """Interpolates positions of another grid, in ``state_dict``."""
-        theirs = state_dict.get(prefix + "position_embedding")
-        if theirs is not None and theirs.ndim == self.position_embedding.ndim:
-            state_dict[prefix + "position_embedding"] = _resize(theirs, self.position_embedding.shape[2:])
-
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        self.adapt_state_dict(state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+        return _resize(theirs, ours.shape[2:])
 
 
 def _resize(position: Tensor, grid: Sequence[int]) -> Tensor:
@@ -83,7 +78,7 @@ class PositionedBlock(Block):
         self.position = ConvPosition(channels, grid_axes)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        return super().forward(residual(x, None, self.position, None, grid), grid)
+        return super().forward(x + self.position(x, grid), grid)
 
 
 @MODELS.register_module()

@@ -9,7 +9,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import PooledAttention, build_attention
-from mmlisa.models.layers import Block, Mlp, PatchEmbed, init_linear, residual, to_map, to_tokens
+from mmlisa.models.layers import Block, LayerNorm, Mlp, PatchEmbed, init_linear, to_map, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
@@ -34,7 +34,7 @@ class PooledBlock(nn.Module):
         self.norm1 = nn.LayerNorm(in_channels, eps=1e-6)
         self.attn = PooledAttention(in_channels, channels, num_heads, side, stride_q, stride_kv)
         self.shortcut_proj_attn = nn.Linear(in_channels, channels) if in_channels != channels else None
-        self.norm2 = nn.LayerNorm(channels, eps=1e-6)
+        self.norm2 = LayerNorm(channels, eps=1e-6)
         self.mlp = Mlp(channels, int(channels * mlp_ratio))
         self.drop_path = DropPath(drop_path)
 
@@ -45,7 +45,7 @@ class PooledBlock(nn.Module):
         if self.stride > 1:
             skip = to_tokens(F.max_pool2d(to_map(skip, grid), self.stride + 1, self.stride, padding=self.stride // 2))
         x = skip + self.drop_path(self.attn(normed, grid))
-        return residual(x, self.norm2, self.mlp, self.drop_path, [-(-n // self.stride) for n in grid])
+        return x + self.drop_path(self.mlp(self.norm2(x), [-(-n // self.stride) for n in grid]))
 
 
 class PooledDownsample(PooledBlock):

@@ -8,7 +8,7 @@ from torch import nn
 
 from mmlisa.models.arch import check_letters
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block, init_linear
+from mmlisa.models.layers import Block, LayerNorm, init_linear
 
 from .base import Backbone, Stage
 
@@ -42,7 +42,7 @@ class TokenPyramid(Backbone):
         arch, channels = self.arch, self.arch["channels"]
         attn_type = arch["attn_type"] if attn_type is None else attn_type
         check_letters("attn_type", attn_type, self.num_stages, ATTN_TYPES)
-        norm = partial(nn.LayerNorm, eps=self.norm_eps)
+        norm = partial(LayerNorm, eps=self.norm_eps)
         strides = [4 * 2**i for i in range(self.num_stages)]
         self.stages = nn.ModuleList()
         for i, drop_paths in enumerate(self.drop_paths(arch["depths"])):

@@ -1,20 +1,18 @@
 """Layers that hosts share and timm lacks."""
 
-from mmlisa.ops.chunks import set_cpu_chunking
-
 from .activations import StarReLU
 from .blocks import Block
 from .branches import Mlp, SepConv
-from .convolutions import CONVOLUTIONS, depthwise
-from .embeddings import ConvStack, ConvStem, InvertedMerging, PatchEmbed
+from .embeddings import CONVOLUTIONS, ConvStack, ConvStem, InvertedMerging, PatchEmbed
 from .gated import GatedProjection, LePE
 from .grid_cache import GridCache
+from .hooks import has_hooks
 from .init import init_convolutions, init_linear
 from .mobile import ConvNorm, LinearNorm, SqueezeExcite
 from .norms import TokenNorm, build_norm
 from .position_resize import PositionResize
+from .recompute import Branch, LayerNorm
 from .relative_position import RelativePosition
-from .residual import Branch, owning_memory, residual
 from .resize_on_load import ResizeOnLoad, resize_rows
 from .tokens import TokenConv, to_map, to_tokens, token_conv
 from .windows import merge_windows, split_windows, valid_tokens
@@ -30,6 +28,7 @@ __all__ = [
     "GridCache",
     "InvertedMerging",
     "LePE",
+    "LayerNorm",
     "LinearNorm",
     "Mlp",
     "PatchEmbed",
@@ -42,14 +41,11 @@ __all__ = [
     "TokenConv",
     "TokenNorm",
     "build_norm",
-    "depthwise",
+    "has_hooks",
     "init_convolutions",
     "init_linear",
     "merge_windows",
-    "owning_memory",
-    "residual",
     "resize_rows",
-    "set_cpu_chunking",
     "split_windows",
     "to_map",
     "to_tokens",

@@ -7,9 +7,9 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from .branches import Mlp
-from .residual import residual
+from .recompute import LayerNorm
 
-_layer_norm = partial(nn.LayerNorm, eps=1e-6)
+_layer_norm = partial(LayerNorm, eps=1e-6)
 
 
 class Block(nn.Module):
@@ -17,13 +17,14 @@ class Block(nn.Module):
 
     Args:
         channels: C.
-        attention: an operator or any other token mixer, called as ``attention(tokens, grid)``. One with an ``mlp_conv``, a kernel
-            size, gets a depthwise convolution in the MLP.
+        attention: an operator or any other token mixer, called as ``attention(tokens, grid)``. If it has an attribute
+            ``mlp_conv``, a kernel size, the MLP gets a depthwise convolution.
         mlp_ratio: hidden width of the MLP over C.
-        mlp_conv: kernel size of a depthwise convolution in the MLP whatever the operator; None for none.
+        mlp_conv: kernel size of a depthwise convolution in the MLP for any operator; None for none.
         drop_path: rate of stochastic depth.
-        norm: makes a norm of so many channels; a LayerNorm by default.
-        grid_axes: of the token grid, 2 or 3.
+        norm: makes a norm over a number of channels; a LayerNorm by default. Training needs least memory with
+            :class:`mmlisa.layers.LayerNorm`.
+        grid_axes: axes of the token grid, 2 or 3.
     """
 
     def __init__(
@@ -46,5 +47,5 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        x = residual(x, self.norm1, self.attn, self.drop_path, grid)
-        return residual(x, self.norm2, self.mlp, self.drop_path, grid)
+        x = x + self.drop_path(self.attn(self.norm1(x), grid))
+        return x + self.drop_path(self.mlp(self.norm2(x), grid))

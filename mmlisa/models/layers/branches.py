@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from .residual import Branch
+from .recompute import Branch
 from .tokens import token_conv
 
 

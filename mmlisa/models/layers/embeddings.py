@@ -1,13 +1,14 @@
-"""What leads into a stage: a map ``[B, C_in, *grid]`` -> tokens ``[B, N, C]`` and their grid."""
+"""Embeddings, which lead into a stage: a map ``[B, C_in, *grid]`` -> tokens ``[B, N, C]`` and their grid."""
 
 from collections.abc import Sequence
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .convolutions import CONVOLUTIONS, depthwise
 from .mobile import ConvNorm
 from .tokens import to_tokens
+
+CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 class PatchEmbed(nn.Module):
@@ -92,7 +93,7 @@ class InvertedMerging(nn.Module):
         super().__init__()
         hidden = 4 * channels
         self.expand = nn.Conv2d(in_channels, hidden, 1)
-        self.conv = depthwise(hidden, 3, stride=2)
+        self.conv = nn.Conv2d(hidden, hidden, 3, 2, padding=1, groups=hidden)
         self.reduce = nn.Conv2d(hidden, channels, 1)
         self.norm = nn.BatchNorm2d(channels)
 

@@ -1,4 +1,4 @@
-"""What is derived from parameters for one grid, kept between calls."""
+"""A cache of what is derived from parameters for a grid."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
@@ -12,26 +12,28 @@ T = TypeVar("T")
 
 
 class GridCache:
-    """Keeps what was derived from parameters for the last two grids, as long as no gradient is wanted.
+    """Keeps what was derived from parameters for the last two grids, while the parameters need no gradient.
 
-    An entry holds copies of the parameters it was derived from, and answers only where their values are equal. Nothing else
-    tells: a parameter changes without a trace through ``.data``, has no version in inference mode, is another tensor at the
-    same address after ``torch.func.functional_call``. On a CPU, comparing costs little beside deriving. On other devices it
-    would wait for the result, so nothing is kept there; neither is anything in training, traces and transforms.
+    An entry holds copies of the parameters that it was derived from, and is used only if their values are equal. No cheaper test
+    is reliable: writing through ``.data`` leaves no trace, a parameter has no version in inference mode, and
+    ``torch.func.functional_call`` puts another tensor at the same address. On a CPU, comparing costs little beside deriving. On
+    other devices the comparison would wait for the device, so nothing is kept there. Nothing is kept in training, under tracers
+    and under transforms either.
 
-    Copies and pickles start empty.
+    Copies and pickles of a cache are empty.
     """
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, tuple[list[Tensor], Any]] = {}
 
     def get(self, key: Hashable, parameters: Sequence[Tensor], derive: Callable[[], T]) -> T:
-        """``derive()``, or what it returned for the same ``key`` and parameters of the same dtype and values.
+        """Return ``derive()``, or its result for the same ``key`` and parameters of equal dtype and values.
 
         Args:
-            key: the grid, and whatever else the result depends on beside the parameters.
+            key: the grid, and everything else that the result depends on beside the parameters.
             parameters: all tensors that ``derive`` reads.
-            derive: called without gradients where its result is kept.
+            derive: called without gradients if its result is kept. A tensor that it returned is handed out as a copy, which the
+                caller may overwrite.
         """
         if is_traced() or is_transformed():
             return derive()
@@ -40,12 +42,12 @@ class GridCache:
             return derive()
         kept = self._kept.get(key)
         if kept is None or not all(map(_equal, kept[0], parameters)):
-            # Ordinary tensors, which serve a later call outside inference mode as well.
+            # Tensors made in inference mode could not take part in a later call with gradients.
             with torch.inference_mode(False), torch.no_grad():
                 kept = [p.detach().clone() for p in parameters], derive()
         others = [(other, entry) for other, entry in self._kept.items() if other != key]
         self._kept = dict([*others[-1:], (key, kept)])
-        return kept[1]
+        return kept[1].clone() if isinstance(kept[1], Tensor) else kept[1]
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -4,6 +4,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from .recompute import LayerNorm
+
 
 class TokenNorm(nn.BatchNorm1d):
     """Batch norm over the channels of tokens: ``[..., C] -> [..., C]``."""
@@ -19,7 +21,7 @@ class SyncTokenNorm(nn.SyncBatchNorm):
         return super().forward(x.flatten(0, -2)).view(x.shape)
 
 
-_NORMS = {"LN": nn.LayerNorm, "BN": TokenNorm, "SyncBN": SyncTokenNorm}
+_NORMS = {"LN": LayerNorm, "BN": TokenNorm, "SyncBN": SyncTokenNorm}
 
 
 def build_norm(cfg: dict[str, Any], channels: int) -> nn.Module:

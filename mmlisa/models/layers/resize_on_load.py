@@ -9,19 +9,23 @@ from torch import Tensor, nn
 
 
 class ResizeOnLoad(nn.Module):
-    """Base of modules whose parameters ``on_grid`` are interpolated where a state dict holds them for another grid.
+    """Base of modules whose parameters :attr:`on_grid` are interpolated when a state dict holds them for another grid.
 
-    The log names each. What :meth:`resize_parameter` cannot fit stays as it is, and fails to load as usual.
+    The log names each of them. A parameter that :meth:`resize_parameter` cannot fit stays unchanged and fails to load as usual.
     """
 
     on_grid: ClassVar[tuple[str, ...]] = ()
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._register_load_state_dict_pre_hook(_adapt, with_module=True)  # public since PyTorch 2.5
+
     def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
-        """``theirs`` in the shape of ``ours``, or as it is."""
+        """Return ``theirs`` in the shape of ``ours``, or unchanged if that is impossible."""
         raise NotImplementedError
 
     def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str) -> None:
-        """Interpolates the parameters of another grid, in ``state_dict``."""
+        """Interpolate the parameters of another grid, in ``state_dict``."""
         for name in self.on_grid:
             ours, theirs = getattr(self, name), state_dict.get(prefix + name)
             if ours is None or theirs is None or theirs.shape == ours.shape or theirs.ndim != ours.ndim:
@@ -31,13 +35,13 @@ class ResizeOnLoad(nn.Module):
                 state_dict[prefix + name] = resized
                 print_log(f"{prefix}{name}: {list(theirs.shape)} interpolated to {list(ours.shape)}", logger="current")
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        self.adapt_state_dict(state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+
+def _adapt(module: ResizeOnLoad, state_dict: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    module.adapt_state_dict(state_dict, prefix)
 
 
 def resize_rows(table: Tensor, size: tuple[int, int], *, mode: str = "bicubic", align_corners: bool = False) -> Tensor:
-    """``[n², C]``, the rows of a square map, -> ``[prod(size), C]``; a table of another number of rows stays as it is."""
+    """``[n², C]``, the rows of a square map, -> ``[prod(size), C]``; a table of another number of rows stays unchanged."""
     side = isqrt(len(table))
     if side**2 != len(table):
         return table

@@ -15,8 +15,8 @@ from mmlisa import ops
 def to_map(x: Tensor, grid: Sequence[int]) -> Tensor:
     """``[B, prod(grid), C] -> [B, C, *grid]``, a view in channels-last memory.
 
-    ``transpose`` and ``unflatten`` would leave a single image with a batch stride that convolutions do not recognise as
-    channels-last, and each would copy the map.
+    After ``transpose`` and ``unflatten``, the batch stride of a single image would hide from convolutions that the map is
+    channels-last, and each of them would copy it.
     """
     return x.unflatten(1, tuple(grid)).movedim(-1, 1)
 
@@ -33,28 +33,39 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, grid: Sequence[int]
     return torch.cat([x[:, :prefix], y], dim=1) if prefix else y
 
 
-class TokenConv(nn.Conv2d):
-    """:func:`convolve` as a layer."""
+class _OnTokens:
+    """Makes a convolution of maps a depthwise one of tokens that keeps the grid: ``[B, N, C] -> [B, N, C]``."""
 
     def __init__(self, channels: int, kernel_size: int | Sequence[int], bias: bool = True) -> None:
         super().__init__(channels, channels, kernel_size, padding="same", groups=channels, bias=bias)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
         return convolve(x, self.weight, self.bias, grid)
 
 
-class TokenConv3d(nn.Conv3d):
-    """:class:`TokenConv` over the grid of a video."""
+class TokenConv1d(_OnTokens, nn.Conv1d):
+    """:func:`convolve` as a layer, over a sequence."""
 
-    def __init__(self, channels: int, kernel_size: int | Sequence[int], bias: bool = True) -> None:
-        super().__init__(channels, channels, kernel_size, padding="same", groups=channels, bias=bias)
 
-    forward = TokenConv.forward
+class TokenConv(_OnTokens, nn.Conv2d):
+    """:func:`convolve` as a layer, over the grid of an image."""
+
+
+class TokenConv3d(_OnTokens, nn.Conv3d):
+    """:func:`convolve` as a layer, over the grid of a video."""
+
+
+TOKEN_CONVOLUTIONS = {1: TokenConv1d, 2: TokenConv, 3: TokenConv3d}
 
 
 def token_conv(
     channels: int, kernel_size: int | Sequence[int], grid_axes: int = 2, *, bias: bool = True
-) -> TokenConv | TokenConv3d:
-    """The depthwise convolution over a grid of two axes (H, W) or three (T, H, W)."""
-    return (TokenConv if grid_axes == 2 else TokenConv3d)(channels, kernel_size, bias)
+) -> TokenConv1d | TokenConv | TokenConv3d:
+    """Depthwise convolution over a grid of one axis, two (H, W) or three (T, H, W).
+
+    Raises:
+        ValueError: ``kernel_size`` is neither a number nor one per axis.
+    """
+    if not isinstance(kernel_size, int) and len(kernel_size) != grid_axes:
+        raise ValueError(f"kernel_size={kernel_size!r}; it must be a number, or {grid_axes}, one per axis of the grid")
+    return TOKEN_CONVOLUTIONS[grid_axes](channels, kernel_size, bias)

@@ -10,10 +10,11 @@ from timm.layers import DropPath
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.torch_version import TorchVersion
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.backbones import CASES
+from mmlisa.engine import cpu
 from mmlisa.models import backbones
-from mmlisa.ops import chunks
 from mmlisa.registry import MODELS
 
 # The norm that the official FLatten-PVT holds and never applies.
@@ -173,52 +174,116 @@ def test_eval_is_deterministic_and_follows_the_parameters(name):
 # Few enough tokens for several chunks in one stage or another.
 @pytest.mark.parametrize("chunk", [5000, 9000])
 @pytest.mark.parametrize("autocast", [False, True])
-def test_inference_in_chunks_equals_the_pass_with_gradients(backbone, monkeypatch, autocast, chunk):
-    monkeypatch.setattr(chunks, "CHUNK", chunk // torch.get_num_threads())
+def test_optimized_for_cpu_it_computes_the_same(backbone, monkeypatch, autocast, chunk):
+    monkeypatch.setattr(cpu, "CHUNK", chunk // torch.get_num_threads())
     image = torch.randn(2, 3, 101, 67)
-    untouched = image.clone()
-    with torch.autocast("cpu", enabled=autocast):
-        expected = [m.detach() for m in backbone.eval()(image)]
-        with torch.inference_mode():
-            maps = backbone(image)
-    assert torch.equal(image, untouched)
+    untouched, names = image.clone(), list(backbone.state_dict())
+    optimized = cpu.optimize_for_cpu(copy.deepcopy(backbone.eval()))
+    assert list(optimized.state_dict()) == names
     tolerance = dict(rtol=0.1, atol=0.1) if autocast else dict(rtol=1e-4, atol=1e-5)
-    for found, wanted in zip(maps, expected, strict=True):
-        assert found.dtype == wanted.dtype
+    with torch.autocast("cpu", enabled=autocast):
+        with torch.inference_mode():
+            expected, maps = backbone(image), optimized(image)
+        with_gradients = [m.detach() for m in optimized(image)]
+    assert torch.equal(image, untouched)
+    for found, graded, wanted in zip(maps, with_gradients, expected, strict=True):
+        assert found.dtype == graded.dtype == wanted.dtype
         torch.testing.assert_close(found.float(), wanted.float(), **tolerance)
+        torch.testing.assert_close(graded.float(), wanted.float(), **tolerance)
 
 
-def test_what_a_hook_keeps_is_never_overwritten(backbone, monkeypatch):
-    """Every module's output stays what it was; every module that is called with gradients is called without."""
-    monkeypatch.setattr(chunks, "CHUNK", 5000 // torch.get_num_threads())
-    image = torch.randn(1, 3, 101, 67)
-    kept: list[tuple[str, torch.Tensor, torch.Tensor]] = []
+class Kept:
+    """Outputs beside copies of them at the time they were returned."""
 
-    def keep(name, output):
-        tensors = output if isinstance(output, tuple) else (output,)
-        kept.extend((name, t, t.detach().clone()) for t in tensors if isinstance(t, torch.Tensor))
+    def __init__(self) -> None:
+        self.outputs: list[tuple[str, torch.Tensor, torch.Tensor]] = []
 
+    def add(self, name, output):
+        tensors = output if isinstance(output, tuple | list) else (output,)
+        self.outputs += [(name, t, t.detach().clone()) for t in tensors if isinstance(t, torch.Tensor)]
+        return output
+
+    def hook(self, name):
+        def keep(module, inputs, output):
+            self.add(name, output)
+
+        return keep
+
+    def overwritten(self) -> list[str]:
+        assert self.outputs
+        return [
+            name for name, tensor, clone in self.outputs if not torch.equal(tensor.nan_to_num(), clone.nan_to_num())
+        ]
+
+
+class Wrapper(nn.Module):
+    """A module around another that keeps what it returns, as quantisation and LoRA libraries have it."""
+
+    def __init__(self, module, kept):
+        super().__init__()
+        self.module, self.kept = module, kept
+
+    def forward(self, *args):
+        return self.kept.add(type(self.module).__name__, self.module(*args))
+
+
+class Dispatch(TorchDispatchMode):
+    """Keeps what every operator returns."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.kept = kept
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return self.kept.add(str(func), func(*args, **(kwargs or {})))
+
+
+@pytest.mark.parametrize("by", ["hook", "wrapper", "class", "dispatch"])
+def test_what_is_kept_is_never_overwritten(backbone, by, monkeypatch):
+    """By hooks on all modules, wrappers around blocks, a patched class, and a dispatch mode."""
+    kept, image = Kept(), torch.randn(1, 3, 101, 67)
+    expected = [m.detach() for m in backbone.eval()(image)]
+    if by == "hook":
+        for name, module in backbone.named_modules():
+            module.register_forward_hook(kept.hook(name))
+    elif by == "wrapper":
+        for stage in backbone.stages:
+            stage.blocks = nn.ModuleList(Wrapper(block, kept) for block in stage.blocks)
+            if isinstance(stage.downsample, nn.ModuleList):
+                stage.downsample = nn.ModuleList(Wrapper(block, kept) for block in stage.downsample)
+    elif by == "class":
+        forward = nn.Linear.forward
+        monkeypatch.setattr(nn.Linear, "forward", lambda self, x: kept.add("Linear", forward(self, x)))
+        convolve = nn.Conv2d.forward
+        monkeypatch.setattr(nn.Conv2d, "forward", lambda self, x: kept.add("Conv2d", convolve(self, x)))
+    with torch.no_grad():
+        if by == "dispatch":
+            with Dispatch(kept):
+                maps = backbone(image)
+        else:
+            maps = backbone(image)
+    assert not kept.overwritten()
+    torch.testing.assert_close(list(maps), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_hooks_see_the_same_when_optimized_for_cpu(backbone, monkeypatch):
+    """Every module that is called with gradients is called without, and its output stays what it was."""
+    monkeypatch.setattr(cpu, "CHUNK", 5000 // torch.get_num_threads())
+    kept, image = Kept(), torch.randn(1, 3, 101, 67)
+    optimized = cpu.optimize_for_cpu(backbone.eval())
     hooks = [
-        module.register_forward_hook(lambda _, inputs, output, name=name: keep(name, output))
-        for name, module in backbone.eval().named_modules()
+        module.register_forward_hook(kept.hook(name))
+        for name, module in optimized.named_modules()
     ]
-    backbone(image)
-    with_gradients = [name for name, _, _ in kept]
-    kept.clear()
+    optimized(image)
+    with_gradients = [name for name, _, _ in kept.outputs]
+    kept.outputs.clear()
     with torch.inference_mode():
-        backbone(image)
-    assert [name for name, _, _ in kept] == with_gradients
-    assert not [name for name, tensor, clone in kept if not torch.equal(tensor, clone)]
+        optimized(image)
+    assert [name for name, _, _ in kept.outputs] == with_gradients
+    assert not kept.overwritten()
     for hook in hooks:
         hook.remove()
-    # Hooks on the blocks alone, so that the branches inside are computed in chunks.
-    kept.clear()
-    for name, module in backbone.named_modules():
-        if ".blocks." in name and name.count(".") == 3:
-            module.register_forward_hook(lambda _, inputs, output, name=name: keep(name, output))
-    with torch.inference_mode():
-        backbone(image)
-    assert not [name for name, tensor, clone in kept if not torch.equal(tensor, clone)]
 
 
 @pytest.mark.parametrize("name", CASES)

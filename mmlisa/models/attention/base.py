@@ -1,6 +1,6 @@
 """The contract between operators and hosts.
 
-An operator is an ``nn.Module`` built as ``Operator(embed_dims, num_heads, *, grid, **its own options)`` and called as
+An operator is an ``nn.Module`` built as ``Operator(channels, num_heads, *, grid, **its own options)`` and called as
 ``operator(x, grid)``: ``x: [B, N, C]`` holds the tokens of ``grid`` in row-major order, after N - prod(grid) prefix tokens
 (a class token) where the host has such. ``grid`` at construction is the pretraining grid, the size of position-dependent
 parameters; at the call it may be any other.
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mmlisa.registry import MODELS
 
 
-def build_attention(cfg: dict[str, Any], embed_dims: int, num_heads: int, grid: Sequence[int]) -> nn.Module:
+def build_attention(cfg: dict[str, Any], channels: int, num_heads: int, grid: Sequence[int]) -> nn.Module:
     """Builds the operator that ``cfg['type']`` names, registered in mmlisa, with the rest of ``cfg`` as its own options.
 
     Raises:
@@ -35,20 +35,20 @@ def build_attention(cfg: dict[str, Any], embed_dims: int, num_heads: int, grid: 
         hint = f"did you mean {' or '.join(near)}?" if near else f"mmlisa has {known}"
         raise ValueError(f"attention={cfg!r}: its type is not registered; {hint}")
     try:
-        return operator(embed_dims, num_heads, grid=tuple(grid), **options)
+        return operator(channels, num_heads, grid=tuple(grid), **options)
     except (ValueError, TypeError) as error:
         raise type(error)(f"attention={cfg!r}: {error}") from error
 
 
-def check_heads(embed_dims: int, num_heads: int) -> int:
+def check_heads(channels: int, num_heads: int) -> int:
     """Width of a head.
 
     Raises:
-        ValueError: ``embed_dims`` is not a multiple of ``num_heads``.
+        ValueError: ``channels`` is not a multiple of ``num_heads``.
     """
-    if num_heads < 1 or embed_dims % num_heads:
-        raise ValueError(f"embed_dims={embed_dims} is not a multiple of num_heads={num_heads}")
-    return embed_dims // num_heads
+    if num_heads < 1 or channels % num_heads:
+        raise ValueError(f"channels={channels} is not a multiple of num_heads={num_heads}")
+    return channels // num_heads
 
 
 def count_prefix(x: Tensor, grid: Sequence[int]) -> int:

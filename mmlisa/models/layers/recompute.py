@@ -1,0 +1,102 @@
+"""Residual branches that save less for the backward pass.
+
+In training, a linear layer of a :class:`Branch` saves what the cheap layers before it (norm, activation, depthwise convolution)
+took, not what they returned. Its backward pass computes those layers again: see :func:`mmlisa.ops.linear_of`.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.ops.tracing import is_traced, is_transformed
+
+from .activations import StarReLU
+from .hooks import has_hooks
+from .tokens import TOKEN_CONVOLUTIONS, convolve
+
+
+class _Call(NamedTuple):
+    """``function(x, *parameters)``."""
+
+    function: Callable[..., Tensor]
+    parameters: tuple[Tensor | None, ...] = ()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.function(x, *self.parameters)
+
+
+class LayerNorm(nn.LayerNorm):
+    """``nn.LayerNorm`` that notes on its output how it was computed, so that a :class:`Branch` need not save it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, shape, eps = super().forward(x), self.normalized_shape, self.eps
+        if _records_gradients():
+            call = _Call(lambda x, weight, bias: F.layer_norm(x, shape, weight, bias, eps), (self.weight, self.bias))
+            y.computed_by = call, x, y._version
+        return y
+
+
+class Branch(nn.Module):
+    """Layers in a row on tokens ``[B, N, C]``: the base of MLPs and separable convolutions.
+
+    Attributes:
+        hidden: channels of the widest activation.
+        dwconv: a depthwise :class:`TokenConv` of stride 1, or None; every other layer takes each token by itself.
+    """
+
+    hidden: int
+    dwconv: nn.Module | None
+
+    def layers(self) -> list[nn.Module]:
+        """The layers in the order in which they are called."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        calls: list[_Call] = []  # of cheap layers, left to the linear layer that follows
+        for layer in self.layers():
+            is_plain = not _records_gradients() or has_hooks(layer)
+            if not is_plain and (call := _as_call(layer, grid)):
+                calls.append(call)
+            elif not is_plain and type(layer) is nn.Linear:
+                x, calls = _linear(layer, x, calls), []
+            else:
+                x, calls = reduce(lambda x, call: call(x), calls, x), []
+                x = layer(x, grid) if layer is self.dwconv else layer(x)
+        return reduce(lambda x, call: call(x), calls, x)
+
+
+def _linear(layer: nn.Linear, x: Tensor, calls: list[_Call]) -> Tensor:
+    """``layer`` behind ``calls``, or behind the norm that returned ``x``, unless ``x`` was written since."""
+    value = None
+    if not calls and hasattr(x, "computed_by") and x.computed_by[2] == x._version:
+        value, (norm, x, _) = x, x.computed_by
+        calls = [norm]
+    functions = [(call.function, len(call.parameters)) for call in calls]
+
+    def function(x: Tensor, *parameters: Tensor | None) -> Tensor:
+        rest = iter(parameters)
+        return reduce(lambda x, f: f[0](x, *islice(rest, f[1])), functions, x)
+
+    inputs = [x, *(parameter for call in calls for parameter in call.parameters)]
+    return ops.linear_of(function, inputs, layer.weight, layer.bias, value=value)
+
+
+def _as_call(layer: nn.Module, grid: Sequence[int]) -> _Call | None:
+    """A cheap layer as a pure function; None for any other layer."""
+    if type(layer) is nn.GELU:
+        return _Call(partial(F.gelu, approximate=layer.approximate))
+    if type(layer) is StarReLU:
+        return _Call(ops.star_relu, (layer.scale, layer.bias))
+    if type(layer) in TOKEN_CONVOLUTIONS.values():
+        return _Call(partial(convolve, grid=grid), (layer.weight, layer.bias))
+    return None
+
+
+def _records_gradients() -> bool:
+    return torch.is_grad_enabled() and not is_traced() and not is_transformed()

@@ -1,0 +1,119 @@
+"""What branches save for the backward pass, that nobody's hook is passed over, and the block around them."""
+
+import pytest
+import torch
+from torch import nn
+
+from mmlisa.models.layers import Block, LayerNorm, Mlp, SepConv
+
+BRANCHES = {
+    "mlp": lambda: Mlp(3, 12),
+    "conv-mlp-3": lambda: Mlp(3, 12, 3),
+    "sep-conv": lambda: SepConv(3, 7),
+}
+
+
+def kept_bytes(function, *modules):
+    """Of the tensors that ``function`` keeps for the backward pass, beside parameters."""
+    own = {p.untyped_storage().data_ptr() for m in modules for p in m.parameters()}
+    kept = {}
+
+    def pack(t):
+        kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        function()
+    return sum(size for pointer, size in kept.items() if pointer not in own)
+
+
+STATISTICS = 2  # a norm saves a mean and a deviation per token
+
+
+@pytest.mark.parametrize(("name", "width"), [("mlp", 3 + 12), ("conv-mlp-3", 3 + 12), ("sep-conv", 3 + 6)])
+def test_training_saves_what_linear_layers_return(name, width):
+    """And the tokens; more if a layer has a hook, another class or another forward, or if the norm's output was changed."""
+    norm, branch = LayerNorm(3), BRANCHES[name]().train()
+    x, grid = torch.randn(1, 370, 3, requires_grad=True), (37, 10)
+
+    def kept():
+        return kept_bytes(lambda: branch(norm(x), grid), norm, branch)
+
+    lean = 4 * 370 * (width + STATISTICS)
+    assert kept() == lean
+    for register in (
+        branch.act.register_forward_hook,
+        branch.register_full_backward_hook,
+        nn.modules.module.register_module_full_backward_hook,
+    ):
+        with register(lambda *args: None):
+            assert kept() > lean
+    branch.act.forward = nn.functional.silu
+    assert kept() > lean
+    del branch.act.forward
+    assert kept() == lean
+    assert kept_bytes(lambda: branch(nn.functional.layer_norm(x, (3,)), grid), branch) == lean + 4 * 370 * 3
+    branch.act = nn.SiLU()
+    assert kept() > lean
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_gradients_are_those_of_the_layers(name, create_graph):
+    """Of the norm and its output, the branch and the tokens; after a hook wrote into the norm's output as well."""
+    torch.manual_seed(0)
+    norm, branch, grid = LayerNorm(3).double(), BRANCHES[name]().double(), (5, 4)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    x, weight = torch.randn(2, 20, 3, dtype=torch.double, requires_grad=True), torch.randn(2, 20, 3, dtype=torch.double)
+
+    def gradients(by, written):
+        normed = by(x)
+        if written:
+            normed.mul_(2)
+        y = normed
+        for layer in branch.layers() if by is not norm else []:
+            y = layer(y, grid) if layer is branch.dwconv else layer(y)
+        y = branch(normed, grid) if by is norm else y
+        wanted = [x, normed, *norm.parameters(), *branch.parameters()]
+        first = torch.autograd.grad((y * weight).sum().square(), wanted, create_graph=create_graph)
+        if not create_graph:
+            return [y.detach(), *first]
+        second = [p for p in wanted if p is not normed]
+        return [y.detach(), *first, *torch.autograd.grad(sum(g.square().sum() for g in first), second)]
+
+    def plain(x):
+        return nn.functional.layer_norm(x, (3,), norm.weight, norm.bias, norm.eps)
+
+    for written in (False, True):
+        found, expected = gradients(norm, written), gradients(plain, written)
+        assert all(g.abs().max() > 1e-3 for g in expected)
+        torch.testing.assert_close(found, expected)
+
+
+def test_hooks_see_every_layer_and_both_passes():
+    branch, norm = Mlp(3, 12, 3), LayerNorm(3)
+    forward, backward = [], []
+    for part in (norm, branch, *branch.children()):
+        part.register_forward_hook(lambda module, inputs, output: forward.append(module))
+        part.register_full_backward_hook(lambda module, inputs, output: backward.append(module))
+    branch(norm(torch.randn(2, 6, 3, requires_grad=True)), (2, 3)).sum().backward()
+    assert forward == [norm, branch.fc1, branch.dwconv, branch.act, branch.fc2, branch]
+    assert set(backward) == set(forward)
+    assert len(backward) == len(forward)
+
+
+def test_a_block_is_two_residual_branches():
+    torch.manual_seed(0)
+
+    class Attention(nn.Linear):
+        def forward(self, x, grid):
+            return super().forward(x.flip(1))
+
+    block = Block(8, Attention(8, 8), mlp_ratio=2, mlp_conv=3).double()
+    x = torch.randn(2, 15, 8, dtype=torch.double)
+    y = x + block.attn(block.norm1(x), (3, 5))
+    hidden = block.mlp.fc1(block.norm2(y)).mT.unflatten(2, (3, 5))
+    hidden = nn.functional.conv2d(hidden, block.mlp.dwconv.weight, block.mlp.dwconv.bias, padding=1, groups=16)
+    expected = y + block.mlp.fc2(nn.functional.gelu(hidden.flatten(2).mT))
+    torch.testing.assert_close(block(x, (3, 5)), expected)
