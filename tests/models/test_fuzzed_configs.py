@@ -42,7 +42,7 @@ NOT_LOOKED_INTO = {"init_cfg", "train_cfg", "test_cfg", "teacher", "teacher_chec
 def names(cls: type) -> list[str]:
     """The arguments of a class and of the bases that it passes options on to."""
     return sorted(
-        {*annotations(cls)} - NOT_LOOKED_INTO - {"options", "args", "kwargs", "embed_dims", "num_heads", "grid"}
+        {*annotations(cls)} - NOT_LOOKED_INTO - {"options", "args", "kwargs", "channels", "num_heads", "grid"}
     )
 
 
@@ -95,16 +95,16 @@ def check(build: Callable[[], nn.Module], name: str, value: Any, run: Callable[[
 @given(data=st.data())
 def test_operators(data):
     kind = data.draw(st.sampled_from(sorted(OPERATORS)), "operator")
-    name = data.draw(st.sampled_from([*names(OPERATORS[kind]), "embed_dims", "num_heads"]), "argument")
+    name = data.draw(st.sampled_from([*names(OPERATORS[kind]), "channels", "num_heads"]), "argument")
     value = data.draw(NONSENSE, "value")
-    arguments = {"embed_dims": 32, "num_heads": 2}
+    arguments = {"channels": 32, "num_heads": 2}
     options = {"type": kind}
     (arguments if name in arguments else options)[name] = value
     check(
         lambda: build_attention(options, **arguments, grid=(6, 7)),
         name,
         value,
-        lambda model: model(torch.randn(1, 42, arguments["embed_dims"]), (6, 7)),
+        lambda model: model(torch.randn(1, 42, arguments["channels"]), (6, 7)),
     )
 
 

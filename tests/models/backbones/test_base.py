@@ -271,10 +271,7 @@ def test_hooks_see_the_same_when_optimized_for_cpu(backbone, monkeypatch):
     monkeypatch.setattr(cpu, "CHUNK", 5000 // torch.get_num_threads())
     kept, image = Kept(), torch.randn(1, 3, 101, 67)
     optimized = cpu.optimize_for_cpu(backbone.eval())
-    hooks = [
-        module.register_forward_hook(kept.hook(name))
-        for name, module in optimized.named_modules()
-    ]
+    hooks = [module.register_forward_hook(kept.hook(name)) for name, module in optimized.named_modules()]
     optimized(image)
     with_gradients = [name for name, _, _ in kept.outputs]
     kept.outputs.clear()
