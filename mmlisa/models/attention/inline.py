@@ -44,9 +44,7 @@ class InLineAttention(nn.Module):
         check_map(grid)
         self.num_heads = num_heads
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
-        self.residual = nn.Sequential(
-            nn.Linear(channels, channels), nn.GELU(), nn.Linear(channels, 9 * channels)
-        )
+        self.residual = nn.Sequential(nn.Linear(channels, channels), nn.GELU(), nn.Linear(channels, 9 * channels))
         self.proj = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
