@@ -52,5 +52,6 @@ def config_path(name: str) -> str:
         if (folder / name).is_file():
             return str(folder / name)
     shipped = {path.name for folder in folders for path in folder.glob("*.py")}
-    near = get_close_matches(name, shipped, n=3, cutoff=0.4)
-    raise FileNotFoundError(f"mmlisa ships no config named {name!r}; the closest are {near}")
+    near = get_close_matches(Path(name).name, shipped, n=3, cutoff=0.4)
+    hint = f"; the closest are {', '.join(near)}" if near else ""
+    raise FileNotFoundError(f"mmlisa ships no config named '{name}'{hint}")

@@ -1,7 +1,7 @@
-"""The command ``mmlisa``, and what every tool's command line has in common.
+"""The command ``mmlisa``, and the options and error handling that all tools share.
 
-``mmlisa train CONFIG`` runs ``tools/train.py``, of a clone or of the installed wheel, and so on for every file of ``tools/``.
-Imports the standard library only: ``--help`` and mistakes in the arguments must not wait for PyTorch.
+``mmlisa train CONFIG`` runs ``tools/train.py`` of a clone or of the installed wheel. So does every other file of ``tools/``.
+This module imports the standard library only, because ``--help`` and mistakes in the arguments must not wait for PyTorch.
 """
 
 import argparse
@@ -10,34 +10,36 @@ import errno
 import os
 import re
 import runpy
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-# Files of tools/ whose command is not called like the file.
+from mmlisa import options
+
+# Commands that are not named like their file in tools/.
 NAMES = {"convert_checkpoint": "convert", "paper_tables": "tables"}
-CHECK = "check"  # python -m mmlisa.check_env, which is no file of tools/: it must run where nothing else does
-# What a wrong argument, config or file raises, here and in the libraries.
+CHECK = "check"  # mmlisa/check_env.py, which is not in tools/ because it runs in environments where nothing else does
+# Exceptions of a wrong argument, config or file, in mmlisa and in the libraries.
 MISTAKES = (ValueError, TypeError, OSError, ImportError, FloatingPointError)
-# Failures of the machine, not of the user.
+# Errors of the machine, not of the user.
 _FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
-
-# Set while the console script runs a tool: what the user typed for it.
+# The words that the user typed for the tool, while the console script runs it; runpy sets sys.argv[0] to the tool's file.
 _program: str | None = None
 
 
 def tools_folder() -> Path:
-    """``tools/`` of the clone, or of the wheel, where it lies in ``mmlisa/.mim``."""
+    """Return ``tools/`` of the clone, or of the wheel, which has it in ``mmlisa/.mim``."""
     package = Path(__file__).resolve().parent
     installed = package / ".mim" / "tools"
     return installed if installed.is_dir() else package.parent / "tools"
 
 
 def commands() -> dict[str, Path]:
-    """The file of each command, by name."""
+    """Return the file of each command by its name."""
     files = {
         NAMES.get(path.stem, path.stem).replace("_", "-"): path
         for path in sorted(tools_folder().glob("*.py"))
@@ -47,7 +49,7 @@ def commands() -> dict[str, Path]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs a command as ``__main__``, with the rest of the arguments."""
+    """Run a command as ``__main__`` with the other arguments."""
     argv = list(sys.argv[1:] if argv is None else argv)
     known = commands()
     if not argv or argv[0] in ("-h", "--help"):
@@ -77,25 +79,33 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _summary(path: Path) -> str:
-    """The first sentence of a file's docstring, read without running the file."""
+    """Return the first sentence of a file's docstring without running the file."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return docstring.split("\n\n")[0].split(": ``")[0].replace("\n", " ").rstrip(".")
 
 
 def command(name: str) -> str:
-    """How the user would type the command ``name``: like the one that is running."""
-    program = Path(sys.argv[0])
-    if _program or program.suffix != ".py":
-        return f"mmlisa {name}"
-    file = next((stem for stem, other in NAMES.items() if other == name), name.replace("-", "_"))
-    return f"python {program.with_name(f'{file}.py')}"
+    """Return how the user would type the command ``name``: in the same way as the one that is running."""
+    script = Path(sys.argv[0])
+    if _program or script.suffix != ".py":
+        words, module = ["mmlisa", name], ["-m", "mmlisa.cli", name]
+    else:
+        file = next((stem for stem, other in NAMES.items() if other == name), name.replace("-", "_"))
+        module = [str(script.with_name(f"{file}.py"))]
+        words = ["python", *module]
+    if "UV_RUN_RECURSION_DEPTH" in os.environ:
+        return " ".join(["uv", "run", *words])
+    found = shutil.which(words[0])
+    if found and Path(found).parent == Path(sys.executable).parent:
+        return " ".join(words)
+    return " ".join([sys.executable, *module])  # the environment is not activated
 
 
 # --- arguments ---------------------------------------------------------------------------------------------------------------
 
 
 def build_parser(description: str | None, **options) -> argparse.ArgumentParser:
-    """A tool's parser, with the options that all tools have."""
+    """Return a tool's parser with the options that all tools have."""
     parser = argparse.ArgumentParser(prog=_program, description=description, **options)
     parser.add_argument("--verbose", action="store_true", help="print everything that the libraries print")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -103,7 +113,7 @@ def build_parser(description: str | None, **options) -> argparse.ArgumentParser:
 
 
 def add_config_options(parser: argparse.ArgumentParser) -> None:
-    """``--cfg-options``; see :func:`mmlisa.engine.launch.parse_options`."""
+    """Add ``--cfg-options``; see :func:`mmlisa.engine.config.parse_options`."""
     parser.add_argument(
         "--cfg-options",
         nargs="+",
@@ -115,7 +125,7 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_launcher(parser: argparse.ArgumentParser) -> None:
-    """OpenMMLab's options for several processes."""
+    """Add OpenMMLab's options for several processes."""
     parser.add_argument(
         "--launcher", choices=["none", "pytorch", "slurm", "mpi"], default="none", help="what started the processes"
     )
@@ -126,13 +136,14 @@ def add_launcher(parser: argparse.ArgumentParser) -> None:
 
 
 def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
-    """Runs a tool; what users can get wrong ends in one line.
+    """Check the arguments and run a tool. A user's mistake ends in a one-line message.
 
-    Exits with 2 after a mistake in the arguments, the config or the files, with 1 when the run failed (a loss that is not
-    finite, a full disk, a killed worker process), with 130 after Ctrl-C.
+    The exit status is 2 after a mistake in the arguments, the config or the files, 1 if the run failed (a loss that is not
+    finite, a full disk, a killed worker process), and 130 after Ctrl-C.
     """
     prepare(args.verbose)
     try:
+        options.check(args)
         main(args)
     except MISTAKES as error:
         if args.debug:
@@ -148,8 +159,8 @@ def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) ->
 
 
 def prepare(verbose: bool = False) -> None:
-    """Sets what must be set before PyTorch and OpenMMLab are imported."""
-    # By default, idle OpenMP threads spin: beside another busy process, everything takes ten times as long.
+    """Set the environment variables and warning filters that must be set before PyTorch and OpenMMLab are imported."""
+    # Idle OpenMP threads spin by default. Next to another busy process, that makes everything ten times slower.
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys():
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     if not verbose:
@@ -159,16 +170,16 @@ def prepare(verbose: bool = False) -> None:
 
 
 def _message(error: BaseException) -> str:
-    """What an exception says; an OSError of the system itself says it with its number."""
+    """Return the text of an exception. The text of the operating system's own OSError has its number."""
     if isinstance(error, OSError) and error.errno is not None and error.filename is None:
         return str(error.strerror)
-    if str(error).startswith("Caught "):  # in a process that loads data: its traceback, and below that what it said
+    if str(error).startswith("Caught "):  # of a process that loads data: a traceback, and its message below
         said = re.split(rf"^(?:\w+\.)*{type(error).__name__}\b:? ?", str(error), flags=re.MULTILINE)[-1]
         return said.strip() or type(error).__name__
     return str(error) or type(error).__name__
 
 
 if __name__ == "__main__":
-    from mmlisa import cli  # the module that the tools import, not this one, which is called __main__
+    from mmlisa import cli  # the module that the tools import; this one is called __main__
 
     cli.main()

@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from mmengine.registry import DATA_SAMPLERS as ROOT_DATA_SAMPLERS
 from mmengine.registry import DATASETS as ROOT_DATASETS
 from mmengine.registry import HOOKS as ROOT_HOOKS
 from mmengine.registry import LOOPS as ROOT_LOOPS
@@ -63,14 +64,18 @@ def _child(name: str, parent: Registry, *locations: str) -> Registry:
     return _Registry(name, parent=parent, scope="mmlisa", locations=list(locations))
 
 
-MODELS = _child("model", ROOT_MODELS, *_MODEL_LOCATIONS, *_VIDEO)
+MODELS = _child("model", ROOT_MODELS, *_MODEL_LOCATIONS, *_VIDEO, "mmlisa.engine.ema")
 BACKBONES = MODELS
 TASK_UTILS = _child("task util", ROOT_TASK_UTILS, *_MODEL_LOCATIONS)
-HOOKS = _child("hook", ROOT_HOOKS, "mmlisa.engine", "mmlisa.visualization", *_VIDEO)
-LOOPS = _child("loop", ROOT_LOOPS, "mmlisa.engine")
-OPTIMIZERS = _child("optimizer", ROOT_OPTIMIZERS, "mmlisa.engine")
-OPTIM_WRAPPER_CONSTRUCTORS = _child("optimizer wrapper constructor", ROOT_OPTIM_WRAPPER_CONSTRUCTORS, "mmlisa.engine")
-DATASETS = _child("dataset", ROOT_DATASETS, "mmlisa.datasets", *_VIDEO)
+_HOOKS = [f"mmlisa.engine.{name}" for name in ("hooks", "interrupts", "saving", "seeding", "castling", "ema")]
+HOOKS = _child("hook", ROOT_HOOKS, *_HOOKS, "mmlisa.visualization", *_VIDEO)
+LOOPS = _child("loop", ROOT_LOOPS, "mmlisa.engine.loops")
+OPTIMIZERS = _child("optimizer", ROOT_OPTIMIZERS, "mmlisa.engine.optimizers")
+OPTIM_WRAPPER_CONSTRUCTORS = _child(
+    "optimizer wrapper constructor", ROOT_OPTIM_WRAPPER_CONSTRUCTORS, "mmlisa.engine.optimizers"
+)
+DATA_SAMPLERS = _child("data sampler", ROOT_DATA_SAMPLERS, "mmlisa.engine.seeding")
+DATASETS = _child("dataset", ROOT_DATASETS, "mmlisa.engine.seeding", "mmlisa.datasets", *_VIDEO)
 TRANSFORMS = _child("transform", ROOT_TRANSFORMS, "mmlisa.datasets", *_VIDEO)
 METRICS = _child("metric", ROOT_METRICS, "mmlisa.datasets")
 WEIGHT_INITIALIZERS = _child("weight initializer", ROOT_WEIGHT_INITIALIZERS, "mmlisa.conversion")

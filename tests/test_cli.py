@@ -6,6 +6,7 @@ import os
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -64,12 +65,28 @@ def test_a_command_runs_its_file_and_is_called_by_its_name(capsys):
 def program(monkeypatch):
     monkeypatch.setattr(cli, "_program", None)
     monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.delenv("UV_RUN_RECURSION_DEPTH", raising=False)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
 
 
 def test_the_next_command_is_typed_like_this_one(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["tools/train.py"])
     assert cli.command("check-data") == "python tools/check_data.py"
     assert cli.command("tables") == "python tools/paper_tables.py"
+    monkeypatch.setattr(sys, "argv", ["/venv/bin/mmlisa"])
+    assert cli.command("check-data") == "mmlisa check-data"
+    monkeypatch.setenv("UV_RUN_RECURSION_DEPTH", "1")
+    assert cli.command("check-data") == "uv run mmlisa check-data"
+
+
+def test_the_next_command_runs_where_the_environment_is_not_activated(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["/venv/bin/mmlisa"])
+    done = subprocess.run([*cli.command("infer").split(), "--help"], capture_output=True, text=True)
+    assert done.stdout.startswith("usage: mmlisa infer"), done.stderr
+    monkeypatch.setattr(sys, "argv", [str(cli.tools_folder() / "train.py")])
+    done = subprocess.run([*cli.command("infer").split(), "--help"], capture_output=True, text=True)
+    assert done.stdout.startswith("usage: infer.py"), done.stderr
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,18 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.engine import launch
+    from mmlisa.engine.config import load_config, parse_options
+    from mmlisa.engine.config_checks import check_data
+
+    cfg = load_config(args.config, options=parse_options(args.cfg_options))
+    check_data(cfg, *args.split)
+
     from mmlisa.engine.log import import_quietly
 
     if not args.verbose:
-        import_quietly()
+        import_quietly(cfg.get("default_scope"))
     from mmlisa.datasets.checking import find_all
 
-    cfg = launch.load_config(args.config, options=launch.parse_options(args.cfg_options))
-    launch.check_data(cfg, *args.split)
     found, seen = 0, []
     for split in args.split:
         dataset = (cfg.get(f"{split}_dataloader") or {}).get("dataset")

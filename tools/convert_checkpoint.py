@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.checkpoints import load_checkpoint, save_checkpoint
     from mmlisa.conversion import convert_classifier, convert_published, inflate_classifier
     from mmlisa.conversion.state_dicts import unwrap
-    from mmlisa.engine.launch import load_config
+    from mmlisa.engine.config import load_config
     from mmlisa.registry import MODELS
 
     source, target = args.files[0], Path(args.files[-1])

@@ -23,12 +23,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.deploy.export import build_exportable, export, largest_difference
-    from mmlisa.engine.launch import load_config
+    from mmlisa.engine.config import load_config
 
-    module = build_exportable(
-        load_config(args.config), None if args.checkpoint == "none" else args.checkpoint, args.backbone_only
-    )
+    cfg = load_config(args.config)
+
+    from mmlisa.deploy.export import build_exportable, export, largest_difference
+
+    module = build_exportable(cfg, None if args.checkpoint == "none" else args.checkpoint, args.backbone_only)
     start = perf_counter()
     export(module, args.out, args.size, dynamic=args.dynamic)
     print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB in {perf_counter() - start:.0f} s")

@@ -24,20 +24,22 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    import torch
-    from mmengine.registry import MODELS, init_default_scope
+    from mmlisa.engine.config import load_config, parse_options
 
-    from mmlisa.complexity import count, forward_tables
-    from mmlisa.engine import launch
-    from mmlisa.engine.log import import_quietly
-
-    if not args.verbose:
-        import_quietly()
-    cfg = launch.load_config(args.config, options=launch.parse_options(args.cfg_options))
+    cfg = load_config(args.config, options=parse_options(args.cfg_options))
     scope = cfg.get("default_scope")
     size = args.size or SIZES.get(scope)
     if size is None:
         raise ValueError(f"--size: there is no default for default_scope={scope!r}")
+
+    import torch
+    from mmengine.registry import MODELS, init_default_scope
+
+    from mmlisa.complexity import count, forward_tables
+    from mmlisa.engine.log import import_quietly
+
+    if not args.verbose:
+        import_quietly(scope)
     init_default_scope(scope)
     import_module(f"{scope}.models")  # outside the meta device: importing creates tensors, too
     with torch.device("meta"):

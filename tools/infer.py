@@ -33,16 +33,18 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.engine import launch
+    from mmlisa.engine.config import load_config, parse_options
+
+    cfg = load_config(args.config, options=parse_options(args.cfg_options))
+
+    from tqdm import tqdm
+
     from mmlisa.engine.log import import_quietly
 
     if not args.verbose:
-        import_quietly()
-    from tqdm import tqdm
-
+        import_quietly(cfg.get("default_scope"))
     from mmlisa.deploy.inference import predict_pictures
 
-    cfg = launch.load_config(args.config, options=launch.parse_options(args.cfg_options))
     predictions = predict_pictures(
         cfg,
         args.checkpoint,

@@ -25,8 +25,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.engine import launch, optimize_for_cpu
+    from mmlisa.engine.config import load_config, parse_options, set_show_dir
+    from mmlisa.engine.config_checks import check_data
+    from mmlisa.engine.cpu import optimize_for_cpu
     from mmlisa.engine.log import import_quietly
+    from mmlisa.engine.runner import build_runner
 
     if not args.verbose:
         import_quietly()
@@ -34,14 +37,14 @@ def main(args: argparse.Namespace) -> None:
 
     results = {}
     for factor in args.factors:
-        options = launch.parse_options(args.cfg_options)
-        cfg = launch.load_config(args.config, options=options, work_dir=args.work_dir)
-        launch.check_data(cfg, "test")
+        options = parse_options(args.cfg_options)
+        cfg = load_config(args.config, options=options, work_dir=args.work_dir)
+        check_data(cfg, "test")
         resolution.scale_test_images(cfg, factor)
-        launch.set_show_dir(cfg, None)
+        set_show_dir(cfg, None)
         cfg.load_from, cfg.resume = args.checkpoint, False
         cfg.visualizer.name = f"images times {factor}"  # MMEngine's visualizers are global, by name
-        runner = launch.build_runner(cfg, args.min_matched, verbose=args.verbose)
+        runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
         optimize_for_cpu(runner.model)
         results[factor] = runner.test()
     print(resolution.to_markdown(results))

@@ -26,21 +26,27 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(args: argparse.Namespace) -> None:
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
+    from mmlisa.engine import config
+    from mmlisa.engine.config_checks import check_data
+
+    options = config.parse_options(args.cfg_options)
+    cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
+    check_data(cfg, "test")
+    config.set_show_dir(cfg, args.show_dir)
+    config.set_classwise(cfg)
+    if args.tta:
+        config.set_tta(cfg)
+
     from mmengine.registry import METRICS
 
     from mmlisa.checkpoints import read_ahead
-    from mmlisa.engine import launch, optimize_for_cpu
+    from mmlisa.engine.cpu import optimize_for_cpu
+    from mmlisa.engine.runner import build_runner
 
-    options = launch.parse_options(args.cfg_options)
-    cfg = launch.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
-    launch.check_data(cfg, "test")
     if "://" not in args.checkpoint:
-        read_ahead(args.checkpoint)  # a wrong file is known before the data are made and the model is built
+        read_ahead(args.checkpoint)  # a damaged file is reported before the data are read and the model is built
     cfg.load_from, cfg.resume = args.checkpoint, False
-    launch.set_show_dir(cfg, args.show_dir)
-    if args.tta:
-        launch.set_tta(cfg)
-    runner = launch.build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)
+    runner = build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)
     optimize_for_cpu(runner.model)
     if args.out:
         dump = "mmdet.DumpDetResults" if cfg.get("default_scope") == "mmdet" else "DumpResults"

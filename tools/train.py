@@ -32,23 +32,29 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(args: argparse.Namespace) -> None:
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
-    from mmlisa.engine import launch
+    from mmlisa.engine import config
+    from mmlisa.engine.config_checks import check_data, check_schedule
 
-    options = launch.parse_options(args.cfg_options)
-    cfg = launch.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
-    if args.amp:
-        launch.set_amp(cfg)
+    options = config.parse_options(args.cfg_options)
+    cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
     if args.auto_scale_lr:
-        launch.set_auto_scale_lr(cfg)
-    if note := launch.check_schedule(cfg):
+        config.set_auto_scale_lr(cfg)
+    if note := check_schedule(cfg):
         print(f"note: {note}")
-    launch.check_data(cfg, "train", "val")
-    with launch.locked(cfg.work_dir):
+    check_data(cfg, "train", "val")
+    if args.amp:
+        config.set_amp(cfg)
+
+    from mmlisa.engine.report import report
+    from mmlisa.engine.runner import build_runner, set_resume, train
+    from mmlisa.engine.saving import locked
+
+    with locked(cfg.work_dir, args.launcher):
         if args.resume:
-            launch.set_resume(cfg, None if args.resume == "auto" else args.resume)
-        runner = launch.build_runner(cfg, args.min_matched, verbose=args.verbose)
-        launch.train(runner)
-    launch.report(runner, args.config, cli.command)
+            set_resume(cfg, None if args.resume == "auto" else args.resume)
+        runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
+        train(runner)
+    report(runner, args.config, cli.command)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def _label(config: str, options: Sequence[str]) -> str:
 def main(args: argparse.Namespace) -> None:
     import torch
 
-    from mmlisa.engine.launch import load_config, parse_options
+    from mmlisa.engine.config import load_config, parse_options
     from mmlisa.visualization.kernels import (
         attention_kernels,
         draw_features,

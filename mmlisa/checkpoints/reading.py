@@ -31,7 +31,7 @@ class CheckpointError(ValueError):
 def load_checkpoint(filename: str | Path, map_location: MapLocation = "cpu") -> dict[str, Any]:
     """Reads a checkpoint file: tensors, numbers, text and plain containers of them; nothing in it is run.
 
-    The checksum of a checkpoint that :class:`mmlisa.engine.SafeCheckpointHook` wrote is verified, and so are the checksums that
+    The checksum of a checkpoint that :mod:`mmlisa.engine.hooks` wrote is verified, and so are the checksums that
     an archive keeps of its members. ``meta['config']``, which MMEngine would run as Python code on resuming, is left out.
 
     Args:

@@ -17,8 +17,8 @@ from PIL import Image
 from tqdm import tqdm
 
 from mmlisa.checkpoints import load_weights
-from mmlisa.engine import optimize_for_cpu
 from mmlisa.engine.checks import check_channels, check_shapes, explain_unknown_type
+from mmlisa.engine.cpu import optimize_for_cpu
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")

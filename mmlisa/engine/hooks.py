@@ -1,18 +1,22 @@
-"""Hooks that check: a non-finite loss, data that do not fit the model, a checkpoint of another model."""
+"""Hooks that report progress and check the loss, the data and the checkpoint of a training."""
 
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import torch
-from mmengine.hooks import Hook
+from mmengine.hooks import Hook, LoggerHook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 
-from mmlisa.checkpoints import adapt_state_dict, add_checksum, check_share, check_values, match_report
+from mmlisa.checkpoints import CheckpointError, adapt_state_dict, add_checksum, check_share, check_values, match_report
 from mmlisa.checkpoints.loading import state_dict_of
 from mmlisa.registry import HOOKS
 
-from .checks import check_classes, check_first_image, check_schedule, check_shapes, shape_conflicts
+from .checks import check_classes, check_first_image, check_shapes, shape_conflicts
+from .config_checks import check_schedule
 
 
 @HOOKS.register_module()
@@ -20,7 +24,7 @@ class FiniteLossHook(Hook):
     """Stops the training at the first loss that is not finite, before a checkpoint of that iteration is written.
 
     Raises:
-        FloatingPointError: names the iteration, the losses and where the last good checkpoint is.
+        FloatingPointError: the message names the iteration, the losses and the last good checkpoint.
     """
 
     priority = "VERY_HIGH"
@@ -37,17 +41,60 @@ class FiniteLossHook(Hook):
             raise FloatingPointError(
                 f"iteration {runner.iter + 1}: {', '.join(f'{name} is {value}' for name, value in broken.items())} "
                 f"(all losses: {losses}). Training stopped; the last good checkpoint is "
-                f"{last or 'the one it started from, none was saved yet'}. What usually helps: a lower learning rate, a "
-                "longer warm-up, optim_wrapper.clip_grad"
+                f"{last or 'the one it started from; none was saved yet'}. Usual remedies are a lower learning rate, a "
+                "longer warm-up, and optim_wrapper.clip_grad"
             )
 
 
 @HOOKS.register_module()
+class ProgressHook(Hook):
+    """Logs the time of the first iteration, and at least ten times per epoch the loss and the memory in use.
+
+    An interval of ``default_hooks.logger`` below a tenth of an epoch stays as it is. MMEngine logs the memory of a GPU. Without a
+    GPU, this hook adds the largest memory of the process so far, in MiB.
+    """
+
+    priority = 55  # after the hook that measures the time, before the one that logs
+
+    def __init__(self) -> None:
+        self._first = True
+
+    def before_train(self, runner: Runner) -> None:
+        for hook in runner.hooks:
+            if isinstance(hook, LoggerHook):
+                hook.interval = min(hook.interval, max(len(runner.train_dataloader) // 10, 1))
+
+    def after_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
+    ) -> None:
+        if (megabytes := _peak_megabytes()) and not torch.cuda.is_available():
+            runner.message_hub.update_scalar("train/memory", megabytes)
+        if self._first:
+            self._first = False
+            seconds = runner.message_hub.get_scalar("train/time").current()
+            left = runner.max_iters - runner.iter - 1
+            runner.logger.info(
+                f"The first iteration took {seconds:.1f} s. At this pace, the other {left} take "
+                f"{timedelta(seconds=round(seconds * left))}; the first is usually slower than the rest"
+            )
+
+
+def _peak_megabytes() -> float:
+    """Return the largest resident memory of this process so far, in MiB; 0 where the system does not report it."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+@HOOKS.register_module()
 class DataCheckHook(Hook):
-    """What of a config can be checked only when its data have been read.
+    """Checks of a config that need the data.
 
     Raises:
-        ValueError: a head tells fewer classes apart than the data have; more are a warning.
+        ValueError: a head has fewer classes than the data; more classes are a warning.
         FileNotFoundError: the first image is missing.
     """
 
@@ -57,7 +104,7 @@ class DataCheckHook(Hook):
         self._check(runner, "train")
         if runner.val_loop is not None:
             self._check(runner, "val")
-        if "max_epochs" in (runner.cfg.get("train_cfg") or {}):  # how many iterations that is, the data say
+        if "max_epochs" in (runner.cfg.get("train_cfg") or {}):  # the length in iterations depends on the data
             note = check_schedule({**runner.cfg, "train_cfg": dict(max_iters=runner.max_iters)})
             if note:
                 runner.logger.warning(note)
@@ -77,16 +124,17 @@ class DataCheckHook(Hook):
 
 @HOOKS.register_module()
 class CheckpointGuardHook(Hook):
-    """Reports how much of the model a loaded checkpoint holds, and refuses one that does not fit.
+    """Reports how much of the model a loaded checkpoint holds, and refuses a checkpoint that does not fit.
 
-    Checkpoints that are saved get a checksum of their tensors, which is verified whenever they are read.
+    Saved checkpoints get a checksum of their tensors, which is verified whenever they are read.
 
     Args:
         min_matched: share of the model's entries that must match in name and shape, from 0 to 1.
         same_shapes: refuse a checkpoint with any entry of another shape; otherwise that is a warning, except when resuming.
 
     Raises:
-        ValueError: the checkpoint holds less, entries of other shapes, or values that are no weights.
+        ValueError: the checkpoint holds less, entries of other shapes, or values that are not weights.
+        CheckpointError: the checkpoint to resume from lacks the state of a training, or that state is invalid.
     """
 
     # After the hooks that change what is saved.
@@ -103,7 +151,10 @@ class CheckpointGuardHook(Hook):
         # Test-time augmentation wraps the trained model once more.
         model = model.module if hasattr(model, "tta_cfg") or type(model).__name__.endswith("TTAModel") else model
         filename = str(runner._load_from)
-        # Adapted here once; the runner loads the result.
+        if runner._resume:
+            check_training_state(checkpoint, filename)
+            _warn_of_learning_rate(runner, checkpoint)
+        # Adapted once; the runner loads the result.
         state = checkpoint["state_dict"] = adapt_state_dict(model, state_dict_of(checkpoint, filename))
         if self.same_shapes or runner._resume:
             check_shapes(model, checkpoint, filename)
@@ -113,3 +164,47 @@ class CheckpointGuardHook(Hook):
             )
         check_share(*match_report(model, state), filename, self.min_matched)
         check_values(model.state_dict(), state, filename)
+
+
+def check_training_state(checkpoint: Mapping[str, Any], filename: str) -> None:
+    """Check the entries of a checkpoint that MMEngine reads when it resumes a training.
+
+    Raises:
+        CheckpointError: the iteration, the optimizer or another entry is missing or of another type.
+    """
+    meta = checkpoint.get("meta")
+    meta = meta if isinstance(meta, Mapping) else {}
+    for key in ("epoch", "iter"):
+        value = meta.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise CheckpointError(
+                f"checkpoint '{filename}' cannot be resumed: meta['{key}'] is {value!r}, not a count. To start a new "
+                "training from its weights, use --cfg-options load_from=… instead of --resume"
+            )
+    if not isinstance(meta.get("seed"), int | None):
+        raise CheckpointError(
+            f"checkpoint '{filename}' cannot be resumed: meta['seed'] is {meta['seed']!r}, not a number"
+        )
+    kinds = {"optimizer": Mapping, "param_schedulers": (list, Mapping), "message_hub": Mapping}
+    for key, kind in kinds.items():
+        value = checkpoint.get(key)
+        if not isinstance(value, kind) and (value is not None or key == "optimizer"):
+            raise CheckpointError(
+                f"checkpoint '{filename}' cannot be resumed: its entry '{key}' is {'missing' if value is None else 'invalid'}. "
+                "To start a new training from its weights, use --cfg-options load_from=… instead of --resume"
+            )
+
+
+def _warn_of_learning_rate(runner: Runner, checkpoint: Mapping[str, Any]) -> None:
+    """Warn if the config's learning rate differs from that of the checkpoint, which MMEngine continues with."""
+    if not hasattr(runner.optim_wrapper, "param_groups"):  # several optimizers
+        return
+    ours, theirs = (
+        [group.get("initial_lr", group.get("lr")) for group in groups if isinstance(group, Mapping)]
+        for groups in (runner.optim_wrapper.param_groups, checkpoint["optimizer"].get("param_groups") or ())
+    )
+    if ours and theirs and ours[0] != theirs[0]:
+        runner.logger.warning(
+            f"the resumed training continues with the learning rate {theirs[0]:g} of the checkpoint; the config's {ours[0]:g} "
+            "is not used. To train with another rate, start from the weights: --cfg-options load_from=…"
+        )

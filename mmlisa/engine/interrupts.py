@@ -19,26 +19,27 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @HOOKS.register_module()
 class InterruptHook(Hook):
-    """On SIGTERM or SIGINT, saves a checkpoint of the last finished iteration and draws the curves.
+    """On SIGTERM or SIGINT, saves a checkpoint after the current iteration and draws the curves.
 
-    The iteration under way is finished first. The process exits with 143 or 130, as the shell reports a process that the
-    signal ended; ``--resume`` continues from the checkpoint. A second signal exits at once. With several processes, all stop
-    after the same iteration, whichever got the signal.
+    The process exits with 143 or 130, the status that a shell reports for a process that the signal ended. ``--resume``
+    continues from the checkpoint. A second signal exits at once. If one of several processes gets the signal, all of them
+    stop after the same iteration.
     """
 
-    # After all hooks that belong to an iteration.
+    # After all other hooks of an iteration, and after the EMA hook has exchanged the weights.
     priority = "LOWEST"
 
     def __init__(self) -> None:
         self.signal = 0
-        self.busy = False  # in the middle of an iteration, whose weights are not to be saved
+        self.busy = False  # in the middle of an iteration: its weights must not be saved
+        self.validating = False  # the model may hold averaged weights
         self._process = os.getpid()
         self._handlers: dict[int, Any] = {}
 
     def before_train(self, runner: Runner) -> None:
         try:
             self._handlers = {number: signal.signal(number, self._handle) for number in _SIGNALS}
-        except ValueError:  # not the main thread: whoever started it handles its signals
+        except ValueError:  # not the main thread, which handles the signals
             self._handlers = {}
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
@@ -55,17 +56,20 @@ class InterruptHook(Hook):
         if self._requested():
             self.stop(runner, runner.iter + 1)
 
+    def before_val_epoch(self, runner: Runner) -> None:
+        self.validating = True
+
     def after_val_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any | None = None
     ) -> None:
         if self._handlers and self._requested():
-            for hook in runner.hooks:
-                if isinstance(hook, EMAHook):
-                    hook.after_val_epoch(runner)  # puts the trained weights back
             self.stop(runner, runner.iter)
 
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        self.validating = False
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a loader's worker, forked with our handlers
+        if os.getpid() != self._process:  # a worker of a data loader, which inherited the handlers
             return
         if self.signal:
             os._exit(128 + number)
@@ -82,10 +86,14 @@ class InterruptHook(Hook):
         return self.signal != 0
 
     def stop(self, runner: Runner, iteration: int) -> None:
-        """Saves the state after ``iteration`` iterations and ends the process."""
+        """Save the state after ``iteration`` iterations and end the process."""
+        if self.validating:
+            for hook in runner.hooks:
+                if isinstance(hook, EMAHook):
+                    hook.after_val_epoch(runner)  # exchanges the averaged weights for the trained ones
         path = Path(runner.work_dir) / f"iter_{iteration}.pth"
         info = runner.message_hub.runtime_info
-        if info.get("last_ckpt") != str(path):  # else this very iteration was saved by its schedule
+        if info.get("last_ckpt") != str(path):  # otherwise the schedule has saved this iteration
             info["last_ckpt"] = str(path)
             runner.save_checkpoint(
                 str(path.parent),

@@ -1,4 +1,4 @@
-"""What the tools print: MMEngine's log without its dumps. The log file has everything."""
+"""The console output of the tools: MMEngine's log without its dumps. The log file contains everything."""
 
 import contextlib
 import importlib
@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
-# How the records begin that nobody reads on a console.
+OPENMMLAB = ("mmdet", "mmseg", "mmpretrain")
+# The beginnings of log records hidden from the console.
 NOISE = (
     "\n------------------------------------------------------------\nSystem environment",
     "Config:\n",
@@ -23,7 +24,7 @@ NOISE = (
 
 
 class ConsoleFilter(logging.Filter):
-    """Keeps :data:`NOISE` off a handler."""
+    """Hides records that begin with :data:`NOISE`."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not record.getMessage().startswith(NOISE)
@@ -40,14 +41,17 @@ class QuietRunner(Runner):
         return logger
 
 
-def import_quietly() -> None:
-    """Imports the data sets of the installed libraries, whose imports print which optional packages they did not find.
+def import_quietly(*libraries: str | None) -> None:
+    """Import the data sets of libraries, which print at import which optional packages are missing, and hide that output.
 
-    pycocotools' reader of annotations, which prints what it does, is silent from then on; its tables of results are not.
+    pycocotools' reader of annotations prints nothing afterwards; its tables of results are still printed.
+
+    Args:
+        *libraries: names such as ``default_scope`` of a config; without any, all installed OpenMMLab libraries.
     """
     with contextlib.redirect_stdout(io.StringIO()):
-        for library in ("mmdet", "mmseg", "mmpretrain"):
-            if find_spec(library):
+        for library in libraries or OPENMMLAB:
+            if library in OPENMMLAB and find_spec(library):
                 importlib.import_module(f"{library}.datasets")
     if find_spec("pycocotools"):
         importlib.import_module("pycocotools.coco").print = lambda *values: None

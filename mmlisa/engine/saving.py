@@ -1,4 +1,4 @@
-"""Checkpoints on disk: whole or not at all, one training per folder."""
+"""Checkpoints that are written completely or not at all, and a lock that admits one training per folder."""
 
 import os
 from collections import deque
@@ -13,11 +13,12 @@ from mmengine.hooks import CheckpointHook as _CheckpointHook
 from mmengine.runner import Runner
 
 from mmlisa.checkpoints import writing_whole
+from mmlisa.options import rank
 from mmlisa.registry import HOOKS
 
 
 class AtomicBackend(LocalBackend):
-    """MMEngine's local files, written beside their place and then renamed: a reader never meets half a file."""
+    """MMEngine's local files. A file is written under another name and then renamed, so that no reader sees half a file."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         path = Path(filepath)
@@ -30,7 +31,7 @@ register_backend("mmlisa.atomic", AtomicBackend, force=True)
 
 
 class _LateRemoval:
-    """A file backend that only notes what it is to remove."""
+    """A file backend that collects the paths to remove instead of removing them."""
 
     def __init__(self, backend: Any) -> None:
         self.backend, self.removed = backend, []
@@ -44,15 +45,15 @@ class _LateRemoval:
 
 @HOOKS.register_module()
 class CheckpointHook(_CheckpointHook):
-    """MMEngine's hook, whose failures lose nothing: files are written whole, and older ones are removed only after that.
+    """MMEngine's hook. Files are written completely or not at all, and older ones are removed only after that.
 
     Args:
-        on_failure: ``'stop'`` ends the training when a checkpoint cannot be written; ``'continue'`` logs it and goes on.
-        **options: MMEngine's.
+        on_failure: ``'stop'`` ends the training if a checkpoint cannot be written; ``'continue'`` logs the error and continues.
+        **options: see :class:`mmengine.hooks.CheckpointHook`.
 
     Raises:
-        OSError: under ``'stop'``, a checkpoint could not be written; names it and the last good one.
-        ValueError: another ``on_failure``.
+        OSError: with ``'stop'``, if a checkpoint cannot be written; the message names it and the last good one.
+        ValueError: an invalid ``on_failure``.
     """
 
     def __init__(self, *args: Any, on_failure: str = "stop", **options: Any) -> None:
@@ -83,7 +84,7 @@ class CheckpointHook(_CheckpointHook):
 
     @contextmanager
     def _all_or_nothing(self, runner: Runner) -> Iterator[None]:
-        """Removes old files after the new one is whole; if it cannot be written, all is as before."""
+        """Remove old files after the new one is complete; if it cannot be written, restore the previous state."""
         info = runner.message_hub.runtime_info
         state, info_before = dict(vars(self)), dict(info)
         if hasattr(self, "keep_ckpt_ids"):
@@ -99,11 +100,11 @@ class CheckpointHook(_CheckpointHook):
             last = info.get("last_ckpt")
             message = (
                 f"the checkpoint of iteration {runner.iter + 1} could not be written to {self.out_dir}: "
-                f"{error.strerror or error}. The last good one is {last or 'the one it started from, none was saved yet'}"
+                f"{error.strerror or error}. The last good one is {last or 'the one it started from; none was saved yet'}"
             )
             if self.on_failure == "stop":
                 raise OSError(error.errno, message) from error
-            runner.logger.error(f"{message}. Training goes on")
+            runner.logger.error(f"{message}. The training continues")
         else:
             self.file_backend = backend
             for path in late.removed:
@@ -111,16 +112,18 @@ class CheckpointHook(_CheckpointHook):
 
 
 @contextmanager
-def locked(folder: str | Path) -> Iterator[None]:
-    """Holds a training's folder against a second training.
+def locked(folder: str | Path, launcher: str = "none") -> Iterator[None]:
+    """Lock the folder of a training, so that a second training cannot write into it.
 
-    The lock is the system's, on ``.lock`` in the folder: it ends with the process, however that ends.
+    The operating system holds the lock, on ``.lock`` in the folder, and releases it when the process ends for whatever reason.
+    Only the first process of a launcher takes it.
 
     Raises:
         BlockingIOError: another process trains there.
         OSError: the folder cannot be written.
+        ValueError: the launcher has not set the number of this process.
     """
-    if not _is_first_rank():
+    if rank(launcher) != 0:
         yield
         return
     path = Path(folder) / ".lock"
@@ -129,7 +132,7 @@ def locked(folder: str | Path) -> Iterator[None]:
         file = path.open("a+")
     except OSError as error:
         raise type(error)(
-            error.errno, f"work dir {folder} cannot be written: {error.strerror}. --work-dir names another"
+            error.errno, f"work dir '{folder}' cannot be written: {error.strerror}. Name another with --work-dir"
         ) from error
     with file:
         _lock(file, folder)
@@ -139,24 +142,18 @@ def locked(folder: str | Path) -> Iterator[None]:
 def _lock(file: Any, folder: str | Path) -> None:
     try:
         import fcntl
-    except ImportError:  # no such locks on Windows
+    except ImportError:  # Windows has no such locks
         return
     try:
-        # Of the process, not of the open file: worker processes that outlive a killed training must not hold it.
+        # lockf's lock belongs to the process, not to the open file: workers that outlive a killed training do not hold it.
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError) as error:
         file.seek(0)
         raise BlockingIOError(
             error.errno,
-            f"another training ({file.read().strip() or 'process unknown'}) writes into {folder}; wait for its end, or name "
-            "another folder with --work-dir",
+            f"another training ({file.read().strip() or 'process unknown'}) writes into '{folder}'; wait until it ends, or "
+            "name another folder with --work-dir",
         ) from error
     file.truncate(0)
     file.write(f"process {os.getpid()} on {os.uname().nodename}\n")
     file.flush()
-
-
-def _is_first_rank() -> bool:
-    """Whether this is rank 0, before anything is initialised: as the launchers say it."""
-    names = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
-    return int(next((os.environ[name] for name in names if name in os.environ), 0)) == 0

@@ -1,99 +1,135 @@
-"""Random states that a resumed training has again, whatever was in memory when the other one ended."""
+"""Random states derived from the seed and the position in the training, so that a resumed training repeats the original one.
+
+:class:`IterationSeedHook` in a config's ``custom_hooks`` switches this on. For the samples, :func:`seed_samples` then puts two
+classes of this module into the config: a sampler whose indices carry their positions, and a data set that seeds by them.
+"""
 
 import random
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from mmengine.config import Config
+from mmengine.dataset import DefaultSampler as _DefaultSampler
+from mmengine.dataset import InfiniteSampler as _InfiniteSampler
 from mmengine.dist import get_dist_info, get_rank
 from mmengine.hooks import Hook
+from mmengine.logging import print_log
+from mmengine.registry import DATASETS as ROOT_DATASETS
 from mmengine.runner import Runner
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import Dataset
 
-from mmlisa.registry import HOOKS
+from mmlisa.registry import DATA_SAMPLERS, DATASETS, HOOKS
 
-_LOADING, _FORWARD = 0, 1  # two series of states that never meet
+_LOADING, _FORWARD = 0, 1  # the last word of the entropy keeps the two series of states apart
 
 
 @HOOKS.register_module()
 class IterationSeedHook(Hook):
-    """Derives every random state from the seed and the place in the training, so that a resumed run repeats the whole one.
+    """Seeds every sample and every iteration.
 
-    A sample is loaded in the state of (seed, epoch, its place in the epoch over all processes), whichever process loads it: the
-    number of loader workers and of training processes changes nothing. A forward pass begins in the state of (seed, rank,
-    iteration). Checkpoints then need not carry any.
+    A sample is loaded in the state of (seed, epoch, its position in the epoch over all processes), whichever process loads it.
+    The number of loader workers and of training processes therefore changes nothing. A forward pass starts in the state of
+    (seed, rank, iteration). Checkpoints need not contain random states.
 
-    Exact for samplers that repeat their order, as MMEngine's do, and for transforms without a memory of earlier samples
-    (mmdet's ``CachedMosaic`` has one).
+    This is exact for MMEngine's samplers, which repeat their order, and for transforms that do not remember earlier samples;
+    mmdet's ``CachedMosaic`` does.
     """
 
     priority = "VERY_LOW"
 
-    def before_train(self, runner: Runner) -> None:
-        seed_samples(runner.train_dataloader, runner.seed)
-
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        seed_all([runner.seed, get_rank(), runner.iter, _FORWARD])
+        torch.manual_seed(_seed_cpu([runner.seed, get_rank(), runner.iter, _FORWARD]))
 
 
-def seed_all(entropy: Sequence[int]) -> None:
-    """Sets the states of Python, NumPy and PyTorch, on all devices, to numbers derived from ``entropy``."""
-    torch.manual_seed(_seed_cpu(entropy))
-
-
-def seed_samples(loader: DataLoader, seed: int) -> None:
-    """Makes ``loader`` load each sample in a random state of its own, from its next iterator on.
-
-    The sampler's indices say where they stand in the epoch; the data set, in the worker, seeds itself by that.
-    """
-    sampler = loader.sampler if loader.batch_size is not None else getattr(loader.batch_sampler, "sampler", None)
-    if isinstance(loader.dataset, IterableDataset) or not isinstance(sampler, Sampler):
+def seed_samples(cfg: Config) -> None:
+    """Make the training data of a config with :class:`IterationSeedHook` load each sample in its own random state."""
+    hooks = [str(hook.get("type")) for hook in cfg.get("custom_hooks") or ()]
+    loader = cfg.get("train_dataloader")
+    if loader is None or not any(hook.endswith("IterationSeedHook") for hook in hooks):
         return
-    sampler.__class__ = _placing(type(sampler))
-    # Torch's protocol for data sets that load a batch at once.
-    loader.dataset.__getitems__ = partial(_load, loader.dataset, seed)
+    kind = str((loader.get("sampler") or {}).get("type"))
+    if kind.startswith("mmlisa."):  # a dumped config of an earlier training
+        return
+    if kind not in ("DefaultSampler", "InfiniteSampler"):
+        print_log(
+            f"IterationSeedHook does not know the sampler '{kind}': the loading of samples is not seeded", level=30
+        )
+        return
+    loader.sampler.type = f"mmlisa.{kind}"
+    loader.dataset = dict(type="mmlisa.SeededDataset", dataset=loader.dataset)
 
 
-class _Index(int):
-    """An index into a data set that knows its epoch and its place there."""
+class Index(int):
+    """An index into a data set, with the seed, the epoch and the position in the epoch over all processes."""
 
-    place: tuple[int, int]
-
-
-def _placing(kind: type[Sampler]) -> type[Sampler]:
-    """The same sampler, whose indices know their places."""
-
-    class Placing(kind):
-        first = 0
-
-        def __iter__(self) -> Iterator[int]:
-            rank, processes = get_dist_info()
-            for number, value in enumerate(super().__iter__(), start=self.first):
-                index = _Index(value)
-                index.place = (getattr(self, "epoch", 0), number * processes + rank)
-                yield index
-
-    class PlacingAndSkipping(Placing):
-        def skip(self, num_samples: int) -> None:  # MMEngine's InfiniteSampler: over what was trained on, when resuming
-            super().skip(num_samples)
-            self.first = num_samples
-
-    return PlacingAndSkipping if hasattr(kind, "skip") else Placing
+    place: tuple[int, int, int]
 
 
-def _load(dataset: Dataset, seed: int, indices: Sequence[int]) -> list[Any]:
-    samples = []
-    for index in indices:
-        if isinstance(index, _Index):
-            _seed_cpu([seed, *index.place, _LOADING])
-        samples.append(dataset[int(index)])
-    return samples
+def _with_places(indices: Iterable[int], seed: int, epoch: int, first: int) -> Iterator[Index]:
+    rank, processes = get_dist_info()
+    for number, value in enumerate(indices, start=first):
+        index = Index(value)
+        index.place = (seed, epoch, number * processes + rank)
+        yield index
+
+
+@DATA_SAMPLERS.register_module()
+class DefaultSampler(_DefaultSampler):
+    """MMEngine's sampler of one epoch; its indices carry their positions."""
+
+    def __iter__(self) -> Iterator[Index]:
+        return _with_places(super().__iter__(), self.seed, self.epoch, 0)
+
+
+@DATA_SAMPLERS.register_module()
+class InfiniteSampler(_InfiniteSampler):
+    """MMEngine's endless sampler; its indices carry their positions."""
+
+    first = 0
+
+    def __iter__(self) -> Iterator[Index]:
+        return _with_places(super().__iter__(), self.seed, 0, self.first)
+
+    def skip(self, num_samples: int) -> None:
+        """Start after the samples that were trained on before the training was resumed."""
+        super().skip(num_samples)
+        self.first = num_samples
+
+
+@DATASETS.register_module()
+class SeededDataset(Dataset):
+    """A data set whose samples are loaded in the random states of their positions.
+
+    Attributes are those of the wrapped data set, because hooks read and set them (``pipeline``, for example).
+
+    Args:
+        dataset: the data set, or its config.
+    """
+
+    def __init__(self, dataset: Dataset | dict[str, Any]) -> None:
+        vars(self)["dataset"] = ROOT_DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        if isinstance(index, Index):
+            _seed_cpu([*index.place, _LOADING])
+        return self.dataset[int(index)]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "dataset":
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.dataset, name, value)
 
 
 def _seed_cpu(entropy: Sequence[int]) -> int:
-    """Seeds all but other devices, where nothing is loaded; returns PyTorch's seed."""
+    """Seed Python, NumPy and PyTorch's CPU generator; return the seed of PyTorch."""
     python, numpy, pytorch = (int(word) for word in np.random.SeedSequence(list(entropy)).generate_state(3))
     random.seed(python)
     np.random.seed(numpy)

@@ -11,7 +11,7 @@ from mmlisa.checkpoints import CheckpointError, load_checkpoint, load_weights, r
 from mmlisa.checkpoints.download import fetch_checkpoint
 from mmlisa.checkpoints.loading import check_values, state_dict_of
 from mmlisa.engine.hooks import CheckpointGuardHook
-from mmlisa.engine.launch import set_resume
+from mmlisa.engine.runner import set_resume
 
 
 class Resampled(nn.Module):

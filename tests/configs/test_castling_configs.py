@@ -8,7 +8,7 @@ import torch
 from mmengine.config import Config
 
 from mmlisa import config_path
-from mmlisa.engine import CastlingHook
+from mmlisa.engine.castling import CastlingHook
 from mmlisa.models.attention import castling_operators
 from research.paper_tables import build_on_meta
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.torch_version import TorchVersion
 
 from mmlisa.deploy.export import Exportable, build_exportable, export, largest_difference
-from mmlisa.engine.launch import load_config
+from mmlisa.engine.config import load_config
 from mmlisa.models.backbones import LCNet, LiSANet
 
 pytest.importorskip("onnxruntime")

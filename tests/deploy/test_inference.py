@@ -13,7 +13,7 @@ from pycocotools.mask import decode
 from mmlisa import config_path
 from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.deploy.inference import predict_pictures
-from mmlisa.engine.launch import load_config
+from mmlisa.engine.config import load_config
 from mmlisa.visualization.overlays import LONGER_SIDE
 
 

@@ -16,7 +16,7 @@ from mmengine.registry import DATASETS, HOOKS, MODELS, TRANSFORMS, WEIGHT_INITIA
 import mmlisa.registry
 from helpers.pages import PAGES, ROOT, commands, name_of, read_blocks
 from mmlisa import cli
-from mmlisa.engine.launch import load_config
+from mmlisa.engine.config import load_config
 from mmlisa.models import backbones
 from mmlisa.models.attention import build_attention
 

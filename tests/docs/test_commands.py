@@ -27,7 +27,7 @@ from helpers.pages import FENCE, PAGES, ROOT, commands, name_of, read_blocks
 from helpers.rectangles import draw
 from mmlisa import cli
 from mmlisa.datasets.demo import make_demo
-from mmlisa.engine.launch import load_config, parse_options
+from mmlisa.engine.config import load_config, parse_options
 from mmlisa.video.demo import make_video_demo
 
 # --- data --------------------------------------------------------------------------------------------------------------------
@@ -255,7 +255,6 @@ def forget(kind: type = ManagerMixin) -> None:
 
 def execute(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     forget()
-    monkeypatch.setattr(cli, "_program", None)
     if words[0] == "torchrun":
         command = [sys.executable, "-m", "torch.distributed.run", *words[1:]]
         return subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode

@@ -6,7 +6,7 @@ from mmengine.model import BaseModel
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
-from mmlisa.engine import CastlingHook
+from mmlisa.engine.castling import CastlingHook
 from mmlisa.models.attention import LinearAngularAttention
 
 

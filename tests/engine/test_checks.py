@@ -14,14 +14,13 @@ from torch import nn
 from mmlisa.engine.checks import (
     check_channels,
     check_classes,
-    check_data,
     check_first_image,
-    check_options,
-    check_schedule,
     check_shapes,
     explain_unknown_type,
     shape_conflicts,
 )
+from mmlisa.engine.config import check_options
+from mmlisa.engine.config_checks import check_data, check_schedule
 
 CFG = Config(
     dict(
@@ -40,7 +39,7 @@ CFG = Config(
         ("optim_wrapper.optimiser.lr", "did you mean optim_wrapper.optimizer.lr?"),
         ("train_cfg.max_iter", "did you mean train_cfg.max_iters?"),
         ("custom_hooks.0.intervall", "did you mean custom_hooks.0.interval?"),
-        ("custom_hooks.1.interval", "a list of 1; after it comes an index from 0 to 0, not '1'"),
+        ("custom_hooks.1.interval", "a list of 1; an index from 0 to 0 must follow, not '1'"),
         ("custom_hooks.first.interval", "not 'first'"),
         ("model.backbone.arch.depths", "model.backbone.arch is 'hybrid-small', which has no entries"),
         ("xyz", "the config has custom_hooks, model"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmlisa.engine import ThresholdEMA
+from mmlisa.engine.ema import ThresholdEMA
 
 
 def test_average_is_the_bias_corrected_one_from_zeros():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from helpers.toy_runner import ToyRegression, losses, runner
-from mmlisa.engine.launch import train
+from mmlisa.engine.runner import train
 
 
 def test_resumed_run_repeats_the_whole_one(tmp_path):

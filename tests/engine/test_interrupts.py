@@ -9,7 +9,7 @@ from mmengine.hooks import Hook
 
 from helpers.toy_runner import losses, runner
 from mmlisa.engine.interrupts import InterruptHook
-from mmlisa.engine.launch import train
+from mmlisa.engine.runner import train
 
 
 @pytest.mark.parametrize("epochs", [None, 2])

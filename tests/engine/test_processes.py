@@ -18,7 +18,7 @@ from torch import nn
 
 from helpers.toy_runner import runner
 from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
-from mmlisa.engine.launch import train
+from mmlisa.engine.runner import train
 from mmlisa.models.backbones import LiSANet
 
 ARCH = dict(base="hybrid-small", depths=(1, 1, 1, 1), channels=(8, 16, 16, 16), num_heads=(1, 2, 2, 2))

@@ -11,7 +11,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 
 from helpers.toy_runner import runner
 from mmlisa.checkpoints import CheckpointError
-from mmlisa.engine.launch import train
+from mmlisa.engine.runner import train
 from mmlisa.engine.saving import AtomicBackend, locked
 
 
@@ -97,12 +97,12 @@ def test_one_training_per_folder_and_no_lock_survives_a_kill(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=r"work dir .*file/work cannot be written"), locked(tmp_path / "file" / "work"):
+    with pytest.raises(OSError, match=r"work dir .*file/work' cannot be written"), locked(tmp_path / "file" / "work"):
         pass
 
 
 def test_bad_option():
-    from mmlisa.engine import CheckpointHook
+    from mmlisa.engine.saving import CheckpointHook
 
     with pytest.raises(ValueError, match="on_failure is 'ignore'"):
         CheckpointHook(on_failure="ignore")

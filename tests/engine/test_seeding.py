@@ -1,6 +1,8 @@
 """A training that is killed anywhere and resumed ends with the weights of the one that was not, whoever loads its data."""
 
+import itertools
 import os
+import pickle
 import random
 import signal
 from types import SimpleNamespace
@@ -8,13 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from mmengine.config import Config
 
-from helpers.toy_runner import ToyPoints, losses, runner
+from helpers.toy_runner import losses, runner
 from mmlisa.checkpoints import latest_checkpoint, writing_whole
-from mmlisa.engine import IterationSeedHook, seeding
-from mmlisa.engine.launch import train
+from mmlisa.engine import seeding
+from mmlisa.engine.runner import train
 from mmlisa.engine.saving import AtomicBackend
+from mmlisa.engine.seeding import DATA_SAMPLERS, IterationSeedHook
 
 WORKERS = dict(num_workers=2, persistent_workers=True)
 SAVED = {4: 2, 7: 6, "save": 4}  # the newest whole checkpoint, by where the training was killed
@@ -42,10 +45,14 @@ def test_iterations_processes_and_samples_draw_different_numbers(monkeypatch):
         IterationSeedHook().before_train_iter(SimpleNamespace(seed=seed, iter=iteration), 0)
         return numbers()
 
+    class Numbers:
+        def __getitem__(self, index):
+            return numbers()
+
     def loading(epoch: int, place: int, seed: int = 3) -> tuple[float, float, float]:
-        index = seeding._Index(7)
-        index.place = (epoch, place)
-        return seeding._load({7: numbers}, seed, [index])[0]()
+        index = seeding.Index(7)
+        index.place = (seed, epoch, place)
+        return seeding.SeededDataset(Numbers())[index]
 
     cases = [(0, 5), (1, 5), (2, 5), (0, 6), (0, 5, 4)]
     drawn = [draw(*case) for draw in (forward, loading) for case in cases]
@@ -53,14 +60,45 @@ def test_iterations_processes_and_samples_draw_different_numbers(monkeypatch):
     assert [draw(*case) for draw in (forward, loading) for case in cases] == drawn
 
 
-def test_no_two_processes_load_in_the_same_state(monkeypatch):
-    def places(rank: int) -> list[tuple[int, int]]:
-        monkeypatch.setattr("mmlisa.engine.seeding.get_dist_info", lambda: (rank, 2))
-        loader = DataLoader(ToyPoints())
-        seeding.seed_samples(loader, 0)
-        return [index.place for index in loader.sampler]
+@pytest.mark.parametrize("kind", ["DefaultSampler", "InfiniteSampler"])
+def test_no_two_processes_load_in_the_same_state(monkeypatch, kind):
+    def places(rank: int) -> list[tuple[int, int, int]]:
+        for module in ("mmlisa.engine.seeding", "mmengine.dataset.sampler"):
+            monkeypatch.setattr(f"{module}.get_dist_info", lambda: (rank, 2))
+        return [
+            index.place for index in itertools.islice(DATA_SAMPLERS.build(dict(type=kind, dataset=range(8), seed=5)), 4)
+        ]
 
-    assert sorted(places(0) + places(1)) == [(0, i) for i in range(2 * len(ToyPoints()))]
+    assert sorted(places(0) + places(1)) == [(5, 0, i) for i in range(8)]
+
+
+def test_a_skipped_sampler_continues_with_the_same_positions():
+    whole, skipped = (DATA_SAMPLERS.build(dict(type="InfiniteSampler", dataset=range(7), seed=5)) for _ in range(2))
+    skipped.skip(9)
+    expected = [(int(index), index.place) for index in itertools.islice(whole, 20)][9:]
+    assert [(int(index), index.place) for index in itertools.islice(skipped, 11)] == expected
+
+
+def test_the_wrapper_passes_attributes_on():
+    """Hooks of mmdet replace the pipeline of the training's data set."""
+    inner = SimpleNamespace(pipeline="old", metainfo={"classes": ("cat",)})
+    outer = seeding.SeededDataset(inner)
+    outer.pipeline = "new"
+    assert (inner.pipeline, outer.pipeline, outer.metainfo) == ("new", "new", {"classes": ("cat",)})
+    assert not hasattr(outer, "__getitems__")
+    with pytest.raises(AttributeError):
+        _ = outer.missing
+    assert pickle.loads(pickle.dumps(seeding.SeededDataset([1, 2]))).dataset == [1, 2]
+
+
+def test_an_unknown_sampler_is_reported(capsys):
+    cfg = Config(dict(
+        custom_hooks=[dict(type="mmlisa.IterationSeedHook")],
+        train_dataloader=dict(sampler=dict(type="ClassAwareSampler"), dataset=dict(type="CocoDataset")),
+    ))  # fmt: skip
+    seeding.seed_samples(cfg)
+    assert cfg.train_dataloader.dataset.type == "CocoDataset"
+    assert "'ClassAwareSampler': the loading of samples is not seeded" in capsys.readouterr().out
 
 
 def killed(**options) -> None:

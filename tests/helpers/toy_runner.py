@@ -11,7 +11,7 @@ from mmengine.registry import DATASETS, MODELS
 from mmengine.runner import Runner
 from torch import nn
 
-from mmlisa.engine.launch import build_runner
+from mmlisa.engine.runner import build_runner
 
 
 class ToyRegression(BaseModel):

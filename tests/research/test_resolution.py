@@ -5,7 +5,7 @@ from mmengine.config import Config
 from PIL import Image
 
 from mmlisa import config_path
-from mmlisa.engine.launch import load_config
+from mmlisa.engine.config import load_config
 from research import resolution
 
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from mmlisa import cli
 from mmlisa.deploy.inference import IMAGE_SUFFIXES, Predictor, summarise, takes_clips
-from mmlisa.engine import launch
+from mmlisa.engine.config import load_config
 from mmlisa.memory import peak_extra_bytes
 from mmlisa.visualization.kernels import attention_kernels, find_operators, overlay_kernel
 
@@ -68,7 +68,7 @@ def load_predictor(config: Path, checkpoint: Path, changed: float) -> Predictor:
     Raises:
         FileNotFoundError, ValueError: see :class:`Predictor`; also for a model of videos.
     """
-    cfg = launch.load_config(str(config))
+    cfg = load_config(str(config))
     if takes_clips(cfg):
         raise ValueError(f"{checkpoint} classifies videos; this page shows pictures. `mmlisa infer` takes videos")
     return Predictor(cfg, str(checkpoint))

@@ -13,7 +13,9 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 
 from mmlisa.complexity import count
-from mmlisa.engine import launch
+from mmlisa.engine.config import load_config, set_show_dir
+from mmlisa.engine.runner import build_runner
+from mmlisa.engine.runner import train as train_runner
 from mmlisa.memory import peak_extra_bytes
 from research import solar_cells, tree_crowns  # noqa: F401 (they register their data sets)
 from research.benchmark import build_backbone, time_in_turns
@@ -26,9 +28,9 @@ BATCH, ROUNDS = 8, 5  # of the measurements
 
 def build_config(job: Job, work_dir: str | Path) -> Config:
     """The whole config of a training."""
-    cfg = launch.load_config(TASKS[job.comparison.task].config, work_dir=str(work_dir))
+    cfg = load_config(TASKS[job.comparison.task].config, work_dir=str(work_dir))
     cfg.merge_from_dict(deepcopy(delta(job.comparison, job.candidate, job.seed)))  # merging takes it apart
-    launch.set_show_dir(cfg, None)
+    set_show_dir(cfg, None)
     return cfg
 
 
@@ -37,9 +39,9 @@ def train(job: Job, work_dir: Path) -> dict[str, Any]:
     _prepare_process()
     cfg = build_config(job, work_dir)
     task = TASKS[job.comparison.task]
-    runner = launch.build_runner(cfg, 0.5, verbose=False)
+    runner = build_runner(cfg, 0.5, verbose=False)
     start = perf_counter()
-    launch.train(runner)
+    train_runner(runner)
     seconds = perf_counter() - start
     metrics = {}
     for scale, size in zip(job.comparison.scales, image_sizes(job.comparison), strict=True):

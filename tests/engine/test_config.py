@@ -5,8 +5,8 @@ import torch
 from mmengine.config import Config
 
 from mmlisa import config_path
-from mmlisa.engine import launch
-from mmlisa.engine.launch import load_config, set_amp, set_auto_scale_lr, set_resume, set_show_dir, set_tta
+from mmlisa.engine.config import load_config, set_amp, set_auto_scale_lr, set_show_dir, set_tta
+from mmlisa.engine.runner import set_resume
 
 COCO = config_path("mask_rcnn_hylisanet_s_1x_coco.py")
 
@@ -34,10 +34,10 @@ def test_options_and_work_dir():
 
 def test_amp(monkeypatch):
     cfg = load_config(COCO)
-    monkeypatch.setattr(launch, "get_device", lambda: "cpu")
+    monkeypatch.setattr("mmengine.device.get_device", lambda: "cpu")
     with pytest.raises(ValueError, match="--amp needs a GPU"):
         set_amp(cfg)
-    monkeypatch.setattr(launch, "get_device", lambda: "cuda")
+    monkeypatch.setattr("mmengine.device.get_device", lambda: "cuda")
     set_amp(cfg)
     assert cfg.optim_wrapper.type == "AmpOptimWrapper"
     # fp16's gradients vanish without a scale that follows them.

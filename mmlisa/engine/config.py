@@ -1,0 +1,221 @@
+"""Config files, and the command line's options applied to them: one path for mmdet, mmseg and mmpretrain configs.
+
+This module imports neither PyTorch nor the OpenMMLab libraries, so that a mistake in a config is reported within a second.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config, ConfigDict, DictAction
+from mmengine.logging import print_log
+
+from mmlisa.options import check_key_values, find_config
+
+# The top-level keys that MMEngine's runner, OpenMMLab's tools and mmlisa's tools read.
+TOP_LEVEL = frozenset(
+    """model work_dir train_dataloader val_dataloader test_dataloader train_cfg val_cfg test_cfg auto_scale_lr optim_wrapper
+    param_scheduler val_evaluator test_evaluator default_hooks custom_hooks data_preprocessor load_from resume launcher env_cfg
+    log_processor log_level visualizer default_scope randomness experiment_name
+    custom_imports find_unused_parameters model_wrapper_cfg runner_type strategy tta_model tta_pipeline""".split()  # noqa: SIM905
+)
+# Names of variables in OpenMMLab's configs that only look like misspelt keys.
+_VARIABLES = frozenset({"models", "test_pipeline"})
+# The model of test-time augmentation by library, for configs without `tta_model`.
+_TTA_MODELS = {
+    "mmdet": dict(type="DetTTAModel", tta_cfg=dict(nms=dict(type="nms", iou_threshold=0.5), max_per_img=100)),
+    "mmseg": dict(type="SegTTAModel"),
+    "mmpretrain": dict(type="AverageClsScoreTTA"),
+}
+
+
+def parse_options(items: Sequence[str]) -> dict[str, Any]:
+    """Parse the items ``KEY=VALUE`` of ``--cfg-options`` as MMEngine does.
+
+    Raises:
+        ValueError: an item without ``=``, or with brackets that do not match.
+    """
+    check_key_values("--cfg-options", items)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--options", nargs="+", action=DictAction)
+    try:
+        return parser.parse_args(["--options", *items]).options if items else {}
+    except AssertionError as error:
+        raise ValueError(f"--cfg-options: {error}") from error
+
+
+def load_config(
+    filename: str, *, options: dict[str, Any] | None = None, work_dir: str | None = None, launcher: str = "none"
+) -> Config:
+    """Read a config and apply the command line's options to it.
+
+    Args:
+        filename: a file, or the name of a config that ships with mmlisa.
+        options: new values by dotted key.
+        work_dir: the folder of logs and checkpoints; None for the config's own, or ``work_dirs/<config's name>``.
+        launcher: the program that started the processes.
+
+    Raises:
+        FileNotFoundError: no such config; the message names the closest ones.
+        ValueError: the file is not a valid config, a top-level key is misspelt, or an option names an entry that the config does
+            not have.
+    """
+    path = find_config(filename)
+    try:
+        cfg = Config.fromfile(path)
+    except (SyntaxError, KeyError, TypeError, AttributeError, NameError) as error:
+        raise ValueError(f"config '{filename}' cannot be read: {error}") from error
+    for key in cfg.keys() - TOP_LEVEL - _VARIABLES:
+        if near := get_close_matches(key, TOP_LEVEL, n=1, cutoff=0.88):
+            raise ValueError(f"config '{filename}': nothing reads the key '{key}'; did you mean '{near[0]}'?")
+    if options:
+        new = check_options(cfg, options)
+        if new:
+            print_log(f"--cfg-options: new in the config: {', '.join(new)}")
+        cfg.merge_from_dict(options)
+    cfg.launcher = launcher
+    if work_dir is not None:
+        cfg.work_dir = work_dir
+    elif cfg.get("work_dir") is None:
+        cfg.work_dir = str(Path("work_dirs") / path.stem)
+    for name in ("train_dataloader", "val_dataloader", "test_dataloader"):
+        loader = cfg.get(name)
+        if loader is None:
+            continue
+        if not loader.get("num_workers"):
+            loader.persistent_workers = False
+        if cfg.get("default_scope") == "mmpretrain":
+            loader.setdefault("collate_fn", dict(type="default_collate"))
+    return cfg
+
+
+def check_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:
+    """Look up each dotted key in the config.
+
+    A key may be new, because much of a config is optional, unless its name is close to that of an existing key. Its first
+    part must be in the config or in :data:`TOP_LEVEL`.
+
+    Returns:
+        The new keys.
+
+    Raises:
+        ValueError: an unknown key; the message names the closest known one.
+    """
+    return [key for key in options if not _is_known(cfg._cfg_dict, key)]
+
+
+def _is_known(node: Any, key: str) -> bool:
+    parts = key.split(".")
+    for depth, part in enumerate(parts):
+        path = ".".join(parts[:depth])
+        if isinstance(node, Mapping):
+            if part in node:
+                node = node[part]
+                continue
+            if depth == 0 and part in TOP_LEVEL:
+                return False
+            known = sorted({*node, *TOP_LEVEL}) if depth == 0 else list(map(str, node))
+            near = get_close_matches(part, known, n=1, cutoff=0.88 if depth else 0.5)
+            if near or depth == 0:
+                better = ".".join([*parts[:depth], *near, *parts[depth + 1 :]])
+                hint = f"did you mean {better}?" if near else f"the config has {', '.join(sorted(node))}"
+                raise ValueError(f"--cfg-options: the config has no {'.'.join(parts[: depth + 1])}; {hint}")
+            return False
+        if isinstance(node, list | tuple):
+            if not part.isdigit() or int(part) >= len(node):
+                raise ValueError(
+                    f"--cfg-options {key}: {path} is a list of {len(node)}; an index from 0 to {len(node) - 1} must follow, "
+                    f"not {part!r}"
+                )
+            node = node[int(part)]
+        elif node is None:
+            return False
+        else:
+            raise ValueError(f"--cfg-options {key}: {path} is {node!r}, which has no entries")
+    return True
+
+
+def set_auto_scale_lr(cfg: Config) -> None:
+    """Scale the learning rate with the total batch size.
+
+    Raises:
+        ValueError: the config does not name the batch size of its learning rate.
+    """
+    if "base_batch_size" not in cfg.get("auto_scale_lr", {}):
+        raise ValueError("--auto-scale-lr: the config has no auto_scale_lr.base_batch_size")
+    cfg.auto_scale_lr.enable = True
+
+
+def set_amp(cfg: Config) -> None:
+    """Train with automatic mixed precision.
+
+    Raises:
+        ValueError: there is no GPU, or the config has an optimizer wrapper of another type.
+    """
+    wrapper = cfg.optim_wrapper
+    if wrapper.get("type", "OptimWrapper") not in ("OptimWrapper", "AmpOptimWrapper"):
+        raise ValueError(f"--amp needs optim_wrapper.type 'OptimWrapper', but the config has {wrapper.type!r}")
+    from mmengine import device  # imports PyTorch
+
+    if device.get_device() in ("cpu", "mps"):
+        raise ValueError("--amp needs a GPU: MMEngine's AmpOptimWrapper does not train without a GPU")
+    wrapper.type = "AmpOptimWrapper"
+    wrapper.setdefault("loss_scale", "dynamic")
+
+
+def set_tta(cfg: Config) -> None:
+    """Test with augmentation: the config's ``tta_model`` and ``tta_pipeline``, or the library's model and a horizontal flip.
+
+    Raises:
+        ValueError: the library has no such model for this config.
+    """
+    scope = cfg.get("default_scope")
+    if "tta_model" not in cfg:
+        heads = (
+            cfg.model.get("roi_head", {}).get("mask_head"),
+            cfg.model.get("mask_head"),
+            cfg.model.get("panoptic_head"),
+        )
+        if scope == "mmdet" and any(heads):
+            raise ValueError(
+                "--tta: mmdet merges the boxes of augmented images, but not their masks, and this model has masks"
+            )
+        if scope not in _TTA_MODELS:
+            raise ValueError(f"--tta: the config has no tta_model, and there is no default for default_scope={scope!r}")
+        cfg.tta_model = deepcopy(_TTA_MODELS[scope])
+    dataset = cfg.test_dataloader.dataset
+    while "dataset" in dataset:
+        dataset = dataset.dataset
+    if "tta_pipeline" not in cfg:
+        *steps, pack = deepcopy(dataset.pipeline)
+        if scope == "mmdet":  # its model needs the flips to undo them, and mmdet does not pack them by default
+            keys = pack.get("meta_keys", ("img_id", "img_path", "ori_shape", "img_shape", "scale_factor"))
+            pack.meta_keys = (*dict.fromkeys((*keys, "flip", "flip_direction")),)
+        flips = [dict(type="RandomFlip", prob=prob) for prob in (0.0, 1.0)]
+        cfg.tta_pipeline = [*steps, dict(type="TestTimeAug", transforms=[flips, [pack]])]
+    dataset.pipeline = cfg.tta_pipeline
+    cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
+
+
+def set_show_dir(cfg: Config, directory: str | None) -> None:
+    """Write a picture of each test image's prediction into ``directory``, or no pictures.
+
+    :class:`mmlisa.visualization.OverlayHook` replaces the drawing hooks of the libraries.
+    """
+    hook = cfg.default_hooks.pop("visualization", None)
+    if directory is None:
+        return
+    if hook is None or not hook.type.endswith("OverlayHook"):
+        hook = dict(type="mmlisa.OverlayHook")
+    cfg.default_hooks.visualization = dict(hook, draw=True, test_out_dir=str(Path(directory).resolve()))
+
+
+def set_classwise(cfg: Config) -> None:
+    """Print the AP of each class in a test, where the metric is mmdet's for COCO."""
+    evaluators = cfg.get("test_evaluator") or []
+    for metric in evaluators if isinstance(evaluators, list | tuple) else [evaluators]:
+        if str(metric.get("type")).endswith("CocoMetric"):
+            metric.setdefault("classwise", True)

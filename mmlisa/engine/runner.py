@@ -1,0 +1,141 @@
+"""From a config to a runner, and a training with it."""
+
+import atexit
+from copy import deepcopy
+
+import torch
+from mmengine.config import Config
+from mmengine.model import is_model_wrapper
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner
+
+from mmlisa.checkpoints import latest_checkpoint, read_ahead, use_safe_loader
+
+from .checks import check_channels, explain_unknown_type
+from .interrupts import InterruptHook
+from .log import QuietRunner, import_quietly
+from .seeding import seed_samples
+
+
+def set_resume(cfg: Config, checkpoint: str | None) -> None:
+    """Continue from ``checkpoint``, or from the newest valid checkpoint of the work dir if it is None.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint to continue from.
+        ValueError: ``checkpoint`` is damaged, unsafe, or not a local file.
+    """
+    if checkpoint and "://" in checkpoint:
+        raise ValueError(
+            f"--resume '{checkpoint}' is not a local file; to start from downloaded weights, use "
+            f"--cfg-options load_from={checkpoint}"
+        )
+    source = checkpoint or latest_checkpoint(cfg.work_dir)
+    if source is None:
+        raise FileNotFoundError(
+            f"--resume: '{cfg.work_dir}' has no checkpoint to continue from; name a checkpoint, or train without --resume"
+        )
+    if checkpoint:
+        read_ahead(checkpoint)  # a damaged file is refused before anything is built
+    cfg.resume, cfg.load_from = True, source
+
+
+def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, verbose: bool = True) -> Runner:
+    """Build the runner of a config, with mmlisa's checks, its safe and atomic checkpoints, and its handling of signals.
+
+    Args:
+        cfg: a whole config, as :func:`mmlisa.engine.config.load_config` returns it.
+        min_matched: share of the model's entries that a checkpoint must hold.
+        same_shapes: refuse a checkpoint with any entry of another shape; otherwise that is a warning.
+        verbose: print everything that MMEngine logs.
+
+    Raises:
+        ValueError: a ``type`` that does not exist, or a backbone that does not fit the neck.
+    """
+    use_safe_loader()
+    if not verbose:
+        import_quietly(cfg.get("default_scope"))
+    _prepare_cpu_processes(cfg)
+    cfg.custom_hooks = [
+        *cfg.get("custom_hooks", []),
+        dict(type="mmlisa.ProgressHook"),
+        dict(type="mmlisa.DataCheckHook"),
+        dict(type="mmlisa.CheckpointGuardHook", min_matched=min_matched, same_shapes=same_shapes),
+        dict(type="mmlisa.InterruptHook"),
+    ]
+    _refuse_damaged_images(cfg)
+    seed_samples(cfg)
+    checkpoint = cfg.get("default_hooks", {}).get("checkpoint")
+    if checkpoint is not None and checkpoint.get("type") == "CheckpointHook":
+        checkpoint.type = "mmlisa.CheckpointHook"
+    loop = cfg.get("train_cfg")
+    is_mmengines = loop is not None and loop.get("type", "EpochBasedTrainLoop") == "EpochBasedTrainLoop"
+    if is_mmengines and loop.get("by_epoch", True):
+        loop.pop("by_epoch", None)
+        loop.type = "mmlisa.EpochBasedTrainLoop"
+    model = deepcopy(cfg.model)  # building removes entries from the config
+    try:
+        default = Runner if verbose else QuietRunner
+        runner = RUNNERS.build(cfg) if "runner_type" in cfg else default.from_cfg(cfg)
+    except (KeyError, ValueError) as error:
+        if (unknown := explain_unknown_type(error)) is None:
+            raise
+        raise unknown from error
+    built = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    if isinstance(built, torch.nn.Module):
+        check_channels(getattr(built, "module", built), model.get("module", model))
+    return runner
+
+
+def _prepare_cpu_processes(cfg: Config) -> None:
+    """Set up several processes on CPUs; MMEngine's own initialisation and its default model wrapper need GPUs."""
+    if cfg.get("launcher", "none") == "none" or torch.cuda.is_available():
+        return
+    cfg.model_wrapper_cfg = dict(
+        type="MMDistributedDataParallel",
+        device_ids=None,
+        broadcast_buffers=False,
+        find_unused_parameters=cfg.get("find_unused_parameters", False),
+    )
+    if cfg.launcher == "pytorch" and not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo")
+        atexit.register(torch.distributed.destroy_process_group)  # its threads can abort a process that ends
+
+
+def _refuse_damaged_images(cfg: Config) -> None:
+    """Make evaluation stop at an image that cannot be read completely.
+
+    Configs name the libraries' loader, because the libraries' inferencers need it.
+    """
+    for name in ("val_dataloader", "test_dataloader"):
+        dataset = (cfg.get(name) or {}).get("dataset", {})
+        while "dataset" in dataset:
+            dataset = dataset.dataset
+        for step in dataset.get("pipeline", [])[:1]:
+            if step.get("type") == "LoadImageFromFile":
+                step.type = "mmlisa.LoadImageFromFile"
+
+
+def train(runner: Runner) -> None:
+    """Train. The curves are drawn also if the training fails.
+
+    Raises:
+        ChildProcessError: a process that loads data was killed.
+    """
+    try:
+        runner.train()
+    except RuntimeError as error:
+        runner.call_hook("draw_curves")  # of TrainingCurvesHook
+        if "DataLoader worker" not in str(error):
+            raise
+        for hook in runner.hooks:  # a scheduler sends SIGTERM to the workers, too
+            if isinstance(hook, InterruptHook) and hook.signal and not hook.busy:
+                hook.stop(runner, runner.iter)
+        last = runner.message_hub.runtime_info.get("last_ckpt")
+        raise ChildProcessError(
+            f"a process that loads data was killed ({str(error).splitlines()[0]}). Most often the memory is full: lower "
+            "train_dataloader.num_workers, or enlarge the shared memory. "
+            + (f"--resume continues from {last}" if last else "No checkpoint was saved yet")
+        ) from error
+    except (OSError, FloatingPointError):
+        runner.call_hook("draw_curves")  # of TrainingCurvesHook
+        raise

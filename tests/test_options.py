@@ -1,0 +1,145 @@
+"""Mistakes in arguments are named with argument, value and remedy, before any library is imported."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mmlisa import cli, options
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "config.py").write_text("model = dict()\n")
+    (tmp_path / "weights.pth").write_bytes(b"0")
+    (tmp_path / "coco.json").write_text(json.dumps({"images": [], "annotations": []}))
+    (tmp_path / "config.json").write_text(json.dumps({"model": {}}))
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+MISTAKES = {
+    "config does not exist": (dict(config="{0}/confg.py"), r"confg\.py' does not exist; the closest in '.*' are config\.py"),
+    "config is a checkpoint": (dict(config="{0}/weights.pth"), r"CONFIG '.*' is a checkpoint, not a config"),
+    "checkpoint is a config": (dict(checkpoint="{0}/config.py"), r"CHECKPOINT '.*' is a config, not a checkpoint"),
+    "config is a folder": (dict(config="{0}/folder"), r"CONFIG '.*/folder' is a folder"),
+    "config is a COCO file": (dict(config="{0}/coco.json"), r"coco\.json' is a COCO annotation file, not a config"),
+    "config of another suffix": (dict(config="{0}/coco.txt"), r"is not a config: its suffix must be one of \.py"),
+    "no such checkpoint": (dict(checkpoint="{0}/none.pth"), r"CHECKPOINT '.*none\.pth' does not exist"),
+    "checkpoint is a folder": (dict(checkpoint="{0}"), r"is a folder, not a checkpoint file; it holds weights\.pth"),
+    "resume from nothing": (dict(resume="{0}/none.pth"), r"--resume '.*none\.pth' does not exist"),
+    "no such image": (dict(images=["{0}/folder", "{0}/cat.jpg"]), r"IMAGES '.*cat\.jpg' does not exist"),
+    "work dir in a file": (dict(work_dir="{0}/config.py/run"), r"--work-dir '.*' cannot be written: .*is not a folder"),
+    "JSON in a file": (dict(json="{0}/config.py/out.json"), r"--json '.*' cannot be written"),
+    "score in percent": (dict(score_thr=50.0), r"--score-thr '50' is not a number from 0 to 1; did you mean 0\.5\?"),
+    "negative share": (dict(min_matched=-1.0), r"--min-matched '-1' is not a number from 0 to 1"),
+    "not a number": (dict(min_matched=float("nan")), r"--min-matched 'nan' is not"),
+    "size 0": (dict(size=[800, 0]), r"--size '0' is not greater than 0"),
+    "option without value": (dict(cfg_options=["a.b"]), r"--cfg-options 'a\.b' is not of the form KEY=VALUE"),
+    "gpu": (dict(device="gpu"), r"--device 'gpu' is not a device; did you mean 'cuda'\?"),
+    "no such device": (dict(device="tpu"), r"--device 'tpu' is not a device; devices are cpu, cuda"),
+    "device index": (dict(device="cuda:first"), r"a whole number must follow the colon, as in 'cuda:0'"),
+    "no launcher": (dict(launcher="pytorch"), r"--launcher 'pytorch': .* RANK is not set; start the tool with `torchrun`"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes(mistake, files, monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    (files / "coco.txt").touch()
+    given, message = MISTAKES[mistake]
+    filled = json.loads(json.dumps(given, default=str).replace("{0}", str(files)))
+    with pytest.raises((ValueError, OSError), match=message):
+        options.check(argparse.Namespace(**filled))
+
+
+def test_what_is_right_passes(files, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    right = [
+        dict(config=f"{files}/config.py", checkpoint=f"{files}/weights.pth", device="cpu", score_thr=0.5, launcher="pytorch"),
+        dict(config="mask_rcnn_hylisanet_s_1x_coco.py", checkpoint="none", resume="auto", device=None, out_dir=f"{files}/new/a"),
+        dict(config=f"{files}/config.json", checkpoint="https://host/a.pth", device="cpu:0", json=f"{files}/new/a.json"),
+        dict(checkpoint="timm:swin_tiny", images=[f"{files}/folder"], cfg_options=["a.b=c=d"], size=(1, 2), launcher="none"),
+    ]  # fmt: skip
+    for each in right:
+        options.check(argparse.Namespace(**each))
+
+
+@pytest.mark.parametrize(("devices", "name", "message"), [
+    (0, "cuda", "no NVIDIA GPU, or no driver, was found; use '--device cpu'"),
+    (2, "cuda:2", "this machine has 2 GPUs, 'cuda:0' to 'cuda:1'"),
+    (2, "cuda:1", None),
+    (None, "cuda:7", None),
+])  # fmt: skip
+def test_gpus(monkeypatch, devices, name, message):
+    monkeypatch.setattr(options, "count_cuda_devices", lambda: devices)
+    if message is None:
+        options.check_device("--device", name)
+    else:
+        with pytest.raises(ValueError, match=message):
+            options.check_device("--device", name)
+
+
+def test_the_number_of_gpus_is_pytorchs():
+    import torch
+
+    assert options.count_cuda_devices() in (torch.cuda.device_count(), None)
+
+
+def test_ranks(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    assert options.rank("none") == 0, "a variable that another program left is not a launcher"
+    assert options.rank("pytorch") == 1
+    monkeypatch.setenv("RANK", "x")
+    assert options.rank("none") == 0
+    with pytest.raises(ValueError, match="RANK='x' in the environment is not a whole number"):
+        options.rank("pytorch")
+
+
+def test_mistakes_import_no_library(files):
+    """Each tool that takes a config, in one process."""
+    script = f"""
+import runpy, sys
+from mmlisa import cli
+sys.path.insert(0, str(cli.tools_folder()))
+lines = {{
+    "train": ["nosuch.py"], "test": ["nosuch.py", "nosuch.pth"], "infer": ["nosuch.py", "none.pth", "x.jpg"],
+    "check-data": ["nosuch.py"], "export": ["nosuch.py", "none", "x.onnx"], "flops": ["nosuch.py"],
+}}
+for name, words in lines.items():
+    sys.argv = [name, *words]
+    try:
+        runpy.run_path(str(cli.commands()[name]), run_name="__main__")
+    except SystemExit as end:
+        assert end.code == 2, name
+    heavy = {{"torch", "mmengine", "cv2", "numpy"}} & set(sys.modules)
+    assert not heavy, (name, heavy)
+sys.argv = ["train", {str(files / "config.py")!r}, "--cfg-options", "modle.backbone=1"]
+try:
+    runpy.run_path(str(cli.commands()["train"]), run_name="__main__")
+except SystemExit as end:
+    assert end.code == 2
+assert not {{"torch", "cv2", "mmcv", "mmdet"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=files)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("error: ") == 7
+    assert "did you mean model.backbone" in done.stderr
+
+
+def test_every_tool_is_checked(monkeypatch, capsys):
+    """The checks run wherever a tool runs."""
+    args = argparse.Namespace(debug=False, verbose=False, device="gpu")
+    with pytest.raises(SystemExit, match="2"):
+        cli.run(lambda args: pytest.fail("the tool ran"), args)
+    assert "did you mean 'cuda'?" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(tmp_path):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    with pytest.raises(PermissionError, match="no permission to write into"):
+        options.check_folder("--work-dir", tmp_path / "locked" / "run")
