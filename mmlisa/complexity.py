@@ -98,14 +98,18 @@ def count(model: nn.Module, *inputs: Any, forward: Callable[..., Any] | None = N
 
 
 def forward_tables(model: nn.Module, image: Tensor) -> None:
-    """The part of an OpenMMLab model that detection, segmentation and classification tables count.
+    """Run the part of an OpenMMLab model that detection, segmentation and classification tables count.
 
     A two-stage detector runs its box head on 1000 proposals and its mask head on 100 (each stage of a cascade does),
     the custom of MMDetection's ``get_flops``; pooling, NMS and losses are free. Segmentation counts without auxiliary
-    heads, and of Mask2Former the backbone alone: its deformable attention reads values, which the meta device has not.
+    heads. Deformable attention reads values, which the meta device lacks: of Mask2Former only the backbone is counted, of DINO
+    only backbone and neck.
     """
     if hasattr(getattr(model, "decode_head", None), "transformer_decoder"):
         model.backbone(image)
+        return
+    if hasattr(model, "panoptic_head") or hasattr(model, "dn_query_generator"):
+        model.extract_feat(image)
         return
     if not hasattr(model, "roi_head"):
         model(image)

@@ -23,7 +23,7 @@ param_scheduler = [dict(type="CosineAnnealingLR", eta_min=1e-6, by_epoch=True, b
 optim_wrapper = dict(
     constructor="mmlisa.LayerwiseOptimWrapperConstructor",
     optimizer=dict(lr=5e-5),
-    paramwise_cfg=dict(layer_decay=0.8),
+    paramwise_cfg=dict(layer_decay=0.8, layer_groups="convnext"),
     clip_grad=None,
 )
 auto_scale_lr = dict(base_batch_size=512)

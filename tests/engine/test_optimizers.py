@@ -1,8 +1,13 @@
+import re
+
 import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
 from timm.optim import Lamb
 from torch import nn
+
+from mmlisa.models.backbones.base import Backbone
+from mmlisa.registry import MODELS as MMLISA_MODELS
 
 
 def test_lamb_trains_and_spares_one_dimensional_parameters():
@@ -24,47 +29,98 @@ def test_lamb_trains_and_spares_one_dimensional_parameters():
     assert losses[-1] < 0.5 * losses[0]
 
 
-def layered(depth: int = 4) -> nn.Module:
-    """The names of a classifier of four stages, one block each but for the third."""
+def classifier(backbone: nn.Module) -> nn.Module:
     model = nn.Module()
-    model.backbone = nn.Module()
-    model.backbone.embeds = nn.ModuleList(nn.Linear(1, 1) for _ in range(4))
-    model.backbone.stages = nn.ModuleList(nn.ModuleList(nn.LayerNorm(2) for _ in range(n)) for n in (1, 1, depth, 1))
-    model.backbone.norm3 = nn.LayerNorm(2)
-    model.head = nn.Linear(1, 1)
+    model.backbone, model.head = backbone, nn.Linear(1, 1)
     return model
 
 
-def test_rates_fall_from_layer_to_layer_and_norms_still_do_not_decay():
-    model = layered()
-    options = dict(norm_decay_mult=0.0, layer_decay=0.5)
-    wrapper = build_optim_wrapper(
-        model,
-        dict(
-            constructor="mmlisa.LayerwiseOptimWrapperConstructor",
-            optimizer=dict(type="AdamW", lr=1.0, weight_decay=0.1),
-            paramwise_cfg=options,
-        ),
-    )
-    groups = {id(group["params"][0]): group for group in wrapper.optimizer.param_groups}
-    rates = {name: groups[id(p)]["lr"] for name, p in model.named_parameters() if name.endswith("weight")}
-    # ConvNeXt's layers: 0 the stem, 1 and 2 the first two stages, 3 and 4 three blocks each of the third, 5 the last, 6 the head.
+def rates(
+    model: nn.Module, constructor: str = "mmlisa.LayerwiseOptimWrapperConstructor", **options
+) -> dict[str, float]:
+    """Learning rate over the base rate by parameter, of the built optimizer."""
+    cfg = dict(optimizer=dict(type="AdamW", lr=1.0, weight_decay=0.1), paramwise_cfg=options, constructor=constructor)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = build_optim_wrapper(model, cfg).optimizer.param_groups
+    return {names[id(parameter)]: group["lr"] for group in groups for parameter in group["params"]}
+
+
+def hybrid(depths=(1, 1, 4, 1)) -> nn.Module:
+    arch = dict(base="hybrid-small", depths=depths, channels=(8, 8, 8, 8), num_heads=(1, 1, 1, 1))
+    return classifier(MMLISA_MODELS.build(dict(type="LiSANet", arch=arch)))
+
+
+def test_rates_fall_from_block_to_block_and_norms_still_do_not_decay():
+    model = hybrid()
+    found = rates(model, layer_decay=0.5, norm_decay_mult=0.0)
     layers = {
-        **{f"embeds.{i}": layer for i, layer in enumerate((0, 2, 3, 5))},
-        **{
-            "stages.0.0": 1,
-            "stages.1.0": 2,
-            "stages.2.0": 3,
-            "stages.2.2": 3,
-            "stages.2.3": 4,
-            "stages.3.0": 5,
-            "norm3": 6,
-        },
+        "stem.proj": 0,
+        "stages.0.blocks.0.norm1": 1,
+        "stages.1.downsample.proj": 2,
+        "stages.1.blocks.0.mlp.fc1": 2,
+        "stages.2.downsample.proj": 3,
+        "stages.2.blocks.0.attn.qkv": 3,
+        "stages.2.blocks.3.attn.qkv": 6,
+        "stages.3.blocks.0.attn.qkv": 7,
+        "norm3": 8,
     }
     for name, layer in layers.items():
-        assert rates[f"backbone.{name}.weight"] == 0.5 ** (6 - layer), name
-    assert rates["head.weight"] == 1
-    assert {g["weight_decay"] for n, p in model.named_parameters() if "stages" in n for g in [groups[id(p)]]} == {0.0}
+        assert found[f"backbone.{name}.weight"] == 0.5 ** (8 - layer), name
+    assert found["head.weight"] == 1
+    cfg = dict(
+        optimizer=dict(type="AdamW", lr=1.0, weight_decay=0.1), paramwise_cfg=dict(layer_decay=0.5, norm_decay_mult=0.0)
+    )
+    groups = build_optim_wrapper(model, dict(cfg, constructor="mmlisa.LayerwiseOptimWrapperConstructor")).param_groups
+    decays = {id(group["params"][0]): group["weight_decay"] for group in groups}
+    norms = [p for module in model.modules() if isinstance(module, nn.LayerNorm) for p in module.parameters()]
+    assert norms
+    assert {decays[id(p)] for p in norms} == {0.0}
+
+
+def test_convnexts_groups():
+    """0 the stem, 1 and 2 the first two stages, 3 and 4 three blocks each of the third, 5 the last, 6 the head."""
+    found = rates(hybrid(), layer_decay=0.5, layer_groups="convnext")
+    layers = {"stem.proj": 0, "stages.0.blocks.0.norm1": 1, "stages.1.downsample.proj": 2, "stages.1.blocks.0.norm1": 2}
+    layers |= {"stages.2.blocks.0.norm1": 3, "stages.2.blocks.2.norm1": 3, "stages.2.blocks.3.norm1": 4}
+    layers |= {"stages.3.downsample.proj": 5, "stages.3.blocks.0.norm1": 5, "norm3": 6}
+    for name, layer in layers.items():
+        assert found[f"backbone.{name}.weight"] == 0.5 ** (6 - layer), name
+    isotropic = classifier(MMLISA_MODELS.build(dict(type="LiSANet", arch="isotropic")))
+    with pytest.raises(ValueError, match="four stages, but this one has 1"):
+        rates(isotropic, layer_decay=0.5, layer_groups="convnext")
+    with pytest.raises(ValueError, match="layer_groups='stage'"):
+        rates(isotropic, layer_decay=0.5, layer_groups="stage")
+    with pytest.raises(ValueError, match="Linear has no method get_layer_depth"):
+        rates(classifier(nn.Linear(1, 1)), layer_decay=0.5)
+
+
+MMLISA_MODELS.import_all()
+ARCHS = [
+    (name, arch)
+    for name, cls in sorted(MMLISA_MODELS.module_dict.items())
+    if issubclass(cls, Backbone)
+    for arch in cls.arch_settings
+]
+
+
+@pytest.mark.parametrize(("name", "arch"), ARCHS)
+def test_every_arch_gives_each_block_a_rate_of_its_own(name, arch):
+    """Monotone from the stem to the head, never above the base rate, and the groups of mmpretrain's own constructor."""
+    with torch.device("meta"):
+        model = classifier(MMLISA_MODELS.build(dict(type=name, arch=arch)))
+    model.get_layer_depth = lambda param_name: model.backbone.get_layer_depth(param_name, "backbone.")
+    found = rates(model, layer_decay=0.5)
+    assert max(found.values()) == found["head.weight"] == 1
+    layers = [layer for stage in model.backbone.layer_names() for layer in stage]
+    of_layer = [{rate for key, rate in found.items() if key.startswith(f"backbone.{layer}")} for layer in layers]
+    assert of_layer == [{0.5 ** (len(layers) + 1 - depth)} for depth in range(1, len(layers) + 1)]
+    blocks = [key for key, module in model.named_modules() if re.fullmatch(r"backbone\.stages\.\d+\.blocks\.\d+", key)]
+    assert {f"backbone.{layer}" for layer in layers} >= {f"{block}." for block in blocks}
+    stem = {rate for key, rate in found.items() if key.startswith("backbone.stem.")}
+    assert stem == {0.5 ** (len(layers) + 1)}
+    pytest.importorskip("mmpretrain.engine")
+    theirs = rates(model, "mmpretrain.LearningRateDecayOptimWrapperConstructor", layer_decay_rate=0.5)
+    assert theirs == found
 
 
 def test_parts_of_the_model_have_rates_of_their_own():
@@ -72,13 +128,13 @@ def test_parts_of_the_model_have_rates_of_their_own():
         cfg = dict(optimizer=dict(type="AdamW", lr=1.0, weight_decay=0.1), paramwise_cfg=options)
         return build_optim_wrapper(model, dict(cfg, constructor="mmlisa.LayerwiseOptimWrapperConstructor"))
 
-    model = layered()
+    model = hybrid()
     groups = {
         id(g["params"][0]): g["lr"] for g in build(lr_mults={"backbone": 0.1, "backbone.norm3": 0.2}).param_groups
     }
     assert groups[id(model.head.weight)] == 1
     assert groups[id(model.backbone.norm3.bias)] == 0.2
-    assert groups[id(model.backbone.embeds[0].bias)] == 0.1
+    assert groups[id(model.backbone.stem.proj.bias)] == 0.1
     with pytest.raises(ValueError, match="bckbone"):
         build(lr_mults={"bckbone": 0.1})
     with pytest.raises(ValueError, match="layer_decay=2"):

@@ -237,6 +237,48 @@ class Backbone(BaseModule):
         norm = getattr(self, f"norm{stage - 1}", None)
         return [self.stages[stage - 1], *([] if norm is None else [norm])]
 
+    def layer_names(self) -> list[list[str]]:
+        """Names of each stage's layers in the order of the forward pass: its convolutional blocks, then its blocks."""
+        return [
+            [
+                f"stages.{i}.{part}.{j}."
+                for part in ("downsample", "blocks")
+                if isinstance(layers := getattr(stage, part), nn.ModuleList)
+                for j in range(len(layers))
+            ]
+            for i, stage in enumerate(self.stages)
+        ]
+
+    def get_layer_depth(self, param_name: str, prefix: str = "") -> tuple[int, int]:
+        """Layer of a parameter and the number of layers, for learning rates that decay from layer to layer.
+
+        The stem is layer 0, each block is a layer of its own, and the norms of the returned maps belong to the last layer, as do
+        parameters outside of the backbone. A downsampling belongs to the first block of its stage. This is the interface of
+        mmpretrain's backbones.
+
+        Args:
+            param_name: name of the parameter in the whole model.
+            prefix: what names of this backbone's parameters begin with there, such as ``"backbone."``.
+        """
+        stages = self.layer_names()
+        layers = [layer for stage in stages for layer in stage]
+        last = len(layers) + 1
+        name = param_name.removeprefix(prefix)
+        if not param_name.startswith(prefix):
+            return last, last + 1
+        if name.startswith("stem."):
+            return 0, last + 1
+        for depth, layer in enumerate(layers, start=1):
+            if name.startswith(layer):
+                return depth, last + 1
+        for i in range(len(stages)):
+            before = sum(map(len, stages[:i]))
+            if name.startswith(f"stages.{i}.downsample."):
+                return min(before + 1, last), last + 1
+            if name.startswith(f"stages.{i}."):  # the norm at the end of the stage
+                return before + len(stages[i]), last + 1
+        return last, last + 1
+
     def train(self, mode: bool = True) -> "Backbone":
         super().train(mode)
         for part in (part for stage in range(self.frozen_stages + 1) for part in self.stage_modules(stage)):

@@ -1,5 +1,6 @@
 """Necks that no OpenMMLab package has."""
 
 from .pan import CSPPAN, LCPAN
+from .simple_pyramid import SimpleFeaturePyramid
 
-__all__ = ["CSPPAN", "LCPAN"]
+__all__ = ["CSPPAN", "LCPAN", "SimpleFeaturePyramid"]

@@ -1,0 +1,13 @@
+# RTMDet-Ins-L, 300 epochs, as mmdet trains it; a config adds its backbone and the neck's in_channels.
+_base_ = "mmdet::rtmdet/rtmdet-ins_l_8xb32-300e_coco.py"
+
+model = dict(
+    # RGB, as the backbones' ImageNet weights were trained; mmdet's CSPNeXt takes BGR.
+    data_preprocessor=dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True),
+    backbone=dict(_delete_=True),
+)
+custom_hooks = [
+    *_base_.custom_hooks,  # EMA, and the pipeline without mosaic in the last 20 epochs
+    dict(type="mmlisa.FiniteLossHook"),
+    dict(type="mmlisa.TrainingCurvesHook"),
+]

@@ -1,0 +1,14 @@
+# DINO, HyLiSANet-S, 36 epochs. Ours: mmdet's recipe with another backbone.
+_base_ = "./_base_/dino_36e.py"
+
+model = dict(
+    backbone=dict(
+        type="mmlisa.LiSANet",
+        arch="hybrid-small",
+        drop_path_rate=0.1,
+        out_indices=(1, 2, 3),
+        # An ImageNet-1K classifier of mmpretrain's layout:
+        # init_cfg=dict(type="Pretrained", checkpoint="hylisanet_s_in1k.pth", prefix="backbone."),
+    ),
+    neck=dict(in_channels=[128, 320, 384]),
+)

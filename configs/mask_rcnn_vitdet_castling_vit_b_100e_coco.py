@@ -1,0 +1,16 @@
+# Mask R-CNN as ViTDet, Castling-ViT-B, 100 epochs. Ours: ViTDet's recipe with another backbone.
+_base_ = "./_base_/vitdet.py"
+
+model = dict(
+    backbone=dict(
+        type="mmlisa.CastlingViT",
+        arch="base",
+        image_size=1024,
+        drop_path_rate=0.1,
+        # MAE's weights, with the names of mmlisa's backbone:
+        # init_cfg=dict(type="Pretrained", checkpoint="mae_vit_b.pth"),
+    ),
+    neck=dict(in_channels=768),
+)
+optim_wrapper = dict(paramwise_cfg=dict(layer_decay=0.7))
+custom_hooks = [*_base_.custom_hooks, dict(type="mmlisa.CastlingHook", interval=500)]

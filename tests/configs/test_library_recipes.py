@@ -1,0 +1,169 @@
+"""Configs that are a library's recipe with another backbone: everything but the backbone equals the library's built objects."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import mmdet
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, init_default_scope
+from torch import nn
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+MMDET = Path(mmdet.__file__).parent / ".mim" / "configs"
+RGB = {"data_preprocessor"}  # RTMDet's own backbone takes BGR
+# Beginning of our names, mmdet's config, and what differs in the model beside the backbone and the channels that the neck takes.
+LIBRARY = {
+    "dino_{}_12e_coco": ("dino/dino-4scale_r50_8xb2-12e_coco.py", set()),
+    "dino_{}_36e_coco": ("dino/dino-4scale_r50_8xb2-36e_coco.py", set()),
+    "rtmdet_ins_{}_300e_coco": ("rtmdet/rtmdet-ins_l_8xb32-300e_coco.py", RGB),
+    "mask2former_{}_50e_coco": ("mask2former/mask2former_swin-t-p4-w7-224_8xb2-lsj-50e_coco.py", set()),
+}
+BACKBONES = ("hylisanet_s", "flatten_swin_t", "ivit_t")
+PAIRS = {name.format(backbone): known for name, known in LIBRARY.items() for backbone in BACKBONES}
+PAIRS["rtmdet_tiny_castling_lcnet_s_300e_coco"] = ("rtmdet/rtmdet_tiny_8xb32-300e_coco.py", RGB)
+VITDET = {f"mask_rcnn_vitdet_{name}_100e_coco" for name in ("flatten_deit_t", "castling_vit_b", "lisanet_i")}
+# Parameters of one axis that are no biases: res_scale and StarReLU's, which decay as little as biases do in CAFormer's recipe.
+FLAT = re.compile(r"res_scale\d\.scale|act\.(scale|bias)")
+
+
+def read(path: Path) -> Config:
+    return Config.fromfile(path, import_custom_modules=False)
+
+
+def build(cfg: Config) -> nn.Module:
+    init_default_scope("mmdet")
+    cfg = cfg.copy()
+    cfg.model.backbone.pop("init_cfg", None)
+    if cfg.model.backbone.type == "SwinTransformer":  # mmdet's reads numbers from tensors
+        return MODELS.build(cfg.model)
+    with torch.device("meta"):
+        return MODELS.build(cfg.model)
+
+
+def groups(cfg: Config, model: nn.Module) -> dict[str, tuple[float, float]]:
+    """Learning rate and weight decay of each parameter that the built optimizer trains."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
+    return {
+        names[id(parameter)]: (pytest.approx(group["lr"]), group["weight_decay"])
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+
+
+def without(node: Any, *names: str) -> Any:
+    """A setting without some of its keys, and without MMEngine's marks of inheritance from a library."""
+    if isinstance(node, list | tuple):
+        return [without(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    return {key: without(value) for key, value in node.items() if key not in {*names, "_scope_"}}
+
+
+def test_every_such_config_is_here():
+    ours = {path.stem for path in CONFIGS.rglob("*.py") if re.match(r"#[^\n]+Ours: \w+'s recipe", path.read_text())}
+    assert ours == PAIRS.keys() | VITDET
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_schedule_data_and_heads_are_the_librarys(name):
+    theirs, differing = PAIRS[name]
+    mine, other = read(CONFIGS / f"{name}.py"), read(MMDET / theirs)
+    for section in (
+        "train_cfg",
+        "train_dataloader",
+        "val_dataloader",
+        "val_evaluator",
+        "param_scheduler",
+        "auto_scale_lr",
+    ):
+        assert without(mine[section]) == without(other[section]), section
+    assert without(mine.optim_wrapper.optimizer) == without(other.optim_wrapper.optimizer)
+    assert mine.optim_wrapper.get("clip_grad") == other.optim_wrapper.get("clip_grad")
+    assert without(mine.model, "backbone", "neck", "panoptic_head", *differing) == without(
+        other.model, "backbone", "neck", "panoptic_head", *differing
+    )
+    for part in {"neck", "panoptic_head"} & other.model.keys():
+        assert without(mine.model[part], "in_channels") == without(other.model[part], "in_channels")
+        assert len(mine.model[part].in_channels) == len(other.model[part].in_channels)
+    hooks, theirs = without(mine.custom_hooks), without(other.get("custom_hooks", []))
+    assert all(hook in hooks for hook in theirs)  # EMA, the switch of the pipeline
+    added = {hook["type"] for hook in hooks if hook not in theirs}
+    assert "mmlisa.FiniteLossHook" in added
+    assert all(hook.startswith("mmlisa.") for hook in added)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_parameter_groups_are_the_librarys(name):
+    """By name outside of the backbone; in it by kind: a norm as mmdet's norms, a matrix as its matrices."""
+    mine, other = read(CONFIGS / f"{name}.py"), read(MMDET / PAIRS[name][0])
+    model, reference = build(mine), build(other)
+    ours, theirs = groups(mine, model), groups(other, reference)
+    heads = {key for key in theirs if not key.startswith(("backbone.", "neck.convs"))}
+    assert len(heads) > 50
+    assert {key: ours[key] for key in heads if key in ours} == {key: theirs[key] for key in heads if key in ours}
+    assert {key for key in heads if key not in ours} == set()
+    assert len({key for key in ours if key.startswith("backbone.")}) == sum(
+        parameter.requires_grad for parameter in model.backbone.parameters()
+    )
+    kinds = {}
+    for prefix, module in reference.backbone.named_modules():
+        for leaf, parameter in module.named_parameters(recurse=False):
+            key = f"backbone.{prefix}.{leaf}" if prefix else f"backbone.{leaf}"
+            if parameter.requires_grad:
+                kinds.setdefault(kind(module, leaf), theirs[key])
+    if (
+        "ResNet" in type(reference.backbone).__name__
+    ):  # its norms are frozen; mmdet's Swin under DINO has the same groups
+        kinds.setdefault("norm", kinds["weight"])
+        kinds.setdefault("bias", kinds["weight"])
+    checked = 0
+    for prefix, module in model.backbone.named_modules():
+        for leaf, _ in module.named_parameters(recurse=False):
+            key = f"backbone.{prefix}.{leaf}" if prefix else f"backbone.{leaf}"
+            if FLAT.search(key) or kind(module, leaf) not in kinds:
+                continue
+            assert ours[key] == kinds[kind(module, leaf)], key
+            checked += 1
+    assert checked > 80
+
+
+def kind(module: nn.Module, leaf: str) -> str:
+    if "Norm" in type(module).__name__:
+        return "norm"
+    if "relative_position" in leaf or leaf in ("position", "position_embedding"):
+        return "position"
+    return "bias" if leaf.endswith("bias") else "weight"
+
+
+@pytest.mark.parametrize("name", sorted(VITDET))
+def test_vitdet_recipe(name):
+    """Li et al., appendix A.2: AdamW 1e-4 at 64 images, decay 0.1, layer decay 0.7, steps at 8/9 and 26/27 of 100 epochs."""
+    cfg = read(CONFIGS / f"{name}.py")
+    epochs = cfg.train_cfg.max_epochs * cfg.train_dataloader.dataset.times
+    warmup, steps = cfg.param_scheduler
+    assert (epochs, cfg.auto_scale_lr.base_batch_size, warmup.end) == (100, 64, 250)
+    assert [milestone / cfg.train_cfg.max_epochs for milestone in steps.milestones] == pytest.approx(
+        [8 / 9, 26 / 27], abs=0.01
+    )
+    resize, crop = (
+        step for step in cfg.train_dataloader.dataset.dataset.pipeline if step.type in ("RandomResize", "RandomCrop")
+    )
+    assert (resize.scale, resize.ratio_range, crop.crop_size) == ((1024, 1024), (0.1, 2.0), (1024, 1024))
+    model = build(cfg)
+    found = groups(cfg, model)
+    assert found["roi_head.bbox_head.fc_cls.weight"] == (pytest.approx(1e-4), 0.1)
+    rates = {}
+    for key, (rate, decay) in found.items():
+        if match := re.match(r"backbone\.stages\.(\d+)\.blocks\.(\d+)\.", key):
+            rates.setdefault((int(match[1]), int(match[2])), set()).add(float(f"{rate.expected:.6g}"))
+        if "norm" in key:
+            assert decay == 0, key
+    blocks = [rates[place] for place in sorted(rates)]
+    assert len(blocks) == 12
+    assert blocks == [{float(f"{1e-4 * 0.7 ** (12 - depth):.6g}")} for depth in range(12)]
+    assert found["backbone.stem.proj.weight"][0] == pytest.approx(1e-4 * 0.7**13, rel=1e-6)
