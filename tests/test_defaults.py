@@ -54,7 +54,7 @@ DEFAULTS = {
     ),
     # At least half of a backbone, nine tenths of a model, must be in a checkpoint.
     "mmlisa.checkpoints.load_weights": dict(min_matched=0.9),
-    "mmlisa.checkpoints.loading._load_pretrained": dict(min_matched=0.5),
+    "mmlisa.models.init_cfg._load_pretrained": dict(min_matched=0.5),
 }
 
 

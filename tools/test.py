@@ -39,12 +39,12 @@ def main(args: argparse.Namespace) -> None:
 
     from mmengine.registry import METRICS
 
-    from mmlisa.checkpoints import read_ahead
+    from mmlisa.checkpoints import load_checkpoint
     from mmlisa.engine.cpu import optimize_for_cpu
     from mmlisa.engine.runner import build_runner
 
     if "://" not in args.checkpoint:
-        read_ahead(args.checkpoint)  # a damaged file is reported before the data are read and the model is built
+        load_checkpoint(args.checkpoint)  # a damaged file is reported before the data are read and the model is built
     cfg.load_from, cfg.resume = args.checkpoint, False
     runner = build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)
     optimize_for_cpu(runner.model)

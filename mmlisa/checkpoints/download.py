@@ -1,98 +1,141 @@
-"""Checkpoints from anywhere: every address that MMEngine knows is downloaded, checked, and then read by our reader."""
+"""Checkpoints from files and addresses: downloaded, verified, and read by :func:`load_checkpoint`."""
 
 import hashlib
-import io
-import os
 import re
-from collections.abc import Callable, Mapping
+import threading
 from difflib import get_close_matches
+from http.client import HTTPException
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
-from urllib.error import URLError
-from urllib.parse import urlparse
+from typing import Any, BinaryIO
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import torch
 from mmengine.dist import barrier, get_dist_info
-from mmengine.fileio import get_file_backend
 from mmengine.logging import print_log
 from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
-from .latest import take_read_ahead
-from .reading import CheckpointError, MapLocation, load_checkpoint, read_checkpoint
+from .reading import CheckpointError, MapLocation, load_checkpoint
 from .writing import writing_whole
 
 _TIMEOUT_SECONDS = 60
+_URL_CHARACTERS = "%/:?&=#~!$'()*+,;@[]"  # stay as they are; all others, such as spaces, are quoted
+_one_download = threading.Lock()
 
 
 def fetch_checkpoint(source: str, map_location: MapLocation = "cpu") -> dict[str, Any]:
-    """Reads a checkpoint from a file or from any address that MMEngine knows; see :func:`load_checkpoint`.
+    """Read a checkpoint with :func:`load_checkpoint` from any source of :func:`local_file`."""
+    return load_checkpoint(local_file(source), map_location)
+
+
+def local_file(source: str) -> Path:
+    """Return the file that ``source`` names, downloaded if it is an address.
+
+    Args:
+        source: a file, an ``http(s)://`` address, ``'torchvision://NAME'`` or ``'open-mmlab://NAME'``.
 
     Raises:
-        FileNotFoundError: no such file, or a name that the model zoo does not have.
-        CheckpointError: damaged, unsafe, or not what its checksum says.
+        FileNotFoundError: a name that MMEngine's list does not have.
+        CheckpointError: an unsupported address, or the file does not have the checksum in its name.
         ConnectionError: the download failed.
     """
-    # The last pattern is empty and fits every file.
-    load = next(load for patterns, load in _LOADERS.items() if any(re.match(pattern, source) for pattern in patterns))
-    return load(source, map_location)
+    scheme, separator, name = source.partition("://")
+    if separator and scheme not in ("http", "https"):
+        source = _listed_address(source, scheme, name)
+    return _download_once(source) if source.startswith(("http://", "https://")) else Path(source)
 
 
 def use_safe_loader() -> None:
-    """Makes MMEngine's own loads in this process read through :func:`fetch_checkpoint`, whatever the address.
+    """Replace all of MMEngine's checkpoint loaders in this process by :func:`fetch_checkpoint`.
 
-    MMEngine falls back to an unsafe pickle load with a warning, and loads what it downloads without any check; with this both
-    are errors.
+    MMEngine's own loaders fall back to an unsafe pickle load with a warning, and do not verify what they download.
     """
-    for patterns, loader in _LOADERS.items():
-        CheckpointLoader.register_scheme(prefixes=list(patterns), loader=loader, force=True)
+    CheckpointLoader.register_scheme(["", *CheckpointLoader._schemes], load_from_mmlisa, force=True)
+
+
+def load_from_mmlisa(filename: str, map_location: MapLocation = None) -> dict[str, Any]:
+    """Read for MMEngine, which logs the end of this function's name."""
+    return fetch_checkpoint(filename, map_location)
+
+
+def _listed_address(source: str, scheme: str, name: str) -> str:
+    if scheme in ("torchvision", "modelzoo"):
+        addresses = mmengine_checkpoint.get_torchvision_models()
+    elif scheme in ("open-mmlab", "openmmlab"):
+        addresses = mmengine_checkpoint.get_external_models()
+        name = mmengine_checkpoint.get_deprecated_model_names().get(name, name)
+    else:
+        raise CheckpointError(
+            f"checkpoint {source!r}: addresses of this kind are not supported; download it and name the file"
+        )
+    if name not in addresses:
+        near = get_close_matches(name, addresses, n=3)
+        raise FileNotFoundError(f"{source}: MMEngine's list has no {name!r}; the closest are {near or 'none'}")
+    return addresses[name]
+
+
+def _download_once(url: str) -> Path:
+    """Download in the first process while the others wait, and find the file in the cache there."""
+    rank, processes = get_dist_info()
+    if processes > 1 and rank > 0:
+        barrier()
+    try:
+        return download(url)
+    finally:
+        if processes > 1 and rank == 0:
+            barrier()
 
 
 def download(url: str, folder: Path | None = None) -> Path:
-    """Downloads a file into torch's cache of checkpoints, unless it is there.
+    """Download a file into PyTorch's cache of checkpoints, unless it is there.
 
-    A cached file is used again only while its SHA-256 is the one it was downloaded with; where the file's name ends in the
-    first digits of one, as OpenMMLab's and torchvision's do, that is checked, too.
+    A cached file is used again only while it has the SHA-256 with which it was downloaded. If the name of the file ends in the
+    first digits of its SHA-256, as OpenMMLab's and torchvision's names do, the download is compared with them.
 
     Raises:
-        ConnectionError: the server does not answer, refuses, or ends early.
+        ConnectionError: an invalid address, or the server does not answer, refuses, or ends early.
         CheckpointError: the file does not have the checksum in its name.
     """
-    path = Path(urlparse(url).path)
+    path = Path(url.split("?")[0].split("#")[0].partition("://")[2])
     promised = re.search(r"-([0-9a-f]{8,64})$", path.stem)
-    key = hashlib.sha256(url.encode()).hexdigest()[:8]  # many files are called model.pth
-    target = (folder or Path(torch.hub.get_dir()) / "checkpoints") / f"{path.stem}-from-{key}{path.suffix}"
+    key = hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest()[:8]  # many files are called model.pth
+    target = (folder or Path(torch.hub.get_dir()) / "checkpoints") / f"{path.stem[:100]}-from-{key}{path.suffix[:20]}"
     note = target.with_name(f"{target.name}.sha256")
-    if target.is_file() and note.is_file():
-        if _sha256(target) == note.read_text().strip():
-            return target
-        print_log(f"{target} has changed since it was downloaded; it is downloaded again", logger="current", level=30)
-    print_log(f"downloading {url} to {target}", logger="current")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
-    with writing_whole(target) as file:
-        try:
-            _copy(url, file, digest)
-        except (URLError, TimeoutError, OSError) as error:
-            raise ConnectionError(f"{url} could not be downloaded: {error}") from error
-        if promised and not digest.hexdigest().startswith(promised[1]):
-            raise CheckpointError(f"{url} has the SHA-256 {digest.hexdigest()}, not {promised[1]}… as its name says")
-    with writing_whole(note) as file:
-        file.write(digest.hexdigest().encode())
+    with _one_download:
+        if target.is_file() and note.is_file():
+            if _sha256(target) == note.read_text().strip():
+                return target
+            print_log(
+                f"{target} has changed since it was downloaded; it is downloaded again", logger="current", level=30
+            )
+        print_log(f"downloading {url} to {target}", logger="current")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with writing_whole(target) as file:
+            try:
+                digest = _copy(url, file)
+            # A malformed answer is an HTTPException, a malformed address or length a ValueError.
+            except (OSError, HTTPException, ValueError) as error:
+                raise ConnectionError(f"{url} could not be downloaded: {type(error).__name__}: {error}") from error
+            if promised and not digest.startswith(promised[1]):
+                raise CheckpointError(f"{url} has the SHA-256 {digest}, not {promised[1]}… as its name says")
+        with writing_whole(note) as file:
+            file.write(digest.encode())
     return target
 
 
-def _copy(url: str, file: Any, digest: Any) -> None:
-    with urlopen(Request(url, headers={"User-Agent": "mmlisa"}), timeout=_TIMEOUT_SECONDS) as response:
-        expected, received = response.headers.get("Content-Length"), 0
+def _copy(url: str, file: BinaryIO) -> str:
+    digest, received = hashlib.sha256(), 0
+    request = Request(quote(url, safe=_URL_CHARACTERS), headers={"User-Agent": "mmlisa"})
+    with urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+        expected = int(response.headers.get("Content-Length", -1))
         while chunk := response.read(1 << 20):
             file.write(chunk)
             digest.update(chunk)
             received += len(chunk)
-    if expected is not None and received != int(expected):
+    if expected not in (-1, received):
         raise ConnectionError(f"the connection ended after {received} of {expected} bytes")
+    return digest.hexdigest()
 
 
 def _sha256(path: Path) -> str:
@@ -101,77 +144,3 @@ def _sha256(path: Path) -> str:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def load_from_local(filename: str, map_location: MapLocation = None) -> dict[str, Any]:
-    return take_read_ahead(filename, map_location) or load_checkpoint(filename, map_location)
-
-
-def load_from_http(url: str, map_location: MapLocation = None) -> dict[str, Any]:
-    """The first process downloads, the others find the file in the cache."""
-    rank, processes = get_dist_info()
-    if processes > 1 and rank > 0:
-        barrier()
-    try:
-        path = download(url)
-    finally:
-        if processes > 1 and rank == 0:
-            barrier()
-    return load_checkpoint(path, map_location)
-
-
-def load_from_torchvision(source: str, map_location: MapLocation = None) -> dict[str, Any]:
-    return _load_named(source, mmengine_checkpoint.get_torchvision_models(), map_location)
-
-
-def load_from_openmmlab(source: str, map_location: MapLocation = None) -> dict[str, Any]:
-    scheme, name = source.split("://", 1)
-    name = mmengine_checkpoint.get_deprecated_model_names().get(name, name)
-    return _load_named(f"{scheme}://{name}", mmengine_checkpoint.get_external_models(), map_location)
-
-
-def load_from_mmcls(source: str, map_location: MapLocation = None) -> dict[str, Any]:
-    checkpoint = _load_named(source, mmengine_checkpoint.get_mmcls_models(), map_location)
-    state = checkpoint.get("state_dict", checkpoint)
-    return {"state_dict": {n.removeprefix("backbone."): t for n, t in state.items() if n.startswith("backbone.")}}
-
-
-def load_from_ceph(source: str, map_location: MapLocation = None) -> dict[str, Any]:
-    content = get_file_backend(source, backend_args={"backend": "petrel"}).get(source)
-    return read_checkpoint(io.BytesIO(content), f"checkpoint {source}", map_location)
-
-
-def load_from_pavi(source: str, map_location: MapLocation = None) -> dict[str, Any]:
-    try:
-        from pavi import modelcloud
-    except ImportError as error:
-        raise ImportError(f"{source} needs the package pavi, which is not installed") from error
-    model = modelcloud.get(source.removeprefix("pavi://"))
-    with TemporaryDirectory() as folder:
-        path = os.path.join(folder, model.name)
-        model.download(path)
-        return load_checkpoint(path, map_location)
-
-
-def _load_named(source: str, addresses: Mapping[str, str], map_location: MapLocation) -> dict[str, Any]:
-    """A name in one of the lists that MMEngine keeps."""
-    name = source.split("://", 1)[1]
-    if name not in addresses:
-        near = get_close_matches(name, addresses, n=3)
-        raise FileNotFoundError(f"{source}: MMEngine's list has no {name!r}; the closest are {near or 'none'}")
-    if addresses[name].startswith(_HTTP):
-        return load_from_http(addresses[name], map_location)
-    return load_checkpoint(Path(mmengine_checkpoint._get_mmengine_home()) / addresses[name], map_location)
-
-
-_HTTP = ("http://", "https://")
-# The patterns by which MMEngine tells addresses apart; it logs the loaders by their names.
-_LOADERS: dict[tuple[str, ...], Callable[..., dict[str, Any]]] = {
-    _HTTP: load_from_http,
-    ("modelzoo://", "torchvision://"): load_from_torchvision,
-    ("open-mmlab://", "openmmlab://"): load_from_openmmlab,
-    ("mmcls://",): load_from_mmcls,
-    (r"(\S+\:)?s3://", r"(\S+\:)?petrel://"): load_from_ceph,
-    ("pavi://",): load_from_pavi,
-    ("",): load_from_local,
-}

@@ -1,53 +1,49 @@
-"""The newest whole checkpoint of a folder, read once: what finding it has read is what the runner loads."""
+"""The newest checkpoint of a folder."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 from mmengine.logging import print_log
 
-from .reading import CheckpointError, MapLocation, load_checkpoint, move
-
-_read_ahead: tuple[tuple, dict[str, Any]] | None = None
+from .reading import CheckpointError, load_checkpoint, outline
 
 
 def latest_checkpoint(work_dir: str | Path) -> str | None:
-    """The newest checkpoint of ``work_dir`` to resume from; one that is damaged is passed over, and the log says why."""
-    paths = sorted(Path(work_dir).glob("*.pth"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in paths:
+    """Return the checkpoint of ``work_dir`` with the highest iteration that a training can resume from.
+
+    The log names each checkpoint that is skipped, and a ``last_checkpoint`` that does not name a file of the folder.
+    """
+    found, folder = [], Path(work_dir)
+    for path in folder.glob("*.pth"):
+        if path.is_file():  # and not a folder, a pipe or a dangling link
+            try:
+                checkpoint = outline(path)
+                if "optimizer" in checkpoint:
+                    found.append((_iteration(checkpoint, path), path.stat().st_mtime_ns, path))
+            except CheckpointError as error:
+                _warn(f"skipped when resuming: {error}")
+    note = folder / "last_checkpoint"  # where MMEngine notes what it saved last
+    if note.is_file():
+        with note.open(errors="replace") as file:
+            name = file.read(1000).strip()
+        if Path(name).name not in {path.name for path in folder.iterdir()} or "://" in name:
+            _warn(f"{note} names {name!r}, which is not a file of this folder; it is ignored")
+    for _, _, path in sorted(found, reverse=True):
         try:
-            checkpoint = read_ahead(path)
-        except CheckpointError as error:
-            print_log(f"passed over when resuming: {error}", logger="current", level=30)
-            continue
-        if "optimizer" in checkpoint:
+            load_checkpoint(path)
             return str(path)
+        except CheckpointError as error:
+            _warn(f"skipped when resuming: {error}")
     return None
 
 
-def read_ahead(path: str | Path) -> dict[str, Any]:
-    """Reads and verifies a checkpoint, and keeps it for the load of the same file that follows.
-
-    Raises:
-        FileNotFoundError: no such file.
-        CheckpointError: it is damaged or unsafe.
-    """
-    global _read_ahead
-    _read_ahead = None
-    checkpoint = load_checkpoint(path)
-    _read_ahead = _identity(path), checkpoint
-    return checkpoint
+def _iteration(checkpoint: dict[str, Any], path: Path) -> int:
+    meta = checkpoint.get("meta")
+    iteration = meta.get("iter") if isinstance(meta, dict) else None
+    if type(iteration) is not int or iteration < 0:
+        raise CheckpointError(f"checkpoint {path} cannot be resumed: meta['iter'] is {iteration!r:.80}, not a count")
+    return iteration
 
 
-def take_read_ahead(path: str | Path, map_location: MapLocation) -> dict[str, Any] | None:
-    """What :func:`read_ahead` keeps, once, if it is of this very file."""
-    global _read_ahead
-    kept, _read_ahead = _read_ahead, None
-    if kept is None or not os.path.isfile(os.path.expanduser(path)) or kept[0] != _identity(path):
-        return None
-    return move(kept[1], map_location)
-
-
-def _identity(path: str | Path) -> tuple:
-    status = os.stat(os.path.expanduser(path))
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+def _warn(message: str) -> None:
+    print_log(message, logger="current", level=30)

@@ -5,7 +5,7 @@ from .families import FAMILIES, Family, recognise
 from .inflation import inflate, inflate_classifier
 from .matching import Carried, carry_over
 from .paddle import convert_picodet
-from .published import PublishedWeights, convert_published, known_sources, load_pretrained, read_source
+from .published import PublishedWeights, convert_published, known_sources, read_source
 
 __all__ = [
     "FAMILIES",
@@ -20,7 +20,6 @@ __all__ = [
     "inflate",
     "inflate_classifier",
     "known_sources",
-    "load_pretrained",
     "read_source",
     "recognise",
 ]

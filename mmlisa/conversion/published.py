@@ -9,10 +9,11 @@ from mmengine.logging import print_log
 from mmengine.model import update_init_info
 from torch import Tensor, nn
 
-from mmlisa.checkpoints import CheckpointError, fetch_checkpoint, load_weights, match_report
+from mmlisa.checkpoints import CheckpointError, load_checkpoint, load_state_dict, local_file, match_report
 from mmlisa.models import backbones
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
+from .arrays import read_npz
 from .families import FAMILIES, Family, is_known, recognise
 from .heads import head_weights
 from .matching import NO_COUNTERPART, Carried, carry_over, closest_arch, different_shapes
@@ -22,63 +23,56 @@ from .state_dicts import unwrap
 
 @WEIGHT_INITIALIZERS.register_module()
 class PublishedWeights:
-    """Starts a backbone from the published weights of its host, or of a related network.
+    """Initialize a backbone with the published weights of its host or of a related network.
 
-    What fits by name and shape is loaded, with position tables interpolated; the log says what was carried over, what starts
-    fresh, and why.
+    Entries that fit by name and shape are loaded, and position tables are interpolated. The log lists what was taken over, what
+    keeps its initial values, and why. A model with a ``backbone`` and, maybe, a ``head`` takes a checkpoint of its own as it is.
+    Of other weights the backbone takes what fits, and the head the layers that have the same place and shape there.
 
     Args:
         source: ``'timm:NAME'``, a model that timm has weights for, which it downloads into its own cache; or a file or an
-            address, as :func:`mmlisa.checkpoints.fetch_checkpoint` takes it. Paddle's ``.pdparams`` are read, too.
-        ema: take the file's averaged weights.
-        min_carried: share of the backbone's parameters below which the source is refused.
+            address, see :func:`mmlisa.checkpoints.local_file`. Paddle's ``.pdparams`` and NumPy's ``.npz`` are read, too.
+        ema: take the averaged weights of the file.
+        min_carried: share of the backbone's parameters below which the source is refused, from 0 to 1.
 
     Raises:
-        ValueError: an unknown source, or one that does not fit the backbone; names the closest known ones.
+        ValueError: an unknown source, or one that does not fit the backbone (the message names the closest known sources); or
+            ``min_carried`` outside of 0 to 1.
         ConnectionError: the weights cannot be downloaded.
     """
 
     def __init__(self, source: str, ema: bool = False, min_carried: float = 0.0) -> None:
+        if not 0 <= min_carried <= 1:
+            raise ValueError(f"min_carried={min_carried!r} is not a share; it must be from 0 to 1")
         self.source, self.ema, self.min_carried = source, ema, min_carried
 
     def __call__(self, module: nn.Module) -> None:
-        self.load(module, read_source(self.source, self.ema))
+        state = read_source(self.source, self.ema)
+        backbone = getattr(module, "backbone", None)
+        if backbone is None:
+            self._load_backbone(module, state)
+        elif match_report(module, state)[0] >= 0.5 or not is_known(backbone_weights(state)):
+            load_state_dict(module, state, self.source)
+        else:
+            self._load_backbone(backbone, state)
+            _load_head(module, head_weights(state))
 
-    def load(self, module: nn.Module, state: dict[str, Tensor]) -> None:
-        """Loads what of ``state``, the source's weights, fits ``module``."""
+    def _load_backbone(self, backbone: nn.Module, state: dict[str, Tensor]) -> None:
         state = backbone_weights(state)
         family = recognise(state)
-        carried = carry_over(module, state, family)
+        carried = carry_over(backbone, state, family)
         if family.classifier is not None:
-            carried.check_blocks(self.source, type(module).__name__)
+            carried.check_blocks(self.source, type(backbone).__name__)
         if not carried.state_dict or carried.share < self.min_carried:
-            raise ValueError(f"source={self.source!r} does not fit {type(module).__name__}: {carried.report()}")
-        module.load_state_dict(carried.state_dict, strict=False)
-        print_log(f"{type(module).__name__} starts from {self.source}: {carried.report()}", logger="current")
-        if hasattr(module, "_params_init_info"):
-            update_init_info(module, f"PublishedWeights: from {self.source}")
+            raise ValueError(f"source={self.source!r} does not fit {type(backbone).__name__}: {carried.report()}")
+        backbone.load_state_dict(carried.state_dict, strict=False)
+        print_log(f"{type(backbone).__name__} starts from {self.source}: {carried.report()}", logger="current")
+        if hasattr(backbone, "_params_init_info"):
+            update_init_info(backbone, f"PublishedWeights: from {self.source}")
 
 
-def load_pretrained(model: nn.Module, source: str) -> None:
-    """Loads a source into a model with a ``backbone`` and, maybe, a ``head``.
-
-    A checkpoint of this package is loaded as it is. Of a host's weights the backbone takes what fits, and the head the layers
-    that are in the same place and of the same shape there.
-
-    Args:
-        model: one of :func:`mmlisa.create_model`.
-        source: see :class:`PublishedWeights`.
-
-    Raises:
-        ValueError, ConnectionError: see :class:`PublishedWeights`; a checkpoint of another model.
-    """
-    state = read_source(source)
-    if match_report(model, state)[0] >= 0.5 or not is_known(backbone_weights(state)):
-        load_weights(model, source)
-        return
-    PublishedWeights(source).load(model.backbone, state)
+def _load_head(model: nn.Module, theirs: dict[str, Tensor]) -> None:
     ours = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("head.")}
-    theirs = head_weights(state)
     fitting = {name: theirs[name] for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
     model.load_state_dict(fitting, strict=False)
     fresh = [
@@ -91,16 +85,16 @@ def load_pretrained(model: nn.Module, source: str) -> None:
 
 
 def read_source(source: str, ema: bool = False) -> dict[str, Tensor]:
-    """The weights of a source, by its own names.
+    """Return the weights of a source under the names they have there.
 
     Raises:
         ValueError, ConnectionError: see :class:`PublishedWeights`.
     """
-    state = (
-        _from_timm(source.removeprefix("timm:"))
-        if source.startswith("timm:")
-        else unwrap(fetch_checkpoint(source), ema)
-    )
+    if source.startswith("timm:"):
+        state = _from_timm(source.removeprefix("timm:"))
+    else:
+        path = local_file(source)
+        state = unwrap(read_npz(path) if path.suffix == ".npz" else load_checkpoint(path), ema)
     for name, tensor in state.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise CheckpointError(f"{source}: {name} holds values that are not finite")

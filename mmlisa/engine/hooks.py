@@ -11,8 +11,15 @@ from mmengine.hooks import Hook, LoggerHook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 
-from mmlisa.checkpoints import CheckpointError, adapt_state_dict, add_checksum, check_share, check_values, match_report
-from mmlisa.checkpoints.loading import state_dict_of
+from mmlisa.checkpoints import (
+    CheckpointError,
+    adapt_state_dict,
+    add_checksum,
+    check_share,
+    check_values,
+    match_report,
+    state_dict_of,
+)
 from mmlisa.registry import HOOKS
 
 from .checks import check_classes, check_first_image, check_shapes, shape_conflicts

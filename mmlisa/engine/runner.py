@@ -9,7 +9,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from mmlisa.checkpoints import latest_checkpoint, read_ahead, use_safe_loader
+from mmlisa.checkpoints import latest_checkpoint, load_checkpoint, use_safe_loader
 
 from .checks import check_channels, explain_unknown_type
 from .interrupts import InterruptHook
@@ -35,7 +35,7 @@ def set_resume(cfg: Config, checkpoint: str | None) -> None:
             f"--resume: '{cfg.work_dir}' has no checkpoint to continue from; name a checkpoint, or train without --resume"
         )
     if checkpoint:
-        read_ahead(checkpoint)  # a damaged file is refused before anything is built
+        load_checkpoint(checkpoint)  # a damaged file is refused before anything is built
     cfg.resume, cfg.load_from = True, source
 
 

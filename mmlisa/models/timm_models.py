@@ -15,6 +15,8 @@ from timm.models import generate_default_cfgs, get_pretrained_cfg, register_mode
 from timm.models._features import FeatureInfo
 from torch import Tensor, nn
 
+from mmlisa.registry import WEIGHT_INITIALIZERS
+
 from .feature_maps import all_stages, backbone_class
 from .mlp_head import hidden_layers
 
@@ -289,10 +291,7 @@ def create_model(
             "create_model, pretrained_cfg_overlay=dict(file='…') in timm's"
         )
     if pretrained:
-        # The conversion knows the backbones, and so stands above this file.
-        from mmlisa.conversion import load_pretrained
-
-        load_pretrained(model, str(pretrained))
+        WEIGHT_INITIALIZERS.build(dict(type="mmlisa.PublishedWeights", source=str(pretrained)))(model)
     return model
 
 

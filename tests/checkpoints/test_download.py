@@ -65,20 +65,10 @@ def content(checkpoint) -> bytes:
 def addresses(server, monkeypatch):
     """One address of every kind that leads to /model.pth."""
     url = f"{server.address}/model.pth"
-    for zoo in ("get_torchvision_models", "get_external_models", "get_mmcls_models"):
+    for zoo in ("get_torchvision_models", "get_external_models"):
         monkeypatch.setattr(mmengine_checkpoint, zoo, lambda: {"net": url})
     monkeypatch.setattr(mmengine_checkpoint, "get_deprecated_model_names", lambda: {"old": "net"})
-    backend = type("Backend", (), {"get": lambda self, _: server.files["/model.pth"]})
-    monkeypatch.setattr("mmlisa.checkpoints.download.get_file_backend", lambda *_, **__: backend())
-    return [
-        url,
-        "torchvision://net",
-        "modelzoo://net",
-        "openmmlab://net",
-        "open-mmlab://old",
-        "mmcls://net",
-        "s3://b/net",
-    ]
+    return [url, "torchvision://net", "modelzoo://net", "openmmlab://net", "open-mmlab://old"]
 
 
 def test_no_address_runs_code(server, monkeypatch, tmp_path):
@@ -98,6 +88,16 @@ def test_every_address_gives_the_weights(server, monkeypatch):
         assert torch.equal(found, weight)
     with pytest.raises(FileNotFoundError, match=r"closest are.*net"):
         fetch_checkpoint("torchvision://nett")
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://bucket/net.pth", "petrel://b/net", "pavi://net", "mmcls://net", "ftp://x/y.pth"]
+)
+def test_other_addresses_are_refused_also_by_mmengine(server, address):
+    use_safe_loader()
+    for load in (fetch_checkpoint, CheckpointLoader.load_checkpoint):
+        with pytest.raises(CheckpointError, match=f"'{address}'.* download it"):
+            load(address)
 
 
 def test_cache_is_checked(server):

@@ -1,17 +1,21 @@
-"""Resuming and saving through MMEngine's runner: one read, one adaption, a checksum, whole files."""
+"""Resuming and saving through MMEngine's runner: one adaption, a checksum, whole files."""
 
 import errno
 
 import pytest
 import torch
-from mmengine.config import Config
 from torch import nn
 
-from mmlisa.checkpoints import CheckpointError, load_checkpoint, load_weights, reading, save_checkpoint, writing_whole
-from mmlisa.checkpoints.download import fetch_checkpoint
-from mmlisa.checkpoints.loading import check_values, state_dict_of
+from mmlisa.checkpoints import (
+    CheckpointError,
+    check_values,
+    load_checkpoint,
+    load_weights,
+    save_checkpoint,
+    state_dict_of,
+    writing_whole,
+)
 from mmlisa.engine.hooks import CheckpointGuardHook
-from mmlisa.engine.runner import set_resume
 
 
 class Resampled(nn.Module):
@@ -50,23 +54,6 @@ def test_weights_are_adapted_once(tmp_path):
     CheckpointGuardHook(1.0).after_load_checkpoint(Runner(model), checkpoint)
     model.load_state_dict(checkpoint["state_dict"])  # what the runner does next
     assert model[0].resampled == 1
-
-
-def test_a_resume_reads_the_file_once(tmp_path, monkeypatch):
-    save_checkpoint({"state_dict": {}, "optimizer": {}, "meta": {"iter": 2}}, tmp_path / "iter_2.pth")
-    reads = []
-    read = reading.read_checkpoint
-    monkeypatch.setattr(reading, "read_checkpoint", lambda *args: reads.append(1) or read(*args))
-    cfg = Config(dict(work_dir=str(tmp_path)))
-    set_resume(cfg, None)
-    assert fetch_checkpoint(cfg.load_from)["meta"]["iter"] == 2
-    assert len(reads) == 1
-    # A file that changed since then is read again, and so is one that is asked for twice.
-    set_resume(cfg, None)
-    save_checkpoint({"state_dict": {}, "optimizer": {}, "meta": {"iter": 3}}, tmp_path / "iter_2.pth")
-    assert fetch_checkpoint(cfg.load_from)["meta"]["iter"] == 3
-    assert fetch_checkpoint(cfg.load_from)["meta"]["iter"] == 3
-    assert len(reads) == 4
 
 
 def test_saved_checkpoints_carry_a_checksum():

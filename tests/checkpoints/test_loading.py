@@ -1,6 +1,5 @@
 """Damaged, foreign and unsafe checkpoint files are refused with a reason."""
 
-import os
 import pickle
 import sys
 from argparse import Namespace
@@ -14,7 +13,7 @@ from mmengine.logging import HistoryBuffer
 from mmengine.runner.checkpoint import CheckpointLoader
 from torch import nn
 
-from mmlisa.checkpoints import latest_checkpoint, load_checkpoint, load_weights, match_report, use_safe_loader
+from mmlisa.checkpoints import load_checkpoint, load_weights, match_report, use_safe_loader
 from mmlisa.registry import MODELS
 
 ARCH = dict(base="hybrid-small", depths=(1, 1, 1, 1), channels=(8, 16, 16, 16), num_heads=(1, 1, 1, 1))
@@ -33,6 +32,7 @@ def good(tmp_path):
         "state_dict": nn.Linear(2, 3).state_dict(),
         "message_hub": {"log_scalars": {"loss": history}},
         "optimizer": {},
+        "meta": {"iter": 1, "epoch": 0},
     }
     torch.save(state, path)
     return path
@@ -56,7 +56,7 @@ def test_code_is_refused_and_not_run(tmp_path, capsys, protocol):
 
 
 def test_options_and_numbers_of_training_scripts_come_along(tmp_path, monkeypatch):
-    """yacs need not be installed, numpy may be another one; their objects come out as plain dicts and numbers."""
+    """yacs need not be installed, numpy may be another one; their objects come out as ordered dicts and numbers."""
     yacs, numpy1 = ModuleType("yacs.config"), ModuleType("numpy.core.multiarray")
     yacs.CfgNode = type("CfgNode", (dict,), {"__module__": "yacs.config", "__qualname__": "CfgNode"})
     numpy1.scalar = lambda *_: None
@@ -88,6 +88,7 @@ def test_options_and_numbers_of_training_scripts_come_along(tmp_path, monkeypatc
     assert type(loaded["config"]) is OrderedDict
     assert loaded["config"]["MODEL"] == {"TYPE": "swin", "DEPTHS": [2, 2, 6, 2]}
     assert type(loaded["args"]) is OrderedDict
+    assert loaded["args"].lr == 1e-3
     assert loaded["max_accuracy"] == np.float32(82.1)
     assert loaded["old"] == 0.5
 
@@ -144,22 +145,6 @@ def test_weights_of_another_resolution_match_and_load(tmp_path):
     image = torch.randn(1, 3, 96, 96)
     # One network at two resolutions: the small one resamples the same kernels at the call.
     torch.testing.assert_close(large.eval()(image), small.eval()(image))
-
-
-def test_latest_checkpoint_passes_over_a_truncated_one(good, tmp_path):
-    newer = tmp_path / "iter_2.pth"
-    newer.write_bytes(good.read_bytes()[:-200])
-    assert latest_checkpoint(tmp_path) == str(good)
-    assert latest_checkpoint(tmp_path / "nowhere") is None
-
-
-def test_latest_checkpoint_is_the_newest_that_can_be_resumed(good, tmp_path):
-    state = torch.load(good, weights_only=False)
-    for age, name in enumerate(("best.pth", "iter_10.pth", "iter_9.pth", "a.pth"), 1):
-        torch.save(state if "iter" in name else {"state_dict": state["state_dict"]}, tmp_path / name)
-        os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
-    os.utime(good, (1e9 - 50, 1e9 - 50))
-    assert latest_checkpoint(tmp_path) == str(tmp_path / "iter_10.pth")
 
 
 def test_a_third_of_a_backbone_is_refused(tmp_path):

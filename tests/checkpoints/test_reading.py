@@ -30,7 +30,9 @@ def read(path, content):
 
 
 def test_a_file_that_is_none_or_is_missing_says_what_there_is(tmp_path):
-    with pytest.raises(CheckpointError, match=r"no checkpoint \(22 bytes\): it begins like no file of weights"):
+    with pytest.raises(
+        CheckpointError, match=r"not a checkpoint \(22 bytes\): it does not begin like a file of weights"
+    ):
         read(tmp_path / "notes.pth", b"some notes in a file.\n")
     with pytest.raises(FileNotFoundError, match=r"epoch_2\.pth does not exist; its folder has notes\.pth"):
         load_checkpoint(tmp_path / "epoch_2.pth")
@@ -193,23 +195,9 @@ def test_safetensors_and_arrays(tmp_path):
     loaded = read(tmp_path / "a.safetensors", save(weights))
     assert all(torch.equal(loaded[name], weights[name]) for name in weights)
     arrays = {"conv_w": np.random.rand(2, 3).astype("f4"), "step": np.int64(3)}
-    for packed in (np.savez, np.savez_compressed):
-        packed(tmp_path / "a.npz", **arrays)
-        loaded = load_checkpoint(tmp_path / "a.npz")
-        assert all(np.array_equal(loaded[name], arrays[name]) for name in arrays)
     for protocol in (2, 4, 5):
         loaded = read(tmp_path / "a.pdparams", pickle.dumps(arrays, protocol=protocol))
         assert all(np.array_equal(loaded[name], arrays[name]) for name in arrays)
-    np.savez(tmp_path / "object.npz", a=np.array([{}], dtype=object))
-    with pytest.raises(CheckpointError):
-        load_checkpoint(tmp_path / "object.npz")
-    header = b"\x93NUMPY\x01\x00" + struct.pack("<H", 80)
-    header += b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 1000000), }".ljust(79) + b"\n"
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as file:
-        file.writestr("a.npy", header)
-    with pytest.raises(CheckpointError, match=r"array a\.npy of shape"):  # before numpy makes room for it
-        read(tmp_path / "bomb.npz", stream.getvalue())
 
 
 def test_entries_that_are_no_weights(tmp_path):
@@ -224,12 +212,6 @@ def test_compressed_members_are_refused(tmp_path):
     bomb = archive(tensor(0, (2, 2), (2, 1)), bytes(10**7), zipfile.ZIP_DEFLATED)
     with pytest.raises(CheckpointError, match="larger than the file"):
         read(tmp_path / "bomb.pth", bomb)
-
-
-def test_a_compressed_array_file_does_not_unpack_to_much_more(tmp_path):
-    np.savez_compressed(tmp_path / "zeros.npz", a=np.zeros(20 * 2**20))  # 160 MiB in 160 KiB
-    with pytest.raises(CheckpointError, match="much larger than the file"):
-        load_checkpoint(tmp_path / "zeros.npz")
 
 
 def test_a_stream_that_declares_more_than_it_holds(tmp_path):

@@ -12,8 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from mmlisa.arguments import Size, Typed
-from mmlisa.checkpoints import loading_from_init_cfg
 from mmlisa.models.arch import check_values, look_up_arch, parse_image_size
+from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.models.layers import to_map, to_tokens
 
 MIN_IMAGE_SIZE = 32
@@ -293,7 +293,7 @@ class Backbone(BaseModule):
         """MMEngine's; files named in ``init_cfg`` are read safely, once, and refused where less than half of them fits.
 
         Raises:
-            ValueError: such a file, with the counts; see :func:`mmlisa.checkpoints.loading_from_init_cfg`.
+            ValueError: such a file, with the counts; see :func:`mmlisa.models.init_cfg.loading_from_init_cfg`.
         """
         with loading_from_init_cfg(self):
             super().init_weights()

@@ -17,7 +17,7 @@ from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
 from mmlisa.arguments import NOT_EMPTY, Count, OddSize, Size, Typed
-from mmlisa.checkpoints import loading_from_init_cfg
+from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.ops import no_autocast
 from mmlisa.registry import MODELS, TASK_UTILS
 

@@ -9,7 +9,8 @@ from mmpretrain.models.classifiers import ImageClassifier
 from torch import Tensor, nn
 
 from mmlisa.arguments import Share, Typed
-from mmlisa.checkpoints import load_weights, loading_from_init_cfg
+from mmlisa.checkpoints import load_weights
+from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.registry import MODELS
 
 

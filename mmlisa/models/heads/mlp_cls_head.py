@@ -7,7 +7,7 @@ from mmpretrain.models.heads import ClsHead
 from torch import Tensor, nn
 
 from mmlisa.arguments import Positive, Share, Size
-from mmlisa.checkpoints import loading_from_init_cfg
+from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.models.mlp_head import hidden_layers
 from mmlisa.registry import MODELS
 

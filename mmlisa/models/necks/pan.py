@@ -11,7 +11,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from mmlisa.arguments import NOT_EMPTY, OddSize, Size, Typed
-from mmlisa.checkpoints import loading_from_init_cfg
+from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.registry import MODELS
 
 
