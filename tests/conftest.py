@@ -44,6 +44,13 @@ def pytest_configure(config):
     settings.load_profile(chosen[0] if chosen else "suite")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            item.add_marker("quick")
+
+
 @pytest.fixture(autouse=True)
 def no_default_scope_left_behind():
     """MMEngine's default scope is global: a test that builds a config must not decide where the next one searches."""

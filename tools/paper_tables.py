@@ -1,4 +1,4 @@
-"""Counts every model of the papers' tables and prints it beside what the paper says: ``--paper lisa``."""
+"""Count every model of the papers' tables and print it beside the paper's number: ``--paper lisa``."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ def main(args: argparse.Namespace) -> None:
     if args.format == "json":
         text = json.dumps({paper: to_json(r) for paper, r in results.items()}, indent=1) + "\n"
     else:
-        text = "\n".join(to_markdown(modules[paper].TITLE, modules[paper].__doc__, r) for paper, r in results.items())
+        text = "\n".join(to_markdown(modules[paper], r) for paper, r in results.items())
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(text)

@@ -12,7 +12,16 @@ model = dict(
     train_cfg=dict(augments=[dict(type="Mixup", alpha=0.8), dict(type="CutMix", alpha=1.0)]),
 )
 # The authors' code: 20 epochs from 5e-6 per 512 images down to a tenth, without warm-up, and ten more at the end.
-param_scheduler = [dict(type="CosineAnnealingLR", eta_min=5e-7 * 1024 / 512, by_epoch=True, begin=0, end=20)]
+param_scheduler = [
+    dict(
+        type="CosineAnnealingLR",
+        eta_min=5e-7 * 1024 / 512,
+        by_epoch=True,
+        begin=0,
+        end=20,
+        convert_to_iter_based=True,
+    )
+]
 optim_wrapper = dict(optimizer=dict(lr=5e-6 * 1024 / 512), clip_grad=None)
 custom_hooks = [*_base_.custom_hooks, dict(type="EMAHook", momentum=1 - 0.99982)]
 # Positions of the smaller grid are resized as they are loaded: load_from = "flatten_cswin_b_in1k.pth"

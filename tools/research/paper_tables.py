@@ -1,9 +1,10 @@
-"""The papers' parameter and FLOPs columns beside this package's own, from tables of rows that are data.
+"""The papers' parameter and FLOPs columns beside the counts of this package.
 
-A paper is a module ``research.tables.<paper>`` with a docstring (the page's introduction) and ``ROWS``; a row
-says what the paper prints and how to build the model. Another paper is another such file.
+A paper is a module ``research.tables.<paper>``: its docstring is the introduction of the page, ``ROWS`` holds what the paper
+prints and how to build each model, and ``ABSENT`` lists the tables and figures that no command here reproduces.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -23,6 +24,9 @@ from mmlisa.complexity import CONVENTIONS, Complexity, count, forward_tables
 from mmlisa.registry import MODELS
 
 _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9}
+# Largest relative difference from the paper at which a count agrees with it, unless half of the last printed digit is more.
+TOLERANCES = {"params": 0.01, "MACs": 0.03}
+SYMBOLS = {"agrees": "✓", "explained": "(✗)", "unexplained": "**✗**", "reported": "–"}
 _BACKBONE_LIBRARY = "mmpretrain"  # bare modules and backbones are built in its scope: it knows most
 
 
@@ -32,29 +36,30 @@ class Cell:
 
     Attributes:
         quantity: ``'params'`` or ``'MACs'``.
-        paper: what the paper prints, with its unit: ``'3.9 G'``. Half of its last digit is always tolerated.
-        reading: the count that this package's reading of the paper should give, in the same unit, where it was derived
-            independently; ours must lie within 1% of it.
+        paper: what the paper prints, with its unit: ``'3.9 G'``.
+        reading: the count in the same unit that the paper's text gives, derived independently of the code.
         convention: a name of :data:`mmlisa.complexity.CONVENTIONS`.
-        tolerance: largest relative difference from the paper; None reports the cell without judging it.
-        note: why it differs, or where the paper contradicts itself.
+        judged: False reports the cell without comparing it, because the paper leaves the model's sizes open.
+        explained: the paper's number differs for the reason that the note states. It does not change the tolerance.
+        note: why the number differs, or where the paper contradicts itself.
     """
 
     quantity: str
     paper: str
     reading: float | None = None
     convention: str = "products"
-    tolerance: float | None = 0.03
+    judged: bool = True
+    explained: bool = False
     note: str = ""
 
 
-def params(paper: str, reading: float | None = None, *, tolerance: float | None = 0.01, **options: Any) -> Cell:
-    """A cell of a #params column, within 1% of the paper unless told otherwise."""
-    return Cell("params", paper, reading, tolerance=tolerance, **options)
+def params(paper: str, reading: float | None = None, **options: Any) -> Cell:
+    """A cell of a #params column."""
+    return Cell("params", paper, reading, **options)
 
 
 def macs(paper: str, reading: float | None = None, **options: Any) -> Cell:
-    """A cell of a FLOPs column, within 3% of the paper unless told otherwise."""
+    """A cell of a FLOPs column."""
     return Cell("MACs", paper, reading, **options)
 
 
@@ -80,7 +85,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """A cell beside this package's count, both in the paper's unit; ``within`` is None where the cell is only reported."""
+    """A cell beside this package's count, both in the paper's unit; ``status`` is a key of :data:`SYMBOLS`."""
 
     table: str
     label: str
@@ -91,7 +96,7 @@ class Result:
     unit: str
     difference: float
     reading: float | None
-    within: bool | None
+    status: str
     note: str
 
 
@@ -112,7 +117,7 @@ def load_table(paper: str) -> ModuleType:
 
 
 def build_on_meta(model: str | dict[str, Any] | Callable[[], nn.Module]) -> nn.Module:
-    """Builds the model of a :class:`Row` without memory or initialisation."""
+    """Build the model of a :class:`Row` on the meta device."""
     if callable(model):
         _import_models(_BACKBONE_LIBRARY)
         with torch.device("meta"):
@@ -127,21 +132,25 @@ def build_on_meta(model: str | dict[str, Any] | Callable[[], nn.Module]) -> nn.M
 
 
 def evaluate(rows: Iterable[Row]) -> list[Result]:
-    """Builds and counts every row."""
+    """Build and count every row."""
     rows = tqdm(list(rows), "models", leave=False, disable=None)
     return [_compare(row, cell, counts) for row in rows for counts in [_count(row)] for cell in row.cells]
 
 
-def to_markdown(title: str, introduction: str, results: list[Result]) -> str:
-    """One section per table of the paper."""
-    judged = [result for result in results if result.within is not None]
+def to_markdown(paper: ModuleType, results: list[Result]) -> str:
+    """Page of a paper: the counts, a section per table of the paper, and what is absent."""
+    number = Counter(result.status for result in results)
     lines = [
-        f"# {title}",
+        f"# {paper.TITLE}",
         "",
-        introduction.strip(),
+        paper.__doc__.strip(),
         "",
-        f"{sum(r.within for r in judged)} of {len(judged)} judged cells lie within their tolerance; "
-        f"{len(results) - len(judged)} more are reported only (–).",
+        "A count agrees with the paper (✓) within 1 % of the parameters, 3 % of the multiply-accumulates, or half of the last",
+        "printed digit.",
+        "",
+        "| cells | agree ✓ | differ for a known reason (✗) | unexplained **✗** | not comparable – |",
+        "|---|---|---|---|---|",
+        f"| {len(results)} | {' | '.join(str(number[status]) for status in SYMBOLS)} |",
     ]
     for table in dict.fromkeys(result.table for result in results):
         lines += [
@@ -151,12 +160,17 @@ def to_markdown(title: str, introduction: str, results: list[Result]) -> str:
             "| model | quantity | counted | paper | ours | difference | | note |",
             "|" + "---|" * 8,
         ]
-        for r in (result for result in results if result.table == table):
-            verdict = {True: "✓", False: "**✗**", None: "–"}[r.within]
-            ours = f"{r.ours:.4g} {r.unit}"
-            columns = (r.label, r.quantity, r.counted, r.paper, ours, f"{r.difference:+.1%}", verdict, r.note)
-            lines.append(f"| {' | '.join(columns)} |")
+        lines += [to_line(result) for result in results if result.table == table]
+    lines += ["", "## Absent", "", "No command here reproduces these tables and figures of the paper.", ""]
+    lines += ["| table or figure | reason |", "|---|---|", *(f"| {what} | {reason} |" for what, reason in paper.ABSENT)]
     return "\n".join(lines) + "\n"
+
+
+def to_line(r: Result) -> str:
+    """Row of a cell in the page's table."""
+    ours = f"{r.ours:.4g} {r.unit}"
+    columns = (r.label, r.quantity, r.counted, r.paper, ours, f"{r.difference:+.1%}", SYMBOLS[r.status], r.note)
+    return f"| {' | '.join(columns)} |"
 
 
 def to_json(results: list[Result]) -> list[dict[str, Any]]:
@@ -166,9 +180,9 @@ def to_json(results: list[Result]) -> list[dict[str, Any]]:
 
 @cache
 def _import_models(scope: str) -> None:
-    """Imports what registers models before anything is built on the meta device: importing creates tensors, too."""
+    """Import the modules that register models outside the meta device, because some create tensors when they are imported."""
     import_module(f"{scope}.models")
-    MODELS.import_from_location()
+    MODELS.import_all()
 
 
 def _count(row: Row) -> Complexity:
@@ -183,12 +197,13 @@ def _compare(row: Row, cell: Cell, counts: Complexity) -> Result:
     counted = cell.convention
     if cell.quantity == "params":
         counted = "weights" if CONVENTIONS[counted].layer_weights_only else "all"
-    within = None
-    if cell.tolerance is not None:
-        half_digit = 0.5 * 10 ** -len(printed.partition(".")[2])
-        within = abs(ours - paper) <= max(cell.tolerance * paper, half_digit)
-        if cell.reading is not None:
-            within &= abs(ours - cell.reading) <= 0.01 * cell.reading
+    half_digit = 0.5 * 10 ** -len(printed.partition(".")[2])
+    if not cell.judged:
+        status = "reported"
+    elif abs(ours - paper) <= max(TOLERANCES[cell.quantity] * paper, half_digit):
+        status = "agrees"
+    else:
+        status = "explained" if cell.explained else "unexplained"
     return Result(
         row.table,
         row.label,
@@ -199,6 +214,6 @@ def _compare(row: Row, cell: Cell, counts: Complexity) -> Result:
         unit,
         ours / paper - 1,
         cell.reading,
-        within,
+        status,
         cell.note,
     )

@@ -21,7 +21,7 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     * ``optimizer``, ``lr``, ``weight_decay``, ``clip``, ``momenta``; ``batch``: of all devices together, the one ``lr`` is meant
       for;
     * ``epochs`` or ``iterations``; ``warmup``, in the same units or in iterations; ``decay``: its kind, None where constant, with
-      the ``power`` of a polynomial;
+      the ``power`` of a polynomial; ``decays_every``: ``'epoch'`` or ``'iteration'``;
       ``milestones``; ``rates``: of the first iteration, after the warm-up, after the last iteration;
     * ``undecayed``: kinds of parameters; ``lr_mults``: part of the model -> its rates over the base rate, where they differ;
     * ``drop_path``; ``augments``: type -> alpha of mixing augmentations; ``ema``: type and final momentum; ``head_scale``: by how
@@ -50,6 +50,7 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         **{unit: number for unit, number in length.items() if number},
         "warmup": warmups[0].end if warmups else 0,
         "decay": decays[0].type if decays else None,
+        "decays_every": _step(decays[0]) if decays else None,
         "power": decays[0].get("power") if decays else None,
         "milestones": decays[0].get("milestones") if decays else None,
         "rates": _rates(json.dumps(cfg.param_scheduler), optimizer.lr, json.dumps(length)),
@@ -74,6 +75,11 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         "undecayed": undecayed,
         "lr_mults": lr_mults,
     }
+
+
+def _step(scheduler: Any) -> str:
+    every_epoch = scheduler.get("by_epoch", True) and not scheduler.get("convert_to_iter_based")
+    return "epoch" if every_epoch else "iteration"
 
 
 def _dataset(loader: Any) -> Any:

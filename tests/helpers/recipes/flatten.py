@@ -32,6 +32,7 @@ _AT_384 = dict(
     epochs=30,
     warmup=5,
     rates=(4e-8, 4e-5, 4e-7),
+    decays_every="iteration",
     train_scales={384},
     evaluation=["squash 384x384 bicubic"],
     drop_path=0.5,

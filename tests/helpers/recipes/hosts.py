@@ -10,6 +10,7 @@ _IMAGENET = dict(
     warmup=5,
     decay="CosineAnnealingLR",
     rates=(2e-7, 2e-4, 4e-7),
+    decays_every="iteration",
     clip=5.0,
     train_scales={224},
     augments={"Mixup": 0.8, "CutMix": 1.0},

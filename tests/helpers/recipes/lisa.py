@@ -68,6 +68,7 @@ _AT_384 = dict(
     warmup=5,
     decay="CosineAnnealingLR",
     rates=(4e-8, 4e-5, 4e-7),
+    decays_every="iteration",
     undecayed={"norm", "bias", "position"},
     train_scales={384},
     evaluation=["squash 384x384 bicubic"],
