@@ -19,6 +19,7 @@ from torch import Tensor
 
 from .checks import check_backend, check_tokens_of_heads
 from .precision import at_least_fp32, no_autocast
+from .tracing import is_traced
 
 
 def landmark_side(landmarks: int) -> int:
@@ -49,12 +50,25 @@ def pool_landmarks(tokens: Tensor, grid: Sequence[int], landmarks: int) -> Tenso
     side = landmark_side(landmarks)
     heads, n = tokens.shape[1], prod(grid)
     tokens = tokens[:, :, tokens.shape[2] - n :]
+    if is_traced():
+        # A recorded adaptive pooling keeps the windows of the example's grid; these follow the grid.
+        rows, columns = (_windows(size, side, tokens) for size in grid)
+        maps = tokens.unflatten(2, tuple(grid))
+        return torch.einsum("iy,jx,bhyxd->bhijd", rows, columns, maps).flatten(2, 3)
     if tuple(grid) == (side, side):
         return tokens
     # With the tokens of all heads side by side, as a projection leaves them, this is a channels-last map and a view.
     maps = tokens.transpose(1, 2).flatten(2).unflatten(1, tuple(grid)).permute(0, 3, 1, 2)
     pooled = F.adaptive_avg_pool2d(maps, side).permute(0, 2, 3, 1)
     return pooled.flatten(1, 2).unflatten(2, (heads, -1)).transpose(1, 2)
+
+
+def _windows(size: int, side: int, like: Tensor) -> Tensor:
+    """Averages over the windows of adaptive pooling as a matrix ``[side, size]``; ``size`` may be a symbol."""
+    window = torch.arange(side, device=like.device)[:, None]
+    start, end = window * size // side, ((window + 1) * size + side - 1) // side
+    position = torch.arange(size, device=like.device)
+    return ((position >= start) & (position < end)).to(like.dtype) / (end - start)
 
 
 def interactive(

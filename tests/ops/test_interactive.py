@@ -148,3 +148,18 @@ def test_errors_name_the_argument():
         interactive(query, key, value, (7, 11), 9, mix_key=(torch.eye(2), None))
     with pytest.raises(ValueError, match="backend is 'fast'"):
         interactive(query, key, value, (7, 11), 9, backend="fast")
+
+
+def test_exported_windows_follow_the_grid():
+    """One exported pooling gives the windows of adaptive pooling on grids with every remainder, and on the landmark grid."""
+
+    class Pool(torch.nn.Module):
+        def forward(self, maps):
+            return pool_landmarks(maps.flatten(2, 3), maps.shape[2:4], 9)
+
+    free = {"maps": {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}}
+    program = torch.export.export(Pool(), (torch.randn(1, 2, 6, 8, 4),), dynamic_shapes=free, strict=False).module()
+    for grid in ((6, 8), (3, 3), (7, 7), (10, 5), (2, 11)):
+        maps = torch.randn(1, 2, *grid, 4)
+        expected = torch.nn.functional.adaptive_avg_pool2d(maps[0].movedim(-1, 1), 3).flatten(2).transpose(1, 2)
+        torch.testing.assert_close(program(maps)[0], expected)
