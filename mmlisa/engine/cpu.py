@@ -126,14 +126,15 @@ class InPlaceScaledBlock(InPlaceBlock, ivit.Block):
 class InPlaceStage(Stage):
     """A stage whose blocks overwrite the result of the block before."""
 
-    def run_blocks(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:
+    def forward(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
         if not is_cpu_inference(x) or _is_watched(self):
-            return super().run_blocks(x, grid)
+            return super().forward(x, grid)
+        x, grid = self.enter(x, grid)
         is_owned = False
         for block in self.blocks:
             x = block(x, grid, is_owned) if isinstance(block, InPlaceBlock) else block(x, grid)
             is_owned = isinstance(block, InPlaceBlock)
-        return x
+        return (x if self.norm is None else self.norm(x)), grid
 
 
 _FASTER = {

@@ -4,6 +4,13 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+# Token mixers by the letter that chooses them for a stage.
+MIXERS = {
+    "A": "or L, the operator of attention",
+    "C": "separable convolution",
+    "S": "the host's own attention",
+}
+
 
 def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, Any]], host: str) -> dict[str, Any]:
     """Settings of a named arch; a dict is a complete arch, or one with a ``base`` name and what differs from it.
@@ -67,15 +74,17 @@ def check_values(
                 raise ValueError(f"arch: {key}={value!r}; it must be of type {kind.__name__}, such as {examples[0]!r}")
 
 
-def check_letters(name: str, value: Any, num_stages: int, meanings: Mapping[str, str]) -> None:
-    """Checks a string with a letter per stage.
+def parse_mixers(name: str, value: Any, num_stages: int, letters: str) -> str:
+    """Parse the choice of a mixer per stage: a string of ``letters`` from :data:`MIXERS`. The papers' L is A.
 
     Raises:
-        ValueError: another length or letter; names what each letter means.
+        ValueError: another length or letter. The message says what each letter means.
     """
-    if not isinstance(value, str) or len(value) != num_stages or set(value) - set(meanings):
-        letters = " or ".join(f"{letter} ({meaning})" for letter, meaning in meanings.items())
-        raise ValueError(f"{name}={value!r}; it must be {num_stages} letters, one per stage: {letters}")
+    mixers = value.replace("L", "A") if isinstance(value, str) else ""
+    if len(mixers) != num_stages or set(mixers) - set(letters):
+        meanings = " or ".join(f"{letter} ({MIXERS[letter]})" for letter in letters)
+        raise ValueError(f"{name}={value!r}; it must be {num_stages} letters, one per stage: {meanings}")
+    return mixers
 
 
 def check_counts(name: str, value: Any, length: int) -> None:

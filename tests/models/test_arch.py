@@ -3,28 +3,29 @@
 import pytest
 
 from mmlisa.models import backbones
+from mmlisa.models.arch import parse_mixers
 
 PVT_HEADS, CSWIN_HEADS = (1, 2, 5, 8), (2, 4, 8, 16)
 ARCHS = {
     # LiSA, journal version, Tables 2 and 11, heads of 16 channels; the hybrids' first two stages are convolutional.
     ("LiSANet", "small"): dict(
-        depths=(2, 4, 12, 4), channels=(64, 128, 320, 384), num_heads=(4, 8, 20, 24), mixers="LLLL"
+        depths=(2, 4, 12, 4), channels=(64, 128, 320, 384), num_heads=(4, 8, 20, 24), mixers="AAAA"
     ),
     ("LiSANet", "base"): dict(
-        depths=(4, 8, 18, 3), channels=(96, 192, 384, 576), num_heads=(6, 12, 24, 36), mixers="LLLL"
+        depths=(4, 8, 18, 3), channels=(96, 192, 384, 576), num_heads=(6, 12, 24, 36), mixers="AAAA"
     ),
     ("LiSANet", "hybrid-small"): dict(
         depths=(3, 6, 12, 4),
         channels=(64, 128, 320, 384),
         num_heads=(4, 8, 20, 24),
-        mixers="CCLL",
+        mixers="CCAA",
         strides=(4, 2, 2, 2),
     ),
     ("LiSANet", "hybrid-base"): dict(
         depths=(3, 12, 18, 3),
         channels=(96, 192, 384, 576),
         num_heads=(6, 12, 24, 36),
-        mixers="CCLL",
+        mixers="CCAA",
         mlp_ratios=(4, 4, 3, 3),
     ),
     ("LiSANet", "isotropic"): dict(depths=(12,), channels=(192,), num_heads=(12,), strides=(16,), position="learned"),
@@ -32,14 +33,14 @@ ARCHS = {
     ("LiSANet", "v1-small"): dict(depths=(1, 2, 11, 2), channels=(64, 128, 256, 512), num_heads=(4, 8, 16, 32)),
     ("LiSANet", "v1-base"): dict(depths=(2, 3, 16, 3), channels=(96, 192, 384, 768), num_heads=(6, 12, 24, 48)),
     # FLatten, Tables 10 to 15, on Swin's, PVT's, PVTv2's and CSwin's own.
-    ("FLattenSwin", "tiny"): dict(depths=(2, 2, 6, 2), num_heads=(3, 6, 12, 24), window_size=7, attn_type="LLSS"),
-    ("FLattenSwin", "small"): dict(depths=(2, 2, 18, 2), num_heads=(3, 6, 12, 24), window_size=7, attn_type="LLSS"),
+    ("FLattenSwin", "tiny"): dict(depths=(2, 2, 6, 2), num_heads=(3, 6, 12, 24), window_size=7, attn_type="AASS"),
+    ("FLattenSwin", "small"): dict(depths=(2, 2, 18, 2), num_heads=(3, 6, 12, 24), window_size=7, attn_type="AASS"),
     ("FLattenSwin", "base"): dict(depths=(2, 2, 18, 2), num_heads=(4, 8, 16, 32), channels=(128, 256, 512, 1024)),
     ("FLattenSwin", "base-384"): dict(depths=(2, 2, 18, 2), num_heads=(4, 8, 16, 32), window_size=12, image_size=384),
     ("FLattenPVT", "tiny"): dict(
         depths=(2, 2, 2, 2), num_heads=PVT_HEADS, sr_ratios=(8, 4, 2, 1), mlp_ratios=(8, 8, 4, 4)
     ),
-    ("FLattenPVT", "small"): dict(depths=(3, 4, 6, 3), num_heads=PVT_HEADS, attn_type="LLLL"),
+    ("FLattenPVT", "small"): dict(depths=(3, 4, 6, 3), num_heads=PVT_HEADS, attn_type="AAAA"),
     ("FLattenPVT", "medium"): dict(depths=(3, 4, 18, 3), num_heads=PVT_HEADS),
     ("FLattenPVT", "large"): dict(depths=(3, 8, 27, 3), num_heads=PVT_HEADS),
     ("FLattenPVTv2", "b0"): dict(depths=(2, 2, 2, 2), channels=(32, 64, 160, 256), num_heads=PVT_HEADS),
@@ -48,7 +49,7 @@ ARCHS = {
     ("FLattenPVTv2", "b3"): dict(depths=(3, 4, 18, 3), num_heads=PVT_HEADS),
     ("FLattenPVTv2", "b4"): dict(depths=(3, 8, 27, 3), num_heads=PVT_HEADS),
     ("FLattenCSwin", "tiny"): dict(depths=(2, 4, 18, 1), num_heads=CSWIN_HEADS, split_sizes=(1, 2, 7, None)),
-    ("FLattenCSwin", "small"): dict(depths=(2, 4, 32, 2), num_heads=CSWIN_HEADS, attn_type="LLSS"),
+    ("FLattenCSwin", "small"): dict(depths=(2, 4, 32, 2), num_heads=CSWIN_HEADS, attn_type="AASS"),
     ("FLattenCSwin", "base"): dict(depths=(3, 6, 29, 2), num_heads=(4, 8, 16, 32), channels=(96, 192, 384, 768)),
     ("FLattenCSwin", "base-384"): dict(depths=(3, 6, 29, 2), split_sizes=(1, 2, 12, None), image_size=384),
     ("FLattenDeiT", "tiny"): dict(depth=12, channels=192, num_heads=3, mlp_ratio=4),
@@ -92,11 +93,11 @@ ARCHS = {
     ("ViT3", "small"): dict(depth=12, channels=384, num_heads=6),
     ("ViT3", "base"): dict(depth=12, channels=768, num_heads=12),
     # PolaFormer, on Swin's and PVT's own.
-    ("FLattenSwin", "pola-tiny"): dict(depths=(2, 2, 6, 2), num_heads=(3, 6, 12, 24), window_size=7, attn_type="LLSS"),
+    ("FLattenSwin", "pola-tiny"): dict(depths=(2, 2, 6, 2), num_heads=(3, 6, 12, 24), window_size=7, attn_type="AASS"),
     ("FLattenSwin", "pola-small"): dict(depths=(2, 2, 18, 2), num_heads=(3, 6, 12, 24), channels=(96, 192, 384, 768)),
     ("FLattenSwin", "pola-base"): dict(depths=(2, 2, 18, 2), num_heads=(4, 8, 16, 32), channels=(128, 256, 512, 1024)),
-    ("FLattenSwin", "pola-base-384"): dict(depths=(2, 2, 18, 2), window_size=12, image_size=384, attn_type="LLSS"),
-    ("FLattenPVT", "pola-tiny"): dict(depths=(2, 2, 2, 2), num_heads=PVT_HEADS, attn_type="LLLL"),
+    ("FLattenSwin", "pola-base-384"): dict(depths=(2, 2, 18, 2), window_size=12, image_size=384, attn_type="AASS"),
+    ("FLattenPVT", "pola-tiny"): dict(depths=(2, 2, 2, 2), num_heads=PVT_HEADS, attn_type="AAAA"),
     ("FLattenPVT", "pola-small"): dict(depths=(3, 4, 6, 3), num_heads=PVT_HEADS, mlp_ratios=(8, 8, 4, 4)),
     ("FLattenPVT", "pola-medium"): dict(depths=(3, 4, 18, 3), num_heads=PVT_HEADS),
     ("FLattenPVT", "pola-large"): dict(depths=(3, 8, 27, 3), num_heads=PVT_HEADS),
@@ -145,3 +146,21 @@ def test_arch(name, arch):
     expected = ARCHS[name, arch]
     assert {key: resolved[key] for key in expected} == expected
     assert resolved["attention"] == (ATTENTION.get((name, arch)) or ATTENTION[name, None])
+
+
+def test_the_papers_letters_are_one_alphabet():
+    assert parse_mixers("mixers", "CCLL", 4, "AC") == parse_mixers("mixers", "CCAA", 4, "AC") == "CCAA"
+    assert parse_mixers("attn_type", "LASS", 4, "AS") == "AASS"
+    for value, letters in (("CCL", "AC"), ("CCLS", "AC"), ("LLCC", "AS"), (4, "AC")):
+        with pytest.raises(ValueError, match=f"mixers={value!r}; it must be 4 letters.*A .or L, the operator"):
+            parse_mixers("mixers", value, 4, letters)
+
+
+def test_a_network_of_the_papers_letters_is_the_same():
+    options = dict(depths=(1, 1), channels=(16, 32), num_heads=(1, 2))
+    first, second = (
+        backbones.LiSANet(dict(base="hybrid-small", strides=(4, 2), mlp_ratios=(4, 4), mixers=mixers, **options))
+        for mixers in ("CL", "CA")
+    )
+    assert [type(m) for m in first.modules()] == [type(m) for m in second.modules()]
+    assert {"SepConv", "LiSA"} <= {type(m).__name__ for m in first.modules()}

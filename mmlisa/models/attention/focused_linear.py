@@ -116,8 +116,7 @@ class FocusedLinearAttention(ResizeOnLoad):
     def _attend(self, x: Tensor, grid: tuple[int, int], prefix: int, valid: Tensor | None) -> Tensor:
         query, key, value = self.qkv(x).chunk(3, dim=2)
         if self.positional_encoding is not None:
-            position = self.resize(self.positional_encoding, grid)
-            key = key + (F.pad(position, (0, 0, prefix, 0)) if prefix else position)
+            key = key + self._position(grid, prefix)
         if valid is not None:
             value = value * valid[..., None]
         scale = self.scale.view(self.num_heads, -1)
@@ -127,6 +126,11 @@ class FocusedLinearAttention(ResizeOnLoad):
         if local is not None:
             y = y + (F.pad(local, (0, 0, prefix, 0)) if prefix else local)
         return self.proj(y)
+
+    def _position(self, grid: tuple[int, int], prefix: int) -> Tensor:
+        """``[1, prefix + prod(grid), C]``, zero for prefix tokens."""
+        position = self.resize(self.positional_encoding, grid)
+        return F.pad(position, (0, 0, prefix, 0)) if prefix else position
 
     def _local(self, value: Tensor, grid: tuple[int, int]) -> Tensor | None:
         """The convolutions of the values of the grid: ``[B, prod(grid), C] -> [B, prod(grid), C]``."""

@@ -47,21 +47,19 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
         """Tokens ``[B, N, C_in]`` and their grid -> ``[B, N', C]`` and theirs."""
+        x, grid = self.enter(x, grid)
+        for block in self.blocks:
+            x = self._run(block, x, grid)
+        return (x if self.norm is None else self.norm(x)), grid
+
+    def enter(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
+        """Downsample: tokens ``[B, N, C_in]`` and their grid -> ``[B, N', C]`` and theirs."""
         if isinstance(self.downsample, nn.ModuleList):
             x = to_map(x, grid)
             for block in self.downsample:
                 x = self._run(block, x)
-            x, grid = to_tokens(x), tuple(x.shape[2:])
-        elif self.downsample is not None:
-            x, grid = self._run(self.downsample, to_map(x, grid))
-        x = self.run_blocks(x, grid)
-        return (x if self.norm is None else self.norm(x)), grid
-
-    def run_blocks(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
-        for block in self.blocks:
-            x = self._run(block, x, grid)
-        return x
+            return to_tokens(x), tuple(x.shape[2:])
+        return (x, grid) if self.downsample is None else self._run(self.downsample, to_map(x, grid))
 
     def _run(self, layer: nn.Module, *args: Any) -> Any:
         if self.with_cp and self.training and torch.is_grad_enabled():

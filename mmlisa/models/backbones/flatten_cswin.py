@@ -19,7 +19,7 @@ class FLattenCSwin(TokenPyramid):
     """
 
     _common: ClassVar[dict[str, Any]] = dict(
-        attn_type="LLSS",
+        attn_type="AASS",
         attention=dict(type="FocusedLinearAttention", lepe_kernel_size=3),
         mlp_ratios=(4, 4, 4, 4),
         split_sizes=(1, 2, 7, None),

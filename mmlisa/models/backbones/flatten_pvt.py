@@ -35,7 +35,7 @@ class _PVT(TokenPyramid):
 
     norm_eps = 1e-6
     _common: ClassVar[dict[str, Any]] = dict(
-        attn_type="LLLL",
+        attn_type="AAAA",
         attention=dict(type="FocusedLinearAttention"),
         channels=(64, 128, 320, 512),
         num_heads=(1, 2, 5, 8),

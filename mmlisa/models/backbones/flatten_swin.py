@@ -38,7 +38,7 @@ class FLattenSwin(TokenPyramid):
     """
 
     _common: ClassVar[dict[str, Any]] = dict(
-        attn_type="LLSS",
+        attn_type="AASS",
         attention=dict(type="FocusedLinearAttention"),
         mlp_ratios=(4, 4, 4, 4),
         window_size=7,

@@ -13,7 +13,7 @@ import torch
 from timm.layers import DropPath
 from torch import Tensor, nn
 
-from mmlisa.models.arch import check_letters
+from mmlisa.models.arch import parse_mixers
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import LayerNorm, Mlp, SepConv, StarReLU, to_tokens
 from mmlisa.registry import MODELS
@@ -21,7 +21,6 @@ from mmlisa.registry import MODELS
 from .base import Backbone, Stage
 
 EPS = 1e-6
-MIXERS = {"A": "the operator of attention", "C": "separable convolution"}
 
 
 class Scale(nn.Module):
@@ -88,7 +87,8 @@ class iViT(Backbone):
     rounded up.
 
     Args:
-        arch: see :class:`Backbone`. Mixers: ``A`` is the operator of ``attention``, ``C`` the separable convolution.
+        arch: see :class:`Backbone`. ``mixers`` has a letter per stage: ``A``, the operator of ``attention``, or
+            ``C``, a separable convolution.
         output_norm: a LayerNorm per returned map, as dense tasks need; the classifier has its own after the pooling.
         options: see :class:`Backbone`. Paper's drop path on ImageNet: 0.15 (T), 0.3 (S), 0.4 (B).
 
@@ -110,6 +110,7 @@ class iViT(Backbone):
     def __init__(self, arch: str | dict[str, Any] = "tiny", *, output_norm: bool = True, **options: Any) -> None:
         super().__init__(arch, **options)
         arch, channels = self.arch, self.arch["channels"]
+        self.mixers = parse_mixers("arch: mixers", arch["mixers"], self.num_stages, "AC")
         self.stem = Stem(self.in_channels, channels[0])
         self.stages = nn.ModuleList()
         grid = tuple((n + 1) // 4 for n in self.image_size)
@@ -123,14 +124,9 @@ class iViT(Backbone):
         self.set_outputs(channels, strides, partial(nn.LayerNorm, eps=EPS) if output_norm else None)
         self._init_layers()
 
-    @classmethod
-    def check_arch(cls, arch: dict[str, Any]) -> None:
-        super().check_arch(arch)
-        check_letters("arch: mixers", arch["mixers"], len(arch["depths"]), MIXERS)
-
     def _build_mixer(self, stage: int, grid: tuple[int, int]) -> nn.Module:
         channels = self.arch["channels"][stage]
-        if self.arch["mixers"][stage] == "C":
+        if self.mixers[stage] == "C":
             return SepConv(channels, act=StarReLU(), bias=False)
         return build_attention(self.attention, channels, self.arch["num_heads"][stage], grid)
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.arguments import Typed
-from mmlisa.models.arch import check_letters
+from mmlisa.models.arch import parse_mixers
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import (
     Block,
@@ -28,7 +28,6 @@ from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
 
-MIXERS = {"L": "the operator of attention", "C": "separable convolution"}
 TEMPORAL_KERNEL = 3  # of depthwise convolutions on video, as the "3x7x7" of Table 14
 TEMPORAL_STRIDE = 2  # of the first embedding of a video; the others keep the frames (journal paper, Sec. 5.4)
 
@@ -89,7 +88,8 @@ class LiSANet(Backbone):
     ``out_indices``, for any H and W of at least 32.
 
     Args:
-        arch: see :class:`Backbone`. Mixers: ``L`` is the operator of ``attention``, ``C`` the hybrids' separable convolution.
+        arch: see :class:`Backbone`. ``mixers`` has a letter per stage: ``A`` (or ``L``, as in the paper), the operator of
+            ``attention``, or ``C``, the hybrids' separable convolution.
         norm_cfg: norms of the network: ``dict(type='LN', eps=1e-6)``, the paper's, or of type ``'BN'`` or ``'SyncBN'``.
         options: see :class:`Backbone`. ``image_size=(T, H, W)`` makes the video form: depthwise convolutions and operators over
             T x H x W tokens, after a first embedding that halves the T frames. Paper's drop path: 0.1 (S), 0.4 (B).
@@ -108,7 +108,7 @@ class LiSANet(Backbone):
         attention=dict(type="LiSA", num_patterns=8),
     )
     _first_version: ClassVar[dict[str, Any]] = dict(
-        mixers="LLLL",
+        mixers="AAAA",
         strides=(4, 2, 2, 2),
         overlap=False,
         mlp_ratios=(4, 4, 4, 4),
@@ -118,19 +118,19 @@ class LiSANet(Backbone):
     )
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "small": dict(
-            _journal, mixers="LLLL", depths=(2, 4, 12, 4), channels=(64, 128, 320, 384), num_heads=(4, 8, 20, 24)
+            _journal, mixers="AAAA", depths=(2, 4, 12, 4), channels=(64, 128, 320, 384), num_heads=(4, 8, 20, 24)
         ),
         "base": dict(
-            _journal, mixers="LLLL", depths=(4, 8, 18, 3), channels=(96, 192, 384, 576), num_heads=(6, 12, 24, 36)
+            _journal, mixers="AAAA", depths=(4, 8, 18, 3), channels=(96, 192, 384, 576), num_heads=(6, 12, 24, 36)
         ),
         "hybrid-small": dict(
-            _journal, mixers="CCLL", depths=(3, 6, 12, 4), channels=(64, 128, 320, 384), num_heads=(4, 8, 20, 24)
+            _journal, mixers="CCAA", depths=(3, 6, 12, 4), channels=(64, 128, 320, 384), num_heads=(4, 8, 20, 24)
         ),
         "hybrid-base": dict(
-            _journal, mixers="CCLL", depths=(3, 12, 18, 3), channels=(96, 192, 384, 576), num_heads=(6, 12, 24, 36)
+            _journal, mixers="CCAA", depths=(3, 12, 18, 3), channels=(96, 192, 384, 576), num_heads=(6, 12, 24, 36)
         ),
         "isotropic": dict(
-            mixers="L",
+            mixers="A",
             depths=(12,),
             channels=(192,),
             num_heads=(12,),
@@ -163,6 +163,7 @@ class LiSANet(Backbone):
     ) -> None:
         super().__init__(arch, **options)
         arch, channels, grid = self.arch, self.arch["channels"], self.image_size
+        self.mixers = parse_mixers("arch: mixers", arch["mixers"], self.num_stages, "AC")
         norm = partial(build_norm, {"type": "LN", "eps": 1e-6} if norm_cfg is None else norm_cfg)
         self.stages = nn.ModuleList()
         for i, drop_paths in enumerate(self.drop_paths(arch["depths"])):
@@ -183,7 +184,6 @@ class LiSANet(Backbone):
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
         super().check_arch(arch)
-        check_letters("arch: mixers", arch["mixers"], len(arch["depths"]), MIXERS)
         if arch["position"] not in ("conv", "learned", None):
             raise ValueError(f"arch: position={arch['position']!r}; it must be 'conv', 'learned' or None")
 
@@ -201,7 +201,7 @@ class LiSANet(Backbone):
 
     def _build_block(self, stage: int, grid: tuple[int, ...], norm: partial, drop_path: float) -> Block:
         arch, channels = self.arch, self.arch["channels"][stage]
-        if arch["mixers"][stage] == "C":
+        if self.mixers[stage] == "C":
             mixer = SepConv(channels, (TEMPORAL_KERNEL,) * (len(grid) - 2) + (7, 7), grid_axes=len(grid))
         else:
             mixer = build_attention(self.attention, channels, arch["num_heads"][stage], grid)

@@ -6,17 +6,15 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from mmlisa.models.arch import check_letters
+from mmlisa.models.arch import parse_mixers
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import Block, LayerNorm, init_linear
 
 from .base import Backbone, Stage
 
-ATTN_TYPES = {"L": "linear", "S": "the host's own"}
-
 
 class TokenPyramid(Backbone):
-    """Base of hosts whose stages take linear attention (``L``) or the host's own (``S``).
+    """Base of hosts whose stages take the operator of ``attention`` (``A``) or the host's own attention (``S``).
 
     ``forward(image: [B, 3, H, W])`` returns one map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in
     ``out_indices``, for any H and W of at least 32. Parameters that depend on the position keep the size of the pretraining
@@ -25,7 +23,7 @@ class TokenPyramid(Backbone):
     Args:
         arch: see :class:`Backbone`.
         attention: see :class:`Backbone`; ``shift=True``, of an operator with windows, shifts those of every second block.
-        attn_type: one letter per stage, ``L`` (the operator of ``attention``) or ``S``; the arch's own by default.
+        attn_type: one letter per stage, ``A`` (or ``L`` for linear, as in the paper) or ``S``; the arch's own by default.
         options: see :class:`Backbone`. The hosts say which drop path the paper has.
 
     Raises:
@@ -41,7 +39,7 @@ class TokenPyramid(Backbone):
         super().__init__(arch, **options)
         arch, channels = self.arch, self.arch["channels"]
         attn_type = arch["attn_type"] if attn_type is None else attn_type
-        check_letters("attn_type", attn_type, self.num_stages, ATTN_TYPES)
+        mixers = parse_mixers("attn_type", attn_type, self.num_stages, "AS")
         norm = partial(LayerNorm, eps=self.norm_eps)
         strides = [4 * 2**i for i in range(self.num_stages)]
         self.stages = nn.ModuleList()
@@ -52,7 +50,7 @@ class TokenPyramid(Backbone):
                 self.stem, embed = embed, None
             blocks = []
             for j, rate in enumerate(drop_paths):
-                cfg = self.linear_attention(j) if attn_type[i] == "L" else self.host_attention(i, j)
+                cfg = self.linear_attention(j) if mixers[i] == "A" else self.host_attention(i, j)
                 blocks.append(
                     Block(
                         channels[i],

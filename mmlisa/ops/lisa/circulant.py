@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..precision import at_least_fp32, no_autocast
 from ..relative import circulant
+from .common import chunks, empty, empty_gradients, save_tensors
 
 # Numbers in a temporary; on CPU 8 MiB.
 CHUNK = {"cpu": 1 << 21, "cuda": 1 << 26}
@@ -56,15 +57,6 @@ class MixCirculant:
         return _mix(s.flatten(2), value.flatten(2), self.b, self.bias).view(value.shape)
 
 
-def _chunks(x: Tensor, numbers_per_head: int) -> list[slice]:
-    size = max(1, CHUNK["cuda" if x.is_cuda else "cpu"] // numbers_per_head)
-    return [slice(start, start + size) for start in range(0, x.shape[0], size)]
-
-
-def _empty(x: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
 def _encode_key(key: Tensor, a: Tensor) -> Tensor:
     """``[m, c, N]`` -> ``[c, m, D, N]``."""
     return torch.bmm(key.transpose(0, 1), a).unflatten(2, (-1, key.shape[2]))
@@ -74,7 +66,7 @@ def _encode_key(key: Tensor, a: Tensor) -> Tensor:
 def _encode(query: Tensor, key: Tensor, a: Tensor, bias: Tensor) -> Tensor:
     s = query.new_empty(query.shape[0], bias.shape[1], query.shape[2])
     with no_autocast(query.device):
-        for rows in _chunks(query, a[:, 0].numel()):
+        for rows in chunks(query, a[:, 0].numel(), CHUNK):
             q = query[rows]
             s[rows] = _encode_key(key[rows], a).mul_(q.transpose(0, 1)[:, :, None]).sum(0)
             s[rows] += bias.T @ q
@@ -91,9 +83,9 @@ def encode_backward(
     grad: Tensor, query: Tensor, key: Tensor, a: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, a and bias."""
-    d_query, d_key, d_a, d_bias = _empty(query), _empty(key), torch.zeros_like(a), torch.zeros_like(bias)
+    d_query, d_key, d_a, d_bias = empty(query), empty(key), torch.zeros_like(a), torch.zeros_like(bias)
     with no_autocast(query.device):
-        for rows in _chunks(query, a[:, 0].numel()):
+        for rows in chunks(query, a[:, 0].numel(), CHUNK):
             q, k, d_s = query[rows], key[rows], grad[rows]
             d_query[rows] = _encode_key(k, a).mul_(d_s).sum(2).transpose(0, 1)
             d_query[rows] += bias @ d_s
@@ -104,9 +96,7 @@ def encode_backward(
     return d_query, d_key, d_a, d_bias
 
 
-@encode_backward.register_fake
-def _(grad, *inputs):
-    return tuple(_empty(x) for x in inputs)
+encode_backward.register_fake(empty_gradients)
 
 
 def _attention(s: Tensor, b: Tensor) -> Tensor:
@@ -116,9 +106,9 @@ def _attention(s: Tensor, b: Tensor) -> Tensor:
 
 @torch.library.custom_op("mmlisa::lisa_mix_circulant", mutates_args=())
 def _mix(s: Tensor, value: Tensor, b: Tensor, bias: Tensor) -> Tensor:
-    y = _empty(value)
+    y = empty(value)
     with no_autocast(value.device):
-        for rows in _chunks(value, len(b) ** 2):
+        for rows in chunks(value, len(b) ** 2, CHUNK):
             y[rows] = torch.bmm(value[rows], _attention(s[rows], b).permute(1, 2, 0))
             y[rows] += bias @ s[rows]
     return y
@@ -126,7 +116,7 @@ def _mix(s: Tensor, value: Tensor, b: Tensor, bias: Tensor) -> Tensor:
 
 @_mix.register_fake
 def _(s, value, b, bias):
-    return _empty(value)
+    return empty(value)
 
 
 @torch.library.custom_op("mmlisa::lisa_mix_circulant_backward", mutates_args=())
@@ -134,9 +124,9 @@ def mix_backward(
     grad: Tensor, s: Tensor, value: Tensor, b: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, value, b and bias."""
-    d_s, d_value, d_b, d_bias = _empty(s), _empty(value), torch.zeros_like(b), torch.zeros_like(bias)
+    d_s, d_value, d_b, d_bias = empty(s), empty(value), torch.zeros_like(b), torch.zeros_like(bias)
     with no_autocast(value.device):
-        for rows in _chunks(value, len(b) ** 2):
+        for rows in chunks(value, len(b) ** 2, CHUNK):
             s_rows, v, dy = s[rows], value[rows], grad[rows]
             d_value[rows] = torch.bmm(dy, _attention(s_rows, b).transpose(0, 1))
             d_attention = torch.bmm(dy.transpose(1, 2), v).transpose(0, 1)  # [N(i), m, N(j)]
@@ -147,14 +137,8 @@ def mix_backward(
     return d_s, d_value, d_b, d_bias
 
 
-@mix_backward.register_fake
-def _(grad, *inputs):
-    return tuple(_empty(x) for x in inputs)
+mix_backward.register_fake(empty_gradients)
 
 
-def save_inputs(ctx, inputs, output) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-_encode.register_autograd(lambda ctx, grad: encode_backward(grad, *ctx.saved_tensors), setup_context=save_inputs)
-_mix.register_autograd(lambda ctx, grad: mix_backward(grad, *ctx.saved_tensors), setup_context=save_inputs)
+_encode.register_autograd(lambda ctx, grad: encode_backward(grad, *ctx.saved_tensors), setup_context=save_tensors)
+_mix.register_autograd(lambda ctx, grad: mix_backward(grad, *ctx.saved_tensors), setup_context=save_tensors)

@@ -12,6 +12,7 @@ import torch
 from ..checks import check_backend
 from ..tracing import is_exporting
 from .circulant import EncodeCirculant, MixCirculant
+from .common import TRITON_MAX_TOKENS
 from .dft import EncodeDFT, MixDFT
 from .fft import EncodeFFT, MixFFT
 from .reference import EncodeReference, MixReference
@@ -23,8 +24,6 @@ _CLASSES = {
     "dft": (EncodeDFT, MixDFT),
 }
 BACKENDS = ("auto", *_CLASSES, "triton")
-# A program of the Triton kernel keeps the spectra of its rows in registers.
-TRITON_MAX_TOKENS = 256
 _HAS_TRITON = find_spec("triton") is not None
 
 

@@ -15,12 +15,12 @@ Names: M = B·h, m heads of a chunk, P = ceil(D / 2), ``_f`` a spectrum, ``_2`` 
 """
 
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from torch import Tensor
 
 from ..precision import at_least_fp32, no_autocast
+from .common import chunks, empty, empty_gradients, save_tensors
 
 # Complex numbers in a temporary of a forward pass; a backward pass, with twice as many temporaries, takes half of it. On CPU:
 # 2 MiB, what the caches hold; on a GPU enough to fill it.
@@ -111,19 +111,10 @@ def _convolve_2(x_f: Tensor, kernel_f: Tensor, bias: Tensor) -> Tensor:
     return torch.view_as_real(_inverse(y_f))
 
 
-def _chunks(x: Tensor, *, backward: bool = False) -> list[slice]:
-    size = max(1, (CHUNK["cuda" if x.is_cuda else "cpu"] >> backward) // prod(x.shape[1:]))
-    return [slice(start, start + size) for start in range(0, x.shape[0], size)]
-
-
-def _empty(x: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
 @torch.library.custom_op("mmlisa::lisa_encode_fft", mutates_args=())
 def _encode(query: Tensor, key: Tensor, kernel_f: Tensor, bias: Tensor, num_patterns: int) -> Tensor:
     s = query.new_empty(query.shape[0], 2 * len(kernel_f), *query.shape[2:])
-    for rows in _chunks(query):
+    for rows in chunks(query, query.shape[1:].numel(), CHUNK):
         query_2, key_f = _repeat_2(query[rows]), _fft(key[rows])
         for p in range(len(kernel_f)):
             s_2 = _convolve_2(key_f, kernel_f[p], bias[p]).mul_(query_2).sum(1)
@@ -141,9 +132,9 @@ def encode_backward(
     grad: Tensor, query: Tensor, key: Tensor, kernel_f: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, kernel_f and bias; a complex one is dL/dRe + i dL/dIm, as everywhere in torch."""
-    d_query, d_key, d_kernel_f, d_bias = _empty(query), _empty(key), torch.zeros_like(kernel_f), torch.zeros_like(bias)
+    d_query, d_key, d_kernel_f, d_bias = empty(query), empty(key), torch.zeros_like(kernel_f), torch.zeros_like(bias)
     kernel_f_conj = _conj(kernel_f)
-    for rows in _chunks(query, backward=True):
+    for rows in chunks(query, 2 * query.shape[1:].numel(), CHUNK):
         query_2, key_f = _repeat_2(query[rows]), _fft(key[rows])
         key_f_conj, d_key_f = _conj(key_f), torch.zeros_like(key_f)
         grad_c = _pair(grad[rows], 1)[:, :, None]  # [m, P, 1, *grid]
@@ -160,15 +151,13 @@ def encode_backward(
     return d_query, d_key, d_kernel_f, d_bias
 
 
-@encode_backward.register_fake
-def _(grad, *inputs):
-    return tuple(_empty(x) for x in inputs)
+encode_backward.register_fake(empty_gradients)
 
 
 @torch.library.custom_op("mmlisa::lisa_mix_fft", mutates_args=())
 def _mix(s: Tensor, value: Tensor, kernel_f: Tensor, bias: Tensor) -> Tensor:
-    y = _empty(value)
-    for rows in _chunks(value):
+    y = empty(value)
+    for rows in chunks(value, value.shape[1:].numel(), CHUNK):
         value_f, s_rows = _fft(_pair(value[rows], 1)), s[rows, :, None]
         y_2 = torch.zeros_like(torch.view_as_real(value_f))
         for d in range(len(kernel_f)):
@@ -179,7 +168,7 @@ def _mix(s: Tensor, value: Tensor, kernel_f: Tensor, bias: Tensor) -> Tensor:
 
 @_mix.register_fake
 def _(s, value, kernel_f, bias):
-    return _empty(value)
+    return empty(value)
 
 
 @torch.library.custom_op("mmlisa::lisa_mix_fft_backward", mutates_args=())
@@ -187,9 +176,9 @@ def mix_backward(
     grad: Tensor, s: Tensor, value: Tensor, kernel_f: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, value, kernel_f and bias."""
-    d_s, d_value, d_kernel_f, d_bias = _empty(s), _empty(value), torch.zeros_like(kernel_f), torch.zeros_like(bias)
+    d_s, d_value, d_kernel_f, d_bias = empty(s), empty(value), torch.zeros_like(kernel_f), torch.zeros_like(bias)
     kernel_f_conj = _conj(kernel_f)
-    for rows in _chunks(value, backward=True):
+    for rows in chunks(value, 2 * value.shape[1:].numel(), CHUNK):
         value_f, s_rows = _fft(_pair(value[rows], 1)), s[rows, :, None]
         value_f_conj, d_value_f = _conj(value_f), torch.zeros_like(value_f)
         grad_2 = torch.view_as_real(_pair(grad[rows], 1))
@@ -204,16 +193,10 @@ def mix_backward(
     return d_s, d_value, d_kernel_f, d_bias
 
 
-@mix_backward.register_fake
-def _(grad, *inputs):
-    return tuple(_empty(x) for x in inputs)
-
-
-def save_inputs(ctx, inputs, output) -> None:
-    ctx.save_for_backward(*inputs[:4])
+mix_backward.register_fake(empty_gradients)
 
 
 _encode.register_autograd(
-    lambda ctx, grad: (*encode_backward(grad, *ctx.saved_tensors), None), setup_context=save_inputs
+    lambda ctx, grad: (*encode_backward(grad, *ctx.saved_tensors), None), setup_context=save_tensors
 )
-_mix.register_autograd(lambda ctx, grad: mix_backward(grad, *ctx.saved_tensors), setup_context=save_inputs)
+_mix.register_autograd(lambda ctx, grad: mix_backward(grad, *ctx.saved_tensors), setup_context=save_tensors)

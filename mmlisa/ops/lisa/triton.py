@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..precision import at_least_fp32, no_autocast
 from . import fft as fft_backend
-from .dispatch import TRITON_MAX_TOKENS
+from .common import TRITON_MAX_TOKENS, save_tensors
 from .fft import EncodeFFT, MixFFT
 
 ROWS, BLOCK = 32, 32
@@ -237,9 +237,9 @@ def _(s, value, kernel_f, bias_f, spectra_2, bias):
 
 _encode.register_autograd(
     lambda ctx, grad: (*fft_backend.encode_backward(grad, *ctx.saved_tensors), None, None, None),
-    setup_context=fft_backend.save_inputs,
+    setup_context=save_tensors,
 )
 _mix.register_autograd(
     lambda ctx, grad: (*fft_backend.mix_backward(grad, *ctx.saved_tensors), None, None),
-    setup_context=fft_backend.save_inputs,
+    setup_context=save_tensors,
 )

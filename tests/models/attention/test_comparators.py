@@ -57,13 +57,16 @@ def test_convolutional_attention(stride):
 
 
 def test_inception_mixer():
+    def convolve(conv, tokens):
+        return to_tokens(F.conv2d(to_map(tokens, (5, 6)), conv.weight, conv.bias, padding=1, groups=len(conv.weight)))
+
     operator = build("InceptionMixer", attention_heads=2)
     x = torch.randn(2, 30, 32)
     pooled = operator.pool_linear(to_tokens(F.max_pool2d(to_map(x[..., :8], (5, 6)), 3, 1, 1)))
-    convolved = to_tokens(operator.conv(to_map(operator.conv_linear(x[..., 8:16]), (5, 6))))
+    convolved = convolve(operator.conv, operator.conv_linear(x[..., 8:16]))
     attended = attend(*operator.qkv(x[..., 16:]).split(16, 2), 2)
     y = torch.cat([pooled, convolved, attended], 2)
-    y = y + to_tokens(operator.fuse(to_map(y, (5, 6))))
+    y = y + convolve(operator.fuse, y)
     torch.testing.assert_close(operator(x, (5, 6)), operator.proj(y))
 
 

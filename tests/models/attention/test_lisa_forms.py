@@ -72,9 +72,15 @@ def test_three_axes_shift_with_their_tokens(grid):
     torch.testing.assert_close(constant, constant[..., :1, :1, :1].expand_as(constant))
 
 
-@pytest.mark.parametrize("options", [dict(kernel_size=4), dict(kernel_size=3, resize="interpolate")])
-def test_kernels_that_cannot_be_local(options):
-    with pytest.raises(ValueError, match="odd"):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(kernel_size=4), "kernel_size=4; it must be .* odd"),
+        (dict(kernel_size=3, resize="interpolate"), "needs resize='spectrum', not 'interpolate'"),
+    ],
+)
+def test_kernels_that_cannot_be_local(options, message):
+    with pytest.raises(ValueError, match=message):
         lisa((6, 6), **options)
 
 

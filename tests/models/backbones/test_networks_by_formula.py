@@ -131,7 +131,7 @@ def lisanet(w: Weights, image: Tensor, arch: dict) -> list[Tensor]:
             if arch["position"] == "conv":
                 x = x + on_map(block / "position.dwconv", x, grid)
             y, attn = (block / "norm1").layer_norm(x), block / "attn"
-            is_lisa = arch["mixers"][i] == "L"
+            is_lisa = arch["mixers"][i] == "A"
             x = x + (lisa(attn, y, grid, arch["num_heads"][i]) if is_lisa else separable(attn, y, grid))
             x = x + mlp(block / "mlp", (block / "norm2").layer_norm(x), grid)
         maps.append(to_map((w / f"norm{i}").layer_norm(x), grid))
