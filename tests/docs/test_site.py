@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 import mmlisa
-from mmlisa.check_env import REQUIREMENTS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
@@ -71,6 +70,5 @@ def test_the_lowest_versions_are_those_that_ci_tests():
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     lowest = re.search(r"lowest\) packages=\((.*)\)", (ROOT / ".ci" / "versions").read_text(encoding="utf-8"))[1]
     tested = dict(package.split("==") for package in lowest.split())
-    for name, lower in REQUIREMENTS.items():
-        assert f'"{name}>={lower}"' in project
-        assert tested[name] == lower
+    for name in ("torch", "timm"):
+        assert f'"{name}>={tested[name]}"' in project

@@ -6,8 +6,9 @@ import signal
 
 import torch
 from mmengine.config import Config
+from mmengine.evaluator import BaseMetric
 from mmengine.model import BaseModel
-from mmengine.registry import DATASETS, MODELS
+from mmengine.registry import DATASETS, METRICS, MODELS
 from mmengine.runner import Runner
 from torch import nn
 
@@ -18,13 +19,20 @@ class ToyRegression(BaseModel):
     """Fits a line through noisy points, with dropout, so that every random state matters."""
 
     def __init__(
-        self, broken_at: int = -1, broken: float = float("nan"), signal_at: int = -1, number: int = signal.SIGTERM
+        self,
+        broken_at: int = -1,
+        broken: float = float("nan"),
+        signal_at: int = -1,
+        number: int = signal.SIGTERM,
+        outputs: int = 1,
     ) -> None:
         super().__init__()
-        self.layer, self.dropout, self.calls = nn.Linear(4, 1), nn.Dropout(), 0
+        self.layer, self.dropout, self.calls = nn.Linear(4, outputs), nn.Dropout(), 0
         self.broken_at, self.broken, self.signal_at, self.number = broken_at, broken, signal_at, number
 
     def forward(self, inputs: torch.Tensor, mode: str = "tensor"):
+        if mode == "predict":
+            return [{"seen": 1} for _ in inputs]
         loss = (self.layer(self.dropout(torch.stack(inputs))) - 1).square().mean()
         self.calls += 1
         if self.calls == self.broken_at:
@@ -37,11 +45,11 @@ class ToyRegression(BaseModel):
 class ToyPoints(torch.utils.data.Dataset):
     metainfo: dict = {}  # noqa: RUF012
 
-    def __init__(self, kill_worker=False):
-        self.kill_worker = kill_worker
+    def __init__(self, kill_worker=False, length=7):
+        self.kill_worker, self.length = kill_worker, length
 
     def __len__(self):
-        return 7
+        return self.length
 
     def __getitem__(self, index):
         if self.kill_worker and torch.utils.data.get_worker_info() and index == 3:
@@ -49,6 +57,15 @@ class ToyPoints(torch.utils.data.Dataset):
         return {"inputs": torch.full((4,), float(index)) + torch.randn(4)}
 
 
+class ToyCount(BaseMetric):
+    def process(self, data_batch, data_samples):
+        self.results.extend(data_samples)
+
+    def compute_metrics(self, results):
+        return {"count": len(results)}
+
+
+METRICS.register_module(module=ToyCount, force=True)
 MODELS.register_module(module=ToyRegression, force=True)
 DATASETS.register_module(module=ToyPoints, force=True)
 
@@ -79,9 +96,8 @@ def runner(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=No
         randomness=dict(seed=3),
         experiment_name=f"toy_{work_dir.name}_{iterations}_{len(options)}",
         default_scope="mmengine",
-        **options,
     )
-    return build_runner(Config(cfg), 0.5)
+    return build_runner(Config(cfg | options), 0.5)
 
 
 def losses(work_dir) -> dict[int, float]:

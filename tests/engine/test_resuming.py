@@ -1,0 +1,162 @@
+"""A training resumed under other settings, or from a checkpoint that was edited."""
+
+import os
+import signal
+
+import pytest
+import torch
+from mmengine.hooks import EMAHook
+
+from helpers.toy_runner import runner
+from mmlisa.checkpoints import CheckpointError, load_checkpoint
+from mmlisa.engine.runner import train
+from mmlisa.engine.saving import locked
+
+VALIDATION = dict(
+    val_dataloader=dict(
+        dataset=dict(type="ToyPoints"), sampler=dict(type="DefaultSampler", shuffle=False), batch_size=2, num_workers=0
+    ),
+    val_cfg=dict(),
+    val_evaluator=dict(type="ToyCount"),
+)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """The checkpoint of a training of six iterations by epochs of four."""
+    folder = tmp_path_factory.mktemp("start") / "start"
+    train(runner(folder, epochs=1))
+    return folder / "iter_4.pth"
+
+
+def resumed(folder, checkpoint, **options):
+    trained = runner(folder, load_from=str(checkpoint), resume=True, **{"epochs": 2, **options})
+    train(trained)
+    return trained
+
+
+@pytest.mark.parametrize(
+    ("loader", "iterations"),
+    [
+        (dict(batch_size=1), 14),  # epochs of seven batches
+        (dict(batch_size=7), 2),  # epochs of one
+        (dict(num_workers=2), 8),
+        (dict(dataset=dict(type="ToyPoints", length=3)), 4),
+        (dict(dataset=dict(type="ToyPoints", length=20)), 20),
+    ],
+    ids=["smaller batches", "larger batches", "workers", "fewer data", "more data"],
+)
+def test_other_data_train_to_the_end(tmp_path, start, loader, iterations):
+    trained = resumed(tmp_path / "resumed", start, loader=loader)
+    assert (trained.epoch, trained.max_iters) == (2, iterations)
+    assert all(parameter.isfinite().all() for parameter in trained.model.parameters())
+
+
+def test_another_learning_rate_is_reported(tmp_path, start, capsys):
+    trained = resumed(tmp_path / "resumed", start, optim_wrapper=dict(optimizer=dict(type="Adam", lr=0.5)))
+    assert (
+        "continues with the learning rate 0.1 of the checkpoint; the config's 0.5 is not used"
+        in capsys.readouterr().err
+    )
+    assert trained.optim_wrapper.param_groups[0]["lr"] == 0.1
+    resumed(tmp_path / "same", start)
+    assert "continues with the learning rate" not in capsys.readouterr().err
+
+
+def test_another_number_of_classes_is_refused(tmp_path, start):
+    with pytest.raises(ValueError, match=r"layer\.weight is \[1, 4\] in the checkpoint and \[3, 4\] in the model"):
+        resumed(tmp_path / "resumed", start, model=dict(outputs=3))
+
+
+EDITS = {
+    "no iteration": (lambda c: c["meta"].pop("iter"), r"meta\['iter'\] is None, not a count"),
+    "a text": (lambda c: c["meta"].update(iter="4"), r"meta\['iter'\] is '4', not a count"),
+    "a list": (lambda c: c["meta"].update(epoch=[1]), r"meta\['epoch'\] is \[1\], not a count"),
+    "a negative iteration": (lambda c: c["meta"].update(iter=-4), r"meta\['iter'\] is -4"),
+    "no meta": (lambda c: c.pop("meta"), r"meta\['epoch'\] is None"),
+    "meta is a list": (lambda c: c.update(meta=["epoch", "iter"]), r"meta\['epoch'\] is None"),
+    "a seed that is a text": (lambda c: c["meta"].update(seed="3"), r"meta\['seed'\] is '3', not a number"),
+    "no optimizer": (lambda c: c.pop("optimizer"), r"its entry 'optimizer' is missing"),
+    "optimizer is a list": (lambda c: c.update(optimizer=[1]), r"its entry 'optimizer' is invalid"),
+    "scheduler is a text": (lambda c: c.update(param_schedulers="x"), r"its entry 'param_schedulers' is invalid"),
+    "message hub is a list": (lambda c: c.update(message_hub=[1]), r"its entry 'message_hub' is invalid"),
+}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("edit", EDITS)
+def test_edited_metadata_are_refused_by_the_documented_exception(tmp_path, start, edit):
+    change, message = EDITS[edit]
+    checkpoint = torch.load(start, weights_only=False)
+    change(checkpoint)
+    torch.save(checkpoint, tmp_path / "edited.pth")
+    with pytest.raises(CheckpointError, match=message):
+        resumed(tmp_path / "resumed", tmp_path / "edited.pth")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("kill_worker", [False, True], ids=["signal", "signal to the workers, too"])
+def test_a_signal_during_validation_saves_the_trained_weights(tmp_path, kill_worker):
+    """The averaged weights are in the model then, and the trained ones in the average."""
+
+    class Interrupt(EMAHook):
+        def before_val_epoch(self, runner):
+            super().before_val_epoch(runner)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    options = dict(iterations=8, train_cfg=dict(by_epoch=False, max_iters=8, val_interval=4), hook=dict(interval=4))
+    whole = runner(tmp_path / "whole", **options, **VALIDATION)
+    whole.register_hook(EMAHook(momentum=0.5))
+    train(whole)
+    expected = load_checkpoint(tmp_path / "whole" / "iter_4.pth")
+
+    data = dict(type="ToyPoints", kill_worker=kill_worker)
+    validation = VALIDATION | dict(val_dataloader=VALIDATION["val_dataloader"] | dict(num_workers=1, dataset=data))
+    part = runner(tmp_path / "part", **options | dict(hook=dict(interval=100)), **validation)
+    part.register_hook(Interrupt(momentum=0.5))
+    with pytest.raises(SystemExit) as stopped:
+        train(part)
+    assert stopped.value.code == 143
+    found = load_checkpoint(tmp_path / "part" / "iter_4.pth")
+    # In a checkpoint, the averaged weights stand in front, and the trained ones in `ema_state_dict`.
+    assert not torch.equal(expected["state_dict"]["layer.weight"], expected["ema_state_dict"]["module.layer.weight"])
+    torch.testing.assert_close(found["state_dict"], expected["state_dict"], rtol=0, atol=0)
+    torch.testing.assert_close(found["ema_state_dict"], expected["ema_state_dict"], rtol=0, atol=0)
+
+
+@pytest.mark.fault
+def test_a_killed_training_leaves_no_lock_to_its_workers(tmp_path):
+    ours, theirs = os.pipe()
+    if not (process := os.fork()):
+        with locked(tmp_path):
+            worker = os.fork()
+            if worker:
+                os.write(theirs, str(worker).encode())
+            signal.pause()
+    worker = int(os.read(ours, 20))
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    try:
+        os.kill(worker, 0)  # it lives
+        with locked(tmp_path):
+            pass
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_another_programs_rank_does_not_disable_the_lock(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    ours, theirs = os.pipe()
+    if not (process := os.fork()):
+        with locked(tmp_path):
+            os.write(theirs, b"in")
+            signal.pause()
+    try:
+        assert os.read(ours, 2) == b"in"
+        with locked(tmp_path, "pytorch"):  # the second process of a launcher
+            pass
+        with pytest.raises(BlockingIOError, match="another training"), locked(tmp_path):
+            pass
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
