@@ -40,18 +40,21 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
+    from mmengine.config import Config
+
     from mmlisa.checkpoints import load_checkpoint, save_checkpoint
     from mmlisa.conversion import convert_classifier, convert_published, inflate_classifier
     from mmlisa.conversion.state_dicts import unwrap
+    from mmlisa.engine.building import build_model
     from mmlisa.engine.config import load_config
-    from mmlisa.registry import MODELS
 
     source, target = args.files[0], Path(args.files[-1])
     if args.family is None:
         checkpoint, report = convert_published(source, to=args.to, ema=args.ema)
     elif args.family == "inflate":
         backbone = load_config(args.files[1]).model.backbone.to_dict()
-        state_dict = inflate_classifier(unwrap(load_checkpoint(source)), MODELS.build(backbone), args.mode)
+        model = build_model(Config(dict(model=dict(backbone, init_cfg=None), default_scope="mmlisa")))
+        state_dict = inflate_classifier(unwrap(load_checkpoint(source)), model, args.mode)
         checkpoint = {"state_dict": state_dict, "meta": {"backbone": backbone}}
         report = f"inflated: all {len(state_dict)} weights of the backbone; the video's head starts fresh"
     else:

@@ -33,17 +33,16 @@ def main(args: argparse.Namespace) -> None:
         raise ValueError(f"--size: there is no default for default_scope={scope!r}")
 
     import torch
-    from mmengine.registry import MODELS, init_default_scope
 
     from mmlisa.complexity import count, forward_tables
+    from mmlisa.engine.building import build_model
     from mmlisa.engine.log import import_quietly
 
     if not args.verbose:
         import_quietly(scope)
-    init_default_scope(scope)
     import_module(f"{scope}.models")  # outside the meta device: importing creates tensors, too
     with torch.device("meta"):
-        model = MODELS.build(cfg.model)
+        model = build_model(cfg)
     image = torch.empty(1, 3, *size, device="meta")
     whole, backbone = count(model, image, forward=forward_tables), count(model.backbone, image)
     kinds = [kind for kind in ("conv", "linear", "matmul", "fft") if whole.work.get(kind)]

@@ -10,6 +10,8 @@ from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 from tqdm import tqdm
 
+from mmlisa.engine.building import guard_process
+
 from .transforms import LoadImageFromFile
 
 
@@ -32,6 +34,7 @@ def find_all(cfg: Config, split: str) -> Iterator[str]:
             "mmlisa.CocoDataset" if dataset_cfg.type in ("CocoDataset", "mmdet.CocoDataset") else dataset_cfg.type
         )
         options["on_bad_annotation"] = "skip"
+    guard_process(cfg)
     dataset = DATASETS.build({**dataset_cfg, **options})
     file = getattr(dataset, "ann_file", "")
     yield from (f"{file}: {problem}" for problem in getattr(dataset, "problems", ()))

@@ -65,6 +65,13 @@ class CocoDataset(_CocoDataset):
         finally:
             del self._content
 
+    def load_proposals(self) -> None:
+        if str(self.proposal_file).endswith((".pkl", ".pickle", ".yaml", ".yml")):
+            raise ValueError(
+                f"proposal_file='{self.proposal_file}' could run code when mmdet reads it; save the proposals as .json instead"
+            )
+        super().load_proposals()
+
     def COCOAPI(self, path: str) -> Any:  # mmdet calls it to read the file
         coco = _CocoDataset.COCOAPI()
         coco.dataset = self._content

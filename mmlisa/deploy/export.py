@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
 from mmlisa.checkpoints import load_weights
+from mmlisa.engine.building import build_model
 
 OPSET = 18
 SUFFIXES = (".onnx", ".pt2")
@@ -56,8 +56,7 @@ def build_exportable(cfg: Config, checkpoint: str | None, backbone_only: bool = 
     Raises:
         FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model.
     """
-    init_default_scope(cfg.get("default_scope", "mmengine"))
-    model = MODELS.build(cfg.model)
+    model = build_model(cfg)
     if checkpoint is not None:
         load_weights(model, checkpoint)
     return Exportable(model, backbone_only)

@@ -12,12 +12,13 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose, pseudo_collate
 from mmengine.device import get_device
-from mmengine.registry import DATASETS, MODELS, init_default_scope
+from mmengine.registry import DATASETS
 from PIL import Image
 from tqdm import tqdm
 
 from mmlisa.checkpoints import load_weights
-from mmlisa.engine.checks import check_channels, check_shapes, explain_unknown_type
+from mmlisa.engine.building import build_model
+from mmlisa.engine.checks import check_channels, check_shapes
 from mmlisa.engine.cpu import optimize_for_cpu
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path
 
@@ -77,11 +78,7 @@ class Predictor:
         device: str | None = None,
         min_matched: float = 0.9,
     ) -> None:
-        init_default_scope(cfg.get("default_scope", "mmengine"))
-        try:
-            self.model = MODELS.build(cfg.model)
-        except KeyError as error:
-            raise explain_unknown_type(error) or error from error
+        self.model = build_model(cfg)
         check_channels(self.model, cfg.model)
         loaded = load_weights(self.model, checkpoint, min_matched)
         check_shapes(self.model, loaded, checkpoint)

@@ -9,8 +9,9 @@ from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from mmlisa.checkpoints import latest_checkpoint, load_checkpoint, use_safe_loader
+from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
 
+from .building import guard_process
 from .checks import check_channels, explain_unknown_type
 from .interrupts import InterruptHook
 from .log import QuietRunner, import_quietly
@@ -51,7 +52,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     Raises:
         ValueError: a ``type`` that does not exist, or a backbone that does not fit the neck.
     """
-    use_safe_loader()
+    guard_process(cfg)
     if not verbose:
         import_quietly(cfg.get("default_scope"))
     _prepare_cpu_processes(cfg)

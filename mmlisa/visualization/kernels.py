@@ -13,12 +13,11 @@ import torch
 import torch.nn.functional as F
 from mmengine.config import Config
 from mmengine.model import BaseModule
-from mmengine.registry import MODELS as ROOT_MODELS
-from mmengine.registry import init_default_scope
 from PIL import Image
 from torch import Tensor, nn
 
 from mmlisa.checkpoints import load_weights
+from mmlisa.engine.building import build_model
 from mmlisa.registry import MODELS
 from mmlisa.visualization.overlays import enlarge
 
@@ -40,8 +39,7 @@ def load_backbone(cfg: Config, checkpoint: str | None, min_matched: float = 0.9)
     Raises:
         FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model.
     """
-    init_default_scope(cfg.get("default_scope", "mmengine"))
-    model = ROOT_MODELS.build(cfg.model)
+    model = build_model(cfg)
     if checkpoint:
         load_weights(model, checkpoint, min_matched)
     preprocessor = model.data_preprocessor

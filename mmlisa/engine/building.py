@@ -1,0 +1,91 @@
+"""Building of models, in a process that runs no code from the files which models and datasets read."""
+
+import pickle
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+from mmengine.config import Config
+from mmengine.fileio import BaseFileHandler, register_handler
+from mmengine.fileio.handlers import YamlHandler
+from mmengine.registry import MODELS, init_default_scope
+from torch import nn
+
+from mmlisa.checkpoints import use_safe_loader
+
+from .checks import explain_unknown_type
+
+# Types that unpickle files past MMEngine's loaders, and the option that makes them do so.
+_UNPICKLE = {
+    "OpenImagesDataset": "hierarchy_file",
+    "OpenImagesChallengeDataset": "hierarchy_file",
+    "RAM": "tag_list",
+    "RAMNormal": "tag_list",
+    "RAMOpenset": "tag_list",
+}
+
+
+class _NoPickles(BaseFileHandler):
+    """Writes pickles, such as the results of ``--out``, and refuses to read them."""
+
+    str_like = False
+
+    def load_from_fileobj(self, file: Any, **options: Any) -> Any:
+        raise ValueError(
+            f"'{getattr(file, 'name', 'the file')}' is a pickle and could run code when read; save the data as .json instead"
+        )
+
+    def dump_to_fileobj(self, obj: Any, file: Any, **options: Any) -> None:
+        pickle.dump(obj, file, protocol=2)
+
+    def dump_to_str(self, obj: Any, **options: Any) -> bytes:
+        return pickle.dumps(obj, protocol=2)
+
+
+class _PlainYaml(YamlHandler):
+    """Reads YAML without its tags for Python objects, which call functions."""
+
+    def load_from_fileobj(self, file: Any, **options: Any) -> Any:
+        return yaml.safe_load(file)
+
+
+def guard_process(cfg: Config | Mapping[str, Any]) -> None:
+    """Make MMEngine's checkpoint and file loaders of this process safe, and refuse types of ``cfg`` that go past them.
+
+    Raises:
+        ValueError: a type or option of ``cfg`` that unpickles a file; names both.
+    """
+    use_safe_loader()
+    register_handler(["pkl", "pickle"])(_NoPickles)
+    register_handler(["yaml", "yml"])(_PlainYaml)
+    for part in _parts(cfg):
+        kind = str(part.get("type")).rpartition(".")[2]
+        option = "decode_backend='pickle'" if part.get("decode_backend") == "pickle" else _UNPICKLE.get(kind)
+        if option:
+            raise ValueError(
+                f"type='{kind}' would unpickle a file ({option}), which could run code; it is not supported here"
+            )
+
+
+def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield every dict of a config."""
+    if isinstance(value, Mapping | Config):
+        yield value
+        value = list(value.values())
+    for part in value if isinstance(value, list | tuple) else ():
+        yield from _parts(part)
+
+
+def build_model(cfg: Config) -> nn.Module:
+    """Build the model of a config. All tools build their models here: parts such as teachers read files while they are built.
+
+    Raises:
+        ValueError: a ``type`` that does not exist, or that would unpickle a file.
+        CheckpointError: a file that the model reads is damaged or could run code.
+    """
+    guard_process(cfg)
+    init_default_scope(cfg.get("default_scope", "mmengine"))
+    try:
+        return MODELS.build(cfg.model)
+    except KeyError as error:
+        raise explain_unknown_type(error) or error from error

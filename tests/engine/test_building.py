@@ -1,0 +1,183 @@
+"""No tool builds a model, and no dataset reads a file, in a way that runs code from the file."""
+
+import ast
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.fileio import dump, load
+from mmengine.fileio.handlers import PickleHandler, YamlHandler, file_handlers
+from mmengine.model import BaseModel
+from mmengine.registry import MODELS
+from mmengine.runner import checkpoint as mmengine_checkpoint
+from mmengine.runner import load_checkpoint
+from mmengine.runner.checkpoint import CheckpointLoader
+
+from mmlisa.checkpoints import CheckpointError
+from mmlisa.engine.building import build_model, guard_process
+
+ROOT = Path(__file__).parents[2]
+
+
+class Malicious:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+class Taught(BaseModel):
+    """Reads a teacher's weights while it is built, as mmdet's distillation detectors do."""
+
+    def __init__(self, teacher_ckpt, data_preprocessor=None):
+        super().__init__()
+        load_checkpoint(self, teacher_ckpt, map_location="cpu")
+
+    def forward(self, *args):
+        pass
+
+
+@pytest.fixture
+def unguarded(monkeypatch):
+    """A process whose loaders are MMEngine's own."""
+    monkeypatch.setattr(CheckpointLoader, "_schemes", {})
+    CheckpointLoader.register_scheme("", mmengine_checkpoint.load_from_local)
+    for suffix, handler in {
+        "pkl": PickleHandler,
+        "pickle": PickleHandler,
+        "yaml": YamlHandler,
+        "yml": YamlHandler,
+    }.items():
+        monkeypatch.setitem(file_handlers, suffix, handler())
+    monkeypatch.setitem(MODELS.module_dict, "Taught", Taught)
+
+
+@pytest.fixture
+def cfg(tmp_path, unguarded):
+    torch.save({"state_dict": Malicious(tmp_path / "ran")}, tmp_path / "teacher.pth")
+    return Config(dict(model=dict(type="Taught", teacher_ckpt=str(tmp_path / "teacher.pth")), default_scope="mmengine"))
+
+
+def predictor(cfg):
+    from mmlisa.deploy.inference import Predictor
+
+    Predictor(cfg, "weights.pth")
+
+
+def exportable(cfg):
+    from mmlisa.deploy.export import build_exportable
+
+    build_exportable(cfg, None)
+
+
+def backbone(cfg):
+    from mmlisa.visualization.kernels import load_backbone
+
+    load_backbone(cfg, None)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("build", [build_model, predictor, exportable, backbone])
+def test_a_teacher_runs_no_code(cfg, tmp_path, build):
+    with pytest.raises(CheckpointError, match="could run code"):
+        build(cfg)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_teacher_of_this_test_would_run_code(cfg, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")  # MMEngine does so by itself after a warning
+    with pytest.raises((AttributeError, TypeError, RuntimeError)):
+        MODELS.build(cfg.model)
+    assert (tmp_path / "ran").exists()
+
+
+def test_no_other_place_builds_the_model_of_a_config():
+    """``build(cfg.model)`` of a registry, anywhere in the package or the tools."""
+    found = []
+    for path in [*ROOT.glob("mmlisa/**/*.py"), *ROOT.glob("tools/*.py"), *ROOT.glob("tools/gradio_app/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("MODELS.build"):
+                found.append((str(path.relative_to(ROOT)), ast.unparse(node.args[0])))
+    assert [place for place, argument in found if argument in ("cfg.model", "model", "backbone", "config.model")] == [
+        "mmlisa/engine/building.py"
+    ]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("suffix", ["pkl", "pickle", "yaml", "yml"])
+def test_mmengines_file_loaders_run_no_code(unguarded, tmp_path, suffix):
+    """Annotations, proposals and results: all of the three libraries read them through ``mmengine.fileio.load``."""
+    path = tmp_path / f"bad.{suffix}"
+    tag = f"!!python/object/apply:os.mkdir ['{tmp_path / 'ran'}']".encode()
+    path.write_bytes(tag if suffix.startswith("y") else pickle.dumps(Malicious(tmp_path / "ran")))
+    guard_process({})
+    with pytest.raises(Exception, match=r"could run code|could not determine a constructor"):
+        load(str(path))
+    assert not (tmp_path / "ran").exists()
+    if suffix.startswith("y"):
+        dump({"a": [1]}, str(path))
+        assert load(str(path)) == {"a": [1]}
+    else:
+        dump({"a": [1]}, str(path))
+        assert pickle.loads(path.read_bytes()) == {"a": [1]}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        dict(type="OpenImagesDataset", hierarchy_file="x.npy"),
+        dict(type="mmdet.OpenImagesChallengeDataset"),
+        dict(type="mmpretrain.RAM"),
+        dict(type="LoadBiomedicalImageFromFile", decode_backend="pickle"),
+    ],
+)
+def test_types_that_unpickle_by_themselves_are_refused(unguarded, part):
+    with pytest.raises(ValueError, match="unpickle a file"):
+        guard_process(Config(dict(train_dataloader=dict(dataset=dict(type="Repeat", dataset=dict(pipeline=[part]))))))
+    guard_process(Config(dict(model=dict(type="ImageClassifier"), pipeline=[dict(type="LoadBiomedicalImageFromFile")])))
+
+
+@pytest.mark.fault
+def test_proposals_run_no_code(unguarded, tmp_path):
+    """Also outside of the tools, where nothing guards the process."""
+    pytest.importorskip("mmdet")
+    from mmlisa.datasets.coco import CocoDataset
+
+    (tmp_path / "x.pkl").write_bytes(pickle.dumps(Malicious(tmp_path / "ran")))
+    (tmp_path / "a.json").write_text(
+        '{"images": [{"id": 1, "file_name": "a.jpg", "height": 9, "width": 9}], "categories": [{"id": 1, "name": "cat"}],'
+        ' "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 4, 4], "area": 16, "iscrowd": 0}]}'
+    )
+    with pytest.raises(ValueError, match=r"proposal_file='.*x\.pkl' could run code"):
+        CocoDataset(
+            ann_file=str(tmp_path / "a.json"),
+            proposal_file=str(tmp_path / "x.pkl"),
+            metainfo=dict(classes=("cat",)),
+            pipeline=[],
+            data_prefix=dict(img=""),
+        )
+    assert not (tmp_path / "ran").exists()
+
+
+EXECUTED = "import os\nos.mkdir({path!r})\nmodel = dict()"
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("place", ["meta.cfg", "meta.config", "hub"])
+def test_an_inferencer_runs_no_config_of_a_checkpoint(unguarded, tmp_path, place):
+    pytest.importorskip("mmdet")
+    from mmdet.apis import DetInferencer
+
+    text = EXECUTED.format(path=str(tmp_path / "ran"))
+    checkpoint = {"state_dict": {}, "meta": {"dataset_meta": {}}, "message_hub": {"runtime_info": {}}}
+    part = checkpoint["message_hub"]["runtime_info"] if place == "hub" else checkpoint["meta"]
+    part["config" if place == "meta.config" else "cfg"] = text
+    torch.save(checkpoint, tmp_path / "x.pth")
+    guard_process({})
+    with pytest.raises(ValueError, match="Cannot find the config"):
+        DetInferencer(weights=str(tmp_path / "x.pth"), device="cpu")
+    assert not (tmp_path / "ran").exists()
