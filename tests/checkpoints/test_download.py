@@ -1,8 +1,11 @@
 """Checkpoints from addresses, served by this machine: downloaded, checked, and read without running code."""
 
+import contextlib
 import hashlib
 import io
 import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -13,7 +16,7 @@ from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 from torch import nn
 
-from mmlisa.checkpoints import CheckpointError, fetch_checkpoint, use_safe_loader
+from mmlisa.checkpoints import CheckpointError, fetch_checkpoint, local_file, use_safe_loader
 from mmlisa.checkpoints.download import download
 from mmlisa.engine.runner import set_resume
 from mmlisa.models.backbones import LiSANet
@@ -131,6 +134,81 @@ def test_failed_downloads_leave_nothing(server, tmp_path):
     fetch_checkpoint(server.address + name)
 
 
+def test_threads_that_need_one_file(server, tmp_path):
+    server.files["/net.pth"] = content({"a": torch.ones(3)})
+    with ThreadPoolExecutor(4) as pool:
+        loaded = list(pool.map(fetch_checkpoint, [f"{server.address}/net.pth"] * 4))
+    assert all(torch.equal(one["a"], torch.ones(3)) for one in loaded)
+    assert server.requests == ["/net.pth"]
+    assert not list((tmp_path / "hub").rglob("*.partial"))
+
+
+def test_addresses_with_spaces_and_letters_of_all_alphabets(server):
+    server.files["/my%20model%20%C3%A9.pth"] = content({"a": torch.ones(1)})
+    for name in ("my model é.pth", "my%20model%20%C3%A9.pth"):
+        assert list(fetch_checkpoint(f"{server.address}/{name}")) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://", "http:///x.pth", "http://[/x.pth", "http://localhost:port/x.pth", "http://a\nb/x.pth", f"http://{'a' * 70}.b/x",
+     "http://127.0.0.1:1/" + "a" * 5000, "http://\ud800/x.pth"],
+)  # fmt: skip
+def test_invalid_addresses_raise_the_documented_exception(server, url):
+    with pytest.raises(ConnectionError, match="could not be downloaded"):
+        fetch_checkpoint(url)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 abc OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: abc\r\n\r\ndata",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ndata",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000 + b"\r\n",
+        b"HTTP/1.1 302 Found\r\nLocation: ftp://nowhere.invalid/\r\n\r\n",
+    ],
+)
+def test_malformed_answers_raise_the_documented_exception(server, tmp_path, answer):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve():
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(10_000)
+                connection.sendall(answer)
+
+        thread = Thread(target=serve, daemon=True)
+        thread.start()
+        with pytest.raises(ConnectionError, match="could not be downloaded"):
+            fetch_checkpoint(f"http://127.0.0.1:{listening.getsockname()[1]}/x.pth")
+        thread.join(10)
+    assert not list((tmp_path / "hub").rglob("*.p*"))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_first_process_downloads_before_the_others(server, monkeypatch, rank, fails):
+    """And, if it fails, the others do not wait for ever."""
+    events = []
+
+    def download(url):
+        events.append("download")
+        if fails:
+            raise ConnectionError(url)
+        return "file"
+
+    monkeypatch.setattr("mmlisa.checkpoints.download.download", download)
+    monkeypatch.setattr("mmlisa.checkpoints.download.get_dist_info", lambda: (rank, 2))
+    monkeypatch.setattr("mmlisa.checkpoints.download.barrier", lambda: events.append("barrier"))
+    with contextlib.nullcontext() if not fails else pytest.raises(ConnectionError):
+        local_file("http://host/x.pth")
+    assert events == (["barrier", "download"] if rank else ["download", "barrier"])
+
+
 @pytest.mark.parametrize("scheme", ["file", "http"])
 def test_backbones_read_safely_without_the_tools(server, tmp_path, scheme):
     """Nobody called use_safe_loader: MMEngine's loaders are its own."""
@@ -146,5 +224,5 @@ def test_backbones_read_safely_without_the_tools(server, tmp_path, scheme):
 
 
 def test_resume_from_an_address_is_refused_in_words(tmp_path):
-    with pytest.raises(ValueError, match=r"--resume continues .*load_from=http://x/y\.pth"):
+    with pytest.raises(ValueError, match=r"--resume .* not a local file.*load_from=http://x/y\.pth"):
         set_resume(Config(dict(work_dir=str(tmp_path))), "http://x/y.pth")
