@@ -60,3 +60,22 @@ class CycleEMAHook(EMAHook):
         if runner.epoch and runner.epoch % self.cycle == 0:
             # At step 0 the average is the current weights.
             self.ema_model.steps.zero_()
+
+
+@HOOKS.register_module()
+class SelfDistillationHook(EMAHook):
+    """MMEngine's EMA, whose average teaches a :class:`mmlisa.models.heads.SelfDistilledClassifier` from an epoch on (MESA).
+
+    Args:
+        distill_from: epochs, from 0, before the average becomes the teacher.
+        **options: see :class:`mmengine.hooks.EMAHook`.
+    """
+
+    def __init__(self, distill_from: int, **options) -> None:
+        super().__init__(**options)
+        self.distill_from = distill_from
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        super().before_train_epoch(runner)
+        if runner.epoch >= self.distill_from:
+            self.src_model.set_teacher(self.ema_model.module)

@@ -14,13 +14,14 @@ from mmengine.config import Config
 
 from helpers.recipes import recipe
 from helpers.recipes.ablations import PARAMETERS
+from helpers.recipes.newer import MESA, MESA_FROM
 from mmlisa import config_path
 from research.paper_tables import build_on_meta
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 RECIPES = {
     name: expected
-    for paper in ("castling", "flatten", "hosts", "ivit", "lisa", "video")
+    for paper in ("castling", "flatten", "hosts", "ivit", "lisa", "newer", "video")
     for name, expected in import_module(f"helpers.recipes.{paper}").RECIPES.items()
 }
 PATHS = sorted(path for path in CONFIGS.rglob("*.py") if "_base_" not in path.parts)
@@ -55,6 +56,17 @@ def test_recipe(name):
         expected["rates"] = (*begin, pytest.approx(last, rel=0.02, abs=expected["lr"] * end_error(expected)))
     resolved = recipe(Config.fromfile(config_path(name)), build_on_meta(name))
     assert {key: resolved.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in RECIPES if name.startswith(("classifier_mila", "classifier_h_vit3"))]
+)
+def test_self_distillation(name):
+    """MESA's weight by size, and the epoch that it begins with."""
+    cfg = Config.fromfile(config_path(name))
+    (hook,) = (hook for hook in cfg.custom_hooks if hook.type == "mmlisa.SelfDistillationHook")
+    assert (cfg.model.type, cfg.model.weight) == ("mmlisa.SelfDistilledClassifier", MESA[name.split("_300e")[0][-1]])
+    assert hook.distill_from == MESA_FROM
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

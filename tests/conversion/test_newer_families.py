@@ -16,6 +16,7 @@ from mmlisa.checkpoints import CheckpointError, load_checkpoint
 from mmlisa.conversion import PublishedWeights, carry_over, convert_published
 from mmlisa.models import backbones
 from mmlisa.models.backbones import MILA
+from research.paper_tables import build_on_meta
 
 CLASSIFIERS = {"mila_t": "mila_t", "h_vit3_t": "h_vittt_t", "pola_swin_t": "pola_swin_t"}
 
@@ -163,6 +164,34 @@ def test_detectors_keep_neck_and_heads(tmp_path):
     own = {f"backbone.{name}" for name in MILA("tiny").state_dict()}
     assert checkpoint["state_dict"].keys() == own | heads.keys()
     assert "with 2 tensors of heads" in report
+
+
+def dense_names(golden: str) -> dict[str, Tensor]:
+    """A classifier's weights as the dense networks' files name them: a norm for each map, in place of the classifier's."""
+    state = {name: t for name, t in state_dict(golden).items() if not name.startswith(("norm.", "head."))}
+    widths = [len(state[f"layers.{i}.blocks.0.norm1.weight"]) for i in range(4)]
+    norms = {f"norm{i}.{kind}": torch.randn(width) for i, width in enumerate(widths) for kind in ("weight", "bias")}
+    return {name.replace(".rope.", ".attn.rope."): tensor for name, tensor in state.items()} | norms
+
+
+@pytest.mark.parametrize(
+    ("config", "golden", "extra"),
+    [
+        ("mask_rcnn_mila_t_1x_coco.py", "mila_t", {}),
+        ("mask_rcnn_h_vit3_t_3x_coco.py", "h_vittt_t", {"message_hub": {"log_scalars": {}}, "optimizer": {}}),
+        ("upernet_h_vit3_t_160k_ade20k.py", "h_vittt_t", {"message_hub": {}}),
+    ],
+)
+def test_every_entry_of_a_detector_or_segmentor_has_its_place(config, golden, extra, tmp_path):
+    """Necks and heads have the same names in the files of MMDetection 2 and 3 and of MMSegmentation 0 and 1."""
+    model = build_on_meta(config)
+    rest = {name: torch.zeros(t.shape) for name, t in model.state_dict().items() if not name.startswith("backbone.")}
+    theirs = {f"backbone.{name}": tensor for name, tensor in dense_names(golden).items()} | rest
+    file = save(tmp_path / "theirs.pth", {"meta": {"CLASSES": ("a", "b"), "epoch": 12}, "state_dict": theirs, **extra})
+    checkpoint, _ = convert_published(file)
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    assert {name: tensor.shape for name, tensor in checkpoint["state_dict"].items()} == shapes
+    assert len(rest) > 30
 
 
 def test_averaged_weights(tmp_path):

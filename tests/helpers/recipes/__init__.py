@@ -153,7 +153,7 @@ def _rates(schedulers: str, lr: float, length: str) -> tuple[float, float, float
 
 def _ema(cfg: Config, model: nn.Module) -> tuple[str, float] | None:
     """Type of the averaged weights, and what the last iteration moves them, of the way to the newest ones."""
-    hooks = [hook for hook in cfg.get("custom_hooks", []) if "EMA" in hook.type]
+    hooks = [hook for hook in cfg.get("custom_hooks", []) if "EMA" in hook.type or "momentum" in hook]
     if not hooks:
         return None
     (options,) = hooks
@@ -195,9 +195,10 @@ def _groups(cfg: Config, model: nn.Module) -> tuple[set[str], dict[str, set[floa
 def _kinds(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
     """Name, kind and parameter of all that train.
 
-    Kinds: ``norm`` (in PicoDet's necks ``outer neck norm``, of the maps that come in and of the coarsest one, and ``fusing neck
-    norm``), ``bias``, ``position``, ``keys' position`` (of focused attention), ``table`` (of relative positions), ``token``,
-    ``embedding``, ``scale`` (one-dimensional ones that are none of these), ``weight``.
+    Kinds: ``head norm`` (batch norms in the heads of segmentors); ``norm`` (in PicoDet's necks ``outer neck norm``,
+    of the maps that come in and of the coarsest one, and ``fusing neck norm``), ``bias``, ``position``, ``keys'
+    position`` (of focused attention), ``table`` (of relative positions), ``token``, ``embedding``, ``scale``
+    (one-dimensional ones that are none of these), ``weight``.
     """
     for prefix, module in model.named_modules():
         for own, parameter in module.named_parameters(prefix, recurse=False):
@@ -206,6 +207,8 @@ def _kinds(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
             leaf = own.rpartition(".")[2]
             if "Norm" in type(module).__name__:
                 kind = "norm"
+                if prefix.startswith(("decode_head.", "auxiliary_head.")) and "BatchNorm" in type(module).__name__:
+                    kind = "head norm"
                 if prefix.startswith(("neck.transforms.", "neck.top.")):
                     kind = "outer neck norm"
                 elif prefix.startswith(("neck.top_down.", "neck.downsamples.", "neck.bottom_up.")):

@@ -70,7 +70,7 @@ _ADE20K = dict(
     power=1.0,
     drop_path=0.4,
     rates=(8e-11, 8e-5, 0.0),
-    undecayed={"norm", "bias", "scale"},
+    undecayed={"norm", "head norm", "bias", "scale"},
     train_scales={(2048, 512), (512, 512)},
     evaluation=["fit 2048x512 bilinear"],
 )

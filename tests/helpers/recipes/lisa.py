@@ -121,7 +121,7 @@ _UPERNET = dict(
     decay="PolyLR",
     power=1.0,
     rates=(6e-11, 6e-5, 0.0),
-    undecayed={"norm"},
+    undecayed={"norm", "head norm"},
     train_scales={(2048, 512), (512, 512)},
     evaluation=["fit 2048x512 bilinear"],
 )

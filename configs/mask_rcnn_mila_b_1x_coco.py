@@ -1,0 +1,4 @@
+# Mask R-CNN, MILA-B, 1x: the paper has box AP 50.5, mask AP 45.0.
+_base_ = "./mask_rcnn_mila_t_1x_coco.py"
+
+model = dict(backbone=dict(arch="base"), neck=dict(in_channels=[96, 192, 384, 768]))
