@@ -173,6 +173,11 @@ def test_weights_of_the_host_for_features_and_other_classes(tmp_path, monkeypatc
         "castling_levit_128",
         "castling_deit_t",
         "castling_mvitv2_t",
+        "mila_t",
+        "h_vit3_b",
+        "vit3_s",
+        "pola_swin_b_384",
+        "pola_pvt_t",
     ],
 )
 def test_parameters_are_those_of_the_imagenet_config(name):
