@@ -8,7 +8,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Mlp, PatchEmbed, TokenConv
+from mmlisa.models.layers import LayerNorm, Mlp, PatchEmbed, TokenConv
 from mmlisa.registry import MODELS
 
 from .conv_pyramid import ConvPyramid
@@ -42,9 +42,9 @@ class ViT3Block(nn.Module):
     def __init__(self, channels: int, attention: nn.Module, mlp: nn.Module, *, drop_path: float, eps: float) -> None:
         super().__init__()
         self.cpe = TokenConv(channels, 3)
-        self.norm1 = nn.LayerNorm(channels, eps=eps)
+        self.norm1 = LayerNorm(channels, eps=eps)
         self.attn = attention
-        self.norm2 = nn.LayerNorm(channels, eps=eps)
+        self.norm2 = LayerNorm(channels, eps=eps)
         self.mlp = mlp
         self.drop_path = DropPath(drop_path)
 

@@ -8,7 +8,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Mlp, TokenConv
+from mmlisa.models.layers import LayerNorm, Mlp, TokenConv
 from mmlisa.registry import MODELS
 
 from .conv_pyramid import ConvPyramid
@@ -27,14 +27,14 @@ class MILABlock(nn.Module):
     def __init__(self, channels: int, attention: nn.Module, *, mlp_ratio: float, drop_path: float) -> None:
         super().__init__()
         self.cpe1 = TokenConv(channels, 3)
-        self.norm1 = nn.LayerNorm(channels)
+        self.norm1 = LayerNorm(channels)
         self.in_proj = nn.Linear(channels, channels)
         self.act_proj = nn.Linear(channels, channels)
         self.dwc = TokenConv(channels, 3)
         self.attn = attention
         self.out_proj = nn.Linear(channels, channels)
         self.cpe2 = TokenConv(channels, 3)
-        self.norm2 = nn.LayerNorm(channels)
+        self.norm2 = LayerNorm(channels)
         self.mlp = Mlp(channels, int(channels * mlp_ratio))
         self.drop_path = DropPath(drop_path)
 

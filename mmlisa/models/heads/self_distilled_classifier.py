@@ -8,7 +8,7 @@ from mmpretrain.models.classifiers import ImageClassifier
 from torch import Tensor, nn
 
 from mmlisa.arguments import NotNegative
-from mmlisa.checkpoints import loading_from_init_cfg
+from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.registry import MODELS
 
 
