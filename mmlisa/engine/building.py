@@ -17,7 +17,6 @@ from .checks import explain_unknown_type
 
 # Types that unpickle files past MMEngine's loaders, and the option that makes them do so.
 _UNPICKLE = {
-    "OpenImagesDataset": "hierarchy_file",
     "OpenImagesChallengeDataset": "hierarchy_file",
     "RAM": "tag_list",
     "RAMNormal": "tag_list",

@@ -13,7 +13,7 @@ from mmengine.logging import HistoryBuffer
 from mmengine.runner.checkpoint import CheckpointLoader
 from torch import nn
 
-from mmlisa.checkpoints import load_checkpoint, load_weights, match_report, use_safe_loader
+from mmlisa.checkpoints import load_checkpoint, load_weights, match_report, save_checkpoint, use_safe_loader
 from mmlisa.registry import MODELS
 
 ARCH = dict(base="hybrid-small", depths=(1, 1, 1, 1), channels=(8, 16, 16, 16), num_heads=(1, 1, 1, 1))
@@ -155,6 +155,44 @@ def test_a_third_of_a_backbone_is_refused(tmp_path):
     with pytest.raises(ValueError, match=f"{len(state) // 3} of {len(state)} entries match"):
         build(ARCH, init_cfg=cfg).init_weights()
     build(ARCH, init_cfg=dict(cfg, min_matched=0.3)).init_weights()
+
+
+def test_a_parallel_wrapper_around_a_detector_is_taken_off_before_the_prefix(tmp_path):
+    """``module.backbone.*`` with ``prefix='backbone'``."""
+    build, path = MODELS.get("LiSANet"), tmp_path / "parallel.pth"
+    state = build(ARCH).state_dict()
+    torch.save({"state_dict": {f"module.backbone.{name}": tensor for name, tensor in state.items()}}, path)
+    loaded = build(ARCH, init_cfg=dict(type="Pretrained", checkpoint=str(path), prefix="backbone"))
+    loaded.init_weights()
+    torch.testing.assert_close(loaded.state_dict(), state, rtol=0, atol=0)
+
+
+def test_half_precision_files_load_with_their_values(tmp_path):
+    model, path = nn.Linear(4, 3), tmp_path / "half.pth"
+    for dtype in (torch.bfloat16, torch.float16):
+        for zipped in (True, False):
+            torch.save({name: tensor.to(dtype) for name, tensor in model.state_dict().items()}, path,
+                       _use_new_zipfile_serialization=zipped)  # fmt: skip
+            target = nn.Linear(4, 3)
+            load_weights(target, path)
+            assert target.weight.dtype == torch.float32
+            assert torch.equal(target.weight, model.weight.to(dtype).float())
+
+
+def test_entries_that_the_model_lacks_are_named_and_do_not_enter_it(tmp_path):
+    model, path = nn.Linear(2, 3), tmp_path / "more.pth"
+    torch.save({**model.state_dict(), "extra.weight": torch.ones(1)}, path)
+    assert "1 not in the model (extra.weight)" in match_report(model, load_checkpoint(path))[1]
+    load_weights(model, path)
+    assert list(model.state_dict()) == ["weight", "bias"]
+
+
+def test_what_mmlisa_saves_needs_no_stand_in(tmp_path):
+    """Plain PyTorch reads it as it is."""
+    save_checkpoint(
+        {"state_dict": nn.Linear(2, 3).state_dict(), "meta": {"iter": 1}, "optimizer": {}}, tmp_path / "a.pth"
+    )
+    assert torch.load(tmp_path / "a.pth", weights_only=True)["meta"]["iter"] == 1
 
 
 def test_a_prefix_is_a_whole_part_of_a_name(tmp_path):

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from helpers.networks import randomised
+from mmlisa import create_model
 from mmlisa.checkpoints import CheckpointError, load_checkpoint
 from mmlisa.conversion import PublishedWeights, convert_published, known_sources
 from mmlisa.models.backbones import CastlingLCNetViT, FLattenDeiT, LCNet
@@ -208,3 +209,20 @@ def test_tool_converts_for_another_backbone_or_says_why_not(tmp_path, theirs, mo
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert not (tmp_path / "ours.pth").exists()
+
+
+@pytest.mark.parametrize("share", [1.5, -0.1])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(ValueError, match=r"min_carried=.* from 0 to 1"):
+        PublishedWeights("timm:x", min_carried=share)
+
+
+def test_a_source_is_read_once(tmp_path, monkeypatch):
+    model, reads = create_model("lcnet_x0_25", num_classes=3), []
+    torch.save({"state_dict": model.state_dict()}, tmp_path / "own.pth")
+    monkeypatch.setattr(
+        "mmlisa.conversion.published.load_checkpoint", lambda path: reads.append(path) or load_checkpoint(path)
+    )
+    other = create_model("lcnet_x0_25", num_classes=3, pretrained=tmp_path / "own.pth")
+    assert len(reads) == 1
+    torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=0, atol=0)

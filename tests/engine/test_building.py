@@ -129,7 +129,7 @@ def test_mmengines_file_loaders_run_no_code(unguarded, tmp_path, suffix):
 @pytest.mark.parametrize(
     "part",
     [
-        dict(type="OpenImagesDataset", hierarchy_file="x.npy"),
+        dict(type="OpenImagesChallengeDataset", hierarchy_file="x.npy"),
         dict(type="mmdet.OpenImagesChallengeDataset"),
         dict(type="mmpretrain.RAM"),
         dict(type="LoadBiomedicalImageFromFile", decode_backend="pickle"),
