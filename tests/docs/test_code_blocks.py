@@ -22,7 +22,21 @@ from mmlisa.models.attention import build_attention
 
 LANGUAGES = {"python", "bash", "text", "toml", "yaml", ""}  # the last: as text
 # What other programs are called; only their names can be checked.
-OTHERS = {".", "cd", "uv", "uvx", "pip", "conda", "pytest", "ruff", "mkdocs", "apt-get", "nvidia-smi"}
+OTHERS = {
+    ".",
+    "cd",
+    "uv",
+    "uvx",
+    "pip",
+    "conda",
+    "pytest",
+    "mutmut",
+    "ruff",
+    "lint-imports",
+    "mkdocs",
+    "apt-get",
+    "nvidia-smi",
+}
 # Needs files that only the worked example has (test_worked_examples.py).
 NEEDS_DATA = {"yolo_to_coco.py", "voc_to_coco.py"}
 
@@ -55,6 +69,8 @@ def test_python_runs_and_configs_build(page, folder):
         if block.title is None:
             before = set(namespace)
             exec(compile(block.code, name_of(page), "exec"), namespace)
+            for name in namespace.get("custom_imports", {}).get("imports", []):
+                import_module(name)
             changed = {key for key in namespace if key not in before or key in block.code}
             for key in changed - {"_base_", "__builtins__"}:
                 check_part(key, namespace[key])

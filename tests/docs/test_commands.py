@@ -54,6 +54,8 @@ NOT_RUN = {
     "pytest": _SUITE,
     "python -m pytest": _SUITE,
     "PYTHONPATH=. pytest": "tests/docs/test_worked_examples.py",
+    "PYTHONPATH=tools uv run lint-imports": "CI runs it: .ci/run",
+    "uv run mutmut": "runs tests once per changed line",
     "uv run ruff": "CI runs it: .ci/run",
     "uv run mkdocs build": "tests/docs/test_site.py",
     "uv run mkdocs serve": "a server, which does not end",
