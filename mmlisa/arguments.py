@@ -1,6 +1,7 @@
-"""Arguments checked against the annotations of the constructor that takes them: one place for what configs get wrong.
+"""Checks of values against type annotations: of constructors' arguments, and of the entries of archs.
 
-An annotation says more than a type where it is one of those below: ``kernel_size: Size = 3``, ``norm_cfg: Typed | None = None``.
+The annotations below restrict values, too: ``kernel_size: Size = 3``, ``norm_cfg: Typed | None = None``. NumPy's integers and
+floats are numbers. Registries make constructors check their arguments, because only they know the names of positional ones.
 """
 
 import inspect
@@ -8,20 +9,27 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
+from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition on values of the right type, and how a message says it."""
+    """A condition on values of the right type, and its description in messages."""
 
     holds: Callable[[Any], bool]
     words: str
 
 
 def at_least(least: int) -> Rule:
+    """Return the rule that a number is at least ``least``."""
     return Rule(lambda value: value >= least, f"of at least {least}")
+
+
+def length(number: int, meaning: str) -> Rule:
+    """Return the rule that a list has ``number`` entries."""
+    return Rule(lambda value: len(value) == number, f"({number} in all, {meaning})")
 
 
 Size = Annotated[int, at_least(1)]
@@ -31,36 +39,44 @@ Positive = Annotated[float, Rule(lambda value: value > 0, "greater than 0")]
 NotNegative = Annotated[float, Rule(lambda value: value >= 0, "of at least 0")]
 Share = Annotated[float, Rule(lambda value: 0 <= value <= 1, "from 0 to 1")]
 NOT_EMPTY = Rule(len, "and at least one")
-# A config of something that a registry builds.
+# The config of an object that a registry builds.
 Typed = Annotated[
     dict[str, Any],
     Rule(lambda value: bool(value.get("type")) and isinstance(value["type"], str | type), "with a 'type'"),
 ]
 
 
-def check_arguments(cls: type, arguments: Mapping[str, Any]) -> None:
-    """Compares named arguments of a class of this package with the annotations of its constructors.
-
-    Args:
-        cls: the class; what its constructor passes on is looked up in its bases.
-        arguments: the values by name. One without an annotation that can be checked passes.
+def check(name: str, value: Any, hint: Any) -> None:
+    """Compare a value with an annotation.
 
     Raises:
         TypeError: a value of another type.
-        ValueError: a value that its annotation excludes. Both name the argument, its value and what would be right.
+        ValueError: a value that the annotation excludes. Both name the argument, its value and the valid values.
+    """
+    if not fits(value, hint):
+        error = ValueError if fits(value, hint, with_rules=False) else TypeError
+        raise error(f"{name}={value!r}; it must be {_words(hint)}")
+
+
+def check_arguments(cls: type, arguments: Mapping[str, Any]) -> None:
+    """Compare named arguments of a class of this package with the annotations of its constructors.
+
+    Args:
+        cls: the class. Arguments that its constructor passes on are looked up in its bases.
+        arguments: the values by name. Arguments without an annotation pass.
+
+    Raises:
+        TypeError, ValueError: see :func:`check`.
     """
     hints = annotations(cls)
     for name, value in arguments.items():
-        hint = hints.get(name, Any)
-        if not _fits(value, hint):
-            error = ValueError if _fits(value, hint, with_rules=False) else TypeError
-            raise error(f"{cls.__name__}: {name}={value!r}; it must be {_words(hint)}")
+        check(f"{cls.__name__}: {name}", value, hints.get(name, Any))
 
 
 def checking_arguments(cls: type) -> type:
-    """Makes the constructor of a class of this package check its arguments; other classes stay as they are.
+    """Make the constructor of a class of this package check its arguments; other classes stay unchanged.
 
-    What a registry or a library raises where a config among the arguments cannot be built names that config, too.
+    If a config among the arguments cannot be built, the error of the registry or library is extended by that config.
     """
     if not _is_ours(cls):
         return cls
@@ -94,7 +110,7 @@ def _is_ours(cls: type) -> bool:
 
 @cache
 def annotations(cls: type) -> dict[str, Any]:
-    """Of all arguments that a class of this package takes, its own and those that it passes on, by name."""
+    """Return the annotations of all arguments of a class of this package, its own and those that it passes on, by name."""
     hints: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         if _is_ours(base) and "__init__" in vars(base):
@@ -102,24 +118,26 @@ def annotations(cls: type) -> dict[str, Any]:
     return hints
 
 
-def _fits(value: Any, hint: Any, with_rules: bool = True) -> bool:
+def fits(value: Any, hint: Any, with_rules: bool = True) -> bool:
+    """Return whether a value has the type of an annotation and, by default, satisfies its rules."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        fits = _fits(value, inner[0], with_rules)
-        return fits and (not with_rules or all(rule.holds(value) for rule in hint.__metadata__))
+        return fits(value, inner[0], with_rules) and (
+            not with_rules or all(rule.holds(value) for rule in hint.__metadata__)
+        )
     if origin in (Union, UnionType):
-        return any(_fits(value, each, with_rules) for each in inner)
+        return any(fits(value, each, with_rules) for each in inner)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, Integral) and not isinstance(value, bool)
     if hint in (bool, str, dict, NoneType):
         return isinstance(value, hint)
     if origin in (dict, Mapping):
         return isinstance(value, Mapping)
     if origin in (list, tuple, Sequence):
         is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-        return is_list and (not inner or all(_fits(each, inner[0], with_rules) for each in value))
+        return is_list and (not inner or all(fits(each, inner[0], with_rules) for each in value))
     return True
 
 
@@ -131,7 +149,7 @@ _WORDS = {
     int: "a whole number",
     float: "a number",
     bool: "True or False",
-    str: "text",
+    str: "a string",
     dict: "a dict",
     NoneType: "None",
 }
@@ -145,4 +163,4 @@ def _words(hint: Any) -> str:
         return " or ".join(map(_words, inner))
     if origin in (list, tuple, Sequence):
         return f"a list, each entry {_words(inner[0])}"
-    return _WORDS.get(origin or hint, "something else")
+    return _WORDS.get(origin or hint, "another value")

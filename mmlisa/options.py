@@ -51,7 +51,7 @@ def find_config(name: str) -> Path:
         return Path(config_path(name))
     except FileNotFoundError as error:
         names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        near = get_close_matches(path.name, names, n=3, cutoff=0.4)
+        near = get_close_matches(path.name, names, n=3, cutoff=0.6)
         here = f"; the closest in '{path.parent}' are {', '.join(near)}" if near else ""
         raise FileNotFoundError(f"config '{name}' does not exist{here}; {error}") from error
 

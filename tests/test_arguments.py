@@ -1,8 +1,9 @@
 """Constructors check their arguments against their annotations."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
+import numpy as np
 import pytest
 
 from mmlisa import arguments, registry
@@ -14,8 +15,10 @@ from mmlisa.arguments import (
     Size,
     Typed,
     annotations,
+    check,
     check_arguments,
     checking_arguments,
+    length,
 )
 
 
@@ -49,7 +52,8 @@ class Example(Base):
 GOOD = [
     dict(kernel=5), dict(kernel=(3, 5)), dict(kernel=[1]), dict(count=0), dict(factor=2), dict(share=None), dict(share=0),
     dict(flag=True), dict(cfg=dict(type="a", b=1)), dict(cfg=dict(type=int)), dict(anything=Ellipsis), dict(size=1),
-    dict(names=["a"]), dict(names=()), dict(no_such_option=3),
+    dict(names=["a"]), dict(names=()), dict(no_such_option=3), dict(size=np.int64(2)), dict(kernel=(np.int32(3), 5)),
+    dict(factor=np.float32(0.5)), dict(share=np.float64(0.5)),
 ]  # fmt: skip
 BAD = [
     (dict(kernel=4), ValueError, r"Example: kernel=4; it must be a whole number that is positive and odd or a list, each entry"),
@@ -61,6 +65,7 @@ BAD = [
     (dict(share=1.5), ValueError, r"share=1\.5; it must be a number from 0 to 1 or None"), (dict(flag=1), TypeError, "flag=1"),
     (dict(flag=None), TypeError, "flag=None; it must be True or False"), (dict(cfg={}), ValueError, "cfg={}; it must be a dict"),
     (dict(cfg="LN"), TypeError, "cfg='LN'"), (dict(cfg=dict(type="")), ValueError, "cfg="),
+    (dict(size=np.bool_(True)), TypeError, "size="), (dict(factor=np.float32("nan")), TypeError, "factor="),
     (dict(names="abc"), TypeError, "names"), (dict(names=[1]), TypeError, r"names=\[1\]"),
 ]  # fmt: skip
 
@@ -107,3 +112,10 @@ def test_every_registered_annotation_can_be_read():
                     annotations(cls)
                     found += 1
     assert found > 60
+
+
+def test_lists_of_a_length():
+    hint = Annotated[Sequence[Size], length(2, "one per stage")]
+    check("arch: depths", (1, np.int64(2)), hint)
+    with pytest.raises(ValueError, match=r"arch: depths=\(1,\); it must be .* at least 1 \(2 in all"):
+        check("arch: depths", (1,), hint)

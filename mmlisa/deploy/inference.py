@@ -228,6 +228,9 @@ def predict_pictures(
                 yield Prediction(path, target, summarise(result), result)
         except (ValueError, OSError) as error:
             yield Prediction(path, None, str(error))
+        except (RuntimeError, ArithmeticError, IndexError, AssertionError, cv2.error) as error:
+            # Of the pipeline or the model, for example for an image two pixels wide.
+            yield Prediction(path, None, f"{path} cannot be processed: {type(error).__name__}: {error}")
 
 
 def _predict_video(predictor: Predictor, path: Path, target: Path) -> Prediction:
@@ -278,7 +281,10 @@ def _check_image(path: Path) -> None:
 
 def _expand(path: Path) -> list[Path]:
     if path.is_dir():
-        found = sorted(p for p in path.iterdir() if p.suffix.lower() in (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES))
+        suffixes = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
+        # Directly in the folder, or else in its subfolders, as classes are stored.
+        found = [sorted(p for p in path.glob(pattern) if p.suffix.lower() in suffixes) for pattern in ("*", "*/*")]
+        found = found[0] or found[1]
         if not found:
             raise FileNotFoundError(f"folder {path} holds no image ({', '.join(IMAGE_SUFFIXES)})")
         return found

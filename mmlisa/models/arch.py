@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Annotated, Any, Optional
+
+from mmlisa.arguments import Positive, Size, check, fits, length
 
 # Token mixers by the letter that chooses them for a stage.
 MIXERS = {
@@ -42,36 +44,30 @@ def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, An
 def check_values(
     arch: Mapping[str, Any], table: Mapping[str, Mapping[str, Any]], num_stages: int, optional: Sequence[str]
 ) -> None:
-    """Checks each value of an arch against those of the table: its type, its sign, and one entry per stage.
+    """Check each value of an arch against those of the table: its type, its sign, and one entry per stage.
 
     Args:
         arch: the settings.
         table: the host's archs by name.
-        num_stages: length of what has an entry per stage.
+        num_stages: length of settings with one entry per stage.
         optional: keys whose value may be None.
 
     Raises:
-        ValueError: a value that does not fit; names the key.
+        TypeError, ValueError: an invalid value; see :func:`mmlisa.arguments.check`.
     """
     for key, value in arch.items():
         examples = [settings[key] for settings in table.values() if key in settings]
         if is_per_stage := isinstance(examples[0], tuple):
             examples = [entry for example in examples for entry in example]
-            if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != num_stages:
-                depths = f", as depths={arch['depths']!r} has" if "depths" in arch else ""
-                raise ValueError(f"arch: {key}={value!r}; it must have {num_stages} entries, one per stage{depths}")
         kinds = {type(example) for example in examples if example is not None}
-        kind = kinds.pop() if len(kinds) == 1 else object
-        if kind is int and key.startswith("mlp_ratio"):
-            kind = float
-        for entry in value if is_per_stage else [value]:
-            if entry is None and (key in optional or None in examples):
-                continue
-            is_number = isinstance(entry, int | float) and not isinstance(entry, bool) and entry > 0
-            if kind in (int, float) and not (is_number and isinstance(entry, int | kind)):
-                raise ValueError(f"arch: {key}={value!r}; it must be of type {kind.__name__} and positive")
-            if kind in (str, dict, bool) and not isinstance(entry, kind):
-                raise ValueError(f"arch: {key}={value!r}; it must be of type {kind.__name__}, such as {examples[0]!r}")
+        kind = kinds.pop() if len(kinds) == 1 else Any
+        hint: Any = {int: Positive if key.startswith("mlp_ratio") else Size, float: Positive}.get(kind, kind)
+        if key in optional or None in examples:
+            hint = Optional[hint]  # noqa: UP045 (Any | None is not allowed)
+        if is_per_stage:
+            depths = f" as depths={arch['depths']!r} has" if "depths" in arch else ""
+            hint = Annotated[Sequence[hint], length(num_stages, f"one per stage{depths}")]
+        check(f"arch: {key}", value, hint)
 
 
 def parse_mixers(name: str, value: Any, num_stages: int, letters: str) -> str:
@@ -87,28 +83,14 @@ def parse_mixers(name: str, value: Any, num_stages: int, letters: str) -> str:
     return mixers
 
 
-def check_counts(name: str, value: Any, length: int) -> None:
-    """Checks a sequence of positive whole numbers.
-
-    Raises:
-        ValueError: something else; names it.
-    """
-    if not isinstance(value, Sequence) or len(value) != length or not all(isinstance(n, int) and n > 0 for n in value):
-        raise ValueError(f"{name}={value!r}; it must hold {length} positive whole numbers")
-
-
 def parse_image_size(image_size: int | Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     """A number or (H, W) as (H, W); (T, H, W) where ``axes`` has 3.
 
     Raises:
         ValueError: something else.
     """
-    sizes = (image_size, image_size) if isinstance(image_size, int) else image_size
-    if (
-        not isinstance(sizes, Sequence)
-        or len(sizes) not in axes
-        or not all(isinstance(n, int) and n > 0 for n in sizes)
-    ):
+    sizes = (image_size, image_size) if fits(image_size, int) else image_size
+    if not fits(sizes, Sequence[Size]) or len(sizes) not in axes:
         forms = " or ".join("(H, W)" if n == 2 else "(T, H, W)" for n in axes)
         raise ValueError(f"image_size={image_size!r}; it must be a positive number of pixels, or {forms}")
     return tuple(sizes)

@@ -68,6 +68,28 @@ def test_bad_images_do_not_end_the_rest(demo, tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["noise.png"]
 
 
+def test_extreme_shapes_do_not_end_the_rest(demo, tmp_path):
+    for name, size in {"a_thin": (3000, 2), "b_low": (2, 3000), "c_pixel": (1, 1)}.items():
+        Image.new("RGB", size).save(tmp_path / f"{name}.png")
+    (tmp_path / "d_last.jpg").write_bytes((demo[1] / "noise.jpg").read_bytes())
+    done = predict(demo, tmp_path / "out", tmp_path)
+    assert [each.source.stem for each in done] == ["a_thin", "b_low", "c_pixel", "d_last"]
+    assert done[-1].target is not None
+    for each in done:
+        assert each.target is not None or f"{each.source} cannot be processed" in each.summary
+
+
+def test_a_folder_of_class_folders(demo, tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.jpg").write_bytes((demo[1] / "noise.jpg").read_bytes())
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "read.txt").touch()
+    done = predict(demo, tmp_path / "out", tmp_path)
+    assert [str(each.source.relative_to(tmp_path)) for each in done] == ["cat/1.jpg", "dog/1.jpg"]
+    assert len({each.target for each in done}) == 2
+
+
 def test_an_empty_folder_is_named(demo, tmp_path):
     (demo[1] / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="empty holds no image"):

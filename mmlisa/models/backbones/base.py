@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-from mmlisa.arguments import Size, Typed
+from mmlisa.arguments import Size, Typed, fits
 from mmlisa.models.arch import check_values, look_up_arch, parse_image_size
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.models.layers import to_map, to_tokens
@@ -130,10 +130,10 @@ class Backbone(BaseModule):
         self.num_stages = num_stages = self.count_stages(self.arch)
         if out_indices is None:
             out_indices = range(num_stages)
-        out_indices = [out_indices] if isinstance(out_indices, int) else out_indices
-        if not out_indices or not all(isinstance(i, int) and -num_stages <= i < num_stages for i in out_indices):
+        out_indices = [out_indices] if fits(out_indices, int) else out_indices
+        if not out_indices or not all(fits(i, int) and -num_stages <= i < num_stages for i in out_indices):
             raise ValueError(f"out_indices={out_indices!r}; a network of {num_stages} stages has 0 to {num_stages - 1}")
-        if not (isinstance(frozen_stages, int) and -1 <= frozen_stages <= num_stages):
+        if not (fits(frozen_stages, int) and -1 <= frozen_stages <= num_stages):
             raise ValueError(f"frozen_stages={frozen_stages!r}; it must lie between -1 (none) and {num_stages} (all)")
         self.out_indices = tuple(sorted({i % num_stages for i in out_indices}))
         self.frozen_stages, self.norm_eval, self.with_cp = frozen_stages, norm_eval, with_cp

@@ -1,11 +1,12 @@
 """PP-LCNet (Cui et al., 2021) and Castling's LCNet-ViT (You et al., "Castling-ViT", Tables 3, 5-7)."""
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
 
 from timm.layers import make_divisible
 from torch import Tensor, nn
 
-from mmlisa.models.arch import check_counts
+from mmlisa.arguments import Size, check, length
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions, init_linear
 from mmlisa.registry import MODELS
@@ -124,5 +125,5 @@ class CastlingLCNetViT(LCNet):
     def check_arch(cls, arch: dict[str, Any]) -> None:
         rest = dict(arch)
         for key in ("depths", "num_heads"):
-            check_counts(f"arch: {key}", rest.pop(key), 2)
+            check(f"arch: {key}", rest.pop(key), Annotated[Sequence[Size], length(2, "one per stage of transformers")])
         super().check_arch(rest)

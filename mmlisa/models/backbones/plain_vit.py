@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmlisa.arguments import Size, check
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import Block, PatchEmbed, PositionResize, ResizeOnLoad, init_linear
 
@@ -102,10 +103,8 @@ class PlainViT(Backbone):
 
     @classmethod
     def count_stages(cls, arch: dict[str, Any]) -> int:
-        depth = arch["depth"]
-        if not isinstance(depth, int) or depth < 1:
-            raise ValueError(f"arch: depth={depth!r}; it must be a positive number of blocks")
-        return depth
+        check("arch: depth", arch["depth"], Size)
+        return arch["depth"]
 
     def to_output(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:
         x = self.norm(x)
