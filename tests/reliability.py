@@ -108,9 +108,9 @@ FAULTS = [
     ),
     (
         "a truncated newest checkpoint",
-        "passed over when resuming, said why",
-        "tests/checkpoints/test_loading.py",
-        "latest or truncated or newest",
+        "skipped when resuming, and named",
+        "tests/checkpoints/test_latest.py",
+        "damaged or newest",
     ),
     (
         "weights that are none, or of another model",
