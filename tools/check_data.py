@@ -1,8 +1,10 @@
-"""Checks a config's data and lists everything that is wrong: ``python tools/check_data.py CONFIG``."""
+"""Check a config's data, list what is wrong and summarise classes and sizes: ``python tools/check_data.py CONFIG``."""
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from mmlisa import cli
 
@@ -13,11 +15,17 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
     parser.add_argument("--split", nargs="+", choices=SPLITS, default=SPLITS, help="what to check (default: all)")
+    parser.add_argument(
+        "--draw", type=int, default=0, metavar="N", help="draw N samples of each split as the network sees them"
+    )
+    parser.add_argument("--out-dir", default="data_samples", help="folder of the drawings (default: %(default)s)")
     cli.add_config_options(parser)
     return parser.parse_args(argv)
 
 
 def main(args: argparse.Namespace) -> None:
+    if args.draw < 0:
+        raise ValueError(f"--draw is '{args.draw}'; it must be a number of samples from 0")
     from mmlisa.engine.config import load_config, parse_options
     from mmlisa.engine.config_checks import check_data
 
@@ -28,19 +36,48 @@ def main(args: argparse.Namespace) -> None:
 
     if not args.verbose:
         import_quietly(cfg.get("default_scope"))
-    from mmlisa.datasets.checking import find_all
+    from mmlisa.datasets.checking import build_dataset, check_dataset, find_shared, group
 
-    found, seen = 0, []
+    found, seen, reports = 0, [], {}
     for split in args.split:
-        dataset = (cfg.get(f"{split}_dataloader") or {}).get("dataset")
-        if dataset is None or dataset in seen:  # most configs test on the validation data
+        config = (cfg.get(f"{split}_dataloader") or {}).get("dataset")
+        if config is None or config in seen:  # most configs test on the validation data
             continue
-        seen.append(dataset)
-        for line in find_all(cfg, split):
-            found += 1
+        seen.append(config)
+        reports[split] = check_dataset(build_dataset(cfg, split))
+        findings = reports[split].findings
+        if "train" in reports and split != "train":
+            findings = [*findings, *find_shared(reports["train"], reports[split])]
+        for line in [*reports[split].summary(), *group(findings)]:
             print(f"{split}: {line}", flush=True)
+        found += len(findings)
+        if args.draw:
+            draw_samples(config, args.draw, Path(args.out_dir, split))
     print(f"{found} problems" if found else "nothing wrong")
     sys.exit(bool(found))
+
+
+def draw_samples(config: dict[str, Any], count: int, folder: Path) -> None:
+    """Draw samples of a data set, evenly spaced, after all steps of its pipeline."""
+    import cv2
+    from mmengine.registry import DATASETS
+
+    from mmlisa.visualization.overlays import Classes, draw_truth
+
+    dataset = DATASETS.build(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(min(count, len(dataset))):
+        sample = dataset[number * len(dataset) // count if count < len(dataset) else number]
+        inputs = sample["inputs"]
+        if inputs.ndim == 5:
+            from mmlisa.video import contact_sheet
+
+            picture = contact_sheet(inputs)
+        else:
+            picture = inputs.flip(0).permute(1, 2, 0).contiguous().numpy()
+        drawing = draw_truth(picture, sample["data_samples"], Classes(dataset.metainfo))
+        cv2.imwrite(str(folder / f"{number:03}.png"), drawing[..., ::-1])
+    print(f"samples: {folder}")
 
 
 if __name__ == "__main__":

@@ -7,37 +7,75 @@ from mmpretrain.datasets import BaseDataset
 
 from mmlisa.registry import DATASETS
 
+from .reading import DamagedVideoError, count_frames, read_frames
+
 
 @DATASETS.register_module()
 class VideoDataset(BaseDataset):
     """Video files or folders of frames, one per line of ``ann_file``: path, number of frames, label.
 
-    The path, which may contain spaces, is relative to ``data_prefix`` under ``data_root``; the label counts from 0. The
-    pipeline starts with :class:`mmlisa.video.LoadClips`. The other arguments are those of mmpretrain's ``BaseDataset``,
-    among them ``classes``: their names, or a file with one per line.
+    The path may contain spaces and is relative to ``data_prefix`` under ``data_root``. Labels count from 0. The pipeline starts
+    with :class:`mmlisa.video.LoadClips`.
+
+    Args:
+        on_bad_line: ``'error'`` refuses a list with a bad line; ``'skip'`` leaves such lines out. ``problems`` holds them
+            afterwards.
+        **kwargs: arguments of mmpretrain's ``BaseDataset``, among them ``classes``: their names, or a file with one per line.
 
     Raises:
-        FileNotFoundError: no such list.
-        ValueError: an empty list, or a line that is not of this form or has a label without a class; it is quoted.
+        FileNotFoundError: the list does not exist.
+        ValueError: the list is not text, has no usable line, or has a bad one, which is quoted; or another ``on_bad_line``.
     """
+
+    def __init__(self, *args: Any, on_bad_line: str = "error", **kwargs: Any) -> None:
+        if on_bad_line not in ("error", "skip"):
+            raise ValueError(f"on_bad_line is {on_bad_line!r}; it must be 'error' or 'skip'")
+        self.on_bad_line = on_bad_line
+        self.problems: list[str] = []
+        super().__init__(*args, **kwargs)
 
     def load_data_list(self) -> list[dict[str, Any]]:
         file = Path(self.ann_file)
         if not file.is_file():
             raise FileNotFoundError(f"list of videos {file} does not exist")
-        root = Path(self.img_prefix)
-        lines = [(number, line) for number, line in enumerate(file.read_text().splitlines(), 1) if line.strip()]
-        if not lines:
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"list of videos {file} is not a text file: {error}") from error
+        videos, self.problems = [], []
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                videos.append(self._parse(line))
+            except ValueError as error:
+                self.problems.append(f"line {number}: {error}")
+        if self.problems and (self.on_bad_line == "error" or not videos):
+            more = f" (and {len(self.problems) - 1} more bad lines)" if len(self.problems) > 1 else ""
+            raise ValueError(f"list of videos {file}, {self.problems[0]}{more}")
+        if not videos:
             raise ValueError(f"list of videos {file} is empty")
-        return [self._parse(line, root, f"{file}:{number}") for number, line in lines]
+        return videos
 
-    def _parse(self, line: str, root: Path, where: str) -> dict[str, Any]:
+    def find_faults(self, info: dict[str, Any]) -> list[str]:
+        """Return what is wrong with a video: it is missing or damaged at its end, or shorter than its line says."""
+        path, stated = info["img_path"], info["num_frames"]
+        try:
+            frames = count_frames(path)
+            read_frames(path, [0, min(frames, stated) - 1])
+        except (FileNotFoundError, DamagedVideoError) as error:
+            return [str(error)]
+        return [f"the video has {frames} frames, but its line in the list says {stated}"] if frames < stated else []
+
+    def _parse(self, line: str) -> dict[str, Any]:
         path, *numbers = line.rsplit(maxsplit=2)
         if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
-            raise ValueError(f"{where}: {line!r} is not 'path frames label', two of them whole numbers")
+            raise ValueError(f"{line!r} is not 'path frames label', of which the last two are whole numbers")
         frames, label = map(int, numbers)
+        if "\0" in path:
+            raise ValueError(f"{line!r} contains a character that no file name can have")
         if frames < 1:
-            raise ValueError(f"{where}: {line!r} is a video without frames")
+            raise ValueError(f"{line!r} is a video without frames")
         if self.CLASSES is not None and label >= len(self.CLASSES):
-            raise ValueError(f"{where}: {line!r} has the label {label}, but there are {len(self.CLASSES)} classes")
-        return {"img_path": str(root / path), "num_frames": frames, "gt_label": label}
+            raise ValueError(f"{line!r} has the label {label}, but there are {len(self.CLASSES)} classes")
+        return {"img_path": str(Path(self.img_prefix, path)), "num_frames": frames, "gt_label": label}

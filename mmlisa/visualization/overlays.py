@@ -94,6 +94,11 @@ def draw_prediction(
     return np.hstack([panels[0], gap, panels[1]]) if with_truth else panels[0]
 
 
+def draw_truth(picture: np.ndarray, sample: Any, classes: Classes) -> np.ndarray:
+    """Return a picture with the annotations of a data sample of mmdet, mmseg or mmpretrain."""
+    return _panel(picture, sample, "gt", classes, 0.0, None)
+
+
 def has_truth(sample: Any) -> bool:
     """Whether a data sample holds annotations."""
     if "gt_instances" in sample:

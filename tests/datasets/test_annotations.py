@@ -239,20 +239,3 @@ def test_classes_that_do_not_fit_the_file_are_named(folder, change, options, rea
 
     with pytest.raises(ValueError, match=reason):
         DATASETS.build({**dataset_cfg(folder, coco() | change), **options})
-
-
-def test_everything_wrong_is_listed(folder):
-    pytest.importorskip("mmdet")
-    from mmengine.config import Config
-
-    from mmlisa.datasets.checking import find_all
-
-    content = coco(dict(area=-1), height=31)
-    content["images"].insert(0, dict(id=2, file_name="none.png", width=5, height=5))
-    cfg = Config(dict(default_scope="mmdet", train_dataloader=dict(dataset=dataset_cfg(folder, content))))
-    lines = list(find_all(cfg, "train"))
-    assert [line.removeprefix(str(folder)) for line in lines] == [
-        "/a.json: annotation 2: area is -1 (a.png)",
-        "/images/none.png: there is no such image",
-        "/images/a.png: the image is 40 x 30 pixels, its annotation says 40 x 31",
-    ]
