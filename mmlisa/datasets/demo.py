@@ -1,18 +1,15 @@
-"""The offline demo data: real objects pasted on real backgrounds with exact masks, made from a seed on first use.
+"""The offline demo data: real objects pasted on real backgrounds with exact masks, generated from a seed on first use.
 
-    python -m mmlisa.datasets.demo --root data/demo
+`make_demo` writes::
 
-Under the root::
-
-    train/*.jpg  val/*.jpg                                 images, the longer side 160 to 208 px
-    annotations/instances_{train,val}.json                 COCO layout; polygons, and RLE for crowds
-    ade/images/{training,validation}/*.jpg                 ADE20K layout: the same images with
-    ade/annotations/{training,validation}/*.png            class maps, 0 = background (a class of its own), 1 + i = CLASSES[i]
+    train/*.jpg  val/*.jpg                                 images, the longer side 160 to 208 pixels
+    annotations/instances_{train,val}.json                 COCO layout: polygons, and RLE for crowds
+    ade/images/{training,validation}/*.jpg                 ADE20K layout: the same images
+    ade/annotations/{training,validation}/*.png            class maps: 0 is the background class, 1 + i is CLASSES[i]
     cls/{train,val}/<class>/*.jpg                          ImageNet layout: one object per image
-    demo.json                                              how it was made
+    demo.json                                              the settings
 
-Each split has one image with a crowd (``iscrowd=1``), one without objects and one tiny object (the first three images).
-The ``make_*_layout`` functions write small folders that the configs of the real data sets can run on.
+The first three images of each split hold a crowd (``iscrowd=1``), no object, and one tiny object.
 """
 
 import json
@@ -32,19 +29,9 @@ from .demo_objects import CLASSES, UNSEEN_BACKGROUNDS, load_backgrounds, load_ob
 VERSION = 3
 NUM_IMAGES = {"train": 280, "val": 50}
 
-# What the classes are called in the real data sets, or the closest class there.
-COCO_NAMES = dict(
-    person="person", cat="cat", cup="cup", coin="frisbee", flower="potted plant", motorcycle="motorcycle", quokka="bear",
-    rocket="airplane",
-)  # fmt: skip
-# Indices into ADE20K's 150 classes; its class maps hold the index + 1, and 0 for unlabelled pixels.
-ADE20K_INDICES = dict(
-    background=0, person=12, cat=126, cup=147, coin=142, flower=66, motorcycle=116, quokka=126, rocket=90
-)  # fmt: skip
-
 
 class Instance(NamedTuple):
-    """One object of a scene: index into :data:`CLASSES`, visible part [H, W] (bool), and whether it is a crowd."""
+    """One object of a scene: index into :data:`CLASSES`, visible part ``[H, W]`` (bool), and whether it is a crowd."""
 
     label: int
     mask: np.ndarray
@@ -52,18 +39,18 @@ class Instance(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """An image [H, W, 3] (RGB, uint8), its objects, and its class map [H, W] (0 = background, 1 + i = CLASSES[i])."""
+    """An image ``[H, W, 3]`` (RGB, uint8), its objects, and its class map ``[H, W]`` (0 is the background, 1 + i CLASSES[i])."""
 
     image: np.ndarray
     instances: list[Instance]
     class_map: np.ndarray
 
 
-# --- composing ---------------------------------------------------------------------------------------------------------------
+# --- composing -----------------------------------------------------------------------------------------------------------------
 
 
 def background_names(split: str, unseen: bool) -> list[str]:
-    """The backgrounds that a split draws from: all of them, or where those of ``val`` are to be unseen, its own."""
+    """Return the names of a split's backgrounds: all of them, or the split's own if ``unseen``."""
     names = list(load_backgrounds())
     return [name for name in names if (name in UNSEEN_BACKGROUNDS) == (split == "val")] if unseen else names
 
@@ -71,7 +58,7 @@ def background_names(split: str, unseen: bool) -> list[str]:
 def random_background(
     rng: np.random.Generator, height: int, width: int, names: Sequence[str] | None = None
 ) -> np.ndarray:
-    """A random crop of a random background, of all or of those named, tinted if it is grey: [H, W, 3] in [0, 1]."""
+    """Return a random crop of one of the named backgrounds (default: all), tinted if it is grey: ``[H, W, 3]`` in [0, 1]."""
     backgrounds = load_backgrounds()
     names = list(backgrounds) if names is None else names
     source = backgrounds[names[rng.integers(len(names))]]
@@ -83,12 +70,12 @@ def random_background(
     crop = cv2.resize(source[y : y + h, x : x + w], (width, height), interpolation=cv2.INTER_AREA) / np.float32(255)
     if rng.random() < 0.5:
         crop = crop[:, ::-1]
-    tint = rng.uniform(0.5, 1, 3) if is_grey else rng.uniform(0.85, 1.1, 3)  # coins and quokkas are grey themselves
+    tint = rng.uniform(0.5, 1, 3) if is_grey else rng.uniform(0.85, 1.1, 3)  # as coins and quokkas are grey
     return np.clip(crop * rng.uniform(0.7, 1) / tint.max() * tint, 0, 1).astype(np.float32)
 
 
 def _pose(rng: np.random.Generator, cutout: np.ndarray, size: float, max_angle: float) -> np.ndarray:
-    """The cut-out with its longer side ``size``, flipped, rotated and lit at random: premultiplied RGBA, [h, w, 4]."""
+    """Return the cut-out with its longer side ``size``, flipped, rotated and lit at random: premultiplied RGBA ``[h, w, 4]``."""
     scale = size / max(cutout.shape[:2])
     new = [max(2, round(side * scale)) for side in cutout.shape[1::-1]]
     cutout = cv2.resize(cutout, new, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
@@ -105,7 +92,7 @@ def _pose(rng: np.random.Generator, cutout: np.ndarray, size: float, max_angle: 
 
 
 def _place(cutout: np.ndarray, height: int, width: int, y: int, x: int) -> np.ndarray:
-    """The cut-out on an empty [height, width, 4] canvas, its top left corner at (y, x), which may lie outside."""
+    """Return the cut-out on an empty canvas ``[height, width, 4]``, its top left corner at (y, x), which may lie outside."""
     layer = np.zeros((height, width, 4), np.float32)
     top, left, bottom, right = max(y, 0), max(x, 0), min(y + cutout.shape[0], height), min(x + cutout.shape[1], width)
     layer[top:bottom, left:right] = cutout[top - y : bottom - y, left - x : right - x]
@@ -122,26 +109,26 @@ def compose(
     min_visible: float = 0.7,
     backgrounds: Sequence[str] | None = None,
 ) -> Scene:
-    """Pastes objects on a background, later ones over earlier ones.
+    """Paste objects on a background, later ones over earlier ones.
 
     Args:
         rng: source of every choice.
         size: (height, width) of the image.
         labels: one index into :data:`CLASSES` per object.
-        coins: which of the coins to draw from, so that splits can have different ones.
-        scales: range of an object's longer side, in image sides (a coin's: up to 0.6 of the upper end).
-        crowd: a heap of this many coins, annotated as one crowd, goes in first.
-        min_visible: every object keeps at least this share of its pixels visible; one that cannot be placed that way is left out.
-        backgrounds: names of those to draw from; None for all.
+        coins: the coins to draw from, so that splits can have different ones.
+        scales: range of an object's longer side, in image sides; for a coin the upper end is multiplied by 0.6.
+        crowd: number of coins in a heap that is pasted first and annotated as one crowd.
+        min_visible: share of its pixels that every object keeps visible; an object that cannot be placed so is left out.
+        backgrounds: names of the backgrounds to draw from; None for all.
 
     Returns:
-        The scene; ``instances`` hold the visible parts.
+        The scene; its instances hold the visible parts.
     """
     height, width = size
     side = min(size)
     image = random_background(rng, height, width, backgrounds)
     owner = np.full(size, -1)  # which paste each pixel belongs to
-    pasted, areas = [], []  # class of each paste, and its area with nothing in front
+    pasted, areas = [], []  # class and unoccluded area of each paste
     objects = load_objects()
     heap = rng.integers(side // 4, side * 3 // 4, 2) if crowd else None
     for index, label in enumerate([CLASSES.index("coin")] * crowd + labels):
@@ -159,7 +146,7 @@ def compose(
                 y, x = rng.integers(np.negative(slack), np.maximum(np.array(size) - cutout.shape[:2], 0) + slack + 1)
             layer = _place(cutout, height, width, int(y), int(x))
             mask = layer[..., 3] >= 0.5
-            # Outside the mask, a soft rim of one pixel remains.
+            # A soft rim of one pixel remains outside the mask.
             layer *= cv2.dilate(mask.astype(np.uint8), np.ones((3, 3)))[..., None]
             whole = (cutout[..., 3] >= 0.5).sum()
             left = np.bincount(owner[(owner >= 0) & ~mask], minlength=len(areas))
@@ -182,14 +169,17 @@ def compose(
 def make_scenes(
     split: str, num_images: int, seed: int = 0, side: int = 192, unseen_backgrounds: bool = False
 ) -> Iterator[Scene]:
-    """The scenes of a split: the first has a crowd, the second no object, the third a tiny one.
+    """Yield the scenes of a split; the first has a crowd, the second no object, the third a tiny one.
 
     Args:
         split: ``'train'`` or ``'val'``; they share no coin and no random number.
-        num_images: how many; the first n are the same for any number.
-        seed: with ``split`` and the place in the sequence, determines everything.
+        num_images: number of scenes; the first n are the same for any number.
+        seed: determines everything, with ``split`` and the place in the sequence.
         side: typical size in pixels.
-        unseen_backgrounds: the splits share no background either (:func:`background_names`).
+        unseen_backgrounds: the splits share no background either.
+
+    Raises:
+        ValueError: another split.
     """
     if split not in NUM_IMAGES:
         raise ValueError(f"split is {split!r}; it must be one of {list(NUM_IMAGES)}")
@@ -207,16 +197,16 @@ def make_scenes(
         yield scene
 
 
-# --- writing -----------------------------------------------------------------------------------------------------------------
+# --- writing -------------------------------------------------------------------------------------------------------------------
 
 
 def mask_to_polygons(mask: np.ndarray) -> list[list[float]]:
-    """COCO polygons along the edges of the mask's pixels, one per connected part, that rasterise to the mask again.
+    """Return COCO polygons along the edges of a mask's pixels, one per connected part, that rasterise to the mask again.
 
-    COCO's polygons know no holes: each hole is joined to the outline by a line there and back, which encloses nothing.
+    COCO's polygons have no holes. Each hole is joined to the outline by a line there and back, which encloses nothing.
 
     Args:
-        mask: [H, W], bool.
+        mask: ``[H, W]``, bool.
     """
     from skimage.measure import approximate_polygon, find_contours
 
@@ -225,7 +215,7 @@ def mask_to_polygons(mask: np.ndarray) -> list[list[float]]:
     for i in range(1, count):
         x, y, w, h = cv2.boundingRect((labels == i).astype(np.uint8))
         part = np.pad(labels[y : y + h, x : x + w] == i, 1)
-        # Contours through pixel centres; a pixel's centre is half a pixel from its corner, the padding is one.
+        # Contours run through pixel centres, half a pixel from the corners; the padding adds one pixel.
         contours = sorted(find_contours(part.astype(float), 0.5), key=lambda c: -np.ptp(c[:, 0]) * np.ptp(c[:, 1]))
         outline, *holes = (approximate_polygon(c, 0.01)[:, ::-1] + (x - 0.5, y - 0.5) for c in contours)
         for hole in holes:
@@ -238,7 +228,7 @@ def mask_to_polygons(mask: np.ndarray) -> list[list[float]]:
 
 
 def mask_to_rle(mask: np.ndarray) -> dict:
-    """COCO's uncompressed RLE: lengths of runs down the columns, zeros first."""
+    """Return COCO's uncompressed RLE: lengths of runs down the columns, zeros first."""
     pixels = np.concatenate([[False], mask.ravel(order="F"), [False]])
     ends = np.flatnonzero(pixels[1:] != pixels[:-1])
     runs = np.diff(np.concatenate([[0], ends, [mask.size]]))
@@ -265,8 +255,8 @@ def _save(path: Path, image: np.ndarray) -> None:
         raise OSError(f"could not write {path}")
 
 
-def _write_coco(path: Path, folder: Path, scenes: list[Scene], categories: list[dict], ids: list[int]) -> None:
-    """Images into ``folder`` and annotations into ``path``; ``ids[i]`` is the category of CLASSES[i]."""
+def write_coco(path: Path, folder: Path, scenes: list[Scene], categories: list[dict], ids: list[int]) -> None:
+    """Write images into ``folder`` and annotations into ``path``; ``ids[i]`` is the category of CLASSES[i]."""
     images, annotations = [], []
     for image_id, scene in enumerate(scenes, 1):
         name = f"{image_id:012d}.jpg"
@@ -279,8 +269,8 @@ def _write_coco(path: Path, folder: Path, scenes: list[Scene], categories: list[
     path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
 
 
-def _write_ade(root: Path, split: str, scenes: list[Scene], values: np.ndarray) -> None:
-    """Images and class maps of one split in ADE20K's folders; class c of the scene becomes ``values[c]``."""
+def write_ade20k(root: Path, split: str, scenes: list[Scene], values: np.ndarray) -> None:
+    """Write images and class maps of one split into ADE20K's folders; class c of the scene becomes ``values[c]``."""
     folder = {"train": "training", "val": "validation"}[split]
     for index, scene in enumerate(scenes, 1):
         name = f"ADE_{split}_{index:08d}"
@@ -288,12 +278,12 @@ def _write_ade(root: Path, split: str, scenes: list[Scene], values: np.ndarray) 
         _save(root / "annotations" / folder / f"{name}.png", values[scene.class_map])
 
 
-# --- the demo data set -------------------------------------------------------------------------------------------------------
+# --- the demo data set ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Holds an exclusive lock on a file and gives True, or False where the platform has no such locks."""
+    """Hold an exclusive lock on a file; yields False on platforms without such locks."""
     try:
         import fcntl
     except ImportError:
@@ -312,15 +302,15 @@ def make_demo(
     progress: bool = True,
     unseen_backgrounds: bool = False,
 ) -> Path:
-    """Makes the demo data if they are not there (:func:`make_once`).
+    """Write the demo data unless they exist (:func:`make_once`).
 
     Args:
-        root: folder to make, relative to the working directory.
+        root: folder of the data, relative to the working directory.
         seed: the same seed gives the same images and annotations.
         num_images: images per split, :data:`NUM_IMAGES` by default.
         side: typical size of an image in pixels.
         progress: show a progress bar.
-        unseen_backgrounds: test on backgrounds that the training has not (:func:`background_names`).
+        unseen_backgrounds: the validation images have backgrounds that the training images lack.
 
     Returns:
         ``root`` as a path.
@@ -330,20 +320,21 @@ def make_demo(
         ImportError: scikit-image, scikit-learn or imaug is missing.
     """
     recipe = {"version": VERSION, "seed": seed, "num_images": num_images or NUM_IMAGES, "side": side}
-    if unseen_backgrounds:  # data made without it stay valid
+    if unseen_backgrounds:  # absent in data that were written before the option existed
         recipe["unseen_backgrounds"] = True
     return make_once(root, recipe, lambda folder: _build(folder, recipe, progress))
 
 
 def make_once(root: str | Path, recipe: dict, build: Callable[[Path], None]) -> Path:
-    """Makes data under ``root`` if they are not there, all or nothing; processes that start at once make them once.
+    """Write data under ``root`` unless they exist, all or nothing; processes that start together write them once.
 
-    They are built in a hidden folder beside ``root`` and renamed: a killed or failed build leaves nothing under ``root``.
+    The data are built in a hidden folder beside ``root``, which is then renamed. A killed or failed build leaves nothing
+    under ``root``.
 
     Args:
-        root: where to.
-        recipe: what decides about the data; kept in ``root/demo.json``.
-        build: writes them into the folder it is given.
+        root: folder of the data.
+        recipe: everything that determines the data; it is kept in ``root/demo.json``.
+        build: function that writes the data into a given folder.
 
     Returns:
         ``root`` as a path.
@@ -356,16 +347,16 @@ def make_once(root: str | Path, recipe: dict, build: Callable[[Path], None]) -> 
         return root
     root.parent.mkdir(parents=True, exist_ok=True)
     with _locked(root.parent / f".{root.name}.lock") as alone:
-        if _is_made(root, recipe):  # by the process that held the lock before
+        if _is_made(root, recipe):  # by the previous holder of the lock
             return root
-        # Left by killed builds. Without the lock they may belong to a build under way; the rename decides which is first.
+        # Remove what killed builds left. Without the lock it may belong to a running build; then the rename decides.
         for leftover in root.parent.glob(f".{root.name}-*") if alone else ():
             shutil.rmtree(leftover, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
         try:
             build(folder)
             (folder / "demo.json").write_text(json.dumps(recipe))
-            folder.chmod(0o755)  # mkdtemp's is private
+            folder.chmod(0o755)  # mkdtemp creates private folders
             try:
                 os.rename(folder, root)
             except OSError:
@@ -377,7 +368,7 @@ def make_once(root: str | Path, recipe: dict, build: Callable[[Path], None]) -> 
 
 
 def ensure_demo(root: str | Path) -> None:
-    """Makes the demo data with the default settings unless ``root`` already holds some, of any seed and size.
+    """Write the demo data with the default settings unless ``root`` already holds demo data of any seed and size.
 
     Raises:
         FileExistsError, ImportError: as :func:`make_demo`.
@@ -387,7 +378,7 @@ def ensure_demo(root: str | Path) -> None:
 
 
 def _made_as(root: Path) -> dict:
-    """How the demo data under ``root`` were made; empty if there are none."""
+    """Return the recipe of the demo data under ``root``; empty if there are none."""
     try:
         return json.loads((root / "demo.json").read_text())
     except FileNotFoundError:
@@ -398,10 +389,15 @@ def _is_made(root: Path, recipe: dict) -> bool:
     made = _made_as(root)
     if made and made != recipe:
         raise FileExistsError(
-            f"{root} holds demo data made with {made}, not with {recipe}: remove it or choose another root"
+            f"folder '{root}' holds demo data with the settings {made}, not {recipe}. Choose another folder: root, or data_root "
+            "of each dataset"
         )
-    if not made and root.exists() and any(root.iterdir()):
-        raise FileExistsError(f"{root} exists and holds no demo data (no demo.json): remove it or choose another root")
+    if not made and root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise FileExistsError(
+            f"folder '{root}' holds other data, and the demo data are written only into a new folder. For demo data choose "
+            "another data_root; for your own data set type='mmlisa.CocoDataset', 'BaseSegDataset' or 'CustomDataset' in each "
+            "dataset of the config"
+        )
     return bool(made)
 
 
@@ -414,54 +410,10 @@ def _build(root: Path, recipe: dict, progress: bool) -> None:
         scenes = make_scenes(split, number, recipe["seed"], recipe["side"], unseen)
         scenes = list(tqdm(scenes, f"demo data, {split}", number, disable=not progress, mininterval=0.5))
         annotation_file = root / "annotations" / f"instances_{split}.json"
-        _write_coco(annotation_file, root / split, scenes, categories, [category["id"] for category in categories])
-        _write_ade(root / "ade", split, scenes, np.arange(len(CLASSES) + 1, dtype=np.uint8))
+        write_coco(annotation_file, root / split, scenes, categories, [category["id"] for category in categories])
+        write_ade20k(root / "ade", split, scenes, np.arange(len(CLASSES) + 1, dtype=np.uint8))
     per_class = {split: max(1, number // len(CLASSES)) for split, number in recipe["num_images"].items()}
     make_imagenet_layout(root / "cls", per_class, recipe["seed"], unseen_backgrounds=unseen)
-
-
-# --- small folders in the layouts of the real data sets ----------------------------------------------------------------------
-
-
-def make_coco_layout(root: str | Path, num_images: int = 8, side: int = 320, seed: int = 0) -> Path:
-    """COCO 2017's own folders and its 80 categories with their official ids, filled with demo objects (:data:`COCO_NAMES`).
-
-    Args:
-        root: e.g. ``data/coco``; gets ``train2017/``, ``val2017/`` and ``annotations/instances_{train,val}2017.json``.
-        num_images: images per split.
-        side: typical size of an image in pixels.
-        seed: as in :func:`make_demo`.
-    """
-    from mmdet.datasets import CocoDataset
-
-    root = Path(root)
-    unused = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # official ids go up to 90, with gaps
-    official = [i for i in range(1, 91) if i not in unused]
-    categories = [{"id": i, "name": name} for i, name in zip(official, CocoDataset.METAINFO["classes"], strict=True)]
-    ids = {category["name"]: category["id"] for category in categories}
-    for split in NUM_IMAGES:
-        scenes = list(make_scenes(split, num_images, seed, side))
-        annotation_file = root / "annotations" / f"instances_{split}2017.json"
-        _write_coco(
-            annotation_file, root / f"{split}2017", scenes, categories, [ids[COCO_NAMES[name]] for name in CLASSES]
-        )
-    return root
-
-
-def make_ade20k_layout(root: str | Path, num_images: int = 8, side: int = 320, seed: int = 0) -> Path:
-    """ADE20K's own folders and its 150 classes (:data:`ADE20K_INDICES`), filled with demo objects.
-
-    Args:
-        root: e.g. ``data/ade/ADEChallengeData2016``; gets ``{images,annotations}/{training,validation}/``.
-        num_images: images per split.
-        side: typical size of an image in pixels.
-        seed: as in :func:`make_demo`.
-    """
-    root = Path(root)
-    values = np.array([ADE20K_INDICES[name] + 1 for name in ("background", *CLASSES)], np.uint8)
-    for split in NUM_IMAGES:
-        _write_ade(root, split, list(make_scenes(split, num_images, seed, side)), values)
-    return root
 
 
 def make_imagenet_layout(
@@ -471,14 +423,13 @@ def make_imagenet_layout(
     side: int = 64,
     unseen_backgrounds: bool = False,
 ) -> Path:
-    """ImageNet's folders, ``{train,val}/<class>/*.jpg``: one large object per image.
+    """Write ImageNet's folders ``{train,val}/<class>/*.jpg`` with one large object per image.
 
     Args:
-        root: folder to make.
+        root: folder of the data.
         num_per_class: images per class, the same for both splits or one number each.
-        seed: as in :func:`make_demo`.
+        seed, unseen_backgrounds: as in :func:`make_demo`.
         side: size of the square images in pixels.
-        unseen_backgrounds: as in :func:`make_demo`.
     """
     root = Path(root)
     for split_index, split in enumerate(NUM_IMAGES):

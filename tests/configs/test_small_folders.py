@@ -5,8 +5,9 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import DATA_SAMPLERS, DATASETS, DefaultScope
 
+from helpers.layouts import make_ade20k_layout
 from mmlisa import config_path
-from mmlisa.datasets.demo import make_ade20k_layout, make_imagenet_layout
+from mmlisa.datasets.demo import make_imagenet_layout
 
 CASES = {
     "semantic_fpn_hylisanet_s_80k_ade20k.py": ("ade", 512),

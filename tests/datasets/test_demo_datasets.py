@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
+from helpers import layouts
 from mmlisa.datasets import demo
 from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.registry import DATASETS
@@ -84,7 +85,7 @@ def test_datasets_take_demo_data_of_another_seed(few):
 
 def test_coco_layout(tmp_path):
     pytest.importorskip("mmdet")
-    demo.make_coco_layout(tmp_path / "coco", num_images=4, side=96)
+    layouts.make_coco_layout(tmp_path / "coco", num_images=4, side=96)
     for split in ("train", "val"):
         dataset = DATASETS.build(
             dict(
@@ -103,19 +104,19 @@ def test_coco_layout(tmp_path):
         )
         for index, scene in enumerate(demo.make_scenes(split, 4, side=96)):
             labels = [dataset.metainfo["classes"][i["bbox_label"]] for i in dataset[index]["instances"]]
-            assert labels == [demo.COCO_NAMES[CLASSES[instance.label]] for instance in scene.instances]
+            assert labels == [layouts.COCO_NAMES[CLASSES[instance.label]] for instance in scene.instances]
 
 
 def test_ade20k_layout(tmp_path):
     ade20k = pytest.importorskip("mmseg.datasets").ADE20KDataset
     names = ade20k.METAINFO["classes"]
-    assert {name: names[index] for name, index in demo.ADE20K_INDICES.items()} == ADE20K_NAMES
-    demo.make_ade20k_layout(tmp_path / "ade", num_images=4, side=96)
+    assert {name: names[index] for name, index in layouts.ADE20K_INDICES.items()} == ADE20K_NAMES
+    layouts.make_ade20k_layout(tmp_path / "ade", num_images=4, side=96)
     prefix = dict(img_path="images/training", seg_map_path="annotations/training")
     pipeline = [dict(type="mmseg.LoadImageFromFile"), dict(type="mmseg.LoadAnnotations", reduce_zero_label=True)]
     dataset = ade20k(data_root=str(tmp_path / "ade"), data_prefix=prefix, pipeline=pipeline)
     for sample, scene in zip(map(dataset.__getitem__, range(4)), demo.make_scenes("train", 4, side=96), strict=True):
-        indices = np.array([demo.ADE20K_INDICES[name] for name in ("background", *CLASSES)])
+        indices = np.array([layouts.ADE20K_INDICES[name] for name in ("background", *CLASSES)])
         np.testing.assert_array_equal(sample["gt_seg_map"], indices[scene.class_map])
 
 

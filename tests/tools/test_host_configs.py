@@ -6,8 +6,9 @@ import pytest
 import timm
 import torch
 
+from helpers.layouts import make_coco_layout
 from helpers.training import EPOCH, train
-from mmlisa.datasets.demo import make_coco_layout, make_imagenet_layout
+from mmlisa.datasets.demo import make_imagenet_layout
 
 CLASSIFIER = [
     "train_dataloader.batch_size=4",

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from helpers.layouts import make_ade20k_layout, make_coco_layout
 from helpers.training import EPOCH, train
-from mmlisa.datasets.demo import make_ade20k_layout, make_coco_layout, make_imagenet_layout
+from mmlisa.datasets.demo import make_imagenet_layout
 
 ITERATIONS = ["train_cfg.max_iters=2", "train_cfg.val_interval=2", "default_hooks.checkpoint.interval=2"]
 # Crops of 128 pixels instead of 512 take a sixteenth of the time.
