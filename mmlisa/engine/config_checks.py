@@ -45,12 +45,14 @@ def check_schedule(cfg: Mapping[str, Any]) -> str:
 
 
 def check_data(cfg: Config, *splits: str) -> None:
-    """Looks for the annotation files and image folders that the configs of ``train``, ``val`` or ``test`` name.
+    """Check the files that the configs of ``train``, ``val`` or ``test`` name, and the top-k accuracy of their evaluators.
 
     Raises:
-        FileNotFoundError: one is missing; names the path and the setting that it comes from.
+        FileNotFoundError: an annotation file or an image folder is missing; names the path and the setting that it comes from.
+        ValueError: an evaluator asks for the k best classes of fewer than k.
     """
     for split in splits:
+        _check_topk(cfg, split)
         loader = cfg.get(f"{split}_dataloader")
         if loader is None:
             continue
@@ -68,6 +70,21 @@ def check_data(cfg: Config, *splits: str) -> None:
                     f"annotation file {path} does not exist: {split}_evaluator{f'.{index}' if listed else ''}.ann_file. It is "
                     f"not under data_root: write the whole path, most often that of {split}_dataloader.dataset"
                 )
+
+
+def _check_topk(cfg: Mapping[str, Any], split: str) -> None:
+    head = (cfg.get("model") or {}).get("head")
+    classes = head.get("num_classes") if isinstance(head, Mapping) else None
+    evaluator = cfg.get(f"{split}_evaluator")
+    listed = isinstance(evaluator, Sequence)
+    for index, metric in enumerate(evaluator if listed else [evaluator]):
+        topk = metric.get("topk") if isinstance(metric, Mapping) else None
+        largest = max(topk, default=0) if isinstance(topk, Sequence) else topk
+        if isinstance(classes, int) and isinstance(largest, int) and largest > classes:
+            setting = f"{split}_evaluator{f'.{index}' if listed else ''}.topk"
+            raise ValueError(
+                f"{setting}='{topk}' asks for the {largest} best of model.head.num_classes={classes} classes: set {setting}=1"
+            )
 
 
 def _datasets(setting: str, dataset: Any) -> Iterator[tuple[str, Mapping]]:

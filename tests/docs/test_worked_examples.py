@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mmengine.config import Config
+
 from helpers.pages import ROOT, read_blocks
 from helpers.rectangles import draw
 from mmlisa.datasets.annotations import find_problems
@@ -48,3 +50,25 @@ def test_own_data_from_pascal_voc(tmp_path, monkeypatch):
         content = json.loads((tmp_path / "data" / "helmets" / "annotations" / f"{part}.json").read_text())
         assert len(content["images"]) == len(content["annotations"]) == count
         assert not find_problems(content, with_mask=False)
+    refused = check_data(tmp_path, "helmets.py")
+    assert "with_mask=False" in refused
+    assert "mask_head=None" in refused
+    accepted = check_data(tmp_path, "helmet_boxes.py")
+    assert "train: objects per class: helmet 4" in accepted
+    assert accepted.rstrip().endswith("nothing wrong")
+    # The base's model, which test_code_blocks.py builds, has no mask head left.
+    cfg = Config.fromfile(tmp_path / "helmet_boxes.py")
+    assert cfg.model.roi_head.mask_head is None
+    assert not any(
+        step.get("with_mask")
+        for loader in (cfg.train_dataloader, cfg.val_dataloader)
+        for step in loader.dataset.pipeline
+    )
+    assert cfg.val_evaluator.metric == "bbox"
+
+
+def check_data(folder: Path, config: str) -> str:
+    words = ["-c", "from mmlisa import cli; cli.main()", "check-data", config, "--cfg-options", "default_scope=mmdet"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True)
+    return done.stdout + done.stderr
