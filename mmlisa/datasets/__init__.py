@@ -1,4 +1,4 @@
-"""Datasets and transforms; those that extend a library are there when it is installed."""
+"""Datasets and transforms; those that extend a library are registered if it is installed."""
 
 from importlib.util import find_spec
 

@@ -11,7 +11,7 @@ from .demo_objects import CLASSES
 
 @DATASETS.register_module()
 class DemoClsDataset(CustomDataset):
-    """One object per image in class folders, made under ``data_root`` on first use; otherwise mmpretrain's CustomDataset.
+    """One object per image in class folders, generated under ``data_root`` on first use; otherwise mmpretrain's CustomDataset.
 
     ``data_prefix`` is ``'cls/train'`` or ``'cls/val'``.
     """

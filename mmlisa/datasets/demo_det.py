@@ -10,12 +10,12 @@ from .demo_objects import CLASSES, PALETTE
 
 @DATASETS.register_module()
 class DemoCocoDataset(CocoDataset):
-    """COCO-format demo data, made under ``data_root`` (``data/demo``) on first use; otherwise :class:`CocoDataset`."""
+    """COCO-format demo data, generated under ``data_root`` (``data/demo``) on first use; otherwise :class:`CocoDataset`."""
 
     METAINFO: ClassVar = {"classes": CLASSES, "palette": PALETTE}
 
     def load_data_list(self) -> list[dict]:
-        from .demo import ensure_demo  # the demo data need packages that other data do not
+        from .demo import ensure_demo  # only the demo data need these packages
 
         ensure_demo(self.data_root)
         return super().load_data_list()

@@ -1,7 +1,7 @@
-"""Real objects cut out of real photographs that installed packages ship, and real backgrounds: what the demo data are made of.
+"""Objects and backgrounds of the demo data, cut out of photographs that scikit-image, scikit-learn and imaug ship.
 
-Masks come from what each photograph offers: measured disparity (motorcycle), a threshold (coins, flower), the package's own
-segmentation map (quokka), or an outline drawn by hand (person, cat, cup, rocket).
+The masks come from measured disparity (motorcycle), a threshold (coins, flower), imaug's segmentation map (quokka), or an outline
+drawn by hand (person, cat, cup, rocket).
 """
 
 from functools import lru_cache
@@ -56,7 +56,7 @@ _MOTORCYCLE = [
 
 
 def _sources() -> tuple[Path, dict[str, np.ndarray], np.ndarray]:
-    """scikit-image's data folder, scikit-learn's pictures and imaug's quokka with its segmentation map (all RGB)."""
+    """Return scikit-image's data folder, scikit-learn's and imaug's pictures (RGB), and the segmentation map of the quokka."""
     try:
         import imgaug.data
         import skimage.data
@@ -80,7 +80,7 @@ def _read(path: Path) -> np.ndarray:
 
 
 def _outline(shape: tuple[int, ...], points: list[tuple[int, int]]) -> np.ndarray:
-    """A polygon drawn by hand as a mask with rounded corners: 0 or 1, [H, W]."""
+    """Return a polygon as a mask with rounded corners: 0 or 1, ``[H, W]``."""
     mask = cv2.fillPoly(np.zeros(shape[:2], np.float32), [np.array(points, np.int32)], 1.0)
     return (cv2.GaussianBlur(mask, (0, 0), 2, borderType=cv2.BORDER_REPLICATE) > 0.5).astype(np.uint8)
 
@@ -100,7 +100,7 @@ def _disk(diameter: int) -> np.ndarray:
 
 
 def _motorcycle_mask(disparity: np.ndarray) -> np.ndarray:
-    """What is nearer than the wall (36 px of disparity) and stands on the floor, a plane in disparity."""
+    """Return the mask of what is nearer than the wall (36 px of disparity) and above the floor, a plane in disparity."""
     y, x = np.mgrid[: disparity.shape[0], : disparity.shape[1]]
     known = np.isfinite(disparity)
     bare = known & (y > 330) & ((x < 100) | (y > 455))
@@ -110,11 +110,11 @@ def _motorcycle_mask(disparity: np.ndarray) -> np.ndarray:
     mask = near.astype(np.uint8) * _outline(disparity.shape, _MOTORCYCLE)
     mask = cv2.morphologyEx(mask, cv2.MORPH_CLOSE, _disk(7))
     mask = _largest(cv2.morphologyEx(mask, cv2.MORPH_OPEN, _disk(3)))
-    return _fill_holes(mask)  # where disparity is unknown, and what is seen between the spokes
+    return _fill_holes(mask)  # unknown disparity, and the gaps between the spokes
 
 
 def _coin_masks(grey: np.ndarray) -> list[np.ndarray]:
-    """The 23 coins that are whole and apart, each as a mask [H, W]."""
+    """Return masks ``[H, W]`` of the 23 coins that are whole and apart."""
     smooth = cv2.GaussianBlur(grey, (3, 3), 0)
     background = cv2.GaussianBlur(cv2.erode(smooth, np.ones((45, 45))), (0, 0), 20).astype(int)
     mask = (smooth.astype(int) - background > 55).astype(np.uint8)
@@ -132,21 +132,21 @@ def _flower_mask(image: np.ndarray) -> np.ndarray:
 
 
 def _cut(image: np.ndarray, mask: np.ndarray, max_side: int = 256) -> np.ndarray:
-    """An object as premultiplied RGBA in [0, 1], cropped to it, its longer side at most ``max_side``: [h, w, 4], float32."""
-    # One pixel in: the rim of a cut-out always has some of its old background.
+    """Return the cropped object as premultiplied RGBA in [0, 1], its longer side at most ``max_side``: ``[h, w, 4]``, float32."""
+    # The outermost pixel of a cut-out contains old background.
     mask = cv2.erode(mask, _disk(3), borderType=cv2.BORDER_REPLICATE).astype(np.float32)[..., None]
     x, y, w, h = cv2.boundingRect(mask.astype(np.uint8))
     cutout = np.concatenate([image / np.float32(255) * mask, mask], -1)[y : y + h, x : x + w]
     scale = min(1, max_side / max(h, w))
     cutout = cv2.resize(cutout, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
-    # Thin parts may have come off; what is left is in one piece, with its soft rim.
+    # Keep the largest piece with its soft rim; thin parts may have come off.
     body = _largest((cutout[..., 3] >= 0.5).astype(np.uint8))
     return cutout * cv2.dilate(body, _disk(3))[..., None]
 
 
 @lru_cache(1)
 def load_objects() -> dict[str, list[np.ndarray]]:
-    """The cut-outs of each class of :data:`CLASSES`, as premultiplied RGBA in [0, 1]: [h, w, 4], float32.
+    """Return the cut-outs of each class of :data:`CLASSES`, as premultiplied RGBA in [0, 1]: ``[h, w, 4]``, float32.
 
     Raises:
         ImportError: scikit-image, scikit-learn or imaug is missing.
@@ -169,14 +169,13 @@ def load_objects() -> dict[str, list[np.ndarray]]:
     return {name: objects[name] for name in CLASSES}
 
 
-# Kept for testing where a training must not see the test's backgrounds: two textures and two photographs. None of them is cut
-# from the photograph of an object.
+# The validation backgrounds of data with unseen backgrounds: two textures and two photographs. No object is cut from them.
 UNSEEN_BACKGROUNDS = ("galaxies", "grass", "moon", "temple")
 
 
 @lru_cache(1)
 def load_backgrounds() -> dict[str, np.ndarray]:
-    """Textures and (parts of) photographs without any of the objects, RGB: [H, W, 3], uint8, at least 185 px a side.
+    """Return textures and parts of photographs without the objects, RGB: ``[H, W, 3]``, uint8, each side at least 185 pixels.
 
     Raises:
         ImportError: scikit-image, scikit-learn or imaug is missing.

@@ -11,10 +11,10 @@ from .demo_objects import CLASSES, PALETTE
 
 @DATASETS.register_module()
 class DemoSegDataset(BaseSegDataset):
-    """Class maps in ADE20K's layout, made under ``data_root`` (``data/demo``) on first use; otherwise mmseg's BaseSegDataset.
+    """Class maps in ADE20K's layout, generated under ``data_root`` on first use; otherwise mmseg's BaseSegDataset.
 
-    Nine classes: the background is one of its own (0), so unlike ADE20K there are no unlabelled pixels and
-    ``reduce_zero_label`` stays False. ``data_prefix`` is ``dict(img_path='ade/images/training',
+    The nine classes include the background (0). Unlike in ADE20K there are no unlabelled pixels, and ``reduce_zero_label`` stays
+    False. ``data_prefix`` is ``dict(img_path='ade/images/training',
     seg_map_path='ade/annotations/training')``, or ``validation``.
     """
 

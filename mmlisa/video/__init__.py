@@ -1,4 +1,4 @@
-"""Video classification on mmpretrain: dataset, transforms, classifier, pictures. It exists where mmpretrain is installed."""
+"""Video classification with mmpretrain: dataset, transforms, classifier and contact sheets."""
 
 from .classifier import VideoClassifier, VideoDataPreprocessor
 from .dataset import VideoDataset

@@ -13,7 +13,7 @@ from mmlisa.registry import MODELS
 
 
 class _ClipAugment(RandomBatchAugment):
-    """Mixes all frames of a video alike: to mixup and cutmix they are channels of one image."""
+    """Mixup and CutMix with the same mix for all frames of a video: the frames are passed as channels of one image."""
 
     def __call__(self, clips: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         mixed, scores = super().__call__(clips.flatten(1, -3), scores)
@@ -22,10 +22,10 @@ class _ClipAugment(RandomBatchAugment):
 
 @MODELS.register_module()
 class VideoDataPreprocessor(ClsDataPreprocessor):
-    """mmpretrain's ``ClsDataPreprocessor``, its arguments included, for ``[B, V, 3, T, H, W]`` (or a list of its items)."""
+    """mmpretrain's ``ClsDataPreprocessor``, with its arguments, for ``[B, V, 3, T, H, W]`` or a list of B views."""
 
     def __init__(self, *args: Any, batch_augments: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        # The parent adds to the lists it is given.
+        # The parent appends to the lists that it is given.
         super().__init__(*args, batch_augments=deepcopy(batch_augments), **kwargs)
         if self._enable_normalize:
             self.mean, self.std = self.mean.unsqueeze(1), self.std.unsqueeze(1)  # [3, 1, 1, 1]
@@ -33,20 +33,20 @@ class VideoDataPreprocessor(ClsDataPreprocessor):
             self.batch_augments = _ClipAugment(**deepcopy(batch_augments))
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Colour order, normalisation and, in training, mixing: ``inputs`` keep their shape."""
+        """Convert colours, normalise and, in training, mix; ``inputs`` keep their shape."""
         views = data["inputs"] if isinstance(data["inputs"], Tensor) else torch.stack(data["inputs"])
         num_views = views.shape[1]
-        # The parent looks for the colours in the second axis: [B, 3, V T, H, W].
+        # The parent expects the colours in the second axis: [B, 3, V T, H, W].
         data = super().forward({**data, "inputs": views.transpose(1, 2).flatten(2, 3)}, training)
         return {**data, "inputs": data["inputs"].unflatten(2, (num_views, -1)).transpose(1, 2)}
 
 
 @MODELS.register_module()
 class VideoClassifier(ImageClassifier):
-    """mmpretrain's ``ImageClassifier``, its arguments included, for a backbone of videos.
+    """mmpretrain's ``ImageClassifier``, with its arguments, for a video backbone.
 
-    Inputs are ``[B, V, 3, T, H, W]``; ``[B, 3, T, H, W]`` are single views. In training every view is a sample of its own; a
-    prediction is the mean of its views' probabilities; features and ``mode='tensor'`` have a row per view.
+    Inputs are ``[B, V, 3, T, H, W]``, or ``[B, 3, T, H, W]`` for single views. The loss treats every view as a sample. A
+    prediction is the mean of the probabilities of the V views. Features and ``mode='tensor'`` have one row per view.
     """
 
     def __init__(self, *args: Any, data_preprocessor: dict[str, Any] | None = None, **kwargs: Any) -> None:

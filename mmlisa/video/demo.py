@@ -1,8 +1,8 @@
-"""Demo clips, made from a seed on first use: a real object moves over a real background, and the motion is the class.
+"""Demo clips, generated from a seed on first use: a real object moves over a real background, and the class is the motion.
 
-Every clip comes with its reverse, which has the opposite class: of what does not depend on the frames' order, nothing tells
-the two apart, and at the middle of a clip an object's place, size and angle are distributed alike in all classes.
-Under the root: ``{train,val}/*.mp4`` and the lists ``{train,val}.txt``.
+Every clip comes with its reverse, which has the opposite class, so only the order of the frames distinguishes the two. In the
+middle of a clip, place, size and angle of the object have the same distribution in all classes. The files are
+``{train,val}/*.mp4`` and the lists ``{train,val}.txt``.
 """
 
 from functools import partial
@@ -23,12 +23,12 @@ CLASSES = ("down", "grow", "left", "right", "shrink", "turn_left", "turn_right",
 OPPOSITES = {"right": "left", "down": "up", "grow": "shrink", "turn_left": "turn_right"}
 NUM_SCENES = {"train": 240, "val": 25}  # of each pair of opposites: 1920 and 200 clips
 NUM_FRAMES, SIDE, FPS = 16, 56, 8
-# On a coin or a flower no turn is seen.
+# Coins and flowers look the same when they turn.
 OBJECTS = ("cat", "cup", "motorcycle", "person", "quokka", "rocket")
 
 
 class Pose(NamedTuple):
-    """Where an object is: centre (pixels), length of its longer side (pixels), angle (degrees, counter-clockwise)."""
+    """Pose of an object: centre and length of its longer side in pixels, angle in degrees counter-clockwise."""
 
     x: float
     y: float
@@ -37,7 +37,7 @@ class Pose(NamedTuple):
 
 
 def pose_at(middle: Pose, motion: str, time: float, side: int) -> Pose:
-    """The pose at a time from -1 (first frame) to 1 (last), from that at 0; ``motion`` is a key of ``OPPOSITES``."""
+    """Return the pose at a time from -1 (first frame) to 1 (last), given that at 0; ``motion`` is a key of ``OPPOSITES``."""
     x, y, size, angle = middle
     if motion == "right":
         x += 0.28 * side * time
@@ -51,19 +51,19 @@ def pose_at(middle: Pose, motion: str, time: float, side: int) -> Pose:
 
 
 def make_clip(rng: np.random.Generator, motion: str, num_frames: int = NUM_FRAMES, side: int = SIDE) -> np.ndarray:
-    """One clip: ``[T, side, side, 3]``, RGB, uint8.
+    """Return one clip: ``[T, side, side, 3]``, RGB, uint8.
 
     Args:
         rng: source of every choice.
         motion: a key of ``OPPOSITES``.
         num_frames: frames T, at least 2.
-        side: of a frame, in pixels.
+        side: side of a frame in pixels.
     """
     background = random_background(rng, side, side)
     cutouts = load_objects()[OBJECTS[rng.integers(len(OBJECTS))]]
     cutout = cutouts[rng.integers(len(cutouts))]
     cutout = cutout[:, ::-1] if rng.random() < 0.5 else cutout
-    # Twice as large as it is drawn at most, so that sampling it finds no detail to skip.
+    # At most about twice the drawn size, so that bilinear sampling does not alias.
     scale = min(1, 2 * side / max(cutout.shape[:2]) * 0.5)
     cutout = cv2.resize(np.ascontiguousarray(cutout), None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     centre = side * rng.uniform(0.4, 0.6, 2)
@@ -76,7 +76,7 @@ def make_clip(rng: np.random.Generator, motion: str, num_frames: int = NUM_FRAME
 
 
 def _draw(cutout: np.ndarray, pose: Pose, side: int) -> np.ndarray:
-    """The cut-out (premultiplied RGBA, [h, w, 4]) in its pose on an empty canvas, [side, side, 4]."""
+    """Return the cut-out (premultiplied RGBA ``[h, w, 4]``) in its pose on an empty canvas ``[side, side, 4]``."""
     height, width = cutout.shape[:2]
     middle = ((width - 1) / 2, (height - 1) / 2)
     transform = cv2.getRotationMatrix2D(middle, pose.angle, pose.size / max(height, width))
@@ -85,7 +85,7 @@ def _draw(cutout: np.ndarray, pose: Pose, side: int) -> np.ndarray:
 
 
 def write_video(path: Path, frames: np.ndarray, fps: float = FPS) -> None:
-    """Writes ``[T, H, W, 3]`` (RGB, uint8) as MPEG-4.
+    """Write ``[T, H, W, 3]`` (RGB, uint8) as MPEG-4.
 
     Raises:
         OSError: OpenCV cannot write the file.
@@ -94,7 +94,9 @@ def write_video(path: Path, frames: np.ndarray, fps: float = FPS) -> None:
     height, width = frames.shape[1:3]
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), fps, (width, height))
     if not writer.isOpened():
-        raise OSError(f"OpenCV cannot write the video {path}: no folder to write to, or no MPEG-4 encoder")
+        raise OSError(
+            f"OpenCV cannot write the video {path}: the folder is not writable, or the MPEG-4 encoder is missing"
+        )
     for frame in frames:
         writer.write(np.ascontiguousarray(frame[..., ::-1]))
     writer.release()
@@ -103,16 +105,16 @@ def write_video(path: Path, frames: np.ndarray, fps: float = FPS) -> None:
 def make_video_demo(
     root: str | Path, seed: int = 0, num_scenes: dict[str, int] | None = None, progress: bool = True
 ) -> Path:
-    """Makes the demo clips if they are not there.
+    """Write the demo clips unless they exist.
 
     Args:
-        root: where to; relative to the working directory.
-        seed: with the split and the place in it, determines a clip.
+        root: folder of the data, relative to the working directory.
+        seed: determines a clip, with its split and number.
         num_scenes: scenes of each pair of opposites per split, :data:`NUM_SCENES` by default; a scene has two clips.
         progress: show a progress bar.
 
     Raises:
-        FileExistsError: ``root`` holds something else, or demo data made in another way.
+        FileExistsError: ``root`` holds something else, or demo data with other settings.
         ImportError: scikit-image, scikit-learn or imaug is missing.
     """
     recipe = {"version": VERSION, "kind": "video", "seed": seed, "num_scenes": num_scenes or NUM_SCENES}
@@ -137,7 +139,7 @@ def _build(root: Path, recipe: dict[str, Any], progress: bool) -> None:
 
 @DATASETS.register_module()
 class DemoVideoDataset(VideoDataset):
-    """The demo clips, made under ``data_root`` on first use; ``ann_file`` is ``'train.txt'`` or ``'val.txt'``."""
+    """The demo clips, generated under ``data_root`` on first use; ``ann_file`` is ``'train.txt'`` or ``'val.txt'``."""
 
     METAINFO: ClassVar = {"classes": CLASSES}
 

@@ -1,4 +1,4 @@
-"""Frames of a video file, or of a folder with an image per frame; only those that are asked for are decoded."""
+"""Frames of a video file, or of a folder with an image per frame. Only the requested frames are decoded."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,20 +7,20 @@ import cv2
 import numpy as np
 
 FRAME_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-# Passing over this many frames is quicker than a seek, which goes back to a key frame first.
+# Skipping fewer frames than this is faster than a seek, which goes back to a key frame first.
 _SEEK_FROM = 32
 
 
 class DamagedVideoError(ValueError):
-    """A video of which a frame cannot be had; the message names both."""
+    """A video with a missing or undecodable frame; the message names both."""
 
 
 def count_frames(path: str | Path) -> int:
-    """Number of frames: of a video file what its header says.
+    """Return the number of frames; of a video file, the number in its header.
 
     Raises:
-        FileNotFoundError: no such file or folder.
-        DamagedVideoError: no video, or a video or folder without frames.
+        FileNotFoundError: the file or folder does not exist.
+        DamagedVideoError: the file is not a video, or the video or folder has no frames.
     """
     path = _existing(path)
     count = len(_frame_files(path)) if path.is_dir() else int(_open(path).get(cv2.CAP_PROP_FRAME_COUNT))
@@ -30,11 +30,11 @@ def count_frames(path: str | Path) -> int:
 
 
 def read_frames(path: str | Path, positions: Iterable[int]) -> dict[int, np.ndarray]:
-    """The frames at ``positions`` (from 0, in any order), each ``[H, W, 3]``, BGR, uint8.
+    """Return the frames at ``positions`` (from 0, in any order), each ``[H, W, 3]``, BGR, uint8.
 
     Raises:
-        FileNotFoundError: no such file or folder.
-        DamagedVideoError: a frame that is not there or cannot be decoded.
+        FileNotFoundError: the file or folder does not exist.
+        DamagedVideoError: a frame is missing or cannot be decoded.
     """
     path, wanted = _existing(path), sorted({int(position) for position in positions})
     return _from_folder(path, wanted) if path.is_dir() else _from_file(path, wanted)
@@ -43,7 +43,7 @@ def read_frames(path: str | Path, positions: Iterable[int]) -> dict[int, np.ndar
 def _from_folder(path: Path, wanted: list[int]) -> dict[int, np.ndarray]:
     files = _frame_files(path)
     if wanted[-1] >= len(files):
-        raise DamagedVideoError(f"video {path} has {len(files)} frames, but frame {wanted[-1]} was asked for")
+        raise DamagedVideoError(f"video {path} has {len(files)} frames, but frame {wanted[-1]} is requested")
     frames = {position: cv2.imread(str(files[position]), cv2.IMREAD_COLOR) for position in wanted}
     for position, frame in frames.items():
         if frame is None:
@@ -76,7 +76,7 @@ def _existing(path: str | Path) -> Path:
 def _open(path: Path) -> cv2.VideoCapture:
     capture = cv2.VideoCapture(str(path))
     if not capture.isOpened():
-        raise DamagedVideoError(f"video {path} cannot be opened: it is empty, damaged or no video")
+        raise DamagedVideoError(f"video {path} cannot be opened: it is empty, damaged or not a video")
     return capture
 
 

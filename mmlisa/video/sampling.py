@@ -1,13 +1,13 @@
-"""Which frames of a video a network sees: positions ``[clips, length]`` from 0."""
+"""Sampling of frames: positions ``[clips, length]`` from 0."""
 
 import numpy as np
 
 
 def dense_positions(total: int, length: int, stride: int, clips: int, random: bool) -> np.ndarray:
-    """Clips of every ``stride``-th frame (Wang et al., "Non-local neural networks"): ``[clips, length]``.
+    """Return clips of every ``stride``-th frame (Wang et al., "Non-local neural networks"): ``[clips, length]``.
 
-    They start anywhere when ``random``; otherwise evenly over the video, from its beginning to its end, and a single one
-    lies in its middle. Past the end of a short video its last frame is repeated.
+    The clips start at random if ``random``. Otherwise they start evenly from the first to the last possible frame, and a single
+    clip lies in the middle. The last frame of a short video is repeated.
     """
     slack = max(total - dense_span(length, stride), 0)
     if random:
@@ -20,14 +20,14 @@ def dense_positions(total: int, length: int, stride: int, clips: int, random: bo
 
 
 def dense_span(length: int, stride: int) -> int:
-    """Frames from the first to the last of a dense clip, both included."""
+    """Return the number of frames from the first to the last of a dense clip, both included."""
     return (length - 1) * stride + 1
 
 
 def uniform_positions(total: int, length: int, random: bool) -> np.ndarray:
-    """One frame of each of ``length`` equal segments (Wang et al., "Temporal segment networks"): ``[1, length]``.
+    """Return one frame of each of ``length`` equal segments (Wang et al., "Temporal segment networks"): ``[1, length]``.
 
-    Any of the segment's when ``random``, otherwise its middle one. A video of fewer frames than segments repeats some.
+    The frame is random if ``random``, otherwise the middle one. A video with fewer frames than segments repeats some.
     """
     edges = np.arange(length + 1) * total // length
     first, end = edges[:-1], edges[1:]

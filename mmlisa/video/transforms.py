@@ -1,4 +1,4 @@
-"""From a video's path to the tensor of its clips; in between, any transform of images."""
+"""Transforms from the path of a video to the tensor of its clips, with any image transforms in between."""
 
 import random
 from typing import Any
@@ -20,25 +20,25 @@ _ON_CORRUPT, _ON_SHORT, _ORDERS = ("error", "skip"), ("repeat", "error", "skip")
 
 @TRANSFORMS.register_module()
 class LoadClips(BaseTransform):
-    """Samples clips of a video (a file, or a folder of frames) and decodes their frames.
+    """Sample clips of a video (a file or a folder of frames) and decode their frames.
 
-    Reads ``img_path`` and, where a list gives it, ``num_frames``; adds ``clips``, a list of V lists of T frames
+    Reads ``img_path`` and, if it is given, ``num_frames``. Adds ``clips``, a list of V lists of T frames
     ``[H, W, 3]`` (BGR, uint8).
 
     Args:
         length: frames T of a clip.
-        stride: dense sampling takes every ``stride``-th frame; None takes one of each of T equal segments (uniform sampling).
+        stride: distance between the frames of dense sampling; None takes a frame of each of T equal segments (uniform sampling).
         num_clips: clips V; uniform sampling has one.
-        random: draw new clips each time, for training; otherwise always the same clips.
-        on_corrupt: ``'error'`` stops and names the video; ``'skip'`` logs its name, and the dataset takes another one (in
-            training; a test set has no other, so it stops there too).
-        on_short: the same choice for a video shorter than a clip, or ``'repeat'``: frames are repeated.
-        order: ``'time'``; ``'still'`` shows the middle frame of each clip T times, and ``'shuffled'`` all frames in random
-            order: what a network reaches with these, it reaches without time.
+        random: draw new clips each time, for training; otherwise the clips are always the same.
+        on_corrupt: ``'error'`` stops and names the video. ``'skip'`` logs its name, and the dataset takes another one in
+            training; a test set stops there too.
+        on_short: the same choice for a video shorter than a clip, or ``'repeat'``, which repeats frames.
+        order: ``'time'``; as controls without temporal information, ``'still'`` shows the middle frame of each clip T times and
+            ``'shuffled'`` shows all frames in random order.
 
     Raises:
-        ValueError: an option that is none of these; a damaged or short video where that is an error.
-        FileNotFoundError: a video that does not exist.
+        ValueError: an option with another value, or a damaged or short video under ``'error'``.
+        FileNotFoundError: the video does not exist.
     """
 
     def __init__(
@@ -95,16 +95,16 @@ class LoadClips(BaseTransform):
     @staticmethod
     def _refuse(choice: str, reason: str, option: str) -> None:
         if choice == "error":
-            raise DamagedVideoError(f"{reason}. LoadClips({option}='skip') passes over such videos")
+            raise DamagedVideoError(f"{reason}. LoadClips({option}='skip') skips such videos")
         print_log(f"skipped: {reason}", logger="current", level=30)
 
 
 @TRANSFORMS.register_module()
 class PerFrame(BaseTransform):
-    """Applies transforms of images to the frames of ``clips``, with the same random choices for all frames of a clip.
+    """Apply image transforms to the frames of ``clips``, with the same random choices for all frames of a clip.
 
-    The generators of Python, NumPy and PyTorch are put back before each frame, so this holds for every transform. (mmcv's
-    ``TransformBroadcaster`` shares only what a transform declares, which the noise of RandomErasing is not.)
+    The random states of Python, NumPy and PyTorch are restored before each frame, so this holds for every transform. mmcv's
+    ``TransformBroadcaster`` shares only the choices that a transform declares, and RandomErasing does not declare its noise.
 
     Args:
         transforms: a pipeline that changes ``img``.
@@ -131,7 +131,7 @@ class PerFrame(BaseTransform):
 
 @TRANSFORMS.register_module()
 class PackClips(PackInputs):
-    """mmpretrain's PackInputs for ``clips``: ``inputs`` is ``[V, 3, T, H, W]``, uint8, in the order of channels of the frames."""
+    """mmpretrain's PackInputs for ``clips``: ``inputs`` is ``[V, 3, T, H, W]``, uint8, with the channel order of the frames."""
 
     def transform(self, results: dict[str, Any]) -> dict[str, Any]:
         clips = np.stack([np.stack(clip) for clip in results["clips"]])

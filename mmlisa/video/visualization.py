@@ -1,4 +1,4 @@
-"""Pictures of clips: their frames side by side."""
+"""Contact sheets: the frames of clips side by side."""
 
 from typing import Any
 
@@ -13,15 +13,15 @@ GAP = 2  # pixels between frames
 
 
 def contact_sheet(clips: Tensor, min_height: int = 128) -> np.ndarray:
-    """The frames of each clip in a row, with gaps of :data:`GAP` white pixels between them and between the rows.
+    """Return the frames of each clip in a row, with gaps of :data:`GAP` white pixels between frames and rows.
 
-    Frames lower than ``min_height`` are enlarged by a whole number, so that what is written on them can be read.
+    Frames lower than ``min_height`` are enlarged by an integer factor, so that labels on them are readable.
 
     Args:
         clips: ``[V, 3, T, H, W]`` (BGR, uint8), as :class:`PackClips` makes them.
 
     Returns:
-        ``[V (H + GAP) - GAP, T (W + GAP) - GAP, 3]``, RGB, H and W those of an enlarged frame.
+        ``[V (H + GAP) - GAP, T (W + GAP) - GAP, 3]``, RGB, with H and W of an enlarged frame.
     """
     frames = clips.flip(1).permute(0, 2, 3, 4, 1).cpu().numpy()
     views, length, height, width, _ = frames.shape
@@ -37,7 +37,7 @@ def contact_sheet(clips: Tensor, min_height: int = 128) -> np.ndarray:
 
 @HOOKS.register_module()
 class VideoOverlayHook(OverlayHook):
-    """:class:`mmlisa.visualization.OverlayHook`, its arguments included, on contact sheets of the clips that the network sees."""
+    """:class:`mmlisa.visualization.OverlayHook`, with its arguments, on contact sheets of the clips that the network sees."""
 
     def picture(self, inputs: Tensor, sample: Any) -> np.ndarray:
         return contact_sheet(inputs)

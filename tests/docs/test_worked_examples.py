@@ -42,33 +42,34 @@ def test_own_data_from_pascal_voc(tmp_path, monkeypatch):
     for name, _, (left, top, right, bottom) in draw(tmp_path / "voc" / "JPEGImages", 5):
         (tmp_path / "voc" / "Annotations" / f"{name}.xml").write_text(
             f"<annotation><filename>{name}.jpg</filename><size><width>96</width><height>64</height><depth>3</depth></size>"
-            f"<object><name>helmet</name><bndbox><xmin>{left + 1}</xmin><ymin>{top + 1}</ymin><xmax>{right}</xmax>"
-            f"<ymax>{bottom}</ymax></bndbox></object></annotation>"
+            + "".join(
+                f"<object><name>{kind}</name><bndbox><xmin>{left + 1}</xmin><ymin>{top + 1}</ymin><xmax>{right}</xmax>"
+                f"<ymax>{bottom}</ymax></bndbox></object>"
+                for kind in ("helmet", "vest")
+            )
+            + "</annotation>"
         )
     runpy.run_path("voc_to_coco.py")
     for part, count in (("train", 4), ("val", 1)):
         content = json.loads((tmp_path / "data" / "helmets" / "annotations" / f"{part}.json").read_text())
-        assert len(content["images"]) == len(content["annotations"]) == count
+        assert 2 * len(content["images"]) == len(content["annotations"]) == 2 * count
         assert not find_problems(content, with_mask=False)
     refused = check_data(tmp_path, "helmets.py")
     assert "with_mask=False" in refused
     assert "mask_head=None" in refused
     accepted = check_data(tmp_path, "helmet_boxes.py")
-    assert "train: objects per class: helmet 4" in accepted
+    assert "train: objects per class: helmet 4, vest 4" in accepted
     assert accepted.rstrip().endswith("nothing wrong")
     # The base's model, which test_code_blocks.py builds, has no mask head left.
     cfg = Config.fromfile(tmp_path / "helmet_boxes.py")
     assert cfg.model.roi_head.mask_head is None
-    assert not any(
-        step.get("with_mask")
-        for loader in (cfg.train_dataloader, cfg.val_dataloader)
-        for step in loader.dataset.pipeline
-    )
+    for loader in (cfg.train_dataloader, cfg.val_dataloader):
+        assert not any(step.get("with_mask") for step in loader.dataset.pipeline)
     assert cfg.val_evaluator.metric == "bbox"
 
 
 def check_data(folder: Path, config: str) -> str:
-    words = ["-c", "from mmlisa import cli; cli.main()", "check-data", config, "--cfg-options", "default_scope=mmdet"]
+    words = ["-c", "from mmlisa import cli; cli.main()", "check-data", config]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True)
     return done.stdout + done.stderr
