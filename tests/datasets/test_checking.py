@@ -235,3 +235,20 @@ def test_bad_lists_of_videos(tmp_path):
         "list.txt: line 2: 'none.mp4 0 0' is a video without frames",
         "none.mp4: video none.mp4 does not exist",
     ]
+
+
+def test_a_class_map_5000_pixels_wide(tmp_path):
+    """Width and height are not exchanged, and the last column is read."""
+    from mmseg.datasets import BaseSegDataset
+
+    values = np.zeros((3, 5000), np.uint8)
+    values[:, -1] = 1
+    picture(tmp_path / "images" / "a.jpg", 5000, 3)
+    (tmp_path / "maps").mkdir()
+    Image.fromarray(values).save(tmp_path / "maps" / "a.png")
+    prefix = dict(img_path="images", seg_map_path="maps")
+    report = check_dataset(
+        BaseSegDataset(data_root=str(tmp_path), data_prefix=prefix, metainfo=dict(classes=("a", "b")))
+    )
+    assert report.findings == []
+    assert report.counts == {0: 3 * 4999, 1: 3}
