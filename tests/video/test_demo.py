@@ -54,5 +54,5 @@ def test_the_seed_decides_and_another_recipe_is_refused(demo):
     assert np.array_equal(clips[0], clips[1])
     assert not np.array_equal(clips[0], clips[2])
     assert make_video_demo(demo, num_scenes={"train": 1, "val": 1}) == demo
-    with pytest.raises(FileExistsError, match="remove it or choose another root"):
+    with pytest.raises(FileExistsError, match="Choose another folder: root, or data_root"):
         make_video_demo(demo, seed=1)

@@ -48,7 +48,7 @@ def test_what_is_wrong_is_named(video, folder, tmp_path):
         read_frames(damaged, [0])
     with pytest.raises(DamagedVideoError, match="none has no frames"):
         count_frames(empty)
-    with pytest.raises(DamagedVideoError, match="has 12 frames, but frame 12 was asked for"):
+    with pytest.raises(DamagedVideoError, match="has 12 frames, but frame 12 is requested"):
         read_frames(folder, [12])
     with pytest.raises(DamagedVideoError, match="frame 60 cannot be decoded"):
         read_frames(video, [60])
