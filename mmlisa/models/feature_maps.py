@@ -1,4 +1,4 @@
-"""What maps a backbone returns, told without building its weights: for whoever writes the neck behind it."""
+"""Channels and strides of the maps that a backbone returns, computed on the meta device."""
 
 from collections.abc import Sequence
 from functools import cache

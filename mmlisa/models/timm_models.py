@@ -173,7 +173,7 @@ class Classifier(nn.Module):
         self.reset_classifier(num_classes, network.pool if global_pool is None else global_pool)
 
     def forward_features(self, image: Tensor) -> Tensor:
-        """``[B, in_chans, H, W]`` -> the last map ``[B, C, H_4, W_4]``, or the class token ``[B, 1, C]`` where it is pooled."""
+        """``[B, in_chans, H, W]`` -> the last map ``[B, C, H_4, W_4]``, or the class token ``[B, 1, C]`` if that is pooled."""
         x = self.backbone(image)[-1]
         return x[:, None] if x.ndim == 2 else x
 
@@ -186,7 +186,7 @@ class Classifier(nn.Module):
         return self.forward_head(self.forward_features(image))
 
     def get_classifier(self) -> nn.Module:
-        """The last layer; an identity where there are no classes."""
+        """Return the last layer; an identity if there are no classes."""
         return getattr(self.head, self.head.classifier)
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:

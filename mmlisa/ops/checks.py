@@ -8,13 +8,13 @@ BACKENDS = ("auto", "reference")
 
 
 def check_backend(backend: str, backends: Sequence[str] = BACKENDS) -> None:
-    """Raises ValueError where ``backend`` is none of ``backends``."""
+    """Raise ValueError unless ``backend`` is in ``backends``."""
     if backend not in backends:
         raise ValueError(f"backend is {backend!r}; it must be one of {tuple(backends)}")
 
 
 def check_tokens_of_heads(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Raises ValueError unless all three are ``[B, h, N, d]`` of one shape."""
+    """Raise ValueError unless all three are ``[B, h, N, d]`` of one shape."""
     if query.ndim != 4 or not query.shape == key.shape == value.shape:
         raise ValueError(
             "query, key and value must be [B, h, N, d] of one shape, got "

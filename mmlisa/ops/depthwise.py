@@ -1,4 +1,4 @@
-"""Depthwise convolution over a map, with a quick gradient of large kernels on CPUs.
+"""Depthwise convolution over a map, with a fast gradient of large kernels on CPUs.
 
 oneDNN computes the weight gradient of a 3x3 kernel about as fast as the convolution itself, that of a 7x7 kernel fifteen times
 slower. The taps of a large kernel are therefore taken in blocks of 3x3, each the gradient of a small kernel on a shifted map::
@@ -56,7 +56,7 @@ def depthwise_per_image(x: Tensor, kernels: Tensor) -> Tensor:
 
 
 def _is_slow(x: Tensor, weight: Tensor) -> bool:
-    """Whether PyTorch's own gradient of the weights would be."""
+    """Whether PyTorch's own gradient of the weights would be slow."""
     is_eager = torch.is_grad_enabled() and not is_traced() and not is_transformed()
     return (
         is_eager

@@ -8,15 +8,15 @@ from torch import Tensor
 
 
 def no_autocast(device: torch.device) -> AbstractContextManager:
-    """Switches autocast off on ``device``, where it is on."""
-    # Only there: an export takes minutes over graphs with dozens of such regions. Tensors without data know no autocast.
+    """Return a context that switches autocast off on ``device``."""
+    # Only if it is on: exporting graphs with dozens of such regions takes minutes. The meta device has no autocast.
     if device.type != "meta" and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
 
 
 def current_autocast(device: torch.device) -> Callable[[], AbstractContextManager]:
-    """What makes a context with autocast on ``device`` as it is now, for a backward pass."""
+    """Return a function that restores the present autocast state of ``device``, for a backward pass."""
     kind = device.type
     if not torch.amp.is_autocast_available(kind):
         return nullcontext
@@ -31,7 +31,7 @@ def current_autocast(device: torch.device) -> Callable[[], AbstractContextManage
 
 
 def at_least_fp32(x: Tensor) -> Tensor:
-    """Half precision as fp32; fp32, fp64 and complex numbers unchanged."""
+    """Convert half precision to fp32; fp32, fp64 and complex numbers stay unchanged."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

@@ -1,4 +1,4 @@
-"""Whether somebody else watches what is computed: a tracer, or a transform of whole functions."""
+"""Whether a tracer or a function transform is active."""
 
 import torch
 from torch.autograd import forward_ad

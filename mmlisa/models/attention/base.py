@@ -1,4 +1,4 @@
-"""The contract between operators and hosts.
+"""What hosts expect of operators, and how they build them.
 
 An operator is an ``nn.Module`` built as ``Operator(channels, num_heads, *, grid, **its own options)`` and called as
 ``operator(x, grid)``: ``x: [B, N, C]`` holds the tokens of ``grid`` in row-major order, after N - prod(grid) prefix tokens
@@ -17,11 +17,11 @@ from mmlisa.registry import MODELS
 
 
 def build_attention(cfg: dict[str, Any], channels: int, num_heads: int, grid: Sequence[int]) -> nn.Module:
-    """Builds the operator that ``cfg['type']`` names, registered in mmlisa, with the rest of ``cfg`` as its own options.
+    """Build the operator that ``cfg['type']`` names in mmlisa's registry, with the rest of ``cfg`` as its options.
 
     Raises:
-        ValueError: ``cfg`` names no type, or one that is not registered; a number that does not fit.
-        TypeError: an option the operator does not have, or a value of another type.
+        ValueError: a missing or unregistered type, or an invalid value.
+        TypeError: an unknown option, or a value of another type.
     """
     options = dict(cfg)
     name = options.pop("type", None)
@@ -64,10 +64,10 @@ def count_prefix(x: Tensor, grid: Sequence[int]) -> int:
 
 
 def check_tokens(x: Tensor, grid: Sequence[int]) -> None:
-    """For operators that have no place for prefix tokens.
+    """Check the tokens of an operator that takes no prefix tokens.
 
     Raises:
-        ValueError: ``x: [B, N, C]`` has not exactly the tokens of the grid.
+        ValueError: the number of tokens in ``x: [B, N, C]`` is not prod(grid).
     """
     if prefix := count_prefix(x, grid):
         raise ValueError(f"this operator takes the {prod(grid)} tokens of the grid {tuple(grid)}, got {prefix} more")

@@ -24,7 +24,7 @@ class CrossShapedWindowAttention(nn.Module):
     Args:
         channels: channels C.
         num_heads: heads h.
-        grid: the pretraining grid; where it is no larger than ``split_size``, the attention is global, as in the last stage.
+        grid: the pretraining grid; if a side is at most ``split_size``, the attention is global, as in the last stage.
         split_size: width of the stripes; None for global attention.
         qkv_bias: bias in the query, key and value projection.
 

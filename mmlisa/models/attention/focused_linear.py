@@ -29,7 +29,7 @@ from .heads import join_heads, split_heads
 class FocusedLinearAttention(ResizeOnLoad):
     """Focused linear attention (Han et al., "FLatten Transformer", Eq. 12): Sim(Q, K) V + DWC(V).
 
-    Prefix (class) tokens take part in the attention; they have no position and are no part of the convolution.
+    Prefix (class) tokens take part in the attention; they have no position and skip the convolution.
 
     Args:
         channels: channels C.

@@ -83,7 +83,7 @@ class LiSA(ResizeOnLoad):
             raise ValueError(f"padding={padding!r}; it must be 'circular', or 'zeros' beside a kernel_size")
         self.num_heads, self.resize, self.backend = num_heads, resize, backend
         self.local = kernel_size is not None
-        # A circular kernel of k taps that reaches over the border finds these k // 2 zeros, whichever border it is.
+        # A circular kernel of k taps that reaches over the border finds these k // 2 zeros, on either border.
         self.zeros = kernel_size // 2 if padding == "zeros" else 0
         width = check_heads(channels, num_heads)
         self.qkv = ChannelMajorLinear(channels, 3 * channels, bias=qkv_bias)
@@ -94,8 +94,8 @@ class LiSA(ResizeOnLoad):
         self.norm = nn.LayerNorm(channels) if norm else nn.Identity()
         self.proj = nn.Linear(channels, channels)
         self._prepared = GridCache()
-        # The papers are silent. Without a norm behind it, white noise of this scale keeps the tokens'; with one, small
-        # kernels learn sooner (docs/lisa.md).
+        # The papers do not say. Without a norm behind the operator, white noise of this scale keeps the scale of the tokens. With
+        # a norm, small kernels learn sooner (docs/lisa.md).
         std = 0.02 if norm else prod(grid) ** -0.5
         nn.init.normal_(self.kernel_a, std=std)
         nn.init.normal_(self.kernel_b, std=std)
@@ -119,7 +119,7 @@ class LiSA(ResizeOnLoad):
         return ops.resize_kernel(theirs, tuple(self.kernel_b.shape[1:]), self.resize)
 
     def _kernels(self, grid: tuple[int, ...]) -> ops.LiSAKernels:
-        """The kernels prepared for ``grid``; kept while no gradient is wanted."""
+        """Return the kernels prepared for ``grid``, from the cache if no gradient is required."""
         parameters = [p for p in (self.kernel_a, self.kernel_b, self.bias, self.bias_a) if p is not None]
         return self._prepared.get((grid, self.resize, self.backend), parameters, lambda: self._prepare(grid))
 

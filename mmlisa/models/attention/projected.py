@@ -44,7 +44,7 @@ class ProjectedAttention(nn.Module):
             tokens than the grid has.
     """
 
-    # Kernels whose values grow with the cube of the tokens leave half precision's range: they run as a whole in fp32.
+    # Kernels whose values grow with the cube of the tokens leave the range of half precision and run in fp32.
     full_precision: ClassVar[bool] = False
 
     epsilon: Tensor
@@ -75,13 +75,13 @@ class ProjectedAttention(nn.Module):
             )
         self.proj = nn.Linear(num_heads * head_dims, channels)
         self.aux, self.aux_in_eval = aux, aux_in_eval
-        # Not persistent: a schedule knows its value at any time, and checkpoints stay free of it.
+        # Not persistent: a schedule can compute its value at any time.
         self.register_buffer("epsilon", torch.tensor(float(epsilon)), persistent=False)
         self.mask_count: Tensor | None = None
         self.mask_size = 0
 
     def drop_aux(self) -> None:
-        """Castling: from now on without the auxiliary branch, in training too."""
+        """Drop the auxiliary branch, in training too (castling)."""
         self.aux = False
 
     @abstractmethod
@@ -89,7 +89,7 @@ class ProjectedAttention(nn.Module):
         """The operator's function, over ``[B, h, N, d]``."""
 
     def normalise(self, y: Tensor) -> Tensor:
-        """What follows the sum of the function and the auxiliary branch, over ``[B, h, N, d]``; nothing by default."""
+        """Normalise the sum of the function and the auxiliary branch, ``[B, h, N, d]``; the identity by default."""
         return y
 
     def attend_sparsely(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -122,12 +122,12 @@ class ProjectedAttention(nn.Module):
 
 
 def castling_operators(model: nn.Module) -> dict[str, ProjectedAttention]:
-    """The operators of ``model`` whose auxiliary branch is there, by name and in order."""
+    """Return the operators of ``model`` that have an auxiliary branch, by name and in order."""
     return {name: m for name, m in model.named_modules() if isinstance(m, ProjectedAttention) and m.aux}
 
 
 def drop_aux(model: nn.Module) -> int:
-    """Drops every auxiliary branch of ``model``, for good; returns how many there were."""
+    """Drop every auxiliary branch of ``model`` for good, and return their number."""
     operators = castling_operators(model)
     for operator in operators.values():
         operator.drop_aux()

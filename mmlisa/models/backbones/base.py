@@ -1,4 +1,4 @@
-"""What every backbone is: a stem, stages of blocks, and one map per output stage."""
+"""The base of all backbones: a stem, stages of blocks, and one map per returned stage."""
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +17,7 @@ from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.models.layers import to_map, to_tokens
 
 MIN_IMAGE_SIZE = 32
-# Between maps and tokens every change is then a view.
+# In this memory format, conversions between maps and tokens are views.
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
@@ -74,9 +74,8 @@ class Backbone(BaseModule):
     ``stages``, and calls :meth:`set_outputs`.
 
     Args:
-        arch: a name of ``arch_settings``, a dict of the same keys, or a dict with ``base='name'`` and what differs.
-        attention: the operator, a delta of the arch's: what it leaves open stays as in the arch, unless it names another
-            ``type``.
+        arch: a name of ``arch_settings``, a dict of the same keys, or a dict with ``base='name'`` and the keys that differ.
+        attention: options merged over the arch's operator config, unless it sets another ``type``.
         image_size: pretraining resolution in pixels, a number or (H, W): the size of position-dependent parameters. None for the
             arch's own, else 224.
         drop_path_rate: stochastic depth of the last block, growing linearly from 0.
@@ -147,7 +146,7 @@ class Backbone(BaseModule):
 
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
-        """Raises ValueError for a value that does not fit; see :func:`check_values`."""
+        """Raise ValueError for an invalid value; see :func:`check_values`."""
         check_values(arch, cls.arch_settings, cls.count_stages(arch), cls.optional_keys)
 
     @classmethod
@@ -160,10 +159,10 @@ class Backbone(BaseModule):
 
     @classmethod
     def resolve_attention(cls, default: dict[str, Any] | None, attention: dict[str, Any] | None) -> dict[str, Any]:
-        """``attention`` as a delta of the arch's operator where it names the same type or none, else by itself.
+        """Merge ``attention`` over the arch's operator config, unless it sets another ``type``.
 
         Raises:
-            TypeError: ``attention`` is no dict.
+            TypeError: ``attention`` is not a dict.
             ValueError: this host has no attention.
         """
         if attention is None:
@@ -176,18 +175,18 @@ class Backbone(BaseModule):
         return {**default, **attention} if same else dict(attention)
 
     def drop_paths(self, depths: Sequence[int]) -> list[list[float]]:
-        """Rates of stochastic depth, growing linearly over all blocks: a list per stage."""
+        """Return a list of rates of stochastic depth per stage; they grow linearly over all blocks."""
         rates = iter(torch.linspace(0, self.drop_path_rate, sum(depths), device="cpu").tolist())
         return [[next(rates) for _ in range(depth)] for depth in depths]
 
     def set_outputs(
         self, channels: Sequence[int], strides: Sequence[int], norm: Callable[[int], nn.Module] | None = None
     ) -> None:
-        """Sets the features' channels and strides from those of all stages, and gives each returned map a norm.
+        """Set the channels and strides of the returned maps, and give each of them a norm.
 
         Args:
             channels, strides: one entry per stage.
-            norm: makes a norm over so many channels of tokens; None for maps without one.
+            norm: makes a norm over a number of channels; None for maps without a norm.
         """
         self.feature_channels = tuple(channels[i] for i in self.out_indices)
         self.feature_strides = tuple(strides[i] for i in self.out_indices)
@@ -221,7 +220,7 @@ class Backbone(BaseModule):
         if image.ndim != 2 + len(self.image_size):
             axes = "[B, 3, H, W]" if len(self.image_size) == 2 else "[B, 3, T, H, W]"
             raise ValueError(f"this network takes {axes}, but got {tuple(image.shape)}; image_size decides which")
-        # Each size by itself: a comparison of the two would become a condition of an exported graph.
+        # Each size is compared alone: a comparison of the two would become a condition of an exported graph.
         if any(size < MIN_IMAGE_SIZE for size in image.shape[-2:]):
             raise ValueError(
                 f"image is {image.shape[-2]}x{image.shape[-1]} (H x W); {type(self).__name__} needs at least "

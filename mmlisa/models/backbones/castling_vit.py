@@ -9,7 +9,7 @@ from .plain_vit import PlainViT
 
 @MODELS.register_module()
 class CastlingDeiT(PlainViT):
-    """DeiT with linear-angular attention and depthwise 5x5 convolutions in its MLPs, which the class token passes by.
+    """DeiT with linear-angular attention and depthwise 5x5 convolutions in its MLPs, which skip the class token.
 
     See :class:`PlainViT`. ``arch=dict(base="tiny", patch_size=8)``, 4 and 2 are Table 9's.
     """

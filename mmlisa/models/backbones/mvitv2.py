@@ -16,7 +16,7 @@ from .base import Backbone, Stage
 
 
 class PooledBlock(nn.Module):
-    """MViTv2's block; where it shrinks, the input skips it projected (where the width changes) and max-pooled."""
+    """MViTv2's block. Its skip connection is projected if the width changes and max-pooled if the grid shrinks."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class PooledBlock(nn.Module):
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         normed = self.norm1(x)
-        # As MViTv2 does it, the skip is normed only where it is projected.
+        # As in MViTv2, the skip connection is normed only if it is projected.
         skip = x if self.shortcut_proj_attn is None else self.shortcut_proj_attn(normed)
         if self.stride > 1:
             skip = to_tokens(F.max_pool2d(to_map(skip, grid), self.stride + 1, self.stride, padding=self.stride // 2))

@@ -17,7 +17,7 @@ OUT_TYPES = ("featmap", "cls_token")
 
 
 class Stem(ResizeOnLoad, PatchEmbed):
-    """Patches of the image, after a class token where there is one, and learned positions for all of them.
+    """Patch embedding with learned positions and an optional class token before the patches.
 
     The image is padded with zeros to whole patches; positions are interpolated to the grid at hand.
     """
@@ -47,7 +47,7 @@ class Stem(ResizeOnLoad, PatchEmbed):
 
 
 class PlainViT(Backbone):
-    """Base: blocks of one width at one stride, each a stage of its own; subclasses fill ``arch_settings``.
+    """Base of hosts with blocks of one width at one stride; each block is a stage. Subclasses fill ``arch_settings``.
 
     ``forward(image: [B, 3, H, W])`` returns one normed map ``[B, C, ceil(H / p), ceil(W / p)]`` of patch size p per block in
     ``out_indices``, or, for classifiers, the class token ``[B, C]``, for any H and W of at least 32. An arch may give the

@@ -18,7 +18,7 @@ from mmlisa.registry import MODELS
 class DistilledClassifier(ImageClassifier):
     """mmpretrain's ``ImageClassifier`` that also learns the classes a frozen teacher predicts for the same images.
 
-    The loss is ``(1 - weight) * loss to the labels + weight * cross entropy to the teacher's classes``. The teacher is no
+    The loss is ``(1 - weight) * loss to the labels + weight * cross entropy to the teacher's classes``. The teacher is not
     part of the checkpoints. With a head of its own for the teacher's classes, the scores of a test are the mean of both heads'.
 
     Args:

@@ -25,10 +25,10 @@ _NORMS = {"LN": LayerNorm, "BN": TokenNorm, "SyncBN": SyncTokenNorm}
 
 
 def build_norm(cfg: dict[str, Any], channels: int) -> nn.Module:
-    """A norm over the channels of tokens ``[..., channels]``: ``dict(type='LN' | 'BN' | 'SyncBN', eps=…)``.
+    """Build a norm over the channels of tokens ``[..., channels]``: ``dict(type='LN' | 'BN' | 'SyncBN', eps=…)``.
 
     Raises:
-        TypeError: ``cfg`` is no dict, or has an option that the norm does not know.
+        TypeError: ``cfg`` is not a dict, or has an unknown option.
         ValueError: another type.
     """
     if not isinstance(cfg, dict):

@@ -18,7 +18,7 @@ from .tokens import to_map, to_tokens
 class PositionResize(nn.Module):
     """Interpolates position parameters of the pretraining grid bicubically: ``[1, N_0, C] -> [1, N, C]``.
 
-    Those of prefix tokens stay as they are. The result is kept while no gradient is wanted: see :class:`GridCache`.
+    Positions of prefix tokens stay unchanged. The result is cached if no gradient is required: see :class:`GridCache`.
     """
 
     def __init__(self, grid: Sequence[int]) -> None:
@@ -33,7 +33,7 @@ class PositionResize(nn.Module):
         return self._resized.get(grid, [table], lambda: self._resize(table, grid))
 
     def from_another(self, theirs: Tensor, ours: Tensor) -> Tensor:
-        """Positions ``[1, N, C]`` of a square grid for this one; as many prefix tokens as ``ours`` has stay as they are."""
+        """Positions ``[1, N, C]`` of a square grid for this one; as many prefix tokens as ``ours`` has stay unchanged."""
         prefix = ours.shape[1] - prod(self.grid)
         return torch.cat([theirs[:, :prefix], resize_rows(theirs[0, prefix:], self.grid)[None]], dim=1)
 

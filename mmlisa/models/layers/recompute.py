@@ -38,7 +38,7 @@ class LayerNorm(nn.LayerNorm):
         y, shape, eps = super().forward(x), self.normalized_shape, self.eps
         if _records_gradients():
             call = _Call(lambda x, weight, bias: F.layer_norm(x, shape, weight, bias, eps), (self.weight, self.bias))
-            y.computed_by = call, x, y._version
+            y.computed_by = call, x, y._version  # a later version means that a hook wrote into y
         return y
 
 
@@ -53,8 +53,7 @@ class Branch(nn.Module):
     hidden: int
     dwconv: nn.Module | None
 
-    def layers(self) -> list[nn.Module]:
-        """The layers in the order in which they are called."""
+    def layers(self) -> list[nn.Module]:  # in the order in which they are called
         raise NotImplementedError
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
@@ -73,10 +72,9 @@ class Branch(nn.Module):
 
 def _linear(layer: nn.Linear, x: Tensor, calls: list[_Call]) -> Tensor:
     """``layer`` behind ``calls``, or behind the norm that returned ``x``, unless ``x`` was written since."""
-    value = None
-    if not calls and hasattr(x, "computed_by") and x.computed_by[2] == x._version:
-        value, (norm, x, _) = x, x.computed_by
-        calls = [norm]
+    value = x if not calls and hasattr(x, "computed_by") and x.computed_by[2] == x._version else None
+    if value is not None:
+        calls, x = [x.computed_by[0]], x.computed_by[1]
     functions = [(call.function, len(call.parameters)) for call in calls]
 
     def function(x: Tensor, *parameters: Tensor | None) -> Tensor:

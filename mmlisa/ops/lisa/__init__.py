@@ -7,8 +7,8 @@ Shapes: B batch, h heads, c channels of a head, D structural patterns, grid the 
     s_d    = sum_c query_c G^a_cd               the encoded structural pattern, [B, h, D, *grid]
     y_v    = sum_d s_d (G^b_vd + B_vd)          [B, h, c, *grid]
 
-A backend is a pair of classes in a file of its own: one encodes (s from query and key), one mixes (y from s and value). Each
-holds what it derives from the kernels on one grid (``prepare``) and is called with the tokens.
+A backend is a pair of classes in its own file. The first encodes (s from query and key), the second mixes (y from s and value).
+Each holds the tensors derived from the kernels for one grid (``prepare``) and is called with the tokens.
 """
 
 from collections.abc import Callable
@@ -64,7 +64,7 @@ class LiSAKernels:
 def _prepare(
     side: type, kernel: Tensor, bias: Tensor | None, grid: tuple[int, ...], resize: str
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    # The transform by matrices resamples by itself, to grids that are known only when an exported graph runs.
+    # The transform by matrices resamples, too, to grids that are known only when an exported graph runs.
     if side in classes("dft") and resize == "spectrum":
         return side.prepare(kernel, bias, grid)
     return side.prepare(resize_kernel(kernel, grid, resize), bias)

@@ -1,4 +1,4 @@
-"""Which backend of LiSA encodes and which one mixes: a table of thresholds, measured once per kind of device.
+"""The choice of LiSA's backends for encoding and mixing, by thresholds measured once per kind of device.
 
 Nothing is timed when a model runs, so a resumed job and every rank of a distributed one choose alike.
 """
