@@ -17,6 +17,24 @@ ROOT = Path(__file__).parents[1]
 # A fault, what becomes of it, and the tests: a file, and parts of their names.
 FAULTS = [
     (
+        "SIGTERM during validation with averaged weights",
+        "the checkpoint holds the trained and the averaged weights in their places, also if the workers get the signal",
+        "tests/engine/test_resuming.py",
+        "signal_during_validation",
+    ),
+    (
+        "resumed with another batch size, data set, number of workers or learning rate",
+        "trains to the end; the learning rate of the checkpoint stays, with a warning",
+        "tests/engine/test_resuming.py",
+        "other_data or learning_rate",
+    ),
+    (
+        "resumed from edited metadata, or with another number of classes",
+        "refused; names the entry",
+        "tests/engine/test_resuming.py",
+        "edited_metadata or number_of_classes",
+    ),
+    (
         "SIGKILL in an iteration",
         "resumed, weights and moments equal bit for bit; by epochs or iterations, with loader workers or without",
         "tests/engine/test_seeding.py",
@@ -221,6 +239,10 @@ def main() -> None:
         lines.append(
             f"| {kind} | {sum(tried)} | {sum(passed)} of {len(passed)} | {shown(file, names, '-m fuzz', *options)} |"
         )
+    lines += [
+        "",
+        "`python tests/mistakes.py` measures how soon a newcomer's mistakes are reported, and shows the messages.",
+    ]
     (ROOT / "docs" / "reliability.md").write_text("\n".join(lines) + "\n")
     sys.exit(not all(results.values()))
 

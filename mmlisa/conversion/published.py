@@ -1,10 +1,14 @@
 """Any backbone from published weights: ``init_cfg=dict(type='mmlisa.PublishedWeights', source='timm:…')``."""
 
+import socket
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import timm
+from huggingface_hub import constants, try_to_load_from_cache
 from mmengine.logging import print_log
 from mmengine.model import update_init_info
 from torch import Tensor, nn
@@ -113,8 +117,31 @@ def known_sources() -> list[str]:
     return [f"timm:{name}" for name in timm.list_models(pretrained=True) if name.startswith(starts)]
 
 
+def _check_connection(name: str) -> None:
+    """Try once to reach the hub, because its client tries for minutes. Cached weights and proxies need no attempt.
+
+    Raises:
+        ConnectionError: the hub cannot be reached.
+    """
+    repository = timm.models.get_pretrained_cfg(name).hf_hub_id
+    files = ("model.safetensors", "pytorch_model.bin")
+    cached = repository and any(isinstance(try_to_load_from_cache(repository, file), str) for file in files)
+    address = urlsplit(constants.ENDPOINT)
+    if cached or getproxies().get(address.scheme):
+        return
+    try:
+        socket.create_connection((address.hostname, address.port or 443), timeout=10).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"source='timm:{name}': {address.hostname} cannot be reached ({error}). Without a network, "
+            "download the weights elsewhere and give source=FILE"
+        ) from error
+
+
 def _from_timm(name: str) -> dict[str, Tensor]:
     near = get_close_matches(f"timm:{name}", known_sources(), n=3, cutoff=0.4)
+    if timm.is_model_pretrained(name):
+        _check_connection(name)
     if not timm.is_model_pretrained(name):
         raise ValueError(f"source='timm:{name}': timm has no such weights; the closest are {', '.join(near) or 'none'}")
     try:
@@ -124,7 +151,7 @@ def _from_timm(name: str) -> dict[str, Tensor]:
         reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
         raise ConnectionError(
             f"source='timm:{name}': its weights could not be loaded ({reason}). "
-            f"Without a network, download them elsewhere and give source=FILE; the closest sources are {', '.join(near)}"
+            "Without a network, download them elsewhere and give source=FILE"
         ) from error
     return {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in model.state_dict().items()}
 

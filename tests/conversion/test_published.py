@@ -92,6 +92,7 @@ def test_timm_sources(theirs, monkeypatch):
         return model
 
     monkeypatch.setattr("mmlisa.conversion.published.timm.create_model", create)
+    monkeypatch.setattr("mmlisa.conversion.published._check_connection", lambda name: None)
     ours = build(dict(type="mmlisa.PublishedWeights", source="timm:lcnet_050.ra2_in1k"))
     assert seen == [("lcnet_050.ra2_in1k", True)]
     assert torch.equal(ours.stem[0].weight, theirs["conv_stem.weight"])
@@ -103,12 +104,21 @@ def test_unknown_and_offline_sources_name_the_closest(monkeypatch):
     with pytest.raises(ValueError, match=r"no such weights; the closest are .*timm:lcnet_050"):
         build(dict(type="mmlisa.PublishedWeights", source="timm:lcnet_055"))
 
+    attempts = []
+
     def offline(*_, **__):
+        attempts.append(1)
         raise OSError("no route to host")
 
-    monkeypatch.setattr("mmlisa.conversion.published.timm.create_model", offline)
-    with pytest.raises(ConnectionError, match=r"no route to host.*timm:lcnet_050"):
+    def download(*_, **__):
+        raise AssertionError("the hub's client would try for minutes")
+
+    monkeypatch.setattr("mmlisa.conversion.published.getproxies", dict)
+    monkeypatch.setattr("socket.create_connection", offline)
+    monkeypatch.setattr("mmlisa.conversion.published.timm.create_model", download)
+    with pytest.raises(ConnectionError, match=r"cannot be reached \(no route to host\).*give source=FILE"):
         build(dict(type="mmlisa.PublishedWeights", source="timm:lcnet_050.ra2_in1k"))
+    assert len(attempts) == 1
     with pytest.raises(FileNotFoundError, match="nowhere"):
         build(dict(type="mmlisa.PublishedWeights", source="nowhere.pth"))
 
