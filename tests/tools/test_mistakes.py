@@ -83,8 +83,8 @@ MISTAKES = {
     "no neck": ((*_TRAIN, "model.neck=None"), r"no neck.*model\.neck=dict\(type='FPN', in_channels=\["),
     "a neck too short": ((*_TRAIN, "model.neck.in_channels=[32,64]"), r"Set model\.neck\.in_channels=\[32, 64, 128, 160\]"),
     "a misspelt type": ((*_TRAIN, "model.backbone.type=LisaNet"), r"did you mean mmlisa\.LiSANet"),
-    "no such config": (("train", "mask_rcnn_hylisanet_dmo.py"), r"_dmo\.py does not exist.*mask_rcnn_hylisanet_demo"),
-    "no such checkpoint": (("infer", CLASSIFIER, "{out}/none.pth", "{folder}/good"), r"none\.pth does not exist"),
+    "no such config": (("train", "mask_rcnn_hylisanet_dmo.py"), r"_dmo\.py' does not exist.*mask_rcnn_hylisanet_demo"),
+    "no such checkpoint": (("infer", CLASSIFIER, "{out}/none.pth", "{folder}/good"), r"none\.pth' does not exist"),
 }  # fmt: skip
 
 
