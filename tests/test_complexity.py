@@ -106,3 +106,11 @@ def test_counting_leaves_the_mode_and_the_outputs_alone():
     count(model, torch.randn(2, 4))
     assert model.training
     assert model(torch.ones(1, 4)).requires_grad
+
+
+def test_a_batch_counts_every_image():
+    """Callers that report one image divide by the batch."""
+    layer = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+    one, three = (count(layer, torch.zeros(batch, 3, 10, 12)).macs() for batch in (1, 3))
+    assert one == 8 * 3 * 9 * 10 * 12
+    assert three == 3 * one

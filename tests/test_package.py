@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from mmengine.fileio import load
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 RESEARCH_TOOLS = {"benchmark", "compare", "model_zoo", "paper_tables", "resolution", "swap_operator"}
 

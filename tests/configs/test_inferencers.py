@@ -12,6 +12,8 @@ from mmengine.utils import get_installed_path
 from mmlisa import config_path
 from mmlisa.datasets.demo import make_demo
 
+pytestmark = pytest.mark.slow
+
 CONFIGS = Path(__file__).parents[2] / "configs"
 DEMOS = {path.name: Config.fromfile(path).default_scope for path in sorted(CONFIGS.glob("*_demo.py"))}
 IMAGE = np.random.default_rng(0).integers(0, 256, (70, 90, 3), dtype=np.uint8)

@@ -18,6 +18,8 @@ from mmlisa.checkpoints import CheckpointError, load_checkpoint
 from mmlisa.conversion import PublishedWeights, convert_published, known_sources
 from mmlisa.models.backbones import CastlingLCNetViT, FLattenDeiT, LCNet
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def theirs():

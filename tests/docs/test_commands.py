@@ -30,6 +30,8 @@ from mmlisa.datasets.demo import make_demo
 from mmlisa.engine.config import load_config, parse_options
 from mmlisa.video.demo import make_video_demo
 
+pytestmark = pytest.mark.slow
+
 # --- data --------------------------------------------------------------------------------------------------------------------
 
 _INSTALLS = "installs packages; .ci/run, .ci/release and .ci/versions install in each of these ways"

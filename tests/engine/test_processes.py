@@ -21,6 +21,8 @@ from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
 from mmlisa.engine.runner import train
 from mmlisa.models.backbones import LiSANet
 
+pytestmark = pytest.mark.slow
+
 ARCH = dict(base="hybrid-small", depths=(1, 1, 1, 1), channels=(8, 16, 16, 16), num_heads=(1, 2, 2, 2))
 SECONDS = 200  # after which a process that hangs is ended
 

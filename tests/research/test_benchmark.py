@@ -167,7 +167,7 @@ def test_compiled_rows_name_what_failed(monkeypatch, tmp_path):
             self.model = model
 
         def forward(self, image):
-            if self.model.arch["mixers"] == "AAAA":
+            if self.model.arch["mixers"] == "LLLL":
                 raise NotImplementedError("no L\nmore lines")
             return self.model(image)
 
@@ -262,3 +262,12 @@ def test_listed_channels_are_the_backbones(name):
     cfg, channels = benchmark.BACKBONES[name]
     with torch.device("meta"):
         assert benchmark.build_backbone(cfg).feature_channels == channels
+
+
+def test_tables_are_in_milliseconds_and_megabytes():
+    row = dict(case="a", name="b", seconds=0.0123, low=0.011, high=0.0145, peak_bytes=5_200_000, saved_bytes=7_250_000)
+    head, _, line = benchmark.to_markdown("Title", [row]).splitlines()[2:5]
+    cells = dict(zip(*([cell.strip() for cell in part.split("|")] for part in (head, line)), strict=True))
+    assert cells["median ms (quartiles)"] == "12.3 (11-14.5)"
+    assert cells["peak extra MB"] == "5.2"
+    assert cells["saved MB"] == "7.2"

@@ -25,6 +25,8 @@ from research.comparison.suites import (
     TASKS,
 )
 
+pytestmark = pytest.mark.slow
+
 # Operators that change the grid, or belong to one host and its maps.
 ELSEWHERE = {
     "LeViTAttention",

@@ -8,6 +8,8 @@ import pytest
 
 from helpers.training import ROOT, SHORT, history
 
+pytestmark = pytest.mark.slow
+
 
 # PicoDet: castled with its auxiliary branch, which goes after the first of the iterations. RetinaNet: its pyramid starts at
 # stride 8, and a norm without a gradient would stop the second iteration.

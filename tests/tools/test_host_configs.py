@@ -10,6 +10,8 @@ from helpers.layouts import make_coco_layout
 from helpers.training import EPOCH, train
 from mmlisa.datasets.demo import make_imagenet_layout
 
+pytestmark = pytest.mark.slow
+
 CLASSIFIER = [
     "train_dataloader.batch_size=4",
     "model.teacher.model_name=swin_tiny_patch4_window7_224",

@@ -10,6 +10,8 @@ from helpers.layouts import make_ade20k_layout, make_coco_layout
 from helpers.training import EPOCH, train
 from mmlisa.datasets.demo import make_imagenet_layout
 
+pytestmark = pytest.mark.slow
+
 ITERATIONS = ["train_cfg.max_iters=2", "train_cfg.val_interval=2", "default_hooks.checkpoint.interval=2"]
 # Crops of 128 pixels instead of 512 take a sixteenth of the time.
 ITERATIONS += ["train_dataloader.dataset.pipeline.3.crop_size=(128,128)", "model.data_preprocessor.size=(128,128)"]

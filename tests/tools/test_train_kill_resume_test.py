@@ -15,6 +15,8 @@ import torch
 from helpers.training import ROOT, SHORT, history, scores
 from mmlisa.checkpoints import load_checkpoint
 
+pytestmark = pytest.mark.slow
+
 TASKS = {
     "mask_rcnn_hylisanet_demo": [],
     "semantic_fpn_hylisanet_demo": [],

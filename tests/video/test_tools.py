@@ -20,6 +20,8 @@ from mmlisa.engine.runner import build_runner, set_resume
 from mmlisa.video.demo import CLASSES
 from mmlisa.video.reading import count_frames, read_frames
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 CONFIG = "video_hylisanet_demo.py"
 

@@ -68,3 +68,34 @@ def test_a_curve_is_smoothed_over_a_fiftieth_of_the_run():
     iterations, smooth = _smooth([(10 * i, value) for i, value in enumerate(values, 1)])
     assert iterations.tolist() == list(range(40, 2001, 10))
     np.testing.assert_allclose(smooth, [values[end - 4 : end].mean() for end in range(4, 201)])
+
+
+def test_every_curve_stands_in_its_panel_and_the_star_at_the_best(figures, tmp_path):
+    curves = {
+        "loss": [(10, 3.0), (20, 2.0), (30, 1.0)],
+        "lr": [(10, 0.1), (30, 0.05)],
+        "coco/bbox_mAP": [(10, 0.2), (20, 0.4), (30, 0.3)],
+    }
+    draw_curves({"run": curves}, tmp_path / "curves.png")
+    loss, rate, metric = figures[0].axes
+    panels = {"loss in training": loss, "learning rate": rate, "validation": metric}
+    assert [axes.get_title() for axes in figures[0].axes] == list(panels)
+    for axes, name in zip((loss, rate, metric), curves, strict=True):
+        assert list(zip(*axes.lines[0].get_data(), strict=True)) == curves[name]
+    assert metric.lines[1].get_marker() == "*"
+    assert [float(x[0]) for x in metric.lines[1].get_data()] == [20, 0.4]
+    assert metric.get_legend_handles_labels()[1][0] == "bbox AP: best 0.4 at 20"
+    assert metric.get_ylabel() == "0 to 1"
+
+
+def test_several_runs_have_a_panel_per_metric_and_a_line_per_run(figures, tmp_path):
+    runs = {
+        name: {"loss": [(1, k)], "loss_cls": [(1, 9.0)], "mIoU": [(1, 10.0 * k)], "aAcc": [(1, 20.0 * k)]}
+        for k, name in enumerate(("a", "b"), 1)
+    }
+    draw_curves(runs, tmp_path / "curves.png")
+    loss, _, *metrics = figures[0].axes
+    assert [line.get_label() for line in loss.lines] == ["a", "b"]
+    assert [axes.get_title() for axes in metrics] == ["aAcc", "mIoU"]
+    assert [line.get_ydata()[0] for line in metrics[0].lines[::2]] == [20.0, 40.0]
+    assert [line.get_ydata()[0] for line in metrics[1].lines[::2]] == [10.0, 20.0]

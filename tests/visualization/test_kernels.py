@@ -156,3 +156,24 @@ def test_every_operator_of_the_registry_has_a_kernel(x):
         assert kernel.shape[1:] == GRID, name
         assert kernel.isfinite().all(), name
         assert kernel.any(), name
+
+
+def test_a_row_per_query_and_network_and_a_column_per_layer_and_head(figures, tmp_path):
+    picture, queries = torch.full((3, 40, 80), 100.0), [(0.1, 0.1), (0.9, 0.9)]
+    generator = torch.Generator().manual_seed(0)
+    rows = [
+        (label, {layer: torch.randn(2, 2, 4, 8, generator=generator) for layer in ("early", "late")})
+        for label in ("one", "two")
+    ]
+    draw_kernels(picture, queries, rows, [1], tmp_path / "kernels.png")
+    panels = [axes for axes in figures[0].axes if axes.images]
+    found = [np.asarray(axes.images[0].get_array()) for axes in panels if axes.get_title().endswith("4x8 tokens")]
+    expected = [
+        overlay_kernel(picture, kernels[layer][number, 1], query)
+        for number, query in enumerate(queries)
+        for _, kernels in rows
+        for layer in ("early", "late")
+    ]
+    assert len(found) == len(expected) == 8
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert [axes.get_title() for axes in panels if "head" not in axes.get_title()][:4] == ["one", "two", "one", "two"]

@@ -157,3 +157,23 @@ def test_free_path(tmp_path):
     taken = set()
     names = [free_path(tmp_path / name, taken).name for name in ("a.png", "a.png", "b.png", "a_2.png", "a.png")]
     assert names == ["a.png", "a_2.png", "b.png", "a_2_2.png", "a_3.png"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_small_object_is_drawn_over_a_large_one(order):
+    large, small = (10, 10, 150, 150), (60, 60, 100, 100)
+    boxes, labels = [large, small][::order], [0, 1][::order]
+    masks = [mask_of(*box) for box in boxes]
+    drawing = draw_prediction(GREY, detections(boxes, labels, [0.9, 0.9], masks), CLASSES)
+    outline = drawing[SCALE * 80, SCALE * 60 - 2 : SCALE * 60 + 3]
+    assert (np.abs(outline.astype(int) - (0, 0, 250)) <= 5).all(-1).any(), "the outline of the small one is whole"
+    first = np.array((128, 128, 128)) * 0.7 + np.array((250, 0, 0)) * 0.3
+    assert (drawing[SCALE * 80, SCALE * 80] == (first.round() * 0.7 + np.array((0, 0, 250)) * 0.3).round()).all()
+
+
+def test_the_legend_begins_with_the_largest_class_and_says_its_share():
+    classes = Classes({"classes": ("sky", "cat", "cup"), "palette": [(0, 200, 0), (250, 0, 0), (0, 0, 250)]})
+    labels = torch.zeros(160, 160, dtype=torch.long)
+    labels[:40], labels[40:56] = 2, 1  # 65 %, 25 % and 10 % of the rows
+    legend = overlays._draw_segmentation(overlays._canvas(GREY), labels, classes)
+    assert legend == [((0, 200, 0), "sky 65%"), ((0, 0, 250), "cup 25%"), ((250, 0, 0), "cat 10%")]
