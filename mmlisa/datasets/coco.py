@@ -88,9 +88,7 @@ class CocoDataset(_CocoDataset):
         if not self.problems:
             return
         line = f"annotation file {path} has {summarize(self.problems)}"
-        if with_mask and not any(
-            isinstance(entry.get("segmentation"), list | dict) for entry in content["annotations"]
-        ):
+        if with_mask and not any(entry.get("segmentation") for entry in content["annotations"]):
             raise ValueError(
                 f"annotation file {path} has boxes without outlines (segmentation), but the pipeline loads masks. To train on "
                 "boxes only, set with_mask=False in LoadAnnotations, and mask_roi_extractor=None and mask_head=None in "

@@ -196,13 +196,14 @@ def test_masks_that_do_not_fill_the_image_are_never_decoded(folder, monkeypatch)
     DATASETS.build(cfg | dict(test_mode=True, pipeline=[boxes]))
 
 
-def test_boxes_without_outlines_name_both_switches(folder):
+@pytest.mark.parametrize("segmentation", [None, []])  # the converter of supervision writes an empty list
+def test_boxes_without_outlines_name_both_switches(folder, segmentation):
     """What the converter of Pascal VOC writes, under a config with masks."""
     pytest.importorskip("mmdet")
     from mmlisa.registry import DATASETS
 
     content = coco()
-    del content["annotations"][0]["segmentation"]
+    content["annotations"][0]["segmentation"] = segmentation
     with pytest.raises(ValueError, match=r"without outlines.*with_mask=False.*mask_head=None"):
         DATASETS.build(dataset_cfg(folder, content))
 
