@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mmlisa import cli
 
-PAPERS = ("castling", "flatten", "ivit", "lisa")
+PAPERS = ("castling", "flatten", "ivit", "lisa", "newer")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
