@@ -1,7 +1,7 @@
 """Any backbone from published weights: ``init_cfg=dict(type='mmlisa.PublishedWeights', source='timm:…')``."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from mmlisa.checkpoints import CheckpointError, load_checkpoint, load_state_dict
 from mmlisa.models import backbones
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
+from .addresses import how_to_download
 from .arrays import read_npz
 from .families import FAMILIES, Family, is_known, recognise
 from .heads import head_weights
@@ -31,7 +32,7 @@ class PublishedWeights:
 
     Entries that fit by name and shape are loaded, and position tables are interpolated. The log lists what was taken over, what
     keeps its initial values, and why. A model with a ``backbone`` and, maybe, a ``head`` takes a checkpoint of its own as it is.
-    Of other weights the backbone takes what fits, and the head the layers that have the same place and shape there.
+    Of other weights the backbone takes what fits, and necks and heads the layers that have the same place and shape there.
 
     Args:
         source: ``'timm:NAME'``, a model that timm has weights for, which it downloads into its own cache; or a file or an
@@ -59,7 +60,7 @@ class PublishedWeights:
             load_state_dict(module, state, self.source)
         else:
             self._load_backbone(backbone, state)
-            _load_head(module, head_weights(state))
+            _load_heads(module, state)
 
     def _load_backbone(self, backbone: nn.Module, state: dict[str, Tensor]) -> None:
         state = backbone_weights(state)
@@ -75,8 +76,10 @@ class PublishedWeights:
             update_init_info(backbone, f"PublishedWeights: from {self.source}")
 
 
-def _load_head(model: nn.Module, theirs: dict[str, Tensor]) -> None:
-    ours = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("head.")}
+def _load_heads(model: nn.Module, state: dict[str, Tensor]) -> None:
+    """Loads necks and heads, which the libraries name alike, and a classifier's head under its name here."""
+    theirs = {name: tensor for name, tensor in state.items() if not name.startswith("backbone.")} | head_weights(state)
+    ours = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("backbone.")}
     fitting = {name: theirs[name] for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
     model.load_state_dict(fitting, strict=False)
     fresh = [
@@ -84,7 +87,7 @@ def _load_head(model: nn.Module, theirs: dict[str, Tensor]) -> None:
         for name, tensor in ours.items()
         if name not in fitting
     ]
-    lines = [f"head: {len(fitting)} of {len(ours)} tensors carried over", *(f"  fresh, {line}" for line in fresh)]
+    lines = [f"heads: {len(fitting)} of {len(ours)} tensors carried over", *(f"  fresh, {line}" for line in fresh)]
     print_log("\n".join(lines), logger="current")
 
 
@@ -94,11 +97,8 @@ def read_source(source: str, ema: bool = False) -> dict[str, Tensor]:
     Raises:
         ValueError, ConnectionError: see :class:`PublishedWeights`.
     """
-    if source.startswith("timm:"):
-        state = _from_timm(source.removeprefix("timm:"))
-    else:
-        path = local_file(source)
-        state = unwrap(read_npz(path) if path.suffix == ".npz" else load_checkpoint(path), ema)
+    is_timms = source.startswith("timm:")
+    state = _from_timm(source.removeprefix("timm:")) if is_timms else unwrap(_from_file(source), ema)
     for name, tensor in state.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise CheckpointError(f"{source}: {name} holds values that are not finite")
@@ -136,6 +136,16 @@ def _check_connection(name: str) -> None:
             f"source='timm:{name}': {address.hostname} cannot be reached ({error}). Without a network, "
             "download the weights elsewhere and give source=FILE"
         ) from error
+
+
+def _from_file(source: str) -> Mapping[str, Any]:
+    try:
+        path = local_file(source)
+        return read_npz(path) if path.suffix == ".npz" else load_checkpoint(path)
+    except (FileNotFoundError, ConnectionError) as error:
+        if hint := how_to_download(source):
+            raise type(error)(f"{error}. {hint}") from error
+        raise
 
 
 def _from_timm(name: str) -> dict[str, Tensor]:

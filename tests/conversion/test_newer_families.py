@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -11,11 +12,13 @@ import torch
 from torch import Tensor
 
 from helpers.golden_weights import image, outputs, state_dict
-from mmlisa import create_model
+from mmlisa import config_path, create_model
 from mmlisa.checkpoints import CheckpointError, load_checkpoint
 from mmlisa.conversion import PublishedWeights, carry_over, convert_published
+from mmlisa.conversion.addresses import PUBLISHED_FILES
 from mmlisa.models import backbones
 from mmlisa.models.backbones import MILA
+from mmlisa.registry import MODELS
 from research.paper_tables import build_on_meta
 
 CLASSIFIERS = {"mila_t": "mila_t", "h_vit3_t": "h_vittt_t", "pola_swin_t": "pola_swin_t"}
@@ -194,6 +197,23 @@ def test_every_entry_of_a_detector_or_segmentor_has_its_place(config, golden, ex
     assert len(rest) > 30
 
 
+def test_a_whole_detector_starts_from_the_authors(tmp_path):
+    """Backbone, neck and heads, without a conversion first."""
+    from mmengine.config import Config
+    from mmengine.registry import DefaultScope
+
+    with DefaultScope.overwrite_default_scope("mmdet"):
+        detector = MODELS.build(Config.fromfile(config_path("mask_rcnn_mila_t_1x_coco.py")).model)
+    ours = detector.state_dict()
+    rest = {name: torch.rand(tensor.shape) for name, tensor in ours.items() if not name.startswith("backbone.")}
+    theirs = {f"backbone.{name}": tensor for name, tensor in dense_names("mila_t").items()} | rest
+    PublishedWeights(save(tmp_path / "theirs.pth", {"meta": {}, "state_dict": theirs}))(detector)
+    loaded = detector.state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in rest.items())
+    qk = "blocks.0.attn.qk.weight"
+    assert torch.equal(loaded[f"backbone.stages.1.{qk}"], theirs[f"backbone.layers.1.{qk}"])
+
+
 def test_averaged_weights(tmp_path):
     state = state_dict("mila_t")
     averaged = {key: tensor + 1 for key, tensor in state.items()}
@@ -243,3 +263,26 @@ def test_plain_swin_of_mmdet(tmp_path):
         create_model("mila_t", pretrained=file)
     with pytest.raises(ValueError, match="weights of no known network; known are MILA, H-ViT³"):
         PublishedWeights(file)(MILA("tiny"))
+
+
+def test_a_missing_file_is_named_with_its_address(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = r"MILA-T: download https://cloud\.tsinghua\.edu\.cn/f/7a19712877cb4242889c/\?dl=1 .* save it as data/MLLA_T\.pth"
+    with pytest.raises(FileNotFoundError, match=message):
+        create_model("mila_t", pretrained="data/MLLA_T.pth")
+
+    def offline(url, timeout=None):
+        raise URLError("no route to host")
+
+    monkeypatch.setattr("mmlisa.checkpoints.download.urlopen", offline)
+    (file,) = (file for file in PUBLISHED_FILES if file.name == "MLLA_T.pth")
+    with pytest.raises(ConnectionError, match=r"no route to host.*" + message):
+        PublishedWeights(file.address)(MILA("tiny"))
+
+
+def test_every_published_file_has_a_network_and_an_address_of_its_own():
+    files = {file.name for file in PUBLISHED_FILES}
+    assert len(files) == len({file.address for file in PUBLISHED_FILES}) == len(PUBLISHED_FILES) == 24
+    for name in files:
+        if name.startswith(("mask_rcnn", "upernet")):
+            assert config_path(name.replace(".pth", ".py"))
