@@ -158,6 +158,15 @@ def check_device(argument: str, name: str) -> None:
         raise ValueError(f"{argument} '{name}': this machine has {number} GPUs, 'cuda:0' to 'cuda:{number - 1}'")
 
 
+def select_device(name: str) -> None:
+    """Make a device the one that MMEngine trains on, in this process and in those that it starts. PyTorch is imported later.
+
+    MMEngine takes the first GPU that it sees, and the CPU if it sees none.
+    """
+    kind, _, index = name.partition(":")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "" if kind == "cpu" else index or "0"
+
+
 def count_cuda_devices() -> int | None:
     """Return the number of GPUs that the NVIDIA driver shows to this process; None if only PyTorch can tell (AMD's GPUs)."""
     try:
@@ -200,7 +209,9 @@ CHECKS: dict[str, Callable[[str, Any], None]] = {
     **dict.fromkeys(("out", "json"), check_file),
     **dict.fromkeys(("score_thr", "min_matched"), check_share),
     **dict.fromkeys(("size", "factors", "tolerance", "batch", "rounds", "threads", "jobs"), check_positive),
-    **dict.fromkeys(("iterations", "every", "seeds", "train_images", "val_images"), check_positive),
+    **dict.fromkeys(
+        ("epochs", "minutes", "iterations", "every", "seeds", "train_images", "val_images"), check_positive
+    ),
     "cfg_options": check_key_values,
     "device": check_device,
     "launcher": check_launcher,

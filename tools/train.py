@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 
 from mmlisa import cli
+from mmlisa.options import select_device
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -20,6 +21,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="continue from this checkpoint, or from the newest of the work dir",
     )
     parser.add_argument(
+        "--epochs", type=int, metavar="N", help="passes over the images; the schedule is stretched to them"
+    )
+    parser.add_argument("--batch", type=int, metavar="N", help="images a step and process")
+    parser.add_argument("--device", help="cpu, cuda or cuda:1 (default: a GPU where there is one)")
+    parser.add_argument(
         "--auto-scale-lr", action="store_true", help="scale the learning rate with the total batch size"
     )
     parser.add_argument(
@@ -32,11 +38,17 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(args: argparse.Namespace) -> None:
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
+    if args.device:
+        select_device(args.device)
     from mmlisa.engine import config
     from mmlisa.engine.config_checks import check_data, check_schedule
 
     options = config.parse_options(args.cfg_options)
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
+    if args.batch:
+        cfg.train_dataloader.batch_size = args.batch
+    if args.epochs:
+        config.set_epochs(cfg, args.epochs)
     if args.auto_scale_lr:
         config.set_auto_scale_lr(cfg)
     if note := check_schedule(cfg):

@@ -7,6 +7,6 @@ if find_spec("mmcv"):
 if find_spec("mmdet"):
     from . import coco, demo_det  # noqa: F401
 if find_spec("mmseg"):
-    from . import demo_seg  # noqa: F401
+    from . import demo_seg, paired_seg  # noqa: F401
 if find_spec("mmpretrain"):
     from . import demo_cls  # noqa: F401

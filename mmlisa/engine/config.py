@@ -138,6 +138,39 @@ def _is_known(node: Any, key: str) -> bool:
     return True
 
 
+def set_epochs(cfg: Config, epochs: int) -> None:
+    """Set the length of the training, and stretch to it the parts of the schedule that are counted in the same unit.
+
+    A training that counts iterations gets ``epochs`` times the images over the batch, on one process.
+
+    Raises:
+        ValueError: the config has no training loop, or several schedules.
+    """
+    loop, parts = cfg.get("train_cfg") or {}, cfg.get("param_scheduler") or []
+    key = next((key for key in ("max_epochs", "max_iters") if key in loop), None)
+    parts = [parts] if isinstance(parts, Mapping) else parts
+    if key is None or not isinstance(parts, Sequence):
+        raise ValueError(
+            f"--epochs '{epochs}': the config has no train_cfg.max_epochs or max_iters, or several schedules"
+        )
+    length = epochs
+    if key == "max_iters":
+        from mmengine.registry import DATASETS, init_default_scope
+
+        init_default_scope(cfg.get("default_scope", "mmengine"))
+        images = len(DATASETS.build(deepcopy(cfg.train_dataloader.dataset)))
+        length = epochs * -(-images // cfg.train_dataloader.batch_size)
+    share = length / loop[key]
+    loop[key] = length
+    if loop.get("val_interval", 1) > length:
+        loop.val_interval = length
+    for part in parts:
+        if part.get("by_epoch", True) == (key == "max_epochs"):
+            for name in {"begin", "end", "T_max", "milestones"} & part.keys():
+                value = part[name]
+                part[name] = [round(each * share) for each in value] if name == "milestones" else round(value * share)
+
+
 def set_auto_scale_lr(cfg: Config) -> None:
     """Scale the learning rate with the total batch size.
 

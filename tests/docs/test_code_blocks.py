@@ -181,7 +181,9 @@ def check_tool(path: Path, arguments: list[str], written: set[str], monkeypatch:
         return
     monkeypatch.setattr(sys, "argv", [str(path), *arguments])
     args = tool.parse_args()
-    for config in [getattr(args, "config", None), *(model[0] for model in getattr(args, "model", None) or ())]:
+    models = getattr(args, "model", None) or ()
+    models = () if isinstance(models, str) else models  # of fit, a name of its own
+    for config in [getattr(args, "config", None), *(model[0] for model in models)]:
         if config and not config.isupper() and config not in written:
             assert (ROOT / config).is_file() or mmlisa.config_path(config), config
 

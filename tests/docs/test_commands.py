@@ -69,6 +69,7 @@ NOT_RUN = {
     "torchrun --nproc_per_node 8": _GPUS,
     "torchrun --nnodes": _GPUS,
     "srun": "needs a cluster",
+    "mmlisa fit": "trains for minutes; tests/fit",
     "mmlisa train CONFIG --amp": "needs a GPU",
     "python tools/compare.py": f"{_LONG}; tests/research/test_comparison.py",
     "python tools/benchmark.py": f"{_LONG}; tests/research/test_benchmark.py, and test_benchmark_plots.py for --redraw",
@@ -167,7 +168,13 @@ READERS = {
         ["model.onnx", "model.pt2"], before=("mmlisa train classifier_hylisanet_demo.py",), words=_CLASSIFIER
     ),
     "docs/finetune.md": Reader(
-        ["work_dirs/helmets/epoch_24.pth", "work_dirs/helmets/*/curves.png", "work_dirs/infer/*.png"], bring_yolo
+        [
+            "work_dirs/helmets/epoch_24.pth",
+            "work_dirs/helmets/*/curves.png",
+            "work_dirs/infer/*.png",
+            "work_dirs/browse.jpg",
+        ],
+        bring_yolo,
     ),
     "docs/first_hour.md": Reader(
         [

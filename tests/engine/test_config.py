@@ -5,7 +5,7 @@ import torch
 from mmengine.config import Config
 
 from mmlisa import config_path
-from mmlisa.engine.config import load_config, set_amp, set_auto_scale_lr, set_show_dir, set_tta
+from mmlisa.engine.config import load_config, set_amp, set_auto_scale_lr, set_epochs, set_show_dir, set_tta
 from mmlisa.engine.runner import set_resume
 
 COCO = config_path("mask_rcnn_hylisanet_s_1x_coco.py")
@@ -107,3 +107,25 @@ def test_downstream_project_inherits(tmp_path):
     assert cfg.model.backbone.type == "mmlisa.LiSANet"
     assert cfg.model.roi_head.mask_head.num_classes == 3
     assert cfg.optim_wrapper.optimizer.lr == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs", "length", "ends"),
+    [
+        ("mask_rcnn_hylisanet_s_1x_coco.py", 6, 6, [1000, 6, [4, 6]]),  # the warm-up is counted in iterations and stays
+        ("mask_rcnn_hylisanet_demo.py", 2, 140, [10, 140]),  # 280 images, 4 a step; 30 of 400 iterations are warm-up
+    ],
+)
+def test_epochs_stretch_the_schedule(name, epochs, length, ends, tmp_path):
+    cfg = load_config(config_path(name))
+    if cfg.train_cfg.get("max_iters"):
+        cfg.train_dataloader.dataset.data_root = str(tmp_path / "demo")
+    warm_up, *rest = cfg.param_scheduler
+    before = warm_up.end
+    set_epochs(cfg, epochs)
+    assert (cfg.train_cfg.get("max_epochs") or cfg.train_cfg.max_iters) == length
+    assert cfg.train_cfg.val_interval <= length
+    assert rest[0].end == ends[1]
+    assert warm_up.end == (before if cfg.train_cfg.get("max_epochs") else ends[0])
+    if len(ends) > 2:
+        assert rest[0].milestones == ends[2]

@@ -1,0 +1,34 @@
+"""Semantic segmentation whose images and class maps are listed in a file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from mmseg.datasets import BaseSegDataset
+
+from mmlisa.registry import DATASETS
+
+
+@DATASETS.register_module()
+class PairedSegDataset(BaseSegDataset):
+    """Images and class maps wherever they lie: mmseg's BaseSegDataset builds both paths from one name and two suffixes.
+
+    Args:
+        ann_file: a line per image, with its path and that of its class map under ``data_root``, separated by a tab.
+        label_map: values of the class maps that stand for another class, such as ``{255: 1}`` of masks in black and white.
+        **kwargs: mmseg's.
+
+    Raises:
+        FileNotFoundError: ``ann_file`` does not exist.
+    """
+
+    def __init__(self, *args, label_map: Mapping[int, int] | None = None, **kwargs) -> None:
+        self._values = dict(label_map or {})
+        super().__init__(*args, **kwargs)
+
+    def load_data_list(self) -> list[dict]:
+        root = Path(self.data_root or "")
+        pairs = [line.split("\t") for line in Path(self.ann_file).read_text(encoding="utf-8").splitlines()]
+        shared = dict(label_map=self._values or None, reduce_zero_label=self.reduce_zero_label, seg_fields=[])
+        return [
+            dict(img_path=str(root / image), seg_map_path=str(root / seg_map), **shared) for image, seg_map in pairs
+        ]

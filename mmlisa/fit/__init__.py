@@ -1,0 +1,1 @@
+"""``mmlisa fit``: from a folder of annotated images to a trained model and a report."""

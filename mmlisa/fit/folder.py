@@ -1,0 +1,231 @@
+"""A folder of annotated images: what is in it, and the data set that a reader makes of it."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
+TASKS = ("detection", "segmentation", "classification")
+_SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+_MIN_SIDE, _MAX_PIXELS = 8, 89_000_000  # an image must have; the limit is the one above which Pillow warns
+_MAX_LEFT_OUT = 0.1  # share of images or annotations that may be left out; more is an error of the whole folder
+
+
+@dataclass
+class Sample:
+    """An image and what is annotated in it.
+
+    Attributes:
+        path: of the image, relative to the folder, with forward slashes.
+        split: ``'train'``, ``'val'`` or ``'test'``; empty where the folder has no splits.
+        size: width and height in pixels, as the annotations state it and, after :meth:`Dataset.examine`, as the image is read.
+        objects: of detection, COCO annotations without ids; ``category_id`` is the index of the class.
+        seg_map: of segmentation, the class map, as ``path``.
+        label: of classification, the index of the class.
+        hash: a perceptual hash of the image, 256 bits; see :meth:`Dataset.examine`.
+    """
+
+    path: str
+    split: str = ""
+    size: tuple[int, int] | None = None
+    objects: list[dict[str, Any]] = field(default_factory=list)
+    seg_map: str = ""
+    label: int = -1
+    hash: np.ndarray | None = None
+
+
+class Problems(list[str]):
+    """What is left out of a data set: a line each that names the file and the remedy."""
+
+    def check(self, total: int, what: str) -> None:
+        """Accepts a few.
+
+        Raises:
+            ValueError: more than a tenth of ``total`` is left out.
+        """
+        if len(self) > _MAX_LEFT_OUT * total:
+            raise ValueError(self[0] + (f" ({len(self)} such problems in {total} {what})" if len(self) > 1 else ""))
+
+
+@dataclass
+class Dataset:
+    """A data set that a reader has read.
+
+    Attributes:
+        root: the folder; nothing in it is ever written.
+        format: the name of its format.
+        task: one of :data:`TASKS`.
+        classes: names; labels are indices into them.
+        samples: the images.
+        notes: lines that the user should know.
+        has_masks: of detection, whether all objects have outlines.
+        label_map: of segmentation, values of the class maps that stand for another class.
+    """
+
+    root: Path
+    format: str
+    task: str
+    classes: list[str]
+    samples: list[Sample]
+    notes: list[str] = field(default_factory=list)
+    has_masks: bool = False
+    label_map: dict[int, int] = field(default_factory=dict)
+
+    def split(self, name: str) -> list[Sample]:
+        return [sample for sample in self.samples if sample.split == name]
+
+    def examine(self) -> None:
+        """Reads every image: sets sizes and perceptual hashes, leaves out those that cannot be used.
+
+        Raises:
+            ValueError: more than a tenth cannot be used; names the first.
+        """
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            results = list(pool.map(partial(_examine, self.root), self.samples))
+        problems = Problems(text for bad, text in results if bad)
+        problems.check(len(self.samples), "images")
+        self.notes += problems[:5] + [text for bad, text in results if text and not bad][:5]
+        self.samples = [sample for sample, (bad, _) in zip(self.samples, results, strict=True) if not bad]
+
+    def to_coco(self, split: str) -> dict[str, Any]:
+        """The samples of a split as the content of a COCO file; the categories are numbered from 1."""
+        images, annotations = [], []
+        for sample in self.split(split):
+            width, height = sample.size
+            images.append({"id": len(images) + 1, "file_name": sample.path, "width": width, "height": height})
+            for entry in sample.objects:
+                ids = {"id": len(annotations) + 1, "image_id": len(images), "category_id": entry["category_id"] + 1}
+                annotations.append({**entry, **ids})
+        categories = [{"id": i, "name": name} for i, name in enumerate(self.classes, 1)]
+        return {"images": images, "annotations": annotations, "categories": categories}
+
+
+def _examine(root: Path, sample: Sample) -> tuple[bool, str]:
+    """Whether an image cannot be used, and a line about it; empty if there is nothing to say."""
+    path, note = root / sample.path, ""
+    try:
+        with Image.open(path) as image:
+            width, height = displayed_size(image)
+            if min(width, height) < _MIN_SIDE:
+                return (
+                    True,
+                    f"{path}: the image has {width}x{height} pixels; replace it by one of {_MIN_SIDE} or more a side",
+                )
+            if width * height > _MAX_PIXELS:
+                return True, f"{path}: the image has {width}x{height} pixels; cut it into tiles of at most 4000 a side"
+            if image.mode == "CMYK":
+                note = f"{path}: the image is CMYK and is read as RGB; if its colours look wrong, save it as RGB"
+            turned = image.size != (width, height)
+            image.draft("L", (64, 64))
+            grey = np.asarray(image.convert("L").resize((17, 16), Image.Resampling.BOX), np.int16)
+    except Image.DecompressionBombError:
+        return True, f"{path}: the image has more than {_MAX_PIXELS:,} pixels; cut it into tiles of at most 4000 a side"
+    except FileNotFoundError:
+        return True, f"{path}: there is no such image; copy it there, or correct the name in the annotations"
+    except (OSError, SyntaxError, ValueError) as error:
+        return True, f"{path}: the image cannot be read ({error}); export or copy it again"
+    if sample.size not in (None, (0, 0), (width, height)):
+        stated = "{}x{}".format(*sample.size)
+        turn = ", turned by its EXIF tag" if turned else ""
+        remedy = "save it without the tag" if turned else "export the annotations of this image again"
+        return True, f"{path}: the image has {width}x{height} pixels{turn}, its annotation says {stated}; {remedy}"
+    sample.size = width, height
+    sample.hash = np.packbits(
+        grey[:, 1:] > grey[:, :-1]
+    )  # dHash: whether each pixel is lighter than its left neighbour
+    return False, note
+
+
+def displayed_size(image: Image.Image) -> tuple[int, int]:
+    """Width and height after the rotation that a camera wrote into the file, which OpenCV applies."""
+    turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+    return image.size[::-1] if turned else image.size
+
+
+class Folder:
+    """The files of a folder, as paths relative to it with forward slashes; symbolic links are followed.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: it is not a folder.
+        ValueError: it holds no image.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(os.path.abspath(root))  # not resolved: a link stays the name that the user knows
+        if not self.root.is_dir():
+            kind = NotADirectoryError if self.root.exists() else FileNotFoundError
+            raise kind(f"{root} is not a folder; name the folder that holds the images and their annotations")
+        files = sorted(_walk(self.root))
+        self.images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
+        self._others = [name for name in files if not name.lower().endswith(IMAGE_SUFFIXES)]
+        if not self.images:
+            raise ValueError(f"{root} holds no image ({', '.join(IMAGE_SUFFIXES)}); name the folder that holds them")
+
+    def files(self, *suffixes: str) -> list[str]:
+        return [name for name in self._others if name.lower().endswith(suffixes)]
+
+    @cached_property
+    def image_set(self) -> set[str]:
+        return set(self.images)
+
+    @cached_property
+    def by_name(self) -> dict[str, list[str]]:
+        """The images by their names without folders."""
+        found: dict[str, list[str]] = {}
+        for path in self.images:
+            found.setdefault(PurePosixPath(path).name, []).append(path)
+        return found
+
+    def find(self, name: str, near: str) -> str | None:
+        """The image that an annotation file ``near`` calls ``name``, by a path of any system; None if there is none."""
+        posix = PureWindowsPath(name).as_posix()
+        folder = PurePosixPath(near).parent
+        for candidate in (os.path.normpath(folder / posix), posix):
+            if candidate in self.image_set:
+                return candidate
+        found = self.by_name.get(PurePosixPath(posix).name, [])
+        if len(found) > 1:  # the one that shares most of its path with the annotation file
+            words = set(folder.parts)
+            found = sorted(found, key=lambda path: len(words & set(PurePosixPath(path).parts)), reverse=True)
+        return found[0] if found else None
+
+
+def _walk(root: Path) -> Iterator[str]:
+    seen = set()
+    for folder, folders, files in os.walk(root, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:  # links can form circles
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__MACOSX")))
+        inner = Path(folder).relative_to(root).as_posix()
+        yield from (name if inner == "." else f"{inner}/{name}" for name in files if not name.startswith("."))
+
+
+def split_of(path: str, words: bool = False) -> str:
+    """The split that one of a path's folders is called after, or, with ``words``, a word of the file's name; else empty."""
+    *folders, name = PurePosixPath(path).parts
+    parts = [re.sub(r"[\d_-]", "", folder.lower()) for folder in folders]
+    if words:
+        parts += re.findall("[a-z]+", name.lower())
+    return next((_SPLITS[part] for part in reversed(parts) if part in _SPLITS), "")
+
+
+def most_common_first(names: Iterator[str] | list[str]) -> list[str]:
+    return [name for name, _ in Counter(names).most_common()]
+
+
+Reader = Callable[[Folder, list[str]], Dataset]

@@ -1,0 +1,419 @@
+"""What to train on a data set and how: each number with the measurement that it comes from, written as a config."""
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmengine.config import Config
+
+from mmlisa import config_path
+
+from .folder import Dataset
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A shipped config to inherit, and the recipe that it was tried with.
+
+    Attributes:
+        config: its name.
+        weights: where the backbone starts, for ``mmlisa.PublishedWeights``; empty for random weights.
+        rate, batch: learning rate, for this many images a step.
+        steps, epochs: fewest steps, and fewest passes over the images, of a training.
+    """
+
+    config: str
+    weights: str
+    rate: float
+    batch: int
+    steps: int
+    epochs: int
+
+
+_SWIN = "timm:swin_tiny_patch4_window7_224.ms_in1k"
+_CAFORMER = "timm:caformer_s18.sail_in22k_ft_in1k"
+PRESETS: dict[str, dict[str, Preset]] = {
+    "detection": {
+        "hylisanet": Preset("mask_rcnn_hylisanet_demo.py", "", 1.5e-3, 4, 400, 6),
+        "flatten-swin-t": Preset("mask_rcnn_flatten_swin_t_host_1x_coco.py", _SWIN, 1e-4, 16, 2000, 12),
+        "ivit-t": Preset("mask_rcnn_ivit_t_host_3x_coco.py", _CAFORMER, 1e-4, 16, 2000, 12),
+        "picodet": Preset("picodet_castling_lcnet_demo.py", "", 1.5e-3, 8, 900, 24),
+    },
+    "segmentation": {
+        "hylisanet": Preset("semantic_fpn_hylisanet_demo.py", "", 1.5e-3, 8, 400, 12),
+        "flatten-swin-t": Preset("upernet_flatten_swin_t_160k_ade20k.py", _SWIN, 6e-5, 16, 2000, 12),
+        "ivit-t": Preset("upernet_ivit_t_160k_ade20k.py", _CAFORMER, 8e-5, 16, 2000, 12),
+    },
+    "classification": {
+        "hylisanet": Preset("classifier_hylisanet_demo.py", "", 1.5e-3, 32, 400, 12),
+        "flatten-swin-t": Preset("classifier_flatten_swin_t_300e_imagenet.py", _SWIN, 1e-4, 64, 1000, 30),
+        "ivit-t": Preset("classifier_ivit_t_300e_imagenet.py", _CAFORMER, 1e-4, 64, 1000, 30),
+    },
+}
+METRICS = {"detection": "coco/bbox_mAP", "segmentation": "mIoU", "classification": "accuracy/top1"}
+# Sizes of images in training: the smallest and the largest, on a CPU and on a GPU.
+_SIDES = {
+    "detection": ((192, 384), (512, 1333)),
+    "segmentation": ((128, 320), (512, 1024)),
+    "classification": ((32, 128), (224, 224)),
+}
+_OBJECT = 48  # pixels that a quarter of the objects may be smaller than, after resizing
+_ROUND = 32  # sides are multiples of the coarsest feature map's stride
+
+
+@dataclass
+class Plan:
+    """The numbers of a training, and the reason for each under the number's name."""
+
+    task: str
+    preset: Preset
+    on_gpu: bool
+    side: int
+    batch: int
+    rate: float
+    steps: int
+    warm_up: int
+    interval: int
+    momentum: float
+    workers: int
+    reasons: dict[str, str]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+
+def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: bool) -> tuple[Preset, str]:
+    """The preset of a name, or, for ``'auto'``, the one that docs/choosing.md recommends; and why.
+
+    Raises:
+        ValueError: there is no such preset for the task, nor such a config.
+    """
+    presets = PRESETS[dataset.task]
+    longer = float(np.median([max(sample.size) for sample in dataset.samples]))
+    if model == "auto" and not on_gpu:
+        model, reason = "hylisanet", "no GPU was found: a narrow network that trains from scratch on a CPU"
+    elif model == "auto" and longer > 1000:
+        model, reason = (
+            "ivit-t",
+            f"images of {longer:.0f} pixels: half the time of Swin-T and a fifth of its memory at this size",
+        )
+    elif model == "auto":
+        model, reason = "flatten-swin-t", f"images of {longer:.0f} pixels: nearly all of Swin-T's published weights fit"
+    else:
+        reason = "--model"
+    if model in presets:
+        preset = presets[model]
+    else:
+        try:
+            config_path(model)
+        except FileNotFoundError as error:
+            raise ValueError(
+                f"--model {model!r} is neither one of {', '.join(presets)} nor a shipped config: {error}"
+            ) from error
+        recipe = presets["flatten-swin-t"]
+        preset = Preset(model, "", recipe.rate, recipe.batch, recipe.steps, recipe.epochs)
+    if weights is not None:
+        preset = Preset(**{**asdict(preset), "weights": weights})
+    return preset, reason
+
+
+def make_plan(
+    dataset: Dataset,
+    preset: Preset,
+    on_gpu: bool,
+    *,
+    side: int | None = None,
+    batch: int | None = None,
+    epochs: int | None = None,
+) -> Plan:
+    """Derives all numbers but those that need a probed step (:func:`adjust`)."""
+    train = dataset.split("train")
+    reasons: dict[str, str] = {}
+    lowest, highest = _SIDES[dataset.task][on_gpu]
+    longer = float(np.median([max(sample.size) for sample in train]))
+    if side is not None:
+        reasons["side"] = "--size"
+    else:
+        side, reasons["side"] = longer, f"the images' median longer side is {longer:.0f}"
+        sizes = [math.sqrt(entry["bbox"][2] * entry["bbox"][3]) for sample in train for entry in sample.objects]
+        if sizes:
+            small = float(np.percentile(sizes, 25))
+            side = longer * _OBJECT / small
+            reasons["side"] += (
+                f"; a quarter of the objects are smaller than {small:.0f} pixels, and should have {_OBJECT}"
+            )
+        side = min(max(side, lowest), highest, max(longer, _ROUND))
+        if sizes and small * side / longer < _OBJECT / 3:
+            dataset.notes.append(
+                f"warning: at {side:.0f} pixels a quarter of the objects are smaller than {small * side / longer:.0f} pixels, "
+                "which detectors rarely find; cut the images into tiles, or give a larger --size"
+            )
+        reasons["side"] += (
+            f"; from {lowest} to {highest} on a {'GPU' if on_gpu else 'CPU'}, never above the images' own"
+        )
+    side = max(_ROUND, round(side / _ROUND) * _ROUND)
+    reasons["batch"] = "--batch" if batch else "the batch of the recipe"
+    batch = batch or min(preset.batch, 2 ** int(math.log2(max(2, len(train) // 2))))
+    per_epoch = math.ceil(len(train) / batch)
+    if epochs:
+        steps, reasons["steps"] = epochs * per_epoch, f"--epochs {epochs} of {per_epoch} steps"
+    else:
+        steps = max(preset.steps, preset.epochs * per_epoch)
+        reasons["steps"] = f"{preset.steps} steps and {preset.epochs} epochs of {per_epoch} at least"
+    workers = min(8, max(0, (os.cpu_count() or 1) - 2))
+    reasons["workers"] = f"of {os.cpu_count()} cores, two are left to the training and the system"
+    plan = Plan(dataset.task, preset, on_gpu, side, batch, 0.0, 0, 0, 0, 0.0, workers, reasons)
+    _set_schedule(plan, steps)
+    return plan
+
+
+def _set_schedule(plan: Plan, steps: int) -> None:
+    """Sets what follows from the number of steps and the batch."""
+    preset = plan.preset
+    plan.steps = max(10, steps)
+    plan.rate = float(f"{preset.rate * plan.batch / preset.batch:.3g}")
+    plan.reasons["rate"] = f"{preset.rate:g} for {preset.batch} images, in proportion"
+    plan.warm_up = max(1, min(3000, plan.steps // 10))
+    plan.reasons["warm_up"] = "a tenth of the steps"
+    plan.interval = max(1, plan.steps // (4 if plan.steps < 1000 else 10))
+    plan.reasons["interval"] = "a quarter of the training, or a tenth of a long one, between two validations"
+    plan.momentum = float(f"{min(0.5, 20 / plan.steps):.3g}")
+
+
+def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_batch: bool) -> None:
+    """Fits the batch to the memory, and the steps to the minutes, by what a probed step took.
+
+    Args:
+        plan: changed in place.
+        probe: of :mod:`mmlisa.fit.probe`.
+        minutes: for the training; None for the steps of the plan.
+        keep_batch: the user has chosen the batch.
+    """
+    fitting = int(0.8 * (probe["available"] - probe["fixed"]) / max(1, probe["per_image"]))
+    memory = f"{probe['per_image'] / 2**20:.0f} MiB an image (one probed step), {probe['available'] / 2**30:.1f} GiB are free"
+    if not keep_batch:
+        smaller = min(plan.batch, 2 ** int(math.log2(max(1, fitting))))
+        steps = plan.steps * plan.batch // smaller  # a smaller batch sees as many images
+        plan.batch, plan.reasons["batch"] = smaller, f"{plan.reasons['batch']}, which fits: {memory}"
+        if smaller < plan.preset.batch and fitting < plan.preset.batch:
+            plan.reasons["batch"] = f"the most that fits: {memory}"
+        _set_schedule(plan, steps)
+    seconds = probe["seconds_per_image"] * plan.batch
+    if minutes is not None:
+        # A quarter of the time goes to validations, checkpoints and loading.
+        plan.reasons["steps"] = f"--minutes {minutes:g} at {seconds:.2f} s a step, less a quarter for validations"
+        _set_schedule(plan, int(0.75 * 60 * minutes / seconds))
+    else:
+        plan.reasons["steps"] += f"; about {max(1, round(plan.steps * seconds / 60))} minutes at {seconds:.2f} s a step"
+
+
+# --- the config --------------------------------------------------------------------------------------------------------------
+
+
+def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: str) -> str:
+    """The text of the config.
+
+    Args:
+        plan: the numbers.
+        dataset: what is trained on; its annotations are in ``folder/data``.
+        folder: the folder of the run, absolute.
+        title: the first comment.
+        start: what the training starts from, for a comment.
+    """
+    base = Config.fromfile(config_path(plan.preset.config))
+    splits = {"train": "train", "val": "val", "test": "test" if dataset.split("test") else "val"}
+    body = {"detection": _detection, "segmentation": _segmentation, "classification": _classification}[plan.task]
+    model, pipelines, data, evaluators = body(plan, dataset, base, folder, splits)
+    backbone = base.model.backbone
+    changes: dict[str, Any] = {}
+    if "image_size" in backbone and not plan.preset.weights:
+        changes["image_size"] = plan.side
+    if plan.preset.weights.startswith("timm:"):
+        changes["init_cfg"] = dict(_delete_=True, type="mmlisa.PublishedWeights", source=plan.preset.weights)
+    elif backbone.get("init_cfg", {}).get("type") == "mmlisa.PublishedWeights":
+        changes["init_cfg"] = None
+    _set_class_counts(base.model, model, len(dataset.classes))
+    if changes:
+        model["backbone"] = changes
+    reasons = plan.reasons
+    optimizer = f"optimizer=dict(lr={plan.rate}),  # {reasons['rate']}"
+    if plan.on_gpu:
+        optimizer = f'type="AmpOptimWrapper",  # mixed precision, on a GPU\n    loss_scale="dynamic",\n    {optimizer}'
+    load_from = plan.preset.weights if plan.preset.weights and not plan.preset.weights.startswith("timm:") else None
+    least = 0.001 if plan.task == "detection" else 0.1  # AP is a share, the others are percentages
+    loader = f"num_workers=workers, persistent_workers={plan.workers > 0}"
+    test = "dataset=dict(_delete_=True, **dataset, **{}_files, test_mode=True, pipeline=test_pipeline)"
+    numbers = "\n".join(
+        f"# {reasons[name][0].upper()}{reasons[name][1:]}.\n{name} = {getattr(plan, name)}"
+        for name in ("side", "batch", "steps", "warm_up", "interval", "workers")
+    )
+    return f'''# {title}
+# The model: {reasons["model"]}.
+_base_ = __import__("mmlisa").config_path("{plan.preset.config}")
+
+data_root = {str(dataset.root)!r}  # the images; nothing is written there
+annotations = {str(folder / "data")!r}
+classes = {tuple(dataset.classes)!r}
+{numbers}
+seed = 0
+
+# {start}
+load_from = {load_from!r}
+model = {_code(model, in_lines=True)}
+
+{pipelines}
+{data}
+train_dataloader = dict(
+    batch_size=batch,
+    {loader},
+    sampler=dict(type="InfiniteSampler", shuffle=True),
+    dataset=dict(_delete_=True, **dataset, **train_files, pipeline=train_pipeline),
+)
+val_dataloader = dict(
+    {loader},
+    {test.format("val")},
+)
+test_dataloader = dict(
+    {loader},
+    {test.format(splits["test"])},
+)
+{evaluators}
+
+train_cfg = dict(_delete_=True, type="IterBasedTrainLoop", max_iters=steps, val_interval=interval)
+optim_wrapper = dict(
+    {optimizer}
+)
+param_scheduler = [
+    dict(type="LinearLR", start_factor=0.01, by_epoch=False, begin=0, end=warm_up),
+    dict(type="CosineAnnealingLR", by_epoch=False, begin=warm_up, end=steps, eta_min={plan.rate / 100:.3g}),
+]
+default_hooks = dict(
+    checkpoint=dict(by_epoch=False, interval=interval, max_keep_ckpts=2, save_best="{METRICS[plan.task]}", rule="greater"),
+    logger=dict(interval=max(1, min(25, interval)), log_metric_by_epoch=False),
+)
+log_processor = dict(by_epoch=False)
+custom_hooks = [
+    *_base_.custom_hooks,
+    # Averages the weights over about a twentieth of the training.
+    dict(type="EMAHook", momentum={plan.momentum}, update_buffers=True, priority="NORMAL"),
+    # Ends the training when four validations in a row bring nothing.
+    dict(type="EarlyStoppingHook", monitor="{METRICS[plan.task]}", rule="greater", patience=4, min_delta={least}),
+]
+randomness = dict(seed=seed)
+'''
+
+
+def _code(value: Any, in_lines: bool = False) -> str:
+    """A nested dict as it is written in configs, its outer level on lines of its own."""
+    if not isinstance(value, dict):
+        return repr(value)
+    entries = [f"{key}={_code(item)}" for key, item in value.items()]
+    return "dict(\n    " + ",\n    ".join(entries) + ",\n)" if in_lines and value else f"dict({', '.join(entries)})"
+
+
+def _set_class_counts(base: Any, changes: dict[str, Any], number: int) -> None:
+    """Adds ``num_classes`` for each part of a model that has it and is not switched off."""
+    for key, part in base.items():
+        if not isinstance(part, dict) or key in ("teacher", "loss_decode") or changes.get(key, {}) is None:
+            continue
+        inner = changes.get(key, {})
+        if "num_classes" in part:
+            inner = {**inner, "num_classes": number}
+        inner = dict(inner)
+        _set_class_counts(part, inner, number)
+        if inner:
+            changes[key] = inner
+
+
+def _detection(
+    plan: Plan, dataset: Dataset, base: Config, folder: Path, splits: dict[str, str]
+) -> tuple[dict, str, str, str]:
+    has_mask_head = bool(base.model.get("roi_head", {}).get("mask_head"))
+    masks = dataset.has_masks and has_mask_head
+    model = {"roi_head": {"mask_roi_extractor": None, "mask_head": None}} if has_mask_head and not masks else {}
+    resize = "RandomResize" if plan.preset.weights else "Resize"
+    jitter = "ratio_range=(0.7, 1.3), " if plan.preset.weights else ""
+    pipelines = f"""train_pipeline = [
+    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadAnnotations", with_bbox=True, with_mask={masks}),
+    dict(type="{resize}", scale=(side, side), {jitter}keep_ratio=True),
+    dict(type="RandomFlip", prob=0.5),
+    dict(type="PackDetInputs"),
+]
+test_pipeline = [
+    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="Resize", scale=(side, side), keep_ratio=True),
+    dict(type="LoadAnnotations", with_bbox=True, with_mask={masks}),
+    dict(type="PackDetInputs", meta_keys=("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")),
+]"""
+    lines = [
+        'dataset = dict(type="mmlisa.CocoDataset", data_root=data_root, data_prefix=dict(img=""), metainfo=dict(classes=classes))'
+    ]
+    lines += [
+        f'{name}_files = dict(ann_file=annotations + "/{name}.json"'
+        + (", filter_cfg=dict(filter_empty_gt=True))" if name == "train" else ")")
+        for name in dict.fromkeys(splits.values())
+    ]
+    metric = ["bbox", "segm"] if masks else ["bbox"]
+    evaluators = f"""val_evaluator = dict(ann_file=val_files["ann_file"], metric={metric})
+test_evaluator = dict(
+    ann_file={splits["test"]}_files["ann_file"], metric={metric}, outfile_prefix={str(folder / "test" / "predictions")!r}
+)"""
+    return model, pipelines, "\n".join(lines), evaluators
+
+
+def _segmentation(
+    plan: Plan, dataset: Dataset, base: Config, folder: Path, splits: dict[str, str]
+) -> tuple[dict, str, str, str]:
+    model = {"data_preprocessor": {"size": (plan.side, plan.side)}}
+    ratios = (0.5, 2.0) if plan.preset.weights else (1.0, 1.5)
+    pipelines = f"""train_pipeline = [
+    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadAnnotations"),
+    dict(type="RandomResize", scale=(side, side), ratio_range={ratios}, keep_ratio=True),
+    dict(type="RandomCrop", crop_size=(side, side), cat_max_ratio=0.95),
+    dict(type="RandomFlip", prob=0.5),
+    dict(type="PackSegInputs"),
+]
+test_pipeline = [
+    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="Resize", scale=(side, side), keep_ratio=True),
+    dict(type="LoadAnnotations"),
+    dict(type="PackSegInputs"),
+]"""
+    label_map = f", label_map={dataset.label_map}" if dataset.label_map else ""
+    lines = [
+        f'dataset = dict(type="mmlisa.PairedSegDataset", data_root=data_root, metainfo=dict(classes=classes){label_map})'
+    ]
+    lines += [f'{name}_files = dict(ann_file=annotations + "/{name}.txt")' for name in dict.fromkeys(splits.values())]
+    evaluators = f"test_evaluator = dict(output_dir={str(folder / 'test' / 'predictions')!r})"
+    return model, pipelines, "\n".join(lines), evaluators
+
+
+def _classification(
+    plan: Plan, dataset: Dataset, base: Config, folder: Path, splits: dict[str, str]
+) -> tuple[dict, str, str, str]:
+    # Mixup and CutMix need more data than a small set has.
+    model = {"train_cfg": None} if base.model.get("train_cfg") else {}
+    pipelines = """train_pipeline = [
+    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="RandomResizedCrop", scale=side, crop_ratio_range=(0.6, 1.0)),
+    dict(type="RandomFlip", prob=0.5, direction="horizontal"),
+    dict(type="PackInputs"),
+]
+test_pipeline = [
+    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="ResizeEdge", scale=side, edge="short"),
+    dict(type="CenterCrop", crop_size=side),
+    dict(type="PackInputs"),
+]"""
+    lines = [
+        'dataset = dict(type="CustomDataset", data_root=data_root, data_prefix="", metainfo=dict(classes=classes))'
+    ]
+    lines += [f'{name}_files = dict(ann_file=annotations + "/{name}.txt")' for name in dict.fromkeys(splits.values())]
+    evaluators = 'val_evaluator = dict(type="Accuracy", topk=(1,))\ntest_evaluator = val_evaluator'
+    return model, pipelines, "\n".join(lines), evaluators

@@ -1,0 +1,91 @@
+"""Time and memory of one training step: ``python -m mmlisa.fit.probe CONFIG RESULT.json [SOURCE]``, in a process of its own."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from mmengine.device import get_device
+from mmengine.registry import MODELS, init_default_scope
+from mmengine.runner import Runner
+
+from mmlisa import cli
+from mmlisa.checkpoints import CheckpointError
+from mmlisa.conversion.published import read_source
+from mmlisa.engine.config import load_config
+from mmlisa.engine.log import import_quietly
+from mmlisa.memory import peak_extra_bytes
+
+_BATCH = 2
+
+
+def probe(config: str, source: str = "") -> dict[str, Any]:
+    """Measures forward and backward of two images, with random weights.
+
+    Args:
+        config: file.
+        source: published weights to look for; see :class:`mmlisa.conversion.published.PublishedWeights`.
+
+    Returns:
+        ``seconds_per_image``, ``per_image`` and ``fixed`` bytes of memory (``fixed``: weights, gradients and AdamW's averages),
+        ``available`` bytes, and ``unavailable``: why ``source`` cannot be had, or an empty string.
+    """
+    cfg = load_config(config)
+    init_default_scope(cfg.default_scope)
+    cfg.train_dataloader.update(batch_size=_BATCH, num_workers=0, persistent_workers=False)
+    batch = next(iter(Runner.build_dataloader(cfg.train_dataloader, seed=0)))
+    device = torch.device(get_device())
+    model = MODELS.build(cfg.model).to(device).train()
+
+    def step() -> None:
+        with torch.autocast(device.type, enabled=device.type == "cuda"):
+            losses = model(**model.data_preprocessor(batch, True), mode="loss")
+        model.parse_losses(losses)[0].backward()
+        model.zero_grad()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    peak = peak_extra_bytes(step, device.type)
+    start = perf_counter()
+    step()
+    seconds = perf_counter() - start
+    weights = sum(p.numel() for p in model.parameters())
+    unavailable = ""
+    if source:
+        try:
+            read_source(source)
+        except (ConnectionError, CheckpointError, OSError) as error:
+            unavailable = str(error)
+    return {
+        "seconds_per_image": seconds / _BATCH,
+        "per_image": peak / _BATCH,
+        "fixed": 16 * weights,
+        "available": torch.cuda.mem_get_info()[0] if device.type == "cuda" else _available_bytes(),
+        "unavailable": unavailable,
+    }
+
+
+def _available_bytes() -> int:
+    """Free memory of the machine, or of the container."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+    except (OSError, ValueError):  # no container, or no limit
+        return free
+    return min(free, limit - used)
+
+
+if __name__ == "__main__":
+
+    def _main(args: Any) -> None:
+        import_quietly()
+        Path(args.result).write_text(json.dumps(probe(args.config, args.source)))
+
+    parser = cli.build_parser(__doc__)
+    parser.add_argument("config")
+    parser.add_argument("result")
+    parser.add_argument("source", nargs="?", default="")
+    cli.run(_main, parser.parse_args(sys.argv[1:]))

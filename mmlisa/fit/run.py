@@ -1,0 +1,379 @@
+"""The steps of ``mmlisa fit``, each of which can be interrupted and repeated.
+
+Training, testing and the rest are the commands that the user could type, each in a process of its own: none inherits memory or
+settings from another, and a crash of one ends in a line.
+"""
+
+import ctypes
+import hashlib
+import json
+import os
+import re
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from mmlisa.options import select_device
+
+from .folder import Dataset
+from .formats import read
+from .splitting import shared_images, split
+
+STEPS = ("config", "check-data", "train", "test", "export", "report")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asks for; a run with other options has a folder of its own. See ``mmlisa fit --help``."""
+
+    data: str
+    task: str = ""
+    model: str = "auto"
+    weights: str | None = None
+    minutes: float | None = None
+    epochs: int | None = None
+    size: int | None = None
+    batch: int | None = None
+    device: str | None = None
+    seed: int = 0
+
+    def folder(self) -> Path:
+        digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:6]
+        return Path("work_dirs") / "fit" / f"{Path(self.data).name or 'data'}-{digest}"
+
+
+@dataclass
+class Run:
+    """A folder with the results of the finished steps.
+
+    Attributes:
+        folder: where they are.
+        options: of the run.
+        done: seconds that each finished step took, by its name.
+        facts: what later steps and the report need to know of the earlier ones.
+    """
+
+    folder: Path
+    options: Options
+    done: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, folder: Path, options: Options) -> "Run":
+        """The run of a folder, or a new one.
+
+        Raises:
+            ValueError: the folder holds a run with other options, or something else.
+        """
+        state = folder / "run.json"
+        if state.is_file():
+            content = json.loads(state.read_text())
+            known, asked = content["options"], asdict(options)
+            if other := [
+                f"{key}={known.get(key)!r}, not {asked[key]!r}" for key in asked if known.get(key) != asked[key]
+            ]:
+                raise ValueError(f"--work-dir {str(folder)!r} holds a run with {', '.join(other)}; name another folder")
+            return cls(folder, options, content["done"], content["facts"])
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ValueError(
+                f"--work-dir {str(folder)!r} holds something other than a run of mmlisa fit; name another folder"
+            )
+        return cls(folder, options)
+
+    def save(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        content = {"options": asdict(self.options), "done": self.done, "facts": self.facts}
+        write(self.folder / "run.json", json.dumps(content, indent=1))
+
+    def finish(self, step: str, seconds: float) -> None:
+        self.done[step] = round(seconds, 1)
+        self.save()
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config.py"
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The best checkpoint, or else the last."""
+        best = sorted(self.folder.glob("best_*.pth"), key=lambda path: path.stat().st_mtime)
+        last = self.folder / "last_checkpoint"
+        return best[-1] if best else Path(last.read_text()) if last.is_file() else None
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a whole file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.part")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def fit(run: Run, *, dry_run: bool = False) -> None:
+    """Runs the steps that are not done yet.
+
+    Args:
+        run: the folder; see :meth:`Run.open`.
+        dry_run: stop after the config.
+
+    Raises:
+        ValueError, OSError: the data cannot be used, or a step failed on them.
+        ChildProcessError: training or testing failed.
+        KeyboardInterrupt: the user stopped it; what is done is kept.
+    """
+    if Path(os.path.abspath(run.folder)).is_relative_to(os.path.abspath(run.options.data)):
+        raise ValueError(
+            f"the results would go into {run.folder}, inside of the data, which are never changed: start the command elsewhere, "
+            "or name a folder with --work-dir"
+        )
+    if run.options.device:
+        select_device(run.options.device)  # for all steps, which inherit it
+    steps: dict[str, Callable[[Run], None]] = {
+        "config": _configure,
+        "check-data": _check_data,
+        "train": _train,
+        "test": _test,
+        "export": _export,
+        "report": _report,
+    }
+    for name in STEPS[: 1 if dry_run else None]:
+        if name not in run.done:
+            print(f"\n--- {name} ---", flush=True)
+            start = perf_counter()
+            steps[name](run)
+            run.finish(name, perf_counter() - start)
+        elif name == "config":
+            print(run.config.read_text())
+
+
+# --- steps -------------------------------------------------------------------------------------------------------------------
+
+
+def prepare_data(options: Options) -> tuple[Dataset, list[str]]:
+    """The data set with its splits, and what is worth knowing of it.
+
+    Raises:
+        ValueError: the data cannot be used; names the file and the remedy.
+    """
+    dataset = read(options.data, options.task)
+    dataset.examine()
+    notes = dataset.notes
+    if not dataset.split("val"):
+        notes.append(split(dataset, options.seed))
+    elif shared := shared_images(dataset):
+        notes.append(f"warning: {shared}")
+    if not dataset.split("train"):
+        raise ValueError(f"{options.data} has images for validation, but none in a folder train; add training images")
+    if dataset.task != "segmentation":
+        seen = {entry["category_id"] for sample in dataset.split("train") for entry in sample.objects}
+        seen |= {sample.label for sample in dataset.split("train")}
+        if absent := [name for index, name in enumerate(dataset.classes) if index not in seen]:
+            notes.append(
+                f"{options.data}: no training image shows {', '.join(absent)}; add images of them to find them"
+            )
+    return dataset, notes
+
+
+def _configure(run: Run) -> None:
+    from .plan import adjust, choose_preset, make_plan, write_config  # imports MMEngine
+
+    options = run.options
+    dataset, notes = prepare_data(options)
+    counts = {name: len(dataset.split(name)) for name in ("train", "val", "test")}
+    print(f"{dataset.format}, {dataset.task}: {counts}, classes: {', '.join(dataset.classes)}", flush=True)
+    run.save()
+    _write_data(run, dataset)
+
+    import torch
+
+    preset, reason = choose_preset(dataset, options.model, options.weights, torch.cuda.is_available())
+    if preset.weights and not preset.weights.startswith("timm:") and not Path(preset.weights).is_file():
+        raise ValueError(f"--weights {preset.weights!r} is neither a file nor 'timm:NAME'")
+    plan = make_plan(
+        dataset, preset, torch.cuda.is_available(), side=options.size, batch=options.batch, epochs=options.epochs
+    )
+    plan.reasons["model"] = reason
+    folder = Path(os.path.abspath(run.folder))
+    title = f"Written by: mmlisa fit {shlex.quote(options.data)}. It reproduces the training: mmlisa train {run.config}"
+    start = (
+        "The backbone starts from random weights."
+        if not preset.weights
+        else f"The training starts from {preset.weights}."
+    )
+
+    print(*notes, "measuring a training step …", sep="\n", flush=True)
+    trial = folder / "probe" / "config.py"
+    write(trial, write_config(plan, dataset, folder, title, start))
+    code, text = _call(
+        "-m", "mmlisa.fit.probe", str(trial), str(folder / "probe" / "result.json"), preset.weights, show=False
+    )
+    if code:
+        raise ChildProcessError(f"a training step fails with this config ({trial}): {_last_error(text)}")
+    probe = json.loads((folder / "probe" / "result.json").read_text())
+    if probe["unavailable"]:
+        start = f"{preset.weights} could not be had, so that the training starts from random weights; AP will be lower."
+        notes.append(f"warning: {start} ({probe['unavailable']})")
+        print(notes[-1])
+        plan.preset = type(preset)(**{**asdict(preset), "weights": ""})
+    adjust(plan, probe, options.minutes, keep_batch=options.batch is not None)
+    text = write_config(plan, dataset, folder, title, start)
+    print(text, flush=True)
+    run.facts = {
+        "format": dataset.format, "task": dataset.task, "classes": dataset.classes, "counts": counts, "notes": notes,
+        "root": str(dataset.root), "side": plan.side, "steps": plan.steps, "batch": plan.batch,
+        "masks": dataset.has_masks, "label_map": {str(k): v for k, v in dataset.label_map.items()},
+    }  # fmt: skip
+    write(run.config, text)
+
+
+def _write_data(run: Run, dataset: Dataset) -> None:
+    """Annotations in the form that the config names; images are referenced where they are."""
+    for name in ("train", "val", "test"):
+        samples = dataset.split(name)
+        if dataset.task == "detection":
+            write(run.folder / "data" / f"{name}.json", json.dumps(dataset.to_coco(name)))
+        else:
+            second = "seg_map" if dataset.task == "segmentation" else "label"
+            separator = "\t" if dataset.task == "segmentation" else " "
+            lines = [f"{sample.path}{separator}{getattr(sample, second)}" for sample in samples]
+            write(run.folder / "data" / f"{name}.txt", "\n".join(lines))
+    splits = {name: [sample.path for sample in dataset.split(name)] for name in ("train", "val", "test")}
+    write(run.folder / "data" / "split.json", json.dumps({"seed": run.options.seed, **splits}, indent=1))
+
+
+def _check_data(run: Run) -> None:
+    code, text = _mmlisa(
+        "check-data", run.config, "--split", "train", "val", *["test"] * bool(run.facts["counts"]["test"])
+    )
+    if code not in (0, 1):  # 1: problems, which are listed, and which the training leaves out
+        raise ValueError(_last_error(text))
+    write(run.folder / "check-data.txt", text)
+
+
+def _train(run: Run) -> None:
+    resume = ["--resume"] if any(run.folder.glob("*.pth")) else []
+    code, text = _mmlisa("train", run.config, "--work-dir", run.folder, *resume)
+    if code:
+        raise ChildProcessError(f"the training failed: {_last_error(text)}")
+    run.facts["memory"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+
+
+def _test(run: Run) -> None:
+    (run.folder / "test" / "predictions").parent.mkdir(parents=True, exist_ok=True)
+    dump = ["--out", run.folder / "test" / "predictions.pkl"] if run.facts["task"] == "classification" else []
+    code, text = _mmlisa("test", run.config, run.checkpoint, "--work-dir", run.folder / "test", *dump)
+    if code:
+        raise ChildProcessError(f"the test failed: {_last_error(text)}")
+
+
+def _export(run: Run) -> None:
+    side = str(run.facts["side"])
+    code, text = _mmlisa("export", run.config, run.checkpoint, run.folder / "model.onnx", "--size", side, side)
+    run.facts["export"] = "" if code == 0 else _last_error(text)  # the report says so; the model itself is whole
+
+
+def _report(run: Run) -> None:
+    from mmlisa.visualization.report import write_report
+
+    facts, folder = run.facts, run.folder
+    counts = facts["counts"]
+    summary = [
+        f"{facts['format']}: {counts['train']} images to train, {counts['val']} to validate and {counts['test']} to test on",
+        f"{facts['steps']} steps of {facts['batch']} images, longer side {facts['side']} pixels: {run.config}",
+        f"the largest process took {facts['memory']:.1f} GiB of memory",
+        *facts["notes"],
+    ]
+    example = Path(facts["root"], json.loads((folder / "data" / "split.json").read_text())["val"][0])
+    commands = {
+        "draw predictions on images": command("infer", run.config, run.checkpoint, example),
+        "test again": command("test", run.config, run.checkpoint),
+        "train again from the config": command("train", run.config),
+        "look at the training images": command("browse", run.config),
+        "export": command(
+            "export", run.config, run.checkpoint, folder / "model.onnx", "--size", facts["side"], facts["side"]
+        ),
+    }
+    if facts["export"]:
+        summary.append(f"the export failed: {facts['export']}")
+    score = write_report(
+        folder,
+        task=facts["task"],
+        classes=facts["classes"],
+        root=Path(facts["root"]),
+        split="test" if counts["test"] else "val",
+        summary=summary,
+        seconds=run.done,
+        commands=commands,
+        label_map={int(value): label for value, label in facts["label_map"].items()},
+    )
+    print(f"{score}\n  checkpoint  {run.checkpoint}\n  report      {folder / 'report.html'}")
+    print("\n".join(["Next:", *(f"  {line}" for line in commands.values())]))
+
+
+# --- processes ---------------------------------------------------------------------------------------------------------------
+
+
+def command(name: str, *words: object) -> str:
+    """A command as the user can type it."""
+    return shlex.join(["mmlisa", name, *map(str, words)])
+
+
+def _mmlisa(name: str, *words: object) -> tuple[int, str]:
+    print(f"$ {command(name, *words)}", flush=True)
+    return _call("-m", "mmlisa.cli", name, *map(str, words))
+
+
+def _call(*words: str, show: bool = True) -> tuple[int, str]:
+    """Runs Python; returns its exit code and what it printed. Signals are passed on, and the process is waited for.
+
+    Raises:
+        KeyboardInterrupt: the process ended after such a signal.
+    """
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+    )
+    received: list[int] = []
+
+    def forward(number: int, frame: Any) -> None:
+        received.append(number)
+        process.send_signal(number)
+
+    handlers = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    lines = []
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if show:
+                print(line, end="", flush=True)
+        code = process.wait()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if received:
+        raise KeyboardInterrupt
+    return code, "".join(lines)
+
+
+def _end_with_parent() -> None:
+    """The kernel sends SIGTERM to this process when its parent is killed: a training then saves a checkpoint and ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def _last_error(text: str) -> str:
+    """What a command gives as its error: the last such line, or the last line of all."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"(error|\w*(Error|Exception)): ", line)]
+    return (errors or lines or ["it ended without a message"])[-1].removeprefix("error: ")

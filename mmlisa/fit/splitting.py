@@ -1,0 +1,113 @@
+"""A seeded split of images into training and validation that keeps near-duplicates together."""
+
+import re
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from .folder import Dataset, Sample
+
+_DISTANCE = 12  # of 256 bits: neighbouring frames of a video, re-encoded copies, small shifts of brightness
+_MOST_COMPARED = 20_000  # images; beyond, only equal hashes are near-duplicates
+
+
+def split(dataset: Dataset, seed: int = 0, share: float = 0.2) -> str:
+    """Assigns the training images of a data set without validation to ``train`` and ``val``.
+
+    Classes of class folders have the same share in both. Images that differ in at most 12 of the 256 bits of their perceptual
+    hash, and Roboflow's augmented copies of an image, go to the same side.
+
+    Args:
+        dataset: examined, so that its samples have hashes; the samples' ``split`` is set.
+        seed: decides which images are validated on.
+        share: of the images, for validation.
+
+    Returns:
+        How the images were split, in a sentence.
+
+    Raises:
+        ValueError: there are no two images that are not near-duplicates.
+    """
+    samples = [sample for sample in dataset.samples if sample.split in ("", "train")]
+    groups = near_duplicates(samples)
+    note = ""
+    if max(map(len, groups), default=0) > 0.3 * len(samples) and len(samples) > 10:
+        note = " Most images look alike, so that near-duplicates could not be kept together."
+        groups = [[index] for index in range(len(samples))]
+    if len(groups) < 2:
+        raise ValueError(
+            f"{dataset.root} holds only {len(groups)} different image{'s' * (len(groups) != 1)}; training and validation need at "
+            "least one each: add images"
+        )
+    rng = np.random.default_rng(seed)
+    strata: dict[int, list[list[int]]] = {}
+    for group in groups:
+        strata.setdefault(samples[group[0]].label, []).append(group)
+    num_val = 0
+    for sample in samples:
+        sample.split = "train"
+    for stratum in strata.values():
+        wanted, taken = share * sum(map(len, stratum)), 0
+        for index in rng.permutation(len(stratum))[: len(stratum) - 1]:  # each stratum keeps one group for training
+            if taken >= wanted:
+                break
+            if taken and taken + len(stratum[index]) > 1.5 * wanted:
+                continue
+            taken += len(stratum[index])
+            for member in stratum[index]:
+                samples[member].split = "val"
+        num_val += taken
+    if not num_val:  # every class has a single group
+        for member in groups[0]:
+            samples[member].split = "val"
+        num_val = len(groups[0])
+    kept = len(samples) - len(groups)
+    return (
+        f"{len(samples) - num_val} images for training and {num_val} for validation, drawn with seed {seed}; {kept} "
+        f"near-duplicates stay on the side of their original.{note}"
+    )
+
+
+def near_duplicates(samples: list[Sample]) -> list[list[int]]:
+    """Groups of the indices of samples that are near-duplicates of each other, over any number of steps."""
+    parent = list(range(len(samples)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = index = parent[parent[index]]
+        return index
+
+    first: dict[object, int] = {}
+    hashes = np.stack([sample.hash for sample in samples]) if samples else np.zeros((0, 32), np.uint8)
+    for index, sample in enumerate(samples):
+        path = PurePosixPath(sample.path)
+        original = re.sub(r"\.rf\.[0-9a-f]+$", "", path.stem)  # Roboflow's name of an augmented copy
+        keys = [hashes[index].tobytes()] + ([(path.parent, original)] if original != path.stem else [])
+        for key in keys:
+            parent[root(index)] = root(first.setdefault(key, index))
+    if len(samples) <= _MOST_COMPARED:
+        bits = np.unpackbits(hashes, axis=1).astype(np.float32)
+        ones = bits.sum(1)
+        for index in range(len(samples) - 1):
+            rest = bits[index + 1 :]
+            distance = ones[index] + ones[index + 1 :] - 2 * (rest @ bits[index])
+            for other in index + 1 + np.flatnonzero(distance <= _DISTANCE):
+                parent[root(int(other))] = root(index)
+    groups: dict[int, list[int]] = {}
+    for index in range(len(samples)):
+        groups.setdefault(root(index), []).append(index)
+    return list(groups.values())
+
+
+def shared_images(dataset: Dataset) -> str:
+    """A sentence about images that are in several splits; empty if there are none."""
+    train = {sample.hash.tobytes() for sample in dataset.split("train")}
+    for split_name in ("val", "test"):
+        samples = dataset.split(split_name)
+        known = [sample for sample in samples if sample.hash.tobytes() in train]
+        if known:
+            return (
+                f"{dataset.root / known[0].path}: this image and {len(known) - 1} others of the {len(samples)} of {split_name} "
+                "are also in train, so that the results look better than they are; keep each image in one split"
+            )
+    return ""

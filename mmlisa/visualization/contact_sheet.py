@@ -1,0 +1,60 @@
+"""Training images as the model gets them, augmented and with their annotations, on one sheet."""
+
+import math
+import random
+
+import cv2
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.registry import DATASETS, init_default_scope
+
+from .overlays import Classes, draw_truth
+
+_CELL = 360  # pixels
+
+
+def draw_training_images(cfg: Config, number: int, seed: int = 0) -> np.ndarray:
+    """The sheet of a config's training data.
+
+    Args:
+        cfg: a whole config.
+        number: images on the sheet; of smaller data sets all are drawn.
+        seed: of the choice of images and of their augmentation.
+
+    Returns:
+        RGB, ``[H, W, 3]``, uint8.
+
+    Raises:
+        ValueError: ``number`` is not greater than 0, or the data set is empty.
+    """
+    if number < 1:
+        raise ValueError(f"--images '{number}' is not greater than 0")
+    init_default_scope(cfg.get("default_scope", "mmengine"))
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    if not len(dataset):
+        raise ValueError("train_dataloader.dataset holds no image with annotations")
+    classes = Classes(dataset.metainfo)
+    cells = []
+    for index in np.random.permutation(len(dataset))[:number]:
+        entry = dataset[int(index)]
+        image = np.ascontiguousarray(entry["inputs"].numpy().transpose(1, 2, 0)[..., ::-1])
+        cells.append(_fit_cell(draw_truth(image.astype(np.uint8), entry["data_samples"], classes)))
+    columns = math.ceil(math.sqrt(len(cells)))
+    cells += [np.full_like(cells[0], 255)] * (-len(cells) % columns)
+    return np.vstack([np.hstack(cells[row : row + columns]) for row in range(0, len(cells), columns)])
+
+
+def _fit_cell(picture: np.ndarray) -> np.ndarray:
+    """The picture in the middle of a white square."""
+    height, width = picture.shape[:2]
+    scale = (_CELL - 8) / max(height, width)
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    small = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+    cell = np.full((_CELL, _CELL, 3), 255, np.uint8)
+    top, left = (_CELL - size[1]) // 2, (_CELL - size[0]) // 2
+    cell[top : top + size[1], left : left + size[0]] = small
+    return cell

@@ -1,0 +1,30 @@
+"""Images and class maps from a list."""
+
+import cv2
+import numpy as np
+import pytest
+from mmengine.registry import DefaultScope
+
+from mmlisa.registry import DATASETS
+
+
+@pytest.mark.parametrize(("label_map", "expected"), [(None, [[0, 255], [0, 0]]), ({255: 1}, [[0, 1], [0, 0]])])
+def test_a_list_of_pairs(tmp_path, label_map, expected):
+    (tmp_path / "a b").mkdir()
+    cv2.imwrite(str(tmp_path / "a b" / "1.jpg"), np.zeros((2, 2, 3), np.uint8))
+    cv2.imwrite(str(tmp_path / "mask of 1.png"), np.array([[0, 255], [0, 0]], np.uint8))
+    (tmp_path / "list.txt").write_text("a b/1.jpg\tmask of 1.png\n")
+    with DefaultScope.overwrite_default_scope("mmseg"):
+        dataset = DATASETS.build(
+            dict(
+                type="mmlisa.PairedSegDataset",
+                data_root=str(tmp_path),
+                ann_file=str(tmp_path / "list.txt"),
+                metainfo=dict(classes=("background", "object")),
+                label_map=label_map,
+                pipeline=[dict(type="mmlisa.LoadImageFromFile"), dict(type="mmseg.LoadAnnotations")],
+            )
+        )
+        entry = dataset[0]
+    assert entry["img_shape"] == (2, 2)
+    np.testing.assert_array_equal(entry["gt_seg_map"], expected)

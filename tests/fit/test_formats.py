@@ -1,0 +1,467 @@
+"""What each format of a user's folder is read as, and the line that each kind of broken folder gets."""
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers import folders
+from mmlisa.fit.formats import read
+from mmlisa.fit.run import Options, prepare_data
+
+sv = pytest.importorskip("supervision")
+
+
+def objects_of(dataset):
+    """Class, box and outline of each object, by the name of the image."""
+    return {
+        Path(sample.path).name: sorted(
+            (dataset.classes[entry["category_id"]], *map(float, entry["bbox"])) for entry in sample.objects
+        )
+        for sample in dataset.samples
+    }
+
+
+def assert_equal(dataset, expected, tolerance=0.5):
+    found = objects_of(dataset)
+    assert found.keys() == expected.keys()
+    for name, objects in expected.items():
+        assert [entry[0] for entry in found[name]] == [entry[0] for entry in objects]
+        for one, other in zip(found[name], objects, strict=True):
+            np.testing.assert_allclose(one[1:], other[1:], atol=tolerance)
+
+
+@pytest.fixture(scope="module")
+def by_supervision(tmp_path_factory):
+    """The same boxes as supervision writes them, and what the COCO file says."""
+    root = tmp_path_factory.mktemp("formats")
+    file = folders.write_coco(root / "coco")
+    dataset = sv.DetectionDataset.from_coco(str(root / "coco"), str(file))
+    dataset.as_yolo(str(root / "yolo" / "images"), str(root / "yolo" / "labels"), str(root / "yolo" / "data.yaml"))
+    dataset.as_pascal_voc(str(root / "voc"), str(root / "voc"))
+    dataset.as_labelme(str(root / "labelme"), str(root / "labelme"))
+    dataset.images_directory_path = None
+    content = json.loads(file.read_text())
+    names = {image["id"]: image["file_name"] for image in content["images"]}
+    expected = {name: [] for name in names.values()}
+    for entry in content["annotations"]:
+        expected[names[entry["image_id"]]].append((folders.CLASSES[entry["category_id"] - 1], *entry["bbox"]))
+    return root, {name: sorted(objects) for name, objects in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"), [("coco", "COCO"), ("yolo", "YOLO"), ("voc", "Pascal VOC"), ("labelme", "LabelMe")]
+)
+def test_formats_written_by_supervision_are_equal(by_supervision, folder, kind):
+    root, expected = by_supervision
+    assert sum(map(len, expected.values())) == 24
+    dataset = read(root / folder)
+    assert (dataset.format, dataset.task, dataset.has_masks) == (kind, "detection", False)
+    assert_equal(dataset, expected)
+
+
+@pytest.mark.parametrize("write", [folders.write_yolo, folders.write_voc])
+def test_boxes(tmp_path, write):
+    write(tmp_path)
+    names = [f"{index:03d}.jpg" for index in range(12)]
+    expected = {
+        name: sorted((folders.CLASSES[label], *box) for label, box in folders.boxes(i)) for i, name in enumerate(names)
+    }
+    assert_equal(read(tmp_path), expected, 1e-6)
+
+
+def test_voc_that_counts_from_zero_is_not_shifted(tmp_path):
+    file = folders.write_voc(tmp_path)
+    file.write_text(file.read_text().replace("<xmin>5.0</xmin>", "<xmin>0</xmin>"))
+    (_, left, *_), *_ = objects_of(read(tmp_path))["001.jpg"]
+    assert left == 6  # as the file says
+
+
+def test_polygons_are_kept_as_they_are(tmp_path):
+    folders.write_yolo(tmp_path)
+    polygon = [0.125, 0.25, 0.5, 0.25, 0.3, 0.75, 0.125, 0.7]
+    for file in (tmp_path / "labels").iterdir():
+        file.write_text("1 " + " ".join(map(str, polygon)))
+    dataset = read(tmp_path)
+    (entry,) = dataset.samples[0].objects
+    np.testing.assert_allclose(entry["segmentation"], [np.array(polygon) * np.tile([64, 48], 4)], atol=1e-9)
+    assert entry["bbox"] == pytest.approx([8, 12, 24, 24])
+    corners = (np.array(polygon) * np.tile([64, 48], 4)).reshape(-1, 1, 2).astype(np.float32)
+    assert entry["area"] == pytest.approx(cv2.contourArea(corners))
+    assert dataset.has_masks
+
+
+def test_labelme_shapes(tmp_path):
+    file = folders.write_labelme(tmp_path)
+    content = json.loads(file.read_text())
+    content["shapes"] = [
+        {"label": "cat", "points": [[30, 20], [10, 5]], "shape_type": "rectangle"},
+        {"label": "dog", "points": [[20, 20], [20, 10]], "shape_type": "circle"},
+        {"label": "newt", "points": [[1, 1], [9, 1], [1, 9]], "shape_type": "polygon", "group_id": 3},
+        {"label": "newt", "points": [[40, 30], [50, 30], [40, 40]], "shape_type": "polygon", "group_id": 3},
+    ]
+    file.write_text(json.dumps(content))
+    cat, dog, newt = read(tmp_path).samples[0].objects
+    assert cat["bbox"] == [10, 5, 20, 15]
+    assert dog["bbox"] == pytest.approx([10, 10, 20, 20])
+    assert dog["area"] == pytest.approx(np.pi * 100, rel=0.01)
+    assert newt["bbox"] == [1, 1, 49, 39]
+    assert len(newt["segmentation"]) == 2
+
+
+def test_roboflow_and_splits(tmp_path):
+    for split in ("train", "valid", "test"):
+        file = folders.write_coco(tmp_path, split, 4)
+        content = json.loads(file.read_text())
+        content["categories"].insert(0, {"id": 0, "name": "animals", "supercategory": "none"})
+        for category in content["categories"][1:]:
+            category["supercategory"] = "animals"
+        file.write_text(json.dumps(content))
+    dataset = read(tmp_path)
+    assert {name: len(dataset.split(name)) for name in ("train", "val", "test")} == {"train": 4, "val": 4, "test": 4}
+    assert dataset.classes == folders.CLASSES  # without Roboflow's name of the project
+    assert dataset.split("val")[0].path == "valid/000.jpg"
+
+
+def test_coco_2017_layout(tmp_path):
+    for split in ("train2017", "val2017"):
+        file = folders.write_coco(tmp_path, split, 4)
+        (tmp_path / "annotations").mkdir(exist_ok=True)
+        file.rename(tmp_path / "annotations" / f"instances_{split}.json")
+    (tmp_path / "annotations" / "captions_val2017.json").write_text(
+        '{"images": [], "annotations": [], "categories": []}'
+    )
+    dataset = read(tmp_path)
+    assert [sample.path for sample in dataset.split("val")][:1] == ["val2017/000.jpg"]
+    assert len(dataset.split("train")) == 4
+
+
+def test_ultralytics_yaml_of_another_computer(tmp_path):
+    file = folders.write_yolo(tmp_path)
+    for kind in ("images", "labels"):
+        for split, numbers in {"train": range(9), "val": range(9, 12)}.items():
+            (tmp_path / kind / split).mkdir()
+            for index in numbers:
+                (old,) = (tmp_path / kind).glob(f"{index:03d}.*")
+                old.rename(tmp_path / kind / split / old.name)
+    file.write_text(
+        "path: C:\\Users\\me\\animals\ntrain: images\\train\nval: ../images/val\nnames: {0: cat, 1: dog, 2: newt}"
+    )
+    dataset = read(tmp_path)
+    assert (len(dataset.split("train")), len(dataset.split("val"))) == (9, 3)
+    assert sum(len(sample.objects) for sample in dataset.samples) == 24
+
+
+def test_voc_splits_and_difficult_objects(tmp_path):
+    file = folders.write_voc(tmp_path)
+    file.write_text(file.read_text().replace("<object>", "<object><difficult>1</difficult>", 1))
+    (tmp_path / "ImageSets" / "Main").mkdir(parents=True)
+    (tmp_path / "ImageSets" / "Main" / "val.txt").write_text("000\n003\n")
+    (tmp_path / "ImageSets" / "Main" / "train.txt").write_text("".join(f"{i:03d}\n" for i in (1, 2, *range(4, 12))))
+    dataset = read(tmp_path)
+    assert sorted(sample.path for sample in dataset.split("val")) == ["JPEGImages/000.jpg", "JPEGImages/003.jpg"]
+    assert [entry["iscrowd"] for entry in dataset.split("val")[0].objects] == [1, 0]
+
+
+def test_class_maps(tmp_path):
+    folders.write_maps(tmp_path)
+    (tmp_path / "classes.txt").write_text("cat\ndog\nnewt\n")
+    dataset = read(tmp_path)
+    assert (dataset.task, dataset.classes) == ("segmentation", folders.CLASSES)
+    assert {(s.path, s.seg_map) for s in dataset.samples} == {
+        (f"images/{i:03d}.jpg", f"masks/{i:03d}.png") for i in range(12)
+    }
+
+
+@pytest.mark.parametrize(
+    ("image", "seg_map"),
+    [
+        ("images/training/a.jpg", "annotations/training/a.png"),
+        ("leftImg8bit/val/ulm/ulm_01_leftImg8bit.png", "gtFine/val/ulm/ulm_01_gtFine_labelIds.png"),
+        ("a.jpg", "a_mask.png"),
+        ("JPEGImages/a.jpg", "SegmentationClass/a.png"),
+    ],
+)
+def test_pairs_of_images_and_class_maps(tmp_path, image, seg_map):
+    for name in (image, image.replace("a.", "b.").replace("01", "02")):
+        for path, value in (
+            (name, 99),
+            (seg_map.replace("a.", "b.").replace("01", "02") if name != image else seg_map, 1),
+        ):
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(tmp_path / path), np.full((32, 32), value, np.uint8))
+    if seg_map == "a_mask.png":
+        (tmp_path / "a_mask.png").with_stem("b_mask").write_bytes((tmp_path / "a_mask.png").read_bytes())
+    assert (image, seg_map) in {(sample.path, sample.seg_map) for sample in read(tmp_path).samples}
+
+
+def test_masks_in_black_and_white(tmp_path):
+    folders.write_maps(tmp_path)
+    for path in (tmp_path / "masks").iterdir():
+        cv2.imwrite(str(path), (cv2.imread(str(path), 0) == 1) * np.uint8(255))
+    dataset = read(tmp_path)
+    assert (dataset.label_map, dataset.classes) == ({255: 1}, ["background", "object"])
+
+
+@pytest.mark.parametrize("layout", ["", "images/", "train/"])
+def test_class_folders(tmp_path, layout):
+    folders.write_classes(tmp_path / layout)
+    dataset = read(tmp_path)
+    assert (dataset.task, dataset.classes) == ("classification", folders.CLASSES)
+    assert {(Path(sample.path).parent.name, dataset.classes[sample.label]) for sample in dataset.samples} == {
+        (name, name) for name in folders.CLASSES
+    }
+    assert len(dataset.split("train")) == (18 if layout == "train/" else 0)
+
+
+def test_a_task_chooses_among_annotations(tmp_path):
+    folders.write_coco(tmp_path / "all")
+    folders.write_maps(tmp_path / "ade")
+    assert read(tmp_path).task == "detection"
+    assert read(tmp_path, "segmentation").task == "segmentation"
+
+
+# --- broken folders ----------------------------------------------------------------------------------------------------------
+
+
+def edit(file, old, new, count=-1):
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, count))
+
+
+def no_labels(root):
+    folders.write_images(root / "pictures")
+
+
+def labels_without_images(root):
+    folders.write_yolo(root)
+    for index in range(6):
+        (root / "images" / f"{index:03d}.jpg").unlink()
+
+
+def class_out_of_range(root):
+    folders.write_yolo(root)
+    for file in (root / "labels").iterdir():
+        file.write_text("7 0.5 0.5 0.2 0.2")
+
+
+def outside_0_to_1(root):
+    folders.write_yolo(root)
+    for file in (root / "labels").iterdir():
+        file.write_text("1 30 20 12 9")
+
+
+def mixed_formats(root):
+    folders.write_yolo(root / "a")
+    folders.write_voc(root / "b")
+
+
+def one_image(root):
+    folders.write_yolo(root, 1)
+
+
+def unreadable_yaml(root):
+    folders.write_yolo(root).write_text("names: [cat, dog\ntrain: {")
+
+
+def polygon_with_two_points(root):
+    folders.write_labelme(root)
+    for file in root.glob("*.json"):
+        content = json.loads(file.read_text())
+        content["shapes"][0]["points"] = [[1, 2], [3, 4]]
+        file.write_text(json.dumps(content))
+
+
+def same_name_in_two_splits(root):
+    for split in ("train", "valid"):
+        folders.write_coco(root, split, 6)
+    for index in range(2):
+        name = f"{index:03d}.jpg"
+        (root / "valid" / name).write_bytes((root / "train" / name).read_bytes())
+
+
+def spaces_and_unicode(root):
+    folders.write_yolo(root)
+    for kind in ("images", "labels"):
+        for path in sorted((root / kind).iterdir()):
+            path.rename(path.with_stem(f"Größe – 写真 {path.stem}"))
+
+
+def read_only(root):
+    folders.write_coco(root)
+    for path in (*root.iterdir(), root):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+
+
+def one_pixel(root):
+    folders.write_classes(root)
+    for name in folders.CLASSES:
+        cv2.imwrite(str(root / name / "000.jpg"), np.zeros((1, 1, 3), np.uint8))
+
+
+def huge(root):
+    folders.write_classes(root)
+    for name in folders.CLASSES:
+        Image.new("1", (20_000, 20_000)).save(root / name / "huge.png")
+
+
+def cmyk(root):
+    folders.write_classes(root)
+    Image.open(root / "cat" / "000.jpg").convert("CMYK").save(root / "cat" / "000.jpg")
+
+
+def exif_rotation(root):
+    folders.write_coco(root)
+    for index in range(6):
+        image = Image.open(root / f"{index:03d}.jpg")
+        exif = image.getexif()
+        exif[0x0112] = 6
+        image.save(root / f"{index:03d}.jpg", exif=exif)
+
+
+def empty_classes(root):
+    file = folders.write_yolo(root)
+    edit(file, "- newt", "- newt\n- axolotl")
+
+
+def train_equals_val(root):
+    file = folders.write_yolo(root)
+    file.write_text(file.read_text() + "train: images\nval: images\n")
+
+
+def symlinks(root):
+    folders.write_yolo(root.parent / "elsewhere")
+    root.mkdir(exist_ok=True)
+    for path in (root.parent / "elsewhere").iterdir():
+        (root / path.name).symlink_to(path)
+    (root / "images" / "loop").symlink_to(root)
+
+
+def windows_paths(root):
+    file = folders.write_coco(root)
+    edit(file, '"file_name": "', '"file_name": "D:\\\\data\\\\pictures\\\\')
+
+
+def few_of_many(root):
+    folders.write_coco(root)
+    for index in range(3, 12):
+        (root / f"{index:03d}.jpg").unlink()
+
+
+def truncated_json(root):
+    file = folders.write_coco(root)
+    file.write_text(file.read_text()[:500])
+
+
+def truncated_images(root):
+    folders.write_classes(root)
+    for name in folders.CLASSES:
+        path = root / name / "001.jpg"
+        path.write_bytes(path.read_bytes()[:300])
+
+
+def colour_maps(root):
+    folders.write_maps(root)
+    for path in (root / "masks").iterdir():
+        cv2.imwrite(str(path), np.zeros((48, 64, 3), np.uint8))
+
+
+def no_names(root):
+    folders.write_yolo(root).unlink()
+
+
+def not_a_coco_file(root):
+    edit(folders.write_coco(root), '"file_name": "000.jpg", "width": 64', '"file_name": "000.jpg", "width": null')
+    edit(root / "annotations.json", '"category_id": 1', '"category_id": 9')
+
+
+def empty_folder(root):
+    root.mkdir(exist_ok=True)
+
+
+REFUSED = {
+    no_labels: r"data holds 12 images but no annotations: add COCO",
+    labels_without_images: r"labels/000\.txt: no image belongs to these labels; copy the image there \(6 such",
+    class_out_of_range: r"labels/000\.txt, line 1: class 7 is not one of 0 to 2; add its name to data\.yaml",
+    outside_0_to_1: r"labels/000\.txt, line 1: the coordinates 30 20 12 9 leave 0 to 1; write them as fractions",
+    mixed_formats: r"several formats \(YOLO: a/data\.yaml; Pascal VOC: b/.*\.xml\); move each format",
+    one_image: r"data holds only 1 different image; .* add images",
+    unreadable_yaml: r"data\.yaml is not valid YAML .*; export it again",
+    polygon_with_two_points: r"000\.json, shape 0: the polygon has 2 points; .*; correct it in LabelMe",
+    one_pixel: r"cat/000\.jpg: the image has 1x1 pixels; replace it",
+    huge: r"cat/huge\.png: the image has .*pixels; cut it into tiles",
+    exif_rotation: r"000\.jpg: the image has 48x64 pixels, turned by its EXIF tag, its annotation says 64x48; save it",
+    train_equals_val: r"data\.yaml: train and val are the same images, .*; remove the line of val",
+    few_of_many: r"annotations\.json: its image '003\.jpg' is not in .*; copy it there",
+    truncated_json: r"annotations\.json is not valid JSON .*; export it again",
+    truncated_images: r"001\.jpg: the image cannot be read .*; export or copy it again",
+    colour_maps: r"masks/000\.png: the class map is a colour picture; save it as an 8-bit picture",
+    no_names: r"labels/000\.txt has YOLO's form, but no file names its classes; add data\.yaml",
+    not_a_coco_file: r"annotations\.json: image 1: .*; correct it, or export the file again",
+    empty_folder: r"data holds no image .*; name the folder that holds them",
+}
+NOTED = {
+    same_name_in_two_splits: r"valid/000\.jpg: this image and 1 others of the 6 of val are also in train.*; keep each",
+    cmyk: r"cat/000\.jpg: the image is CMYK and is read as RGB",
+    empty_classes: r"no training image shows axolotl; add images",
+}
+READ = (spaces_and_unicode, read_only, symlinks, windows_paths)
+
+
+def checksums(root):
+    return {
+        path.relative_to(root): (path.stat().st_mtime_ns, hashlib.md5(path.read_bytes()).hexdigest())
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("build", [*REFUSED, *NOTED, *READ], ids=lambda build: build.__name__)
+def test_a_broken_folder_gets_one_line(tmp_path, build):
+    root = tmp_path / "data"
+    build(root)
+    before = checksums(root)
+    if build in REFUSED:
+        with pytest.raises(ValueError, match=REFUSED[build]) as raised:
+            prepare_data(Options(str(root)))
+        assert "\n" not in str(raised.value)
+    else:
+        dataset, notes = prepare_data(Options(str(root)))
+        assert len(dataset.samples) in (12, 18)
+        assert all(sample.objects for sample in dataset.samples) or dataset.task == "classification"
+        if build in NOTED:
+            assert [note for note in notes if re.search(NOTED[build], note)], notes
+        else:
+            assert len(notes) == 1  # of the split
+    assert checksums(root) == before
+
+
+def test_a_few_bad_entries_are_left_out(tmp_path):
+    folders.write_yolo(tmp_path)
+    edit(tmp_path / "labels" / "003.txt", "0 ", "5 ", 1)
+    dataset, notes = prepare_data(Options(str(tmp_path)))
+    assert sum(len(sample.objects) for sample in dataset.samples) == 23
+    assert any("003.txt, line 1: class 5" in note for note in notes)
+
+
+def test_declared_sizes_of_turned_images_may_be_those_displayed(tmp_path):
+    exif_rotation(tmp_path)
+    content = json.loads((tmp_path / "annotations.json").read_text())
+    for image in content["images"][:6]:
+        image["width"], image["height"] = 48, 64
+    (tmp_path / "annotations.json").write_text(json.dumps(content))
+    dataset, _ = prepare_data(Options(str(tmp_path)))
+    assert dataset.samples[0].size == (48, 64) == cv2.imread(str(tmp_path / "000.jpg")).shape[1::-1]
+
+
+def test_a_missing_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match="is not a folder; name the folder"):
+        read(tmp_path / "none")
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,163 @@
+"""The numbers of a plan follow from the data, and the config that is written builds."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+from mmengine.registry import MODELS, DefaultScope
+
+from helpers import folders
+from mmlisa.fit.folder import Dataset, Sample
+from mmlisa.fit.plan import PRESETS, adjust, choose_preset, make_plan, write_config
+
+PROBE = dict(seconds_per_image=0.5, per_image=2**20, fixed=0, available=2**30, unavailable="")
+
+
+def make(task="detection", number=100, size=(640, 480), side=48.0, has_masks=True):
+    rng = np.random.default_rng(0)
+    samples = []
+    for index in range(number):
+        objects = [dict(category_id=0, bbox=[0, 0, side, side])] if task == "detection" else []
+        sample = Sample(f"{index}.jpg", "val" if index % 5 == 0 else "train", size, objects, f"{index}.png", index % 3)
+        sample.hash = rng.integers(0, 256, 32, dtype=np.uint8)
+        samples.append(sample)
+    return Dataset(Path("/data/animals"), "COCO", task, folders.CLASSES, samples, has_masks=has_masks)
+
+
+@pytest.mark.parametrize(
+    ("size", "side", "on_gpu", "expected"),
+    [
+        ((640, 480), 48, True, 640),  # objects have the 48 pixels
+        ((640, 480), 30, True, 640),  # never above the images' own
+        ((2000, 1500), 144, True, 672),  # 2000 * 48 / 144
+        ((4000, 3000), 48, True, 1344),  # the most on a GPU, on multiples of 32
+        ((4000, 3000), 400, True, 512),  # the least
+        ((4000, 3000), 48, False, 384),
+        ((208, 160), 50, False, 192),
+        ((100, 80), 50, False, 96),
+    ],
+)
+def test_side_by_the_sizes_of_objects(size, side, on_gpu, expected):
+    dataset = make(size=size, side=side)
+    preset, _ = choose_preset(dataset, "auto", None, on_gpu)
+    assert make_plan(dataset, preset, on_gpu).side == expected
+    assert make_plan(dataset, preset, on_gpu, side=300).side == 288
+
+
+@pytest.mark.parametrize(
+    ("task", "size", "on_gpu", "expected"),
+    [
+        ("detection", (640, 480), False, "hylisanet"),
+        ("detection", (640, 480), True, "flatten-swin-t"),
+        ("detection", (1600, 1200), True, "ivit-t"),
+        ("segmentation", (640, 480), True, "flatten-swin-t"),
+        ("classification", (300, 300), False, "hylisanet"),
+    ],
+)
+def test_model_by_device_and_size(task, size, on_gpu, expected):
+    dataset = make(task, size=size)
+    assert choose_preset(dataset, "auto", None, on_gpu)[0] == PRESETS[task][expected]
+    assert choose_preset(dataset, "hylisanet", None, on_gpu)[0] == PRESETS[task]["hylisanet"]
+
+
+def test_any_shipped_config_is_a_model():
+    preset, _ = choose_preset(make(), "retinanet_flatten_swin_demo.py", "swin.pth", False)
+    assert (preset.config, preset.weights) == ("retinanet_flatten_swin_demo.py", "swin.pth")
+    with pytest.raises(ValueError, match=r"--model 'yolo' is neither one of hylisanet, .* nor a shipped config"):
+        choose_preset(make(), "yolo", None, False)
+
+
+def test_objects_that_become_too_small_are_reported():
+    dataset = make(size=(4000, 3000), side=48)  # 384 / 4000 of that is 5 pixels
+    make_plan(dataset, PRESETS["detection"]["hylisanet"], False)
+    assert re.search(r"smaller than 5 pixels.* cut the images into tiles, or give a larger --size", dataset.notes[-1])
+    fine = make(size=(640, 480), side=48)
+    make_plan(fine, PRESETS["detection"]["hylisanet"], False)
+    assert not fine.notes
+
+
+def test_steps_rate_and_warm_up():
+    dataset, preset = make(), PRESETS["detection"]["hylisanet"]
+    plan = make_plan(dataset, preset, False)
+    assert (plan.batch, plan.steps, plan.warm_up, plan.rate, plan.interval) == (4, 400, 40, 1.5e-3, 100)
+    plan = make_plan(dataset, preset, False, batch=2, epochs=3)  # 80 training images
+    assert (plan.batch, plan.steps, plan.warm_up, plan.rate) == (2, 120, 12, 7.5e-4)
+    assert make_plan(make(number=4000), preset, False).steps == 6 * 800
+
+
+def test_a_probe_sets_batch_and_length():
+    dataset, preset = make(), PRESETS["detection"]["hylisanet"]
+    plan = make_plan(dataset, preset, False)
+    adjust(plan, PROBE, None, keep_batch=False)
+    assert (plan.batch, plan.steps) == (4, 400)
+    adjust(plan, {**PROBE, "available": 3 * 2**20}, None, keep_batch=False)  # two images of a MiB fit
+    assert (plan.batch, plan.steps, plan.rate) == (2, 800, 7.5e-4)  # as many images
+    assert "the most that fits" in plan.reasons["batch"]
+    plan = make_plan(dataset, preset, False)
+    adjust(plan, {**PROBE, "available": 0}, None, keep_batch=True)
+    assert plan.batch == 4
+    adjust(plan, PROBE, 10, keep_batch=True)
+    assert plan.steps == 0.75 * 600 / (4 * 0.5)
+
+
+def test_number_of_epochs_stays_with_a_smaller_batch():
+    plan = make_plan(make(), PRESETS["detection"]["hylisanet"], False, epochs=2)
+    assert plan.steps == 40
+    adjust(plan, {**PROBE, "available": 3 * 2**20}, None, keep_batch=False)
+    assert (plan.batch, plan.steps) == (2, 80)
+
+
+def heads_of(model):
+    """``num_classes`` of all parts of a model's config."""
+    for key, part in model.items():
+        if isinstance(part, dict) and not key.startswith("loss"):
+            if "num_classes" in part:
+                yield part["num_classes"]
+            yield from heads_of(part)
+
+
+@pytest.mark.parametrize(("task", "model"), [(task, model) for task, presets in PRESETS.items() for model in presets])
+@pytest.mark.parametrize("on_gpu", [False, True], ids=["cpu", "gpu"])
+def test_the_config_has_the_plan_and_builds(tmp_path, task, model, on_gpu):
+    dataset = make(task)
+    preset, reason = choose_preset(dataset, model, None, on_gpu)
+    plan = make_plan(dataset, preset, on_gpu)
+    plan.reasons["model"] = reason
+    text = write_config(plan, dataset, tmp_path, "a title", "a start")
+    (tmp_path / "config.py").write_text(text)
+    assert max(map(len, text.splitlines())) <= 170
+    cfg = Config.fromfile(tmp_path / "config.py")
+    assert set(heads_of(cfg.model)) == {3}
+    assert cfg.train_dataloader.batch_size == plan.batch
+    assert cfg.optim_wrapper.optimizer.lr == plan.rate
+    assert cfg.train_cfg.max_iters == plan.steps == cfg.param_scheduler[-1].end
+    assert (cfg.optim_wrapper.type == "AmpOptimWrapper") == on_gpu
+    assert cfg.train_dataloader.dataset.metainfo.classes == tuple(folders.CLASSES)
+    assert bool(preset.weights) == ("mmlisa.PublishedWeights" in str(cfg.model.backbone.get("init_cfg")))
+    for number in (plan.side, plan.batch, plan.steps, plan.warm_up, plan.interval, plan.workers):
+        assert re.search(rf"# .+\n\w+ = {number}\n", text)  # each number is explained above it
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        MODELS.build(cfg.model)
+
+
+def test_boxes_without_outlines_need_no_mask_head(tmp_path):
+    dataset = make(has_masks=False)
+    preset, reason = choose_preset(dataset, "hylisanet", None, False)
+    plan = make_plan(dataset, preset, False)
+    plan.reasons["model"] = reason
+    (tmp_path / "config.py").write_text(write_config(plan, dataset, tmp_path, "", ""))
+    cfg = Config.fromfile(tmp_path / "config.py")
+    assert cfg.model.roi_head.mask_head is None
+    assert cfg.test_evaluator.metric == ["bbox"]
+
+
+def test_without_weights_the_backbone_is_not_initialised_from_them(tmp_path):
+    dataset = make()
+    preset = replace(PRESETS["detection"]["flatten-swin-t"], weights="")
+    plan = make_plan(dataset, preset, False)
+    plan.reasons["model"] = ""
+    (tmp_path / "config.py").write_text(write_config(plan, dataset, tmp_path, "", ""))
+    assert Config.fromfile(tmp_path / "config.py").model.backbone.init_cfg is None

@@ -1,0 +1,179 @@
+"""A run's folder: its options, its steps, signals, and the user's folder, which stays as it is."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from helpers import folders
+from mmlisa.fit import run as module
+from mmlisa.fit.run import STEPS, Options, Run, command, fit, write
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """The names of the steps that ran, which do nothing but write a file of their name."""
+    ran = []
+    for name in STEPS:
+        function = "_configure" if name == "config" else f"_{name.replace('-', '_')}"
+
+        def step(run, name=name):
+            ran.append(name)
+            write(run.config if name == "config" else run.folder / name, name)
+
+        monkeypatch.setattr(module, function, step)
+    return ran
+
+
+def test_other_options_have_a_folder_of_their_own():
+    first, *others = (
+        Options("a/b").folder(),
+        Options("a/b", size=64).folder(),
+        Options("a/b", seed=1).folder(),
+        Options("c/b").folder(),
+    )
+    assert first == Options("a/b").folder()
+    assert first.name.startswith("b-")
+    assert len({first, *others}) == 4
+
+
+def test_steps_are_done_once(tmp_path, steps):
+    options = Options(str(tmp_path / "data"))
+    fit(Run.open(tmp_path / "run", options), dry_run=True)
+    assert steps == ["config"]
+    fit(Run.open(tmp_path / "run", options))
+    assert steps == list(STEPS)
+    fit(Run.open(tmp_path / "run", options))
+    assert steps == list(STEPS)
+
+
+@pytest.mark.parametrize("stopped", STEPS)
+def test_a_stopped_step_is_repeated(tmp_path, steps, monkeypatch, stopped):
+    options = Options(str(tmp_path / "data"))
+    function = "_configure" if stopped == "config" else f"_{stopped.replace('-', '_')}"
+    whole = getattr(module, function)
+
+    def stop(run):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, function, stop)
+        with pytest.raises(KeyboardInterrupt):
+            fit(Run.open(tmp_path / "run", options))
+    assert steps == list(STEPS[: STEPS.index(stopped)])
+    assert getattr(module, function) is whole
+    fit(Run.open(tmp_path / "run", options))
+    assert steps == list(STEPS)
+
+
+def test_folders_of_others_are_refused(tmp_path, steps):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("x")
+    with pytest.raises(ValueError, match=r"thesis' holds something other than a run of mmlisa fit; name another"):
+        Run.open(tmp_path / "thesis", Options("data"))
+    fit(Run.open(tmp_path / "run", Options("data", size=64)))
+    with pytest.raises(ValueError, match=r"a run with size=64, not None; name another folder"):
+        Run.open(tmp_path / "run", Options("data"))
+
+
+def test_results_never_go_into_the_data(tmp_path, steps):
+    data = tmp_path / "data"
+    data.mkdir()
+    with pytest.raises(ValueError, match="inside of the data, which are never changed: start the command elsewhere"):
+        fit(Run.open(data / "work_dirs" / "run", Options(str(data))))
+    assert not list(data.iterdir())
+
+
+def test_a_file_is_whole_or_absent(tmp_path, monkeypatch):
+    write(tmp_path / "a", "old")
+
+    def fail(*args):
+        raise OSError("full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="full"):
+        write(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "old"
+
+
+def test_commands_can_be_typed():
+    assert command("train", Path("a b/config.py")) == "mmlisa train 'a b/config.py'"
+
+
+def test_a_process_returns_what_it_prints(capfd):
+    code, text = module._call("-c", "import sys; print('out'); print('error: bad', file=sys.stderr); sys.exit(3)")
+    assert code == 3
+    assert sorted(text.split("\n")) == ["", "error: bad", "out"]
+    assert "error: bad" in capfd.readouterr().out
+    assert module._last_error("x\nerror: bad\nlast\n") == "bad"
+    assert module._last_error("  \n") == "it ended without a message"
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_passed_on_and_waited_for(tmp_path, number):
+    child = (
+        "import pathlib, signal, sys, time\n"
+        "def end(number, frame):\n    time.sleep(0.5); pathlib.Path('saved').write_text(str(number)); sys.exit(128 + number)\n"
+        "signal.signal(signal.SIGINT, end); signal.signal(signal.SIGTERM, end)\n"
+        "pathlib.Path('ready').touch(); time.sleep(60)"
+    )
+    call = f"_call('-c', {child!r})"
+    parent = f"from mmlisa.fit.run import _call\ntry:\n    {call}\nexcept KeyboardInterrupt:\n    print('stopped')"
+    process = subprocess.Popen([sys.executable, "-c", parent], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    wait_for(tmp_path / "ready")
+    process.send_signal(number)
+    assert process.communicate(timeout=60)[0] == "stopped\n"
+    assert (tmp_path / "saved").read_text() == str(int(number))
+
+
+@pytest.mark.fault
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+def test_the_death_of_fit_ends_the_training_with_a_checkpoint(tmp_path):
+    child = (
+        "import pathlib, signal, sys, time\n"
+        "def end(number, frame):\n    pathlib.Path('saved').touch(); sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, end)\npathlib.Path('ready').touch(); time.sleep(60)"
+    )
+    parent = f"from mmlisa.fit.run import _call\n_call('-c', {child!r})"
+    process = subprocess.Popen([sys.executable, "-c", parent], cwd=tmp_path)
+    wait_for(tmp_path / "ready")
+    process.kill()
+    wait_for(tmp_path / "saved")
+
+
+def wait_for(path):
+    for _ in range(600):
+        if path.exists():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{path} did not appear")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("seconds", [0.05, 0.3, 0.6, 1.0, 1.5])
+def test_killed_while_it_writes_the_data(tmp_path, seconds):
+    """Killed at moments of the conversion and started again, the annotations are those of a run that was not killed."""
+    folders.write_classes(tmp_path / "data", 60)
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom mmlisa.fit.run import *\nfrom mmlisa.fit import run as m\n"
+        "r = Run.open(Path(sys.argv[1]), Options('data'))\nPath(sys.argv[1] + '.ready').touch()\n"
+        "d, _ = prepare_data(r.options)\nr.save()\nm._write_data(r, d)\nr.finish('config', 0)"
+    )
+    arguments = [sys.executable, "-c", script]
+    subprocess.run([*arguments, "whole"], cwd=tmp_path, check=True)
+    process = subprocess.Popen([*arguments, "killed"], cwd=tmp_path)
+    wait_for(tmp_path / "killed.ready")
+    time.sleep(seconds)
+    process.kill()
+    process.wait()
+    for file in (tmp_path / "killed").rglob("*.json"):
+        json.loads(file.read_text())  # whole
+    subprocess.run([*arguments, "killed"], cwd=tmp_path, check=True)
+    for name in ("train.txt", "val.txt", "test.txt", "split.json"):
+        assert (tmp_path / "killed" / "data" / name).read_text() == (tmp_path / "whole" / "data" / name).read_text()

@@ -1,0 +1,102 @@
+"""Splits are seeded, keep near-duplicates together and every class on both sides."""
+
+import numpy as np
+import pytest
+
+from helpers import folders
+from mmlisa.fit.folder import Dataset, Sample
+from mmlisa.fit.splitting import near_duplicates, shared_images, split
+
+
+def make(number, labels=(-1,), seed=0):
+    rng = np.random.default_rng(seed)
+    samples = [
+        Sample(f"{index}.jpg", hash=rng.integers(0, 256, 32, dtype=np.uint8), label=labels[index % len(labels)])
+        for index in range(number)
+    ]
+    return Dataset(folders.Path("data"), "", "classification", [], samples)
+
+
+def copy_of(sample, bits, path):
+    flipped = np.unpackbits(sample.hash)
+    flipped[:bits] ^= 1
+    return Sample(path, hash=np.packbits(flipped), label=sample.label)
+
+
+def test_the_seed_decides():
+    first, same, other = make(50), make(50), make(50)
+    split(first, 1), split(same, 1), split(other, 2)
+    assert [s.split for s in first.samples] == [s.split for s in same.samples] != [s.split for s in other.samples]
+    assert len(first.split("val")) == 10
+
+
+def test_every_class_is_on_both_sides():
+    dataset = make(60, labels=(0, 1, 1, 1, 1, 2))
+    split(dataset)
+    for label in range(3):
+        of_class = [sample.split for sample in dataset.samples if sample.label == label]
+        assert of_class.count("val") == pytest.approx(0.2 * len(of_class), abs=1)
+
+
+@pytest.mark.parametrize(("bits", "together"), [(12, True), (13, False)])
+def test_near_duplicates_by_the_distance_of_their_hashes(bits, together):
+    dataset = make(2)
+    dataset.samples.append(copy_of(dataset.samples[0], bits, "copy.jpg"))
+    assert ([0, 2] in near_duplicates(dataset.samples)) == together
+
+
+def test_near_duplicates_stay_together():
+    dataset = make(40)
+    for index in range(20):
+        near = copy_of(dataset.samples[index], 8, f"near{index}.jpg")
+        dataset.samples += [near, copy_of(near, 8, f"far{index}.jpg")]
+        dataset.samples[-1].hash = copy_of(near, 16, "").hash  # 8 from near, 8 more from the original
+    for seed in range(5):
+        for sample in dataset.samples:
+            sample.split = ""
+        assert "near-duplicates stay" in split(dataset, seed)
+        sides = {sample.path: sample.split for sample in dataset.samples}
+        assert set(sides.values()) == {"train", "val"}
+        for index in range(20):
+            assert sides[f"{index}.jpg"] == sides[f"near{index}.jpg"] == sides[f"far{index}.jpg"]
+
+
+def test_roboflow_copies_stay_together():
+    dataset = make(6)
+    for index, sample in enumerate(dataset.samples):
+        sample.path = f"train/scene{index // 2}_jpg.rf.{index:032x}.jpg"
+    assert sorted(near_duplicates(dataset.samples)) == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_images_that_all_look_alike_are_split_nevertheless():
+    dataset = make(1)
+    dataset.samples += [copy_of(dataset.samples[0], bits % 5, f"{bits}.jpg") for bits in range(30)]
+    assert "could not be kept together" in split(dataset)
+    assert 4 <= len(dataset.split("val")) <= 8
+
+
+def test_one_image_cannot_be_split():
+    dataset = make(1)
+    dataset.samples.append(copy_of(dataset.samples[0], 0, "copy.jpg"))
+    with pytest.raises(ValueError, match=r"only 1 different image; .* add images"):
+        split(dataset)
+
+
+def test_test_images_stay():
+    dataset = make(20)
+    for sample in dataset.samples[:5]:
+        sample.split = "test"
+    split(dataset)
+    assert [sample.split for sample in dataset.samples[:5]] == ["test"] * 5
+    assert len(dataset.split("val")) == 3
+
+
+def test_images_of_two_splits_are_named():
+    dataset = make(10)
+    for sample in dataset.samples[:6]:
+        sample.split = "train"
+    for sample in dataset.samples[6:]:
+        sample.split = "val"
+    assert shared_images(dataset) == ""
+    dataset.samples[7].hash = dataset.samples[2].hash
+    assert "7.jpg: this image and 0 others of the 4 of val are also in train" in shared_images(dataset)

@@ -1,0 +1,102 @@
+"""Small folders of annotated images, in the formats that users have."""
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import yaml
+
+CLASSES = ["cat", "dog", "newt"]
+SIZE = (64, 48)  # width and height
+
+
+def write_images(folder: Path, number: int = 12, size: tuple[int, int] = SIZE, seed: int = 0) -> list[str]:
+    """Images of noise, no two alike; returns their names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    names = [f"{index:03d}.jpg" for index in range(number)]
+    for name in names:
+        coarse = rng.integers(0, 255, (12, 16, 3), dtype=np.uint8)
+        cv2.imwrite(str(folder / name), cv2.resize(coarse, size))
+    return names
+
+
+def boxes(index: int) -> list[tuple[int, list[float]]]:
+    """The objects of an image: class, and left, top, width and height."""
+    return [(index % 3, [4.0 + index, 5.0, 20.0, 17.0]), ((index + 1) % 3, [30.0, 10.0 + index, 12.0, 9.0])]
+
+
+def write_coco(root: Path, split: str = "", number: int = 12) -> Path:
+    """Images and ``annotations.json`` beside them, or both under ``<split>/`` as Roboflow has them."""
+    folder = root / split
+    images, annotations = [], []
+    for index, name in enumerate(write_images(folder, number, seed=sum(map(ord, split))), 1):
+        images.append({"id": index, "file_name": name, "width": SIZE[0], "height": SIZE[1]})
+        for label, box in boxes(index - 1):
+            entry = {"id": len(annotations) + 1, "image_id": index, "category_id": label + 1, "bbox": box}
+            annotations.append({**entry, "area": box[2] * box[3], "iscrowd": 0})
+    categories = [{"id": index, "name": name} for index, name in enumerate(CLASSES, 1)]
+    content = {"images": images, "annotations": annotations, "categories": categories}
+    file = folder / ("_annotations.coco.json" if split else "annotations.json")
+    file.write_text(json.dumps(content))
+    return file
+
+
+def write_yolo(root: Path, number: int = 12) -> Path:
+    """``data.yaml``, ``images/`` and ``labels/``, without splits."""
+    (root / "labels").mkdir(parents=True)
+    for index, name in enumerate(write_images(root / "images", number)):
+        lines = []
+        for label, (x, y, w, h) in boxes(index):
+            values = ((x + w / 2) / SIZE[0], (y + h / 2) / SIZE[1], w / SIZE[0], h / SIZE[1])
+            lines.append(" ".join(map(str, (label, *values))))
+        (root / "labels" / name).with_suffix(".txt").write_text("\n".join(lines))
+    file = root / "data.yaml"
+    file.write_text(yaml.safe_dump({"names": CLASSES}))
+    return file
+
+
+def write_voc(root: Path, number: int = 12) -> Path:
+    """``Annotations/*.xml`` and ``JPEGImages/``; pixels are counted from 1."""
+    (root / "Annotations").mkdir(parents=True)
+    for index, name in enumerate(write_images(root / "JPEGImages", number)):
+        objects = "".join(
+            f"<object><name>{CLASSES[label]}</name><bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{x + w}</xmax>"
+            f"<ymax>{y + h}</ymax></bndbox></object>"
+            for label, (x, y, w, h) in boxes(index)
+        )
+        text = f"<annotation><filename>{name}</filename>{objects}</annotation>"
+        (root / "Annotations" / name).with_suffix(".xml").write_text(text)
+    return root / "Annotations" / "000.xml"
+
+
+def write_labelme(root: Path, number: int = 12) -> Path:
+    """A JSON file beside each image, with triangles."""
+    for index, name in enumerate(write_images(root, number)):
+        shapes = [
+            {"label": CLASSES[label], "points": [[x, y], [x + w, y], [x, y + h]], "shape_type": "polygon"}
+            for label, (x, y, w, h) in boxes(index)
+        ]
+        content = {"imagePath": name, "imageWidth": SIZE[0], "imageHeight": SIZE[1], "shapes": shapes}
+        (root / name).with_suffix(".json").write_text(json.dumps(content))
+    return root / "000.json"
+
+
+def write_maps(root: Path, number: int = 12) -> Path:
+    """``images/`` and ``masks/`` with classes 0 to 2, and 255."""
+    (root / "masks").mkdir(parents=True)
+    for index, name in enumerate(write_images(root / "images", number)):
+        values = np.zeros(SIZE[::-1], np.uint8)
+        for label, (x, y, w, h) in boxes(index):
+            values[int(y) : int(y + h), int(x) : int(x + w)] = label
+        values[:2] = 255
+        cv2.imwrite(str((root / "masks" / name).with_suffix(".png")), values)
+    return root / "masks" / "000.png"
+
+
+def write_classes(root: Path, number: int = 6) -> Path:
+    """A folder of images per class."""
+    for seed, name in enumerate(CLASSES):
+        write_images(root / name, number, seed=seed)
+    return root

@@ -1,0 +1,48 @@
+"""The contact sheet shows training images as the pipeline leaves them."""
+
+import numpy as np
+import pytest
+
+from mmlisa import config_path
+from mmlisa.datasets.demo import make_demo
+from mmlisa.engine.config import load_config
+from mmlisa.visualization.contact_sheet import draw_training_images
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    return make_demo(tmp_path_factory.mktemp("demo") / "demo", num_images={"train": 8, "val": 2}, progress=False)
+
+
+def load(demo, name):
+    cfg = load_config(config_path(name))
+    cfg.train_dataloader.dataset.data_root = str(demo)
+    return cfg
+
+
+@pytest.mark.parametrize(
+    "name", ["mask_rcnn_hylisanet_demo.py", "semantic_fpn_hylisanet_demo.py", "classifier_hylisanet_demo.py"]
+)
+def test_a_sheet_per_task(demo, name):
+    sheet = draw_training_images(load(demo, name), 5)
+    assert sheet.shape == (720, 1080, 3)  # two rows of three cells of 360 pixels
+    assert (sheet[360:, 720:] == 255).all()  # the sixth cell is empty
+    assert sheet[:360].std() > 10
+    np.testing.assert_array_equal(sheet, draw_training_images(load(demo, name), 5))
+    assert (sheet != draw_training_images(load(demo, name), 5, seed=1)).any()
+
+
+def test_images_are_augmented_and_annotated(demo):
+    cfg = load(demo, "mask_rcnn_hylisanet_demo.py")
+    steps = cfg.train_dataloader.dataset.pipeline
+    plain = draw_training_images(cfg, 4)
+    next(step for step in steps if step.type == "RandomFlip").prob = 1.0
+    flipped = draw_training_images(cfg, 4)
+    assert (plain != flipped).any()
+    cfg.train_dataloader.dataset.metainfo = dict(palette=[(1, 254, 3)] * 8)
+    assert (draw_training_images(cfg, 4) != flipped).any()  # boxes in another colour
+
+
+def test_no_image_is_refused(demo):
+    with pytest.raises(ValueError, match="--images '0' is not greater than 0"):
+        draw_training_images(load(demo, "mask_rcnn_hylisanet_demo.py"), 0)

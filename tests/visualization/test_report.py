@@ -1,0 +1,184 @@
+"""The report's numbers, against closed forms, sklearn and pycocotools, and that its pages are whole."""
+
+import json
+import pickle
+import re
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import confusion_matrix, jaccard_score, precision_recall_curve
+
+from mmlisa.visualization import report
+from mmlisa.visualization.report import match, write_report
+
+NAMES = ["cat", "dog & co", "newt"]
+COMMON = dict(
+    classes=NAMES,
+    split="val",
+    summary=["100 < 200 images"],
+    seconds={"train": 61.2},
+    commands={"look": "mmlisa infer a"},
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A finished training's folder, with a log and ten images."""
+    log = tmp_path / "run" / "20260101_000000" / "vis_data" / "scalars.json"
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(json.dumps({"loss": 1 / step, "lr": 0.1, "iter": step}) + "\n" for step in range(1, 9)))
+    (tmp_path / "images").mkdir()
+    (tmp_path / "run" / "data").mkdir()
+    (tmp_path / "run" / "test" / "predictions").mkdir(parents=True)
+    for index in range(14):
+        cv2.imwrite(str(tmp_path / "images" / f"{index}.png"), np.full((40, 60, 3), 10 * index, np.uint8))
+    return tmp_path
+
+
+def pages(folder):
+    html, text = ((folder / "run" / f"report.{end}").read_text() for end in ("html", "md"))
+    assert 'src="data:image/' in html
+    assert not re.search(r"(src|href)=\"(?!data:)", html)  # self-contained
+    assert "100 &lt; 200 images" in html
+    pictures = re.findall(r"!\[[^]]*\]\(<([^>]+)>\)", text)
+    assert pictures
+    assert all((folder / "run" / picture).is_file() for picture in pictures)
+    return html, text
+
+
+def coco_files(folder, detections):
+    """Two objects on each of 14 images, and ``detections(image_id)`` as [label, box, score]."""
+    images = [dict(id=i + 1, file_name=f"{i}.png", width=60, height=40) for i in range(14)]
+    annotations, found = [], []
+    for image in images:
+        for label, box in ((0, [5, 5, 10, 10]), (1, [30, 10, 20, 25])):
+            annotations.append(dict(id=len(annotations) + 1, image_id=image["id"], category_id=label + 1, bbox=box,
+                                    area=box[2] * box[3], iscrowd=0))  # fmt: skip
+        found += [
+            dict(image_id=image["id"], category_id=label + 1, bbox=box, score=score)
+            for label, box, score in detections(image["id"])
+        ]
+    categories = [dict(id=i + 1, name=name) for i, name in enumerate(NAMES)]
+    (folder / "run" / "data" / "val.json").write_text(
+        json.dumps(dict(images=images, annotations=annotations, categories=categories))
+    )
+    (folder / "run" / "test" / "predictions.bbox.json").write_text(json.dumps(found))
+
+
+def test_detection(folder):
+    def detections(image):
+        if image == 3:  # nothing is found
+            return []
+        if image == 5:  # a dog is taken for a newt, and there is a ghost
+            return [
+                (0, [5, 5, 10, 10], 0.9),
+                (2, [30, 10, 20, 25], 0.8),
+                (0, [45, 0, 10, 5], 0.6),
+                (0, [0, 30, 8, 8], 0.1),
+            ]
+        return [(0, [5, 5, 10, 10], 0.9), (1, [31, 10, 20, 25], 0.8)]
+
+    coco_files(folder, detections)
+    score = write_report(folder / "run", task="detection", root=folder / "images", **COMMON)
+    result = report._evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
+    expected = np.zeros((4, 4), int)
+    expected[0, 0], expected[1, 1] = 13, 12  # cats and dogs that are found
+    expected[0, 3] = expected[1, 3] = 1  # those of image 3
+    expected[1, 2] = 1
+    expected[3, 0] = 1  # the ghost, whose twin has too low a score
+    np.testing.assert_array_equal(result.confusion, expected)
+    errors = {path: error for path, error, _ in result.images}
+    assert errors == {f"{i}.png": 2.0 if i in (2, 4) else 0.0 for i in range(14)}
+    assert sorted(result.sides[1]) == pytest.approx([10, 500**0.5, 500**0.5])
+    assert len(result.sides[0]) == 25
+    # 12 of 14 dogs are found without a false one: precision is 1 up to a recall of 12/14, and 0 beyond.
+    assert result.precision[1].mean() == pytest.approx((int(100 * 12 / 14) + 1) / 101)
+    assert np.isnan(result.precision[2]).all()
+    row = next(row for row in result.table if row[0] == "dog & co")
+    assert row[3] == f"{result.precision[1].mean():.3f}"
+    assert "AP50" in score
+    html, text = pages(folder)
+    assert "dog &amp; co" in html
+    assert "2 of 2 missed, 0 found where nothing is" in text
+    assert "0 of 2 missed, 1 found where nothing is, 1 of another class" in text
+    assert len(re.findall(r"worst_\d+\.jpg", text)) == 12
+
+
+def test_detection_that_finds_nothing(folder):
+    coco_files(folder, lambda image: [])
+    assert write_report(folder / "run", task="detection", root=folder / "images", **COMMON).startswith("box AP 0.000")
+    pages(folder)
+
+
+def test_objects_and_detections_are_matched_once():
+    def entry(left, label=1):
+        return dict(bbox=[left, 0, 10, 10], category_id=label)
+
+    assert match([], []) == []
+    assert match([entry(0)], []) == [(0, None)]
+    assert match([], [entry(0)]) == [(None, 0)]
+    assert match([entry(0)], [entry(4)]) == [(0, None), (None, 0)]  # an overlap of 6 / 14
+    assert match([entry(0)], [entry(3), entry(1), entry(0, 2)]) == [
+        (0, 1),
+        (None, 0),
+        (None, 2),
+    ]  # its class, then the overlap
+    assert sorted(match([entry(0), entry(2)], [entry(1), entry(3)])) == [(0, 0), (1, 1)]
+
+
+def test_segmentation(folder):
+    rng = np.random.default_rng(0)
+    truths, founds = [], []
+    for index in range(14):
+        truth = rng.integers(0, 3, (40, 60), dtype=np.uint8)
+        found = np.where(rng.random(truth.shape) < 0.02 * index, (truth + 1) % 3, truth).astype(np.uint8)
+        truth[:3] = 255
+        cv2.imwrite(str(folder / "images" / f"map{index}.png"), truth)
+        cv2.imwrite(str(folder / "run" / "test" / "predictions" / f"{index}.png"), found)
+        truths.append(truth[3:].ravel())
+        founds.append(found[3:].ravel())
+    lines = [f"{index}.png\tmap{index}.png" for index in range(14)]
+    (folder / "run" / "data" / "val.txt").write_text("\n".join(lines))
+    score = write_report(folder / "run", task="segmentation", root=folder / "images", **COMMON)
+    expected = jaccard_score(np.concatenate(truths), np.concatenate(founds), average=None)
+    result = report._evaluate_maps(folder / "run", folder / "images", "val", NAMES, {})
+    assert [row[2] for row in result.table[1:]] == [f"{100 * value:.1f}" for value in expected]
+    assert score.startswith(f"mIoU {100 * expected.mean():.1f},")
+    np.testing.assert_array_equal(result.confusion, confusion_matrix(np.concatenate(truths), np.concatenate(founds)))
+    worst = [path for path, *_ in sorted(result.images, key=lambda image: -image[1])[:12]]
+    assert worst == [f"{index}.png" for index in range(13, 1, -1)]
+    assert set(result.samples) == set(worst)  # the others are not held in memory
+    pages(folder)
+
+
+def test_values_of_masks_in_black_and_white(folder):
+    truth = np.zeros((40, 60), np.uint8)
+    truth[:10] = 255
+    cv2.imwrite(str(folder / "images" / "map.png"), truth)
+    cv2.imwrite(str(folder / "run" / "test" / "predictions" / "0.png"), (truth > 0).astype(np.uint8))
+    (folder / "run" / "data" / "val.txt").write_text("0.png\tmap.png")
+    result = report._evaluate_maps(folder / "run", folder / "images", "val", ["background", "object"], {255: 1})
+    np.testing.assert_array_equal(result.confusion, [[1800, 0], [0, 600]])
+
+
+def test_classification(folder):
+    rng = np.random.default_rng(1)
+    truth = rng.permutation([0] * 6 + [1] * 5 + [2] * 3)
+    scores = rng.dirichlet([1, 1, 1], 14)
+    entries = [
+        dict(img_path=str(folder / "images" / f"{i}.png"), gt_label=torch.tensor([t]), pred_score=torch.tensor(s))
+        for i, (t, s) in enumerate(zip(truth, scores, strict=True))
+    ]
+    (folder / "run" / "test" / "predictions.pkl").write_bytes(pickle.dumps(entries))
+    score = write_report(folder / "run", task="classification", root=folder / "images", **COMMON)
+    result = report._evaluate_labels(folder / "run", folder / "images", "val", NAMES, {})
+    np.testing.assert_array_equal(result.confusion, confusion_matrix(truth, scores.argmax(1)))
+    assert score == f"top-1 {np.mean(truth == scores.argmax(1)):.1%} of 14 images"
+    for label in range(3):
+        precision, recall, _ = precision_recall_curve(truth == label, scores[:, label])
+        expected = [precision[:-1][recall[:-1] >= r - 1e-9].max() for r in np.linspace(0, 1, 101)]
+        np.testing.assert_allclose(result.precision[label], expected, atol=1e-9)
+    assert result.images[int(np.argmax([e for _, e, _ in result.images]))][2] != "recognised"
+    pages(folder)

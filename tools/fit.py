@@ -1,0 +1,81 @@
+"""Trains a model on a folder of your images: ``python tools/fit.py DATA``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mmlisa import cli
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.build_parser(__doc__)
+    parser.add_argument(
+        "data",
+        help="folder with annotations in COCO's, YOLO's, Pascal VOC's or LabelMe's format, class maps or class folders",
+    )
+    parser.add_argument(
+        "--task",
+        choices=["detection", "segmentation", "classification"],
+        default="",
+        help="default: what the folder holds",
+    )
+    parser.add_argument(
+        "--model",
+        default="auto",
+        help="hylisanet, flatten-swin-t, ivit-t, picodet, or the name of a config that ships with mmlisa (default: by image "
+        "size and device)",
+    )
+    parser.add_argument(
+        "--weights", metavar="SOURCE", help="where the backbone starts: timm:NAME, or a checkpoint to load"
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--minutes", type=float, metavar="N", help="length of the training")
+    length.add_argument("--epochs", type=int, metavar="N", help="the same, in passes over the training images")
+    parser.add_argument(
+        "--size", type=int, metavar="S", help="longer side of the images in training (default: by objects)"
+    )
+    parser.add_argument("--batch", type=int, metavar="N", help="images a step (default: what fits the memory)")
+    parser.add_argument("--device", help="cpu, cuda or cuda:1 (default: a GPU where there is one)")
+    parser.add_argument("--seed", type=int, default=0, help="of the split (default: %(default)s)")
+    parser.add_argument("--work-dir", type=Path, help="where the results go (default: work_dirs/fit/NAME-OPTIONS)")
+    parser.add_argument(
+        "--resume", action="store_true", dest="goes_on", help="continue a run that was stopped, without asking"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="stop after the config")
+    return parser.parse_args(argv)
+
+
+def main(args: argparse.Namespace) -> None:
+    from mmlisa.fit.run import STEPS, Options, Run, fit
+
+    names = ("task", "model", "weights", "minutes", "epochs", "size", "batch", "device", "seed")
+    options = Options(str(args.data), **{name: getattr(args, name) for name in names})
+    run = Run.open(args.work_dir or options.folder(), options)
+    if all(step in run.done for step in STEPS):
+        print(
+            f"This run is finished: {run.folder / 'report.html'}. With other options, or another --work-dir, a new one starts"
+        )
+        return
+    if run.done and not args.goes_on and not args.dry_run:
+        left = [step for step in STEPS if step not in run.done]
+        if not sys.stdin.isatty():
+            raise ValueError(
+                f"{run.folder} holds this run, stopped before {left[0]}; add --resume to continue it, or --work-dir for a new one"
+            )
+        if input(f"{run.folder} holds this run, stopped before {left[0]}. Continue? [Y/n] ").strip().lower() in (
+            "n",
+            "no",
+        ):
+            raise ValueError("not continued; --work-dir names the folder of a new run")
+    try:
+        fit(run, dry_run=args.dry_run)
+    except KeyboardInterrupt:
+        print(f"\nstopped; the same command with --resume continues in {run.folder}")
+        raise
+    if args.dry_run:
+        print(f"the config is {run.config}; the same command without --dry-run goes on")
+
+
+if __name__ == "__main__":
+    cli.run(main, parse_args())
