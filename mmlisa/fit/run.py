@@ -285,7 +285,12 @@ def _report(run: Run) -> None:
     facts, folder = run.facts, run.folder
     counts = facts["counts"]
     summary = [
-        f"{facts['format']}: {counts['train']} images to train, {counts['val']} to validate and {counts['test']} to test on",
+        f"{facts['format']}: {counts['train']} images to train and {counts['val']} to validate on; the results are those of "
+        + (
+            f"{counts['test']} test images"
+            if counts["test"]
+            else "the validation images, on which the checkpoint was chosen"
+        ),
         f"{facts['steps']} steps of {facts['batch']} images, longer side {facts['side']} pixels: {run.config}",
         f"the largest process took {facts['memory']:.1f} GiB of memory",
         *facts["notes"],

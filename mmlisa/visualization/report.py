@@ -25,7 +25,7 @@ _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem 
 h1{margin-bottom:0}h2{margin-top:2.5rem;border-bottom:1px solid #ddd}img{max-width:100%}pre{background:#f5f5f5;padding:.8rem;
 overflow-x:auto}table{border-collapse:collapse}td,th{padding:.25rem .9rem;border-bottom:1px solid #e5e5e5;text-align:right}
 td:first-child,th:first-child{text-align:left}figure{margin:1.2rem 0}figcaption{color:#666;font-size:.9rem}
-.score{font-size:1.5rem;color:#1a7340}.grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(19rem,1fr));gap:1rem}
+.score{font-size:1.5rem;color:#1a7340}.grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(26rem,1fr));gap:1rem}
 .grid figure{margin:0}"""
 
 
@@ -172,6 +172,7 @@ def _evaluate_objects(
 
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
+    from pycocotools.mask import iou
 
     kinds = [kind for kind in ("bbox", "segm") if (folder / "test" / f"predictions.{kind}.json").is_file()]
     by_kind: dict[str, Any] = {}
@@ -204,6 +205,11 @@ def _evaluate_objects(
         found = (
             [e for e in boxes.cocoDt.imgToAnns.get(image_id, []) if e["score"] >= SCORE] if boxes.cocoDt.anns else []
         )
+        crowds = [entry["bbox"] for entry in truth.imgToAnns[image_id] if entry.get("iscrowd")]
+        if crowds:  # what is found in a crowd is neither right nor wrong
+            inside = iou([entry["bbox"] for entry in found], crowds, [1] * len(crowds)).max(1) if found else []
+            matched = {j for i, j in match(objects, found) if i is not None}
+            found = [entry for j, entry in enumerate(found) if j in matched or inside[j] < IOU]
         pairs, wrong = match(objects, found), 0
         for i, j in pairs:
             row = objects[i]["category_id"] - 1 if i is not None else -1
@@ -401,8 +407,10 @@ def _draw_sides(found: list[float], missed: list[float], path: Path) -> None:
     bins = np.geomspace(max(1, min(sides)), max(2, *sides) * 1.001, 16)
     axes.hist([found, missed], bins, stacked=True, label=["found", "missed"], color=["#2a9d5c", "#d1495b"])
     axes.set(xscale="log", xlabel="square root of the object's area, in pixels of the image", ylabel="objects")
-    axes.xaxis.set_major_formatter("{x:.0f}")
-    axes.xaxis.set_minor_formatter("{x:.0f}")
+    ticks = [digit * 10**power for power in range(5) for digit in (1, 2, 5)]
+    ticks = [tick for tick in ticks if bins[0] <= tick <= bins[-1]]
+    axes.set_xticks(ticks, map(str, ticks))
+    axes.set_xticks([], minor=True)
     axes.legend(frameon=False)
     figure.savefig(path, dpi=110)
 

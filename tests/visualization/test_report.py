@@ -112,6 +112,18 @@ def test_detection_that_finds_nothing(folder):
     pages(folder)
 
 
+def test_detections_in_a_crowd_do_not_count(folder):
+    coco_files(folder, lambda image: [(0, [5, 5, 10, 10], 0.9), (0, [0, 20, 10, 10], 0.9), (0, [50, 35, 10, 5], 0.9)])
+    file = folder / "run" / "data" / "val.json"
+    content = json.loads(file.read_text())
+    for entry in content["annotations"][1::2]:
+        entry.update(category_id=1, bbox=[0, 18, 28, 20], area=560, iscrowd=1)
+        entry["segmentation"] = {"size": [40, 60], "counts": [0, 2400]}
+    file.write_text(json.dumps(content))
+    result = report._evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
+    assert (result.confusion[0, 0], result.confusion[3, 0], result.confusion.sum()) == (14, 14, 28)
+
+
 def test_objects_and_detections_are_matched_once():
     def entry(left, label=1):
         return dict(bbox=[left, 0, 10, 10], category_id=label)
