@@ -48,6 +48,9 @@ BACKBONES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "LiSANet-S": (dict(type="mmlisa.LiSANet", arch="small"), (64, 128, 320, 384)),
     "FLatten-Swin-T": (dict(type="mmlisa.FLattenSwin", arch="tiny"), (96, 192, 384, 768)),
     "iViT-T": (dict(type="mmlisa.iViT", arch="tiny"), (64, 128, 320, 512)),
+    "MILA-T": (dict(type="mmlisa.MILA", arch="tiny"), (64, 128, 256, 512)),
+    "H-ViT3-T": (dict(type="mmlisa.HViT3", arch="tiny"), (64, 128, 320, 512)),
+    "Pola-Swin-T": (dict(type="mmlisa.FLattenSwin", arch="pola-tiny"), (96, 192, 384, 768)),
     "Swin-T": (dict(type="mmdet.SwinTransformer"), (96, 192, 384, 768)),
     "ConvNeXt-T": (
         dict(type="mmpretrain.ConvNeXt", arch="tiny", out_indices=(0, 1, 2, 3), gap_before_final_norm=False),
@@ -216,6 +219,10 @@ def operator_candidates(
     maps = value.flatten(1, 2)
     depthwise = torch.randn(channels, 1, *(7,) * len(grid), device=device)
     attention = [x.flatten(3).mT.contiguous() for x in (query, key, value)]
+    heads, c = channels // 16, 16
+    agents = torch.randn(batch, heads, 49, c, device=device)
+    powers = [torch.randn(heads, c, device=device) for _ in range(2)]
+    weights = [torch.randn(heads, c, c, device=device) / c for _ in range(2)]
 
     def convolve(x: Tensor, weight: Tensor) -> Tensor:
         return F.conv2d(x, weight, padding=3, groups=channels)
@@ -226,6 +233,13 @@ def operator_candidates(
         "reference": (lambda *x: ops.lisa(*x, backend="reference"), [query, key, value, *kernels]),
         "softmax (SDPA)": (F.scaled_dot_product_attention, attention),
         "depthwise 7x7": (convolve, [maps, depthwise]),
+        "MILA": (partial(ops.mila, grid=grid), attention),
+        "TTT (gated unit)": (ops.ttt_glu, [*attention, *weights]),
+        "polarity-aware": (ops.polarity_aware, [*attention, *powers]),
+        "RALA": (partial(ops.rala, grid=grid), attention),
+        "MALA": (partial(ops.mala, grid=grid), attention),
+        "InLine": (ops.inline, attention),
+        "agent (49)": (ops.agent, [*attention, agents]),
     }
     inputs = {name: entry for name, entry in inputs.items() if prod(grid) <= MAX_TOKENS.get(name, 1 << 30)}
 

@@ -228,6 +228,13 @@ OPERATORS: dict[str, Delta] = {
     "global filter": dict(type="GlobalFilter"),
     "depthwise 7x7": dict(type="DepthwiseConv", kernel_size=7),
     "average pooling 3x3": dict(type="AveragePooling"),
+    "MILA": dict(type="MILAAttention"),
+    "test-time training": dict(type="TTTAttention", rotary=True),
+    "polarity-aware": dict(type="PolarityAwareAttention"),
+    "RALA": dict(type="RALAAttention"),
+    "MALA": dict(type="MALAAttention"),
+    "InLine": dict(type="InLineAttention"),
+    "agent": dict(type="AgentAttention", agents=16),
 }
 # The other operators that keep the grid; a large budget has them, too.
 MORE_OPERATORS: dict[str, Delta] = {
@@ -308,6 +315,16 @@ BACKBONES: dict[str, Candidate] = {
         "FLattenPVTv2", base="b0", depths=(1, 1, 2, 1), channels=(28, 56, 128, 192), num_heads=(1, 2, 4, 6)
     ),
     "iViT": _ours("iViT", base="tiny", depths=(1, 1, 3, 1), channels=(32, 64, 120, 180), num_heads=(1, 2, 4, 6)),
+    "MILA": _ours("MILA", base="tiny", depths=(1, 1, 2, 1), channels=(24, 48, 96, 192), num_heads=(1, 2, 4, 8)),
+    "H-ViT³": _ours("HViT3", base="tiny", depths=(1, 1, 2, 1), channels=(24, 48, 96, 192), num_heads=(1, 2, 4, 8)),
+    "PolaFormer-Swin": _ours(
+        "FLattenSwin",
+        base="pola-tiny",
+        depths=(1, 1, 3, 1),
+        channels=(32, 64, 128, 256),
+        num_heads=(1, 2, 4, 8),
+        window_size=4,
+    ),
     "Castling-LCNet": Candidate(
         # Without the auxiliary branch of training, which a schedule would have to end.
         dict(
