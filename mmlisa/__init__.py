@@ -16,6 +16,7 @@ _LAZY = {
     "channels": "mmlisa.models.feature_maps",
     "strides": "mmlisa.models.feature_maps",
     "layers": "mmlisa.models.layers",
+    "load": "mmlisa.deploy.inference",
     "optimize_for_cpu": "mmlisa.engine.cpu",
 }
 

@@ -1,4 +1,4 @@
-"""Draws a model's predictions on images and videos: ``python tools/infer.py CONFIG CHECKPOINT IMAGE [IMAGE ...]``."""
+"""Draws a model's predictions on images and videos: ``python tools/infer.py CONFIG CHECKPOINT IMAGE …``."""
 
 import argparse
 import json
@@ -11,11 +11,13 @@ from mmlisa import cli
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
-    parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
-    parser.add_argument("checkpoint", help="checkpoint file")
+    parser.add_argument(
+        "config", help="config file, or the name of a config that ships with mmlisa; left out before an exported file"
+    )
+    parser.add_argument("checkpoint", help="checkpoint file, or an .onnx file of `mmlisa export`")
     parser.add_argument(
         "images",
-        nargs="+",
+        nargs="*",
         metavar="IMAGE",
         help="image or video files, or folders of them; a video classifier also takes a folder of a video's frames",
     )
@@ -26,23 +28,38 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--score-thr", type=float, default=0.3, help="objects below this score are left out (default: 0.3)"
     )
+    parser.add_argument(
+        "--tile", type=int, metavar="PIXELS", help="detect on tiles of this size instead of the whole image"
+    )
+    parser.add_argument(
+        "--overlap", type=float, default=0.2, help="share of a tile that the next repeats (default: 0.2)"
+    )
     parser.add_argument("--device", default=None, help="cpu, cuda:0, … (default: a GPU where there is one)")
     parser.add_argument("--min-matched", type=float, default=0.9, help="share of the model the checkpoint must hold")
     cli.add_config_options(parser)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.config.endswith(".onnx"):
+        args.config, args.checkpoint, args.images = None, args.config, [args.checkpoint, *args.images]
+    if (args.tile or 32) < 32 or not 0 <= args.overlap < 1:
+        parser.error(
+            f"--tile {args.tile} --overlap {args.overlap}: tiles have at least 32 pixels and overlap by 0 to 1"
+        )
+    if not args.images:
+        parser.error("no IMAGE: give CONFIG CHECKPOINT IMAGE, or EXPORTED.onnx IMAGE")
+    return args
 
 
 def main(args: argparse.Namespace) -> None:
     from mmlisa.engine.config import load_config, parse_options
 
-    cfg = load_config(args.config, options=parse_options(args.cfg_options))
+    cfg = load_config(args.config, options=parse_options(args.cfg_options)) if args.config else None
 
     from tqdm import tqdm
 
     from mmlisa.engine.log import import_quietly
 
     if not args.verbose:
-        import_quietly(cfg.get("default_scope"))
+        import_quietly(cfg and cfg.get("default_scope"))
     from mmlisa.deploy.inference import predict_pictures
 
     predictions = predict_pictures(
@@ -53,6 +70,8 @@ def main(args: argparse.Namespace) -> None:
         score_threshold=args.score_thr,
         device=args.device,
         min_matched=args.min_matched,
+        tile=args.tile,
+        overlap=args.overlap,
     )
     done, failed = [], []
     for prediction in predictions:

@@ -1,4 +1,4 @@
-"""Evaluates a checkpoint (mAP, mIoU, top-1): ``python tools/test.py CONFIG CHECKPOINT``."""
+"""Evaluates a checkpoint or an exported file (mAP, mIoU, top-1): ``python tools/test.py CONFIG CHECKPOINT``."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from mmlisa import cli
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
-    parser.add_argument("checkpoint", help="checkpoint file")
+    parser.add_argument("checkpoint", help="checkpoint file, or an .onnx file of `mmlisa export`")
     parser.add_argument("--work-dir", help="where the log goes (default: work_dirs/<config's name>)")
     parser.add_argument("--out", metavar="FILE.pkl", help="write the predictions for offline evaluation")
     parser.add_argument("--show-dir", help="write pictures of the predictions")
@@ -21,6 +21,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.out and not args.out.endswith((".pkl", ".pickle")):
         parser.error(f"--out {args.out}: predictions are written as .pkl or .pickle")
+    if args.tta and args.checkpoint.endswith(".onnx"):
+        parser.error("--tta needs a checkpoint: an exported file predicts on the image as it is")
     return args
 
 
@@ -43,11 +45,20 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.engine.cpu import optimize_for_cpu
     from mmlisa.engine.runner import build_runner
 
-    if "://" not in args.checkpoint:
-        load_checkpoint(args.checkpoint)  # a damaged file is reported before the data are read and the model is built
-    cfg.load_from, cfg.resume = args.checkpoint, False
+    if exported := args.checkpoint.endswith(".onnx"):
+        import mmlisa.deploy.inference  # noqa: F401 (registers ExportedModel)
+
+        cfg.model, cfg.load_from = dict(type="mmlisa.ExportedModel", path=args.checkpoint), None
+    else:
+        if "://" not in args.checkpoint:
+            load_checkpoint(
+                args.checkpoint
+            )  # a damaged file is reported before the data are read and the model is built
+        cfg.load_from = args.checkpoint
+    cfg.resume = False
     runner = build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)
-    optimize_for_cpu(runner.model)
+    if not exported:
+        optimize_for_cpu(runner.model)
     if args.out:
         dump = "mmdet.DumpDetResults" if cfg.get("default_scope") == "mmdet" else "DumpResults"
         runner.test_evaluator.metrics.append(METRICS.build(dict(type=dump, out_file_path=args.out)))

@@ -1,1 +1,5 @@
-"""Trained models in use: predictions on files, and export to other runtimes."""
+"""Trained models in use: export, the runtime of exported files, predictions on files."""
+
+from .runtime import load
+
+__all__ = ["load"]

@@ -1,30 +1,44 @@
 """Models as ONNX files and as ``torch.export`` programs, checked against the model they come from."""
 
+import json
+import logging
+import subprocess
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from mmengine.config import Config
+from mmengine.registry import DATASETS
 from torch import Tensor, nn
+from torch.export import Dim
 
+from mmlisa import __version__
 from mmlisa.checkpoints import load_weights
+from mmlisa.deploy import runtime
+from mmlisa.deploy.inference import test_dataset
+from mmlisa.deploy.results import WithResults
 from mmlisa.engine.building import build_model
+from mmlisa.visualization.overlays import Classes
 
 OPSET = 18
+# The size of the example if the network takes any: no side is a usual size of pretraining.
+EXAMPLE = (160, 288)
 SUFFIXES = (".onnx", ".pt2")
+# Steps of a test pipeline that do not change the image.
+_NEUTRAL = ("LoadImageFromFile", "LoadAnnotations", "PackDetInputs", "PackSegInputs", "PackInputs")
 
 
 class Exportable(nn.Module):
-    """``forward(image: [B, 3, H, W])`` -> a tuple of tensors, for a normalised image as the data preprocessor leaves it.
+    """``forward(image: [B, 3, H, W])`` -> maps, for a normalised and padded image.
 
-    A classifier gives its scores, a segmentor its logits at the size of the image. A detector gives the maps of its head, of its
-    region proposals where it has two stages, or of its neck where its head is a transformer; what turns them into boxes is not
-    part of the graph.
+    A classifier gives its scores, a segmentor its logits. A detector gives the maps of its head, of its region proposals if it
+    has two stages, or of its neck if its head is a transformer.
 
     Args:
         model: an mmdet, mmseg or mmpretrain model.
-        backbone_only: its backbone's maps instead.
+        backbone_only: give the maps of its backbone.
     """
 
     def __init__(self, model: nn.Module, backbone_only: bool = False) -> None:
@@ -50,82 +64,239 @@ def _tensors(x: Any) -> list[Tensor]:
     return [x] if isinstance(x, Tensor) else [tensor for part in x for tensor in _tensors(part)]
 
 
-def build_exportable(cfg: Config, checkpoint: str | None, backbone_only: bool = False) -> Exportable:
-    """The model of a config with a checkpoint's weights, or freshly made where it is None.
+def build(cfg: Config, checkpoint: str | None) -> tuple[nn.Module, dict[str, Any]]:
+    """Build the model of a config with a checkpoint's weights, or with random ones for None, and read the checkpoint's meta.
 
     Raises:
         FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model.
     """
     model = build_model(cfg)
-    if checkpoint is not None:
-        load_weights(model, checkpoint)
-    return Exportable(model, backbone_only)
+    return model, {} if checkpoint is None else load_weights(model, checkpoint).get("meta", {})
 
 
-def export(module: nn.Module, out: Path, size: Sequence[int], *, dynamic: bool = False) -> None:
-    """Writes ``module``, a function of one ``[1, 3, H, W]`` image, to ``out``.
+def build_exportable(cfg: Config, checkpoint: str | None, backbone_only: bool = False) -> Exportable:
+    """The model of a config whose outputs are maps; see :func:`build`."""
+    return Exportable(build(cfg, checkpoint)[0], backbone_only)
 
-    Args:
-        out: ``.onnx`` (opset 18) or ``.pt2`` (``torch.export``).
-        size: H and W of the images; with ``dynamic`` only of the example the graph is recorded from.
-        dynamic: H and W are free, in multiples of the network's stride as those of the example are. Its grids must not be
-            those of the pretraining size, which networks with position-dependent parameters treat apart.
+
+def reading_steps(cfg: Config) -> list[dict[str, Any]]:
+    """The resizing steps of a config's test pipeline, as the runtime takes them.
 
     Raises:
-        ValueError: another suffix, or ``dynamic`` for a network that fixes H or W.
+        ValueError: a step that the runtime does not have.
+    """
+    steps = []
+    for step in test_dataset(cfg).pipeline:
+        name = step["type"].rpartition(".")[2]
+        sampling = dict(method=step.get("interpolation", "bilinear"), backend=step.get("backend", "cv2"))
+        if name == "Resize" and "scale" in step:
+            scale = [step["scale"]] * 2 if isinstance(step["scale"], int) else list(step["scale"])
+            steps.append(dict(step="resize", scale=scale, keep_ratio=step.get("keep_ratio", False), **sampling))
+        elif name == "ResizeEdge":
+            steps.append(dict(step="resize_edge", scale=step["scale"], edge=step.get("edge", "short"), **sampling))
+        elif name == "CenterCrop":
+            size = step["crop_size"]
+            steps.append(dict(step="crop", size=[size, size] if isinstance(size, int) else list(size)))
+        elif name not in _NEUTRAL or (
+            sampling["method"] not in ("bilinear", "bicubic") and sampling["backend"] == "cv2"
+        ):
+            raise ValueError(
+                f"step {dict(step)} of the test pipeline is not part of the runtime; --raw exports without it"
+            )
+    return steps
+
+
+def final_size(cfg: Config) -> tuple[int, int] | None:
+    """H and W of every image that the test pipeline returns, or None if they differ."""
+    steps = reading_steps(cfg)
+    if not steps or steps[-1]["step"] == "resize_edge" or steps[-1].get("keep_ratio"):
+        return None
+    width, height = steps[-1].get("scale") or steps[-1]["size"]
+    return height, width
+
+
+def describe(cfg: Config, model: WithResults, meta: dict[str, Any]) -> dict[str, str]:
+    """The metadata of a file, JSON by key: what :mod:`mmlisa.deploy.runtime` has to know.
+
+    Args:
+        meta: of the checkpoint.
+    """
+    prepare, results = model
+    test_cfg = results.model.roi_head.test_cfg if "masks" in results.outputs else {}
+    names = Classes(meta.get("dataset_meta") or DATASETS.get(test_dataset(cfg).type).METAINFO).names
+    preprocessor = results.model.data_preprocessor
+    commit = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    entries = dict(
+        format=runtime.FORMAT,
+        task=results.task,
+        outputs=results.outputs,
+        classes=list(names),
+        mean=prepare.mean.flatten().tolist(),
+        std=prepare.std.flatten().tolist(),
+        channels="RGB"
+        if getattr(preprocessor, "_channel_conversion", getattr(preprocessor, "to_rgb", True))
+        else "BGR",
+        uint8=prepare.uint8,
+        divisor=prepare.divisor,
+        steps=[] if results.task == "video" else reading_steps(cfg),
+        score_threshold=0.3,
+        mask_threshold=test_cfg.get("mask_thr_binary", 0.5),
+        config=Path(cfg.filename or "").name,
+        version=__version__,
+        commit=commit.stdout.strip() or None,
+    )
+    return {f"mmlisa_{key}": json.dumps(value) for key, value in entries.items()}
+
+
+def export(
+    module: nn.Module,
+    out: Path,
+    size: Sequence[int],
+    *,
+    dynamic: bool = False,
+    metadata: dict[str, str] | None = None,
+) -> None:
+    """Write ``module``, a function of images ``[B, 3, H, W]``, to ``out``.
+
+    Args:
+        module: :class:`Exportable` or :class:`WithResults`.
+        out: ``.onnx`` (opset 18) or ``.pt2`` (``torch.export``).
+        size: H and W of the images, or (T, H, W) of clips; with ``dynamic`` only of the example from which the graph is recorded.
+        dynamic: leave H and W free. The grids of the example must not be those of the pretraining size, which networks with
+            position-dependent parameters treat apart.
+        metadata: entries of the file.
+
+    Raises:
+        ValueError: another suffix, a missing folder, or ``dynamic`` for a network that fixes H or W.
         ImportError: PyTorch before 2.8, whose exporters fail on many of these networks.
     """
     if torch.__version__ < "2.8":
         raise ImportError(
             f"exports need PyTorch 2.8 or newer, this is {torch.__version__}; everything else runs with it"
         )
-    if out.suffix not in SUFFIXES:
-        raise ValueError(f"out is {out}; its suffix must be one of {SUFFIXES}")
-    image = torch.randn(1, 3, *size)
-    shapes = {"image": {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}} if dynamic else None
-    # Not in inference mode: its tensors cannot become constants of a graph.
-    with torch.no_grad():
-        try:
-            program = torch.export.export(module, (image,), dynamic_shapes=shapes, strict=False)
-        except Exception as error:
-            if not dynamic:
-                raise
-            raise ValueError(
-                "dynamic: H and W of this network cannot be left free from this example; take one of another size than the "
-                "pretraining one, or export one file per size. PyTorch says: " + str(error).strip().splitlines()[0]
-            ) from error
-        if out.suffix == ".pt2":
-            torch.export.save(program, out)
+    check_target(out)
+    image = example(module, size)
+    free: dict[int, Any] = {2: Dim.DYNAMIC, 3: Dim.DYNAMIC} if dynamic else {}
+    prepare, results = module if isinstance(module, WithResults) else (None, None)
+    if results is not None and results.task != "detection":
+        image, free[0] = image.repeat(2, *[1] * (image.ndim - 1)), Dim.AUTO
+    names, metadata = getattr(results, "outputs", None), metadata or {}
+    with torch.no_grad():  # not in inference mode: its tensors cannot become constants of a graph
+        if dynamic and out.suffix == ".onnx" and prepare is not None and prepare.divisor > 1:
+            # The network is recorded on multiples of the divisor: with sizes rounded up inside, PyTorch's symbols grow
+            # until the recording takes hours. The padding is a graph of its own before it.
+            sides = {axis: prepare.divisor * Dim(name, min=2) for axis, name in ((2, "h"), (3, "w"))}
+            network = _to_onnx(results, prepare(image), {"image": sides, "limits": None}, ["padded", "limits"], names)
+            before = _to_onnx(prepare, (image,), {"image": free}, ["image"], ["padded", "limits"])
+            from onnx import compose
+
+            network = compose.add_prefix(network, "network/", rename_inputs=False, rename_outputs=False)
+            proto = compose.merge_models(before, network, [("padded", "padded"), ("limits", "limits")])
+            del proto.opset_import[1:]  # of both graphs, the same
+        elif out.suffix == ".onnx":
+            proto = _to_onnx(module, (image,), {"image": free} if free else None, ["image"], names)
+        else:
+            if dynamic and prepare is not None and prepare.divisor > 1:
+                free = {axis: prepare.divisor * Dim(name, min=2) for axis, name in ((2, "h"), (3, "w"))}
+            program = _record(module, (image,), {"image": free} if free else None)
+            torch.export.save(program, out, extra_files=metadata)
             return
+    import onnx
+
+    onnx.helper.set_model_props(proto, metadata)
+    onnx.save(proto, out)
+
+
+def check_target(out: Path) -> None:
+    """Raise ValueError for a file that cannot be written: its suffix is unknown or its folder is missing."""
+    if out.suffix not in SUFFIXES:
+        raise ValueError(f"{str(out)!r} has the suffix {out.suffix!r}; it must be one of {', '.join(SUFFIXES)}")
+    if not out.parent.is_dir():
+        raise ValueError(f"folder {str(out.parent)!r} of {out.name!r} does not exist; make it first")
+
+
+def example(module: nn.Module, size: Sequence[int]) -> Tensor:
+    """A random, smooth image of the dtype that ``module`` takes; smooth, because noise has no objects."""
+    coarse = torch.rand(1, 3, *(4,) * len(size))
+    mode = "bicubic" if len(size) == 2 else "trilinear"
+    image = nn.functional.interpolate(coarse, tuple(size), mode=mode).clamp(0, 1)
+    if isinstance(module, WithResults) and module[0].uint8:
+        return (image * 255).to(torch.uint8)
+    return image * 4 - 2
+
+
+def _record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: Any) -> torch.export.ExportedProgram:
+    try:
+        return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
+    except Exception as error:
+        if not shapes:
+            raise
+        raise ValueError(
+            "dynamic: H and W of this network cannot be left free from this example; take one of another size than the "
+            "pretraining one, or export one file per size. PyTorch says: " + str(error).strip().splitlines()[0]
+        ) from error
+
+
+def _to_onnx(
+    module: nn.Module, inputs: tuple[Tensor, ...], shapes: Any, names: Sequence[str], outputs: Sequence[str] | None
+) -> Any:
+    """The graph of a module as an ONNX model."""
+    program = _record(module, inputs, shapes)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         # Runtimes simplify what they load; the exporter takes minutes for that.
         exported = torch.onnx.export(
-            program, dynamo=True, opset_version=OPSET, input_names=["image"], optimize=False, verbose=False
+            program,
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=list(names),
+            output_names=outputs and list(outputs),
+            optimize=False,
+            verbose=False,
         )
-    exported.save(out, external_data=False)
+    return exported.model_proto
 
 
 def largest_difference(module: nn.Module, out: Path, size: Sequence[int]) -> float:
     """The largest difference between ``module`` and its export ``out`` on a random image, over each output's largest value.
 
+    Detections are compared with the nearest one of their label.
+
     Raises:
         ValueError: the export is of another size.
     """
-    image = torch.randn(1, 3, *size)
+    image = example(module, size)
     with torch.no_grad():
         expected = _tensors(module(image))
     found = _run(out, image)
+    if isinstance(module, WithResults) and module[1].task == "detection":
+        return max(_unmatched(expected, found, max(size)), _unmatched(found, expected, max(size)))
     return max(
         ((f - e).abs().max() / e.abs().max().clamp_min(1e-12)).item() for f, e in zip(found, expected, strict=True)
     )
+
+
+def _unmatched(detections: Sequence[Tensor], others: Sequence[Tensor], side: int) -> float:
+    """The largest distance of a detection to the nearest other one: of boxes in image sides, of scores, or 1 of the label."""
+    (boxes, scores, labels), (theirs, their_scores, their_labels) = detections[:3], others[:3]
+    if 0 in (len(boxes), len(theirs)):
+        return float(len(boxes) > 0)
+    distance = (boxes[:, None] - theirs).abs().amax(dim=2) / side + (scores[:, None] - their_scores).abs()
+    return (distance + (labels[:, None] != their_labels).float()).amin(dim=1).max().item()
 
 
 def _run(out: Path, image: Tensor) -> list[Tensor]:
     if out.suffix == ".pt2":
         with torch.no_grad():
             return _tensors(torch.export.load(out).module()(image))
-    from onnxruntime import InferenceSession
+    import onnxruntime
 
-    session = InferenceSession(out, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors: the warnings are about nodes that onnxruntime cannot fold
+    session = onnxruntime.InferenceSession(out, options, providers=["CPUExecutionProvider"])
     (taken,) = session.get_inputs()
     fixed = [n for n in taken.shape[2:] if isinstance(n, int)]
     if fixed and fixed != list(image.shape[2:]):

@@ -12,14 +12,18 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose, pseudo_collate
 from mmengine.device import get_device
+from mmengine.model import BaseModel
 from mmengine.registry import DATASETS
+from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from PIL import Image
 from tqdm import tqdm
 
 from mmlisa.checkpoints import load_weights
+from mmlisa.deploy import runtime
 from mmlisa.engine.building import build_model
 from mmlisa.engine.checks import check_channels, check_shapes
 from mmlisa.engine.cpu import optimize_for_cpu
+from mmlisa.registry import MODELS
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
@@ -85,7 +89,8 @@ class Predictor:
         meta = loaded.get("meta", {})
         device = torch.device(device or get_device())
         self.model.to(device).eval()
-        if device.type == "cpu":
+        self.device = device.type
+        if self.device == "cpu":
             optimize_for_cpu(self.model)
 
         dataset = test_dataset(cfg)
@@ -165,6 +170,191 @@ class Predictor:
         return {"scores": [named(int(i), score=round(float(scores[i]), 4)) for i in best]}
 
 
+class ExportedPredictor(Predictor):
+    """An exported file in the place of a checkpoint: read, run and drawn by the same steps as :class:`Predictor`.
+
+    Args:
+        path: a file of ``mmlisa export``.
+        score_threshold: detections below it are neither drawn nor counted.
+
+    Raises:
+        FileNotFoundError, ValueError: see :func:`mmlisa.deploy.runtime.load`; also for a model of videos.
+    """
+
+    def __init__(self, path: str | Path, *, score_threshold: float = 0.3) -> None:
+        self.exported = runtime.load(path)
+        if self.exported.task == "video":
+            raise ValueError(f"{str(path)!r} classifies clips of frames; `mmlisa test CONFIG {path}` evaluates it")
+        self.classes = Classes({"classes": self.exported.classes})
+        self.takes_clips, self.score_threshold, self.device = False, score_threshold, "cpu"
+
+    def read(self, path: Path) -> dict[str, Any]:
+        return as_loaded(runtime.read_image(path))
+
+    def predict(self, loaded: dict[str, Any]) -> tuple[Any, np.ndarray]:
+        picture = np.ascontiguousarray(loaded["img"][..., ::-1])
+        return fill_sample(BaseDataElement(), self.exported.predict(picture, 0.0)), picture
+
+
+class TiledPredictor(Predictor):
+    """A detector on overlapping tiles of an image, for objects that would be too small in the resized whole.
+
+    supervision cuts the tiles and drops the boxes that overlap a better one of their class in another tile by more than half.
+
+    Args:
+        predictor: the detector.
+        tile: side of a tile in pixels.
+        overlap: share of a tile that the next one repeats.
+
+    Raises:
+        ImportError: supervision is missing.
+        ValueError: the model is not a detector (when it predicts).
+    """
+
+    def __init__(self, predictor: Predictor, tile: int, overlap: float) -> None:
+        try:
+            import supervision
+        except ImportError as error:
+            raise ImportError("--tile needs supervision: pip install 'mmlisa[tiles]'") from error
+        self.predictor, self.classes, self.device = predictor, predictor.classes, predictor.device
+        self.takes_clips, self.score_threshold, self.read = False, predictor.score_threshold, predictor.read
+
+        def on_tile(image: np.ndarray) -> supervision.Detections:
+            found = read_sample(predictor.predict(as_loaded(image))[0])
+            if found.boxes is None:
+                raise ValueError(
+                    "--tile needs a detector: parts of an image say nothing about its class or its regions"
+                )
+            return supervision.Detections(found.boxes, found.masks, found.scores, found.labels)
+
+        self.slicer = supervision.InferenceSlicer(on_tile, slice_wh=tile, overlap_wh=int(tile * overlap))
+
+    def predict(self, loaded: dict[str, Any]) -> tuple[Any, np.ndarray]:
+        picture = np.ascontiguousarray(loaded["img"][..., ::-1])
+        found = self.slicer(picture)
+        masks = None if found.mask is None else np.asarray(found.mask)
+        parts = (found.xyxy.astype(np.float32), found.confidence, found.class_id, masks)
+        if not len(found):
+            parts = (np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+        return fill_sample(BaseDataElement(), runtime.Prediction(*parts)), picture
+
+
+def as_loaded(picture: np.ndarray) -> dict[str, Any]:
+    """The entries that the first step of a test pipeline would make of a file with this picture ``[H, W, 3]`` (RGB)."""
+    size = picture.shape[:2]
+    image = np.ascontiguousarray(picture[..., ::-1])
+    return dict(img=image, img_path="picture", img_id=0, img_shape=size, ori_shape=size)
+
+
+def fill_sample(sample: BaseDataElement, found: runtime.Prediction) -> BaseDataElement:
+    """Write the runtime's results into a data sample, under OpenMMLab's names."""
+    if found.boxes is not None:
+        fields = dict(bboxes=found.boxes, scores=found.scores, labels=found.labels, masks=found.masks)
+        fields = {name: torch.from_numpy(value) for name, value in fields.items() if value is not None}
+        sample.pred_instances = InstanceData(**fields)
+    elif found.segmentation is not None:
+        sample.pred_sem_seg = PixelData(data=torch.from_numpy(found.segmentation)[None])
+    else:
+        sample.pred_score = torch.from_numpy(found.probabilities)
+        sample.pred_label = sample.pred_score.argmax(0, keepdim=True)
+    return sample
+
+
+def read_sample(sample: BaseDataElement) -> runtime.Prediction:
+    """The inverse of :func:`fill_sample`; the best detection first."""
+    if "pred_instances" in sample:
+        found = sample.pred_instances
+        found = found[found.scores.argsort(descending=True, stable=True)].numpy()
+        return runtime.Prediction(found.bboxes, found.scores, found.labels, found.get("masks"))
+    if "pred_sem_seg" in sample:
+        return runtime.Prediction(segmentation=sample.pred_sem_seg.data[0].numpy())
+    return runtime.Prediction(probabilities=sample.pred_score.numpy())
+
+
+@MODELS.register_module()
+class ExportedModel(BaseModel):
+    """An exported file as the model of an MMEngine runner, which evaluates it with a config's data and metrics.
+
+    Images are read by the runtime from their files, not taken from the config's pipeline. Clips come from the pipeline, and a
+    prediction is the mean of the probabilities of its views.
+
+    Args:
+        path: a file of ``mmlisa export``.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.exported = runtime.load(path)
+
+    def test_step(self, data: dict[str, Any]) -> list[BaseDataElement]:
+        return [self._predict(*pair) for pair in zip(data["inputs"], data["data_samples"], strict=True)]
+
+    def forward(self, inputs: Any, data_samples: Any = None, mode: str = "predict") -> list[BaseDataElement]:
+        return self.test_step({"inputs": inputs, "data_samples": data_samples})
+
+    def _predict(self, views: torch.Tensor, sample: BaseDataElement) -> BaseDataElement:
+        if self.exported.task != "video":
+            return fill_sample(sample, self.exported.predict(sample.img_path, 0.0))
+        clips = views.numpy().astype(np.float32)[:, ::-1]  # [V, 3, T, H, W], BGR as OpenMMLab's loaders leave them
+        mean, std = (np.float32(self.exported.metadata[key])[:, None, None, None] for key in ("mean", "std"))
+        (probabilities,) = self.exported.run((clips - mean) / std)
+        return fill_sample(sample, runtime.Prediction(probabilities=probabilities.mean(axis=0)))
+
+
+class Loaded:
+    """A checkpoint with the interface of an exported file; see :func:`load`.
+
+    Attributes:
+        classes: names.
+    """
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor, self.classes = predictor, list(predictor.classes.names)
+
+    def predict(self, image: Any, score_threshold: float = 0.3) -> runtime.Prediction:
+        """See :meth:`mmlisa.deploy.runtime.Model.predict`."""
+        found = read_sample(self.predictor.predict(as_loaded(runtime.read_image(image)))[0])
+        if found.boxes is None:
+            return found
+        wanted = found.scores >= score_threshold
+        parts = (found.boxes, found.scores, found.labels, found.masks)
+        return runtime.Prediction(*(None if part is None else part[wanted] for part in parts))
+
+
+def load(path: str | Path, config: str | Path | None = None, *, device: str | None = None) -> Loaded | runtime.Model:
+    """Open a trained model for prediction: ``mmlisa.load("best.pth").predict("street.jpg")``.
+
+    Args:
+        path: a checkpoint, or an exported ``.onnx`` file.
+        config: config of the checkpoint; None for the one that the training wrote beside it.
+        device: where a checkpoint runs; None for a GPU if there is one.
+
+    Raises:
+        FileNotFoundError, ValueError: a file that is missing, damaged or of another model; no config beside the checkpoint.
+    """
+    if Path(path).suffix == ".onnx":
+        return runtime.load(path)
+    from mmlisa.engine.config import load_config
+
+    return Loaded(Predictor(load_config(str(config or find_config(Path(path)))), str(path), device=device))
+
+
+def find_config(checkpoint: Path) -> Path:
+    """The config that a training wrote into the folder of its checkpoints.
+
+    Raises:
+        FileNotFoundError: the folder has none, or several of other names.
+    """
+    configs = sorted(checkpoint.parent.glob("*.py"))
+    named = [path for path in configs if path.stem == checkpoint.parent.name]
+    if len(named or configs) != 1:
+        raise FileNotFoundError(
+            f"folder {str(checkpoint.parent)!r} has {len(configs)} configs; name the one of {checkpoint.name!r}: "
+            "mmlisa.load(checkpoint, config)"
+        )
+    return (named or configs)[0]
+
+
 def summarise(result: dict[str, Any]) -> str:
     """One line for what :meth:`Predictor.describe` returns: objects of each class, shares of the pixels, or the class."""
     if "instances" in result:
@@ -185,7 +375,7 @@ def _run_lengths(mask: np.ndarray) -> dict[str, Any]:
 
 
 def predict_pictures(
-    cfg: Config,
+    cfg: Config | None,
     checkpoint: str,
     images: Sequence[str],
     out_dir: Path,
@@ -193,13 +383,18 @@ def predict_pictures(
     score_threshold: float = 0.3,
     device: str | None = None,
     min_matched: float = 0.9,
+    tile: int | None = None,
+    overlap: float = 0.2,
 ) -> Iterator[Prediction]:
     """Writes each input with its boxes, masks, labels and scores (or its segmentation, or its class) into ``out_dir``.
 
     Args:
+        cfg: a whole config; None for an exported file in the place of the checkpoint.
         images: images, videos, or folders of them; for a video classifier, videos, folders of a video's frames, or folders
             of either.
         out_dir: gets ``<stem>.png`` per image and ``<stem>.mp4`` per video; inputs of one stem are numbered.
+
+        tile, overlap: see :class:`TiledPredictor`; None for whole images.
 
     The rest is :class:`Predictor`'s.
 
@@ -209,9 +404,14 @@ def predict_pictures(
     Raises:
         FileNotFoundError, ValueError: a folder without images, or what :class:`Predictor` raises; nothing is written then.
     """
-    expand = _expand_videos if takes_clips(cfg) else _expand
+    expand = _expand_videos if cfg and takes_clips(cfg) else _expand
     paths = list(dict.fromkeys(path for name in images for path in expand(Path(name))))
-    predictor = Predictor(cfg, checkpoint, score_threshold=score_threshold, device=device, min_matched=min_matched)
+    if cfg is None:
+        predictor = ExportedPredictor(checkpoint, score_threshold=score_threshold)
+    else:
+        predictor = Predictor(cfg, checkpoint, score_threshold=score_threshold, device=device, min_matched=min_matched)
+    if tile:
+        predictor = TiledPredictor(predictor, tile, overlap)
     out_dir.mkdir(parents=True, exist_ok=True)
     taken = {path.resolve() for path in paths}  # a picture never replaces an input
     for path in tqdm(paths, "predictions", leave=False, disable=None):

@@ -52,7 +52,7 @@ def pool_landmarks(tokens: Tensor, grid: Sequence[int], landmarks: int) -> Tenso
     tokens = tokens[:, :, tokens.shape[2] - n :]
     if is_traced():
         # A recorded adaptive pooling keeps the windows of the example's grid; these follow the grid.
-        rows, columns = (_windows(size, side, tokens) for size in grid)
+        rows, columns = (pooling_windows(size, side, tokens) for size in grid)
         maps = tokens.unflatten(2, tuple(grid))
         return torch.einsum("iy,jx,bhyxd->bhijd", rows, columns, maps).flatten(2, 3)
     if tuple(grid) == (side, side):
@@ -63,7 +63,7 @@ def pool_landmarks(tokens: Tensor, grid: Sequence[int], landmarks: int) -> Tenso
     return pooled.flatten(1, 2).unflatten(2, (heads, -1)).transpose(1, 2)
 
 
-def _windows(size: int, side: int, like: Tensor) -> Tensor:
+def pooling_windows(size: int, side: int, like: Tensor) -> Tensor:
     """Averages over the windows of adaptive pooling as a matrix ``[side, size]``; ``size`` may be a symbol."""
     window = torch.arange(side, device=like.device)[:, None]
     start, end = window * size // side, ((window + 1) * size + side - 1) // side

@@ -10,9 +10,10 @@ from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 from pycocotools.mask import decode
 
+from helpers.exported import BOX, detector
 from mmlisa import config_path
 from mmlisa.datasets.demo_objects import CLASSES
-from mmlisa.deploy.inference import predict_pictures
+from mmlisa.deploy.inference import Loaded, Predictor, find_config, predict_pictures
 from mmlisa.engine.config import load_config
 from mmlisa.visualization.overlays import LONGER_SIDE
 
@@ -153,3 +154,44 @@ def test_a_checkpoint_of_another_number_of_classes_is_refused(demo, tmp_path):
     with pytest.raises(ValueError, match=r"fc_cls\.weight is \[9, 256\] in the checkpoint and \[4, 256\] in the model"):
         list(predict_pictures(cfg, str(demo[1] / "random.pth"), [str(demo[1] / "noise.jpg")], tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_an_exported_file_in_the_place_of_a_checkpoint(demo, tmp_path):
+    file = detector(tmp_path / "model.onnx")
+    ((_, target, summary, result),) = predict_pictures(None, str(file), [str(demo[1] / "noise.jpg")], tmp_path / "out")
+    assert summary == "1 dog"
+    assert target.is_file()
+    (instance,) = result["instances"]
+    scale = 190 / 81  # the longer side of the image over that of the resized one, 64x81
+    assert instance["bbox"] == pytest.approx([BOX[0] * scale, BOX[1] * 150 / 64, 32 * scale, 32 * 150 / 64], abs=0.02)
+
+
+def test_tiles_are_predicted_one_by_one_and_put_together(demo, tmp_path):
+    pytest.importorskip("supervision")
+    file = detector(tmp_path / "model.onnx", steps=[])
+    options = dict(tile=100, overlap=0.0)
+    ((*_, result),) = predict_pictures(None, str(file), [str(demo[1] / "noise.jpg")], tmp_path / "out", **options)
+    corners = sorted(tuple(instance["bbox"][:2]) for instance in result["instances"])
+    assert (8, 4) in corners
+    assert len(corners) >= 2
+
+
+def test_a_checkpoint_has_the_interface_of_an_exported_file(demo):
+    cfg, folder = demo
+    model = Loaded(Predictor(cfg, str(folder / "random.pth"), score_threshold=0.0, device="cpu"))
+    found = model.predict(folder / "noise.jpg", score_threshold=0.0)
+    assert found.boxes.shape == (len(found.scores), 4)
+    assert found.masks.shape == (len(found.scores), 150, 190)
+    assert (np.diff(found.scores) <= 0).all()
+    assert len(found.scores) > 2
+    middle = float(np.median(found.scores))
+    assert len(model.predict(folder / "noise.jpg", middle).scores) == (found.scores >= middle).sum()
+
+
+def test_the_config_beside_a_checkpoint(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"has 0 configs; name the one of 'best\.pth'"):
+        find_config(tmp_path / "best.pth")
+    (tmp_path / "other.py").touch()
+    assert find_config(tmp_path / "best.pth").name == "other.py"
+    (tmp_path / f"{tmp_path.name}.py").touch()
+    assert find_config(tmp_path / "best.pth").stem == tmp_path.name

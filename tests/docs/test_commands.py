@@ -76,7 +76,8 @@ NOT_RUN = {
     "python tools/swap_operator.py": f"{_LONG}; tests/research/test_operator_swap.py",
     "python -m timeit": _LONG,
     "python -X importtime": "a measurement",
-    "python tools/export.py classifier_hylisanet_demo.py none": "a measurement; tests/deploy/test_export.py",
+    "mmlisa infer CONFIG CHECKPOINT IMAGE --tile": "a mention; tests/deploy/test_inference.py",
+    "mmlisa infer model.onnx IMAGE --tile": "a mention; tests/deploy/test_inference.py",
     "python tools/paper_tables.py": "counts for half a minute; tests/research/test_paper_tables.py",
     "mmlisa tables --paper lisa": "counts for half a minute; tests/research/test_paper_tables.py",
     "mmlisa check ": "imports everything; `python -m mmlisa.check_env` of docs/first_hour.md is the same and is run",
@@ -165,7 +166,9 @@ READERS = {
     "docs/add_host.md": Reader(["work_dirs/small_pyramid_demo/iter_400.pth"]),
     "docs/add_operator.md": Reader(["work_dirs/elu_demo/iter_400.pth"]),
     "docs/export.md": Reader(
-        ["model.onnx", "model.pt2"], before=("mmlisa train classifier_hylisanet_demo.py",), words=_CLASSIFIER
+        ["model.onnx", "work_dirs/infer/*.png"],
+        before=("mmlisa train classifier_hylisanet_demo.py",),
+        words={**_CLASSIFIER, "IMAGE": "data/demo/val/000000000006.jpg"},
     ),
     "docs/finetune.md": Reader(
         [

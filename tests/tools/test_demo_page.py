@@ -13,7 +13,7 @@ from PIL import Image
 import gradio_app
 from mmlisa import config_path
 from mmlisa.datasets.demo_objects import CLASSES
-from mmlisa.deploy.inference import Predictor
+from mmlisa.deploy.inference import Predictor, as_loaded
 from mmlisa.engine.config import load_config
 from mmlisa.visualization.overlays import LONGER_SIDE
 
@@ -45,15 +45,15 @@ def picture():
 
 @pytest.fixture
 def predictor(work_dirs) -> Predictor:
-    config, checkpoint = gradio_app.find_checkpoints(work_dirs)["one/iter_4.pth"]
-    return gradio_app.load_predictor(config, checkpoint, checkpoint.stat().st_mtime)
+    checkpoint = gradio_app.find_models(work_dirs)["one/iter_4.pth"]
+    return gradio_app.load_predictor(checkpoint, checkpoint.stat().st_mtime)
 
 
 def test_checkpoints_of_work_dirs(work_dirs):
-    found = gradio_app.find_checkpoints(work_dirs)
+    found = gradio_app.find_models(work_dirs)
     assert set(found) == {"one/iter_4.pth", "two/iter_4.pth"}
-    assert found["one/iter_4.pth"] == (work_dirs / "one" / "one.py", work_dirs / "one" / "iter_4.pth")
-    assert gradio_app.find_checkpoints(work_dirs / "none") == {}
+    assert found["one/iter_4.pth"] == work_dirs / "one" / "iter_4.pth"
+    assert gradio_app.find_models(work_dirs / "none") == {}
 
 
 def test_a_prediction_with_its_time_and_memory(predictor, picture):
@@ -68,7 +68,7 @@ def test_a_prediction_with_its_time_and_memory(predictor, picture):
 def test_a_picture_and_its_file_have_the_same_prediction(predictor, picture, tmp_path):
     Image.fromarray(picture).save(tmp_path / "picture.png")
     from_file, _ = predictor.predict(predictor.read(tmp_path / "picture.png"))
-    from_array, _ = predictor.predict(gradio_app._loaded(picture))
+    from_array, _ = predictor.predict(as_loaded(picture))
     torch.testing.assert_close(from_array.pred_score, from_file.pred_score, rtol=0, atol=0)
 
 

@@ -16,7 +16,15 @@ import torch
 import torch.nn.functional as F
 
 from mmlisa import cli
-from mmlisa.deploy.inference import IMAGE_SUFFIXES, Predictor, summarise, takes_clips
+from mmlisa.deploy.inference import (
+    IMAGE_SUFFIXES,
+    ExportedPredictor,
+    Predictor,
+    as_loaded,
+    find_config,
+    summarise,
+    takes_clips,
+)
 from mmlisa.engine.config import load_config
 from mmlisa.memory import peak_extra_bytes
 from mmlisa.visualization.kernels import attention_kernels, find_operators, overlay_kernel
@@ -50,41 +58,39 @@ class Run(NamedTuple):
         return f"**{self.summary}**  \n{1e3 * self.seconds:.0f} ms, peak memory {self.peak_bytes / 1e6:.0f} MB"
 
 
-def find_checkpoints(root: Path) -> dict[str, tuple[Path, Path]]:
-    """Config and checkpoint of each training of images under ``root``, the newest first, by ``<work dir>/<checkpoint>``."""
-    found = {}
-    for checkpoint in sorted(root.glob("*/*.pth"), key=lambda path: -path.stat().st_mtime):
-        config = checkpoint.parent / f"{checkpoint.parent.name}.py"
-        configs = [config] if config.is_file() else sorted(checkpoint.parent.glob("*.py"))
-        if configs:
-            found[f"{checkpoint.parent.name}/{checkpoint.name}"] = (configs[0], checkpoint)
-    return found
+def find_models(root: Path) -> dict[str, Path]:
+    """Checkpoints and exported files of the trainings of images under ``root``, the newest first, by ``<work dir>/<file>``."""
+    files = [path for pattern in ("*/*.pth", "*/*.onnx") for path in root.glob(pattern)]
+    known = [path for path in files if path.suffix == ".onnx" or any(path.parent.glob("*.py"))]
+    return {f"{path.parent.name}/{path.name}": path for path in sorted(known, key=lambda path: -path.stat().st_mtime)}
 
 
 @lru_cache(maxsize=4)
-def load_predictor(config: Path, checkpoint: Path, changed: float) -> Predictor:
-    """The model of a checkpoint, kept until the file changes.
+def load_predictor(file: Path, changed: float) -> Predictor:
+    """The model of a checkpoint or of an exported file, kept until the file changes.
 
     Raises:
         FileNotFoundError, ValueError: see :class:`Predictor`; also for a model of videos.
     """
-    cfg = load_config(str(config))
+    if file.suffix == ".onnx":
+        return ExportedPredictor(file)
+    cfg = load_config(str(find_config(file)))
     if takes_clips(cfg):
-        raise ValueError(f"{checkpoint} classifies videos; this page shows pictures. `mmlisa infer` takes videos")
-    return Predictor(cfg, str(checkpoint))
+        raise ValueError(f"{file} classifies videos; this page shows pictures. `mmlisa infer` takes videos")
+    return Predictor(cfg, str(file))
 
 
 def predict(predictor: Predictor, picture: np.ndarray, score_threshold: float) -> Run:
     """The prediction on ``[H, W, 3]`` (RGB), with its time and its memory."""
     predictor.score_threshold = score_threshold
-    loaded, results = _loaded(picture), []
+    loaded, results = as_loaded(picture), []
 
     def run() -> None:
         start = perf_counter()
         sample, shown = predictor.predict(loaded)
         results.append((sample, shown, perf_counter() - start))
 
-    peak = peak_extra_bytes(run, next(predictor.model.parameters()).device.type)
+    peak = peak_extra_bytes(run, predictor.device)
     sample, shown, seconds = results[0]  # the second run is the profiler's
     return Run(predictor.draw(sample, shown), summarise(predictor.describe(sample)), seconds, peak)
 
@@ -95,11 +101,13 @@ def kernels(predictor: Predictor, picture: np.ndarray, query: tuple[float, float
     Raises:
         ValueError: the model's backbone has no attention operator.
     """
+    if isinstance(predictor, ExportedPredictor):
+        raise ValueError("an exported file shows no kernels: take the checkpoint that it was made of")
     model = predictor.model
     layers = range(len(find_operators(model.backbone)))
     if not layers:
         raise ValueError(f"{type(model.backbone).__name__} has no attention operator")
-    shape = predictor.pipeline(_loaded(picture))["data_samples"].img_shape
+    shape = predictor.pipeline(as_loaded(picture))["data_samples"].img_shape
     tensor = torch.from_numpy(picture.copy()).permute(2, 0, 1).float()
     resized = F.interpolate(tensor[None], size=tuple(shape[:2]), mode="bilinear", antialias=True)[0]
     mean, std = (getattr(model.data_preprocessor, name).reshape(3, 1, 1) for name in ("mean", "std"))
@@ -111,13 +119,6 @@ def kernels(predictor: Predictor, picture: np.ndarray, query: tuple[float, float
         )
         for name, kernel in found.items()
     ]
-
-
-def _loaded(picture: np.ndarray) -> dict[str, Any]:
-    """What the first step of a test pipeline would make of a file."""
-    size = picture.shape[:2]
-    image = np.ascontiguousarray(picture[..., ::-1])
-    return dict(img=image, img_path="picture", img_id=0, img_shape=size, ori_shape=size)
 
 
 def examples() -> list[str]:
@@ -162,11 +163,8 @@ def build_page(root: Path) -> Any:
         raise ImportError("the demo page needs Gradio: pip install 'mmlisa[demo-page]'") from error
 
     def chosen(label: str) -> Predictor | None:
-        known = find_checkpoints(root)
-        if label not in known:
-            return None
-        config, checkpoint = known[label]
-        return load_predictor(config, checkpoint, checkpoint.stat().st_mtime)
+        file = find_models(root).get(label)
+        return file and load_predictor(file, file.stat().st_mtime)
 
     def on_run(picture: np.ndarray | None, first: str, second: str, threshold: float) -> list[Any]:
         if picture is None:
@@ -193,7 +191,7 @@ def build_page(root: Path) -> Any:
         return [pixel + "red adds, blue subtracts.", *galleries]
 
     def choices() -> list[Any]:
-        labels = list(find_checkpoints(root))
+        labels = list(find_models(root))
         return [gr.Dropdown(choices=labels, value=labels[0] if labels else None), gr.Dropdown(choices=[NONE, *labels])]
 
     def on_train(name: str) -> Iterator[list[Any]]:
@@ -201,7 +199,7 @@ def build_page(root: Path) -> Any:
             yield [text, gr.skip(), gr.skip()]
         yield [gr.skip(), *choices()]
 
-    labels = list(find_checkpoints(root))
+    labels = list(find_models(root))
     with gr.Blocks(title="mmlisa", analytics_enabled=False) as page:
         gr.Markdown(
             "# mmlisa\nPredictions of one or two models on a picture. Click a pixel to see what each layer looks at."

@@ -182,16 +182,19 @@ class PicoHead(BaseDenseHead):
         cls_scores, bbox_preds = zip(*outs, strict=True)
         return list(cls_scores), list(bbox_preds)
 
-    def predict_by_feat(self, cls_scores: list[Tensor], bbox_preds: list[Tensor], *args, **kwargs):
-        """MMDetection's, with the distributions turned into distances in pixels."""
-        distances = [
+    def to_distances(self, bbox_preds: Sequence[Tensor]) -> list[Tensor]:
+        """Distribution logits ``[B, 4 (reg_max + 1), H_l, W_l]`` -> expected distances in pixels ``[B, 4, H_l, W_l]``."""
+        return [
             self.integral(pred.permute(0, 2, 3, 1))
             .mul(stride)
             .reshape(len(pred), *pred.shape[2:], 4)
             .permute(0, 3, 1, 2)
             for pred, stride in zip(bbox_preds, self.strides, strict=True)
         ]
-        return super().predict_by_feat(cls_scores, distances, *args, **kwargs)
+
+    def predict_by_feat(self, cls_scores: list[Tensor], bbox_preds: list[Tensor], *args, **kwargs):
+        """Return MMDetection's predictions, with the distributions turned into distances in pixels."""
+        return super().predict_by_feat(cls_scores, self.to_distances(bbox_preds), *args, **kwargs)
 
     def _predict_by_feat_single(
         self,

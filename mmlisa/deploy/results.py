@@ -1,0 +1,370 @@
+"""Models whose forward returns final results, from the library's own layers and exportable post-processing.
+
+MMDetection's ``predict`` branches on the number of boxes, which a recorded graph cannot. The functions here compute the same
+boxes with tensor operations only: TopK, NonMaxSuppression and RoIAlign in ONNX. Boxes are ``[N, 4]``: x1, y1, x2, y2 in pixels.
+"""
+
+from collections.abc import Callable, Sequence
+from math import log
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import torchvision.ops
+from torch import Tensor, nn
+
+from mmlisa.ops.interactive import pooling_windows
+
+Boxes = tuple[Tensor, Tensor, Tensor]  # boxes [N, 4], scores [N], labels [N]
+# The score of a candidate that only fills up a level with fewer than `nms_pre` candidates.
+_NOTHING = -1.0
+
+
+# --- boxes -------------------------------------------------------------------------------------------------------------------
+
+
+def clip(boxes: Tensor, limits: Tensor) -> Tensor:
+    """Clip boxes to an image, ``limits`` being its (W, H, W, H)."""
+    return torch.minimum(boxes.clamp(min=0), limits)
+
+
+def decode(coder: Any, priors: Tensor, prediction: Tensor, limits: Tensor) -> Tensor:
+    """Decode predictions ``[N, 4]`` like the library's coder: deltas of boxes, or distances from points.
+
+    Raises:
+        ValueError: another coder.
+    """
+    name = type(coder).__name__
+    if name == "DistancePointBBoxCoder":
+        boxes = torch.cat([priors[:, :2] - prediction[:, :2], priors[:, :2] + prediction[:, 2:]], dim=1)
+    elif name == "DeltaXYWHBBoxCoder" and not coder.add_ctr_clamp:
+        deltas = prediction * prediction.new_tensor(coder.stds) + prediction.new_tensor(coder.means)
+        limit = abs(log(16 / 1000))  # MMDetection's wh_ratio_clip
+        sides = priors[:, 2:] - priors[:, :2]
+        centres = (priors[:, :2] + priors[:, 2:]) / 2 + sides * deltas[:, :2]
+        half = sides * deltas[:, 2:].clamp(-limit, limit).exp() / 2
+        boxes = torch.cat([centres - half, centres + half], dim=1)
+    else:
+        raise ValueError(f"bbox_coder {name!r} cannot be exported; export with --raw, and decode the maps yourself")
+    return clip(boxes, limits) if coder.clip_border else boxes
+
+
+def suppress(candidates: Boxes, cfg: Any, threshold: float) -> Boxes:
+    """Drop candidates up to ``threshold`` and those that overlap a better one of their label; best first.
+
+    Args:
+        cfg: MMDetection's ``test_cfg``: ``nms``, and ``max_per_img`` and ``min_bbox_size`` if they apply.
+
+    Raises:
+        ValueError: another kind of suppression than plain NMS.
+    """
+    options = dict(cfg["nms"])
+    if options.pop("type", "nms") != "nms" or options.keys() - {"iou_threshold", "class_agnostic"}:
+        raise ValueError(f"nms={dict(cfg['nms'])} cannot be exported; only dict(type='nms', iou_threshold=…)")
+    boxes, scores, labels = candidates
+    wanted = scores > threshold
+    if cfg.get("min_bbox_size", -1) >= 0:
+        wanted &= (boxes[:, 2:] - boxes[:, :2] > cfg["min_bbox_size"]).all(dim=1)
+    boxes, scores, labels = _take(candidates, wanted.nonzero()[:, 0])
+    if options.get("class_agnostic"):
+        apart = boxes
+    else:  # boxes of different labels are moved where they cannot overlap
+        extent = torch.cat([boxes.flatten(), boxes.new_zeros(1)]).max() + 1
+        apart = boxes + (labels.to(boxes.dtype) * extent)[:, None]
+    kept = torchvision.ops.nms(apart, scores, options["iou_threshold"])
+    if cfg.get("max_per_img", -1) > 0:
+        kept = kept[: cfg["max_per_img"]]
+    return _take((boxes, scores, labels), kept)
+
+
+def _take(boxes: Boxes, index: Tensor) -> Boxes:
+    return tuple(part[index] for part in boxes)
+
+
+# --- heads that predict on maps ----------------------------------------------------------------------------------------------
+
+
+def dense_candidates(head: nn.Module, maps: Sequence[Tensor], limits: Tensor, cfg: Any, is_rpn: bool = False) -> Boxes:
+    """The best ``nms_pre`` of each level, decoded: pairs of a prior and a class, or PicoDet's priors; RPN's labels are levels."""
+    scores, predictions, *factors = head(maps)
+    keeps_priors = hasattr(head, "to_distances")  # PicoDet
+    if keeps_priors:
+        predictions = head.to_distances(predictions)
+    priors = head.prior_generator.grid_priors([s.shape[2:] for s in scores], scores[0].dtype, scores[0].device)
+    found = []
+    for level, (score, prediction, prior) in enumerate(zip(scores, predictions, priors, strict=True)):
+        score = _rows(score, head.cls_out_channels)
+        score = score.sigmoid() if head.use_sigmoid_cls else score.softmax(dim=1)[:, :-1]
+        if keeps_priors:
+            best, row = _top(score.amax(dim=1), cfg.get("nms_pre", -1))
+            best = torch.where(best[:, None] == _NOTHING, _NOTHING, score[row]).flatten()
+            index = (row[:, None] * score.shape[1] + torch.arange(score.shape[1])).flatten()
+        else:
+            best, index = _top(score.flatten(), cfg.get("nms_pre", -1))
+        row = index // score.shape[1]
+        if not is_rpn:  # the threshold applies to the score without its factor
+            factor = _rows(factors[0][level], 1)[:, 0].sigmoid()[row] if factors else 1
+            best = torch.where(best > cfg.get("score_thr", 0), best * factor, _NOTHING)
+        boxes = decode(head.bbox_coder, prior[row], _rows(prediction, 4)[row], limits)
+        found.append((boxes, best, torch.full_like(index, level) if is_rpn else index % score.shape[1]))
+    return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
+
+
+def _top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The ``count`` highest scores and their indices, all of them for -1; too few are filled up with index 0."""
+    if count <= 0:
+        return scores, torch.arange(scores.shape[0])
+    best, index = torch.cat([scores, scores.new_full((count,), _NOTHING)]).topk(count)
+    return best, torch.where(best == _NOTHING, 0, index)
+
+
+def _rows(maps: Tensor, channels: int) -> Tensor:
+    """``[1, A C, H, W] -> [H W A, C]``."""
+    # Not reshape(-1, channels): PyTorch would divide a symbolic number of elements.
+    return maps[0].unflatten(0, (-1, channels)).permute(2, 3, 0, 1).flatten(0, 2)
+
+
+def single_stage(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
+    """RetinaNet, RTMDet, PicoDet and others whose head predicts like MMDetection's base class."""
+    head = model.bbox_head
+    candidates = dense_candidates(head, model.extract_feat(image), limits, head.test_cfg)
+    return suppress(candidates, head.test_cfg, _NOTHING)
+
+
+def yolox(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
+    """YOLOX: one class per prior, its score times the objectness."""
+    head = model.bbox_head
+    scores, predictions, objectness = head(model.extract_feat(image))
+    priors = head.prior_generator.grid_priors(
+        [s.shape[2:] for s in scores], scores[0].dtype, scores[0].device, with_stride=True
+    )
+    scores = torch.cat([_rows(s, head.cls_out_channels) for s in scores]).sigmoid()
+    predictions = torch.cat([_rows(p, 4) for p in predictions])
+    objectness = torch.cat([_rows(o, 1) for o in objectness])[:, 0].sigmoid()
+    best, labels = scores.max(dim=1)
+    priors = torch.cat(priors)
+    centres = predictions[:, :2] * priors[:, 2:] + priors[:, :2]
+    half = predictions[:, 2:].exp() * priors[:, 2:] / 2
+    boxes = torch.cat([centres - half, centres + half], dim=1)
+    return suppress((boxes, best * objectness, labels), head.test_cfg, head.test_cfg["score_thr"])
+
+
+# --- heads that look at regions ----------------------------------------------------------------------------------------------
+
+
+def pool_regions(extractor: nn.Module, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
+    """RoIAlign of each box on the level that fits its size (MMDetection's ``SingleRoIExtractor``)."""
+    maps = maps[: extractor.num_inputs]
+    regions = torch.cat([torch.zeros_like(boxes[:, :1]), boxes], dim=1)
+    levels = extractor.map_roi_levels(regions, len(maps))
+    pooled = boxes.new_zeros(boxes.shape[0], extractor.out_channels, *extractor.roi_layers[0].output_size)
+    for level, (layer, features) in enumerate(zip(extractor.roi_layers, maps, strict=True)):
+        index = (levels == level).nonzero()[:, 0]
+        aligned = torchvision.ops.roi_align(
+            features, regions[index], layer.output_size, layer.spatial_scale, layer.sampling_ratio, layer.aligned
+        )
+        pooled = pooled.index_put((index,), aligned)
+    return pooled
+
+
+def two_stage(model: nn.Module, image: Tensor, limits: Tensor) -> tuple[Tensor, ...]:
+    """Faster, Mask and Cascade (Mask) R-CNN; with masks ``[N, h, w]``, probabilities within the boxes."""
+    roi = model.roi_head
+    maps = model.extract_feat(image)
+    rpn = model.rpn_head
+    boxes, _, _ = suppress(dense_candidates(rpn, maps, limits, rpn.test_cfg, is_rpn=True), rpn.test_cfg, _NOTHING)
+    stages = list(zip(_stages(roi.bbox_roi_extractor), _stages(roi.bbox_head), strict=True))
+    logits = []
+    for number, (extractor, head) in enumerate(stages, 1):
+        scores, deltas = head(pool_regions(extractor, maps, boxes))
+        logits.append(scores)
+        deltas = deltas.unflatten(1, (-1, 4))  # of each class, or of all at once
+        if number < len(stages):
+            chosen = torch.zeros_like(scores[:, 0], dtype=torch.long)
+            if deltas.shape[1] > 1:
+                chosen = scores[:, :-1].argmax(dim=1)
+            boxes = decode(head.bbox_coder, boxes, _pick(deltas, chosen), limits)
+    scores = (sum(logits) / len(logits)).softmax(dim=1)[:, :-1]
+    classes = scores.shape[1]
+    every = boxes[:, None].expand(-1, classes, -1).flatten(0, 1)
+    boxes = decode(head.bbox_coder, every, deltas.expand(-1, classes, -1).flatten(0, 1), limits)
+    labels = torch.arange(classes).expand_as(scores).flatten()
+    found = suppress((boxes, scores.flatten(), labels), roi.test_cfg, roi.test_cfg["score_thr"])
+    if not roi.with_mask:
+        return found
+    boxes, _, labels = found
+    masks = [
+        head(pool_regions(extractor, maps, boxes)).sigmoid()
+        for extractor, head in zip(_stages(roi.mask_roi_extractor), _stages(roi.mask_head), strict=True)
+    ]
+    mask = sum(masks) / len(masks)
+    return *found, mask[:, 0] if mask.shape[1] == 1 else _pick(mask, labels)
+
+
+def _stages(modules: nn.Module) -> Sequence[nn.Module]:
+    return modules if isinstance(modules, nn.ModuleList) else [modules]
+
+
+def _pick(rows: Tensor, index: Tensor) -> Tensor:
+    """``[N, K, …], [N] -> [N, …]``: entry ``index[n]`` of row n."""
+    return rows[torch.arange(rows.shape[0]), index]
+
+
+# --- heads that look at queries ----------------------------------------------------------------------------------------------
+
+
+def transformer(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
+    """DINO and Deformable DETR: the best pairs of query and class, without suppression."""
+    from mmdet.structures import DetDataSample
+
+    size = tuple(image.shape[2:])
+    sample = DetDataSample(metainfo=dict(img_shape=size, batch_input_shape=size))
+    head = model.bbox_head
+    scores, boxes = (x[-1][0] for x in head(**model.forward_transformer(model.extract_feat(image), [sample])))
+    best, index = scores.sigmoid().flatten().topk(model.test_cfg.get("max_per_img", scores.shape[0]))
+    centre, sides = boxes[index // head.num_classes].split(2, dim=1)
+    boxes = torch.cat([centre - sides / 2, centre + sides / 2], dim=1) * limits
+    return clip(boxes, limits), best, index % head.num_classes
+
+
+# --- whole models ------------------------------------------------------------------------------------------------------------
+
+
+def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tuple[Tensor, ...]]:
+    """The function that gives the boxes of an MMDetection model.
+
+    Raises:
+        ValueError: a head that cannot be exported as a whole.
+    """
+    from mmdet.models.dense_heads import DINOHead, YOLOXHead
+    from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
+    from mmdet.models.roi_heads import CascadeRoIHead, StandardRoIHead
+
+    from mmlisa.models.dense_heads import PicoHead
+
+    head = getattr(model, "roi_head", None) or getattr(model, "bbox_head", None)
+    known = {StandardRoIHead: two_stage, CascadeRoIHead: two_stage, YOLOXHead: yolox, DINOHead: transformer}
+    known[PicoHead] = single_stage
+    if type(head) in known:
+        return known[type(head)]
+    inherited = ("predict_by_feat", "_predict_by_feat_single", "_bbox_post_process")
+    if isinstance(head, BaseDenseHead) and all(
+        getattr(type(head), name) is getattr(BaseDenseHead, name) for name in inherited
+    ):
+        return single_stage
+    raise ValueError(
+        f"{type(head or model).__name__!r} cannot be exported with its results; --raw writes the maps of its head"
+    )
+
+
+class _AveragePool(nn.Module):
+    """``nn.AdaptiveAvgPool2d`` as two products with averaging matrices, which follow the size of the map."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.side = side
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, columns = (pooling_windows(size, self.side, x) for size in x.shape[2:])
+        return rows @ x @ columns.T
+
+
+def follow_sizes(model: nn.Module) -> nn.Module:
+    """Replace the layers of a model in which a recorded graph would keep the size of the example.
+
+    They are mmseg's ``Upsample``, which computes its size with ``int()``, and adaptive pooling to more than one cell.
+    """
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if type(child).__name__ == "Upsample" and getattr(child, "scale_factor", None) and not child.size:
+                layer = nn.Upsample(None, child.scale_factor, child.mode, child.align_corners)
+            elif (
+                isinstance(child, nn.AdaptiveAvgPool2d) and isinstance(child.output_size, int) and child.output_size > 1
+            ):
+                layer = _AveragePool(child.output_size)
+            else:
+                continue
+            setattr(module, name, layer)
+    return model
+
+
+class Prepare(nn.Module):
+    """``[B, 3, H, W]`` -> the same normalised and padded to multiples of the model's divisor, and (W, H, W, H).
+
+    Args:
+        model: its data preprocessor holds mean, standard deviation and divisor.
+        uint8: the images have integers from 0 to 255; otherwise they are normalised already.
+    """
+
+    def __init__(self, model: nn.Module, uint8: bool = False) -> None:
+        super().__init__()
+        preprocessor = model.data_preprocessor
+        self.uint8 = uint8
+        self.register_buffer("mean", getattr(preprocessor, "mean", torch.zeros(3, 1, 1)).clone())
+        self.register_buffer("std", getattr(preprocessor, "std", torch.ones(3, 1, 1)).clone())
+        test_cfg = getattr(preprocessor, "test_cfg", None) or {}  # of mmseg
+        self.divisor = max(getattr(preprocessor, "pad_size_divisor", 1) or 1, test_cfg.get("size_divisor") or 1)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        if self.uint8:
+            image = (image.to(self.mean.dtype) - self.mean) / self.std
+        height, width = image.shape[-2:]
+        limits = torch.stack([image.new_zeros(()) + side for side in (width, height, width, height)])
+        if self.divisor > 1:
+            image = F.pad(image, (0, -width % self.divisor, 0, -height % self.divisor))
+        return image, limits
+
+
+class Results(nn.Module):
+    """``forward(image, limits)`` -> final results of what :class:`Prepare` returns.
+
+    A detector takes one image and returns boxes, scores, labels (and masks within the boxes); a segmentor returns logits of the
+    padded size; a classifier of images, or of clips ``[B, 3, T, H, W]``, probabilities.
+
+    Args:
+        model: an mmdet, mmseg or mmpretrain model.
+
+    Attributes:
+        task: ``'detection'``, ``'segmentation'``, ``'classification'`` or ``'video'``.
+        outputs: names of the results.
+
+    Raises:
+        ValueError: a head or test setting that cannot be exported.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = follow_sizes(model.eval().requires_grad_(False))
+        if hasattr(model, "encode_decode"):
+            self.task, self.outputs = "segmentation", ("logits",)
+            if (mode := model.test_cfg.get("mode", "whole")) != "whole":
+                raise ValueError(
+                    f"model.test_cfg.mode={mode!r} cannot be exported; add --cfg-options model.test_cfg.mode=whole"
+                )
+        elif hasattr(model, "bbox_head") or hasattr(model, "roi_head"):
+            self.task, self.detect = "detection", find_detector(model)
+            with_mask = hasattr(model, "roi_head") and model.roi_head.with_mask
+            self.outputs = ("boxes", "scores", "labels", *["masks"] * with_mask)
+        elif hasattr(model, "head"):
+            self.task = "video" if type(model).__name__ == "VideoClassifier" else "classification"
+            self.outputs = ("probabilities",)
+        else:
+            raise ValueError(f"{type(model).__name__!r} cannot be exported with its results; --raw writes its maps")
+
+    def forward(self, image: Tensor, limits: Tensor) -> tuple[Tensor, ...]:
+        model = self.model
+        if self.task == "detection":
+            return self.detect(model, image, limits)
+        if self.task == "segmentation":
+            return (model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))]),)
+        features = model.extract_feat(image)
+        scores = model.scores(features) if hasattr(model, "scores") else model.head(features)
+        return (scores.softmax(dim=1),)
+
+
+class WithResults(nn.Sequential):
+    """A model from the image to its results: :class:`Prepare`, then :class:`Results`."""
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        prepare, results = self
+        return results(*prepare(image))

@@ -1,0 +1,141 @@
+"""Results computed with exportable operations equal those of the libraries' own ``predict``."""
+
+import pytest
+import torch
+from mmengine.registry import MODELS, init_default_scope
+from torch import nn
+
+from mmlisa.deploy.results import Prepare, Results, WithResults, find_detector, follow_sizes, suppress
+from mmlisa.engine.config import load_config
+
+SIZE = (150, 190)  # not square, not multiples of 32
+
+
+def image() -> torch.Tensor:
+    """``[1, 3, H, W]``, RGB, integers from 0 to 255."""
+    coarse = torch.rand(1, 3, 7, 9, generator=torch.Generator().manual_seed(0))
+    return (nn.functional.interpolate(coarse, SIZE, mode="bicubic").clamp(0, 1) * 255).round()
+
+
+def build(name: str) -> nn.Module:
+    """A demo model whose heads have random biases, so that scores differ between classes and priors."""
+    cfg = load_config(f"{name}_demo.py")
+    init_default_scope(cfg.default_scope)
+    torch.manual_seed(0)
+    model = MODELS.build(cfg.model)
+    for parameter_name, parameter in model.named_parameters():
+        if "head" in parameter_name and parameter_name.endswith("bias") and parameter.ndim == 1:
+            nn.init.normal_(parameter, std=0.3)
+    if name.startswith("picodet"):
+        # With the statistics of a batch, its scores differ from place to place. Otherwise their order would be arbitrary.
+        for norm in model.modules():
+            if isinstance(norm, nn.BatchNorm2d):
+                norm.momentum = 1.0
+        model.train().bbox_head(model.extract_feat(torch.cat([image(), image().flip(3)]) / 64 - 2))
+    return model.eval()
+
+
+@torch.no_grad()
+def predict(model: nn.Module, scope: str):
+    """The library's data sample for :func:`image`."""
+    from mmdet.structures import DetDataSample
+    from mmseg.structures import SegDataSample
+
+    meta = dict(img_shape=SIZE, ori_shape=SIZE, pad_shape=SIZE, scale_factor=(1.0, 1.0))
+    inputs = [image()[0].flip(0).to(torch.uint8)]  # BGR
+    if scope == "mmpretrain":
+        return model.test_step(dict(inputs=torch.stack(inputs)))[0]
+    sample = (DetDataSample if scope == "mmdet" else SegDataSample)(metainfo=meta)
+    return model.test_step(dict(inputs=inputs, data_samples=[sample]))[0]
+
+
+@pytest.mark.parametrize("uint8", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mask_rcnn_hylisanet",
+        "cascade_mask_rcnn_flatten_swin",
+        "retinanet_flatten_swin",
+        "rtmdet_castling_lcnet",
+        "yolox_castling_esnet",
+        "picodet_castling_lcnet",
+        "dino_ivit",
+    ],
+)
+def test_detections_equal_the_librarys(name, uint8):
+    model = build(name)
+    expected = predict(model, "mmdet").pred_instances
+    pixels = image()
+    prepare = Prepare(model, uint8)
+    inputs = pixels.to(torch.uint8) if uint8 else (pixels - prepare.mean) / prepare.std
+    with torch.no_grad():
+        boxes, scores, labels, *masks = WithResults(prepare, Results(model))(inputs)
+    assert len(expected) >= 20
+    torch.testing.assert_close(scores, expected.scores)
+    same = (boxes - expected.bboxes).abs().amax(dim=1) < 1e-3
+    assert same.float().mean() >= (
+        0.95 if name.startswith("picodet") else 1
+    )  # PicoDet: a few equal scores change places
+    assert torch.equal(labels[same], expected.labels[same])
+    assert expected.bboxes.std() > 10  # against the tolerance
+    assert bool(masks) == ("masks" in expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "scope"),
+    [
+        ("semantic_fpn_hylisanet", "mmseg"),
+        ("upernet_flatten_swin", "mmseg"),
+        ("mask2former_flatten_cswin", "mmseg"),
+        ("classifier_hylisanet", "mmpretrain"),
+    ],
+)
+def test_logits_and_probabilities_equal_the_librarys(name, scope):
+    model = build(name)
+    expected = predict(model, scope)
+    expected = expected.seg_logits.data if scope == "mmseg" else expected.pred_score
+    with torch.no_grad():
+        (found,) = WithResults(Prepare(model, uint8=True), Results(model))(image().to(torch.uint8))
+    if scope == "mmseg":  # without the padding, which the runtime cuts off
+        found = found[..., : SIZE[0], : SIZE[1]]
+    torch.testing.assert_close(found[0], expected)
+    assert expected.std() > 1e-3
+
+
+def test_layers_that_keep_the_size_of_the_example_are_replaced():
+    from mmseg.models.utils import Upsample
+
+    def layers() -> nn.Module:
+        return nn.Sequential(Upsample(scale_factor=2, mode="bilinear", align_corners=False), nn.AdaptiveAvgPool2d(3))
+
+    free = ({2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC},)
+    program = torch.export.export(follow_sizes(layers()), (torch.rand(1, 2, 10, 8),), dynamic_shapes=free, strict=False)
+    for size in ((10, 8), (7, 5), (4, 12)):
+        x = torch.rand(1, 2, *size)
+        torch.testing.assert_close(program.module()(x), layers()(x))
+
+
+def test_unsupported_heads_and_settings_are_named():
+    class Other(nn.Module):
+        bbox_head = nn.Linear(1, 1)
+
+    with pytest.raises(ValueError, match="'Linear' cannot be exported with its results; --raw"):
+        find_detector(Other())
+    boxes = (torch.zeros(1, 4), torch.zeros(1), torch.zeros(1))
+    with pytest.raises(ValueError, match="soft_nms"):
+        suppress(boxes, dict(nms=dict(type="soft_nms", iou_threshold=0.5)), 0)
+
+
+def test_a_segmentor_of_windows_is_refused():
+    model = build("semantic_fpn_hylisanet")
+    model.test_cfg["mode"] = "slide"
+    with pytest.raises(ValueError, match=r"test_cfg\.mode='slide'"):
+        Results(model)
+
+
+def test_nothing_is_found_in_nothing():
+    """Candidates below the threshold leave empty results and no error."""
+    candidates = (torch.rand(5, 4), torch.full((5,), 0.01), torch.zeros(5, dtype=torch.long))
+    boxes, scores, labels = suppress(candidates, dict(nms=dict(type="nms", iou_threshold=0.5), max_per_img=3), 0.5)
+    assert boxes.shape == (0, 4)
+    assert len(scores) == len(labels) == 0

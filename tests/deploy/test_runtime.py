@@ -1,0 +1,193 @@
+"""The runtime of exported files: it reads images as the test pipelines do, and needs neither PyTorch nor OpenMMLab."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import cv2
+import mmcv
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from helpers.exported import BOX, KEEP_RATIO, MASK, detector, write_model
+from mmlisa.deploy import runtime
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+# --- results -----------------------------------------------------------------------------------------------------------------
+
+
+def test_boxes_and_masks_are_those_of_the_original_image(tmp_path):
+    model = runtime.load(detector(tmp_path / "model.onnx"))
+    picture = np.zeros((128, 192, 3), np.uint8)  # twice the size of the resized one
+    found = model.predict(picture)
+    assert model.classes == ["cat", "dog"]
+    np.testing.assert_allclose(found.boxes, 2 * np.float32([BOX]))
+    assert found.labels.tolist() == [1]
+    assert len(model.predict(picture, 0.1).boxes) == 2
+    from mmdet.models.roi_heads.mask_heads.fcn_mask_head import _do_paste_mask
+
+    box = torch.from_numpy(found.boxes)
+    expected = _do_paste_mask(torch.from_numpy(MASK)[None, None], box, 128, 192, skip_empty=False)[0][0] >= 0.5
+    assert (found.masks[0] == expected.numpy()).mean() > 0.9995
+    assert 1000 < found.masks.sum() < 64 * 64
+
+
+def test_logits_are_resized_before_the_class_is_chosen(tmp_path):
+    logits = np.random.default_rng(0).normal(size=(1, 3, 12, 20)).astype(np.float32)
+    path = write_model(tmp_path / "m.onnx", dict(logits=logits), task="segmentation", steps=[])
+    model = runtime.load(path)
+    found = model.finish([logits], (12, 20), (37, 51)).segmentation
+    resized = torch.nn.functional.interpolate(torch.from_numpy(logits), (37, 51), mode="bilinear")
+    assert (found == resized.argmax(1)[0].numpy()).mean() > 0.999
+
+
+def test_probabilities(tmp_path):
+    path = write_model(tmp_path / "m.onnx", dict(p=np.float32([[0.25, 0.75]])), task="classification")
+    assert runtime.load(path).predict(np.zeros((50, 60, 3), np.uint8)).probabilities.tolist() == [0.25, 0.75]
+
+
+def test_another_engine_takes_the_place_of_onnxruntime(tmp_path):
+    loaded = runtime.load(detector(tmp_path / "m.onnx"))
+    metadata = {f"mmlisa_{key}": json.dumps(value) for key, value in loaded.metadata.items()}
+    seen = []
+    model = runtime.Model(tmp_path, metadata, [1, 3, None, None], lambda image: seen.append(image) or loaded.run(image))
+    assert len(model.predict(np.zeros((64, 96, 3), np.uint8)).boxes) == 1
+    assert seen[0].shape == (1, 3, 64, 96)
+
+
+# --- reading -----------------------------------------------------------------------------------------------------------------
+
+
+def odd_images(folder: Path) -> list[Path]:
+    """Ten files that are read in different ways."""
+    rng = np.random.default_rng(0)
+
+    def noise(*shape: int, dtype=np.uint8) -> np.ndarray:
+        return cv2.resize(rng.integers(0, 256, (7, 9, 4), dtype=np.uint8), shape[1::-1]).astype(dtype)[..., : shape[2]]
+
+    pictures = {
+        "1x1.png": Image.fromarray(noise(1, 1, 3)),
+        "wide.png": Image.fromarray(noise(200, 3000, 3)),
+        "tall.jpg": Image.fromarray(noise(500, 33, 3)),
+        "grey.png": Image.fromarray(noise(60, 80, 1)[..., 0]),
+        "grey.jpg": Image.fromarray(noise(60, 80, 1)[..., 0]),
+        "rgba.png": Image.fromarray(noise(61, 83, 4), "RGBA"),
+        "palette.png": Image.fromarray(noise(61, 83, 3)).quantize(17),
+        "binary.png": Image.fromarray(noise(61, 83, 1)[..., 0] > 127),
+        "16bit.png": Image.fromarray(noise(61, 83, 1)[..., 0].astype(np.uint16) * 257 + 3),
+    }
+    for name, picture in pictures.items():
+        picture.save(folder / name)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    Image.fromarray(noise(61, 83, 3)).save(folder / "turned.jpg", exif=exif)
+    return sorted(folder.iterdir())
+
+
+@pytest.mark.parametrize("method", ["bilinear", "bicubic"])
+def test_images_are_read_as_mmcv_reads_them(method, tmp_path):
+    paths = odd_images(tmp_path)
+    assert len(paths) == 10
+    step = dict(KEEP_RATIO, method=method)
+    for path in paths:
+        expected = mmcv.imread(str(path))[..., ::-1]
+        found = runtime.read_image(path)
+        np.testing.assert_array_equal(found, expected, err_msg=path.name)
+        expected = mmcv.imrescale(expected, (96, 64), interpolation=method)
+        resized = runtime._STEPS["resize"](found, step).astype(int)
+        assert resized.shape == expected.shape
+        assert np.abs(resized - expected).max() <= 1
+        assert (resized != expected).mean() < (0.01 if method == "bilinear" else 0.1)
+
+
+def test_the_steps_of_classifiers_are_mmpretrains():
+    from mmengine.registry import init_default_scope
+    from mmpretrain.registry import TRANSFORMS
+
+    init_default_scope("mmpretrain")
+    picture = cv2.resize(np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=np.uint8), (101, 77))
+    image = dict(img=picture, img_shape=(77, 101), ori_shape=(77, 101))
+    for edge in ("short", "long"):
+        options = dict(scale=64, edge=edge, backend="pillow", interpolation="bicubic")
+        expected = TRANSFORMS.build(dict(type="ResizeEdge", **options))(dict(image))
+        expected = TRANSFORMS.build(dict(type="CenterCrop", crop_size=(45, 50)))(expected)["img"]
+        found = runtime._STEPS["resize_edge"](picture, dict(options, method="bicubic"))
+        np.testing.assert_array_equal(runtime._STEPS["crop"](found, dict(size=[45, 50])), expected)
+
+
+def test_a_fixed_file_pads_what_is_smaller_and_refuses_what_is_larger(tmp_path):
+    model = runtime.load(detector(tmp_path / "m.onnx", shape=(1, 3, 64, 96), steps=[]))
+    prepared, size = model.prepare(np.full((50, 90, 3), 255, np.uint8))
+    assert (prepared.shape, size) == ((1, 3, 64, 96), (50, 90))
+    assert not prepared[..., 50:, :].any()
+    with pytest.raises(ValueError, match=r"takes images of 64x96 \(H, W\) only, and this one has 65x90"):
+        model.prepare(np.zeros((65, 90, 3), np.uint8))
+
+
+# --- mistakes ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("image", "error", "message"),
+    [
+        (np.zeros((8, 8, 3), np.float32), ValueError, r"float32 of shape \(8, 8, 3\); an array must be uint8"),
+        (np.zeros((3, 8, 8), np.uint8), ValueError, r"of shape \(3, 8, 8\)"),
+        ("none.png", FileNotFoundError, "'none.png' does not exist"),
+        (None, TypeError, "a NoneType; it must be a file name"),
+    ],
+)
+def test_wrong_images_are_named(image, error, message):
+    with pytest.raises(error, match=message):
+        runtime.read_image(image)
+
+
+def test_wrong_files_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"suffix '\.pt2'"):
+        runtime.load(tmp_path / "m.pt2")
+    with pytest.raises(FileNotFoundError, match=r"m\.onnx' does not exist"):
+        runtime.load(tmp_path / "m.onnx")
+    (tmp_path / "text.onnx").write_text("not a model")
+    with pytest.raises(ValueError, match=r"text\.onnx' is not an ONNX file"):
+        runtime.load(tmp_path / "text.onnx")
+    foreign = detector(tmp_path / "foreign.onnx")
+    model = onnx.load(foreign)
+    del model.metadata_props[:]
+    onnx.save(model, foreign)
+    with pytest.raises(ValueError, match="has no metadata of mmlisa"):
+        runtime.load(foreign)
+    with pytest.raises(ValueError, match="has format 2; update mmlisa"):
+        runtime.load(detector(tmp_path / "new.onnx", format=2))
+    with pytest.raises(ValueError, match="classifies clips"):
+        runtime.load(detector(tmp_path / "video.onnx", task="video")).predict(np.zeros((8, 8, 3), np.uint8))
+
+
+def test_it_runs_where_only_numpy_pillow_and_onnxruntime_are(tmp_path):
+    """In an environment of its own, from a copy of the one file."""
+    if not shutil.which("uv"):
+        pytest.skip("needs uv")
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run(["uv", "venv", "-q", str(tmp_path / "venv")], check=True)
+    install = ["uv", "pip", "install", "-q", "--python", str(python), "numpy", "pillow", "onnxruntime"]
+    if subprocess.run(install, capture_output=True).returncode:
+        pytest.skip("the packages cannot be installed here")
+    shutil.copy(runtime.__file__, tmp_path / "runtime.py")
+    detector(tmp_path / "model.onnx")
+    Image.fromarray(np.zeros((128, 192, 3), np.uint8)).save(tmp_path / "image.png")
+    code = (
+        "import importlib.util, runtime; found = runtime.load('model.onnx').predict('image.png'); "
+        "assert not any(importlib.util.find_spec(n) for n in ('torch', 'mmengine', 'mmcv', 'cv2', 'mmlisa')); "
+        "print(found.boxes.tolist())"
+    )
+    done = subprocess.run([str(python), "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[2 * side for side in BOX]]
+
+
+def test_the_file_is_short():
+    """It is there to be copied and read."""
+    assert len(Path(runtime.__file__).read_text().splitlines()) <= 250
