@@ -143,3 +143,16 @@ def test_a_folder_without_permission(tmp_path):
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(PermissionError, match="no permission to write into"):
         options.check_folder("--work-dir", tmp_path / "locked" / "run")
+
+
+@pytest.mark.parametrize(("name", "visible"), [("cpu", ""), ("cuda", "0"), ("cuda:1", "1")])
+def test_a_device_is_the_one_that_is_seen(monkeypatch, name, visible):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    options.select_device(name)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
+
+
+@pytest.mark.parametrize("name", ["epochs", "minutes", "batch"])
+def test_lengths_are_positive(name):
+    with pytest.raises(ValueError, match=f"--{name} '0' is not greater than 0"):
+        options.check(argparse.Namespace(**{name: 0}))
