@@ -1,7 +1,7 @@
 """Writes docs/reliability.md: runs the tests behind each line of its table, and counts what passed.
 
 python tests/reliability.py            # a few minutes
-python tests/reliability.py --fuzz     # with 2,000 made-up cases instead of a few hundred
+python tests/reliability.py --fuzz     # with 2,000 generated cases instead of a few hundred
 """
 
 import argparse
@@ -14,11 +14,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
-# A fault, what becomes of it, and the tests: a file, and parts of their names.
+# Each row: a fault, the outcome, and its tests as a file and parts of their names.
 FAULTS = [
     (
         "SIGTERM during validation with averaged weights",
-        "the checkpoint holds the trained and the averaged weights in their places, also if the workers get the signal",
+        "the checkpoint has trained and averaged weights in the right places, also if the workers receive the signal",
         "tests/engine/test_resuming.py",
         "signal_during_validation",
     ),
@@ -36,13 +36,13 @@ FAULTS = [
     ),
     (
         "SIGKILL in an iteration",
-        "resumed, weights and moments equal bit for bit; by epochs or iterations, with loader workers or without",
+        "resumes with bit-for-bit equal weights and moments; epochs or iterations, with or without loader workers",
         "tests/engine/test_seeding.py",
         "iteration_",
     ),
     (
         "SIGKILL in the middle of a save",
-        "no half file is taken for a checkpoint; resumed from the one before, equal bit for bit",
+        "ignores the incomplete file; resumes bit for bit from the checkpoint before",
         "tests/engine/test_seeding.py",
         "resumed[save",
     ),
@@ -60,55 +60,55 @@ FAULTS = [
     ),
     (
         "a loss of NaN or infinity, as after lr=1e9",
-        "stops before it is saved; names the iteration, the losses, the last good checkpoint",
+        "stops before saving; the error names the iteration, the losses and the last good checkpoint",
         "tests/engine/test_hooks.py",
         "non_finite",
     ),
     (
         "a killed loader worker",
-        "named, with the last checkpoint and what to do",
+        "the error names the worker, the last checkpoint and the remedy",
         "tests/engine/test_hooks.py",
         "killed_worker",
     ),
     (
         "a full disk",
-        "what was there stays; stops or goes on, as configured",
+        "keeps existing files; stops or continues, as configured",
         "tests/engine/test_saving.py",
         "failed_save or cannot_be_written_leaves",
     ),
     (
         "a work dir that cannot be written",
-        "named before anything is built",
+        "an error names it before anything is built",
         "tests/engine/test_saving.py",
         "folder_that_cannot",
     ),
     (
         "two trainings into one folder",
-        "the second is refused and told of the first; a killed one leaves no lock",
+        "the second is refused with a message about the first; a killed training leaves no lock",
         "tests/engine/test_saving.py",
         "one_training",
     ),
     (
         "one of two processes dies",
-        "the other ends by itself with an error; the last checkpoint is whole",
+        "the other ends with an error; the last checkpoint is complete",
         "tests/engine/test_processes.py",
         "dead_process",
     ),
     (
         "two processes instead of one",
-        "the same loss curve and weights to rounding; metrics counted once; sharded weights, the same gradients",
+        "the same loss curve and weights up to rounding; metrics counted once; sharded weights have the same gradients",
         "tests/engine/test_processes.py",
         "two_processes_train or sharded",
     ),
     (
         "checkpoints that run code",
-        "refused, nothing runs: files and addresses, in the tools and outside of them",
+        "refused without running it: files and URLs, inside and outside the tools",
         "tests/checkpoints/test_download.py",
         "runs_code or safely",
     ),
     (
         "hostile pickles",
-        "refused, whatever they name or build",
+        "refused, whichever globals they name and objects they build",
         "tests/checkpoints/test_reading.py",
         "hostile or mmengine_runs",
     ),
@@ -126,37 +126,37 @@ FAULTS = [
     ),
     (
         "a truncated newest checkpoint",
-        "skipped when resuming, and named",
+        "resuming skips it and names it",
         "tests/checkpoints/test_latest.py",
         "damaged or newest",
     ),
     (
-        "weights that are none, or of another model",
-        "refused with the names and counts",
+        "files without weights, or with another model's",
+        "refused; the error lists names and counts",
         "tests/checkpoints/test_guarding.py",
         "values",
     ),
     (
-        "downloads that end early or are another file",
-        "refused, nothing is left behind",
+        "incomplete downloads and wrong files",
+        "refused; the partial file is removed",
         "tests/checkpoints/test_download.py",
         "failed or cache",
     ),
     (
         "bad annotations",
-        "named by id and reason; skipped or refused",
+        "skipped or refused; the message gives id and reason",
         "tests/datasets/test_annotations.py",
         "",
     ),
     (
         "truncated and damaged images",
-        "named; refused or skipped",
+        "skipped or refused; the message names the file",
         "tests/datasets/test_transforms.py",
         "",
     ),
     (
-        "code from data in the source",
-        "none: every call of every file",
+        "calls in the source that run code from data",
+        "none found in any file",
         "tests/test_security.py",
         "",
     ),
@@ -168,17 +168,17 @@ FUZZED = [
         "damage",
     ),
     (
-        "pickles of every instruction that the reader knows",
+        "pickles with every instruction that the reader supports",
         "tests/checkpoints/test_reading.py",
         "any_program",
     ),
     (
-        "nonsense in the configs of operators, backbones, archs, necks and heads",
+        "invalid values in the configs of operators, backbones, archs, necks and heads",
         "tests/models/test_fuzzed_configs.py",
         "",
     ),
     (
-        "nonsense anywhere in annotation files",
+        "invalid values anywhere in annotation files",
         "tests/datasets/test_fuzzed_annotations.py",
         "",
     ),
@@ -222,17 +222,17 @@ def commit() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--fuzz", action="store_true", help="2,000 made-up cases")
+    parser.add_argument("--fuzz", action="store_true", help="2,000 generated cases")
     options = ["--fuzz"] if parser.parse_args().fuzz else []
     results, cases = run(*options)
     command = " ".join(["python tests/reliability.py", *options])
-    lines = ["# Faults tried and survived", "", f"Written by `{command}` on {date.today()}, at commit {commit()}.", ""]
+    lines = ["# Fault injection", "", f"Written by `{command}` on {date.today()}, at commit {commit()}.", ""]
     lines += ["| fault or input | what happens | tests passed | command |", "|---|---|---|---|"]
     for fault, outcome, file, names in FAULTS:
         passed = matching(results, file, names)
         lines.append(f"| {fault} | {outcome} | {sum(passed)} of {len(passed)} | {shown(file, names)} |")
-    lines += ["", "## Cases that hypothesis made up", ""]
-    lines += ["Each gives a result, or the one exception that its reader promises.", ""]
+    lines += ["", "## Cases generated by Hypothesis", ""]
+    lines += ["Each case ends with a result or with the documented exception.", ""]
     lines += ["| input | cases | tests passed | command |", "|---|---|---|---|"]
     for kind, file, names in FUZZED:
         tried, passed = matching(cases, file, names), matching({n: results[n] for n in cases}, file, names)
@@ -241,7 +241,7 @@ def main() -> None:
         )
     lines += [
         "",
-        "`python tests/mistakes.py` measures how soon a newcomer's mistakes are reported, and shows the messages.",
+        "`python tests/mistakes.py` measures how early common mistakes are reported and prints the messages.",
     ]
     (ROOT / "docs" / "reliability.md").write_text("\n".join(lines) + "\n")
     sys.exit(not all(results.values()))

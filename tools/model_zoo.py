@@ -12,14 +12,16 @@ from pathlib import Path
 from mmlisa import cli
 
 INTRODUCTION = """
-**No weights of our own are published.** Accuracies are the papers', none was reproduced here: that needs the full trainings. What
-we trained are the demo configs, on the offline demo data ([results](first_hour.md#what-the-demos-reach)).
+**We publish no weights.** The accuracies are the papers'. We reproduced none of them, because that needs the full trainings. We trained
+only the demo configs, on the offline demo data ([results](first_hour.md#what-the-demos-reach)).
 
-Written by `python tools/model_zoo.py`. Parameters and FLOPs (multiply-accumulates, at the size in the column *input*) are ours,
-counted from each config; the paper's stand before them where a table of the paper has the same model
-([all their tables](tables/lisa.md)). Time and memory are of one image on two CPU cores: of a whole Mask R-CNN at 800x1344, of the
-backbone alone at 224x224 and 512x2048 ([how they were measured](benchmarks/README.md)). What `timm:` weights fill is on
-[a page of its own](published_weights.md).
+`python tools/model_zoo.py` writes this page.
+
+* **Parameters and FLOPs** (multiply-accumulates, at the size in the column *input*) are counted from each config. The paper's numbers
+  stand before ours if a table of the paper has the same model ([all tables](tables/lisa.md)).
+* **Time and memory** are measured for one image on two CPU cores: for a complete Mask R-CNN at 800x1344, for the
+  backbone alone at 224x224 and 512x2048 ([details](benchmarks/README.md)).
+* **Starts from**: [published_weights.md](published_weights.md) lists the share of a backbone that the `timm:` weights fill.
 """
 # Between these lines of README the table is replaced.
 BEGIN, END = "<!-- choices: tools/model_zoo.py -->\n", "<!-- /choices -->"

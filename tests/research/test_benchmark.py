@@ -95,7 +95,7 @@ def test_operator_ratios_are_of_the_pseudo_code_to_the_candidate(monkeypatch):
     cells = dict(zip(*([cell.strip() for cell in line.split("|")] for line in (head, lisa)), strict=True))
     assert cells["speed / pseudo-code"] == "2.00"
     assert cells["memory / pseudo-code"] == "0.50"
-    assert "LiSA, forward: geometric mean 2.00, least 2.00." in lines
+    assert "Speed of LiSA over the pseudo-code, forward: geometric mean 2.00, least 2.00." in lines
 
 
 def test_backbone_ratio_is_its_time_over_the_baselines(monkeypatch):

@@ -141,8 +141,8 @@ def test_table(tmp_path):
         ["depthwise 7x7", "82.0 ± 2.0", "3", "none", "-8.0"],
         ["softmax", "81.0 ± 1.0", "3", "", "-9.0"],
     ]
-    assert f"of all: {np.sqrt((1 + 1 + 4) / 3):.1f}" in text
-    assert "Code: abc" in text
+    assert f"over all rows: {np.sqrt((1 + 1 + 4) / 3):.1f}" in text
+    assert "Commits: abc" in text
 
 
 def test_costs_are_told_before_anything_is_trained(tmp_path):

@@ -153,16 +153,16 @@ def _notes(comparison: Comparison, runs: Sequence[Row], measured: Row | None, po
     seeds = ", ".join(map(str, sorted({run["seed"] for run in runs})))
     text = f"{comparison.iterations} iterations at {comparison.size}x{comparison.size}; "
     text += (
-        f"seeds {seeds}; mean ± standard deviation of a run (of all: {pooled:.1f}). Differences below two standard deviations "
+        f"seeds {seeds}; mean ± standard deviation over seeds (pooled over all rows: {pooled:.1f}). Differences below two standard deviations "
         f"are none; '?' marks fewer than {MIN_RUNS} runs."
         if runs
         else "nothing trained yet."
     )
     commits = {result["commit"] for result in (*runs, *([measured] if measured else []))}
-    text += f" Code: {', '.join(sorted(commits))}."
+    text += f" Commits: {', '.join(sorted(commits))}."
     if measured:
         text += (
-            f" Time, memory and counts are the backbone's at the size of the training: {measured['device']}, fp32, batch "
+            f" Time, memory and counts are those of the backbone at the training size: {measured['device']}, fp32, batch "
             f"{measured['batch']}, medians of {measured['rounds']} interleaved rounds."
         )
     return text
