@@ -12,13 +12,13 @@ from pathlib import Path
 from mmlisa import cli
 
 INTRODUCTION = """
-**We publish no weights.** The accuracies are the papers'. We reproduced none of them, because that needs the full trainings. We trained
-only the demo configs, on the offline demo data ([results](first_hour.md#what-the-demos-reach)).
+**We publish no weights.** The accuracies are the papers'. We reproduced none of them, because that needs the full trainings. We
+trained only the demo configs, on the offline demo data ([results](first_hour.md#what-the-demos-reach)).
 
 `python tools/model_zoo.py` writes this page.
 
-* **Parameters and FLOPs** (multiply-accumulates, at the size in the column *input*) are counted from each config. The paper's numbers
-  stand before ours if a table of the paper has the same model ([all tables](tables/lisa.md)).
+* **Parameters and FLOPs** (multiply-accumulates, at the size in the column *input*) are counted from each config. The paper's
+  numbers stand before ours if a table of the paper has the same model ([all tables](tables/lisa.md)).
 * **Time and memory** are measured for one image on two CPU cores: for a complete Mask R-CNN at 800x1344, for the
   backbone alone at 224x224 and 512x2048 ([details](benchmarks/README.md)).
 * **Starts from**: [published_weights.md](published_weights.md) lists the share of a backbone that the `timm:` weights fill.

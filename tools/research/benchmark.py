@@ -653,5 +653,6 @@ def to_markdown(title: str, rows: list[Row]) -> str:
         lines.append(f"| {row['case']} | {row['name']} | " + " | ".join(show(row) for _, show in columns) + " |")
     for mode in dict.fromkeys(row.get("mode") for row in rows if "speedup" in row):
         speedups = [row["speedup"] for row in rows if row["mode"] == mode and row["name"] == "LiSA"]
-        lines += ["", f"Speed of LiSA over the pseudo-code, {mode}: geometric mean {np.exp(np.log(speedups).mean()):.2f}, least {min(speedups):.2f}."]
+        mean, least = np.exp(np.log(speedups).mean()), min(speedups)
+        lines += ["", f"Speed of LiSA over the pseudo-code, {mode}: geometric mean {mean:.2f}, least {least:.2f}."]
     return "\n".join(lines) + "\n"

@@ -153,8 +153,8 @@ def _notes(comparison: Comparison, runs: Sequence[Row], measured: Row | None, po
     seeds = ", ".join(map(str, sorted({run["seed"] for run in runs})))
     text = f"{comparison.iterations} iterations at {comparison.size}x{comparison.size}; "
     text += (
-        f"seeds {seeds}; mean ± standard deviation over seeds (pooled over all rows: {pooled:.1f}). Differences below two standard deviations "
-        f"are none; '?' marks fewer than {MIN_RUNS} runs."
+        f"seeds {seeds}; mean ± standard deviation over seeds (pooled over all rows: {pooled:.1f}). A difference below two "
+        f"standard deviations is printed as 'none'; '?' marks fewer than {MIN_RUNS} runs."
         if runs
         else "nothing trained yet."
     )
