@@ -36,6 +36,7 @@ class Sample:
         seg_map: of segmentation, the class map, as ``path``.
         label: of classification, the index of the class.
         hash: a perceptual hash of the image, 256 bits; see :meth:`Dataset.examine`.
+        format: Pillow's name of the image's format; see :meth:`Dataset.examine`.
     """
 
     path: str
@@ -45,6 +46,7 @@ class Sample:
     seg_map: str = ""
     label: int = -1
     hash: np.ndarray | None = None
+    format: str = ""
 
 
 class Problems(list[str]):
@@ -129,6 +131,7 @@ def _examine(root: Path, sample: Sample) -> tuple[bool, str]:
             if image.mode == "CMYK":
                 note = f"{path}: the image is CMYK and is read as RGB; if its colours look wrong, save it as RGB"
             turned = image.size != (width, height)
+            sample.format = image.format
             image.draft("L", (64, 64))
             grey = np.asarray(image.convert("L").resize((17, 16), Image.Resampling.BOX), np.int16)
     except Image.DecompressionBombError:

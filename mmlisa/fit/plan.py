@@ -228,6 +228,9 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: 
     splits = {"train": "train", "val": "val", "test": "test" if dataset.split("test") else "val"}
     body = {"detection": _detection, "segmentation": _segmentation, "classification": _classification}[plan.task]
     model, pipelines, data, evaluators = body(plan, dataset, base, folder, splits)
+    formats = sorted({sample.format for sample in dataset.samples} - {""})
+    if set(formats) - {"JPEG", "PNG"}:  # loaded only if they are named, since damage in them may pass unseen
+        pipelines = pipelines.replace('LoadImageFromFile"', f'LoadImageFromFile", formats={formats}')
     backbone = base.model.backbone
     changes: dict[str, Any] = {}
     if "image_size" in backbone and not plan.preset.weights:

@@ -161,3 +161,15 @@ def test_without_weights_the_backbone_is_not_initialised_from_them(tmp_path):
     plan.reasons["model"] = ""
     (tmp_path / "config.py").write_text(write_config(plan, dataset, tmp_path, "", ""))
     assert Config.fromfile(tmp_path / "config.py").model.backbone.init_cfg is None
+
+
+def test_formats_that_the_loader_must_be_told_of(tmp_path):
+    dataset = make()
+    dataset.samples[0].format, dataset.samples[1].format = "TIFF", "PNG"
+    preset, reason = choose_preset(dataset, "hylisanet", None, False)
+    plan = make_plan(dataset, preset, False)
+    plan.reasons["model"] = reason
+    (tmp_path / "config.py").write_text(write_config(plan, dataset, tmp_path, "", ""))
+    cfg = Config.fromfile(tmp_path / "config.py")
+    for loader in (cfg.train_dataloader, cfg.val_dataloader):
+        assert loader.dataset.pipeline[0] == dict(type="mmlisa.LoadImageFromFile", formats=["PNG", "TIFF"])
