@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, wraps
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,8 @@ def fits(value: Any, hint: Any, with_rules: bool = True) -> bool:
         return fits(value, inner[0], with_rules) and (
             not with_rules or all(rule.holds(value) for rule in hint.__metadata__)
         )
+    if origin is Literal:  # of strings
+        return value in inner if with_rules else isinstance(value, str)
     if origin in (Union, UnionType):
         return any(fits(value, each, with_rules) for each in inner)
     if hint is float:
@@ -159,6 +161,8 @@ def _words(hint: Any) -> str:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return " ".join([_words(inner[0]), *(rule.words for rule in hint.__metadata__)])
+    if origin is Literal:
+        return " or ".join(map(repr, inner))
     if origin in (Union, UnionType):
         return " or ".join(map(_words, inner))
     if origin in (list, tuple, Sequence):

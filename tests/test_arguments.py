@@ -1,7 +1,7 @@
 """Constructors check their arguments against their annotations."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -40,6 +40,7 @@ class Example(Base):
         factor: Positive = 1.0,
         share: Share | None = None,
         flag: bool = False,
+        choice: Literal["a", "b"] | None = None,
         cfg: Typed | None = None,
         anything: Any = None,
         **options: Any,
@@ -53,7 +54,7 @@ GOOD = [
     dict(kernel=5), dict(kernel=(3, 5)), dict(kernel=[1]), dict(count=0), dict(factor=2), dict(share=None), dict(share=0),
     dict(flag=True), dict(cfg=dict(type="a", b=1)), dict(cfg=dict(type=int)), dict(anything=Ellipsis), dict(size=1),
     dict(names=["a"]), dict(names=()), dict(no_such_option=3), dict(size=np.int64(2)), dict(kernel=(np.int32(3), 5)),
-    dict(factor=np.float32(0.5)), dict(share=np.float64(0.5)),
+    dict(factor=np.float32(0.5)), dict(share=np.float64(0.5)), dict(choice="b"), dict(choice=None),
 ]  # fmt: skip
 BAD = [
     (dict(kernel=4), ValueError, r"Example: kernel=4; it must be a whole number that is positive and odd or a list, each entry"),
@@ -66,6 +67,7 @@ BAD = [
     (dict(flag=None), TypeError, "flag=None; it must be True or False"), (dict(cfg={}), ValueError, "cfg={}; it must be a dict"),
     (dict(cfg="LN"), TypeError, "cfg='LN'"), (dict(cfg=dict(type="")), ValueError, "cfg="),
     (dict(size=np.bool_(True)), TypeError, "size="), (dict(factor=np.float32("nan")), TypeError, "factor="),
+    (dict(choice="c"), ValueError, "choice='c'; it must be 'a' or 'b' or None"), (dict(choice=1), TypeError, "choice=1"),
     (dict(names="abc"), TypeError, "names"), (dict(names=[1]), TypeError, r"names=\[1\]"),
 ]  # fmt: skip
 

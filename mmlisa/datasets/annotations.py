@@ -255,8 +255,4 @@ def _is_number(*values: Any) -> bool:
 
 def _is_encodable(text: str) -> bool:
     """Whether a string can be written in UTF-8; one with lone surrogates cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text.encode(errors="ignore").decode() == text

@@ -3,7 +3,7 @@
 import json
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mmdet.datasets import CocoDataset as _CocoDataset
 from mmengine.fileio import get
@@ -32,13 +32,10 @@ class CocoDataset(_CocoDataset):
     Raises:
         FileNotFoundError: the annotation file is missing; the message describes the expected layout.
         ValueError: the file is not COCO JSON; all of its entries are bad, or some under ``'error'``; a test set has masks whose
-            runs do not fit the image; the file lacks some of the dataset's classes (mmdet drops such classes silently); or
-            ``on_bad_annotation`` has another value.
+            runs do not fit the image; the file lacks some of the dataset's classes (mmdet drops such classes silently).
     """
 
-    def __init__(self, *args: Any, on_bad_annotation: str = "skip", **kwargs: Any) -> None:
-        if on_bad_annotation not in ("skip", "error"):
-            raise ValueError(f"on_bad_annotation is {on_bad_annotation!r}; it must be 'skip' or 'error'")
+    def __init__(self, *args: Any, on_bad_annotation: Literal["skip", "error"] = "skip", **kwargs: Any) -> None:
         self.on_bad_annotation = on_bad_annotation
         self.problems: list[Problem] = []
         self.suspicion = ""

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -49,10 +49,11 @@ class Scene(NamedTuple):
 # --- composing -----------------------------------------------------------------------------------------------------------------
 
 
-def background_names(split: str, unseen: bool) -> list[str]:
-    """Return the names of a split's backgrounds: all of them, or the split's own if ``unseen``."""
-    names = list(load_backgrounds())
-    return [name for name in names if (name in UNSEEN_BACKGROUNDS) == (split == "val")] if unseen else names
+def _materials(split: str, unseen_backgrounds: bool) -> dict[str, Any]:
+    """Return a split's own coins, and all backgrounds or its own, as arguments of :func:`compose`."""
+    is_val = split == "val"
+    backgrounds = [n for n in load_backgrounds() if not unseen_backgrounds or (n in UNSEEN_BACKGROUNDS) == is_val]
+    return {"coins": slice(17, None) if is_val else slice(0, 17), "backgrounds": backgrounds}
 
 
 def random_background(
@@ -183,17 +184,15 @@ def make_scenes(
     """
     if split not in NUM_IMAGES:
         raise ValueError(f"split is {split!r}; it must be one of {list(NUM_IMAGES)}")
-    coins = slice(0, 17) if split == "train" else slice(17, None)
-    backgrounds = background_names(split, unseen_backgrounds)
+    materials = _materials(split, unseen_backgrounds)
     for index in range(num_images):
         rng = np.random.default_rng([seed, list(NUM_IMAGES).index(split), index])
         long, short = side * rng.choice([1, 1, 1, 5 / 6, 13 / 12]), rng.choice([1, 1, 0.9, 0.8])
         size = (round(long), round(long * short))[:: rng.choice([-1, 1])]
         labels = rng.permutation(len(CLASSES))[: 0 if index == 1 else rng.integers(2, 5)].tolist()
-        options = dict(coins=coins, backgrounds=backgrounds)
-        scene = compose(rng, size, labels, crowd=8 if index == 0 else 0, **options)
+        scene = compose(rng, size, labels, crowd=8 if index == 0 else 0, **materials)
         if index == 2:
-            scene = compose(rng, size, [rng.integers(len(CLASSES))], scales=(0.05, 0.05), **options)
+            scene = compose(rng, size, [rng.integers(len(CLASSES))], scales=(0.05, 0.05), **materials)
         yield scene
 
 
@@ -434,12 +433,11 @@ def make_imagenet_layout(
     root = Path(root)
     for split_index, split in enumerate(NUM_IMAGES):
         number = num_per_class[split] if isinstance(num_per_class, dict) else num_per_class
-        coins = slice(0, 17) if split == "train" else slice(17, None)
-        backgrounds = background_names(split, unseen_backgrounds)
+        materials = _materials(split, unseen_backgrounds)
         for label, name in enumerate(CLASSES):
             for index in range(number):
                 rng = np.random.default_rng([seed, 2 + split_index, label, index])
                 scales = (1.4, 1.8) if name == "coin" else (0.7, 0.9)
-                scene = compose(rng, (side, side), [label], coins, scales, min_visible=0.0, backgrounds=backgrounds)
+                scene = compose(rng, (side, side), [label], scales=scales, min_visible=0.0, **materials)
                 _save(root / split / name / f"{name}_{index:05d}.jpg", scene.image)
     return root

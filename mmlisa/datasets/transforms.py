@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Collection
+from typing import Literal
 
 import cv2
 import simplejpeg
@@ -53,23 +54,15 @@ def find_fault(content: bytes, formats: Collection[str] | None = FORMATS, max_pi
         return "has floating-point pixels, which are unsupported"
     if width * height > max_pixels:
         return f"is too large: {width} x {height} pixels are more than max_pixels={max_pixels}"
-    return _jpeg_fault(content) if content.startswith(b"\xff\xd8") else _checksum_fault(image)
-
-
-def _jpeg_fault(content: bytes) -> str:
+    is_jpeg = content.startswith(b"\xff\xd8")
     try:
-        # An eighth of the size in grey: all of the file is parsed, and little is computed.
-        simplejpeg.decode_jpeg(content, colorspace="GRAY", min_height=1, min_width=1, strict=True)
-    except ValueError as error:
-        return f"is damaged: {error}" if _JPEG_DAMAGE.search(str(error)) else ""
-    return ""
-
-
-def _checksum_fault(image: Image.Image) -> str:
-    try:
-        image.verify()
-    except Exception as error:  # as above
-        return f"is damaged: {error}"
+        if is_jpeg:  # An eighth of the size in grey: all of the file is parsed, and little is computed.
+            simplejpeg.decode_jpeg(content, colorspace="GRAY", min_height=1, min_width=1, strict=True)
+        else:
+            image.verify()
+    except Exception as error:  # as above; simplejpeg raises ValueError, for warnings too
+        is_harmless = is_jpeg and isinstance(error, ValueError) and not _JPEG_DAMAGE.search(str(error))
+        return "" if is_harmless else f"is damaged: {error}"
     return ""
 
 
@@ -88,19 +81,16 @@ class LoadImageFromFile(_LoadImageFromFile):
 
     Raises:
         BadImageError: a file that must not be used, under ``'error'``.
-        ValueError: another ``on_corrupt``.
     """
 
     def __init__(
         self,
-        on_corrupt: str = "error",
+        on_corrupt: Literal["error", "skip"] = "error",
         formats: Collection[str] = FORMATS,
         max_pixels: int = MAX_PIXELS,
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        if on_corrupt not in ("error", "skip"):
-            raise ValueError(f"on_corrupt is {on_corrupt!r}; it must be 'error' or 'skip'")
         self.on_corrupt, self.formats, self.max_pixels = on_corrupt, formats, max_pixels
 
     def transform(self, results: dict) -> dict | None:
@@ -120,12 +110,8 @@ class LoadImageFromFile(_LoadImageFromFile):
         """
         path = results["img_path"]
         if fault := find_fault(get(path, backend_args=self.backend_args), self.formats, self.max_pixels):
-            hint = (
-                ". Convert it to PNG, or accept undetected damage with formats=(…)"
-                if "unsupported format" in fault
-                else ""
-            )
-            raise BadImageError(f"image {path} {fault}{hint}")
+            hint = ". Convert it to PNG, or accept undetected damage with formats=(…)"
+            raise BadImageError(f"image {path} {fault}{hint * ('unsupported format' in fault)}")
         try:
             return super().transform(results)
         except (AssertionError, AttributeError, cv2.error) as error:  # the ways in which mmcv and OpenCV fail to decode

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from mmengine.dist import master_only
@@ -11,10 +11,9 @@ from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import nn
 
+from mmlisa.arguments import Share
 from mmlisa.models.attention import castling_operators, drop_aux
 from mmlisa.registry import HOOKS
-
-SCHEDULES = ("constant", "linear", "step")
 
 
 @HOOKS.register_module()
@@ -36,8 +35,7 @@ class CastlingHook(Hook):
         layers: parts of the names of the layers to record; None for all.
 
     Raises:
-        ValueError: an unknown schedule, or a share outside [0, 1]; when training starts: a model without auxiliary branches,
-            or ``layers`` that name none.
+        ValueError: when training starts: a model without auxiliary branches, or ``layers`` that name none.
     """
 
     # After the hooks that change the weights, before the loggers.
@@ -45,19 +43,14 @@ class CastlingHook(Hook):
 
     def __init__(
         self,
-        schedule: str = "constant",
+        schedule: Literal["constant", "linear", "step"] = "constant",
         epsilon: float = 0.02,
         end_epsilon: float = 1.0,
-        begin: float = 0.9,
-        drop_at: float = 1.0,
+        begin: Share = 0.9,
+        drop_at: Share = 1.0,
         interval: int = 50,
         layers: Sequence[str] | None = None,
     ) -> None:
-        if schedule not in SCHEDULES:
-            raise ValueError(f"schedule is {schedule!r}; it must be one of {SCHEDULES}")
-        for name, share in (("begin", begin), ("drop_at", drop_at)):
-            if not 0 <= share <= 1:
-                raise ValueError(f"{name}={share}; it is a share of the training, from 0 to 1")
         self.schedule, self.epsilon, self.end_epsilon, self.begin = schedule, epsilon, end_epsilon, begin
         self.drop_at, self.interval, self.layers = drop_at, interval, layers
         self._recorded: list[str] = []
@@ -101,15 +94,13 @@ class CastlingHook(Hook):
                 runner.message_hub.update_scalar(f"castling/{name}/{kind}", value)
                 runner.visualizer.add_scalar(f"castling/{name}/{kind}", value, runner.iter)
 
-    def after_val(self, runner: Runner) -> None:
-        self._draw(runner)
-
     def after_train(self, runner: Runner) -> None:
-        self._draw(runner)
+        self.after_val(runner)
         drop_aux(_bare(runner.model))
 
     @master_only
-    def _draw(self, runner: Runner) -> None:
+    def after_val(self, runner: Runner) -> None:
+        """Draw the trace so far."""
         if not self._recorded:
             return
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -119,8 +110,7 @@ class CastlingHook(Hook):
         FigureCanvasAgg(figure)
         for axes, kind in zip(figure.subplots(1, 2), ("nonzero_count", "nonzero_ratio"), strict=True):
             for name in self._recorded:
-                history = runner.message_hub.log_scalars.get(f"castling/{name}/{kind}")
-                if history is not None:
+                if history := runner.message_hub.log_scalars.get(f"castling/{name}/{kind}"):
                     values = history.data[0]
                     axes.plot(self.interval * np.arange(len(values)), values, label=name)
             axes.set(title=f"{kind.replace('_', ' ')} of the masks", xlabel="iteration")

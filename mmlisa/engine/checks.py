@@ -1,17 +1,19 @@
 """Checks of built parts against each other: classes and data, types, channels, shapes of checkpoints."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from mmcv.transforms import LoadImageFromFile
-from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.registry import Registry, root
 from torch import Tensor, nn
 
 from mmlisa.checkpoints.loading import adapt_state_dict
+from mmlisa.registry import MODELS
+
+from .config_checks import parts
 
 # Heads whose num_classes is the number of the data's classes, by their place in cfg.model. It is not in proposal, semantic,
 # boundary and re-identification heads.
@@ -39,15 +41,13 @@ def check_classes(model: Mapping, classes: Sequence[str] | None, setting: str) -
     for place in _CLASS_HEADS:
         part: Any = model
         for key in place.split("."):
-            part = part.get(key) or {} if isinstance(part, Mapping) else {}
-        listed = isinstance(part, Sequence)
-        for index, head in enumerate(part if listed else [part]):
+            part = part.get(key) if isinstance(part, Mapping) else None
+        for where, head in parts(f"model.{place}", part):
             if (number := head.get("num_classes")) not in (None, len(classes)):
-                differing[f"model.{place}{f'.{index}' if listed else ''}.num_classes={number}"] = number
+                differing[f"{where}.num_classes={number}"] = number
     if not differing:
         return ""
-    names = f"{', '.join(classes[:8])}{', …' if len(classes) > 8 else ''}"
-    message = f"{', '.join(differing)}, but {setting} has {len(classes)} classes ({names})"
+    message = f"{', '.join(differing)}, but {setting} has {_listed(classes)}"
     if min(differing.values()) < len(classes):
         raise ValueError(f"{message}: set {len(classes)}")
     return f"{message}: what is more is never trained"
@@ -87,25 +87,15 @@ def explain_unknown_type(error: Exception) -> ValueError | None:
     if found is None:
         return None
     name, _, kind = found.groups()
-    registry = next((r for r in vars(root).values() if isinstance(r, Registry) and r.name == kind), ROOT_MODELS)
-    known = dict(_registered(registry))
-    bare = name.split(".")[-1].lower()
-    near = [known[match] for match in get_close_matches(bare, known, n=3, cutoff=0.75)]
-    hint = f"did you mean {' or '.join(near)}?" if near else f"mmlisa's are {sorted(_of_mmlisa(known.values()))}"
-    return ValueError(f"type={name!r} is no registered {kind}; {hint}")
-
-
-def _registered(registry: Registry) -> Iterator[tuple[str, str]]:
-    """Every name of a root registry and its children: in lower case, and as a config writes it. Ours come last, and so win."""
-    children = sorted(registry.children.items(), key=lambda child: child[0] == "mmlisa")
-    for scope, child in [("", registry), *children]:
+    registry = next((r for r in vars(root).values() if isinstance(r, Registry) and r.name == kind), MODELS.parent)
+    known = {}  # names as configs write them, by the bare name in lower case; mmlisa's come last, and so win
+    for scope, child in [("", registry), *sorted(registry.children.items(), key=lambda child: child[0] == "mmlisa")]:
         getattr(child, "import_all", child.import_from_location)()
-        for name in child.module_dict:
-            yield name.lower(), f"{scope}.{name}" if scope else name
-
-
-def _of_mmlisa(names) -> list[str]:
-    return [name for name in names if name.startswith("mmlisa.")]
+        known |= {each.lower(): f"{scope}.{each}".lstrip(".") for each in child.module_dict}
+    near = [known[match] for match in get_close_matches(name.split(".")[-1].lower(), known, n=3, cutoff=0.75)]
+    ours = sorted(each for each in known.values() if each.startswith("mmlisa."))
+    hint = f"did you mean {' or '.join(near)}?" if near else f"mmlisa's are {ours}"
+    return ValueError(f"type={name!r} is no registered {kind}; {hint}")
 
 
 # --- models --------------------------------------------------------------------------------------------------------------------
@@ -126,26 +116,20 @@ def check_channels(model: nn.Module, cfg: Mapping) -> None:
         return
     channels = list(channels)
     name = type(model.backbone).__name__
-    neck = cfg.get("neck")
-    if isinstance(neck, Sequence):
-        neck = neck[0] if neck else None
-    if neck and not (neck.get("in_channels") is None and "Pooling" in str(neck.get("type"))):
-        takes = neck.get("in_channels")
-        fits = takes is None or (list(takes) if isinstance(takes, Sequence) else [takes] * len(channels)) == channels
-        if not fits:
+    where, neck = next(parts("model.neck", cfg.get("neck")), ("", {}))
+    takes = neck.get("in_channels")
+    if neck and not (takes is None and "Pooling" in str(neck.get("type"))):
+        if takes is not None and _per_map(takes, channels) != channels:
             raise ValueError(
-                f"model.neck ({neck['type']}) takes in_channels={_plain(takes)}, but the backbone ({name}, out_indices="
+                f"{where} ({neck['type']}) takes in_channels={_plain(takes)}, but the backbone ({name}, out_indices="
                 f"{tuple(getattr(model.backbone, 'out_indices', range(len(channels))))}) returns {len(channels)} maps of "
-                f"{channels} channels. Set model.neck.in_channels={channels}"
+                f"{channels} channels. Set {where}.in_channels={channels}"
             )
         return
-    for key, head in cfg.items():
-        for number, part in enumerate(head if isinstance(head, list) else [head]):
-            if not key.endswith("_head") and key != "head":
-                continue
-            if isinstance(part, Mapping) and (takes := part.get("in_channels")) is not None:
-                where = f"model.{key}.{number}" if isinstance(head, list) else f"model.{key}"
-                _check_head(where, part, takes, channels, name)
+    for key in cfg:
+        for where, head in parts(f"model.{key}", cfg[key]) if key == "head" or key.endswith("_head") else ():
+            if (takes := head.get("in_channels")) is not None:
+                _check_head(where, head, takes, channels, name)
 
 
 def _check_head(where: str, head: Mapping, takes: Any, channels: list[int], backbone: str) -> None:
@@ -161,7 +145,7 @@ def _check_head(where: str, head: Mapping, takes: Any, channels: list[int], back
                 f"{where}.in_index={_plain(index)}, but the backbone ({backbone}) returns {len(channels)} maps"
             )
         given = [channels[i] for i in indices]
-    wanted = list(takes) if isinstance(takes, Sequence) else [takes] * len(given)
+    wanted = _per_map(takes, given)
     if wanted != given:
         many = f"{where}.in_channels={given if isinstance(takes, Sequence) else given[0]}"
         neck = f"a neck: model.neck=dict(type='FPN', in_channels={channels}, out_channels={wanted[0]}, num_outs=5)"
@@ -169,6 +153,10 @@ def _check_head(where: str, head: Mapping, takes: Any, channels: list[int], back
             f"{where} takes in_channels={_plain(takes)}, but the config has no neck, and the backbone ({backbone}) gives it "
             f"maps of {given} channels. It needs {neck if len(set(given)) > 1 and not isinstance(takes, Sequence) else many}"
         )
+
+
+def _per_map(takes: Any, maps: Sequence[int]) -> list[int]:
+    return list(takes) if isinstance(takes, Sequence) else [takes] * len(maps)
 
 
 def _plain(value: Any) -> Any:
@@ -187,14 +175,13 @@ def shape_conflicts(model: nn.Module, checkpoint: Mapping[str, Any]) -> str:
         for name, tensor in theirs.items()
         if isinstance(tensor, Tensor) and name in ours and tensor.shape != ours[name].shape
     ]
-    if not conflicts:
-        return ""
-    classes = (checkpoint.get("meta", {}).get("dataset_meta") or {}).get("classes") or ()
-    return "; ".join(conflicts[:4]) + (
-        (f"; and {len(conflicts) - 4} more" if len(conflicts) > 4 else "")
-        + (f". The checkpoint was trained for {len(classes)} classes ({', '.join(classes[:8])}" if classes else "")
-        + (", …)" if len(classes) > 8 else ")" if classes else "")
-    )
+    message = "; ".join(conflicts[:4]) + (f"; and {len(conflicts) - 4} more" if len(conflicts) > 4 else "")
+    classes = (checkpoint.get("meta", {}).get("dataset_meta") or {}).get("classes")
+    return f"{message}. The checkpoint was trained for {_listed(classes)}" if conflicts and classes else message
+
+
+def _listed(classes: Sequence[str]) -> str:
+    return f"{len(classes)} classes ({', '.join(classes[:8])}{', …' if len(classes) > 8 else ''})"
 
 
 def check_shapes(model: nn.Module, checkpoint: Mapping[str, Any], filename: str) -> None:

@@ -51,53 +51,50 @@ def check_data(cfg: Config, *splits: str) -> None:
         FileNotFoundError: an annotation file or an image folder is missing; names the path and the setting that it comes from.
         ValueError: an evaluator asks for the k best classes of fewer than k.
     """
+    head = (cfg.get("model") or {}).get("head")
     for split in splits:
-        _check_topk(cfg, split)
-        loader = cfg.get(f"{split}_dataloader")
-        if loader is None:
+        loader, metrics = f"{split}_dataloader", dict(parts(f"{split}_evaluator", cfg.get(f"{split}_evaluator")))
+        for setting, metric in metrics.items():
+            _check_topk(setting, metric.get("topk"), head.get("num_classes") if isinstance(head, Mapping) else None)
+        if cfg.get(loader) is None:
             continue
-        datasets = dict(_datasets(f"{split}_dataloader.dataset", loader.get("dataset")))
+        datasets = dict(_datasets(f"{loader}.dataset", cfg[loader].get("dataset")))
         if any(str(each.get("type")).startswith("mmlisa.Demo") for each in datasets.values()):
             continue  # they make their data, and the evaluator's file
         for setting, dataset in datasets.items():
             _check_dataset(setting, dataset)
-        evaluator = cfg.get(f"{split}_evaluator")
-        listed = isinstance(evaluator, Sequence)
-        for index, metric in enumerate(evaluator if listed else [evaluator]):
-            path = metric.get("ann_file") if isinstance(metric, Mapping) and not metric.get("backend_args") else None
+        for setting, metric in metrics.items():
+            path = None if metric.get("backend_args") else metric.get("ann_file")
             if isinstance(path, str) and "://" not in path and not Path(path).exists():
                 raise FileNotFoundError(
-                    f"annotation file {path} does not exist: {split}_evaluator{f'.{index}' if listed else ''}.ann_file. It is "
-                    f"not under data_root: write the whole path, most often that of {split}_dataloader.dataset"
+                    f"annotation file {path} does not exist: {setting}.ann_file. It is not under data_root: write the whole "
+                    f"path, most often that of {loader}.dataset"
                 )
 
 
-def _check_topk(cfg: Mapping[str, Any], split: str) -> None:
-    head = (cfg.get("model") or {}).get("head")
-    classes = head.get("num_classes") if isinstance(head, Mapping) else None
-    evaluator = cfg.get(f"{split}_evaluator")
-    listed = isinstance(evaluator, Sequence)
-    for index, metric in enumerate(evaluator if listed else [evaluator]):
-        topk = metric.get("topk") if isinstance(metric, Mapping) else None
-        largest = max(topk, default=0) if isinstance(topk, Sequence) else topk
-        if isinstance(classes, int) and isinstance(largest, int) and largest > classes:
-            setting = f"{split}_evaluator{f'.{index}' if listed else ''}.topk"
-            raise ValueError(
-                f"{setting}='{topk}' asks for the {largest} best of model.head.num_classes={classes} classes: set {setting}=1"
-            )
+def parts(setting: str, value: Any) -> Iterator[tuple[str, Mapping]]:
+    """The config at ``setting``, or each config of the list there, with its place; nothing if there is neither."""
+    if isinstance(value, Mapping):
+        yield setting, value
+    elif isinstance(value, list | tuple):
+        yield from ((f"{setting}.{index}", each) for index, each in enumerate(value) if isinstance(each, Mapping))
+
+
+def _check_topk(setting: str, topk: Any, classes: Any) -> None:
+    largest = max(topk, default=0) if isinstance(topk, Sequence) else topk
+    if isinstance(classes, int) and isinstance(largest, int) and largest > classes:
+        raise ValueError(
+            f"{setting}.topk='{topk}' asks for the {largest} best of model.head.num_classes={classes} classes: set "
+            f"{setting}.topk=1"
+        )
 
 
 def _datasets(setting: str, dataset: Any) -> Iterator[tuple[str, Mapping]]:
     """The configs of the data sets inside of wrappers, each with its place in the config."""
-    if not isinstance(dataset, Mapping):
-        return
-    yield setting, dataset
-    inner = dataset.get("dataset", dataset.get("datasets"))
-    if isinstance(inner, Mapping):
-        yield from _datasets(f"{setting}.dataset", inner)
-    elif isinstance(inner, Sequence) and not isinstance(inner, str):
-        for index, each in enumerate(inner):
-            yield from _datasets(f"{setting}.datasets.{index}", each)
+    for place, each in parts(setting, dataset):
+        yield place, each
+        for key in ("dataset", "datasets"):
+            yield from _datasets(f"{place}.{key}", each.get(key))
 
 
 def _check_dataset(setting: str, dataset: Mapping) -> None:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, register_backend
@@ -53,12 +53,9 @@ class CheckpointHook(_CheckpointHook):
 
     Raises:
         OSError: with ``'stop'``, if a checkpoint cannot be written; the message names it and the last good one.
-        ValueError: an invalid ``on_failure``.
     """
 
-    def __init__(self, *args: Any, on_failure: str = "stop", **options: Any) -> None:
-        if on_failure not in ("stop", "continue"):
-            raise ValueError(f"on_failure is {on_failure!r}; it must be 'stop' or 'continue'")
+    def __init__(self, *args: Any, on_failure: Literal["stop", "continue"] = "stop", **options: Any) -> None:
         if options.get("file_client_args") is None and "://" not in str(options.get("out_dir")):
             options["backend_args"] = options.get("backend_args") or {"backend": "mmlisa.atomic"}
         super().__init__(*args, **options)

@@ -1,7 +1,7 @@
 """Videos listed in a text file."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mmpretrain.datasets import BaseDataset
 
@@ -24,12 +24,10 @@ class VideoDataset(BaseDataset):
 
     Raises:
         FileNotFoundError: the list does not exist.
-        ValueError: the list is not text, has no usable line, or has a bad one, which is quoted; or another ``on_bad_line``.
+        ValueError: the list is not text, has no usable line, or has a bad one, which is quoted.
     """
 
-    def __init__(self, *args: Any, on_bad_line: str = "error", **kwargs: Any) -> None:
-        if on_bad_line not in ("error", "skip"):
-            raise ValueError(f"on_bad_line is {on_bad_line!r}; it must be 'error' or 'skip'")
+    def __init__(self, *args: Any, on_bad_line: Literal["error", "skip"] = "error", **kwargs: Any) -> None:
         self.on_bad_line = on_bad_line
         self.problems: list[str] = []
         super().__init__(*args, **kwargs)

@@ -1,7 +1,7 @@
 """Transforms from the path of a video to the tensor of its clips, with any image transforms in between."""
 
 import random
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -10,12 +10,11 @@ from mmengine.dataset import Compose
 from mmengine.logging import print_log
 from mmpretrain.datasets import PackInputs
 
+from mmlisa.arguments import Size
 from mmlisa.registry import TRANSFORMS
 
 from .reading import DamagedVideoError, count_frames, read_frames
 from .sampling import dense_positions, dense_span, uniform_positions
-
-_ON_CORRUPT, _ON_SHORT, _ORDERS = ("error", "skip"), ("repeat", "error", "skip"), ("time", "still", "shuffled")
 
 
 @TRANSFORMS.register_module()
@@ -37,30 +36,21 @@ class LoadClips(BaseTransform):
             ``'shuffled'`` shows all frames in random order.
 
     Raises:
-        ValueError: an option with another value, or a damaged or short video under ``'error'``.
+        ValueError: several clips of uniform sampling, or a damaged or short video under ``'error'``.
         FileNotFoundError: the video does not exist.
     """
 
     def __init__(
         self,
-        length: int,
+        length: Size,
         *,
-        stride: int | None = None,
-        num_clips: int = 1,
+        stride: Size | None = None,
+        num_clips: Size = 1,
         random: bool = False,
-        on_corrupt: str = "error",
-        on_short: str = "repeat",
-        order: str = "time",
+        on_corrupt: Literal["error", "skip"] = "error",
+        on_short: Literal["repeat", "error", "skip"] = "repeat",
+        order: Literal["time", "still", "shuffled"] = "time",
     ) -> None:
-        for name, value, known in (
-            ("on_corrupt", on_corrupt, _ON_CORRUPT),
-            ("on_short", on_short, _ON_SHORT),
-            ("order", order, _ORDERS),
-        ):
-            if value not in known:
-                raise ValueError(f"{name} is {value!r}; it must be one of {known}")
-        if min(length, num_clips, 1 if stride is None else stride) < 1:
-            raise ValueError(f"length={length}, stride={stride}, num_clips={num_clips}; they must be at least 1")
         if stride is None and num_clips != 1:
             raise ValueError(f"num_clips={num_clips}; uniform sampling (stride=None) has one clip")
         self.length, self.stride, self.num_clips, self.random = length, stride, num_clips, random

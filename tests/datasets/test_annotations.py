@@ -170,7 +170,7 @@ def test_the_dataset_skips_or_refuses(folder):
         DATASETS.build(dataset_cfg(folder, bad, on_bad_annotation="error"))
     with pytest.raises(ValueError, match="No usable entry is left"):
         DATASETS.build(dataset_cfg(folder, coco(file_name="../a.png")))
-    with pytest.raises(ValueError, match="on_bad_annotation is 'ignore'"):
+    with pytest.raises(ValueError, match="on_bad_annotation='ignore'; it must be 'skip' or 'error'"):
         DATASETS.build(dataset_cfg(folder, bad, on_bad_annotation="ignore"))
 
 

@@ -104,7 +104,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 def test_bad_option():
     from mmlisa.engine.saving import CheckpointHook
 
-    with pytest.raises(ValueError, match="on_failure is 'ignore'"):
+    with pytest.raises(ValueError, match="on_failure='ignore'; it must be 'stop' or 'continue'"):
         CheckpointHook(on_failure="ignore")
 
 

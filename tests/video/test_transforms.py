@@ -71,9 +71,9 @@ def test_damaged_and_short_videos(video, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(on_corrupt="ignore"), "on_corrupt is 'ignore'"),
-        (dict(on_short="loop"), "on_short is 'loop'"),
-        (dict(order="reversed"), "order is 'reversed'"),
+        (dict(on_corrupt="ignore"), "on_corrupt='ignore'"),
+        (dict(on_short="loop"), "on_short='loop'"),
+        (dict(order="reversed"), "order='reversed'; it must be 'time' or 'still' or 'shuffled'"),
         (dict(stride=0), "stride=0"),
         (dict(num_clips=4), r"uniform sampling \(stride=None\) has one clip"),
     ],
