@@ -76,7 +76,7 @@ class CastlingHook(Hook):
         if self.drop_at < 1 and progress >= self.drop_at:
             drop_aux(_bare(runner.model))
         for operator in castling_operators(_bare(runner.model)).values():
-            operator.epsilon.fill_(self.threshold(progress))
+            operator.epsilon = self.threshold(progress)
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None

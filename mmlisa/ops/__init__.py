@@ -24,7 +24,7 @@ from .lisa import LiSAKernels, lisa, resize_kernel
 from .mala import mala
 from .mila import mila
 from .polarity_aware import polarity_aware
-from .precision import at_least_fp32, no_autocast
+from .precision import at_least_fp32, layer_dtype, no_autocast
 from .rala import rala
 from .recompute import linear_of
 from .relational import relational
@@ -53,6 +53,7 @@ __all__ = [
     "interactive_softmax",
     "lambda_convolution",
     "landmark_side",
+    "layer_dtype",
     "linear_angular",
     "linear_of",
     "lisa",

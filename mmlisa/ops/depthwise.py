@@ -61,6 +61,7 @@ def _is_slow(x: Tensor, weight: Tensor) -> bool:
     return (
         is_eager
         and x.ndim == 4
+        and len(x) > 0
         and weight.requires_grad
         and x.device.type == "cpu"
         and x.dtype == weight.dtype

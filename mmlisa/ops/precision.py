@@ -15,6 +15,16 @@ def no_autocast(device: torch.device) -> AbstractContextManager:
     return nullcontext()
 
 
+def layer_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype of a layer's input where autocast is switched off: that of ``x``, or fp32 at least if autocast is on.
+
+    The dtype of a layer's weight is no guide: quantised and wrapped layers have none.
+    """
+    if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
+        return torch.promote_types(x.dtype, torch.float32)
+    return x.dtype
+
+
 def current_autocast(device: torch.device) -> Callable[[], AbstractContextManager]:
     """Return a function that restores the present autocast state of ``device``, for a backward pass."""
     kind = device.type

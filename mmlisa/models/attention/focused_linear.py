@@ -12,11 +12,10 @@ from mmlisa.arguments import Count, Positive, Size
 from mmlisa.models.layers import (
     PositionResize,
     ResizeOnLoad,
+    SharedTokenConv,
     TokenConv,
     merge_windows,
     split_windows,
-    to_map,
-    to_tokens,
     valid_tokens,
 )
 from mmlisa.registry import MODELS
@@ -85,7 +84,7 @@ class FocusedLinearAttention(ResizeOnLoad):
             own_grid = self.window or grid
             self.positional_encoding = nn.Parameter(torch.zeros(1, prod(own_grid), channels))
             self.resize = PositionResize(own_grid)
-        self.dwc = TokenConv(width, kernel_size) if kernel_size else None
+        self.dwc = SharedTokenConv(width, kernel_size) if kernel_size else None
         self.lepe = TokenConv(channels, lepe_kernel_size) if lepe_kernel_size else None
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
@@ -136,11 +135,7 @@ class FocusedLinearAttention(ResizeOnLoad):
         """The convolutions of the values of the grid: ``[B, prod(grid), C] -> [B, prod(grid), C]``."""
         local = None
         if self.dwc is not None:
-            # One depthwise convolution over all C channels, its weights repeated, leaves the map where it is in memory;
-            # folding the heads into the batch would copy it.
-            weight = self.dwc.weight.repeat(self.num_heads, 1, 1, 1)
-            bias = self.dwc.bias.repeat(self.num_heads)
-            local = to_tokens(ops.depthwise(to_map(value, grid), weight, bias))
+            local = self.dwc(value, grid)
         if self.lepe is not None:
             lepe = self.lepe(value, grid)
             local = lepe if local is None else local + lepe

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mmlisa import ops
 from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import GatedProjection, LePE
-from mmlisa.ops import no_autocast
+from mmlisa.ops import layer_dtype, no_autocast
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_map, count_prefix
@@ -59,8 +59,9 @@ class GatedLinearAttention(nn.Module):
         """``[B, N, C] -> [B, N, C]``."""
         count_prefix(x, grid)
         if self.full_precision:
+            x = x.to(layer_dtype(x))
             with no_autocast(x.device):
-                return self._mix(x.to(self.qkv.weight.dtype), grid)
+                return self._mix(x, grid)
         return self._mix(x, grid)
 
     def _mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:

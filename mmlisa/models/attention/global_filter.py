@@ -40,7 +40,7 @@ class GlobalFilter(nn.Module):
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
         check_tokens(x, grid)
         grid = tuple(grid)
-        spectrum = torch.view_as_complex(self.spectrum)
+        spectrum = torch.view_as_complex(ops.at_least_fp32(self.spectrum))
         if grid != self.grid:
             spectrum = ops.resize_spectrum(spectrum, self.grid, grid)
         return self.proj(to_tokens(ops.global_filter(to_map(x, grid), spectrum)))

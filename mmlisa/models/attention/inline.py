@@ -51,10 +51,10 @@ class InLineAttention(nn.Module):
         """``[B, N, C] -> [B, N, C]``."""
         prefix = count_prefix(x, grid)
         query, key, value = self.qkv(x).chunk(3, dim=2)
-        kernels = self.residual(ops.at_least_fp32(x[:, prefix:]).mean(1)).unflatten(1, (-1, 9))
+        dtype = ops.layer_dtype(x)
+        kernels = self.residual(ops.at_least_fp32(x[:, prefix:]).mean(1).to(dtype)).unflatten(1, (-1, 9))
         # Kernels and similarities grow with the input, as the values do: their products leave the range of half precision.
         with ops.no_autocast(x.device):
-            dtype = self.proj.weight.dtype
             query, key, value = (t.to(dtype) for t in (query, key, value))
             y = join_heads(ops.inline(*(split_heads(t, self.num_heads) for t in (query, key, value))))
             local = to_tokens(ops.depthwise_per_image(to_map(value[:, prefix:], grid), kernels.to(dtype)))

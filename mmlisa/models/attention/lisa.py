@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.arguments import OddSize, Size
-from mmlisa.models.layers import GridCache, ResizeOnLoad, to_map, to_tokens
+from mmlisa.models.layers import GridCache, ResizeOnLoad, has_wrapped_weight, to_map, to_tokens
 from mmlisa.ops.checks import check_backend
 from mmlisa.ops.lisa import BACKENDS, RESIZE_MODES
-from mmlisa.ops.precision import at_least_fp32
+from mmlisa.ops.precision import at_least_fp32, layer_dtype
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens
@@ -25,6 +25,8 @@ class ChannelMajorLinear(nn.Linear):
     """
 
     def forward(self, x: Tensor) -> Tensor:
+        if has_wrapped_weight(self):
+            return super().forward(x)
         weight = self.weight.expand(x.shape[0], -1, -1)
         if self.bias is None:
             return torch.bmm(weight, x.mT).mT
@@ -112,7 +114,7 @@ class LiSA(ResizeOnLoad):
         y = self._kernels(tuple(query.shape[3:]))(query, key, value)
         if self.zeros:
             y = y[(..., *(slice(n) for n in grid))]
-        y = to_tokens(y.flatten(1, 2)).to(self.proj.weight.dtype).contiguous()
+        y = to_tokens(y.flatten(1, 2)).to(layer_dtype(x)).contiguous()
         return self.proj(self.norm(y))
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.arguments import OddSize, Size
-from mmlisa.models.layers import PositionResize, ResizeOnLoad, TokenConv, to_map, to_tokens
-from mmlisa.ops import no_autocast
+from mmlisa.models.layers import PositionResize, ResizeOnLoad, SharedTokenConv
+from mmlisa.ops import layer_dtype, no_autocast
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_map, count_prefix
@@ -55,7 +55,7 @@ class PolarityAwareAttention(ResizeOnLoad):
         self.scale = nn.Parameter(torch.zeros(1, 1, channels))
         self.positional_encoding = nn.Parameter(torch.zeros(1, prod(grid), channels))
         self.resize = PositionResize(grid)
-        self.dwc = TokenConv(width, kernel_size)
+        self.dwc = SharedTokenConv(width, kernel_size)
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
         return self.resize.from_another(theirs, ours)
@@ -67,17 +67,11 @@ class PolarityAwareAttention(ResizeOnLoad):
         key = key + _pad(self.resize(self.positional_encoding, grid), prefix)
         heads = (split_heads(t, self.num_heads) for t in (query, key, value))
         y = ops.polarity_aware(*heads, self.power[0, :, 0], self.scale.view(self.num_heads, -1))
-        y = join_heads(y) + _pad(self._convolve(value[:, prefix:], grid), prefix)
+        y = join_heads(y) + _pad(self.dwc(value[:, prefix:], grid), prefix)
         # The gate is not bounded: its product leaves the range of half precision.
+        dtype = layer_dtype(x)
         with no_autocast(x.device):
-            dtype = self.proj.weight.dtype
             return self.proj(y.to(dtype) * gate.to(dtype))
-
-    def _convolve(self, value: Tensor, grid: Sequence[int]) -> Tensor:
-        """DWC of the values of the grid: ``[B, H W, C] -> [B, H W, C]``."""
-        # Over all C channels with repeated weights: folding the heads into the batch would copy the map.
-        weight, bias = self.dwc.weight.repeat(self.num_heads, 1, 1, 1), self.dwc.bias.repeat(self.num_heads)
-        return to_tokens(ops.depthwise(to_map(value, grid), weight, bias))
 
 
 def _pad(x: Tensor, prefix: int) -> Tensor:

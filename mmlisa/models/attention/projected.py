@@ -4,12 +4,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.arguments import NotNegative, OddSize, Size
-from mmlisa.ops import no_autocast
+from mmlisa.ops import layer_dtype, no_autocast
 
 from .base import check_heads, count_prefix
 from .heads import HeadPool, join_heads, split_heads
@@ -33,7 +32,7 @@ class ProjectedAttention(nn.Module):
         conv_size: length of DConv, a depthwise convolution of each head's values along the flattened tokens; None for none.
         aux: train with the auxiliary branch.
         aux_in_eval: keep it in eval mode, to see what dropping it costs.
-        epsilon: threshold of its mask, a buffer that a schedule may change (:class:`mmlisa.engine.castling.CastlingHook`).
+        epsilon: threshold of its mask, an attribute that a schedule may change (:class:`mmlisa.engine.castling.CastlingHook`).
 
     Attributes:
         mask_count: non-zero entries per image in the last mask of the auxiliary branch, over all heads; None before the first.
@@ -46,8 +45,6 @@ class ProjectedAttention(nn.Module):
 
     # Kernels whose values grow with the cube of the tokens leave the range of half precision and run in fp32.
     full_precision: ClassVar[bool] = False
-
-    epsilon: Tensor
 
     def __init__(
         self,
@@ -75,8 +72,7 @@ class ProjectedAttention(nn.Module):
             )
         self.proj = nn.Linear(num_heads * head_dims, channels)
         self.aux, self.aux_in_eval = aux, aux_in_eval
-        # Not persistent: a schedule can compute its value at any time.
-        self.register_buffer("epsilon", torch.tensor(float(epsilon)), persistent=False)
+        self.epsilon = float(epsilon)
         self.mask_count: Tensor | None = None
         self.mask_size = 0
 
@@ -95,15 +91,16 @@ class ProjectedAttention(nn.Module):
     def attend_sparsely(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """The auxiliary branch, over ``[B, h, N, d]``."""
         y, mask = ops.masked_softmax(query, key, value, self.epsilon)
-        self.mask_count, self.mask_size = mask.sum() / len(mask), mask[0].numel()
+        self.mask_count, self.mask_size = mask.sum() / max(len(mask), 1), mask.shape[1:].numel()
         return y
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""
         count_prefix(x, grid)
         if self.full_precision:
+            x = x.to(layer_dtype(x))
             with no_autocast(x.device):
-                return self._mix(x.to(self.qkv.weight.dtype), grid)
+                return self._mix(x, grid)
         return self._mix(x, grid)
 
     def _mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
@@ -118,7 +115,7 @@ class ProjectedAttention(nn.Module):
             y = y + self.dconv(value)
         if self.pool is not None:
             y = y + query
-        return self.proj(join_heads(y))
+        return self.proj(join_heads(y).to(layer_dtype(x)))
 
 
 def castling_operators(model: nn.Module) -> dict[str, ProjectedAttention]:

@@ -50,7 +50,6 @@ class ShiftedWindowAttention(ResizeOnLoad):
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
         self.proj = nn.Linear(channels, channels)
         self.relative_position_bias_table = nn.Parameter(torch.empty((2 * self.window_size - 1) ** 2, num_heads))
-        self.register_buffer("relative_position", relative_position(self.window_size), persistent=False)
         nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
@@ -76,15 +75,17 @@ class ShiftedWindowAttention(ResizeOnLoad):
     def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Windows ``[B nW, n, C]``, ``mask: [nW, n, n]`` -> ``[B nW, n, C]``."""
         heads = (split_heads(t, self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
-        bias = self.relative_position_bias_table[self.relative_position].permute(2, 0, 1)[None]  # [1, h, n, n]
+        position = relative_position(self.window_size, x.device)
+        bias = self.relative_position_bias_table[position].permute(2, 0, 1)[None]  # [1, h, n, n]
         if mask is not None:
             bias = (bias + mask[:, None].to(bias.dtype)).repeat(x.shape[0] // mask.shape[0], 1, 1, 1)
         return self.proj(join_heads(F.scaled_dot_product_attention(*heads, attn_mask=bias)))
 
 
-def relative_position(size: int) -> Tensor:
+def relative_position(size: int, device: torch.device) -> Tensor:
     """``[n, n]``, n = size^2: the row of the bias table for each pair of a query and a key of a window."""
-    row, column = (x.flatten() for x in torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij"))
+    side = torch.arange(size, device=device)
+    row, column = (x.flatten() for x in torch.meshgrid(side, side, indexing="ij"))
     offset_row, offset_column = (x[:, None] - x[None, :] + size - 1 for x in (row, column))
     return offset_row * (2 * size - 1) + offset_column
 

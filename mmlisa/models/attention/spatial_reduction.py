@@ -25,7 +25,8 @@ class SpatialReductionAttention(nn.Module):
         qkv_bias: bias in the query, key and value projections.
 
     Raises:
-        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
+        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid, or a grid smaller
+            than ``sr_ratio``.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class SpatialReductionAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        self.num_heads = num_heads
+        self.num_heads, self.sr_ratio = num_heads, sr_ratio
         self.q = nn.Linear(channels, channels, bias=qkv_bias)
         self.kv = nn.Linear(channels, 2 * channels, bias=qkv_bias)
         self.proj = nn.Linear(channels, channels)
@@ -43,8 +44,13 @@ class SpatialReductionAttention(nn.Module):
             self.norm = nn.LayerNorm(channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``, without prefix tokens; the grid must not be smaller than ``sr_ratio``."""
+        """``[B, N, C] -> [B, N, C]``, without prefix tokens."""
         check_tokens(x, grid)
+        if min(grid) < self.sr_ratio:
+            raise ValueError(
+                f"a grid of {'x'.join(map(str, grid))} tokens is smaller than sr_ratio={self.sr_ratio}; use a larger image or a "
+                "smaller sr_ratio"
+            )
         reduced = x if self.sr is None else self.norm(to_tokens(self.sr(to_map(x, grid))))
         query, key, value = (split_heads(t, self.num_heads) for t in (self.q(x), *self.kv(reduced).chunk(2, dim=2)))
         return self.proj(join_heads(F.scaled_dot_product_attention(query, key, value)))

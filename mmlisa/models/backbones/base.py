@@ -1,15 +1,17 @@
 """The base of all backbones: a stem, stages of blocks, and one map per returned stage."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from mmlisa.arguments import Size, Typed, fits
 from mmlisa.models.arch import check_values, look_up_arch, parse_image_size
@@ -63,8 +65,32 @@ class Stage(nn.Module):
 
     def _run(self, layer: nn.Module, *args: Any) -> Any:
         if self.with_cp and self.training and torch.is_grad_enabled():
-            return checkpoint(layer, *args, use_reentrant=False)
+            context_fn = partial(_recomputing, layer) if _batch_norms(layer) else noop_context_fn
+            return checkpoint(layer, *args, use_reentrant=False, context_fn=context_fn)
         return layer(*args)
+
+
+def _batch_norms(layer: nn.Module) -> list[_BatchNorm]:
+    """The batch norms of ``layer`` that keep running statistics."""
+    return [module for module in layer.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+
+
+def _recomputing(layer: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
+    """Contexts of a checkpointed layer's forward pass and of its recomputation."""
+    return nullcontext(), _keeping_statistics(layer)
+
+
+@contextmanager
+def _keeping_statistics(layer: nn.Module) -> Iterator[None]:
+    """Keep the running statistics, which the forward pass has updated already."""
+    kept = [(norm, norm.momentum, norm.num_batches_tracked) for norm in _batch_norms(layer)]
+    for norm, _, number in kept:
+        norm.momentum, norm.num_batches_tracked = 0.0, number.clone()
+    try:
+        yield
+    finally:
+        for norm, momentum, number in kept:
+            norm.momentum, norm.num_batches_tracked = momentum, number
 
 
 class Backbone(BaseModule):
@@ -182,7 +208,7 @@ class Backbone(BaseModule):
     def set_outputs(
         self, channels: Sequence[int], strides: Sequence[int], norm: Callable[[int], nn.Module] | None = None
     ) -> None:
-        """Set the channels and strides of the returned maps, and give each of them a norm.
+        """Set the channels and strides of the returned maps, give each of them a norm, and freeze ``frozen_stages``.
 
         Args:
             channels, strides: one entry per stage.
@@ -193,11 +219,13 @@ class Backbone(BaseModule):
         if norm is not None:
             for i in self.out_indices:
                 self.add_module(f"norm{i}", norm(channels[i]))
+        self.train()  # DistributedDataParallel registers the parameters that are not frozen when it wraps the model
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output stage.
 
         Raises:
+            TypeError: an image of integers.
             ValueError: an image of another number of axes, or smaller than 32 in height or width.
         """
         self.check_image(image)
@@ -216,7 +244,17 @@ class Backbone(BaseModule):
         return to_map(x, grid).contiguous()
 
     def check_image(self, image: Tensor) -> None:
-        """Raises ValueError for an image of other axes than ``image_size``, or smaller than 32 in height or width."""
+        """Check the axes, the dtype and the size of an image.
+
+        Raises:
+            TypeError: an image of integers.
+            ValueError: other axes than those of ``image_size``, or fewer than 32 pixels in height or width.
+        """
+        if not image.is_floating_point():
+            raise TypeError(
+                f"image has dtype {str(image.dtype)!r}; convert it to floating point and normalise it, "
+                "for example with (image.float() - mean) / std"
+            )
         if image.ndim != 2 + len(self.image_size):
             axes = "[B, 3, H, W]" if len(self.image_size) == 2 else "[B, 3, T, H, W]"
             raise ValueError(f"this network takes {axes}, but got {tuple(image.shape)}; image_size decides which")

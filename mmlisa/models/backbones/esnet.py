@@ -163,3 +163,4 @@ class CastlingESNetViT(ESNet):
         self.stages[-1] = Stage(blocks, downsample=[downsample], with_cp=self.with_cp)
         init_linear(self)
         init_convolutions(self)
+        self.train()  # freezes what replaced a stage

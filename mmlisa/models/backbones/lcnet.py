@@ -120,6 +120,7 @@ class CastlingLCNetViT(LCNet):
             self.stages[stage] = Stage(blocks, downsample=[downsample], with_cp=self.with_cp)
         init_linear(self)
         init_convolutions(self)
+        self.train()  # freezes what replaced a stage
 
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from .branches import Mlp, SepConv
 from .embeddings import CONVOLUTIONS, ConvStack, ConvStem, InvertedMerging, PatchEmbed
 from .gated import GatedProjection, LePE
 from .grid_cache import GridCache
-from .hooks import has_hooks
+from .hooks import has_hooks, has_wrapped_weight
 from .init import init_convolutions, init_linear
 from .mobile import ConvNorm, LinearNorm, SqueezeExcite
 from .norms import TokenNorm, build_norm
@@ -14,7 +14,7 @@ from .position_resize import PositionResize
 from .recompute import Branch, LayerNorm
 from .relative_position import RelativePosition
 from .resize_on_load import ResizeOnLoad, resize_rows
-from .tokens import TokenConv, to_map, to_tokens, token_conv
+from .tokens import SharedTokenConv, TokenConv, to_map, to_tokens, token_conv
 from .windows import merge_windows, split_windows, valid_tokens
 
 __all__ = [
@@ -36,12 +36,14 @@ __all__ = [
     "RelativePosition",
     "ResizeOnLoad",
     "SepConv",
+    "SharedTokenConv",
     "SqueezeExcite",
     "StarReLU",
     "TokenConv",
     "TokenNorm",
     "build_norm",
     "has_hooks",
+    "has_wrapped_weight",
     "init_convolutions",
     "init_linear",
     "merge_windows",

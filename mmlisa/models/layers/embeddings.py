@@ -35,10 +35,11 @@ class PatchEmbed(nn.Module):
     ) -> None:
         super().__init__()
         self.proj = CONVOLUTIONS[grid_axes](in_channels, channels, kernel_size, stride, padding)
+        self.stride = self.proj.stride
         self.norm = norm
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        missing = [-n % s for n, s in zip(x.shape[2:], self.proj.stride, strict=True)]
+        missing = [-n % s for n, s in zip(x.shape[2:], self.stride, strict=True)]
         if any(missing):
             x = F.pad(x, [pad for n in reversed(missing) for pad in (0, n)])
         x = self.proj(x)

@@ -6,7 +6,7 @@ from math import prod
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.ops import no_autocast
+from mmlisa.ops import layer_dtype, no_autocast
 
 from .tokens import TokenConv
 
@@ -39,6 +39,6 @@ class GatedProjection(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """The operator's input and result, ``[B, N, C]`` each -> ``[B, N, C]``."""
-        gate, dtype = self.gate(x), self.proj.weight.dtype
+        gate, dtype = self.gate(x), layer_dtype(x)
         with no_autocast(x.device):
             return self.proj(gate.to(dtype) * y.to(dtype))

@@ -1,4 +1,4 @@
-"""Whether a hook listens to a module."""
+"""Whether a library has changed how a module is called."""
 
 from torch import nn
 from torch.nn.modules import module as _module
@@ -11,3 +11,8 @@ def has_hooks(module: nn.Module) -> bool:
     if any(getattr(_module, f"_global{kind}") for kind in _HOOKS):
         return True
     return "forward" in vars(module) or any(getattr(module, kind) for kind in _HOOKS)
+
+
+def has_wrapped_weight(layer: nn.Module) -> bool:
+    """Whether the weight is a tensor subclass, as libraries for quantisation have it: only the layer's own function takes it."""
+    return hasattr(getattr(layer, "weight", None), "__tensor_flatten__")

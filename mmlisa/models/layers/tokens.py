@@ -55,6 +55,15 @@ class TokenConv3d(_OnTokens, nn.Conv3d):
     """:func:`convolve` as a layer, over the grid of a video."""
 
 
+class SharedTokenConv(TokenConv):
+    """A depthwise convolution whose d kernels are shared by all heads: ``[B, N, h d] -> [B, N, h d]``."""
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        # Over all channels with repeated weights: folding the heads into the batch would copy the map.
+        heads = x.shape[2] // self.out_channels
+        return convolve(x, self.weight.repeat(heads, 1, 1, 1), self.bias.repeat(heads), grid)
+
+
 TOKEN_CONVOLUTIONS = {1: TokenConv1d, 2: TokenConv, 3: TokenConv3d}
 
 

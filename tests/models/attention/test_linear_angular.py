@@ -28,7 +28,7 @@ def test_epsilon_above_one_is_the_dropped_branch_bit_for_bit(operator):
 
 
 def test_the_branch_counts_below(operator):
-    operator.epsilon.fill_(0.02)
+    operator.epsilon = 0.02
     masked = run(operator)
     assert operator.mask_size == 2 * 30 * 30
     assert 0 < operator.mask_count <= operator.mask_size
@@ -37,7 +37,7 @@ def test_the_branch_counts_below(operator):
 
 
 def test_eval_is_castled_unless_asked(operator):
-    operator.epsilon.fill_(0.02)
+    operator.epsilon = 0.02
     trained, castled = run(operator)[0], run(operator.eval())[0]
     assert not torch.allclose(trained, castled)
     operator.aux_in_eval = True
