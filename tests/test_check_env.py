@@ -26,6 +26,7 @@ COMMON = {
     "timm": "1.0.31",
     "numpy": "2.1",
     "pillow": "12",
+    "simplejpeg": "1.9",
 }
 COMMON |= dict.fromkeys(("scikit-image", "scikit-learn", "imaug", "pycocotools", "matplotlib", "ftfy", "regex"), "1.0")
 ENVIRONMENT = json.dumps(

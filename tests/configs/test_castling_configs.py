@@ -21,7 +21,8 @@ def smallest_image(cfg: Config) -> int:
     augments = cfg.model.data_preprocessor.get("batch_augments") or []
     if any("random_size_range" in a for a in augments):
         return min(a.random_size_range[0] for a in augments)
-    pipeline = cfg.train_dataloader.dataset.pipeline
+    dataset = cfg.train_dataloader.dataset
+    pipeline = dataset.get("dataset", dataset).pipeline
     for key in ("crop_size", "scale"):
         for step in reversed(pipeline):
             if key in step:

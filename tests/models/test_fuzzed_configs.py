@@ -28,9 +28,11 @@ NECK = dict(in_channels=(8, 8), out_channels=8, num_outs=3)
 REQUIRED: dict[str, dict[str, Any]] = {
     "CSPPAN": NECK,
     "LCPAN": NECK,
+    "SimpleFeaturePyramid": dict(in_channels=8),
     "PicoHead": dict(num_classes=2, in_channels=8, strides=(8, 16)),
     "MlpClsHead": dict(num_classes=2, in_channels=8),
     "DistilledClassifier": dict(backbone=dict(type="mmlisa.LCNet", arch=dict(scale=0.25)), teacher={}),
+    "SelfDistilledClassifier": dict(backbone=dict(type="mmlisa.LCNet", arch=dict(scale=0.25))),
 }
 SMALL = {
     cfg["type"]: {key: value for key, value in cfg.items() if key != "type"} for cfg in reversed(BACKBONES.values())
