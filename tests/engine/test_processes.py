@@ -169,3 +169,17 @@ def test_weights_sharded_over_two_processes(tmp_path):
     expected = {name: p.grad for name, p in backbone.named_parameters()}
     torch.testing.assert_close(found["gradients"], expected, rtol=1e-8, atol=1e-10)
     assert found["sharded"] < 0.6 * sum(p.numel() for p in backbone.parameters())
+
+
+def test_frozen_stages_on_two_processes():
+    """DistributedDataParallel waits for the gradient of every parameter that was not frozen when it wrapped the model."""
+
+    def step_twice() -> None:
+        torch.distributed.init_process_group("gloo")
+        backbone = nn.parallel.DistributedDataParallel(LiSANet(ARCH, image_size=32, frozen_stages=1, with_cp=True))
+        backbone.train()
+        for _ in range(2):
+            sum(m.square().mean() for m in backbone(torch.randn(2, 3, 32, 40))).backward()
+        torch.distributed.destroy_process_group()
+
+    assert in_processes(2, step_twice) == [0, 0]

@@ -120,6 +120,7 @@ class Backbone(BaseModule):
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {}
     optional_keys: ClassVar[tuple[str, ...]] = ("mlp_conv",)  # of an arch: they may be None
     image_axes: ClassVar[tuple[int, ...]] = (2,)  # 3 for hosts that also take videos [B, 3, T, H, W]
+    num_extra_tokens: int = 0  # prefix (class) tokens of the blocks; mmpretrain's vis_cam reads it
     feature_channels: tuple[int, ...]
     feature_strides: tuple[int, ...]
 

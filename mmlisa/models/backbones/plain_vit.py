@@ -76,7 +76,7 @@ class PlainViT(Backbone):
         has_class_token = arch.get("class_token", True)
         if out_type not in OUT_TYPES[: 1 + has_class_token]:
             raise ValueError(f"out_type={out_type!r}; it must be one of {OUT_TYPES[: 1 + has_class_token]}")
-        self.out_type = out_type
+        self.out_type, self.num_extra_tokens = out_type, int(has_class_token)
         grid = tuple(-(-n // patch_size) for n in self.image_size)
         self.stem = self.build_stem(patch_size, grid)
         self.stages = nn.ModuleList()

@@ -229,3 +229,21 @@ def test_an_empty_batch(name):
 def test_integers_are_refused(name):
     with pytest.raises(TypeError, match=r"'torch\.uint8'; convert it to floating point"):
         build(name)(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_number_of_extra_tokens(name):
+    """What a block returns beside the tokens of the map, for mmpretrain's ``vis_cam``."""
+    model, tokens = build(name).eval(), {}
+    for i, stage in enumerate(model.stages):
+        stage.register_forward_hook(lambda _, inputs, output, i=i: tokens.update({i: output}))
+    with torch.no_grad():
+        model(torch.randn(1, 3, 64, 72))
+    x, grid = tokens[model.num_stages - 1]
+    assert model.num_extra_tokens == x.shape[1] - grid[0] * grid[1]
+
+
+def test_a_grid_smaller_than_the_reduction_is_refused():
+    operator = MODELS.get("SpatialReductionAttention")(32, 2, grid=(8, 8), sr_ratio=4)
+    with pytest.raises(ValueError, match="a grid of 3x8 tokens is smaller than sr_ratio=4"):
+        operator(torch.randn(1, 24, 32), (3, 8))
