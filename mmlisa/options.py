@@ -178,11 +178,6 @@ def count_cuda_devices() -> int | None:
     return count.value if ok else 0
 
 
-def check_launcher(argument: str, launcher: str) -> None:
-    """Check that the launcher has set the number of this process."""
-    rank(launcher)
-
-
 def rank(launcher: str) -> int:
     """Return the number of this process, as the launcher sets it before anything is initialised.
 
@@ -214,6 +209,6 @@ CHECKS: dict[str, Callable[[str, Any], None]] = {
     ),
     "cfg_options": check_key_values,
     "device": check_device,
-    "launcher": check_launcher,
+    "launcher": lambda argument, launcher: rank(launcher),
 }
 _POSITIONAL = ("config", "checkpoint", "images")

@@ -54,11 +54,7 @@ def check_classes(model: Mapping, classes: Sequence[str] | None, setting: str) -
 
 
 def check_first_image(dataset: Any, setting: str) -> None:
-    """Looks for the file of the first image, where images are read from local files.
-
-    Args:
-        dataset: a built data set, or a wrapper of one.
-        setting: where the config takes it.
+    """Look for the first image of a built data set, if it reads local files; ``setting`` is the data set's place in the config.
 
     Raises:
         FileNotFoundError: there is no such file; names the settings that its path comes from.
@@ -102,11 +98,7 @@ def explain_unknown_type(error: Exception) -> ValueError | None:
 
 
 def check_channels(model: nn.Module, cfg: Mapping) -> None:
-    """Compares the maps of a backbone with what the neck and the heads of its config take.
-
-    Args:
-        model: the built detector, segmentor or classifier.
-        cfg: its config, ``cfg.model``.
+    """Compare the maps of a built model's backbone with what the neck and the heads of its config ``cfg.model`` take.
 
     Raises:
         ValueError: number or channels differ; says what fits. Backbones without ``feature_channels`` are not looked at.

@@ -181,25 +181,22 @@ def check_training_state(checkpoint: Mapping[str, Any], filename: str) -> None:
     """
     meta = checkpoint.get("meta")
     meta = meta if isinstance(meta, Mapping) else {}
-    for key in ("epoch", "iter"):
-        value = meta.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise CheckpointError(
-                f"checkpoint '{filename}' cannot be resumed: meta['{key}'] is {value!r}, not a count. To start a new "
-                "training from its weights, use --cfg-options load_from=… instead of --resume"
-            )
+    problems = [f"meta['{k}'] is {meta.get(k)!r}, not a count" for k in ("epoch", "iter") if not _is_count(meta.get(k))]
     if not isinstance(meta.get("seed"), int | None):
-        raise CheckpointError(
-            f"checkpoint '{filename}' cannot be resumed: meta['seed'] is {meta['seed']!r}, not a number"
-        )
-    kinds = {"optimizer": Mapping, "param_schedulers": (list, Mapping), "message_hub": Mapping}
+        problems.append(f"meta['seed'] is {meta['seed']!r}, not a number")
+    kinds = {"optimizer": Mapping, "param_schedulers": list | Mapping | None, "message_hub": Mapping | None}
     for key, kind in kinds.items():
-        value = checkpoint.get(key)
-        if not isinstance(value, kind) and (value is not None or key == "optimizer"):
-            raise CheckpointError(
-                f"checkpoint '{filename}' cannot be resumed: its entry '{key}' is {'missing' if value is None else 'invalid'}. "
-                "To start a new training from its weights, use --cfg-options load_from=… instead of --resume"
-            )
+        if not isinstance(checkpoint.get(key), kind):
+            problems.append(f"its entry '{key}' is {'missing' if checkpoint.get(key) is None else 'invalid'}")
+    if problems:
+        raise CheckpointError(
+            f"checkpoint '{filename}' cannot be resumed: {problems[0]}. To start a new training from its weights, use "
+            "--cfg-options load_from=… instead of --resume"
+        )
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _warn_of_learning_rate(runner: Runner, checkpoint: Mapping[str, Any]) -> None:

@@ -23,13 +23,6 @@ NOISE = (
 )
 
 
-class ConsoleFilter(logging.Filter):
-    """Hides records that begin with :data:`NOISE`."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith(NOISE)
-
-
 class QuietRunner(Runner):
     """MMEngine's runner with a console that shows progress, results and warnings only."""
 
@@ -37,8 +30,12 @@ class QuietRunner(Runner):
         logger = super().build_logger(*args, **kwargs)
         for handler in logger.handlers:
             if not isinstance(handler, logging.FileHandler):
-                handler.addFilter(ConsoleFilter())
+                handler.addFilter(_is_shown)
         return logger
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(NOISE)
 
 
 def import_quietly(*libraries: str | None) -> None:

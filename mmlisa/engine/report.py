@@ -9,10 +9,7 @@ from mmengine.runner import Runner
 def report(runner: Runner, config: str, command: Callable[[str], str]) -> None:
     """Print where a finished training wrote its results, and what to type next.
 
-    Args:
-        runner: the runner after training.
-        config: the config as the user named it.
-        command: returns the beginning of a command line for the name of a tool.
+    ``config`` is the config as the user named it. ``command`` returns how to type the tool with a given name.
     """
     if runner.rank != 0:
         return
