@@ -19,10 +19,10 @@ from pathlib import Path
 
 from mmlisa import options
 
-# Commands that are not named like their file in tools/.
+# Commands whose name differs from their file in tools/.
 NAMES = {"convert_checkpoint": "convert", "paper_tables": "tables"}
-CHECK = "check"  # mmlisa/check_env.py, which is not in tools/ because it runs in environments where nothing else does
-# Exceptions of a wrong argument, config or file, in mmlisa and in the libraries.
+CHECK = "check"  # mmlisa/check_env.py; it is not in tools/ because it must also run in broken environments
+# Exceptions that a wrong argument, config or file causes in mmlisa and in the libraries.
 MISTAKES = (ValueError, TypeError, OSError, ImportError, FloatingPointError)
 # Errors of the machine, not of the user.
 _FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
@@ -85,7 +85,7 @@ def _summary(path: Path) -> str:
 
 
 def command(name: str) -> str:
-    """Return how the user would type the command ``name``: in the same way as the one that is running."""
+    """Return the command line for the command ``name``, in the form of the running one (script, module or console script)."""
     script = Path(sys.argv[0])
     if _program or script.suffix != ".py":
         words, module = ["mmlisa", name], ["-m", "mmlisa.cli", name]
@@ -173,7 +173,7 @@ def _message(error: BaseException) -> str:
     """Return the text of an exception. The text of the operating system's own OSError has its number."""
     if isinstance(error, OSError) and error.errno is not None and error.filename is None:
         return str(error.strerror)
-    if str(error).startswith("Caught "):  # of a process that loads data: a traceback, and its message below
+    if str(error).startswith("Caught "):  # from a loader worker: a traceback, with the message below it
         said = re.split(rf"^(?:\w+\.)*{type(error).__name__}\b:? ?", str(error), flags=re.MULTILINE)[-1]
         return said.strip() or type(error).__name__
     return str(error) or type(error).__name__

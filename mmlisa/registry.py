@@ -1,6 +1,7 @@
 """mmlisa's registries: children of MMEngine's roots under the scope ``mmlisa``.
 
-``type='mmlisa.X'`` in any OpenMMLab config imports this module and the ``locations`` below by itself; no ``custom_imports``.
+For ``type='mmlisa.X'`` in any OpenMMLab config, MMEngine imports this module and the ``locations`` below. The config needs no
+``custom_imports``.
 """
 
 from importlib import import_module
@@ -22,7 +23,7 @@ from mmengine.registry import Registry
 
 from mmlisa.arguments import checking_arguments
 
-# Backbones and operators need no OpenMMLab package beyond MMEngine; heads are there when the package they extend is.
+# Backbones and operators need only MMEngine; heads are available if the package that they extend is installed.
 _MODEL_LOCATIONS = ["mmlisa.models.attention", "mmlisa.models.backbones"]
 if find_spec("mmdet"):
     _MODEL_LOCATIONS += ["mmlisa.models.necks", "mmlisa.models.dense_heads"]
@@ -32,10 +33,10 @@ _VIDEO = ["mmlisa.video"] if find_spec("mmpretrain") else []
 
 
 class _Registry(Registry):
-    """Imports its locations one after the other until a name is registered.
+    """Registry that imports its locations one after the other until a name is registered.
 
-    So a backbone by itself needs neither mmdet nor mmpretrain, nor the seconds that it takes to import them. Constructors of
-    this package's classes check their arguments from then on: see :mod:`mmlisa.arguments`.
+    A backbone therefore needs neither mmdet nor mmpretrain, whose imports take seconds. Registered classes check the arguments
+    of their constructors, see :mod:`mmlisa.arguments`.
     """
 
     def get(self, key: str) -> type | None:
@@ -45,7 +46,7 @@ class _Registry(Registry):
         return super().get(key)
 
     def import_all(self) -> None:
-        """Imports whatever may register a name here."""
+        """Import all remaining locations."""
         while self._locations:
             self._import_next()
 
@@ -57,7 +58,7 @@ class _Registry(Registry):
         super()._register_module(checking_arguments(module), *args, **kwargs)
 
     def import_from_location(self) -> None:
-        """MMEngine's `get` imports all of them here."""
+        """Do nothing. MMEngine's ``get`` would import all locations here."""
 
 
 def _child(name: str, parent: Registry, *locations: str) -> Registry:

@@ -1,4 +1,4 @@
-"""Published weights of others, as weights of this package's models."""
+"""Conversion of third-party published weights to this package's models."""
 
 from .classifiers import Conversion, convert_classifier
 from .families import FAMILIES, Family, recognise

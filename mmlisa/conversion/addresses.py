@@ -9,10 +9,10 @@ class PublishedFile:
     """A file of published weights.
 
     Attributes:
-        name: what this package's configs and pages call the file, in the folder ``data``.
-        network: the network that it holds.
+        name: file name in the folder ``data``, as used in this package's configs and pages.
+        network: the network whose weights it contains.
         scores: the authors' results with it.
-        address: where a browser downloads it.
+        address: URL for a download with a browser.
     """
 
     name: str
@@ -60,7 +60,7 @@ PUBLISHED_FILES = (
 
 
 def how_to_download(source: str) -> str:
-    """What to download by hand for ``source``, a published file's name or address, and where to put it; '' for any other."""
+    """Return what to download manually for ``source``, a file's name or address, and where to save it; '' if unknown."""
     for file in PUBLISHED_FILES:
         if source == file.address or PurePath(source).name == file.name:
             path = f"data/{file.name}" if source == file.address else source

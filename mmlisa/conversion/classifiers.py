@@ -1,4 +1,4 @@
-"""Official FLatten weights, and those of a host, as mmpretrain classifiers of this package, complete or refused."""
+"""Conversion of official FLatten weights and of host weights to complete mmpretrain classifiers."""
 
 import re
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from .state_dicts import unwrap
 
 @dataclass(frozen=True)
 class Target:
-    """What a classifier is made for.
+    """Backbones that a conversion can produce, with their classifier.
 
     Attributes:
-        backbones: their names.
-        own: entries of the backbone that its host lacks; their fresh values stand in.
+        backbones: names of the backbones.
+        own: pattern of the entries that the host lacks; they keep their initial values.
         head: entries of the classifier's head.
-        options: of the backbone under a classifier.
+        options: options of the backbone in a classifier.
     """
 
     backbones: tuple[str, ...]
@@ -45,14 +45,14 @@ CLASSIFIERS: dict[str, tuple[Target, ...]] = {
 
 @dataclass(frozen=True)
 class Conversion:
-    """A converted checkpoint and what became of every key.
+    """A converted checkpoint, with the result for every key.
 
     Attributes:
-        backbone: config of the backbone it is for.
-        state_dict: of an mmpretrain ``ImageClassifier``: ``backbone.*`` and ``head.*``.
-        official: weights of the backbone itself, and not only of its host.
-        dropped: keys of the file that have no place in the model.
-        untrained: keys of the backbone that the file, being the host's, lacks; they are not in ``state_dict`` either.
+        backbone: config of the backbone.
+        state_dict: weights of an mmpretrain ``ImageClassifier``: ``backbone.*`` and ``head.*``.
+        official: whether these are weights of the backbone itself, not of its host.
+        dropped: keys of the file without a counterpart in the model.
+        untrained: keys of the backbone that the host's file lacks; ``state_dict`` lacks them, too.
         missing: keys of the classifier's head that the file lacks.
     """
 
@@ -64,7 +64,7 @@ class Conversion:
     missing: tuple[str, ...]
 
     def report(self) -> str:
-        """What was found, for people."""
+        """Return a summary as text."""
         name = f"{self.backbone['type']} {self.backbone['arch']!r}"
         source = f"official weights of {name}" if self.official else f"weights of the host of {name}, to fine-tune from"
         lines = [source, f"matched: {len(self.state_dict)} keys"]
@@ -76,19 +76,19 @@ class Conversion:
 
 
 def convert_classifier(checkpoint: Mapping[str, Any], kind: str, *, ema: bool = False) -> Conversion:
-    """Weights of a whole classifier: official FLatten's, or the host's of FLatten (``'flatten'``) or iViT (``'caformer'``).
+    """Convert a complete classifier: official FLatten, or a host of FLatten (``'flatten'``) or of iViT (``'caformer'``).
 
     Args:
-        checkpoint: what the file holds: the state dict itself or ``{'model' | 'state_dict': state_dict}``.
+        checkpoint: content of the file: the state dict itself or ``{'model' | 'state_dict': state_dict}``.
         kind: a name of :data:`CLASSIFIERS`.
-        ema: take the averaged weights.
+        ema: use the averaged weights.
 
     Returns:
-        The state dict of a classifier with ``Conversion.backbone``, global average pooling (not for DeiT, whose class token it
-        is) and a linear head, or for iViT ``MlpClsHead`` with ``pre_norm=True, activation='SquaredReLU'``.
+        The conversion. Its classifier has ``Conversion.backbone``, global average pooling (DeiT uses its class token instead)
+        and a linear head; iViT's head is ``MlpClsHead`` with ``pre_norm=True, activation='SquaredReLU'``.
 
     Raises:
-        ValueError: a file of no known family or size; anything of the backbone missing or of another shape.
+        ValueError: the family or size is unknown, or an entry of the backbone is missing or has another shape.
     """
     theirs = unwrap(checkpoint, ema)
     family = recognise(theirs)

@@ -1,4 +1,4 @@
-"""The published networks whose weights this package can take, and how their files are recognised."""
+"""The published networks whose weights this package converts, and the names by which it recognises their files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ class Family:
     """A published network.
 
     Attributes:
-        name: for people.
-        signature: names that all of its files, and no others', hold.
-        rules: by the name of the backbone that takes them, its names for the weights.
-        timm: what its models are called in timm.
-        classifier: options of the backbone under the published classifiers, where the files are of the network itself and not
-            of its host: all blocks must then fit. None for hosts.
+        name: name for messages.
+        signature: entries found in all files of this family and in no others.
+        rules: rules for renaming the weights, by the name of the backbone.
+        timm: prefixes of its models' names in timm.
+        classifier: options of the backbone in the published classifiers, if the files are of the network itself. All blocks must
+            then match. None for hosts.
     """
 
     name: str
@@ -47,7 +47,7 @@ FAMILIES = (
         classifier=_LAST_NORM,
     ),
     Family("ViT³", ("patch_embed.proj.weight", "blocks.0.attn.w3"), {"ViT3": rules.DEIT}, classifier={}),
-    # Before their hosts, whose signatures their files have, too.
+    # These stand before their hosts, because their files also have the hosts' signatures.
     Family(
         "PolaFormer-Swin",
         ("patch_embed.proj.weight", "layers.0.blocks.0.attn.qkvg.weight"),
@@ -133,10 +133,10 @@ def is_known(state: Mapping[str, Any]) -> bool:
 
 
 def recognise(state: Mapping[str, Any]) -> Family:
-    """The family whose signature ``state`` has.
+    """Return the family whose signature ``state`` has.
 
     Raises:
-        ValueError: none; lists those that are known.
+        ValueError: the family is unknown; the message lists the known ones.
     """
     for family in FAMILIES:
         if all(name in state for name in family.signature):

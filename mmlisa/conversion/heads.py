@@ -1,4 +1,4 @@
-"""The head of a published classifier, where one of ours has its place and shape."""
+"""Conversion of the head of a published classifier."""
 
 from collections.abc import Mapping
 
@@ -11,9 +11,9 @@ _LEVIT = ("head", "head_dist")
 
 
 def head_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their head by the names of mmpretrain's ``LinearClsHead`` and of ``mmlisa.MlpClsHead``: ``head.*``.
+    """Return the head's weights under the names of mmpretrain's ``LinearClsHead`` and ``mmlisa.MlpClsHead``: ``head.*``.
 
-    LeViT's two heads, each a batch norm and a linear layer, whose scores are averaged at test, are one linear layer.
+    LeViT averages the scores of two heads, each a batch norm and a linear layer. They are merged into one linear layer.
     """
     levit = [head for head in _LEVIT if f"{head}.linear.weight" in state and f"{head}.bn.running_var" in state]
     if levit:

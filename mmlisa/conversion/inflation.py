@@ -1,4 +1,4 @@
-"""From image weights to video weights."""
+"""Conversion of image weights to video weights."""
 
 from collections.abc import Mapping
 
@@ -10,14 +10,14 @@ _GRID_AXES = 3  # of a video: (T, H, W)
 
 
 def inflate(state: Mapping[str, Tensor], model: nn.Module, mode: str = "centre") -> dict[str, Tensor]:
-    """Inflates the weights of an image model to those of the same model's video form (journal paper of LiSA, Sec. 5.4).
+    """Inflate the weights of an image model for the video form of the same model (journal paper of LiSA, Sec. 5.4).
 
-    Convolutions and LiSA's kernels get a time axis. With ``'centre'`` their taps lie at the temporal offset zero, so each
-    frame is at first seen as an image; with ``'mean'`` (I3D) they are spread evenly over time, so a still video is. Position
-    embeddings are repeated; all others are taken as they are.
+    Convolutions and LiSA's kernels get a time axis. ``'centre'`` puts their taps at the temporal offset zero, so the model
+    initially processes each frame like an image. ``'mean'`` (I3D) spreads them evenly over time, so this holds for a still
+    video. Position embeddings are repeated over time. All other weights are unchanged.
 
     Args:
-        state: weights of the image model, by the video model's names.
+        state: weights of the image model, under the video model's names.
         model: the video model; its grid may differ from the image model's in time only.
 
     Returns:
@@ -39,9 +39,9 @@ def inflate(state: Mapping[str, Tensor], model: nn.Module, mode: str = "centre")
 
 
 def inflate_classifier(state: Mapping[str, Tensor], backbone: nn.Module, mode: str = "centre") -> dict[str, Tensor]:
-    """The backbone's part of an image classifier's weights, inflated for ``backbone``, under the classifier's names.
+    """Inflate the backbone's weights of an image classifier for ``backbone``, under the classifier's names.
 
-    The head, which knows the classes of the images, stays behind.
+    The head is left out, because its classes are those of the images.
 
     Raises:
         ValueError: as :func:`inflate`.
@@ -61,6 +61,6 @@ def _inflate(name: str, source: Tensor, target: Tensor, mode: str) -> Tensor:
         return repeated.clone()
     if mode == "mean":
         return repeated / length
-    # LiSA's kernels are circular, their origin has the index 0; a convolution's is in its middle.
+    # The origin of LiSA's circular kernels has the index 0; the origin of a convolution is its middle.
     origin = 0 if kind in ("kernel_a", "kernel_b") else length // 2
     return torch.zeros_like(repeated).index_copy_(axis, torch.tensor([origin]), source.unsqueeze(axis))

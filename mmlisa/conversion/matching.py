@@ -1,4 +1,4 @@
-"""Weights of a published network in a backbone of this package: what fits by name and shape, and why the rest does not."""
+"""Matching of published weights with a backbone by name and shape, with the reasons for the rest."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,16 +24,16 @@ VALUE_ONLY = "but for their value: query and key are not the host's"
 
 @dataclass(frozen=True)
 class Carried:
-    """What a backbone takes over from a file.
+    """Weights of a file that match a backbone.
 
     Attributes:
-        family: what the file is.
-        state_dict: entries of the backbone, by its names.
-        fresh: entries of the backbone that the file does not give, or gives in part only, each with the reason.
-        dropped: entries of the file that are not wanted.
-        unused: entries of the file that the backbone has no place for: what their names would be here, and what they are there.
+        family: name of the file's family.
+        state_dict: matching weights under the backbone's names.
+        fresh: entries of the backbone that the file lacks or has only in part, each with the reason.
+        dropped: entries of the file that the rules drop.
+        unused: entries of the file without a counterpart: their name under our rules, and their name in the file.
         resized: entries that were interpolated from another grid.
-        share: of the backbone's parameters, by number.
+        share: share of the backbone's parameters that the file fills.
     """
 
     family: str
@@ -45,7 +45,7 @@ class Carried:
     share: float
 
     def report(self) -> str:
-        """For people: what was carried over, what starts fresh, and why."""
+        """Return a summary as text: what was carried over, what starts fresh, and why."""
         total = len(self.state_dict.keys() | self.fresh.keys())
         lines = [
             f"{self.family}: {len(self.state_dict)} of {total} tensors, {self.share:.1%} of the parameters carried over"
@@ -53,7 +53,7 @@ class Carried:
         for reason in (NO_COUNTERPART, VALUE_ONLY):
             lines += _listed(f"start fresh, {reason}", [name for name, why in self.fresh.items() if why == reason])
         shapes = {name: why for name, why in self.fresh.items() if why not in (NO_COUNTERPART, VALUE_ONLY)}
-        # A layer's weight speaks for its bias, the first block for the others of its stage.
+        # The report shows one entry per layer, and the first block for all blocks of a stage.
         layers = {re.sub(r"blocks\.\d+", "blocks.*", name.rpartition(".")[0] or name): why
                   for name, why in reversed(shapes.items())}  # fmt: skip
         lines += [f"  {len(shapes)} start fresh, of another shape:"] if shapes else []
@@ -61,10 +61,10 @@ class Carried:
         return "\n".join([*lines, *_listed("of the file unused", (*self.dropped, *self.unused.values()))])
 
     def check_blocks(self, source: str, backbone: str) -> None:
-        """Checks that the file is of a network of the same depth.
+        """Check that the file's network has the same depth.
 
         Raises:
-            ValueError: a block of the backbone that the file lacks, or the reverse; names both and the backbone.
+            ValueError: the file lacks a block of the backbone, or the reverse.
         """
         filled = {block_of(name) for name in self.state_dict}
         lost = {block: name for name in self.fresh if (block := block_of(name)) not in filled}
@@ -79,36 +79,36 @@ class Carried:
 
 
 def block_of(name: str) -> str | None:
-    """The block that an entry of a backbone belongs to."""
+    """Return the block that an entry of a backbone belongs to; None outside of blocks."""
     found = re.match(r"stages\.\d+\.blocks\.\d+", name)
     return found[0] if found else None
 
 
 def _listed(label: str, names: Sequence[str]) -> list[str]:
-    """Names without their indices, each once."""
+    """Return a line with the names, each once and with its indices as ``*``."""
     kinds = dict.fromkeys(".".join("*" if part.isdigit() else part for part in name.split(".")) for name in names)
     shown = ", ".join(list(kinds)[:_SHOWN]) + (f" and {len(kinds) - _SHOWN} more" if len(kinds) > _SHOWN else "")
     return [f"  {len(names)} {label}: {shown}"] if names else []
 
 
 def different_shapes(ours: Tensor, theirs: Tensor) -> str:
-    """Why a tensor does not fit."""
+    """Describe the difference of two shapes."""
     shown = ("x".join(map(str, tensor.shape)) or "a number" for tensor in (ours, theirs))
     return "{} here, {} in the file".format(*shown)
 
 
 def carry_over(backbone: nn.Module, state: Mapping[str, Tensor], family: Family | None = None) -> Carried:
-    """Finds what of ``state`` fits ``backbone``; nothing is loaded yet.
+    """Find the entries of ``state`` that match ``backbone``, without loading them.
 
     Position tables of another grid are interpolated.
 
     Args:
-        backbone: one that the family's weights are for.
-        state: the file's weights, by its own names.
-        family: what ``state`` is; recognised by default.
+        backbone: a backbone that the family has rules for.
+        state: the file's weights under their original names.
+        family: family of ``state``; recognised by default.
 
     Raises:
-        ValueError: an unknown family, or one that this backbone cannot take.
+        ValueError: an unknown family, or a family without rules for this backbone.
     """
     family = family or recognise(state)
     kind = type(backbone).__name__
@@ -144,16 +144,17 @@ def carry_over(backbone: nn.Module, state: Mapping[str, Tensor], family: Family 
 def closest_arch(
     kind: str, state: Mapping[str, Tensor], family: Family, options: Mapping[str, Any] | None = None
 ) -> tuple[str, Carried]:
-    """The arch of the backbone ``kind``, made with ``options``, that takes the most of ``state`` over, and what it takes.
+    """Return the arch of the backbone ``kind`` that ``state`` fills most, and the matching weights.
 
-    Of equal ones, the one that interpolates least and leaves the least unused.
+    Among equal archs, the one with the fewest interpolated and then the fewest unused entries is returned. ``options`` are
+    those of the backbone.
     """
     options, shapes = options or {}, {name: tensor.to("meta") for name, tensor in state.items()}
     archs = list(getattr(backbones, kind).arch_settings)
     found = [carry_over(_on_meta(kind, arch, **options), shapes, family) for arch in archs]
     order = [(round(one.share, 6), -len(one.resized), -len(one.unused)) for one in found]
     best = order.index(max(order))
-    # Only what is joined from the file and fresh values needs a backbone with values.
+    # A backbone with values is needed only for projections joined from the file's and initial values.
     joined = VALUE_ONLY in found[best].fresh.values()
     backbone = getattr(backbones, kind)(archs[best], **options) if joined else _on_meta(kind, archs[best], **options)
     return archs[best], carry_over(backbone, state, family)
@@ -168,7 +169,7 @@ def _on_meta(kind: str, arch: str, **options: Any) -> nn.Module:
 def rename(
     state: Mapping[str, Tensor], family: Family, backbone: str
 ) -> tuple[dict[str, Tensor], list[str], dict[str, str]]:
-    """Tensors by our names, the names of those that the rules drop, and what each of ours is called in the file."""
+    """Return the tensors under our names, the names that the rules drop, and the name in the file for each of ours."""
     renamed, dropped, origins = {}, [], {}
     for name, tensor in state.items():
         names = apply_rules(family.rules[backbone], name)
@@ -178,16 +179,16 @@ def rename(
         for new, part in zip(names, tensor.chunk(len(names)) if len(names) > 1 else (tensor,), strict=True):
             if new is not None:
                 renamed[new], origins[new] = part, name
-                if new.endswith("running_mean"):  # Paddle's batch norms do not count
+                if new.endswith("running_mean"):  # Paddle's batch norms do not count their batches
                     renamed.setdefault(new.replace("running_mean", "num_batches_tracked"), torch.tensor(0))
     return renamed, dropped, origins
 
 
 def _join_projections(state: dict[str, Tensor], ours: Mapping[str, Tensor]) -> dict[str, str]:
-    """[q] and [k | v] -> [q | k | v], where our operator projects at once; one branch of CSwin's positions where it has one.
+    """Join [q] and [k | v] to [q | k | v] if our operator has one projection, and rename CSwin's single position branch.
 
     Returns:
-        Joint projections of which the file gives the value only, or not even that, each with the reason.
+        Joint projections of which the file has at most the value, each with the reason.
     """
     partial = {}
     for query_gate in [name for name in state if ".attn.qg." in name]:
@@ -210,7 +211,7 @@ def _join_projections(state: dict[str, Tensor], ours: Mapping[str, Tensor]) -> d
 
 
 def _fit(name: str, tensor: Tensor, shape: torch.Size) -> Tensor:
-    """A tensor of the same meaning in our shape, where there is one."""
+    """Convert a tensor to our shape if its kind allows this; otherwise return it unchanged."""
     if tensor.ndim == 4 and len(shape) == 2 and tensor.shape[2:] == (1, 1):
         return tensor.flatten(1)  # a pointwise convolution is a linear layer here
     if name.endswith("position") and tensor.ndim == len(shape) == 3 and tensor.shape[2] == shape[2]:

@@ -1,4 +1,4 @@
-"""Whole PicoDet detectors in PaddleDetection's naming, for MMDetection's."""
+"""Conversion of complete PicoDet detectors from PaddleDetection to MMDetection."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from .families import recognise
 from .rules import PADDLE_HEAD, PADDLE_PAN, apply_rules
 
 _REG_MAX = 7  # of all published PicoDets
-# What only other heads have: towers for the boxes, or PicoHeadV2's attention and alignment (release 2022.03).
+# Entries found only in other heads: towers for the boxes, or PicoHeadV2's attention and alignment (release 2022.03).
 _OTHER_HEADS = ("head.conv_feat.reg_conv_", "head.head_reg", "head.conv_feat.se.", "head.cls_align.")
 
 
@@ -19,17 +19,17 @@ def is_picodet(state: Mapping[str, Tensor]) -> bool:
 
 
 def convert_picodet(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """PicoDet of PaddleDetection with LCNet or ESNet, and CSP-PAN or LC-PAN -> a detector with the same parts of this package.
+    """Convert PaddleDetection's PicoDet with LCNet or ESNet and CSP-PAN or LC-PAN to a detector of this package.
 
     Args:
-        state: the file's weights, by its own names.
+        state: the file's weights under their original names.
 
     Returns:
-        ``backbone.*``, ``neck.*`` and ``bbox_head.*``; and the names that have no place in such a detector: weights that are
-        never applied, or the whole head where it is not :class:`mmlisa.models.dense_heads.PicoHead`.
+        The weights ``backbone.*``, ``neck.*`` and ``bbox_head.*``, and the dropped names. Dropped are weights that are
+        never applied, and the complete head if it is not a :class:`mmlisa.models.dense_heads.PicoHead`.
 
     Raises:
-        ValueError: not such a detector.
+        ValueError: ``state`` is not such a detector.
     """
     if not is_picodet(state):
         raise ValueError(f"no PicoDet of PaddleDetection's: the file holds {', '.join(sorted(state)[:5])}, …")

@@ -1,4 +1,4 @@
-"""Any backbone from published weights: ``init_cfg=dict(type='mmlisa.PublishedWeights', source='timm:…')``."""
+"""Initialization from published weights: ``init_cfg=dict(type='mmlisa.PublishedWeights', source='timm:…')``."""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -30,15 +30,15 @@ from .state_dicts import unwrap
 class PublishedWeights:
     """Initialize a backbone with the published weights of its host or of a related network.
 
-    Entries that fit by name and shape are loaded, and position tables are interpolated. The log lists what was taken over, what
-    keeps its initial values, and why. A model with a ``backbone`` and, maybe, a ``head`` takes a checkpoint of its own as it is.
-    Of other weights the backbone takes what fits, and necks and heads the layers that have the same place and shape there.
+    Entries that match by name and shape are loaded, and position tables are interpolated. The log lists what was loaded, what
+    keeps its initial values, and why. A model with a ``backbone`` loads a checkpoint of the same model without conversion.
+    From other weights, the backbone loads the matching entries, and necks and heads the layers of the same name and shape.
 
     Args:
         source: ``'timm:NAME'``, a model that timm has weights for, which it downloads into its own cache; or a file or an
             address, see :func:`mmlisa.checkpoints.local_file`. Paddle's ``.pdparams`` and NumPy's ``.npz`` are read, too.
-        ema: take the averaged weights of the file.
-        min_carried: share of the backbone's parameters below which the source is refused, from 0 to 1.
+        ema: use the averaged weights of the file.
+        min_carried: smallest share of the backbone's parameters that the source must fill, from 0 to 1.
 
     Raises:
         ValueError: an unknown source, or one that does not fit the backbone (the message names the closest known sources); or
@@ -77,7 +77,7 @@ class PublishedWeights:
 
 
 def _load_heads(model: nn.Module, state: dict[str, Tensor]) -> None:
-    """Loads necks and heads, which the libraries name alike, and a classifier's head under its name here."""
+    """Load necks and heads, whose names are the same in the libraries, and a classifier's head under our name."""
     theirs = {name: tensor for name, tensor in state.items() if not name.startswith("backbone.")} | head_weights(state)
     ours = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("backbone.")}
     fitting = {name: theirs[name] for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
@@ -106,13 +106,13 @@ def read_source(source: str, ema: bool = False) -> dict[str, Tensor]:
 
 
 def backbone_weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Of a detector or a classifier the backbone's weights, without their prefix."""
+    """Return the backbone's weights of a detector or classifier, without their prefix."""
     backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
     return backbone or state
 
 
 def known_sources() -> list[str]:
-    """The ``timm:`` sources whose family a backbone here can take."""
+    """Return the ``timm:`` sources whose family a backbone of this package can load."""
     starts = tuple(start for family in FAMILIES for start in family.timm)
     return [f"timm:{name}" for name in timm.list_models(pretrained=True) if name.startswith(starts)]
 
@@ -156,7 +156,7 @@ def _from_timm(name: str) -> dict[str, Tensor]:
         raise ValueError(f"source='timm:{name}': timm has no such weights; the closest are {', '.join(near) or 'none'}")
     try:
         model = timm.create_model(name, pretrained=True)
-    # Whatever the network throws: the hub's client has a dozen kinds of errors.
+    # The hub's client raises a dozen kinds of errors.
     except Exception as error:
         reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
         raise ConnectionError(
@@ -167,20 +167,19 @@ def _from_timm(name: str) -> dict[str, Tensor]:
 
 
 def convert_published(source: str, to: Sequence[str] | None = None, ema: bool = False) -> tuple[dict[str, Any], str]:
-    """Converts a source into a checkpoint.
+    """Convert a source into a checkpoint.
 
     Args:
-        source: see :class:`PublishedWeights`; a whole PicoDet of PaddleDetection's, too.
-        to: name of the backbone and its arch; by default those that take the most of it over.
-        ema: take the averaged weights.
+        source: see :class:`PublishedWeights`; also a complete PicoDet from PaddleDetection.
+        to: name of the backbone and its arch; by default those that the source fills most.
+        ema: use the averaged weights.
 
     Returns:
-        A checkpoint and a report. The checkpoint holds the backbone's weights under ``backbone.*``, of a detector or segmentor
-        also its neck and heads, of a network's own classifier also its head; and, under ``meta``, the backbone's config.
+        A checkpoint and a report. The checkpoint has the backbone's weights under ``backbone.*`` and the backbone's config
+        under ``meta``. It also has the neck and heads of a detector or segmentor, and the head of a network's own classifier.
 
     Raises:
-        ValueError: an unknown source, backbone or arch, one that takes nothing over, or, of a network's own weights, another
-            size.
+        ValueError: an unknown source, backbone or arch, no matching weights, or a network's own weights of another size.
     """
     whole = read_source(source, ema)
     if is_picodet(whole):
@@ -205,7 +204,7 @@ def convert_published(source: str, to: Sequence[str] | None = None, ema: bool = 
     if family.classifier is not None:
         carried.check_blocks(source, f"{kind} {arch!r}")
     weights = {f"backbone.{name}": tensor.contiguous() for name, tensor in carried.state_dict.items()}
-    # Necks and heads are the libraries' own, and have their names already.
+    # Necks and heads are the libraries' own, so their names need no conversion.
     rest = {name: tensor for name, tensor in whole.items() if not name.startswith("backbone.")}
     rest = head if state is whole else rest
     config = dict(type=f"mmlisa.{kind}", arch=arch, **options)
@@ -214,6 +213,6 @@ def convert_published(source: str, to: Sequence[str] | None = None, ema: bool = 
 
 
 def _closest_backbone(state: dict[str, Tensor], family: Family, options: dict[str, Any]) -> tuple[str, str, Carried]:
-    """The backbone and arch that take the most over; of equal ones the first, which is the family's own."""
+    """Return the backbone and arch that the weights fill most; among equals the first, which is the family's own."""
     found = [(kind, *closest_arch(kind, state, family, options)) for kind in family.rules]
     return max(found, key=lambda one: (round(one[2].share, 6), -len(one[2].dropped) - len(one[2].unused)))

@@ -1,9 +1,9 @@
-"""How published weights are named, and what the same weights are called here: tables, one per family."""
+"""Tables, one per family, that map the names of published weights to the names in this package."""
 
 import re
 
-# Their name -> ours, by each pattern that fits, in turn. None: dropped. Several: the tensor is cut into as many equal parts
-# along its first axis, and each has its name.
+# (pattern of the published name, our name). All matching rules apply in turn. None drops the weight. Several names split the
+# tensor into equal parts along its first axis.
 Names = str | None | tuple[str | None, ...]
 Rules = tuple[tuple[str, Names], ...]
 
@@ -191,7 +191,7 @@ CAFORMER_TO_LISANET: Rules = (
 
 
 def apply_rules(rules: Rules, name: str) -> Names:
-    """The new name, by each rule that fits in turn; ``{1+1}`` in it is a sum. None: the weight has no place here."""
+    """Return the new name after all matching rules in turn; ``{1+1}`` in it is a sum. None drops the weight."""
     for pattern, new in rules:
         if not re.search(pattern, name):
             continue

@@ -1,4 +1,4 @@
-"""The weights in a checkpoint of somebody else's."""
+"""State dicts of third-party checkpoints."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,14 +11,16 @@ EMA_KEYS = ("state_dict_ema", "model_ema", "ema_state_dict")
 
 
 def unwrap(checkpoint: Mapping[str, Any], ema: bool = False) -> dict[str, Tensor]:
-    """The weights of a checkpoint, halves in single precision, without what wraps them: other entries, parallel models' prefixes.
+    """Return the weights of a checkpoint, without other entries and without the prefixes of parallel models.
+
+    Half-precision weights are converted to single precision.
 
     Args:
-        checkpoint: what the file holds.
-        ema: take the averaged weights: ``state_dict_ema``, ``model_ema`` or MMEngine's ``ema_state_dict``.
+        checkpoint: content of the file.
+        ema: use the averaged weights: ``state_dict_ema``, ``model_ema`` or MMEngine's ``ema_state_dict``.
 
     Raises:
-        ValueError: no weights in it, or no averaged ones.
+        ValueError: the checkpoint has no weights, or no averaged weights.
     """
     keys = EMA_KEYS if ema else ("model", "state_dict")
     state = next(

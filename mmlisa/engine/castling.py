@@ -1,4 +1,4 @@
-"""Castling during training: the schedule of the auxiliary branch's threshold, its trace, and its end."""
+"""Schedule, record and removal of Castling-ViT's auxiliary branch during training."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,24 +18,25 @@ from mmlisa.registry import HOOKS
 
 @HOOKS.register_module()
 class CastlingHook(Hook):
-    """Sets the threshold ε of all auxiliary branches, records what their masks let through, and drops the branches.
+    """Set the threshold ε of all auxiliary branches, record the entries that their masks keep, and drop the branches.
 
-    The recorded trace, count and share of non-zero mask entries per layer, goes to MMEngine's visualizer as
-    ``castling/…`` and is drawn into ``castling.png`` in the log directory (Castling-ViT, Fig. 6), resumed parts included.
+    The hook records the number and the share of non-zero mask entries per layer. It writes them to MMEngine's visualizer as
+    ``castling/…`` and draws them, including the parts before a resume, into ``castling.png`` in the log directory
+    (Castling-ViT, Fig. 6).
 
     Args:
-        schedule: ``'constant'``: ε is ``epsilon``. ``'linear'``: from ``begin`` on it grows linearly, to ``end_epsilon`` at
-            the end. ``'step'``: from ``begin`` on it is ``end_epsilon``.
+        schedule: ``'constant'`` keeps ε at ``epsilon``. ``'linear'`` changes it linearly from ``begin`` on, to ``end_epsilon``
+            at the end. ``'step'`` sets it to ``end_epsilon`` from ``begin`` on.
         epsilon: the first value; the paper's is 0.02.
-        end_epsilon: the last value; 1 lets nothing through. A row of N tokens has a probability of at least 1 / N: where
-            N < 1 / ε, only a schedule that ends at 1 empties the mask.
-        begin: where the change begins, as a share of the training.
-        drop_at: share of the training after which the branch is dropped, in training too; at 1 only when training is over.
+        end_epsilon: the last value; 1 empties the mask. The maximum of a row of N tokens is at least 1 / N, so for
+            N < 1 / ε only a schedule that ends at 1 empties the mask.
+        begin: share of the training at which the change begins.
+        drop_at: share of the training at which the branch is dropped; with 1 it is dropped after the training.
         interval: iterations between two records.
-        layers: parts of the names of the layers to record; None for all.
+        layers: substrings of the names of the layers to record; None for all.
 
     Raises:
-        ValueError: when training starts: a model without auxiliary branches, or ``layers`` that name none.
+        ValueError: at the start of training, a model without auxiliary branches or ``layers`` that match none.
     """
 
     # After the hooks that change the weights, before the loggers.
@@ -85,12 +86,12 @@ class CastlingHook(Hook):
             return
         operators = castling_operators(_bare(runner.model))
         for name in self._recorded:
-            # A dropped branch, or a frozen one, lets nothing through.
+            # The mask of a dropped or frozen branch has no entries.
             operator = operators.get(name)
             count = 0.0 if operator is None or operator.mask_count is None else float(operator.mask_count)
             ratio = count / operator.mask_size if count else 0.0
             for kind, value in (("nonzero_count", count), ("nonzero_ratio", ratio)):
-                # The message hub is in the checkpoints: a resumed run goes on with its trace.
+                # Checkpoints contain the message hub, so a resumed run continues the record.
                 runner.message_hub.update_scalar(f"castling/{name}/{kind}", value)
                 runner.visualizer.add_scalar(f"castling/{name}/{kind}", value, runner.iter)
 

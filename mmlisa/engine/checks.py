@@ -1,4 +1,4 @@
-"""Checks of built parts against each other: classes and data, types, channels, shapes of checkpoints."""
+"""Checks of classes against the data, of types, of channels, and of checkpoint shapes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,25 +15,25 @@ from mmlisa.registry import MODELS
 
 from .config_checks import parts
 
-# Heads whose num_classes is the number of the data's classes, by their place in cfg.model. It is not in proposal, semantic,
-# boundary and re-identification heads.
+# Places in cfg.model of the heads whose num_classes is the number of classes of the data. Proposal, semantic, boundary and
+# re-identification heads are not listed, because theirs has another meaning.
 _CLASS_HEADS = ("roi_head.bbox_head", "roi_head.mask_head", "bbox_head", "mask_head", "decode_head", "head")
 
 
 def check_classes(model: Mapping, classes: Sequence[str] | None, setting: str) -> str:
-    """Compares the number of classes that the heads tell apart with that of the data.
+    """Compare ``num_classes`` of the heads with the number of classes of the data.
 
     Args:
-        model: config of a detector, segmentor or classifier. Panoptic models and those that take names of classes as text are
-            not looked at.
-        classes: names of the data's classes; None where the data have none.
-        setting: where the config takes the data.
+        model: config of a detector, segmentor or classifier. Panoptic models and models that take class names as text are
+            not checked.
+        classes: class names of the data; None if the data have none.
+        setting: place of the data set in the config.
 
     Returns:
-        What to know of heads that tell more classes apart than the data have; empty if there are none.
+        A warning about heads with more classes than the data; empty if there are none.
 
     Raises:
-        ValueError: a head tells fewer classes apart; names each head and the number that fits.
+        ValueError: a head has fewer classes than the data; the message names each head and the right number.
     """
     if classes is None or {"panoptic_fusion_head", "language_model"} & model.keys():
         return ""
@@ -57,7 +57,7 @@ def check_first_image(dataset: Any, setting: str) -> None:
     """Look for the first image of a built data set, if it reads local files; ``setting`` is the data set's place in the config.
 
     Raises:
-        FileNotFoundError: there is no such file; names the settings that its path comes from.
+        FileNotFoundError: the file is missing; the message names the settings that form its path.
     """
     while inner := getattr(dataset, "dataset", None) or next(iter(getattr(dataset, "datasets", ())), None):
         dataset = inner
@@ -78,7 +78,7 @@ def check_first_image(dataset: Any, setting: str) -> None:
 
 
 def explain_unknown_type(error: Exception) -> ValueError | None:
-    """MMEngine's error for a ``type`` that no registry has, as one that names the closest; None for any other."""
+    """Replace MMEngine's error for an unknown ``type`` by one that names the closest types; None for any other error."""
     found = re.search(r"([\w.]+) is not in the (\w+)::([\w -]+) registry", str(error))
     if found is None:
         return None
@@ -91,7 +91,7 @@ def explain_unknown_type(error: Exception) -> ValueError | None:
     near = [known[match] for match in get_close_matches(name.split(".")[-1].lower(), known, n=3, cutoff=0.75)]
     ours = sorted(each for each in known.values() if each.startswith("mmlisa."))
     hint = f"did you mean {' or '.join(near)}?" if near else f"mmlisa's are {ours}"
-    return ValueError(f"type={name!r} is no registered {kind}; {hint}")
+    return ValueError(f"type={name!r} is not a registered {kind}; {hint}")
 
 
 # --- models --------------------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def check_channels(model: nn.Module, cfg: Mapping) -> None:
     """Compare the maps of a built model's backbone with what the neck and the heads of its config ``cfg.model`` take.
 
     Raises:
-        ValueError: number or channels differ; says what fits. Backbones without ``feature_channels`` are not looked at.
+        ValueError: number or channels of the maps differ; the message has the correct setting.
     """
     channels = getattr(getattr(model, "backbone", None), "feature_channels", None)
     if channels is None:
@@ -127,7 +127,7 @@ def check_channels(model: nn.Module, cfg: Mapping) -> None:
 def _check_head(where: str, head: Mapping, takes: Any, channels: list[int], backbone: str) -> None:
     index = head.get("in_index")
     if index is None:
-        # Detectors' heads look at every map, classifiers' at the last, segmentors' at one.
+        # A detector's head reads every map, a classifier's the last, a segmentor's one.
         every = isinstance(takes, Sequence) or where in ("model.rpn_head", "model.bbox_head")
         given = channels if every else channels[-1:]
     else:
@@ -159,7 +159,7 @@ def _plain(value: Any) -> Any:
 
 
 def shape_conflicts(model: nn.Module, checkpoint: Mapping[str, Any]) -> str:
-    """The entries of a checkpoint whose shapes differ from the model's, both shapes named; empty if there are none."""
+    """Describe the entries of a checkpoint whose shapes differ from the model's, with both shapes; empty if there are none."""
     ours = model.state_dict()
     theirs = adapt_state_dict(model, checkpoint.get("state_dict", checkpoint))
     conflicts = [
@@ -177,10 +177,10 @@ def _listed(classes: Sequence[str]) -> str:
 
 
 def check_shapes(model: nn.Module, checkpoint: Mapping[str, Any], filename: str) -> None:
-    """Refuses a checkpoint with a tensor of another shape than the model's: that part would stay random.
+    """Refuse a checkpoint with a tensor of another shape than the model's, because that part would stay random.
 
     Raises:
-        ValueError: names the entries and both shapes.
+        ValueError: a shape differs; the message names the entries and both shapes.
     """
     if conflicts := shape_conflicts(model, checkpoint):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Checks of a config before anything is built: its schedule, and the files of its data.
+"""Checks of a config's schedule and data files before anything is built.
 
 This module imports neither PyTorch nor the OpenMMLab libraries.
 """
@@ -11,13 +11,13 @@ from mmengine.config import Config
 
 
 def check_schedule(cfg: Mapping[str, Any]) -> str:
-    """Compares the parts of ``param_scheduler`` with each other and with the length of the training.
+    """Compare the parts of ``param_scheduler`` with each other and with the length of the training.
 
     Returns:
-        What to know of a training that ends before its schedule does; empty if there is nothing.
+        A warning if the training ends before its schedule; empty otherwise.
 
     Raises:
-        ValueError: a part ends before it begins; says which options change that.
+        ValueError: a part ends before it begins; the message names the options to change.
     """
     loop, parts = cfg.get("train_cfg") or {}, cfg.get("param_scheduler") or []
     parts = [parts] if isinstance(parts, Mapping) and "type" in parts else parts
@@ -49,7 +49,7 @@ def check_data(cfg: Config, *splits: str) -> None:
 
     Raises:
         FileNotFoundError: an annotation file or an image folder is missing; names the path and the setting that it comes from.
-        ValueError: an evaluator asks for the k best classes of fewer than k.
+        ValueError: an evaluator measures top-k accuracy with fewer than k classes.
     """
     head = (cfg.get("model") or {}).get("head")
     for split in splits:
@@ -60,7 +60,7 @@ def check_data(cfg: Config, *splits: str) -> None:
             continue
         datasets = dict(_datasets(f"{loader}.dataset", cfg[loader].get("dataset")))
         if any(str(each.get("type")).startswith("mmlisa.Demo") for each in datasets.values()):
-            continue  # they make their data, and the evaluator's file
+            continue  # these data sets generate their data and the evaluator's file
         for setting, dataset in datasets.items():
             _check_dataset(setting, dataset)
         for setting, metric in metrics.items():
@@ -117,6 +117,6 @@ def _check_dataset(setting: str, dataset: Mapping) -> None:
                 + f": {setting}.{key}={value!r} under data_root={str(root_folder)!r}. Put the data there (docs/data.md), link "
                 f"to them, or set {setting}.data_root"
             )
-    # Without any of these, the root itself holds the images.
+    # If none of these is set, the images are in the root itself.
     if not any(named.values()) and root_folder and "://" not in str(root_folder) and not Path(root_folder).exists():
         raise FileNotFoundError(f"folder {root_folder} does not exist: {setting}.data_root")

@@ -14,11 +14,12 @@ from mmlisa.registry import HOOKS, MODELS
 class ThresholdEMA(BaseAveragedModel):
     """PaddleDetection's average with the "threshold" decay ``d_t = min(decay, (1 + t) / (10 + t))``, t from 0.
 
-    It starts from zeros and is divided by its bias, the sum ``1 - d_0 ⋯ d_t`` of the weights given so far. A moving average with
-    the momentum ``(1 - d_t) / (1 - d_0 ⋯ d_t)``, which is 1 at first, is the same in one step.
+    PaddleDetection starts the average at zero and divides it by its bias, the sum ``1 - d_0 ⋯ d_t`` of the weights so far. This
+    class computes the same value in one step by a moving average with momentum ``(1 - d_t) / (1 - d_0 ⋯ d_t)``, at
+    first 1.
 
     Args:
-        model: whose weights are averaged.
+        model: the model to average.
         decay: largest decay.
         **options: ``interval, device, update_buffers`` of MMEngine's averaged models.
 
@@ -34,7 +35,7 @@ class ThresholdEMA(BaseAveragedModel):
 
     def momentum(self, step: int) -> float:
         """Weight of the newest parameters after ``step`` earlier ones."""
-        # While no decay is cut off, their product is 1·2⋯(t+1) / (10·11⋯(t+10)) = 1 / C(t+10, 9); later it is next to nothing.
+        # Until the decay reaches its limit, the product is 1·2⋯(t+1) / (10·11⋯(t+10)) = 1 / C(t+10, 9); then it is almost zero.
         return (1 - min(self.decay, (1 + step) / (10 + step))) / (1 - 1 / comb(step + 10, 9))
 
     def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: int) -> None:
@@ -43,7 +44,7 @@ class ThresholdEMA(BaseAveragedModel):
 
 @HOOKS.register_module()
 class CycleEMAHook(EMAHook):
-    """MMEngine's EMA, started again every ``cycle`` epochs, as PicoDet's recipe does.
+    """MMEngine's EMA, restarted every ``cycle`` epochs as in PicoDet's recipe.
 
     Args:
         cycle: epochs between two starts.
@@ -64,10 +65,10 @@ class CycleEMAHook(EMAHook):
 
 @HOOKS.register_module()
 class SelfDistillationHook(EMAHook):
-    """MMEngine's EMA, whose average teaches a :class:`mmlisa.models.heads.SelfDistilledClassifier` from an epoch on (MESA).
+    """MMEngine's EMA, whose average becomes the teacher of a :class:`mmlisa.models.heads.SelfDistilledClassifier` (MESA).
 
     Args:
-        distill_from: epochs, from 0, before the average becomes the teacher.
+        distill_from: epoch, from 0, in which the average becomes the teacher.
         **options: see :class:`mmengine.hooks.EMAHook`.
     """
 

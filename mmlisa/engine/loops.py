@@ -1,4 +1,4 @@
-"""Training by epochs that can be interrupted in the middle of one."""
+"""Epoch-based training that can resume in the middle of an epoch."""
 
 from mmengine.runner import EpochBasedTrainLoop as _EpochBasedTrainLoop
 
@@ -7,9 +7,9 @@ from mmlisa.registry import LOOPS
 
 @LOOPS.register_module()
 class EpochBasedTrainLoop(_EpochBasedTrainLoop):
-    """MMEngine's loop, which continues in the middle of an epoch if the checkpoint was saved there.
+    """MMEngine's loop, which also resumes from a checkpoint saved in the middle of an epoch.
 
-    The batches that the epoch has trained on already are loaded and passed over.
+    It loads and skips the batches that the epoch has already trained on.
     """
 
     def run_epoch(self) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints that are written completely or not at all, and a lock that admits one training per folder."""
+"""Atomic writing of checkpoints, and a lock that allows one training per folder."""
 
 import os
 from collections import deque
@@ -18,7 +18,7 @@ from mmlisa.registry import HOOKS
 
 
 class AtomicBackend(LocalBackend):
-    """MMEngine's local files. A file is written under another name and then renamed, so that no reader sees half a file."""
+    """MMEngine's local files, written atomically: a file gets a temporary name until it is complete."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         path = Path(filepath)
@@ -45,7 +45,7 @@ class _LateRemoval:
 
 @HOOKS.register_module()
 class CheckpointHook(_CheckpointHook):
-    """MMEngine's hook. Files are written completely or not at all, and older ones are removed only after that.
+    """MMEngine's hook with atomic writes. It removes older files only after the new one is complete.
 
     Args:
         on_failure: ``'stop'`` ends the training if a checkpoint cannot be written; ``'continue'`` logs the error and continues.
@@ -118,7 +118,7 @@ def locked(folder: str | Path, launcher: str = "none") -> Iterator[None]:
     Raises:
         BlockingIOError: another process trains there.
         OSError: the folder cannot be written.
-        ValueError: the launcher has not set the number of this process.
+        ValueError: the launcher has not set the rank of this process.
     """
     if rank(launcher) != 0:
         yield
