@@ -214,7 +214,7 @@ class Classifier(nn.Module):
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recomputes the blocks in the backward pass to save memory."""
-        self.backbone.with_cp = enable
+        self.backbone.set_grad_checkpointing(enable)
 
 
 class Features(nn.Module):
@@ -241,7 +241,7 @@ class Features(nn.Module):
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recomputes the blocks in the backward pass to save memory."""
-        self.backbone.with_cp = enable
+        self.backbone.set_grad_checkpointing(enable)
 
 
 def _feature_info(backbone: nn.Module, stages: Sequence[Any]) -> list[dict[str, Any]]:

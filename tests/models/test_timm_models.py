@@ -105,6 +105,18 @@ def test_features_come_with_what_feature_info_says(name):
     assert last.feature_info.channels(len(last.feature_info) - 1) == channels[-1]
 
 
+@pytest.mark.parametrize("features_only", [False, True])
+def test_gradient_checkpointing_runs_the_blocks_twice(features_only):
+    model, calls = create("lcnet_x0_25", features_only=features_only).train(), []
+    model.backbone.stages[-1].downsample[-1].register_forward_pre_hook(lambda *_: calls.append(1))
+    for enable, expected in ((True, 2), (False, 1)):
+        model.set_grad_checkpointing(enable)
+        calls.clear()
+        maps = model(torch.rand(2, 3, 64, 64))
+        (maps[-1] if features_only else maps).sum().backward()
+        assert len(calls) == expected
+
+
 def test_a_checkpoint_goes_from_classifier_to_features(tmp_path):
     """What mmpretrain saves, whose names are ours, under another number of classes and as features."""
     classifier, image = create("lcnet_x0_25"), torch.rand(1, 3, 64, 64)

@@ -325,6 +325,12 @@ class Backbone(BaseModule):
                     module.eval()
         return self
 
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Recompute the blocks in the backward pass to save memory, as ``with_cp`` does."""
+        self.with_cp = enable
+        for stage in self.stages:
+            stage.with_cp = enable
+
     def init_weights(self) -> None:
         """MMEngine's; files named in ``init_cfg`` are read safely, once, and refused where less than half of them fits.
 
