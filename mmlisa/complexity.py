@@ -86,10 +86,8 @@ def count(model: nn.Module, *inputs: Any, forward: Callable[..., Any] | None = N
     training = model.training
     model.eval()
     tally = _Tally()
-    enter, leave = (
-        register_module_forward_pre_hook(tally.enter_module),
-        register_module_forward_hook(tally.leave_module),
-    )
+    enter = register_module_forward_pre_hook(tally.enter_module)
+    leave = register_module_forward_hook(tally.leave_module)
     with enter, leave, torch.inference_mode(), tally:
         (forward or nn.Module.__call__)(model, *inputs)
     model.train(training)

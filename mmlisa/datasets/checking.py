@@ -18,11 +18,8 @@ from mmlisa.engine.building import guard_process
 
 from .transforms import BadImageError, LoadImageFromFile, find_fault
 
-_SIDES = {
-    "small (below 32 x 32 pixels)": 32**2,
-    "medium": 96**2,
-    "large (above 96 x 96)": float("inf"),
-}  # COCO's limits
+# COCO's limits.
+_SIDES = {"small (below 32 x 32 pixels)": 32**2, "medium": 96**2, "large (above 96 x 96)": float("inf")}
 _LISTED = 20  # classes that a report names
 
 

@@ -207,12 +207,8 @@ def set_tta(cfg: Config) -> None:
     """
     scope = cfg.get("default_scope")
     if "tta_model" not in cfg:
-        heads = (
-            cfg.model.get("roi_head", {}).get("mask_head"),
-            cfg.model.get("mask_head"),
-            cfg.model.get("panoptic_head"),
-        )
-        if scope == "mmdet" and any(heads):
+        heads = {**cfg.model, **cfg.model.get("roi_head", {})}
+        if scope == "mmdet" and (heads.get("mask_head") or heads.get("panoptic_head")):
             raise ValueError(
                 "--tta: mmdet merges the boxes of augmented images, but not their masks, and this model has masks"
             )

@@ -53,9 +53,8 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
         ValueError: a ``type`` that does not exist, or a backbone that does not fit the neck.
     """
     guard_process(cfg)
-    if cfg.get("resume") and not cfg.get(
-        "load_from"
-    ):  # MMEngine would follow last_checkpoint, whatever that file names
+    if cfg.get("resume") and not cfg.get("load_from"):
+        # MMEngine would follow last_checkpoint, whatever that file names.
         cfg.load_from = latest_checkpoint(cfg.work_dir)
         cfg.resume = cfg.load_from is not None
     if not verbose:
