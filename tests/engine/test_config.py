@@ -63,7 +63,7 @@ def test_resume(tmp_path):
     cfg = load_config(COCO, work_dir=str(tmp_path))
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
         set_resume(cfg, None)
-    torch.save({"state_dict": {"a": torch.ones(1)}, "optimizer": {}}, tmp_path / "epoch_1.pth")
+    torch.save({"state_dict": {"a": torch.ones(1)}, "optimizer": {}, "meta": {"iter": 1}}, tmp_path / "epoch_1.pth")
     for checkpoint in (None, str(tmp_path / "epoch_1.pth")):
         cfg.resume, cfg.load_from = False, None
         set_resume(cfg, checkpoint)
