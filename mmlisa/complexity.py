@@ -1,8 +1,8 @@
 """Parameters and multiply-accumulate operations (MACs) of a model, exact for its shapes and without computing anything.
 
-The model and the image live on the meta device, so a detector at 1280x800 takes a second and no memory. Every
-operation that PyTorch dispatches is tallied by kind; a convention is a weight per kind, because no two papers count
-alike::
+If the model and the image are on the meta device, a detector at 1280x800 takes a second and no memory. Every
+operation that PyTorch dispatches is counted by kind. A convention is a weight per kind, because the papers count
+differently::
 
     conv, linear, matmul   multiply-accumulates of convolutions, linear layers and products (matmul, einsum, SDPA)
     bias                   additions of their biases, one per output element
@@ -32,7 +32,7 @@ from mmlisa.models.attention.lisa import ChannelMajorLinear, LiSA
 
 @dataclass(frozen=True)
 class Convention:
-    """How a table counts.
+    """Counting convention of a paper's table.
 
     Attributes:
         weights: weight of each kind of work in the MACs.
@@ -54,7 +54,7 @@ CONVENTIONS: dict[str, Convention] = {
 
 @dataclass(frozen=True)
 class Complexity:
-    """What :func:`count` found.
+    """Result of :func:`count`.
 
     Attributes:
         work: amount of each kind.
@@ -76,7 +76,7 @@ class Complexity:
 
 
 def count(model: nn.Module, *inputs: Any, forward: Callable[..., Any] | None = None) -> Complexity:
-    """Counts one forward pass in evaluation mode.
+    """Count one forward pass in evaluation mode.
 
     Args:
         model: any module; on the meta device nothing is computed.

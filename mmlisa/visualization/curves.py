@@ -1,4 +1,4 @@
-"""Loss, learning rate and validation metrics over a training: of one run, or of several for comparison."""
+"""Curves of loss, learning rate and validation metrics, of one run or of several."""
 
 import json
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ def read_curves(work_dir: str | Path) -> Curves:
                 entry = json.loads(line)
             except json.JSONDecodeError as error:
                 raise ValueError(f"{log}:{number} is not JSON: {error}") from error
-            # A validation counts epochs, or nothing at all: it belongs to the training before it.
+            # A validation has no iteration of the training; it belongs to the training entry before it.
             iteration = entry.get("iter", iteration) if "loss" in entry else iteration
             for name, value in entry.items():
                 if _is_drawn(name) and isinstance(value, int | float):

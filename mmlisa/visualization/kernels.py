@@ -1,5 +1,4 @@
-"""What an attention operator looks at, and what a network's layers respond to, as pictures (figures 4, 8 and 9 of
-LiSA)."""
+"""Pictures of attention kernels and of feature norms (figures 4, 8 and 9 of LiSA)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ ADDS, SUBTRACTS = (178, 24, 43), (33, 102, 172)  # colours of the largest weight
 
 @dataclass
 class Call:
-    """What an operator was called with: its input ``[1, N, C]`` and the grid."""
+    """Arguments of an operator's call: its input ``[1, N, C]`` and the grid."""
 
     x: Tensor
     grid: tuple[int, ...]
@@ -100,12 +99,12 @@ def query_token(grid: Sequence[int], query: tuple[float, float]) -> int:
 
 
 def attention_kernel(operator: nn.Module, x: Tensor, grid: Sequence[int], token: int) -> Tensor:
-    """The kernel of one query: weights ``[h, *grid]`` of all tokens' values in what the operator gathers for ``token``.
+    """Return the kernel of one query: weights ``[h, *grid]`` of all tokens' values in the output for ``token``.
 
-    Operators with a ``qkv`` projection are differentiated by their values, queries and keys held fixed, so the kernel
-    is exact wherever the operator is linear in its values: softmax's row of weights, and LiSA's ``sum_d s_d W^b_d``.
-    Whatever else happens to the values (convolutions, factors) is in it. Of other operators (convolutions, filters,
-    windows, shares of the channels) it is the size of the gradient by their input, ``[1, *grid]``.
+    For operators with a ``qkv`` projection, the kernel is the gradient by the values, with queries and keys fixed. It
+    is exact if the operator is linear in its values, as softmax (a row of weights) and LiSA (``sum_d s_d W^b_d``) are.
+    It includes convolutions and factors of the values. For other operators (convolutions, filters, windows, shares of the
+    channels) the result is the magnitude of the gradient by their input, ``[1, *grid]``.
 
     Args:
         operator: an operator of the registry, in evaluation mode.
@@ -227,7 +226,7 @@ def draw_features(picture: Tensor, rows: Sequence[tuple[str, dict[str, Tensor]]]
 
 
 def record_calls(backbone: nn.Module, image: Tensor, operators: Sequence[nn.Module]) -> list[Call]:
-    """What each operator is called with when the backbone sees the image."""
+    """Run the backbone on the image and return the arguments of each operator's call."""
     calls: dict[int, Call] = {}
 
     def hook(module: nn.Module, inputs: tuple) -> None:
@@ -244,9 +243,9 @@ def record_calls(backbone: nn.Module, image: Tensor, operators: Sequence[nn.Modu
 
 
 def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> tuple[Tensor, Tensor] | None:
-    """The operator's values, as a leaf of autograd, and what it makes of them before its last norm and projection.
+    """Return the operator's values, as a leaf of autograd, and its output before the last norm and projection.
 
-    None where it does not make tokens ``[1, N, C']`` of values ``[1, N, C']``, a third of what its ``qkv`` gives.
+    None if values and output are not both tokens ``[1, N, C']``, with values a third of the output of ``qkv``.
     """
     if not (hasattr(operator, "qkv") and hasattr(operator, "num_heads")):
         return None
@@ -274,7 +273,7 @@ def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> t
 
 
 def _block_name(model: nn.Module, name: str) -> str:
-    """The module that holds ``name`` and stands in a list of such: a block of the network."""
+    """Return the block of ``name``: the innermost parent that is an entry of a list of modules."""
     parts = name.split(".")
     for length in range(len(parts) - 1, 0, -1):
         if isinstance(model.get_submodule(".".join(parts[: length - 1])), nn.ModuleList | nn.Sequential):

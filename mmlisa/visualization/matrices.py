@@ -1,4 +1,4 @@
-"""Attention matrices of trained networks: their ranks (FLatten, Fig. 5), and how much the heads differ (iViT, Figs. 6 and 7)."""
+"""Ranks of attention matrices (FLatten, Fig. 5) and differences between heads (iViT, Figs. 6 and 7)."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -31,10 +31,10 @@ class HeadStatistics(NamedTuple):
 
 
 def attention_matrix(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> Tensor | None:
-    """What an operator does to its values, queries and keys held fixed, as matrices.
+    """Return the matrices by which an operator multiplies its values, with queries and keys fixed.
 
-    Row i has the weights of all values in the output of token i. The operator is run on values that are 1 for one token and 0
-    for the others, so whatever it does to its values is in the matrix: of focused linear attention
+    Row i has the weights of all values in the output of token i. The operator runs on values that are 1 for one token and 0
+    for the others, so the matrix includes every operation on the values. For focused linear attention it is
     ``φ(Q) φ(K)ᵀ / sum + M_DWC`` (FLatten, Eq. 11).
 
     Args:

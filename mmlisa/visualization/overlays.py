@@ -1,6 +1,6 @@
-"""Predictions drawn on pictures: thin outlines, light fills, names beside the objects, one colour per class.
+"""Drawing of predictions and annotations of detectors, segmentors and classifiers.
 
-One way for detectors, segmentors and classifiers. Pictures are ``[H, W, 3]``, RGB, uint8.
+Pictures are ``[H, W, 3]``, RGB, uint8.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,10 +62,10 @@ class _Canvas(NamedTuple):
 def draw_prediction(
     picture: np.ndarray, sample: Any, classes: Classes, *, score_threshold: float = 0.3, with_truth: bool = False
 ) -> np.ndarray:
-    """A picture with what a model says about it.
+    """Return a picture with a model's prediction.
 
-    Objects get an outline, a fill and a label beside them; a segmentation gets outlines, fills and a legend below the picture;
-    a classification the best classes below the picture, and below the annotated one.
+    Objects get an outline, a fill and a label beside them. A segmentation gets outlines, fills and a legend below the picture.
+    For a classification, the best classes stand below the picture, under the annotated class.
 
     Args:
         picture: the image as it was read.
@@ -217,7 +217,7 @@ def _fill(canvas: _Canvas, mask: np.ndarray, colour: Colour) -> None:
 
 
 def _write_labels(canvas: _Canvas, labelled: Sequence[tuple[Sequence[int], Colour, str]], covered: np.ndarray) -> None:
-    """Each where it hides least of the objects and of the labels before it."""
+    """Write each label where it covers least of the objects and of the earlier labels."""
     image = Image.fromarray(canvas.picture)
     draw = ImageDraw.Draw(image)
     pad, line = max(2, canvas.font.size // 5), canvas.line
