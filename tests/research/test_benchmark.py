@@ -168,7 +168,7 @@ def test_compiled_rows_name_what_failed(monkeypatch, tmp_path):
             self.model = model
 
         def forward(self, image):
-            if self.model.arch["mixers"] == "LLLL":
+            if self.model.arch["mixers"] == "AAAA":
                 raise NotImplementedError("no L\nmore lines")
             return self.model(image)
 
