@@ -4,6 +4,7 @@ How many cases the fuzzed tests try: a few, the same ones every time; ``pytest -
 minutes; ``pytest -m fuzz --fuzz-more``: for a night.
 """
 
+import logging
 import os
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -18,6 +19,11 @@ from mmengine.registry import DefaultScope  # noqa: E402
 import mmlisa  # noqa: E402, F401 (tests may import mmdet first, which needs mmcv's operators)
 
 torch.set_num_threads(1)
+# PyTorch sets up its autograd once per process. Without this, a test that exports or compiles before the first backward pass
+# would leave a process whose forks cannot train.
+torch.ones(1, requires_grad=True).sum().backward()
+# Loggers of earlier tests write to streams that pytest has closed.
+logging.raiseExceptions = False
 
 
 CASES = {"suite": 30, "fuzz": 200, "fuzz_more": 20_000}  # per fuzzed test

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from mmengine.device import get_device
-from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 
 from mmlisa import cli
 from mmlisa.checkpoints import CheckpointError
 from mmlisa.conversion.published import read_source
+from mmlisa.engine.building import build_model
 from mmlisa.engine.config import load_config
 from mmlisa.engine.log import import_quietly
 from mmlisa.memory import peak_extra_bytes
@@ -34,11 +34,10 @@ def probe(config: str, source: str = "") -> dict[str, Any]:
         ``available`` bytes, and ``unavailable``: why ``source`` cannot be had, or an empty string.
     """
     cfg = load_config(config)
-    init_default_scope(cfg.default_scope)
+    device = torch.device(get_device())
+    model = build_model(cfg).to(device).train()
     cfg.train_dataloader.update(batch_size=_BATCH, num_workers=0, persistent_workers=False)
     batch = next(iter(Runner.build_dataloader(cfg.train_dataloader, seed=0)))
-    device = torch.device(get_device())
-    model = MODELS.build(cfg.model).to(device).train()
 
     def step() -> None:
         with torch.autocast(device.type, enabled=device.type == "cuda"):
