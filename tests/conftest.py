@@ -14,6 +14,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # Triton asks when it is imported
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
+from mmengine.fileio.handlers import file_handlers  # noqa: E402
 from mmengine.registry import DefaultScope  # noqa: E402
 
 import mmlisa  # noqa: E402, F401 (tests may import mmdet first, which needs mmcv's operators)
@@ -26,6 +27,7 @@ torch.ones(1, requires_grad=True).sum().backward()
 logging.raiseExceptions = False
 
 
+FILE_HANDLERS = dict(file_handlers)
 CASES = {"suite": 30, "fuzz": 200, "fuzz_more": 20_000}  # per fuzzed test
 for profile, cases in CASES.items():
     # Cases are slow or quick by what they build, and fixtures are folders that a case may overwrite.
@@ -62,3 +64,4 @@ def no_default_scope_left_behind():
     """MMEngine's default scope is global: a test that builds a config must not decide where the next one searches."""
     yield
     DefaultScope._instance_dict.clear()
+    file_handlers.update(FILE_HANDLERS)  # a tool that ran in this process made them refuse pickles
