@@ -94,6 +94,8 @@ NOT_RUN = {
     "uv run tools/train.py configs/NAME_demo.py": "stands for a command per row of its table, of which some are run",
     "tools/test.py CONFIG CHECKPOINT --tta": "a mention; docs/first_hour.md has the command",
 }
+# Tools that a sentence names without their arguments.
+MENTIONS = ("mmlisa demo", "mmlisa infer", "mmlisa test")
 # Whole commands that end as their page says: with a message, and 2 as the exit code.
 ENDS_WITH = {
     f"mmlisa check-data {config} --split val": rf"error: .*data/{folder}.* does not exist.*val_dataloader\.dataset"
@@ -240,8 +242,7 @@ def page_commands(page: Path) -> Iterator[list[list[str]]]:
 
 def reason_not_to_run(words: Sequence[str]) -> str | None:
     known = next((begin for begin in NOT_RUN if " ".join([*words, ""]).startswith(begin)), None)
-    is_mention = words[0] == "mmlisa" and len(words) == 2  # in a sentence, without arguments
-    return known or ("a mention" if is_mention else None)
+    return known or ("a mention" if shlex.join(words) in MENTIONS else None)
 
 
 def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:

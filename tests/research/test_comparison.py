@@ -225,7 +225,7 @@ def test_two_runs_end_to_end_and_nothing_twice(small_objects, tmp_path, monkeypa
     for line, job in zip(lines, [job for job in todo if job.candidate], strict=True):
         run = jobs.read(job, root)
         assert 0 <= run["accuracy"]["1.0"] <= 100
-        assert float(line["accuracy_x1"]) == pytest.approx(run["accuracy"]["1.0"], abs=0.0051)
+        assert float(line["accuracy_x1"]) == round(run["accuracy"]["1.0"], 2)
         assert run["config"]["model.backbone"]["attention"] == {"type": "SoftmaxAttention"}
         assert line["commit"] == run["commit"]
     (row,) = jobs.read(todo[0], root)["rows"]
