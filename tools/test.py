@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> None:
 
     from mmlisa.checkpoints import load_checkpoint
     from mmlisa.engine.cpu import optimize_for_cpu
-    from mmlisa.engine.runner import build_runner
+    from mmlisa.engine.runner import build_runner, test
 
     if exported := args.checkpoint.endswith(".onnx"):
         import mmlisa.deploy.inference  # noqa: F401 (registers ExportedModel)
@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> None:
     if args.out:
         dump = "mmdet.DumpDetResults" if cfg.get("default_scope") == "mmdet" else "DumpResults"
         runner.test_evaluator.metrics.append(METRICS.build(dict(type=dump, out_file_path=args.out)))
-    runner.test()
+    test(runner)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """From a config to a runner, and a training with it."""
 
-import atexit
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 
 import torch
 from mmengine.config import Config
+from mmengine.dist import barrier
 from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
@@ -103,7 +106,6 @@ def _prepare_cpu_processes(cfg: Config) -> None:
     )
     if cfg.launcher == "pytorch" and not torch.distributed.is_initialized():
         torch.distributed.init_process_group("gloo")
-        atexit.register(torch.distributed.destroy_process_group)  # its threads can abort a process that ends
 
 
 def _refuse_damaged_images(cfg: Config) -> None:
@@ -120,14 +122,47 @@ def _refuse_damaged_images(cfg: Config) -> None:
                 step.type = "mmlisa.LoadImageFromFile"
 
 
+@contextmanager
+def _ending_together(runner: Runner) -> Iterator[None]:
+    """On exit, wait for the other processes of a launcher and destroy the process group.
+
+    The threads of a group must not outlive the interpreter: PyTorch aborts a process if such a thread frees a tensor while the
+    interpreter shuts down (pytorch/pytorch#190489). They end with the last reference to the group. DistributedDataParallel holds
+    one, so the runner keeps the model without its wrapper.
+    """
+    try:
+        yield
+    except SystemExit:  # of InterruptHook, in all processes
+        _end_group(runner)
+        raise
+    _end_group(runner)
+
+
+def _end_group(runner: Runner) -> None:
+    if not torch.distributed.is_initialized():
+        return
+    barrier()
+    if is_model_wrapper(runner.model):
+        runner.model = runner.model.module
+    gc.collect()
+    torch.distributed.destroy_process_group()
+
+
+def test(runner: Runner) -> dict[str, float]:
+    """Test, and return the metrics. The processes of a launcher end their group together."""
+    with _ending_together(runner):
+        return runner.test()
+
+
 def train(runner: Runner) -> None:
-    """Train. The curves are drawn also if the training fails.
+    """Train. The curves are drawn also if the training fails. The processes of a launcher end their group together.
 
     Raises:
         ChildProcessError: a process that loads data was killed.
     """
     try:
-        runner.train()
+        with _ending_together(runner):
+            runner.train()
     except RuntimeError as error:
         runner.call_hook("draw_curves")  # of TrainingCurvesHook
         if "DataLoader worker" not in str(error):

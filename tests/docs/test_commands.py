@@ -383,7 +383,7 @@ def test_commands_run(page, clone, monkeypatch, capfd):
             code = run(words, monkeypatch)
             printed = capfd.readouterr()
             message = ENDS_WITH.get(typed)
-            assert code == (2 if message else 0), f"{typed}\n{printed.out[-2000:]}\n{printed.err[-2000:]}"
+            assert code == (2 if message else 0), f"{typed}\n{printed.out[-2000:]}\n{printed.err}"
             if message:
                 assert re.search(message, printed.err), printed.err
         monkeypatch.chdir(clone)

@@ -6,6 +6,7 @@ import signal
 import socket
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -30,17 +31,17 @@ SECONDS = 200  # after which a process that hangs is ended
 class ToyNetwork(BaseModel):
     """A backbone without batch norm, in double precision, on constant images of three of a sample's numbers."""
 
-    def __init__(self, killed: int = -1) -> None:
+    def __init__(self, signal_at: int = -1, number: int = signal.SIGKILL) -> None:
         super().__init__()
         self.backbone = LiSANet(ARCH, image_size=32).double()
-        self.killed, self.calls = killed, 0
+        self.signal_at, self.number, self.calls = signal_at, number, 0
 
     def forward(self, inputs, mode="tensor"):
         if mode == "predict":
             return [{"seen": 1} for _ in inputs]
         self.calls += 1
-        if self.killed == self.calls and get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if self.signal_at == self.calls and get_rank() == 1:
+            os.kill(os.getpid(), self.number)
         image = torch.stack(inputs)[:, :3, None, None].double().expand(-1, -1, 32, 32)
         loss = sum((m - 1).square().mean() for m in self.backbone(image))
         return {"loss": loss, "whole": all_reduce_mean(loss)}
@@ -130,9 +131,30 @@ def test_two_processes_train_as_one_does(tmp_path):
     assert [entry["count"] for folder in (one, two) for entry in logged(folder) if "count" in entry] == [7, 7]
 
 
+def group_threads() -> list[str]:
+    """The threads of this process that wait for other processes; PyTorch names them."""
+    names = [task.joinpath("comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    return [name for name in names if "gloo" in name]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="lists threads as Linux does")
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_no_thread_of_the_group_outlives_a_training(tmp_path, interrupted):
+    """A thread that frees a tensor while the interpreter shuts down would abort the process."""
+
+    def run() -> None:
+        two = toy(tmp_path / "two", 2, signal_at=3 if interrupted else -1, number=signal.SIGTERM)
+        assert group_threads(), "the threads have other names"
+        with pytest.raises(SystemExit) if interrupted else nullcontext():
+            train(two)
+        assert not group_threads()
+
+    assert in_processes(2, run) == [0, 0]
+
+
 @pytest.mark.fault
 def test_a_dead_process_ends_the_others(tmp_path):
-    codes = in_processes(2, lambda: train(toy(tmp_path / "dead", 2, killed=4)))
+    codes = in_processes(2, lambda: train(toy(tmp_path / "dead", 2, signal_at=4)))
     assert codes[1] == -signal.SIGKILL
     assert codes[0] == 1, "rank 0 must end by itself, with an error"
     assert latest_checkpoint(tmp_path / "dead") == str(tmp_path / "dead" / "iter_2.pth")
