@@ -1,6 +1,7 @@
 """Measures operators, their scaling, backbones and detectors, in inference and in training, and writes JSON, Markdown and plots.
 
-With --tune it measures when LiSA should take which of its backends, and writes nothing.
+With --tune it measures when LiSA should take which of its backends, and writes nothing. With --proof it measures in ten minutes
+what only a GPU can show: finiteness in half precision, crossing points with softmax, thresholds, compiled and graphed networks.
 """
 
 import argparse
@@ -42,6 +43,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         action="store_true",
         help="measure LiSA's backends and print the thresholds for mmlisa/ops/lisa/dispatch.py",
     )
+    parser.add_argument(
+        "--proof",
+        action="store_true",
+        help="proof_DEVICE.json and .md in --out; on a CPU only a dry run of every section",
+    )
     parser.add_argument("--redraw", action="store_true", help="draw the JSON files of --out again, and measure nothing")
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), help="folder (default: %(default)s)")
     return parser.parse_args(argv)
@@ -79,6 +85,9 @@ def main(args: argparse.Namespace) -> None:
                 f"# {row['side']:6} {row['case']:20} size {row['size']:6.1f} {row['name']:9} {row['seconds'] * 1e3:8.3f} ms"
             )
         print(f'    "{args.device}": {benchmark.tune(rows)},')
+        return
+    if args.proof:
+        write_proof(args)
         return
     models = args.models or list(benchmark.BACKBONES)
     machine = benchmark.measure_machine(args.device)
@@ -125,6 +134,36 @@ def main(args: argparse.Namespace) -> None:
         stem.with_suffix(".md").write_text(text)
         print(text)
         draw(stem.with_suffix(".json"))
+
+
+def write_proof(args: argparse.Namespace) -> None:
+    """Write ``proof_<device>.json`` and the page ``proof_<device>.md``."""
+    import torch
+
+    from research import benchmark, proof
+    from research.comparison.jobs import describe_environment
+
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            "--device cuda: PyTorch finds no GPU on this machine; leave the option out for a dry run on the CPU"
+        )
+    stamp = dict(device=torch.cuda.get_device_name() if args.device == "cuda" else "CPU (dry run)")
+    stamp |= dict(torch=torch.__version__, **describe_environment())
+    sections, cut = proof.prove(proof.Scope() if args.device == "cuda" else proof.DRY_RUN, args.device)
+    page = [f"# Proof on {stamp['device']}\n"]
+    page += [benchmark.to_markdown(name.capitalize(), rows) for name, rows in sections.items() if rows]
+    if sections["thresholds"]:
+        page.append(
+            f'Line for `mmlisa/ops/lisa/dispatch.py`: `"{args.device}": {benchmark.tune(sections["thresholds"])},`\n'
+        )
+    if cut:
+        page.append(f"Cut short after their share of ten minutes: {', '.join(cut)}.\n")
+    page.append(f"PyTorch {stamp['torch']}, commit {stamp['commit']}, `{stamp['command']}`.\n")
+    args.out.mkdir(parents=True, exist_ok=True)
+    file = args.out / f"proof_{args.device}.json"
+    file.write_text(json.dumps(dict(**stamp, cut=cut, sections=sections), indent=1) + "\n")
+    file.with_suffix(".md").write_text("\n".join(page))
+    print(f"wrote {file} and {file.with_suffix('.md')}")
 
 
 def draw(file: Path) -> None:
