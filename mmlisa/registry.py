@@ -30,6 +30,17 @@ if find_spec("mmdet"):
 if find_spec("mmpretrain"):
     _MODEL_LOCATIONS += ["mmlisa.models.heads"]
 _VIDEO = ["mmlisa.video"] if find_spec("mmpretrain") else []
+_DATASETS = [
+    f"mmlisa.datasets.{module}"
+    for module, library in dict(coco="mmdet", segmentation="mmseg", classification="mmpretrain").items()
+    if find_spec(library)
+]
+# The modules of classes whose import must not wait for that of the other libraries.
+_OWN_MODULES = {
+    "PairedSegDataset": "mmlisa.datasets.segmentation",
+    "DemoSegDataset": "mmlisa.datasets.segmentation",
+    "DemoClsDataset": "mmlisa.datasets.classification",
+}
 
 
 class _Registry(Registry):
@@ -41,6 +52,7 @@ class _Registry(Registry):
 
     def get(self, key: str) -> type | None:
         scope, name = self.split_scope_key(key)
+        self._locations.sort(key=lambda location: location != _OWN_MODULES.get(name))
         while scope in (None, self.scope) and name not in self.module_dict and self._locations:
             self._import_next()
         return super().get(key)
@@ -71,12 +83,12 @@ TASK_UTILS = _child("task util", ROOT_TASK_UTILS, *_MODEL_LOCATIONS)
 _HOOKS = [f"mmlisa.engine.{name}" for name in ("hooks", "interrupts", "saving", "seeding", "castling", "ema")]
 HOOKS = _child("hook", ROOT_HOOKS, *_HOOKS, "mmlisa.visualization", *_VIDEO)
 LOOPS = _child("loop", ROOT_LOOPS, "mmlisa.engine.loops")
-OPTIMIZERS = _child("optimizer", ROOT_OPTIMIZERS, "mmlisa.engine.optimizers")
+OPTIMIZERS = _child("optimizer", ROOT_OPTIMIZERS, "mmlisa.engine.lamb")
 OPTIM_WRAPPER_CONSTRUCTORS = _child(
     "optimizer wrapper constructor", ROOT_OPTIM_WRAPPER_CONSTRUCTORS, "mmlisa.engine.optimizers"
 )
 DATA_SAMPLERS = _child("data sampler", ROOT_DATA_SAMPLERS, "mmlisa.engine.seeding")
-DATASETS = _child("dataset", ROOT_DATASETS, "mmlisa.engine.seeding", "mmlisa.datasets", *_VIDEO)
-TRANSFORMS = _child("transform", ROOT_TRANSFORMS, "mmlisa.datasets", *_VIDEO)
-METRICS = _child("metric", ROOT_METRICS, "mmlisa.datasets")
+DATASETS = _child("dataset", ROOT_DATASETS, "mmlisa.engine.seeding", *_DATASETS, *_VIDEO)
+TRANSFORMS = _child("transform", ROOT_TRANSFORMS, "mmlisa.datasets.transforms", *_VIDEO)
+METRICS = _child("metric", ROOT_METRICS)
 WEIGHT_INITIALIZERS = _child("weight initializer", ROOT_WEIGHT_INITIALIZERS, "mmlisa.conversion")

@@ -11,13 +11,21 @@ import mmlisa.models.backbones
 from mmlisa.registry import MODELS
 MODELS.build(dict(type="LiSANet", arch="hybrid-small"))
 """
+# mmseg imports mmpretrain.
+_SEGMENTATION = """
+from mmlisa.registry import DATASETS, TRANSFORMS
+TRANSFORMS.get("LoadImageFromFile"), DATASETS.get("DemoSegDataset")
+"""
 
 
-@pytest.mark.parametrize(("code", "loaded"), [("import mmlisa", set()), (_BACKBONE, {"torch"})])
+@pytest.mark.parametrize(
+    ("code", "loaded"),
+    [("import mmlisa", set()), (_BACKBONE, {"torch"}), (_SEGMENTATION, {"torch", "mmcv", "mmseg", "mmpretrain"})],
+)
 def test_imports_only_what_is_asked_for(code, loaded):
     code += "\nimport sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"torch", "mmcv", "mmdet", "mmseg", "mmpretrain"}
+    heavy = {"torch", "timm", "mmcv", "mmdet", "mmseg", "mmpretrain"}
     assert heavy & set(done.stdout.splitlines()[-1].split()) == loaded
 
 

@@ -1,9 +1,9 @@
-"""mmdet's CocoDataset with checks of the annotation file."""
+"""mmdet's CocoDataset with checks of the annotation file, and the demo data in this format."""
 
 import json
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from mmdet.datasets import CocoDataset as _CocoDataset
 from mmengine.fileio import get
@@ -12,6 +12,8 @@ from mmengine.logging import print_log
 from mmlisa.registry import DATASETS
 
 from .annotations import Problem, find_problems, share_outside, summarize, without
+from .demo_datasets import Generated
+from .demo_objects import CLASSES, PALETTE
 
 _MOST_OUTSIDE = 0.1  # share of boxes; more than that means another box format
 
@@ -120,3 +122,10 @@ class CocoDataset(_CocoDataset):
             f"{' …' if len(missing) > 8 else ''}; it has {names[:8]}{' …' if len(names) > 8 else ''}"
             f"{f'; close ones: {hints}' if hints else ''}. Set metainfo=dict(classes=(…)) to the file's"
         )
+
+
+@DATASETS.register_module()
+class DemoCocoDataset(Generated, CocoDataset):
+    """COCO-format demo data, generated under ``data_root`` (``data/demo``) on first use; otherwise :class:`CocoDataset`."""
+
+    METAINFO: ClassVar = {"classes": CLASSES, "palette": PALETTE}

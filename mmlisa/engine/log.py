@@ -50,6 +50,5 @@ def import_quietly(*libraries: str | None) -> None:
         for library in libraries or OPENMMLAB:
             if library in OPENMMLAB and find_spec(library):
                 importlib.import_module(f"{library}.datasets")
-        importlib.import_module("mmlisa.datasets")  # which imports the other libraries
     if find_spec("pycocotools"):
         importlib.import_module("pycocotools.coco").print = lambda *values: None

@@ -1,15 +1,11 @@
-"""LAMB for MMEngine, and learning rates that differ between the layers of a network."""
+"""Learning rates that differ between the layers of a network."""
 
 from typing import Any
 
 from mmengine.optim import DefaultOptimWrapperConstructor
-from timm.optim import Lamb
 from torch import nn
 
-from mmlisa.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS
-
-# LAMB of MetaFormer's and iViT's ImageNet recipes: ``optimizer=dict(type='mmlisa.Lamb', lr=…, weight_decay=…)``.
-OPTIMIZERS.register_module(name="Lamb", module=Lamb)
+from mmlisa.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 PREFIX = "backbone."
 

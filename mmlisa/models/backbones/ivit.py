@@ -10,12 +10,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.arch import parse_mixers
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import LayerNorm, Mlp, SepConv, StarReLU, to_tokens
+from mmlisa.models.layers import DropPath, LayerNorm, Mlp, SepConv, StarReLU, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
-from timm.layers import make_divisible
 from torch import Tensor, nn
 
 from mmlisa.arguments import Size, check, length
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions, init_linear
+from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions, init_linear, make_divisible
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage

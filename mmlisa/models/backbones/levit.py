@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import PooledQueryAttention, SubsampledAttention, build_attention
-from mmlisa.models.layers import ConvNorm, ConvStack, LinearNorm, TokenConv, TokenNorm, to_tokens
+from mmlisa.models.layers import ConvNorm, ConvStack, DropPath, LinearNorm, TokenConv, TokenNorm, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage

@@ -1,14 +1,15 @@
-"""Layers that hosts share and timm lacks."""
+"""Layers that hosts share."""
 
 from .activations import StarReLU
 from .blocks import Block
 from .branches import Mlp, SepConv
+from .drop_path import DropPath
 from .embeddings import CONVOLUTIONS, ConvStack, ConvStem, InvertedMerging, PatchEmbed
 from .gated import GatedProjection, LePE
 from .grid_cache import GridCache
 from .hooks import has_hooks, has_wrapped_weight
 from .init import init_convolutions, init_linear
-from .mobile import ConvNorm, LinearNorm, SqueezeExcite
+from .mobile import ConvNorm, LinearNorm, SqueezeExcite, make_divisible
 from .norms import TokenNorm, build_norm
 from .position_resize import PositionResize
 from .recompute import Branch, LayerNorm
@@ -24,6 +25,7 @@ __all__ = [
     "ConvNorm",
     "ConvStack",
     "ConvStem",
+    "DropPath",
     "GatedProjection",
     "GridCache",
     "InvertedMerging",
@@ -46,6 +48,7 @@ __all__ = [
     "has_wrapped_weight",
     "init_convolutions",
     "init_linear",
+    "make_divisible",
     "merge_windows",
     "resize_rows",
     "split_windows",

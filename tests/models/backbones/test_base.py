@@ -6,7 +6,6 @@ from importlib import import_module
 
 import pytest
 import torch
-from timm.layers import DropPath
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.torch_version import TorchVersion
@@ -15,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from helpers.backbones import CASES
 from mmlisa.engine import cpu
 from mmlisa.models import backbones
+from mmlisa.models.layers import DropPath
 from mmlisa.registry import MODELS
 
 # The norm that the official FLatten-PVT holds and never applies.
@@ -291,6 +291,31 @@ def test_maps_do_not_depend_on_which_are_returned(name):
     alone.load_state_dict(whole.state_dict(), strict=False)
     with torch.no_grad():
         torch.testing.assert_close(alone(image)[0], whole.eval()(image)[-1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "out_indices" not in CASES[name] and "iso" not in name])
+def test_maps_come_from_fine_to_coarse_in_any_order(name):
+    whole = build(name, out_indices=None).eval()
+    last, second, image = len(whole.feature_channels) - 1, 1, torch.randn(1, 3, 67, 96)
+    two = build(name, out_indices=(last, second)).eval()
+    two.load_state_dict(whole.state_dict(), strict=False)
+    assert two.out_indices == (second, last)
+    assert two.feature_channels == (whole.feature_channels[second], whole.feature_channels[last])
+    assert two.feature_strides == (whole.feature_strides[second], whole.feature_strides[last])
+    with torch.no_grad():
+        maps = whole(image)
+        torch.testing.assert_close(two(image), (maps[second], maps[last]), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("size", [200, (200, 136)])
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "image_size" in case])
+def test_at_the_size_of_its_pretraining_nothing_is_resized(name, size, monkeypatch):
+    """Sizes that no stride but the first divides: a table with one row too few would be interpolated."""
+    network = build(name, image_size=size).eval()
+    monkeypatch.setattr(nn.functional, "interpolate", lambda *args, **options: pytest.fail("a table is resized"))
+    height, width = (size, size) if isinstance(size, int) else size
+    with torch.no_grad():
+        network(torch.randn(1, 3, height, width))
 
 
 @pytest.mark.parametrize("name", CASES)

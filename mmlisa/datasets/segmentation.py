@@ -1,11 +1,15 @@
-"""Semantic segmentation whose images and class maps are listed in a file."""
+"""mmseg's data sets: the demo data, and images and class maps that a file lists."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from mmseg.datasets import BaseSegDataset
 
 from mmlisa.registry import DATASETS
+
+from .demo_datasets import Generated
+from .demo_objects import CLASSES, PALETTE
 
 
 @DATASETS.register_module()
@@ -32,3 +36,15 @@ class PairedSegDataset(BaseSegDataset):
         return [
             dict(img_path=str(root / image), seg_map_path=str(root / seg_map), **shared) for image, seg_map in pairs
         ]
+
+
+@DATASETS.register_module()
+class DemoSegDataset(Generated, BaseSegDataset):
+    """Class maps in ADE20K's layout, generated under ``data_root`` on first use; otherwise mmseg's BaseSegDataset.
+
+    The nine classes include the background (0). Unlike in ADE20K there are no unlabelled pixels, and ``reduce_zero_label``
+    stays False. ``data_prefix`` is ``dict(img_path='ade/images/training', seg_map_path='ade/annotations/training')``, or
+    ``validation``.
+    """
+
+    METAINFO: ClassVar = {"classes": ("background", *CLASSES), "palette": [[0, 0, 0], *map(list, PALETTE)]}

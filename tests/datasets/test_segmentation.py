@@ -8,11 +8,17 @@ from mmengine.registry import DefaultScope
 from mmlisa.registry import DATASETS
 
 
-@pytest.mark.parametrize(("label_map", "expected"), [(None, [[0, 255], [0, 0]]), ({255: 1}, [[0, 1], [0, 0]])])
-def test_a_list_of_pairs(tmp_path, label_map, expected):
+@pytest.mark.parametrize(("label_map", "reduce_zero_label", "expected"), [
+    (None, False, [[0, 255], [2, 1]]),
+    ({255: 1}, False, [[0, 1], [2, 1]]),
+    ({2: 1}, False, [[0, 255], [1, 1]]),
+    (None, True, [[255, 255], [1, 0]]),  # 0 is not a class but unlabelled, and the others move down
+    ({2: 1}, True, [[255, 255], [0, 0]]),
+])  # fmt: skip
+def test_a_list_of_pairs(tmp_path, label_map, reduce_zero_label, expected):
     (tmp_path / "a b").mkdir()
     cv2.imwrite(str(tmp_path / "a b" / "1.jpg"), np.zeros((2, 2, 3), np.uint8))
-    cv2.imwrite(str(tmp_path / "mask of 1.png"), np.array([[0, 255], [0, 0]], np.uint8))
+    cv2.imwrite(str(tmp_path / "mask of 1.png"), np.array([[0, 255], [2, 1]], np.uint8))
     (tmp_path / "list.txt").write_text("a b/1.jpg\tmask of 1.png\n")
     with DefaultScope.overwrite_default_scope("mmseg"):
         dataset = DATASETS.build(
@@ -20,8 +26,9 @@ def test_a_list_of_pairs(tmp_path, label_map, expected):
                 type="mmlisa.PairedSegDataset",
                 data_root=str(tmp_path),
                 ann_file=str(tmp_path / "list.txt"),
-                metainfo=dict(classes=("background", "object")),
+                metainfo=dict(classes=("one", "two", "three")[: 3 - reduce_zero_label]),
                 label_map=label_map,
+                reduce_zero_label=reduce_zero_label,
                 pipeline=[dict(type="mmlisa.LoadImageFromFile"), dict(type="mmseg.LoadAnnotations")],
             )
         )
