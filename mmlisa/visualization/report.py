@@ -102,7 +102,7 @@ def write_report(
     pictures.mkdir(exist_ok=True)
     draw_curves({"": read_curves(folder)}, pictures / "curves.png")
     names = [*classes, "nothing"] if task == "detection" else list(classes)
-    _draw_confusion(result.confusion, names, pictures / "confusion.png")
+    draw_confusion(result.confusion, names, pictures / "confusion.png")
     sections = [
         Section(
             "Data and training",
@@ -172,7 +172,6 @@ def _evaluate_objects(
 
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
-    from pycocotools.mask import iou
 
     kinds = [kind for kind in ("bbox", "segm") if (folder / "test" / f"predictions.{kind}.json").is_file()]
     by_kind: dict[str, Any] = {}
@@ -201,16 +200,11 @@ def _evaluate_objects(
     confusion = np.zeros((len(classes) + 1, len(classes) + 1), int)
     images, sides, samples = [], ([], []), {}
     for image_id, image in truth.imgs.items():
-        objects = [entry for entry in truth.imgToAnns[image_id] if not entry.get("iscrowd")]
         found = (
             [e for e in boxes.cocoDt.imgToAnns.get(image_id, []) if e["score"] >= SCORE] if boxes.cocoDt.anns else []
         )
-        crowds = [entry["bbox"] for entry in truth.imgToAnns[image_id] if entry.get("iscrowd")]
-        if crowds:  # what is found in a crowd is neither right nor wrong
-            inside = iou([entry["bbox"] for entry in found], crowds, [1] * len(crowds)).max(1) if found else []
-            matched = {j for i, j in match(objects, found) if i is not None}
-            found = [entry for j, entry in enumerate(found) if j in matched or inside[j] < IOU]
-        pairs, wrong = match(objects, found), 0
+        objects, found, pairs = match_image(truth.imgToAnns[image_id], found)
+        wrong = 0
         for i, j in pairs:
             row = objects[i]["category_id"] - 1 if i is not None else -1
             column = found[j]["category_id"] - 1 if j is not None else -1
@@ -226,6 +220,29 @@ def _evaluate_objects(
     worst = sorted(images, key=lambda entry: -entry[1])[:NUM_WORST]
     drawn = {path: _object_sample(truth, boxes.cocoDt, segments, samples[path]) for path, *_ in worst}
     return Evaluation(score, table, confusion, images, sides, precision["bbox"][0].T, drawn)
+
+
+def match_image(
+    annotated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], list[tuple[int | None, int | None]]]:
+    """Match the objects and detections of an image. What is found in a crowd is neither right nor wrong.
+
+    Args:
+        annotated: entries of COCO, with ``bbox`` (xywh), ``category_id`` and ``iscrowd``.
+        found: the same of detections.
+
+    Returns:
+        The objects that count, the detections that count, and their pairs; see :func:`match`.
+    """
+    from pycocotools.mask import iou
+
+    objects = [entry for entry in annotated if not entry.get("iscrowd")]
+    crowds = [entry["bbox"] for entry in annotated if entry.get("iscrowd")]
+    if crowds and found:
+        inside = iou([entry["bbox"] for entry in found], crowds, [1] * len(crowds)).max(1)
+        matched = {j for i, j in match(objects, found) if i is not None}
+        found = [entry for j, entry in enumerate(found) if j in matched or inside[j] < IOU]
+    return objects, list(found), match(objects, found)
 
 
 def match(
@@ -365,7 +382,8 @@ def _axes(width: float, height: float) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _draw_confusion(counts: np.ndarray, names: Sequence[str], path: Path) -> None:
+def draw_confusion(counts: np.ndarray, names: Sequence[str], path: Path) -> None:
+    """Draw a confusion matrix ``[annotated, predicted]``; colours are shares of a row."""
     number = len(names)
     side = min(12, 2.5 + 0.45 * number)
     figure, axes = _axes(side + 1, side)

@@ -5,7 +5,15 @@ import torch
 from mmengine.config import Config
 
 from mmlisa import config_path
-from mmlisa.engine.config import load_config, set_amp, set_auto_scale_lr, set_epochs, set_show_dir, set_tta
+from mmlisa.engine.config import (
+    load_config,
+    set_amp,
+    set_auto_scale_lr,
+    set_classwise,
+    set_epochs,
+    set_show_dir,
+    set_tta,
+)
 from mmlisa.engine.runner import set_resume
 
 COCO = config_path("mask_rcnn_hylisanet_s_1x_coco.py")
@@ -94,6 +102,18 @@ def test_show_dir_draws_overlays_whatever_the_config_draws(tmp_path, hook):
     assert cfg.default_hooks.visualization == dict(type="mmlisa.OverlayHook", draw=True, test_out_dir=str(tmp_path))
     set_show_dir(cfg, None)
     assert "visualization" not in cfg.default_hooks
+
+
+def test_classwise():
+    """AP of each class in a test with mmdet's metric, alone or in a list, unless the config decides."""
+    coco, own, other = dict(type="mmdet.CocoMetric"), dict(type="CocoMetric", classwise=False), dict(type="IoUMetric")
+    cfg = Config(dict(test_evaluator=[coco, own, other]))
+    set_classwise(cfg)
+    assert cfg.test_evaluator == [dict(coco, classwise=True), own, other]
+    cfg = Config(dict(test_evaluator=coco))
+    set_classwise(cfg)
+    assert cfg.test_evaluator.classwise
+    set_classwise(Config(dict(test_evaluator=None)))
 
 
 def test_downstream_project_inherits(tmp_path):

@@ -14,6 +14,7 @@ import torch
 
 from helpers.training import ROOT, SHORT, history, scores
 from mmlisa.checkpoints import load_checkpoint
+from mmlisa.datasets.demo_objects import CLASSES
 
 pytestmark = pytest.mark.slow
 
@@ -97,4 +98,6 @@ def test_train_kill_resume_test(task, tmp_path):
     assert (tmp_path / "predictions.pkl").stat().st_size > 0
     (tested,) = (tmp_path / "test").glob("*/*.json")
     assert not list((tmp_path / "test").rglob("*.png")), "pictures only with --show-dir"
+    if "coco" in "".join(metrics):
+        assert all(re.search(rf"\| {name} +\| [\d.n]", out) for name in CLASSES), out
     assert scores(json.loads(tested.read_text().splitlines()[-1])) == metrics, out

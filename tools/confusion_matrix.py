@@ -1,0 +1,134 @@
+"""Writes the confusion matrix of a checkpoint (CSV, picture): ``python tools/confusion_matrix.py CONFIG CHECKPOINT``."""
+
+import argparse
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mmlisa import cli
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.build_parser(__doc__)
+    parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
+    parser.add_argument("checkpoint", help="checkpoint file")
+    parser.add_argument("--out-dir", help="folder of confusion.csv and confusion.png (default: the config's work dir)")
+    parser.add_argument(
+        "--score-thr", type=float, default=0.3, help="detections below it do not count (default: %(default)s)"
+    )
+    parser.add_argument("--min-matched", type=float, default=0.9, help="share of the model the checkpoint must hold")
+    cli.add_config_options(parser)
+    return parser.parse_args(argv)
+
+
+def main(args: argparse.Namespace) -> None:
+    from mmlisa.engine import config
+    from mmlisa.engine.config_checks import check_data
+
+    cfg = config.load_config(args.config, options=config.parse_options(args.cfg_options))
+    scope = cfg.get("default_scope")
+    if scope not in ("mmdet", "mmseg", "mmpretrain"):
+        raise ValueError(f"CONFIG '{args.config}': default_scope='{scope}' is not mmdet, mmseg or mmpretrain")
+    check_data(cfg, "test")
+    config.set_show_dir(cfg, None)
+
+    from mmlisa.checkpoints import load_checkpoint
+    from mmlisa.engine.cpu import optimize_for_cpu
+    from mmlisa.engine.runner import build_runner
+    from mmlisa.visualization.report import draw_confusion
+
+    load_checkpoint(args.checkpoint)  # a damaged file is reported before the data are read and the model is built
+    cfg.load_from, cfg.resume = args.checkpoint, False
+    runner = build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)
+    optimize_for_cpu(runner.model)
+    dataset = runner.test_loop.dataloader.dataset
+    names = list(dataset.metainfo["classes"])
+    counter = build_counter(scope, dataset, len(names), args.score_thr)
+    runner.test_evaluator.metrics[:] = [counter]
+    runner.test()
+
+    if scope == "mmdet":
+        names.append("nothing")
+    folder = Path(args.out_dir or cfg.work_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "confusion.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["annotated \\ predicted", *names])
+        rows.writerows([name, *counts] for name, counts in zip(names, counter.total.tolist(), strict=True))
+    draw_confusion(counter.total, names, folder / "confusion.png")
+    print(f"{folder / 'confusion.csv'}\n{folder / 'confusion.png'}")
+
+
+def build_counter(scope: str, dataset: Any, num_classes: int, score_threshold: float) -> Any:
+    """Return the metric that counts in its attribute ``total``, ``[annotated, predicted]``.
+
+    The unit is an object of mmdet's data sets, a pixel of mmseg's, an image of mmpretrain's. The last row and column of a
+    detector are those of detections without an object and of objects without a detection.
+    """
+    import numpy as np
+    from mmengine.evaluator import BaseMetric
+
+    from mmlisa.visualization.report import match_image
+
+    def count_objects(sample: Mapping[str, Any]) -> np.ndarray:
+        predicted, info = sample["pred_instances"], infos[sample["img_id"]]
+        annotated = [
+            dict(bbox=to_xywh(each["bbox"]), category_id=each["bbox_label"], iscrowd=each["ignore_flag"])
+            for each in info["instances"]
+        ]
+        found = [
+            dict(bbox=to_xywh(box), category_id=label)
+            for box, label, score in zip(
+                predicted["bboxes"].tolist(),
+                predicted["labels"].tolist(),
+                predicted["scores"].tolist(),
+                strict=True,
+            )
+            if score >= score_threshold
+        ]
+        objects, found, pairs = match_image(annotated, found)
+        matrix = np.zeros((num_classes + 1,) * 2, int)
+        for i, j in pairs:
+            row = -1 if i is None else objects[i]["category_id"]
+            matrix[row, -1 if j is None else found[j]["category_id"]] += 1
+        return matrix
+
+    def to_xywh(box: Sequence[float]) -> list[float]:
+        left, top, right, bottom = box
+        return [left, top, right - left, bottom - top]
+
+    def count_labels(annotated: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+        known = annotated < num_classes  # 255 is unlabelled
+        pairs = annotated[known].astype(int) * num_classes + predicted[known]
+        return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
+
+    def count(sample: Mapping[str, Any]) -> np.ndarray:
+        if scope == "mmdet":
+            return count_objects(sample)
+        names = ("gt_sem_seg", "pred_sem_seg") if scope == "mmseg" else ("gt_label", "pred_label")
+        if missing := [name for name in names if name not in sample]:
+            raise ValueError(
+                f"the test data or predictions have no '{missing[0]}': the model has no single class for each"
+            )
+        values = [sample[name]["data"] if scope == "mmseg" else sample[name] for name in names]
+        return count_labels(*(value.cpu().numpy().ravel() for value in values))
+
+    class Counter(BaseMetric):
+        total = np.zeros((num_classes + (scope == "mmdet"),) * 2, int)
+
+        def process(self, data_batch: Any, data_samples: Sequence[Mapping[str, Any]]) -> None:
+            self.results += [count(sample) for sample in data_samples]
+
+        def compute_metrics(self, results: Sequence[np.ndarray]) -> dict[str, float]:
+            self.total = sum(results)
+            return {}
+
+    infos = (
+        {info["img_id"]: info for info in map(dataset.get_data_info, range(len(dataset)))} if scope == "mmdet" else {}
+    )
+    return Counter()
+
+
+if __name__ == "__main__":
+    cli.run(main, parse_args())
