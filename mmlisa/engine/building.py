@@ -1,5 +1,6 @@
 """Building of models, in a process that runs no code from the files which models and datasets read."""
 
+import os
 import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -49,12 +50,16 @@ class _PlainYaml(YamlHandler):
 
 
 def guard_process(cfg: Config | Mapping[str, Any]) -> None:
-    """Make MMEngine's checkpoint and file loaders of this process safe, and refuse types of ``cfg`` that go past them.
+    """Make MMEngine's loaders and ``torch.load`` safe in this process, and refuse types of ``cfg`` that go past them.
+
+    ``torch.load`` reads weights only, also if a caller asks for more; PyTorch before 2.6 would run code otherwise.
 
     Raises:
         ValueError: a type or option of ``cfg`` that unpickles a file; names both.
     """
     use_safe_loader()
+    os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
     register_handler(["pkl", "pickle"])(_NoPickles)
     register_handler(["yaml", "yml"])(_PlainYaml)
     for part in _parts(cfg):

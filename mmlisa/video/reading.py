@@ -6,13 +6,15 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from mmlisa.datasets.transforms import find_fault
+
 FRAME_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 # Skipping fewer frames than this is faster than a seek, which goes back to a key frame first.
 _SEEK_FROM = 32
 
 
 class DamagedVideoError(ValueError):
-    """A video with a missing or undecodable frame; the message names both."""
+    """A video with a missing or unusable frame; the message names both."""
 
 
 def count_frames(path: str | Path) -> int:
@@ -34,7 +36,7 @@ def read_frames(path: str | Path, positions: Iterable[int]) -> dict[int, np.ndar
 
     Raises:
         FileNotFoundError: the file or folder does not exist.
-        DamagedVideoError: a frame is missing or cannot be decoded.
+        DamagedVideoError: a frame is missing, damaged or too large, or has a format whose damage is not noticed.
     """
     path, wanted = _existing(path), sorted({int(position) for position in positions})
     return _from_folder(path, wanted) if path.is_dir() else _from_file(path, wanted)
@@ -44,10 +46,14 @@ def _from_folder(path: Path, wanted: list[int]) -> dict[int, np.ndarray]:
     files = _frame_files(path)
     if wanted[-1] >= len(files):
         raise DamagedVideoError(f"video {path} has {len(files)} frames, but frame {wanted[-1]} is requested")
-    frames = {position: cv2.imread(str(files[position]), cv2.IMREAD_COLOR) for position in wanted}
-    for position, frame in frames.items():
-        if frame is None:
-            raise DamagedVideoError(f"video {path}: frame {files[position].name} cannot be decoded")
+    frames = {}
+    for position in wanted:
+        content = files[position].read_bytes()
+        if fault := find_fault(content):
+            raise DamagedVideoError(f"video {path}: frame {files[position].name} {fault}")
+        frames[position] = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
+        if frames[position] is None:
+            raise DamagedVideoError(f"video {path}: frame {files[position].name} is damaged: it cannot be decoded")
     return frames
 
 

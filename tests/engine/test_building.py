@@ -4,6 +4,7 @@ import ast
 import os
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -44,6 +45,7 @@ class Taught(BaseModel):
 @pytest.fixture
 def unguarded(monkeypatch):
     """A process whose loaders are MMEngine's own."""
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "0")
     monkeypatch.setattr(CheckpointLoader, "_schemes", {})
     CheckpointLoader.register_scheme("", mmengine_checkpoint.load_from_local)
     for suffix, handler in {
@@ -139,6 +141,41 @@ def test_types_that_unpickle_by_themselves_are_refused(unguarded, part):
     with pytest.raises(ValueError, match="unpickle a file"):
         guard_process(Config(dict(train_dataloader=dict(dataset=dict(type="Repeat", dataset=dict(pipeline=[part]))))))
     guard_process(Config(dict(model=dict(type="ImageClassifier"), pipeline=[dict(type="LoadBiomedicalImageFromFile")])))
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("options", [{}, {"weights_only": False}])
+def test_no_torch_load_runs_code(unguarded, tmp_path, monkeypatch, options):
+    """As transformers, mmpretrain's retrievers and its quantiser read weights."""
+    torch.save({"state_dict": Malicious(tmp_path / "ran")}, tmp_path / "x.pth")
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    guard_process({})
+    with pytest.raises(pickle.UnpicklingError, match="Weights only"):
+        torch.load(tmp_path / "x.pth", **options)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.fault
+def test_the_queue_of_swav_runs_no_code(unguarded, tmp_path):
+    hooks = pytest.importorskip("mmpretrain.engine.hooks")
+    torch.save({"queue": Malicious(tmp_path / "ran")}, tmp_path / "queue.pth")
+    guard_process({})
+    with pytest.raises(pickle.UnpicklingError, match="Weights only"):
+        hooks.SwAVHook(batch_size=1).before_run(SimpleNamespace(work_dir=str(tmp_path)))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("name", ["CIFAR10", "CIFAR100"])
+def test_other_batches_than_the_published_run_no_code(tmp_path, name):
+    dataset = getattr(pytest.importorskip("mmpretrain.datasets"), name)
+    folder = tmp_path / dataset.base_folder
+    folder.mkdir()
+    for file in (*dict([*dataset.train_list, *dataset.test_list]), dataset.meta["filename"]):
+        (folder / file).write_bytes(pickle.dumps(Malicious(tmp_path / "ran")))
+    with pytest.raises(RuntimeError, match="Please download the dataset"):
+        dataset(data_root=str(tmp_path), split="train", download=False)
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.fault

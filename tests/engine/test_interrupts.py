@@ -8,6 +8,7 @@ import torch
 from mmengine.hooks import Hook
 
 from helpers.toy_runner import losses, runner
+from mmlisa.checkpoints import load_checkpoint
 from mmlisa.engine.interrupts import InterruptHook
 from mmlisa.engine.runner import train
 
@@ -36,7 +37,7 @@ def test_interrupted_and_resumed_run_repeats_the_whole_one(tmp_path, epochs):
     # Hooks are told the place in the epoch, of four batches, or in the whole run.
     assert places == ([3, 0, 1, 2, 3] if epochs else [3, 4, 5, 6, 7])
     assert losses(resumed) == {step: expected[step] for step in range(4, 9)}
-    final = [torch.load(d / "iter_8.pth", weights_only=False)["state_dict"] for d in (whole, resumed)]
+    final = [load_checkpoint(d / "iter_8.pth")["state_dict"] for d in (whole, resumed)]
     assert all(torch.equal(final[0][name], final[1][name]) for name in final[0])
 
 

@@ -10,7 +10,7 @@ from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from helpers.toy_runner import runner
-from mmlisa.checkpoints import CheckpointError
+from mmlisa.checkpoints import CheckpointError, latest_checkpoint, load_checkpoint
 from mmlisa.engine.runner import train
 from mmlisa.engine.saving import AtomicBackend, locked
 
@@ -61,13 +61,22 @@ def test_a_failed_save_stops_and_the_last_good_checkpoint_stays(tmp_path, monkey
     with pytest.raises(OSError, match=rf"iteration {failure * 2} could not be written.*iter_{failure * 2 - 2}\.pth"):
         train(runner(folder, hook=dict(max_keep_ckpts=1)))
     assert [p.name for p in folder.glob("*.pth")] == [f"iter_{failure * 2 - 2}.pth"]
-    assert torch.load(folder / f"iter_{failure * 2 - 2}.pth", weights_only=False)["optimizer"]
+    assert load_checkpoint(folder / f"iter_{failure * 2 - 2}.pth")["optimizer"]
 
 
 def test_a_failed_save_can_be_passed_over(tmp_path, monkeypatch):
     failing_puts(monkeypatch, {2, 3})
     train(runner(tmp_path / "on", iterations=8, hook=dict(on_failure="continue", max_keep_ckpts=2)))
     assert sorted(p.name for p in (tmp_path / "on").glob("*.pth")) == ["iter_2.pth", "iter_8.pth"]
+
+
+@pytest.mark.parametrize(("failures", "left"), [({2}, [10, 12]), ({5}, [8, 12]), ({2, 4}, [10, 12]), ({6}, [8, 10])])
+def test_saves_after_a_failed_one_keep_as_many_as_ever(tmp_path, monkeypatch, failures, left):
+    failing_puts(monkeypatch, failures)
+    train(runner(tmp_path, iterations=12, hook=dict(on_failure="continue", max_keep_ckpts=2)))
+    assert sorted(path.name for path in tmp_path.glob("*.pth")) == sorted(f"iter_{n}.pth" for n in left)
+    assert (tmp_path / "last_checkpoint").read_text() == str(tmp_path / f"iter_{left[-1]}.pth")
+    assert latest_checkpoint(tmp_path) == str(tmp_path / f"iter_{left[-1]}.pth")
 
 
 def test_what_a_killed_save_left_is_removed(tmp_path):
