@@ -11,12 +11,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 CONFIG_SUFFIXES = (".py", ".json", ".yml", ".yaml")
 CHECKPOINT_SUFFIXES = (".pth", ".pt", ".ckpt", ".pdparams", ".safetensors", ".bin")
 DEVICES = ("cpu", "cuda", "mps", "xpu", "npu", "mlu", "musa")
+_ACCELERATORS = ("torch_npu", "torch_mlu", "torch_musa", "torch_dipu")  # PyTorch's extensions that MMEngine supports
 # The environment variable of a process's number, by launcher.
 RANK_VARIABLES = {"pytorch": "RANK", "slurm": "SLURM_PROCID", "mpi": "OMPI_COMM_WORLD_RANK"}
 
@@ -158,6 +160,12 @@ def check_device(argument: str, name: str) -> None:
         raise ValueError(f"{argument} '{name}': this machine has {number} GPUs, 'cuda:0' to 'cuda:{number - 1}'")
 
 
+def check_amp(argument: str, enabled: bool) -> None:
+    """Check that there is a GPU, or a package of another accelerator, if mixed precision is requested."""
+    if enabled and count_cuda_devices() == 0 and not any(map(find_spec, _ACCELERATORS)):
+        raise ValueError(f"{argument}: no NVIDIA GPU, or no driver, was found; train without {argument}")
+
+
 def select_device(name: str) -> None:
     """Make a device the one that MMEngine trains on, in this process and in those that it starts. PyTorch is imported later.
 
@@ -209,6 +217,7 @@ CHECKS: dict[str, Callable[[str, Any], None]] = {
     ),
     "cfg_options": check_key_values,
     "device": check_device,
+    "amp": check_amp,
     "launcher": lambda argument, launcher: rank(launcher),
 }
 _POSITIONAL = ("config", "checkpoint", "images")

@@ -26,6 +26,7 @@ MISTAKES = {
     "image does not exist": f"infer {CONFIG} weights.pth nosuch.jpg",
     "work dir inside a file": f"train {CONFIG} --work-dir weights.pth/run",
     "--device cuda without a GPU": f"infer {CONFIG} weights.pth cat.jpg --device cuda:99",
+    "--amp without a GPU": f"train {CONFIG} --amp",
     "--device gpu": f"infer {CONFIG} weights.pth cat.jpg --device gpu",
     "--score-thr 50": f"infer {CONFIG} weights.pth cat.jpg --score-thr 50",
     "--cfg-options without a value": f"train {CONFIG} --cfg-options train_cfg.max_iters",

@@ -83,6 +83,20 @@ def test_gpus(monkeypatch, devices, name, message):
             options.check_device("--device", name)
 
 
+@pytest.mark.parametrize(("devices", "package", "refused"), [
+    (0, None, True), (1, None, False), (None, None, False), (0, "torch_npu", False),
+])  # fmt: skip
+def test_mixed_precision_needs_an_accelerator(monkeypatch, devices, package, refused):
+    monkeypatch.setattr(options, "count_cuda_devices", lambda: devices)
+    monkeypatch.setattr(options, "find_spec", lambda name: name == package)
+    options.check(argparse.Namespace(amp=False))
+    if refused:
+        with pytest.raises(ValueError, match="--amp: no NVIDIA GPU, or no driver, was found; train without --amp"):
+            options.check(argparse.Namespace(amp=True))
+    else:
+        options.check(argparse.Namespace(amp=True))
+
+
 def test_the_number_of_gpus_is_pytorchs():
     import torch
 
