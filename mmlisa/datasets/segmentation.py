@@ -18,7 +18,8 @@ class PairedSegDataset(BaseSegDataset):
 
     Args:
         ann_file: a line per image, with its path and that of its class map under ``data_root``, separated by a tab.
-        label_map: values of the class maps that stand for another class, such as ``{255: 1}`` of masks in black and white.
+        label_map: values of the class maps that stand for another class, such as ``{255: 1}`` of masks in black and white; with
+            ``reduce_zero_label``, values after the reduction.
         **kwargs: mmseg's.
 
     Raises:

@@ -247,8 +247,9 @@ def test_a_killed_build_leaves_nothing_and_is_cleared_away(tmp_path, monkeypatch
         assert _in_processes([lambda: demo.make_demo(root)]) == [-signal.SIGKILL]
     assert not root.exists()
     assert len(list(tmp_path.glob(".demo-*"))) == 1
+    (tmp_path / ".demo-file").write_text("cannot be removed as a folder")
     demo.make_demo(root, num_images={"train": 1, "val": 1}, progress=False)
-    assert sorted(os.listdir(tmp_path)) == [".demo.lock", "demo"]
+    assert sorted(os.listdir(tmp_path)) == [".demo-file", ".demo.lock", "demo"]
 
 
 @pytest.mark.parametrize("lock", [True, False])

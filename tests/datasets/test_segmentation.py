@@ -13,7 +13,7 @@ from mmlisa.registry import DATASETS
     ({255: 1}, False, [[0, 1], [2, 1]]),
     ({2: 1}, False, [[0, 255], [1, 1]]),
     (None, True, [[255, 255], [1, 0]]),  # 0 is not a class but unlabelled, and the others move down
-    ({2: 1}, True, [[255, 255], [0, 0]]),
+    ({1: 0}, True, [[255, 255], [0, 0]]),
 ])  # fmt: skip
 def test_a_list_of_pairs(tmp_path, label_map, reduce_zero_label, expected):
     (tmp_path / "a b").mkdir()

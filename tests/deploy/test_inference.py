@@ -13,6 +13,7 @@ from pycocotools.mask import decode
 from helpers.exported import BOX, detector
 from mmlisa import config_path
 from mmlisa.datasets.demo_objects import CLASSES
+from mmlisa.deploy import inference
 from mmlisa.deploy.inference import Loaded, Predictor, find_config, predict_pictures
 from mmlisa.engine.config import load_config
 from mmlisa.visualization.overlays import LONGER_SIDE
@@ -89,6 +90,13 @@ def test_a_folder_of_class_folders(demo, tmp_path):
     done = predict(demo, tmp_path / "out", tmp_path)
     assert [str(each.source.relative_to(tmp_path)) for each in done] == ["cat/1.jpg", "dog/1.jpg"]
     assert len({each.target for each in done}) == 2
+
+
+def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
+    names = [f"{number:02d}.jpg" for number in range(30)]
+    for name in sorted(names, key=lambda name: name[::-1], reverse=True):
+        (tmp_path / name).touch()
+    assert [path.name for path in inference._expand(tmp_path)] == names
 
 
 def test_an_empty_folder_is_named(demo, tmp_path):

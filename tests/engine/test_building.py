@@ -173,7 +173,7 @@ def test_other_batches_than_the_published_run_no_code(tmp_path, name):
     folder.mkdir()
     for file in (*dict([*dataset.train_list, *dataset.test_list]), dataset.meta["filename"]):
         (folder / file).write_bytes(pickle.dumps(Malicious(tmp_path / "ran")))
-    with pytest.raises(RuntimeError, match="Please download the dataset"):
+    with pytest.raises(RuntimeError, match=f"Cannot find {name} dataset"):
         dataset(data_root=str(tmp_path), split="train", download=False)
     assert not (tmp_path / "ran").exists()
 

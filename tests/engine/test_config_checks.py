@@ -8,7 +8,8 @@ from mmlisa.engine.config_checks import check_data
 
 @pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize(
-    ("topk", "classes", "right"), [((1, 5), 4, False), ((1, 5), 5, True), (2, 2, True), (3, 2, False), ((1,), 2, True)]
+    ("topk", "classes", "right"),
+    [((1, 5), 4, False), ((1, 5), 5, True), (2, 2, True), (3, 2, False), ((1,), 2, True), ((), 2, True)],
 )
 def test_the_k_best_of_fewer_classes_are_refused_before_training(listed, topk, classes, right):
     metric = dict(type="Accuracy", topk=topk)

