@@ -19,7 +19,7 @@ from mmlisa.options import check_key_values, find_config
 TOP_LEVEL = frozenset(
     """model work_dir train_dataloader val_dataloader test_dataloader train_cfg val_cfg test_cfg auto_scale_lr optim_wrapper
     param_scheduler val_evaluator test_evaluator default_hooks custom_hooks data_preprocessor load_from resume launcher env_cfg
-    log_processor log_level visualizer default_scope randomness experiment_name
+    log_processor log_level visualizer default_scope randomness experiment_name sync_bn
     custom_imports find_unused_parameters model_wrapper_cfg runner_type strategy tta_model tta_pipeline""".split()  # noqa: SIM905
 )
 # Names of variables in OpenMMLab's configs that only look like misspelt keys.

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from mmlisa.models.attention import InteractiveAttention
 from mmlisa.models.backbones import ivit, lisanet
 from mmlisa.models.backbones.base import Stage
-from mmlisa.models.layers import Block, Branch, StarReLU, has_hooks
+from mmlisa.models.layers import Block, Branch, StarReLU, has_hooks, norm_tokens
 from mmlisa.ops.tracing import is_traced
 
 # With fewer tokens, preparing the weights costs more than the faster product saves.
@@ -134,7 +134,7 @@ class InPlaceStage(Stage):
         for block in self.blocks:
             x = block(x, grid, is_owned) if isinstance(block, InPlaceBlock) else block(x, grid)
             is_owned = isinstance(block, InPlaceBlock)
-        return (x if self.norm is None else self.norm(x)), grid
+        return (x if self.norm is None else norm_tokens(self.norm, x)), grid
 
 
 _FASTER = {
@@ -184,7 +184,7 @@ def _add_branch(
         rows, count = _rows_at_once(x, branch, grid)
         if count < rows.shape[1]:
             return _in_chunks(rows, norm, branch, scale, count, out=rows if out is x else None).view(x.shape)
-    y, skip = branch(norm(x), grid), scale(x)
+    y, skip = branch(norm_tokens(norm, x), grid), scale(x)
     if out is not None and torch.promote_types(skip.dtype, y.dtype) == out.dtype:
         return torch.add(skip, y, out=out)
     return skip + y
@@ -214,7 +214,7 @@ def _in_chunks(x: Tensor, norm: nn.Module, branch: Branch, scale: nn.Module, cou
     place = len(layers) if branch.dwconv is None else layers.index(branch.dwconv)
     above, done = None, 0
     for start in range(0, x.shape[1], count):
-        y = _run(layers[:place], norm(x[:, start : start + count]))
+        y = _run(layers[:place], norm_tokens(norm, x[:, start : start + count]))
         if branch.dwconv is not None:
             y, above = _convolve(branch.dwconv, y, above, is_last=start + count >= x.shape[1])
         y = _run(layers[place + 1 :], y)

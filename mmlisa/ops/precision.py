@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def no_autocast(device: torch.device) -> AbstractContextManager:
@@ -15,14 +15,15 @@ def no_autocast(device: torch.device) -> AbstractContextManager:
     return nullcontext()
 
 
-def layer_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype of a layer's input where autocast is switched off: that of ``x``, or fp32 at least if autocast is on.
+def layer_dtype(x: Tensor, module: nn.Module) -> torch.dtype:
+    """Return the dtype of the inputs of ``module``'s layers where autocast is switched off.
 
-    The dtype of a layer's weight is no guide: quantised and wrapped layers have none.
+    Without autocast it is that of ``x``. With autocast it is that of the first parameter of floating point, at any depth, since
+    quantised and wrapped layers have no ``weight``; fp32 if there is none.
     """
-    if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
-        return torch.promote_types(x.dtype, torch.float32)
-    return x.dtype
+    if x.device.type == "meta" or not torch.is_autocast_enabled(x.device.type):
+        return x.dtype
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
 
 def current_autocast(device: torch.device) -> Callable[[], AbstractContextManager]:

@@ -35,14 +35,19 @@ def classifier(backbone: nn.Module) -> nn.Module:
     return model
 
 
-def rates(
-    model: nn.Module, constructor: str = "mmlisa.LayerwiseOptimWrapperConstructor", **options
-) -> dict[str, float]:
-    """Learning rate over the base rate by parameter, of the built optimizer."""
+OURS = "mmlisa.LayerwiseOptimWrapperConstructor"
+
+
+def groups(model: nn.Module, constructor: str = OURS, **options) -> dict[str, tuple[float, float]]:
+    """Learning rate over the base rate and weight decay of each parameter, of the built optimizer."""
     cfg = dict(optimizer=dict(type="AdamW", lr=1.0, weight_decay=0.1), paramwise_cfg=options, constructor=constructor)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    groups = build_optim_wrapper(model, cfg).optimizer.param_groups
-    return {names[id(parameter)]: group["lr"] for group in groups for parameter in group["params"]}
+    built = build_optim_wrapper(model, cfg).optimizer.param_groups
+    return {names[id(p)]: (group["lr"], group["weight_decay"]) for group in built for p in group["params"]}
+
+
+def rates(model: nn.Module, **options) -> dict[str, float]:
+    return {name: rate for name, (rate, _) in groups(model, **options).items()}
 
 
 def hybrid(depths=(1, 1, 4, 1)) -> nn.Module:
@@ -94,6 +99,23 @@ def test_convnexts_groups():
         rates(classifier(nn.Linear(1, 1)), layer_decay=0.5)
 
 
+# The rules of the ImageNet recipes.
+UNDECAYED = dict(
+    norm_decay_mult=0.0,
+    bias_decay_mult=0.0,
+    flat_decay_mult=0.0,
+    custom_keys={
+        key: dict(decay_mult=0.0)
+        for key in (
+            *("position_embedding", "stem.position", "downsample.position", "positional_encoding", "cls_token"),
+            *("relative_position_bias_table", "attention_biases", "rel_pos"),
+        )
+    },
+)
+# Parameters of several axes that belong to an operator itself, and decay in its paper's recipe.
+OPERATORS = {"kernel_a", "kernel_b", "bias_a", "w1", "w2", "w3", "scale", "power"}
+OPERATORS |= {f"mix_{matrix}_{place}" for matrix in ("query", "key") for place in ("before", "after")}
+
 MMLISA_MODELS.import_all()
 ARCHS = [
     (name, arch)
@@ -119,8 +141,19 @@ def test_every_arch_gives_each_block_a_rate_of_its_own(name, arch):
     stem = {rate for key, rate in found.items() if key.startswith("backbone.stem.")}
     assert stem == {0.5 ** (len(layers) + 1)}
     pytest.importorskip("mmpretrain.engine")
-    theirs = rates(model, "mmpretrain.LearningRateDecayOptimWrapperConstructor", layer_decay_rate=0.5)
+    found = groups(model, layer_decay=0.5, **UNDECAYED)
+    theirs = groups(model, "mmpretrain.LearningRateDecayOptimWrapperConstructor", layer_decay_rate=0.5, **UNDECAYED)
     assert theirs == found
+    # What decays: the weights of layers and the kernels of operators, not positions, tables, tokens, norms and biases.
+    decaying = {key.removeprefix("backbone.") for key, (_, decay) in found.items() if decay and key != "head.weight"}
+    matrices = {
+        f"{key}.weight"
+        for key, module in model.backbone.named_modules()
+        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
+    }
+    assert decaying >= matrices
+    assert {key.rsplit(".", 1)[-1] for key in decaying - matrices} <= OPERATORS
+    assert all(model.get_parameter(f"backbone.{key}").ndim > 1 for key in decaying)
 
 
 def test_parts_of_the_model_have_rates_of_their_own():

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from mmengine.dist import all_reduce, get_rank, get_world_size
 from mmengine.evaluator import BaseMetric
 from mmengine.model import BaseModel
 from mmengine.registry import METRICS, MODELS
 from torch import nn
+from torch.distributed.nn import all_reduce as all_reduce_with_gradients
 
 from helpers.toy_runner import runner
 from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
@@ -29,11 +31,11 @@ SECONDS = 200  # after which a process that hangs is ended
 
 
 class ToyNetwork(BaseModel):
-    """A backbone without batch norm, in double precision, on constant images of three of a sample's numbers."""
+    """A backbone, without batch norm unless asked for, in double precision, on constant images of three of a sample's numbers."""
 
-    def __init__(self, signal_at: int = -1, number: int = signal.SIGKILL) -> None:
+    def __init__(self, signal_at: int = -1, number: int = signal.SIGKILL, **backbone) -> None:
         super().__init__()
-        self.backbone = LiSANet(ARCH, image_size=32).double()
+        self.backbone = LiSANet(ARCH, image_size=32, **backbone).double()
         self.signal_at, self.number, self.calls = signal_at, number, 0
 
     def forward(self, inputs, mode="tensor"):
@@ -90,11 +92,11 @@ def in_processes(number: int, function: Callable[[], None]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
-def toy(folder: Path, processes: int, **model):
-    options = {}
+def toy(folder: Path, processes: int, options: dict | None = None, **model):
+    options = dict(options or {})
     if processes > 1:
         wrapper = dict(type="MMDistributedDataParallel", device_ids=None, broadcast_buffers=False)
-        options = dict(launcher="pytorch", model_wrapper_cfg=wrapper)
+        options |= dict(launcher="pytorch", model_wrapper_cfg=wrapper)
     return runner(
         folder,
         iterations=6,
@@ -150,6 +152,60 @@ def test_no_thread_of_the_group_outlives_a_training(tmp_path, interrupted):
         assert not group_threads()
 
     assert in_processes(2, run) == [0, 0]
+
+
+def synchronised(norm: nn.BatchNorm1d, x: torch.Tensor) -> torch.Tensor:
+    """What PyTorch's SyncBatchNorm computes on GPUs from ``x: [N, C]``, with sums that gloo has as well."""
+    if not norm.training:
+        return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
+    sums = torch.stack([x.sum(0), x.square().sum(0), torch.full_like(x[0], len(x))])
+    total, squares, count = all_reduce_with_gradients(sums)
+    mean = total / count
+    variance = squares / count - mean.square()
+    with torch.no_grad():
+        norm.num_batches_tracked.add_(1)
+        norm.running_mean.lerp_(mean, norm.momentum)
+        norm.running_var.lerp_(variance * count / (count - 1), norm.momentum)
+    return (x - mean) * (variance + norm.eps).rsqrt() * norm.weight + norm.bias
+
+
+# A stage that is frozen, blocks that are recomputed, batch norms of all processes, averaged weights, two batches a step.
+FROZEN = dict(frozen_stages=1, with_cp=True)
+AVERAGED = dict(
+    optim_wrapper=dict(optimizer=dict(type="Adam", lr=0.01), accumulative_counts=2),
+    custom_hooks=[
+        dict(type="mmlisa.IterationSeedHook"),
+        dict(type="EMAHook", momentum=0.3, update_buffers=True),
+    ],
+)
+
+
+def test_everything_at_once_on_two_processes(tmp_path, monkeypatch):
+    """One process has PyTorch's batch norms, to which MMEngine reverts the synchronised ones."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    train(toy(one, 1, AVERAGED, norm_cfg=dict(type="SyncBN"), **FROZEN))
+    monkeypatch.setattr(nn.BatchNorm1d, "forward", synchronised)
+    assert in_processes(2, lambda: train(toy(two, 2, AVERAGED, norm_cfg=dict(type="BN"), **FROZEN))) == [0, 0]
+    first, last = (load_checkpoint(one / f"iter_{i}.pth")["state_dict"] for i in (4, 6))
+    assert torch.equal(first["backbone.stem.proj.weight"], last["backbone.stem.proj.weight"])
+    for name in ("running_var", "weight"):
+        assert not torch.equal(*(weights[f"backbone.stages.1.blocks.0.norm1.{name}"] for weights in (first, last)))
+    found, expected = (load_checkpoint(folder / "iter_6.pth") for folder in (two, one))
+    for weights in ("state_dict", "ema_state_dict"):
+        torch.testing.assert_close(found[weights], expected[weights], rtol=1e-4, atol=1e-6)
+
+
+def test_synchronised_batch_norm_needs_a_gpu():
+    def step() -> None:
+        torch.distributed.init_process_group("gloo")
+        backbone = LiSANet(ARCH, image_size=32, norm_cfg=dict(type="SyncBN"))
+        with pytest.raises(ValueError, match="SyncBatchNorm layers only work with GPU modules"):
+            nn.parallel.DistributedDataParallel(backbone)
+        with pytest.raises(ValueError, match="SyncBatchNorm expected input tensor to be on GPU"):
+            backbone(torch.randn(2, 3, 32, 40))
+        torch.distributed.destroy_process_group()
+
+    assert in_processes(2, step) == [0, 0]
 
 
 @pytest.mark.fault

@@ -59,7 +59,7 @@ class GatedLinearAttention(nn.Module):
         """``[B, N, C] -> [B, N, C]``."""
         count_prefix(x, grid)
         if self.full_precision:
-            x = x.to(layer_dtype(x))
+            x = x.to(layer_dtype(x, self))
             with no_autocast(x.device):
                 return self._mix(x, grid)
         return self._mix(x, grid)

@@ -51,7 +51,7 @@ class InLineAttention(nn.Module):
         """``[B, N, C] -> [B, N, C]``."""
         prefix = count_prefix(x, grid)
         query, key, value = self.qkv(x).chunk(3, dim=2)
-        dtype = ops.layer_dtype(x)
+        dtype = ops.layer_dtype(x, self)
         kernels = self.residual(ops.at_least_fp32(x[:, prefix:]).mean(1).to(dtype)).unflatten(1, (-1, 9))
         # Kernels and similarities grow with the input, as the values do: their products leave the range of half precision.
         with ops.no_autocast(x.device):

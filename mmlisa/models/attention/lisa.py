@@ -114,7 +114,7 @@ class LiSA(ResizeOnLoad):
         y = self._kernels(tuple(query.shape[3:]))(query, key, value)
         if self.zeros:
             y = y[(..., *(slice(n) for n in grid))]
-        y = to_tokens(y.flatten(1, 2)).to(layer_dtype(x)).contiguous()
+        y = to_tokens(y.flatten(1, 2)).to(layer_dtype(x, self)).contiguous()
         return self.proj(self.norm(y))
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:

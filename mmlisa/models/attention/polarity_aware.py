@@ -69,7 +69,7 @@ class PolarityAwareAttention(ResizeOnLoad):
         y = ops.polarity_aware(*heads, self.power[0, :, 0], self.scale.view(self.num_heads, -1))
         y = join_heads(y) + _pad(self.dwc(value[:, prefix:], grid), prefix)
         # The gate is not bounded: its product leaves the range of half precision.
-        dtype = layer_dtype(x)
+        dtype = layer_dtype(x, self)
         with no_autocast(x.device):
             return self.proj(y.to(dtype) * gate.to(dtype))
 

@@ -98,7 +98,7 @@ class ProjectedAttention(nn.Module):
         """``[B, N, C] -> [B, N, C]``."""
         count_prefix(x, grid)
         if self.full_precision:
-            x = x.to(layer_dtype(x))
+            x = x.to(layer_dtype(x, self))
             with no_autocast(x.device):
                 return self._mix(x, grid)
         return self._mix(x, grid)
@@ -115,7 +115,7 @@ class ProjectedAttention(nn.Module):
             y = y + self.dconv(value)
         if self.pool is not None:
             y = y + query
-        return self.proj(join_heads(y).to(layer_dtype(x)))
+        return self.proj(join_heads(y).to(layer_dtype(x, self)))
 
 
 def castling_operators(model: nn.Module) -> dict[str, ProjectedAttention]:

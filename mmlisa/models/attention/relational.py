@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mmlisa import ops
 from mmlisa.arguments import Size
 from mmlisa.models.layers import RelativePosition
-from mmlisa.ops.precision import at_least_fp32
+from mmlisa.ops.precision import at_least_fp32, layer_dtype
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens
@@ -58,4 +58,5 @@ class RelationalSelfAttention(nn.Module):
         heads = (split_heads(at_least_fp32(t), self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
         query, key, value = (F.normalize(t, dim=3) for t in heads)
         positions = (p(grid) for p in (self.basic, self.encode, self.decode, self.context))
-        return self.proj(join_heads(ops.relational(query, key, value, *positions)))
+        y = ops.relational(query, key, value, *positions)
+        return self.proj(join_heads(y).to(layer_dtype(x, self)))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mmlisa import ops
 from mmlisa.arguments import Size
 from mmlisa.models.layers import RelativePosition
-from mmlisa.ops.precision import at_least_fp32
+from mmlisa.ops.precision import at_least_fp32, layer_dtype
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens
@@ -81,4 +81,4 @@ class StructureAwareAttention(nn.Module):
         else:
             relative_a, relative_b = self.relative_a(grid), self.relative_b(grid)
             y = ops.structure_aware(query, key, value, relative_a, relative_b, self.bias, self.bias_a)
-        return self.proj(join_heads(y))
+        return self.proj(join_heads(y).to(layer_dtype(x, self)))

@@ -56,7 +56,7 @@ class TTTAttention(nn.Module):
         heads = (split_heads(t, self.num_heads) for t in (query, key, rest[0]))
         maps = (to_map(t, grid) for t in rest[1:])
         # A gated linear unit squares the scale of its input: the results leave the range of half precision.
-        dtype = ops.layer_dtype(x)
+        dtype = ops.layer_dtype(x, self)
         with ops.no_autocast(x.device):
             y1 = join_heads(ops.ttt_glu(*(t.to(dtype) for t in heads), self.w1[0], self.w2[0]))
             y2 = to_tokens(ops.ttt_convolution(*(t.to(dtype) for t in maps), self.w3))

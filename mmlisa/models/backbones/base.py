@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 from mmlisa.arguments import Size, Typed, fits
 from mmlisa.models.arch import check_values, look_up_arch, parse_image_size
 from mmlisa.models.init_cfg import loading_from_init_cfg
-from mmlisa.models.layers import to_map, to_tokens
+from mmlisa.models.layers import norm_tokens, to_map, to_tokens
 
 MIN_IMAGE_SIZE = 32
 # In this memory format, conversions between maps and tokens are views.
@@ -52,7 +52,7 @@ class Stage(nn.Module):
         x, grid = self.enter(x, grid)
         for block in self.blocks:
             x = self._run(block, x, grid)
-        return (x if self.norm is None else self.norm(x)), grid
+        return (x if self.norm is None else norm_tokens(self.norm, x)), grid
 
     def enter(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
         """Downsample: tokens ``[B, N, C_in]`` and their grid -> ``[B, N', C]`` and theirs."""
@@ -236,7 +236,7 @@ class Backbone(BaseModule):
             x, grid = stage(x, grid)
             if i in self.out_indices:
                 norm = getattr(self, f"norm{i}", nn.Identity())
-                maps.append(self.to_output(norm(x), grid))
+                maps.append(self.to_output(norm_tokens(norm, x), grid))
         return tuple(maps)
 
     def to_output(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from mmlisa.models.attention import PooledQueryAttention, SubsampledAttention, build_attention
-from mmlisa.models.layers import ConvNorm, ConvStack, DropPath, LinearNorm, TokenConv, TokenNorm, to_tokens
+from mmlisa.models.layers import ConvNorm, ConvStack, DropPath, LinearNorm, TokenConv, norm_tokens, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
@@ -20,14 +20,14 @@ class Mlp(nn.Module):
         hidden = int(channels * ratio)
         self.ln1 = LinearNorm(channels, hidden)
         self.conv = TokenConv(hidden, conv_size) if conv_size else None
-        self.conv_norm = TokenNorm(hidden) if conv_size else None
+        self.conv_norm = nn.BatchNorm1d(hidden) if conv_size else None
         self.act = nn.Hardswish()
         self.ln2 = LinearNorm(hidden, channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         x = self.ln1(x)
         if self.conv is not None:
-            x = self.conv_norm(self.conv(x, grid))
+            x = norm_tokens(self.conv_norm, self.conv(x, grid))
         return self.ln2(self.act(x))
 
 
@@ -36,11 +36,11 @@ class Block(nn.Module):
 
     def __init__(self, channels: int, attn: nn.Module, mlp: Mlp, drop_path: float) -> None:
         super().__init__()
-        self.attn, self.norm, self.mlp = attn, TokenNorm(channels), mlp
+        self.attn, self.norm, self.mlp = attn, nn.BatchNorm1d(channels), mlp
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        x = x + self.drop_path(self.norm(self.attn(x, grid)))
+        x = x + self.drop_path(norm_tokens(self.norm, self.attn(x, grid)))
         return x + self.drop_path(self.mlp(x, grid))
 
 

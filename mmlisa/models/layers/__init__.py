@@ -10,7 +10,7 @@ from .grid_cache import GridCache
 from .hooks import has_hooks, has_wrapped_weight
 from .init import init_convolutions, init_linear
 from .mobile import ConvNorm, LinearNorm, SqueezeExcite, make_divisible
-from .norms import TokenNorm, build_norm
+from .norms import build_norm, norm_tokens
 from .position_resize import PositionResize
 from .recompute import Branch, LayerNorm
 from .relative_position import RelativePosition
@@ -42,7 +42,6 @@ __all__ = [
     "SqueezeExcite",
     "StarReLU",
     "TokenConv",
-    "TokenNorm",
     "build_norm",
     "has_hooks",
     "has_wrapped_weight",
@@ -50,6 +49,7 @@ __all__ = [
     "init_linear",
     "make_divisible",
     "merge_windows",
+    "norm_tokens",
     "resize_rows",
     "split_windows",
     "to_map",

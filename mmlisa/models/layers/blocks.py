@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from .branches import Mlp
 from .drop_path import DropPath
+from .norms import norm_tokens
 from .recompute import LayerNorm
 
 _layer_norm = partial(LayerNorm, eps=1e-6)
@@ -47,5 +48,5 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        x = x + self.drop_path(self.attn(self.norm1(x), grid))
-        return x + self.drop_path(self.mlp(self.norm2(x), grid))
+        x = x + self.drop_path(self.attn(norm_tokens(self.norm1, x), grid))
+        return x + self.drop_path(self.mlp(norm_tokens(self.norm2, x), grid))

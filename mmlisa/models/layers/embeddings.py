@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .mobile import ConvNorm
+from .norms import norm_tokens
 from .tokens import to_tokens
 
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -43,7 +44,7 @@ class PatchEmbed(nn.Module):
         if any(missing):
             x = F.pad(x, [pad for n in reversed(missing) for pad in (0, n)])
         x = self.proj(x)
-        return self.norm(to_tokens(x)), tuple(x.shape[2:])
+        return norm_tokens(self.norm, to_tokens(x)), tuple(x.shape[2:])
 
 
 class ConvStack(nn.Sequential):

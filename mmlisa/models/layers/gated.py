@@ -39,6 +39,6 @@ class GatedProjection(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """The operator's input and result, ``[B, N, C]`` each -> ``[B, N, C]``."""
-        gate, dtype = self.gate(x), layer_dtype(x)
+        gate, dtype = self.gate(x), layer_dtype(x, self)
         with no_autocast(x.device):
             return self.proj(gate.to(dtype) * y.to(dtype))

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from .norms import TokenNorm
+from .norms import norm_tokens
 
 
 def make_divisible(width: float, divisor: int) -> int:
@@ -42,7 +42,7 @@ class LinearNorm(nn.Module):
     def __init__(self, in_channels: int, channels: int) -> None:
         super().__init__()
         self.linear = nn.Linear(in_channels, channels, bias=False)
-        self.bn = TokenNorm(channels)
+        self.bn = nn.BatchNorm1d(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.bn(self.linear(x))
+        return norm_tokens(self.bn, self.linear(x))

@@ -3,29 +3,24 @@
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from .recompute import LayerNorm
 
-
-class TokenNorm(nn.BatchNorm1d):
-    """Batch norm over the channels of tokens: ``[..., C] -> [..., C]``."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.flatten(0, -2)).view(x.shape)
+_NORMS = {"LN": LayerNorm, "BN": nn.BatchNorm1d, "SyncBN": nn.SyncBatchNorm}
 
 
-class SyncTokenNorm(nn.SyncBatchNorm):
-    """:class:`TokenNorm` with the statistics of all processes."""
+def norm_tokens(norm: nn.Module, x: Tensor) -> Tensor:
+    """Apply ``norm`` to tokens ``[..., C]``; a batch norm gets them as ``[N, C]``.
 
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.flatten(0, -2)).view(x.shape)
-
-
-_NORMS = {"LN": LayerNorm, "BN": TokenNorm, "SyncBN": SyncTokenNorm}
+    The caller does this, not a class of batch norms: to convert batch norms to synchronised ones or back, PyTorch and MMEngine
+    replace each of them by a class of their own.
+    """
+    return norm(x.flatten(0, -2)).view(x.shape) if isinstance(norm, _BatchNorm) else norm(x)
 
 
 def build_norm(cfg: dict[str, Any], channels: int) -> nn.Module:
-    """Build a norm over the channels of tokens ``[..., channels]``: ``dict(type='LN' | 'BN' | 'SyncBN', eps=…)``.
+    """Build a norm for :func:`norm_tokens` over ``channels``: ``dict(type='LN' | 'BN' | 'SyncBN', eps=…)``.
 
     Raises:
         TypeError: ``cfg`` is not a dict, or has an unknown option.

@@ -128,6 +128,22 @@ def test_autocast_is_finite(operator, dtype, scale):
     assert all(p.grad.isfinite().all() for p in operator.parameters() if p.grad is not None)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_throughout(operator, dtype):
+    """Weights and tokens in half precision, inside of autocast as well, where tokens in fp32 may meet them."""
+    for p in operator.parameters():  # no branch starts at zero
+        p.data.add_(0.02 * torch.randn_like(p))
+    x = torch.randn(2, 90, 32)
+    half = copy.deepcopy(operator.eval()).to(dtype)
+    with torch.no_grad():
+        expected, found = operator(x, (10, 9)), [half(x.to(dtype), (10, 9))]
+        with torch.autocast("cpu", dtype=dtype):
+            found += [half(x.to(dtype), (10, 9)), half(x, (10, 9))]
+    assert found[0].dtype == dtype
+    for y in found:
+        assert (y.float() - expected).norm() < 2e-2 * expected.norm()
+
+
 def test_heads_must_divide_the_channels():
     for name, cfg in CASES.items():
         if name == "levit":  # its heads have a width of their own

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from mmengine.model import revert_sync_batchnorm
 from torch import nn
 from torch.nn.utils import parametrizations, prune, weight_norm
 
@@ -120,6 +121,40 @@ def test_linear_layers_may_be_wrapped(name):
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_adapters_of_peft(name):
+    """LoRA on every linear layer: peft's own sum of both weights, another network's adapters, and two steps of training."""
+    peft = pytest.importorskip("peft")
+    linear = [key for key, layer in layers(build(name)).items() if isinstance(layer, nn.Linear)]
+    if not linear:
+        pytest.skip("no linear layers")
+
+    def adapted() -> nn.Module:
+        cfg = peft.LoraConfig(r=2, target_modules=linear, init_lora_weights=False)
+        return peft.get_peft_model(build(name), cfg).eval()
+
+    plain, model, image = build(name).eval(), adapted(), torch.randn(2, 3, 64, 72)
+    other = adapted()
+    for p in other.parameters():
+        p.data.mul_(0.9)
+    with torch.no_grad():
+        assert not torch.allclose(model(image)[-1], plain(image)[-1], rtol=1e-3, atol=1e-3)
+        assert not torch.allclose(model(image)[-1], other(image)[-1], rtol=1e-3, atol=1e-3)
+        model.load_state_dict(other.state_dict())
+        torch.testing.assert_close(model(image), other(image))
+    before = {key: p.detach().clone() for key, p in model.named_parameters()}
+    optimizer = torch.optim.SGD([p for p in model.train().parameters() if p.requires_grad], lr=1e-2)
+    for _ in range(2):
+        optimizer.zero_grad()
+        sum((m * torch.randn_like(m)).mean() for m in model(image)).backward()
+        optimizer.step()
+    changed = {key for key, p in model.named_parameters() if not torch.equal(p, before[key])}
+    assert changed == {key for key in before if "lora_" in key}
+    with torch.no_grad():
+        expected = model.eval()(image)
+        torch.testing.assert_close(model.merge_and_unload()(image), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_every_layer_is_called(name):
     """In training and in evaluation, so that hooks see it."""
     model, image = build(name), torch.randn(2, 3, 64, 72)
@@ -132,44 +167,72 @@ def test_every_layer_is_called(name):
         assert called == set(layers(model))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_linear_layers_in_eight_bits(name):
-    """PyTorch's dynamic quantisation leaves layers whose ``weight`` is a method."""
-    model, image = build(name).eval(), torch.randn(1, 3, 64, 72)
-    quantized = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8)
+def scaled(model: nn.Module) -> nn.Module:
+    """A copy with other weights."""
+    model = copy.deepcopy(model)
+    for p in model.parameters():
+        p.data.mul_(0.9)
+    return model
+
+
+def assert_quantized(quantized: nn.Module, model: nn.Module, other: nn.Module, tolerance: float, is_changed: bool):
+    """``quantized`` is near ``model``, equals ``other`` with its weights, and what is left in fp32 takes two steps."""
+    image = torch.randn(2, 3, 64, 72)
     with torch.no_grad():
         for found, expected in zip(quantized(image), model(image), strict=True):
             error = (found - expected).norm() / expected.norm()
-            assert error < 0.2
-    assert error > 0 or not any(type(layer) is nn.Linear for layer in layers(model).values())
+            assert error < tolerance
+        assert is_changed == (error > 0)
+        expected = other(image)
+        assert not torch.equal(quantized(image)[-1], expected[-1])
+        quantized.load_state_dict(other.state_dict())
+        assert all(map(torch.equal, quantized(image), expected))
+    optimizer = torch.optim.SGD([p for p in quantized.train().parameters() if p.requires_grad], lr=1e-3)
+    for _ in range(2):
+        optimizer.zero_grad()
+        sum(m.square().mean() for m in quantized(image)).backward()
+        optimizer.step()
+    with torch.no_grad():
+        found = quantized.eval()(image)
+    assert not torch.equal(found[-1], expected[-1])
+    assert all(m.isfinite().all() for m in found)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_linear_layers_in_eight_bits(name):
+    """PyTorch's dynamic quantisation leaves layers whose ``weight`` is a method."""
+    model = build(name).eval()
+    quantized = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8)
+    other = torch.ao.quantization.quantize_dynamic(scaled(model), {nn.Linear}, dtype=torch.qint8)
+    assert_quantized(quantized, model, other, 0.2, any(type(layer) is nn.Linear for layer in layers(model).values()))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_weights_of_eight_bits(name):
     quantization = pytest.importorskip("torchao.quantization")
-    model, image = build(name).eval(), torch.randn(1, 3, 64, 72)
-    quantized = copy.deepcopy(model)
-    quantization.quantize_(quantized, quantization.Int8WeightOnlyConfig())
+    model = build(name).eval()
+    quantized, other = copy.deepcopy(model), scaled(model)
+    for network in (quantized, other):
+        quantization.quantize_(network, quantization.Int8WeightOnlyConfig())
     linear = [layer for layer in layers(quantized).values() if isinstance(layer, nn.Linear)]
     assert all(type(layer.weight) is not nn.Parameter for layer in linear)
-    with torch.no_grad():
-        for found, expected in zip(quantized(image), model(image), strict=True):
-            assert (found - expected).norm() < 0.1 * expected.norm()
-    maps = quantized.train()(torch.randn(2, 3, 64, 72, requires_grad=True))
-    sum(m.square().mean() for m in maps).backward()
+    assert_quantized(quantized, model, other, 0.1, bool(linear))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", CASES)
 def test_half_precision_throughout(name, dtype):
     model, image = build(name).eval(), torch.randn(1, 3, 64, 72)
+    half = copy.deepcopy(model).to(dtype)
     with torch.no_grad():
         expected = model(image)
-        found = copy.deepcopy(model).to(dtype)(image.to(dtype))
-    tolerance = 2e-2 if dtype == torch.float16 else 8e-2
-    for a, b in zip(found, expected, strict=True):
-        assert a.dtype == dtype
-        assert (a.float() - b).norm() < tolerance * b.norm()
+        found = [half(image.to(dtype))]
+        with torch.autocast("cpu", dtype=dtype):  # an image in fp32 meets weights in half precision, too
+            found += [half(image.to(dtype)), half(image)]
+    for maps in found:
+        for a, b in zip(maps, expected, strict=True):
+            assert a.dtype == dtype
+            assert (a.float() - b).norm() < 2e-2 * b.norm()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -211,6 +274,17 @@ def test_recomputing_updates_statistics_once(name):
         states.append(dict(model.named_buffers()))
     torch.testing.assert_close(*states)
     assert all(module.momentum for module in model.modules() if hasattr(module, "momentum"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_batch_norms_may_be_converted(name):
+    """To synchronised ones by PyTorch, and back by MMEngine, which replace each of them."""
+    model, image = build(name, drop_path_rate=0.0).train(), torch.randn(2, 3, 64, 72)
+    with torch.no_grad():
+        expected = model(image)
+        for convert in (nn.SyncBatchNorm.convert_sync_batchnorm, revert_sync_batchnorm):
+            model = convert(model)
+            torch.testing.assert_close(model(image), expected)
 
 
 @pytest.mark.parametrize("name", CASES)
