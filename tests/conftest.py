@@ -14,6 +14,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # Triton asks when it is imported
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
 from mmengine.fileio.handlers import file_handlers  # noqa: E402
 from mmengine.registry import DefaultScope  # noqa: E402
 
@@ -65,3 +66,11 @@ def no_default_scope_left_behind():
     yield
     DefaultScope._instance_dict.clear()
     file_handlers.update(FILE_HANDLERS)  # a tool that ran in this process made them refuse pickles
+
+
+@pytest.fixture
+def figures(monkeypatch) -> list[Figure]:
+    """The figures that matplotlib saves during a test, to look at what they show."""
+    saved = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **kwargs: saved.append(figure))
+    return saved

@@ -32,7 +32,7 @@ def main(args: argparse.Namespace) -> None:
         import_quietly(cfg.get("default_scope"))
     import cv2
 
-    from mmlisa.visualization.contact_sheet import draw_training_images
+    from figures.training_images import draw_training_images
 
     sheet = draw_training_images(cfg, args.number, args.seed)
     args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -60,8 +60,7 @@ def _label(config: str, options: Sequence[str]) -> str:
 def main(args: argparse.Namespace) -> None:
     import torch
 
-    from mmlisa.engine.config import load_config, parse_options
-    from mmlisa.visualization.kernels import (
+    from figures.kernels import (
         attention_kernels,
         draw_features,
         draw_kernels,
@@ -69,7 +68,8 @@ def main(args: argparse.Namespace) -> None:
         load_backbone,
         read_image,
     )
-    from mmlisa.visualization.matrices import attention_matrices, draw_head_statistics, draw_matrices
+    from figures.matrices import attention_matrices, draw_head_statistics, draw_matrices
+    from mmlisa.engine.config import load_config, parse_options
 
     torch.manual_seed(0)  # without a checkpoint, the same random weights each time
     picture = read_image(args.image, tuple(args.size) if args.size else None)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from figures.kernels import attention_kernels, find_operators, overlay_kernel
 from mmlisa import cli
 from mmlisa.deploy.inference import (
     IMAGE_SUFFIXES,
@@ -27,7 +28,6 @@ from mmlisa.deploy.inference import (
 )
 from mmlisa.engine.config import load_config
 from mmlisa.memory import peak_extra_bytes
-from mmlisa.visualization.kernels import attention_kernels, find_operators, overlay_kernel
 
 # Demos that the page can train: what they are called there, and their configs.
 DEMOS = {

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from figures.training_images import draw_training_images
 from mmlisa import config_path
 from mmlisa.datasets.demo import make_demo
 from mmlisa.engine.config import load_config
-from mmlisa.visualization.contact_sheet import draw_training_images
 
 
 @pytest.fixture(scope="module")

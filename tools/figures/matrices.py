@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.visualization.kernels import find_operators, record_calls
+from figures.kernels import find_operators, record_calls, save
 
 MAX_TOKENS = 1024  # of a matrix: it has the square of this many weights per head
 _BATCH = 64  # columns that are computed at a time
@@ -91,7 +91,7 @@ def attention_matrices(backbone: nn.Module, image: Tensor, layers: Sequence[int]
     Args:
         backbone: a network with operators of the registry.
         image: ``[3, H, W]``, normalised.
-        layers: which of :func:`mmlisa.visualization.kernels.find_operators`, negative ones from the end; None for all.
+        layers: which of :func:`figures.kernels.find_operators`, negative ones from the end; None for all.
 
     Raises:
         ValueError: a layer that does not exist, more tokens than :data:`MAX_TOKENS`, or no operator that has a matrix.
@@ -158,7 +158,7 @@ def draw_matrices(rows: Mapping[str, Mapping[str, Tensor]], head: int, path: Pat
             shown = axis.imshow(matrix, cmap="viridis", vmin=min(low, 0), vmax=high, interpolation="nearest")
             figure.colorbar(shown, ax=axis, fraction=0.045, pad=0.02).ax.tick_params(labelsize=7)
             axis.set_title(f"{fill(label, 34)}\n{name}, head {head}: rank {rank(matrix)} of {len(matrix)}", fontsize=8)
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_head_statistics(rows: Mapping[str, Mapping[str, Tensor]], path: Path) -> None:
@@ -182,9 +182,4 @@ def draw_head_statistics(rows: Mapping[str, Mapping[str, Tensor]], path: Path) -
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(rows), frameon=False)
-    _save(figure, path)
-
-
-def _save(figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    save(figure, path)

@@ -4,10 +4,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mmlisa import ops
-from mmlisa.models.attention import build_attention
-from mmlisa.registry import MODELS
-from mmlisa.visualization.matrices import (
+from figures.matrices import (
     attention_matrices,
     attention_matrix,
     draw_head_statistics,
@@ -15,6 +12,9 @@ from mmlisa.visualization.matrices import (
     head_statistics,
     rank,
 )
+from mmlisa import ops
+from mmlisa.models.attention import build_attention
+from mmlisa.registry import MODELS
 
 GRID = (9, 10)
 

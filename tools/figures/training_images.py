@@ -9,7 +9,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 
-from .overlays import Classes, draw_truth
+from mmlisa.visualization.overlays import Classes, draw_truth
 
 _CELL = 360  # pixels
 

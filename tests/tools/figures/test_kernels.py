@@ -4,10 +4,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from mmlisa import ops
-from mmlisa.models.attention import build_attention
-from mmlisa.registry import MODELS
-from mmlisa.visualization.kernels import (
+from figures.kernels import (
     attention_kernel,
     attention_kernels,
     draw_features,
@@ -18,6 +15,9 @@ from mmlisa.visualization.kernels import (
     query_token,
     read_image,
 )
+from mmlisa import ops
+from mmlisa.models.attention import build_attention
+from mmlisa.registry import MODELS
 
 GRID = (5, 6)
 

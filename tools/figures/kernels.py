@@ -210,7 +210,7 @@ def draw_kernels(
     bar = figure.colorbar(ScalarMappable(Normalize(-1, 1), colours), ax=axes, fraction=0.02, pad=0.01)
     bar.set_label("weight / largest of the panel", fontsize=7)
     bar.ax.tick_params(labelsize=7)
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_features(picture: Tensor, rows: Sequence[tuple[str, dict[str, Tensor]]], path: Path) -> None:
@@ -222,7 +222,7 @@ def draw_features(picture: Tensor, rows: Sequence[tuple[str, dict[str, Tensor]]]
             values = _middle_frame(norm).numpy()
             axis.imshow(values, cmap="viridis", interpolation="bicubic")
             axis.set_title(f"{name}\nnorm {values.min():.3g} to {values.max():.3g}", fontsize=7)
-    _save(figure, path)
+    save(figure, path)
 
 
 def record_calls(backbone: nn.Module, image: Tensor, operators: Sequence[nn.Module]) -> list[Call]:
@@ -320,6 +320,7 @@ def _show_picture(axis, picture: np.ndarray, label: str) -> None:
     axis.set_title(fill(label.replace("_", " "), 28), fontsize=7)
 
 
-def _save(figure, path: Path) -> None:
+def save(figure, path: Path) -> None:
+    """Write a figure into a folder that need not exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
