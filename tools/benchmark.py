@@ -1,7 +1,7 @@
-"""Measures operators, their scaling, backbones and detectors, in inference and in training, and writes JSON, Markdown and plots.
+"""Measure operators, their scaling, backbones and detectors, in inference and in training, and write JSON, Markdown and plots.
 
-With --tune it measures when LiSA should take which of its backends, and writes nothing. With --proof it measures in ten minutes
-what only a GPU can show: finiteness in half precision, crossing points with softmax, thresholds, compiled and graphed networks.
+``--tune`` measures on which sizes each backend of LiSA is the fastest, and writes nothing. ``--proof`` measures in ten minutes what
+only a GPU can show: finiteness in half precision, crossing points with softmax, thresholds, compiled and graphed networks.
 """
 
 import argparse
@@ -167,7 +167,7 @@ def write_proof(args: argparse.Namespace) -> None:
 
 
 def draw(file: Path) -> None:
-    """The plots of a suite, from its JSON file: ``<suite>[_<variant>]_<device>.json``."""
+    """Draw the plots of a suite from its JSON file: ``<suite>[_<variant>]_<device>.json``."""
     from research.benchmark_plots import plot_accuracy_over_runtime, plot_suite
 
     rows, (suite, *_) = json.loads(file.read_text())["rows"], file.stem.split("_")

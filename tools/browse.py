@@ -1,4 +1,4 @@
-"""Draws augmented training images with their annotations: ``python tools/browse.py CONFIG``."""
+"""Draw augmented training images with their annotations: ``python tools/browse.py CONFIG``."""
 
 import argparse
 from collections.abc import Sequence

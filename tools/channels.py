@@ -1,4 +1,4 @@
-"""Writes docs/channels.md, the table of the channels and strides of every arch of every backbone."""
+"""Write docs/channels.md, the table of the channels and strides of every arch of every backbone."""
 
 import argparse
 from pathlib import Path

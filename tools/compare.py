@@ -1,4 +1,4 @@
-"""Trains operators and backbones on the same data with the same head, budget and seeds, and compares them."""
+"""Train operators and backbones on the same data with the same head, budget and seeds, and compare them."""
 
 import argparse
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""Converts published weights into a checkpoint of this package: ``python tools/convert_checkpoint.py SRC DST``.
+"""Convert published weights into a checkpoint of this package: ``python tools/convert_checkpoint.py SRC DST``.
 
-The family is recognised. ``--to BACKBONE ARCH`` says what the weights are for, where that is not the one they fit best.
-``flatten SRC DST`` (or ``caformer``) makes a classifier with its head, ``inflate IMAGE VIDEO_CONFIG DST`` a video classifier
-from one of images.
+The script recognises the family of the weights and the backbone that they fit best. ``--to BACKBONE ARCH`` names another one.
+``flatten SRC DST`` and ``caformer SRC DST`` also convert the classifier's head. ``inflate IMAGE VIDEO_CONFIG DST`` converts an
+image classifier into a video classifier.
 """
 
 import argparse

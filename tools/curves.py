@@ -1,4 +1,4 @@
-"""Draws the curves of one training, or of several over each other: ``python tools/curves.py WORK_DIR [WORK_DIR ...]``."""
+"""Draw the curves of one training, or of several in one picture: ``python tools/curves.py WORK_DIR [WORK_DIR ...]``."""
 
 import argparse
 from collections.abc import Sequence

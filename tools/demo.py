@@ -1,4 +1,4 @@
-"""Makes the offline demo data: real objects pasted on real backgrounds with exact masks."""
+"""Make the offline demo data: real objects pasted on real backgrounds with exact masks."""
 
 import argparse
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Opens a page in the browser that shows trained models at work on pictures: ``python tools/demo_page.py``."""
+"""Open a page in the browser that shows predictions of trained models on pictures: ``python tools/demo_page.py``."""
 
 import argparse
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Exports a model with its results to ONNX or torch.export: ``python tools/export.py CONFIG CHECKPOINT OUT.onnx``."""
+"""Export a model with its results to ONNX or torch.export: ``python tools/export.py CONFIG CHECKPOINT OUT.onnx``."""
 
 import argparse
 from collections.abc import Sequence

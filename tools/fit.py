@@ -1,4 +1,4 @@
-"""Trains a model on a folder of your images: ``python tools/fit.py DATA``."""
+"""Train a model on a folder of your images: ``python tools/fit.py DATA``."""
 
 import argparse
 import sys

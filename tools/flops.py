@@ -1,7 +1,7 @@
-"""Counts parameters and multiply-accumulates of a config's model, operators by FFT included: ``python tools/flops.py CONFIG``.
+"""Count parameters and multiply-accumulates of a config's model, operators by FFT included: ``python tools/flops.py CONFIG``.
 
-Nothing is computed, so any size takes seconds. How operations are counted: mmlisa/complexity.py. A two-stage detector is
-counted with 1000 proposals and 100 masks, a segmentor without its auxiliary head.
+The model runs on the meta device, so any size takes seconds. mmlisa/complexity.py defines how operations are counted. A
+two-stage detector is counted with 1000 proposals and 100 masks, a segmentor without its auxiliary head.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main(args: argparse.Namespace) -> None:
 
     if not args.verbose:
         import_quietly(scope)
-    import_module(f"{scope}.models")  # outside the meta device: importing creates tensors, too
+    import_module(f"{scope}.models")  # outside of the meta device, because importing creates tensors, too
     with torch.device("meta"):
         model = build_model(cfg)
     image = torch.empty(1, 3, *size, device="meta")

@@ -1,4 +1,4 @@
-"""Draws a model's predictions on images and videos: ``python tools/infer.py CONFIG CHECKPOINT IMAGE …``."""
+"""Draw a model's predictions on images and videos: ``python tools/infer.py CONFIG CHECKPOINT IMAGE …``."""
 
 import argparse
 import json
@@ -89,7 +89,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _entry(result: dict | list) -> dict:
-    """An input's entry in the JSON file; a video's has a list of its frames."""
+    """Return the entry of an input in the JSON file; the entry of a video has a list of frames."""
     return {"frames": result} if isinstance(result, list) else result
 
 

@@ -1,7 +1,7 @@
-"""Writes docs/model_zoo.md, configs/metafile.yml and README's table of backbones; run in a clone.
+"""Write docs/model_zoo.md, configs/metafile.yml and README's table of backbones; run in a clone.
 
-``python tools/model_zoo.py`` builds every config without weights and counts it: minutes. Times come from
-``docs/benchmarks``, shares of published weights from ``docs/published_weights.md``.
+``python tools/model_zoo.py`` builds the model of every config on the meta device and counts its operations, which takes minutes.
+Times come from ``docs/benchmarks``, shares of published weights from ``docs/published_weights.md``.
 """
 
 import argparse
@@ -23,9 +23,9 @@ trained only the demo configs, on the offline demo data ([results](first_hour.md
   backbone alone at 224x224 and 512x2048 ([details](benchmarks/README.md)).
 * **Starts from**: [published_weights.md](published_weights.md) lists the share of a backbone that the `timm:` weights fill.
 """
-# Between these lines of README the table is replaced.
+# The script replaces the table between these lines of README.
 BEGIN, END = "<!-- choices: tools/model_zoo.py -->\n", "<!-- /choices -->"
-# README's backbones by the rows of docs/published_weights.md: name there, source.
+# README's backbones, and their rows in docs/published_weights.md: name and source.
 SHARES = {
     "FLatten-Swin-T": ("FLattenSwin tiny", "swin_tiny_patch4_window7_224"),
     "iViT-T": ("iViT tiny", "caformer_s18"),
@@ -41,7 +41,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def shipped_configs(root: Path) -> list[Path]:
-    """All but the bases and the demos."""
+    """Return all configs except the bases and the demos."""
     paths = sorted((root / "configs").rglob("*.py"), key=lambda path: (len(path.parts), path))
     return [path for path in paths if "_base_" not in path.parts and not path.stem.endswith("_demo")]
 

@@ -1,4 +1,4 @@
-"""Count every model of the papers' tables and print it beside the paper's number: ``--paper lisa``."""
+"""Count every model of the papers' tables and print the counts beside the papers' numbers: ``--paper lisa``."""
 
 import argparse
 import json

@@ -1,6 +1,6 @@
-"""Writes docs/published_weights.md: what each backbone takes over from published weights.
+"""Write docs/published_weights.md, the entries of published weights that each backbone loads.
 
-``python tools/published_weights.py``; nothing is downloaded, only names and shapes are compared.
+``python tools/published_weights.py`` compares names and shapes, and downloads nothing.
 """
 
 import argparse
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mmlisa import cli
 
-# Backbone, arch, what timm calls the source.
+# Backbone, arch, timm's name of the source.
 PAIRS = (
     ("FLattenSwin", "tiny", "swin_tiny_patch4_window7_224"),
     ("FLattenSwin", "small", "swin_small_patch4_window7_224"),
@@ -36,7 +36,7 @@ PAIRS = (
     ("LiSANet", "hybrid-small", "convformer_s36"),
     ("LiSANet", "hybrid-base", "caformer_m36"),
 )
-# What follows the table is written by hand, and kept.
+# The text below the table is written by hand; the script keeps it.
 HEADER = """# Published weights
 
 Any backbone starts from the published weights of its host with one line in a config:

@@ -1,4 +1,4 @@
-"""Tests a checkpoint on smaller and larger images: ``python tools/resolution.py CONFIG CHECKPOINT --factors 0.5 1 2``."""
+"""Test a checkpoint on smaller and larger images: ``python tools/resolution.py CONFIG CHECKPOINT --factors 0.5 1 2``."""
 
 import argparse
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
-"""Measures what a host's weights are worth to another operator: ``python tools/swap_operator.py``.
+"""Measure how much a host's weights help another operator: ``python tools/swap_operator.py``.
 
-Swin is trained on the demo classes; FLatten-Swin is trained from its weights, in a third of the iterations, and from scratch.
+The script trains Swin on the demo classes. It then trains FLatten-Swin from these weights, for a third of the iterations, and
+from scratch.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Evaluates a checkpoint or an exported file (mAP, mIoU, top-1): ``python tools/test.py CONFIG CHECKPOINT``."""
+"""Evaluate a checkpoint or an exported file (mAP, mIoU, top-1): ``python tools/test.py CONFIG CHECKPOINT``."""
 
 import argparse
 import os

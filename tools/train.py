@@ -1,4 +1,4 @@
-"""Trains a detector, segmentor or classifier: ``python tools/train.py CONFIG``."""
+"""Train a detector, segmentor or classifier: ``python tools/train.py CONFIG``."""
 
 import argparse
 import os

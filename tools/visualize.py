@@ -1,8 +1,8 @@
-"""Draws what a backbone's operators look at, for one or two trained models side by side.
+"""Draw attention kernels and feature maps of one or two trained models side by side.
 
 ``python tools/visualize.py IMAGE --model CONFIG CHECKPOINT [--model CONFIG CHECKPOINT] --layers 0 -1`` writes kernels.png
-(attention kernels of query pixels, per layer and head) and features.png (norms of the feature maps, per block); with --matrices
-matrices.png (attention matrices of the layers, with their ranks) and heads.png (how much the heads of each layer differ), too.
+(attention kernels of query pixels, per layer and head) and features.png (norms of the feature maps, per block). ``--matrices``
+adds matrices.png (attention matrices of the layers, with their ranks) and heads.png (differences between the heads of a layer).
 """
 
 import argparse
@@ -46,12 +46,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _files(model: Sequence[str]) -> list[str]:
-    """What --model names, without the config's new values."""
+    """Return the files that --model names, without the new values of config entries."""
     return [item for item in model if "=" not in item]
 
 
 def _label(config: str, options: Sequence[str]) -> str:
-    """The config's name, and the ends of the keys that have new values."""
+    """Return the name of the config and the new values, each with the last part of its key."""
     pairs = (option.split("=", 1) for option in options)
     values = (f"{key.rpartition('.')[2]}={value}" for key, value in pairs)
     return ", ".join([Path(config).stem.replace("_", " "), *values])

@@ -11,17 +11,17 @@ import numpy as np
 # Points (iteration, value) by the name under which MMEngine logs them: 'loss', 'loss_cls', 'lr', 'coco/bbox_mAP'.
 Curves = dict[str, list[tuple[int, float]]]
 
-# How the names of the metrics worth a curve end, and what their unit is.
+# The metrics to draw, by the ends of their names, and their units.
 METRICS = {"mAP": "0 to 1", "mAP_50": "0 to 1", "mAP_75": "0 to 1", "mIoU": "%", "aAcc": "%", "top1": "%"}
 _SHOWN = {"mAP_50": "AP50", "mAP_75": "AP75", "mAP": "AP", "top1": "top-1", "accuracy/": "", "coco/": "", "_": " "}
 
 
 def read_curves(work_dir: str | Path) -> Curves:
-    """The curves of a work dir, from all of its logs; a resumed run's entries replace those it repeats.
+    """Read the curves of a work dir from all of its logs. Entries of a resumed run replace those that it repeats.
 
     Raises:
         FileNotFoundError: the folder has no log.
-        ValueError: a log that is damaged.
+        ValueError: a log is damaged.
     """
     logs = sorted(Path(work_dir).glob("*/vis_data/scalars.json"))
     if not logs:
@@ -34,7 +34,7 @@ def read_curves(work_dir: str | Path) -> Curves:
                 entry = json.loads(line)
             except json.JSONDecodeError as error:
                 raise ValueError(f"{log}:{number} is not JSON: {error}") from error
-            # A validation has no iteration of the training; it belongs to the training entry before it.
+            # The entry of a validation has no training iteration; that of the training entry before it counts.
             iteration = entry.get("iter", iteration) if "loss" in entry else iteration
             for name, value in entry.items():
                 if _is_drawn(name) and isinstance(value, int | float):
@@ -47,19 +47,19 @@ def _is_drawn(name: str) -> bool:
 
 
 def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
-    """Writes the curves; the best point of each metric is marked by a star.
+    """Draw the curves into a file; a star marks the best point of each metric.
 
     Args:
-        runs: curves by the label of the run. Of one run all losses are drawn, of several the total of each.
-        path: the file.
+        runs: curves by the label of the run. All losses of a single run are drawn, but only the total loss of several runs.
+        path: file to write.
 
     Raises:
         OSError: the file cannot be written.
     """
-    from matplotlib.figure import Figure  # no pyplot: it holds global state
+    from matplotlib.figure import Figure  # not pyplot, which holds global state
 
     metrics = sorted({name for curves in runs.values() for name in curves if name.endswith(tuple(METRICS))})
-    # Several runs: a panel per metric, with a line per run.
+    # Several runs have a panel per metric, with a line per run.
     panels = [metrics] if len(runs) == 1 else [[metric] for metric in metrics]
     figure = Figure(figsize=(4.8 * (2 + len(panels)), 4), layout="constrained")
     loss_axes, rate_axes, *metric_axes = figure.subplots(1, 2 + len(panels))
@@ -91,7 +91,7 @@ def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
 
 
 def _smooth(points: list[tuple[int, float]]) -> tuple[np.ndarray, np.ndarray]:
-    """A mean over about a fiftieth of the run, so that the trend is seen."""
+    """Return the moving average over about a fiftieth of the run, which shows the trend."""
     iterations, values = (np.array(column) for column in zip(*points, strict=True))
     window = max(1, len(values) // 50)
     return iterations[window - 1 :], np.convolve(values, np.ones(window) / window, mode="valid")
@@ -104,7 +104,7 @@ def _plot_metric(axes: Any, points: list[tuple[int, float]], label: str) -> None
 
 
 def shown_metric(name: str) -> str:
-    """A metric's name as people write it: ``coco/bbox_mAP_50`` is bbox AP50."""
+    """Return the usual name of a metric: ``coco/bbox_mAP_50`` becomes bbox AP50."""
     for part, short in _SHOWN.items():
         name = name.replace(part, short)
     return name

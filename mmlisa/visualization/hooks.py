@@ -1,4 +1,4 @@
-"""Hooks that draw: the curves of a training, and predictions while a model is evaluated."""
+"""Hooks that draw the curves of a training, and predictions during validation and tests."""
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
@@ -21,10 +21,10 @@ Batch = Mapping[str, Any] | None
 
 @HOOKS.register_module()
 class TrainingCurvesHook(Hook):
-    """Draws loss, learning rate and validation metrics over the whole training, resumed parts included.
+    """Draw loss, learning rate and validation metrics over the whole training, resumed parts included.
 
-    Writes ``curves.png`` beside the log: after each validation, at the end of the training, and, in mmlisa's tools, when it
-    fails or is interrupted.
+    The hook writes ``curves.png`` beside the log after each validation and at the end of the training. In mmlisa's tools, it also
+    writes it when the training fails or is interrupted.
     """
 
     priority = "LOWEST"
@@ -33,7 +33,7 @@ class TrainingCurvesHook(Hook):
         history = list(runner.message_hub.runtime_info.get("metric_history", []))
         scalars = {name: float(value) for name, value in (metrics or {}).items() if isinstance(value, Real)}
         history.append({"iteration": runner.iter, **scalars})
-        # Kept in the message hub, so that it is in the checkpoints and a resumed run goes on with it.
+        # Checkpoints contain the message hub, so a resumed run continues the history.
         runner.message_hub.update_info("metric_history", history)
         self.draw_curves(runner)
 
@@ -42,7 +42,7 @@ class TrainingCurvesHook(Hook):
 
     @master_only
     def draw_curves(self, runner: Runner) -> None:
-        """Draws what was logged so far; a picture that cannot be written is no reason to end a training."""
+        """Draw the curves so far. If the picture cannot be written, log a warning and continue the training."""
         curves = {
             name.removeprefix("train/"): list(enumerate(history.data[0].tolist(), 1))
             for name, history in runner.message_hub.log_scalars.items()
@@ -59,16 +59,16 @@ class TrainingCurvesHook(Hook):
 
 @HOOKS.register_module()
 class OverlayHook(Hook):
-    """Draws predictions, beside the annotations, while a detector, segmentor or classifier is validated or tested.
+    """Draw predictions beside the annotations while a detector, segmentor or classifier is validated or tested.
 
-    In validation pictures go to the visualizer's backends: ``vis_data/vis_image/<image>_<iteration>.png``, or the page of
-    TensorBoard or W&B. In a test they go into a folder. How they are drawn: :mod:`mmlisa.visualization.overlays`.
+    In validation, the pictures go to the backends of the visualizer: files ``vis_data/vis_image/<image>_<iteration>.png``, or the
+    page of TensorBoard or W&B. In a test, they go into a folder. :mod:`mmlisa.visualization.overlays` draws them.
 
     Args:
-        interval: one of this many images of the validation set is drawn; of a test set all are.
+        interval: draw every this many-th image of the validation set; a test draws all images.
         draw: whether to draw at all.
-        score_thr: objects below it are not drawn.
-        test_out_dir: the folder of a test's pictures; None for none.
+        score_thr: lowest score of an object that is drawn.
+        test_out_dir: folder of the pictures of a test; None draws none.
     """
 
     priority = "NORMAL"
@@ -102,7 +102,7 @@ class OverlayHook(Hook):
             mmcv.imwrite(self._drawing(runner.test_dataloader, inputs, sample)[..., ::-1], str(target))
 
     def picture(self, inputs: Any, sample: Any) -> np.ndarray:
-        """What a prediction is drawn on, ``[H, W, 3]`` (RGB): the image file, whose size the annotations have."""
+        """Return the picture to draw on, ``[H, W, 3]`` (RGB): the image file, because annotations have its size."""
         return mmcv.imread(sample.img_path, channel_order="rgb")
 
     def _drawing(self, loader: Any, inputs: Any, sample: Any) -> np.ndarray:
@@ -116,5 +116,5 @@ class OverlayHook(Hook):
 
 
 def _inputs(batch: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Any:
-    """Of a batch; under test-time augmentation, of its first view."""
+    """Return the inputs of a batch, or of its first view under test-time augmentation."""
     return (batch if isinstance(batch, Mapping) else batch[0])["inputs"]

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 LONGER_SIDE = 640  # pixels; smaller pictures are enlarged to it
 _FILL = 0.3  # opacity of an object's fill
-_LISTED = 3  # classes that a classification names
+_LISTED = 3  # classes named below a classified image
 _WHITE, _GREY, _BLACK = (255, 255, 255), (110, 110, 110), (0, 0, 0)
 
 Colour = tuple[int, int, int]
@@ -28,7 +28,7 @@ class Classes:
     """Names and colours of a data set's classes.
 
     Args:
-        meta: a data set's ``metainfo``, with ``classes`` and ``palette`` where it has them.
+        meta: a data set's ``metainfo``; ``classes`` and ``palette`` are optional.
     """
 
     def __init__(self, meta: Mapping[str, Any] | None) -> None:
@@ -41,7 +41,7 @@ class Classes:
         return str(self.names[label]) if label < len(self.names) else f"class {label}"
 
     def colour(self, label: int) -> Colour:
-        """The data set's, or else one of evenly spread hues."""
+        """Return the colour of the data set's palette, or else one of evenly spread hues."""
         if label < len(self._palette):
             red, green, blue = self._palette[label]
             return int(red), int(green), int(blue)
@@ -71,8 +71,8 @@ def draw_prediction(
         picture: the image as it was read.
         sample: a data sample of mmdet, mmseg or mmpretrain, at the picture's size.
         classes: names and colours.
-        score_threshold: objects below it are not drawn.
-        with_truth: draw the annotations, too: of objects and segments in a second picture on the left.
+        score_threshold: lowest score of an object that is drawn.
+        with_truth: draw the annotations, too; objects and segments in a second picture on the left.
 
     Returns:
         The drawing, its longer side at least :data:`LONGER_SIDE`.
@@ -80,7 +80,7 @@ def draw_prediction(
     Raises:
         ValueError: the sample holds no prediction of these kinds.
     """
-    if with_truth and "pred_label" in sample:  # nothing is drawn on the picture itself: once is enough
+    if with_truth and "pred_label" in sample:  # the text is below the picture, which is shown once
         canvas = _canvas(picture)
         lines = [
             ("annotation", _class_legend(sample, "gt", classes)),
@@ -100,14 +100,14 @@ def draw_truth(picture: np.ndarray, sample: Any, classes: Classes) -> np.ndarray
 
 
 def has_truth(sample: Any) -> bool:
-    """Whether a data sample holds annotations."""
+    """Return whether a data sample has annotations."""
     if "gt_instances" in sample:
         return len(sample.gt_instances) > 0
     return "gt_sem_seg" in sample or "gt_label" in sample
 
 
 def free_path(target: Path, taken: set[Path]) -> Path:
-    """The first of ``name.png``, ``name_2.png``, … that is not taken; takes it."""
+    """Return the first of ``name.png``, ``name_2.png``, … that is not in ``taken``, and add it there."""
     number, free = 1, target
     while free.resolve() in taken:
         number += 1
@@ -137,7 +137,7 @@ def _panel(
 
 
 def enlarge(picture: np.ndarray, longer_side: int) -> np.ndarray:
-    """A copy of a picture, its longer side at least this many pixels."""
+    """Return a copy of a picture, enlarged if its longer side has fewer pixels."""
     height, width = picture.shape[:2]
     scale = longer_side / max(height, width)
     if scale <= 1:
@@ -172,7 +172,7 @@ def _draw_instances(canvas: _Canvas, instances: Any, classes: Classes, threshold
     scores = [float(score) for score in instances.scores] if "scores" in instances else [None] * len(labels)
     masks = _masks(instances) if "masks" in instances else [None] * len(labels)
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    covered = np.zeros((height, width), np.uint8)  # by objects: no place for labels
+    covered = np.zeros((height, width), np.uint8)  # by objects; labels avoid these pixels
     for i in np.argsort(-areas):  # small objects over large ones
         colour, (left, top, right, bottom) = classes.colour(labels[i]), boxes[i].tolist()
         if masks[i] is not None:
@@ -199,7 +199,7 @@ def _label(name: str, score: float | None) -> str:
 
 
 def _resize_mask(mask: np.ndarray, canvas: _Canvas) -> np.ndarray:
-    """0 or 1 at the canvas' size, without the steps of the original pixels."""
+    """Return the mask at the size of the canvas, 0 or 1, with smooth edges."""
     height, width = canvas.picture.shape[:2]
     soft = cv2.resize(mask * np.uint8(255), (width, height), interpolation=cv2.INTER_LINEAR)
     if canvas.scale > 1:
@@ -208,7 +208,7 @@ def _resize_mask(mask: np.ndarray, canvas: _Canvas) -> np.ndarray:
 
 
 def _fill(canvas: _Canvas, mask: np.ndarray, colour: Colour) -> None:
-    """A light fill, and the outline."""
+    """Draw a light fill and the outline."""
     inside = mask.astype(bool)
     mixed = canvas.picture[inside] * (1 - _FILL) + np.array(colour) * _FILL
     canvas.picture[inside] = mixed.round().astype(np.uint8)
@@ -237,7 +237,7 @@ def _write_labels(canvas: _Canvas, labelled: Sequence[tuple[Sequence[int], Colou
 
 
 def _places(box: Sequence[int], size: tuple[int, int], limits: tuple[int, int], margin: int) -> list[Box]:
-    """Where a label of this width and height may go, the best first: around the box, then in its corners."""
+    """Return places for a label of this width and height, the best first: around the box, then in its corners."""
     (left, top, right, bottom), (width, height) = box, size
     above, below, before, behind = top - height - margin, bottom + margin + 1, left - width - margin, right + margin + 1
     around = [(left, above), (left, below), (right - width, above), (right - width, below)]
@@ -255,7 +255,7 @@ def _places(box: Sequence[int], size: tuple[int, int], limits: tuple[int, int], 
 
 
 def _ink(colour: Colour) -> Colour:
-    """Black or white, whichever reads better on a colour."""
+    """Return black or white, whichever is easier to read on a colour."""
     return _BLACK if np.dot(colour, (0.299, 0.587, 0.114)) > 140 else _WHITE
 
 
@@ -263,7 +263,7 @@ def _ink(colour: Colour) -> Colour:
 
 
 def _draw_segmentation(canvas: _Canvas, labels: Any, classes: Classes) -> Entries:
-    """Fills every class but one called background; returns a legend, the largest share first."""
+    """Fill every class but one called background; returns a legend, the largest share first."""
     labels = np.asarray(labels).squeeze()
     legend: Entries = []
     found, counts = np.unique(labels[labels != 255], return_counts=True)  # 255: not annotated
@@ -287,7 +287,7 @@ def _class_legend(sample: Any, kind: str, classes: Classes) -> Entries:
 
 
 def _strip(canvas: _Canvas, entries: Entries) -> np.ndarray:
-    """A line of text of the picture's width, always as high; what does not fit is left out, the last entries first."""
+    """Return a line of text as wide as the picture. Entries that do not fit are left out, beginning with the last."""
     size, width = canvas.font.size, canvas.picture.shape[1]
     image = Image.new("RGB", (width, 2 * round(size)), _WHITE)
     draw = ImageDraw.Draw(image)

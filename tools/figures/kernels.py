@@ -33,7 +33,7 @@ class Call:
 
 
 def load_backbone(cfg: Config, checkpoint: str | None, min_matched: float = 0.9) -> tuple[nn.Module, Tensor, Tensor]:
-    """The backbone of a config's model in evaluation mode, and mean and std of its images ``[3, 1, 1]``, in RGB.
+    """Return the backbone of a config's model in evaluation mode, and the mean and std of its images, ``[3, 1, 1]`` in RGB.
 
     Raises:
         FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model.
@@ -46,7 +46,7 @@ def load_backbone(cfg: Config, checkpoint: str | None, min_matched: float = 0.9)
 
 
 def read_image(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
-    """An image file as ``[3, H, W]``, RGB from 0 to 255; resized to ``size`` (H, W) where given."""
+    """Read an image file as ``[3, H, W]``, RGB from 0 to 255, resized to ``size`` (H, W) if it is given."""
     with Image.open(path) as image:
         image = image.convert("RGB")
         if size is not None:
@@ -55,7 +55,7 @@ def read_image(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
 
 
 def find_operators(model: nn.Module) -> dict[str, nn.Module]:
-    """The attention operators of a model by their names, in the model's order: what is registered and no network."""
+    """Return the attention operators of a model by their names, in order: registered modules that are not networks."""
     registered = tuple(MODELS.module_dict.values())
     named = model.named_modules()
     return {name: m for name, m in named if isinstance(m, registered) and not isinstance(m, BaseModule)}
@@ -64,19 +64,20 @@ def find_operators(model: nn.Module) -> dict[str, nn.Module]:
 def attention_kernels(
     backbone: nn.Module, image: Tensor, layers: Sequence[int], queries: Sequence[tuple[float, float]]
 ) -> dict[str, Tensor]:
-    """Kernels of chosen layers for chosen query pixels.
+    """Return the kernels of chosen layers for chosen query pixels.
 
     Args:
         backbone: a network with operators of the registry.
         image: ``[3, H, W]``, normalised.
-        layers: which of :func:`find_operators`; negative ones count from the end.
+        layers: indices into :func:`find_operators`; negative ones count from the end.
         queries: relative positions (y, x) in the image, from 0 to 1.
 
     Returns:
-        ``[Q, h, *grid]`` by the operator's name: how much each token contributes to the query's, see :func:`attention_kernel`.
+        By the name of the operator, the weight of each token in the output at the query, ``[Q, h, *grid]``; see
+        :func:`attention_kernel`.
 
     Raises:
-        ValueError: a layer or a query that does not exist.
+        ValueError: a layer that does not exist, or a query outside of the image.
     """
     operators = list(find_operators(backbone).items())
     if not all(-len(operators) <= layer < len(operators) for layer in layers):
@@ -92,7 +93,7 @@ def attention_kernels(
 
 
 def query_token(grid: Sequence[int], query: tuple[float, float]) -> int:
-    """Index of the token at a relative position; of a video, in its middle frame."""
+    """Return the index of the token at a relative position, for a video in its middle frame."""
     *time, height, width = grid
     row, column = (min(int(p * n), n - 1) for p, n in zip(query, (height, width), strict=True))
     return (prod(time) // 2 * height + row) * width + column
@@ -109,7 +110,7 @@ def attention_kernel(operator: nn.Module, x: Tensor, grid: Sequence[int], token:
     Args:
         operator: an operator of the registry, in evaluation mode.
         x: its input, ``[1, N, C]``.
-        grid: of its tokens.
+        grid: size of its grid of tokens.
         token: the query, counted without prefix tokens.
     """
     prefix = x.shape[1] - prod(grid)
@@ -129,7 +130,7 @@ def attention_kernel(operator: nn.Module, x: Tensor, grid: Sequence[int], token:
 
 
 def feature_norms(backbone: nn.Module, image: Tensor) -> dict[str, Tensor]:
-    """L2 norm over the channels after each block that has an operator: ``[H, W]`` by the block's name, in order.
+    """Return the L2 norm over the channels after each block that has an operator: ``[H, W]`` by the name of the block, in order.
 
     Args:
         backbone: a network with operators of the registry.
@@ -153,11 +154,11 @@ def feature_norms(backbone: nn.Module, image: Tensor) -> dict[str, Tensor]:
 
 
 def overlay_kernel(picture: Tensor, kernel: Tensor, query: tuple[float, float]) -> np.ndarray:
-    """A kernel as a smooth overlay on the faded picture, the query marked by a ring: red adds, blue subtracts.
+    """Draw a kernel as a smooth overlay on the faded picture. Red adds, blue subtracts, a ring marks the query.
 
     Args:
         picture: ``[3, H, W]``, RGB from 0 to 255.
-        kernel: ``[*grid]``; of a video, its middle frame is drawn.
+        kernel: ``[*grid]``; for a video, the middle frame is drawn.
         query: relative position (y, x).
 
     Returns:
@@ -182,14 +183,14 @@ def draw_kernels(
     heads: Sequence[int],
     path: Path,
 ) -> None:
-    """Writes kernels as a grid of pictures: a row per query and network, a column per layer and head (figures 4 and 8).
+    """Draw kernels in a grid, with a row per query and network and a column per layer and head (figures 4 and 8).
 
     Args:
         picture: ``[3, H, W]``, RGB from 0 to 255.
         queries: as in :func:`attention_kernels`; each is marked by a ring.
         rows: label and :func:`attention_kernels` of each network.
-        heads: heads to draw; layers with fewer leave their place empty.
-        path: the file.
+        heads: heads to draw; the panels of a layer with fewer heads stay empty.
+        path: file to write.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
@@ -214,7 +215,7 @@ def draw_kernels(
 
 
 def draw_features(picture: Tensor, rows: Sequence[tuple[str, dict[str, Tensor]]], path: Path) -> None:
-    """Writes norms of feature maps: a row per network, a column per block (figure 9), each with its own scale."""
+    """Draw norms of feature maps, with a row per network and a column per block, each on its own scale (figure 9)."""
     figure, axes = _figure(len(rows), 1 + max(len(norms) for _, norms in rows), picture)
     for row, (label, norms) in zip(axes, rows, strict=True):
         _show_picture(row[0], picture.permute(1, 2, 0).byte().numpy(), label)
@@ -245,7 +246,7 @@ def record_calls(backbone: nn.Module, image: Tensor, operators: Sequence[nn.Modu
 def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> tuple[Tensor, Tensor] | None:
     """Return the operator's values, as a leaf of autograd, and its output before the last norm and projection.
 
-    None if values and output are not both tokens ``[1, N, C']``, with values a third of the output of ``qkv``.
+    The result is None if values and output are not both tokens ``[1, N, C']``, with values a third of the output of ``qkv``.
     """
     if not (hasattr(operator, "qkv") and hasattr(operator, "num_heads")):
         return None
@@ -294,8 +295,8 @@ def _middle_frame(values: Tensor) -> Tensor:
 
 
 def _figure(rows: int, columns: int, picture: Tensor):
-    """Panels of the picture's shape, without axes."""
-    from matplotlib.figure import Figure  # no pyplot: it holds global state
+    """Return a figure and its panels, which have the shape of the picture and no axes."""
+    from matplotlib.figure import Figure  # not pyplot, which holds global state
 
     width = 2.0
     height = width * picture.shape[1] / picture.shape[2] + 0.45
@@ -307,7 +308,7 @@ def _figure(rows: int, columns: int, picture: Tensor):
 
 
 def _mark(picture: np.ndarray, query: tuple[float, float]) -> np.ndarray:
-    """Draws a ring around the query: white, with a black rim."""
+    """Draw a ring around the query: white, with a black rim."""
     height, width = picture.shape[:2]
     centre = min(int(query[1] * width), width - 1), min(int(query[0] * height), height - 1)
     for colour, radius in (((0, 0, 0), width // 40 + 1), ((255, 255, 255), width // 40)):

@@ -13,17 +13,17 @@ from torch import Tensor, nn
 
 from figures.kernels import find_operators, record_calls, save
 
-MAX_TOKENS = 1024  # of a matrix: it has the square of this many weights per head
-_BATCH = 64  # columns that are computed at a time
+MAX_TOKENS = 1024  # of a matrix, which has this number squared of weights per head
+_BATCH = 64  # columns computed at a time
 
 
 class HeadStatistics(NamedTuple):
-    """How much the attention matrices of a layer's heads differ.
+    """Differences between the attention matrices of a layer's heads.
 
     Attributes:
         variance: over the heads, of the weights times the number of tokens (so that uniform attention is 1 on any grid),
             averaged over all pairs of tokens.
-        similarity: cosine of the angle between two heads' matrices, averaged over all pairs of heads; 1 where there is only one.
+        similarity: cosine of the angle between two heads' matrices, averaged over all pairs of heads; 1 for a single head.
     """
 
     variance: float
@@ -40,7 +40,7 @@ def attention_matrix(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> Ten
     Args:
         operator: an operator of the registry, in evaluation mode, linear in its values.
         x: its input, ``[1, N, C]``.
-        grid: of its tokens.
+        grid: size of its grid of tokens.
 
     Returns:
         ``[h, N, N]``, for the first channel of each head; None where the operator has no values of its own for each token
@@ -59,13 +59,16 @@ def attention_matrix(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> Ten
 
 @torch.no_grad()
 def _gather(operator: nn.Module, x: Tensor, grid: Sequence[int], values: Tensor) -> Tensor | None:
-    """The output ``[B, N, h]`` before the last norm and projection, in each head's first channel, for its values ``[B, N]``."""
+    """Return the output before the last norm and projection in the first channel of each head, ``[B, N, h]``.
+
+    ``values`` ``[B, N]`` replace the values in that channel; the other channels get zeros.
+    """
     found: list[Tensor] = []
 
     def replace_values(module: nn.Module, inputs: tuple, output: Tensor) -> Tensor:
         query, key, value = output.chunk(3, dim=-1)
         replaced = torch.zeros_like(value).unflatten(-1, (operator.num_heads, -1))
-        if replaced.shape[:2] == values.shape:  # a window's tokens are fewer
+        if replaced.shape[:2] == values.shape:  # a window has fewer tokens
             replaced[..., 0] = values[..., None]
         return torch.cat([query, key, replaced.flatten(2)], dim=-1)
 
@@ -86,12 +89,12 @@ def _gather(operator: nn.Module, x: Tensor, grid: Sequence[int], values: Tensor)
 
 
 def attention_matrices(backbone: nn.Module, image: Tensor, layers: Sequence[int] | None = None) -> dict[str, Tensor]:
-    """The matrices ``[h, N, N]`` of a backbone's operators by their names, in order; those without any are left out.
+    """Return the matrices ``[h, N, N]`` of a backbone's operators by their names, in order. Operators without one are left out.
 
     Args:
         backbone: a network with operators of the registry.
         image: ``[3, H, W]``, normalised.
-        layers: which of :func:`figures.kernels.find_operators`, negative ones from the end; None for all.
+        layers: indices into :func:`figures.kernels.find_operators`, negative ones from the end; None for all.
 
     Raises:
         ValueError: a layer that does not exist, more tokens than :data:`MAX_TOKENS`, or no operator that has a matrix.
@@ -116,13 +119,13 @@ def attention_matrices(backbone: nn.Module, image: Tensor, layers: Sequence[int]
 
 
 def rank(matrix: Tensor) -> int:
-    """Number of singular values above the largest times N times the precision of single floats, as NumPy counts."""
+    """Return the rank by NumPy's rule: singular values above the largest times N times the precision of single floats."""
     tolerance = matrix.shape[-1] * torch.finfo(torch.float32).eps
     return int(torch.linalg.matrix_rank(matrix.double(), rtol=tolerance))
 
 
 def head_statistics(matrices: Tensor) -> HeadStatistics:
-    """Of a layer's ``[h, N, N]``."""
+    """Return the statistics of a layer's matrices ``[h, N, N]``."""
     heads, tokens, _ = matrices.shape
     variance = (matrices * tokens).var(dim=0, unbiased=False).mean().item()
     flat = F.normalize(matrices.flatten(1), dim=1)
@@ -131,12 +134,12 @@ def head_statistics(matrices: Tensor) -> HeadStatistics:
 
 
 def draw_matrices(rows: Mapping[str, Mapping[str, Tensor]], head: int, path: Path) -> None:
-    """Writes the matrices of one head, with their ranks: a row per layer, a column per network (FLatten, Fig. 5).
+    """Draw the matrices of one head with their ranks, a row per layer and a column per network (FLatten, Fig. 5).
 
     Args:
         rows: :func:`attention_matrices` by the network's label.
-        head: which of the heads.
-        path: the file.
+        head: index of the head.
+        path: file to write.
 
     Raises:
         ValueError: a head that does not exist.
@@ -162,11 +165,11 @@ def draw_matrices(rows: Mapping[str, Mapping[str, Tensor]], head: int, path: Pat
 
 
 def draw_head_statistics(rows: Mapping[str, Mapping[str, Tensor]], path: Path) -> None:
-    """Writes variance and similarity of the heads over the depth, a line per network (iViT, Figs. 6b and 7).
+    """Draw variance and similarity of the heads over the depth, a line per network (iViT, Figs. 6b and 7).
 
     Args:
         rows: :func:`attention_matrices` by the network's label.
-        path: the file.
+        path: file to write.
     """
     from matplotlib.figure import Figure
 

@@ -15,12 +15,12 @@ _CELL = 360  # pixels
 
 
 def draw_training_images(cfg: Config, number: int, seed: int = 0) -> np.ndarray:
-    """The sheet of a config's training data.
+    """Return a sheet with training images of a config.
 
     Args:
         cfg: a whole config.
-        number: images on the sheet; of smaller data sets all are drawn.
-        seed: of the choice of images and of their augmentation.
+        number: images on the sheet; a smaller data set is drawn whole.
+        seed: seed of the choice of images and of their augmentation.
 
     Returns:
         RGB, ``[H, W, 3]``, uint8.
@@ -49,7 +49,7 @@ def draw_training_images(cfg: Config, number: int, seed: int = 0) -> np.ndarray:
 
 
 def _fit_cell(picture: np.ndarray) -> np.ndarray:
-    """The picture in the middle of a white square."""
+    """Return the picture in the middle of a white square."""
     height, width = picture.shape[:2]
     scale = (_CELL - 8) / max(height, width)
     size = max(1, round(width * scale)), max(1, round(height * scale))

@@ -1,4 +1,4 @@
-"""A page in the browser: predictions of one or two models on a picture, and what their operators look at around a pixel."""
+"""A page in the browser with predictions of one or two models on a picture and attention kernels around a pixel."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ from mmlisa.deploy.inference import (
 from mmlisa.engine.config import load_config
 from mmlisa.memory import peak_extra_bytes
 
-# Demos that the page can train: what they are called there, and their configs.
+# Demos that the page can train: their labels on the page, and their configs.
 DEMOS = {
     "classifier, a few minutes": "classifier_hylisanet_demo.py",
     "detector with masks": "mask_rcnn_hylisanet_demo.py",
@@ -43,10 +43,10 @@ class Run(NamedTuple):
     """A model's prediction on a picture.
 
     Attributes:
-        drawing: ``[h, w, 3]``, RGB.
-        summary: what was found.
-        seconds: from the picture to the prediction, the first time.
-        peak_bytes: memory that PyTorch held at once meanwhile, beside the weights.
+        drawing: the picture with the prediction, ``[h, w, 3]``, RGB.
+        summary: a line with the objects, segments or class.
+        seconds: time of the first prediction.
+        peak_bytes: largest memory that PyTorch held during a prediction, without the weights.
     """
 
     drawing: np.ndarray
@@ -59,7 +59,7 @@ class Run(NamedTuple):
 
 
 def find_models(root: Path) -> dict[str, Path]:
-    """Checkpoints and exported files of the trainings of images under ``root``, the newest first, by ``<work dir>/<file>``."""
+    """Return checkpoints and exported files of image models under ``root`` by ``<work dir>/<file>``, the newest first."""
     files = [path for pattern in ("*/*.pth", "*/*.onnx") for path in root.glob(pattern)]
     known = [path for path in files if path.suffix == ".onnx" or any(path.parent.glob("*.py"))]
     return {f"{path.parent.name}/{path.name}": path for path in sorted(known, key=lambda path: -path.stat().st_mtime)}
@@ -67,7 +67,7 @@ def find_models(root: Path) -> dict[str, Path]:
 
 @lru_cache(maxsize=4)
 def load_predictor(file: Path, changed: float) -> Predictor:
-    """The model of a checkpoint or of an exported file, kept until the file changes.
+    """Load the model of a checkpoint or of an exported file; it is cached until the file changes.
 
     Raises:
         FileNotFoundError, ValueError: see :class:`Predictor`; also for a model of videos.
@@ -81,7 +81,7 @@ def load_predictor(file: Path, changed: float) -> Predictor:
 
 
 def predict(predictor: Predictor, picture: np.ndarray, score_threshold: float) -> Run:
-    """The prediction on ``[H, W, 3]`` (RGB), with its time and its memory."""
+    """Predict on a picture ``[H, W, 3]`` (RGB) and measure time and memory."""
     predictor.score_threshold = score_threshold
     loaded, results = as_loaded(picture), []
 
@@ -91,15 +91,15 @@ def predict(predictor: Predictor, picture: np.ndarray, score_threshold: float) -
         results.append((sample, shown, perf_counter() - start))
 
     peak = peak_extra_bytes(run, predictor.device)
-    sample, shown, seconds = results[0]  # the second run is the profiler's
+    sample, shown, seconds = results[0]  # the second run is profiled
     return Run(predictor.draw(sample, shown), summarise(predictor.describe(sample)), seconds, peak)
 
 
 def kernels(predictor: Predictor, picture: np.ndarray, query: tuple[float, float]) -> list[tuple[np.ndarray, str]]:
-    """Pictures of the kernels around a relative position (y, x), each layer's the mean of its heads, and their captions.
+    """Draw the kernels around a relative position (y, x), for each layer the mean of its heads, with captions.
 
     Raises:
-        ValueError: the model's backbone has no attention operator.
+        ValueError: the backbone has no attention operator, or the model is an exported file.
     """
     if isinstance(predictor, ExportedPredictor):
         raise ValueError("an exported file shows no kernels: take the checkpoint that it was made of")
@@ -122,7 +122,7 @@ def kernels(predictor: Predictor, picture: np.ndarray, query: tuple[float, float
 
 
 def examples() -> list[str]:
-    """Pictures to start with: of the demo data where they are made, else those that scikit-image ships, where it is installed."""
+    """Return example pictures: from the demo data if they exist, otherwise from scikit-image if it is installed."""
     demo = sorted(Path("data/demo/val").glob("*.jpg"))[:_EXAMPLES]
     if demo or not find_spec("skimage"):
         return [str(path) for path in demo]
@@ -134,7 +134,7 @@ def examples() -> list[str]:
 
 
 def train_demo(name: str, root: Path) -> Iterator[str]:
-    """Trains a demo in a process of its own; yields the last lines of its log. It is stopped when the iterator is closed."""
+    """Train a demo in another process and yield the last lines of its log; closing the iterator stops the training."""
     config = DEMOS[name]
     command = [sys.executable, "-m", "mmlisa.cli", "train", config, "--work-dir", str(root / Path(config).stem)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -152,7 +152,7 @@ def train_demo(name: str, root: Path) -> Iterator[str]:
 
 
 def build_page(root: Path) -> Any:
-    """The page as Gradio blocks, with the checkpoints of the work dirs under ``root``.
+    """Build the page as Gradio blocks, with the checkpoints of the work dirs under ``root``.
 
     Raises:
         ImportError: Gradio is missing.
@@ -242,7 +242,7 @@ def build_page(root: Path) -> Any:
 
 @contextmanager
 def _told(gradio: Any) -> Iterator[None]:
-    """Shows on the page what a user can get wrong."""
+    """Show errors that a user can cause on the page."""
     try:
         yield
     except cli.MISTAKES as error:

@@ -1,1 +1,1 @@
-"""Benchmarks, comparisons by training and the papers' tables: what mmlisa's documentation measures with. Not in the wheel."""
+"""Benchmarks, comparisons by training, and the papers' tables, which mmlisa's documentation reports. Not in the wheel."""

@@ -1,7 +1,7 @@
 """Time and memory of operators, backbones and detectors, measured side by side.
 
-Every suite times its candidates in turns within one process, so that a drift of the machine meets all of them alike, and
-returns rows of plain data: ``dict(case=…, name=…, seconds=…, low=…, high=…, …)``, low and high being the quartiles.
+Every suite times its candidates in turns within one process, so that a drift of the machine affects all of them alike. It returns
+rows of plain data, ``dict(case=…, name=…, seconds=…, low=…, high=…, …)``, in which low and high are the quartiles.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +39,7 @@ SHAPES = (
     ("50x84x320", 1, 320, 8, (50, 84)),
 )
 SCALING_GRIDS = ((7, 7), (14, 14), (28, 28), (56, 56), (112, 112), (200, 336))
-# The largest grids, in tokens, on which the quadratic forms are still measured.
+# The largest grids, in tokens, on which the quadratic forms are measured.
 MAX_TOKENS = {"reference": 256, "softmax (SDPA)": 112 * 112}
 
 # Backbones: type and options, by the registry of their scope, and the channels of their four maps.
@@ -71,7 +71,7 @@ SQUARES = ((224, 224), (448, 448), (896, 896), (1792, 1792))
 
 @dataclass(frozen=True)
 class Machine:
-    """What this machine reaches at best, single precision: the roof of the roofline."""
+    """Peak speeds of this machine in single precision, the roof of the roofline model."""
 
     device: str
     threads: int
@@ -80,12 +80,12 @@ class Machine:
     bandwidth: float  # bytes per second, read and written, of a copy beyond the caches
 
     def roofline(self, flops: float, num_bytes: float, seconds: float) -> float:
-        """The fraction of the attainable speed: 1 where nothing but the arithmetic or the memory traffic takes time."""
+        """Return the fraction of the attainable speed; 1 if only arithmetic or memory traffic takes time."""
         return max(flops / self.flops, num_bytes / self.bandwidth) / seconds
 
 
 def measure_machine(device: str = "cpu") -> Machine:
-    """Peaks of a matrix product and a copy, the best of ten."""
+    """Measure the peaks of a matrix product and of a copy, the best of ten."""
     size = 2048 if device == "cpu" else 8192
     a, b = torch.randn(size, size, device=device), torch.randn(size, size, device=device)
     source = torch.randn(1 << 26, device=device)
@@ -99,16 +99,16 @@ def measure_machine(device: str = "cpu") -> Machine:
 def time_in_turns(
     candidates: dict[str, Callable[[], Any]], rounds: int, device: str = "cpu", sample: float = 0.05
 ) -> dict[str, Row]:
-    """Times the candidates one after another, ``rounds`` times over.
+    """Time the candidates one after another, ``rounds`` times over.
 
     Args:
-        candidates: what to call, by name.
+        candidates: functions by name.
         rounds: samples of each.
         device: ``'cpu'`` or ``'cuda'``.
-        sample: seconds a sample lasts at least; quicker candidates are called several times in it.
+        sample: shortest duration of a sample in seconds; faster candidates are called several times in it.
 
     Returns:
-        By name: median, quartiles and minimum in seconds per call.
+        Median, quartiles and minimum in seconds per call, by name.
     """
     calls = {}
     for name, function in candidates.items():
@@ -126,12 +126,12 @@ def time_in_turns(
 
 
 def saved_bytes(function: Callable[[], Any], model: nn.Module) -> int:
-    """Bytes of the tensors that autograd keeps of a call for its backward pass, beside the parameters and buffers of ``model``.
+    """Return the bytes that autograd saves in a call for the backward pass, without parameters and buffers of ``model``.
 
-    Every storage counts once, and whole. What it tells is the same on every device. Checkpointed parts hide theirs.
+    Every storage counts once and whole. The number is the same on every device. Tensors inside checkpointed parts do not count.
     """
     own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
-    kept: dict[int, Tensor] = {}  # the tensors themselves, lest another takes the address
+    kept: dict[int, Tensor] = {}  # the tensors, so that no other tensor gets their addresses
 
     def pack(tensor: Tensor) -> Tensor:
         kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)
@@ -159,7 +159,7 @@ def _time(function: Callable[[], Any], device: str, calls: int = 1) -> float:
 
 
 def pseudo_code(query: Tensor, key: Tensor, value: Tensor, kernel_a: Tensor, kernel_b: Tensor, bias: Tensor) -> Tensor:
-    """LiSA as Fig. 7 of the journal paper writes it, with heads: what the fast paths are measured against.
+    """LiSA with heads as in Fig. 7 of the journal paper, the baseline of the fast paths.
 
     Args:
         query, key, value: ``[B, *grid, h, c]``, tokens before channels as in the paper.
@@ -183,7 +183,7 @@ def pseudo_code(query: Tensor, key: Tensor, value: Tensor, kernel_a: Tensor, ker
 
 
 def lisa_inputs(batch: int, channels: int, patterns: int, grid: Sequence[int], device: str = "cpu") -> list[Tensor]:
-    """Random ``query, key, value, kernel_a, kernel_b, bias`` of :func:`mmlisa.ops.lisa`, heads of 16 channels."""
+    """Return random ``query, key, value, kernel_a, kernel_b, bias`` of :func:`mmlisa.ops.lisa`, with heads of 16 channels."""
     c = 16
     query, key, value = (torch.randn(batch, channels // c, c, *grid, device=device) for _ in range(3))
     scale = prod(grid) ** -0.5
@@ -193,10 +193,10 @@ def lisa_inputs(batch: int, channels: int, patterns: int, grid: Sequence[int], d
 
 
 def lisa_work(batch: int, channels: int, patterns: int, grid: Sequence[int]) -> tuple[float, float]:
-    """FLOPs and bytes of a LiSA forward pass by FFT, the least that has to be done.
+    """Return the smallest number of FLOPs and bytes of a LiSA forward pass by FFT.
 
-    Of either side: channels forward and channels x patterns inverse real transforms of 2.5 N log2 N, the products with the
-    kernels' spectra and the contraction; tokens and kernels read once, the output written once.
+    Each side has a forward real transform per channel and an inverse one per channel and pattern, 2.5 N log2 N each, the products
+    with the spectra of the kernels, and the contraction. Tokens and kernels are read once, the output is written once.
     """
     n = prod(grid)
     maps = batch * channels
@@ -207,9 +207,9 @@ def lisa_work(batch: int, channels: int, patterns: int, grid: Sequence[int]) -> 
 def operator_candidates(
     batch: int, channels: int, patterns: int, grid: Sequence[int], device: str
 ) -> tuple[dict[str, Callable[[], Any]], dict[str, Callable[[], Any]]]:
-    """What is compared at one shape: forward passes, and forward with backward passes, by name.
+    """Return the candidates at one shape by name: forward passes, and forward with backward passes.
 
-    The forward pass of LiSA is that of evaluation, where the kernels are kept ready; with the backward pass they are not.
+    The forward pass of LiSA is that of evaluation, which caches the spectra of the kernels; training does not cache them.
     """
     query, key, value, *kernels = lisa_inputs(batch, channels, patterns, grid, device)
     kernel_a, kernel_b, bias = kernels
@@ -261,7 +261,7 @@ def operator_candidates(
 
 
 def benchmark_operators(rounds: int, device: str, machine: Machine, shapes: Iterable[tuple] = SHAPES) -> list[Row]:
-    """Forward, forward with backward, and the peak of the extra memory of either; ratios are to the pseudo-code form."""
+    """Measure time and peak memory of the forward pass, and of both passes, with ratios to the pseudo-code form."""
     rows = []
     for case, *shape in shapes:
         for mode, candidates in zip(
@@ -280,7 +280,7 @@ def benchmark_operators(rounds: int, device: str, machine: Machine, shapes: Iter
 
 
 def benchmark_scaling(rounds: int, device: str, grids: Iterable[tuple[int, ...]] = SCALING_GRIDS) -> list[Row]:
-    """The forward pass of one layer of 64 channels and 8 patterns against the number of tokens."""
+    """Measure the forward pass of a layer of 64 channels and 8 patterns over the number of tokens."""
     rows = []
     for grid in grids:
         candidates, _ = operator_candidates(1, 64, 8, grid, device)
@@ -302,10 +302,10 @@ TUNING_SHAPES = tuple(
 
 
 def measure_backends(rounds: int, device: str, shapes: Iterable[tuple] = TUNING_SHAPES) -> list[Row]:
-    """Forward with backward pass of both sides of LiSA by every backend that ``'auto'`` chooses from.
+    """Measure both passes of both sides of LiSA by every backend that ``'auto'`` chooses from.
 
     Returns:
-        ``dict(case=…, side=…, size=…, name=…, seconds=…, …)``, the size being that of the side's threshold.
+        ``dict(case=…, side=…, size=…, name=…, seconds=…, …)``; the threshold of the side applies to the size.
     """
     rows = []
     for c, patterns, grid in shapes:
@@ -336,9 +336,9 @@ def _forward_backward(side: Callable[..., Tensor], tensors: tuple[Tensor, ...]) 
 
 
 def tune(rows: list[Row]) -> dispatch.Thresholds:
-    """The thresholds under which the measured calls lose the least time, as a geometric mean, to the fastest choice.
+    """Return the thresholds whose choices are closest to the fastest ones, by the geometric mean of the times.
 
-    A backend is chosen up to its threshold and ``'fft'`` beyond; of several, the one with the largest gain comes first.
+    A backend runs up to its threshold, and ``'fft'`` above all thresholds. The backend with the largest gain comes first.
     """
     return dispatch.Thresholds(
         *(_tune_side([row for row in rows if row["side"] == side]) for side in ("encode", "mix"))
@@ -363,7 +363,7 @@ def _tune_side(rows: list[Row]) -> dict[str, float]:
 
 
 def build_backbone(cfg: dict[str, Any], *, training: bool = False) -> nn.Module:
-    """From ``type='scope.Name'`` of a registry, or ``'timm.name'``; in evaluation and optimized for it, or for training."""
+    """Build a backbone from a ``type='scope.Name'`` or ``'timm.name'``, in training mode or optimised for inference."""
     options = dict(cfg)
     scope, name = options.pop("type").split(".", 1)
     if scope == "timm":
@@ -376,7 +376,7 @@ def build_backbone(cfg: dict[str, Any], *, training: bool = False) -> nn.Module:
 
 
 def build_detector(backbone: dict[str, Any], channels: Sequence[int], *, training: bool = False) -> nn.Module:
-    """Mask R-CNN with FPN as mmdet keeps it."""
+    """Build mmdet's Mask R-CNN with FPN."""
     base = '_base_ = "mmdet::_base_/models/mask-rcnn_r50_fpn.py"\nmodel = dict(backbone=dict(_delete_=True))'
     cfg = Config.fromstring(base, ".py").model
     cfg.backbone.update(backbone)
@@ -399,7 +399,7 @@ def _in_inference(predict: Callable[[nn.Module, Tensor], Any]) -> Callable[[nn.M
 
 
 def _detectors(names: Iterable[str]) -> dict[str, tuple[dict[str, Any], tuple[int, ...]]]:
-    """The backbones without timm's, which mmdet cannot build."""
+    """Return the backbones except timm's, which mmdet cannot build."""
     return {name: BACKBONES[name] for name in names if not BACKBONES[name][0]["type"].startswith("timm.")}
 
 
@@ -418,7 +418,7 @@ def benchmark_backbones(
     sizes: Iterable[tuple[int, int]] = IMAGE_SIZES,
     batch: int = 1,
 ) -> list[Row]:
-    """Inference of the backbones; ratios are to ``BASELINE``."""
+    """Measure inference of the backbones, with ratios to ``BASELINE``."""
     models = {name: build_backbone(BACKBONES[name][0]).to(device) for name in names}
     return _benchmark_images(models, _in_inference(lambda model, image: model(image)), rounds, device, sizes, batch)
 
@@ -430,9 +430,9 @@ def benchmark_compile(
     sizes: Iterable[tuple[int, int]] = IMAGE_SIZES[:1],
     batch: int = 1,
 ) -> list[Row]:
-    """Inference of each backbone as it stands and through ``torch.compile`` (inductor), compiled for each size by itself.
+    """Measure inference of each backbone without and with ``torch.compile`` (inductor), compiled for each size separately.
 
-    ``speedup_compiled`` is the first's time over the second's; a backbone that cannot be compiled has a ``failure`` instead.
+    ``speedup_compiled`` is the time without over the time with it. A backbone that cannot be compiled has a ``failure`` instead.
     """
     run = _in_inference(lambda model, image: model(image))
     rows = []
@@ -481,7 +481,7 @@ def benchmark_profile(
     sizes: Iterable[tuple[int, int]] = TRAINING_SIZES[1:2],
     batch: int = 1,
 ) -> list[Row]:
-    """Where the time of a forward and a backward pass goes: seconds by kind of operation, its own time without what it calls."""
+    """Measure the seconds of a forward and backward pass by kind of operation; each counts without the operations it calls."""
     rows = []
     for (height, width), name in product(sizes, names):
         model = build_backbone(BACKBONES[name][0], training=True).to(device)
@@ -496,7 +496,7 @@ def benchmark_profile(
                 step()
         seconds = dict.fromkeys((*KINDS, REST), 0.0)
         for event in profiler.key_averages():
-            # A GPU's kernels are events as well; their time is in the operation that starts them.
+            # The kernels of a GPU are events, too; the operation that starts them includes their time.
             if event.device_type == torch.autograd.DeviceType.CPU:
                 own = event.self_device_time_total if device == "cuda" else event.self_cpu_time_total
                 seconds[_kind(event.key)] += own / rounds / 1e6
@@ -505,7 +505,7 @@ def benchmark_profile(
 
 
 def _kind(event: str) -> str:
-    if not event.startswith("aten::"):  # what surrounds PyTorch's operations
+    if not event.startswith("aten::"):  # the events around PyTorch's operations
         return REST
     return next((kind for kind, parts in KINDS.items() if any(part in event for part in parts)), REST)
 
@@ -513,7 +513,7 @@ def _kind(event: str) -> str:
 def benchmark_detectors(
     rounds: int, device: str, names: Iterable[str] = BACKBONES, sizes: Iterable[tuple[int, int]] = ((800, 1344),)
 ) -> list[Row]:
-    """Prediction of a whole Mask R-CNN with random weights; backbones of timm are left out."""
+    """Measure the prediction of a whole Mask R-CNN with random weights, without the backbones of timm."""
 
     def predict(model: nn.Module, image: Tensor) -> Any:
         return model(image, [_data_sample(tuple(image.shape[-2:]))], mode="predict")
@@ -533,12 +533,12 @@ def benchmark_training(
     amp: bool = False,
     with_cp: bool = False,
 ) -> list[Row]:
-    """A forward and a backward pass, the tensors kept between them, and the peak of the memory; ratios are to ``BASELINE``.
+    """Measure a forward and backward pass, the tensors saved between them and the peak memory, with ratios to ``BASELINE``.
 
     Args:
-        whole: a Mask R-CNN with eight objects in each image, without backbones of timm, instead of the backbones alone.
-        amp: autocast, to bf16 on a CPU, to fp16 on a GPU.
-        with_cp: blocks are computed again in the backward pass; what is kept then cannot be told.
+        whole: measure a Mask R-CNN with eight objects in each image instead of the backbone; timm's backbones are left out.
+        amp: use autocast, with bf16 on a CPU and fp16 on a GPU.
+        with_cp: recompute the blocks in the backward pass; the saved tensors are not measured then.
     """
     options = dict(with_cp=True) if with_cp else {}
     if whole:
@@ -564,7 +564,7 @@ def benchmark_training(
 
 
 def _labelled_sample(image: Tensor) -> Any:
-    """Eight objects, rectangles of a sixteenth to a fourth of the image's sides."""
+    """Return a data sample with eight rectangles of a sixteenth to a fourth of the image's sides."""
     from mmdet.structures.mask import BitmapMasks
     from mmengine.structures import InstanceData
 
@@ -589,7 +589,7 @@ def _labelled_sample(image: Tensor) -> Any:
 
 
 def _benchmark_images(models, run, rounds, device, sizes, batch, saved=None) -> list[Row]:
-    """``run(model, image)`` timed; with ``saved``, a forward pass called likewise, what that keeps for its backward pass."""
+    """Time ``run(model, image)``, and measure the tensors that the forward pass ``saved`` keeps, if it is given."""
     rows = []
     for height, width in sizes:
         image = torch.randn(batch, 3, height, width, device=device)
@@ -647,7 +647,7 @@ def _shares(seconds: dict[str, float]) -> str:
 
 
 def to_markdown(title: str, rows: list[Row]) -> str:
-    """A table with the columns that any of the rows has, and the geometric mean of LiSA's speed-ups by pass."""
+    """Return a table of all columns that occur in the rows, and the geometric means of LiSA's speed-ups by pass."""
     columns = [column for key, column in _COLUMNS.items() if any(key in row for row in rows)]
     lines = [f"## {title}", "", "| case | name | " + " | ".join(head for head, _ in columns) + " |"]
     lines.append("|---" * (2 + len(columns)) + "|")

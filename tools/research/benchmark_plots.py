@@ -1,4 +1,4 @@
-"""Plots of what :mod:`research.benchmark` measured: ratios by network, speed by operator, growth with the tokens."""
+"""Plots of the results of :mod:`research.benchmark`: ratios by network, speed by operator, growth with the tokens."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,12 +24,12 @@ _DARK, _PALE = ("#0b3954", "#087e8b", "#3fb8af", "#a3d9d3"), ("#5c4742", "#8d6f6
 
 
 def plot_suite(suite: str, rows: Sequence[Row], path: Path) -> None:
-    """Writes the plot of one suite.
+    """Write the plot of one suite.
 
     Args:
         suite: a name of ``tools/benchmark.py``.
-        rows: what was measured.
-        path: the file.
+        rows: the measurements.
+        path: file to write.
     """
     if suite == "scaling":
         plot_scaling(rows, path)
@@ -44,7 +44,7 @@ def plot_suite(suite: str, rows: Sequence[Row], path: Path) -> None:
 
 
 def plot_networks(rows: Sequence[Row], path: Path) -> None:
-    """Time and memory over the baseline's (where it was not measured, the first network's): a group of bars per network."""
+    """Plot time and memory relative to the baseline, or to the first network without it, as a group of bars per network."""
     names = _unique(rows, "name")
     reference = BASELINE if BASELINE in names else names[0]
     base = {row["case"]: row for row in rows if row["name"] == reference}
@@ -57,13 +57,13 @@ def plot_networks(rows: Sequence[Row], path: Path) -> None:
 
 
 def plot_compile(rows: Sequence[Row], path: Path) -> None:
-    """Speed of compiled backbones over their own without: a bar per size, none where compiling failed."""
+    """Plot the speed-up of compiled backbones, a bar per size; a failed compilation has no bar."""
     panels = {"speed / without torch.compile": lambda row: row.get("speedup_compiled", 0)}
     _draw_bars(rows, _unique(rows, "name"), panels, path, log=False)
 
 
 def plot_profile(rows: Sequence[Row], path: Path) -> None:
-    """Time by kind of operation over the baseline's whole time (where it was not measured, the first network's): stacked bars."""
+    """Plot time by kind of operation, relative to the total of the baseline or the first network, as stacked bars."""
     cases = _unique(rows, "case")
     figure, axes = _figure(len(cases), 1, (8, (0.6 + 0.45 * len(_unique(rows, "name"))) * len(cases) + 1))
     for axis, case in zip(axes, cases, strict=True):
@@ -82,7 +82,7 @@ def plot_profile(rows: Sequence[Row], path: Path) -> None:
 
 
 def plot_operators(rows: Sequence[Row], path: Path) -> None:
-    """Speed over the pseudo-code's, of the forward pass and of both: a group of bars per operator, a bar per shape."""
+    """Plot the speed-up over the pseudo-code for the forward pass and both passes: bars per operator and shape."""
     names = [name for name in _unique(rows, "name") if name != "pseudo-code"]
     panels = {
         f"speed / pseudo-code's, {mode}": lambda row, mode=mode: row["speedup"] if row["mode"] == mode else None
@@ -92,7 +92,7 @@ def plot_operators(rows: Sequence[Row], path: Path) -> None:
 
 
 def plot_scaling(rows: Sequence[Row], path: Path) -> None:
-    """Time and memory of one layer over the number of tokens."""
+    """Plot time and memory of a layer over the number of tokens."""
     figure, axes = _figure(1, 2, (10, 4.2))
     panels = (("seconds", 1e3, "time (ms)"), ("peak_bytes", 1e-6, "peak extra memory (MB)"))
     for axis, (key, unit, label) in zip(axes, panels, strict=True):
@@ -108,12 +108,12 @@ def plot_scaling(rows: Sequence[Row], path: Path) -> None:
 
 
 def plot_accuracy_over_runtime(rows: Sequence[Row], path: Path, case: str = "224x224") -> None:
-    """The papers' top-1 over our time per image; accuracies are the papers', none was measured here.
+    """Plot the top-1 accuracy that the papers report over our time per image.
 
     Args:
         rows: of the suite ``backbones``.
-        path: the file.
-        case: image size; accuracies are those at 224x224.
+        path: file to write.
+        case: image size of the time; the accuracies are those at 224x224.
     """
     figure, (axis,) = _figure(1, 1, (7, 4.5))
     points = []
@@ -136,8 +136,8 @@ def plot_accuracy_over_runtime(rows: Sequence[Row], path: Path, case: str = "224
 
 
 def _name_points(axis: Any, points: Sequence[tuple[float, float, str, str]]) -> None:
-    """Writes each point's name on the side of it where no other name or point is."""
-    axis.figure.draw_without_rendering()  # only then is it known where the points lie
+    """Write the name of each point on a side that is free of other names and points."""
+    axis.figure.draw_without_rendering()  # the positions of the points are known only now
     height = 12.0  # points of the page
     scale = 72 / axis.figure.dpi
     places = [scale * axis.transData.transform((x, y)) for x, y, _, _ in points]
@@ -165,7 +165,7 @@ def _draw_bars(
     path: Path,
     log: bool,
 ) -> None:
-    """A panel per value: groups by name, a bar per case with its number above it, a line at 1."""
+    """Draw a panel per value, with a group of bars per name, the number above each bar and a line at 1."""
     cases = _unique(rows, "case")
     figure, axes = _figure(len(panels), 1, (max(6.0, 0.36 * len(names) * (len(cases) + 1) + 1), 3.1 * len(panels)))
     for axis, (label, value) in zip(axes, panels.items(), strict=True):
@@ -194,7 +194,7 @@ def _draw_bars(
 
 
 def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, np.ndarray]:
-    from matplotlib.figure import Figure  # no pyplot: it holds global state
+    from matplotlib.figure import Figure  # not pyplot, which holds global state
 
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()

@@ -1,7 +1,7 @@
-"""Every shipped config beside what its paper prints: parameters, FLOPs, accuracy, and time and memory where measured.
+"""Table of all shipped configs: parameters, FLOPs and accuracy beside the paper's, and measured time and memory.
 
-A config's first comment is its entry: ``# TITLE: the paper has ACCURACY (SOURCE).`` Parameters and FLOPs are counted here; the
-paper's are those of the table row (:mod:`research.paper_tables`) whose model has exactly the same counts.
+The first comment of a config is its entry: ``# TITLE: the paper has ACCURACY (SOURCE).`` Parameters and FLOPs are counted here.
+The paper's numbers are those of the table row (:mod:`research.paper_tables`) whose model has the same counts.
 """
 
 import json
@@ -19,7 +19,7 @@ from mmlisa.complexity import Complexity, count, forward_tables
 from .benchmark import BACKBONES, BASELINE
 from .paper_tables import Row, build_on_meta, load_table, papers
 
-# Sizes that the papers count at, where the config does not tell.
+# Sizes at which the papers count, for configs without a fixed size.
 _INPUTS = {"mmdet": (3, 800, 1280), "mmseg": (3, 512, 2048)}
 _HEADER = re.compile(
     r"(?:the|its) paper has (?!no )(?P<paper>.+?)(?: \((?P<source>[^()]+)\)(?P<remark>[^.]*))?\.(?:\s|$)"
@@ -39,15 +39,15 @@ class Entry:
 
     Attributes:
         config: its path from the root of the repository.
-        scope: the library whose model it is.
-        title: what its first comment calls it.
-        paper: the accuracy that the comment quotes; empty where there is none.
-        source: paper and table of it.
-        backbone: its type and arch.
-        weights: ``source`` of published weights, or what else the backbone starts from; empty for random weights.
-        input: the size that was counted.
-        params, macs: ours, in units.
-        paper_params, paper_macs: as the paper prints them; empty where it does not.
+        scope: library of its model.
+        title: title in its first comment.
+        paper: accuracy in its first comment, or empty.
+        source: paper and table of the accuracy.
+        backbone: type and arch of the backbone.
+        weights: ``source`` of published weights, or another initialisation of the backbone; empty for random weights.
+        input: size of the counted image.
+        params, macs: our counts.
+        paper_params, paper_macs: the counts as the paper prints them, or empty.
     """
 
     config: str
@@ -69,7 +69,7 @@ class Entry:
 
 
 def read_header(path: Path) -> tuple[str, str, str]:
-    """Title, accuracy and source from the comment a config begins with; accuracy and source may be empty."""
+    """Return title, accuracy and source from the first comment of a config; accuracy and source may be empty."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -85,7 +85,7 @@ def read_header(path: Path) -> tuple[str, str, str]:
 
 
 def read_metrics(paper: str) -> dict[str, float]:
-    """The numbers of a quoted accuracy by their names in a model index: ``'box AP 44.2, mask AP 40.2'``."""
+    """Return the numbers of a quoted accuracy by their names in a model index: ``'box AP 44.2, mask AP 40.2'``."""
     found = {}
     for name, metric in _METRICS.items():
         match = re.search(rf"(?<!\w )\b{name} (\d+\.\d+)|(\d+\.\d+)% {name}", paper)
@@ -95,13 +95,13 @@ def read_metrics(paper: str) -> dict[str, float]:
 
 
 def evaluate(root: Path, configs: Iterable[Path]) -> list[Entry]:
-    """Counts configs; ``root`` is the repository's."""
+    """Count configs; ``root`` is the folder of the repository."""
     rows = _rows_by_counts()
     return [_evaluate(root, path, rows) for path in configs]
 
 
 def _rows_by_counts() -> dict[tuple, tuple[Row, Complexity]]:
-    """The papers' rows by what identifies their model: input, parameters and multiply-accumulates."""
+    """Return the papers' rows by the input, parameters and multiply-accumulates of their models."""
     found: dict[tuple, tuple[Row, Complexity]] = {}
     for row in (row for paper in papers() for row in load_table(paper).ROWS):
         counts = _count(row.model, row.input)
@@ -168,7 +168,7 @@ def _weights(init_cfg: Any) -> str:
 
 
 def read_measured(folder: Path) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
-    """Rows of ``backbones_cpu.json``, ``detectors_cpu.json`` and ``training_cpu.json`` by (backbone, case), per suite."""
+    """Read the rows of ``backbones_cpu.json``, ``detectors_cpu.json`` and ``training_cpu.json`` by suite and (backbone, case)."""
     return {
         suite: {
             (row["name"], row["case"]): row
@@ -179,7 +179,7 @@ def read_measured(folder: Path) -> dict[str, dict[tuple[str, str], dict[str, Any
 
 
 def _benchmarked_as(backbone: tuple[str, Any]) -> str | None:
-    """The benchmarks' name for a backbone."""
+    """Return the name of a backbone in the benchmarks."""
     names = (name for name, (cfg, _) in BACKBONES.items() if (cfg["type"], cfg.get("arch")) == backbone)
     return next(names, None)
 
@@ -200,7 +200,7 @@ def _time_and_memory(entry: Entry, measured: dict[str, dict[tuple[str, str], dic
 
 
 def to_markdown(entries: Sequence[Entry], measured: dict, introduction: str) -> str:
-    """A table per library."""
+    """Return a table per library."""
     lines = ["# Model zoo", "", introduction.strip()]
     for scope, title in _SECTIONS.items():
         header = ("config", "input", "#params: paper / ours", "FLOPs: paper / ours", "accuracy (paper)",
@@ -223,7 +223,7 @@ def to_markdown(entries: Sequence[Entry], measured: dict, introduction: str) -> 
 
 
 def to_metafile(entries: Sequence[Entry]) -> str:
-    """``configs/metafile.yml``, what ``model-index.yml`` imports. The accuracies are the papers', and say so."""
+    """Return ``configs/metafile.yml``, which ``model-index.yml`` imports. Its accuracies are marked as the papers'."""
     lines = [
         "# Written by tools/model_zoo.py. No weights of our own are published; accuracies are the papers'.",
         "Models:",
@@ -249,7 +249,7 @@ def to_metafile(entries: Sequence[Entry]) -> str:
     return "\n".join(lines) + "\n"
 
 
-# What README's table shows: the task, a backbone of the benchmarks, the config with the paper's accuracy.
+# Rows of README's table: the task, a backbone of the benchmarks, the config with the paper's accuracy.
 CHOICES = (
     ("FLatten-Swin-T", "mask_rcnn_flatten_swin_t_3x_coco", "a Swin config to make faster, from Swin's own weights"),
     ("iViT-T", "mask_rcnn_ivit_t_3x_coco", "large images and little memory, from CAFormer's weights"),
@@ -259,7 +259,7 @@ CHOICES = (
 
 
 def choices_to_markdown(entries: Sequence[Entry], measured: dict, shares: dict[str, str]) -> str:
-    """The rows of README's table; ``shares`` tells how much of a backbone published weights fill."""
+    """Return the rows of README's table; ``shares`` is the part of each backbone that published weights fill."""
     by_name = {entry.name: entry for entry in entries}
     lines = [
         "| you want | backbone | time and memory over Swin-T's, 224² | 800x1344 | training, 512² | published weights fill | "

@@ -1,4 +1,4 @@
-"""What a host's weights are worth to a network with another operator: iterations to the accuracy reached from scratch.
+"""Value of a host's weights for another operator: iterations to the accuracy of a training from scratch.
 
 The host is timm's Swin with its own attention, trained on the demo classes; the network is FLatten-Swin of the same narrow
 widths, whose first two stages have focused linear attention.
@@ -54,7 +54,7 @@ class _Classifier(nn.Module):
 
 
 def demo_splits(num_per_class: dict[str, int], seed: int = 0) -> tuple[Split, Split]:
-    """Training and test images of the demo classes, of 32 pixels."""
+    """Return training and test images of the demo classes, 32 pixels high and wide."""
     with TemporaryDirectory() as folder:
         root = make_imagenet_layout(folder, num_per_class, seed, SIDE)
         return _read(root / "train"), _read(root / "val")
@@ -68,7 +68,7 @@ def _read(folder: Path) -> Split:
 
 
 def run_swap(train: Split, test: Split, iterations: int, every: int, seed: int) -> Swap:
-    """Trains the host for twice the ``iterations``, the network for as many from scratch and for a third from the host."""
+    """Train the host twice the ``iterations``, the network the ``iterations`` from scratch, and a third of them from the host."""
     num_classes = int(train[1].max()) + 1
     torch.manual_seed(seed)
     size = dict(_SIZE, img_size=SIDE, window_size=_WINDOW, embed_dim=_WIDTH)
@@ -87,7 +87,7 @@ def run_swap(train: Split, test: Split, iterations: int, every: int, seed: int) 
 
 
 def _fit(model: nn.Module, train: Split, test: Split, iterations: int, every: int, seed: int) -> dict[int, float]:
-    """AdamW, a rate that rises for 20 iterations and falls by a cosine, shifted and flipped images."""
+    """Train with AdamW, 20 iterations of warm-up, a cosine schedule, and shifted and flipped images."""
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=_RATE, weight_decay=0.05)
     accuracies = {0: accuracy(model, test)}
@@ -111,14 +111,14 @@ def _fit(model: nn.Module, train: Split, test: Split, iterations: int, every: in
 
 @torch.no_grad()
 def accuracy(model: nn.Module, test: Split) -> float:
-    """Top-1 in percent."""
+    """Return the top-1 accuracy in percent."""
     images, labels = test
     scores = torch.cat([model.eval()(batch) for batch in images.split(64)])
     return 100 * (scores.argmax(1) == labels).float().mean().item()
 
 
 def to_markdown(swaps: Sequence[Swap]) -> str:
-    """Mean accuracies over the seeds, and those at the end of each training in a line."""
+    """Return mean accuracies over the seeds, with a line of the accuracies at the end of each training."""
     columns = [
         {n: mean(getattr(swap, name)[n] for swap in swaps) for n in getattr(swaps[0], name)}
         for name in ("host", "scratch", "swapped")

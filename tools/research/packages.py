@@ -1,14 +1,14 @@
-"""Data sets that other Python packages ship: found without importing the packages, whose own dependencies are not needed."""
+"""Data sets in other Python packages, found without importing the packages or installing their dependencies."""
 
 from importlib.util import find_spec
 from pathlib import Path
 
 
 def data_folder(package: str, distribution: str) -> Path:
-    """The folder ``data`` of an installed package.
+    """Return the folder ``data`` of an installed package.
 
     Raises:
-        ImportError: the package is not installed; says how to.
+        ImportError: the package is not installed; the message has the command.
     """
     spec = find_spec(package)
     if spec is None or spec.origin is None:

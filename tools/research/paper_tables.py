@@ -24,19 +24,19 @@ from mmlisa.complexity import CONVENTIONS, Complexity, count, forward_tables
 from mmlisa.registry import MODELS
 
 _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9}
-# Largest relative difference from the paper at which a count agrees with it, unless half of the last printed digit is more.
+# Largest relative difference of a count that agrees with the paper; half of the last printed digit, if that is more.
 TOLERANCES = {"params": 0.01, "MACs": 0.03}
 SYMBOLS = {"agrees": "✓", "explained": "(✗)", "unexplained": "**✗**", "reported": "–"}
-_BACKBONE_LIBRARY = "mmpretrain"  # bare modules and backbones are built in its scope: it knows most
+_BACKBONE_LIBRARY = "mmpretrain"  # the scope of modules and backbones without a config
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a paper.
+    """A number of a paper.
 
     Attributes:
         quantity: ``'params'`` or ``'MACs'``.
-        paper: what the paper prints, with its unit: ``'3.9 G'``.
+        paper: the number with its unit, as the paper prints it: ``'3.9 G'``.
         reading: the count in the same unit that the paper's text gives, derived independently of the code.
         convention: a name of :data:`mmlisa.complexity.CONVENTIONS`.
         judged: False reports the cell without comparing it, because the paper leaves the model's sizes open.
@@ -68,12 +68,12 @@ class Row:
     """A model of a table.
 
     Attributes:
-        table: its table in the paper: ``'Table 5'``.
-        label: the paper's name for it.
+        table: number of the table: ``'Table 5'``.
+        label: name of the model in the paper.
         model: a config of this package (``'mask_rcnn_….py'``), a model dict (``type`` with its scope), or a function that
             builds a module.
-        input: shape of its input without the batch: ``(3, 224, 224)``.
-        cells: what the paper prints about it.
+        input: shape of the input without the batch: ``(3, 224, 224)``.
+        cells: the numbers of the model.
     """
 
     table: str
@@ -101,12 +101,12 @@ class Result:
 
 
 def papers() -> list[str]:
-    """Names of the papers that have a table."""
+    """Return the names of the papers that have a table."""
     return sorted(path.stem for path in Path(__file__).with_name("tables").glob("[!_]*.py"))
 
 
 def load_table(paper: str) -> ModuleType:
-    """The table module of a paper.
+    """Import the table module of a paper.
 
     Raises:
         ValueError: no such paper.
@@ -138,7 +138,7 @@ def evaluate(rows: Iterable[Row]) -> list[Result]:
 
 
 def to_markdown(paper: ModuleType, results: list[Result]) -> str:
-    """Page of a paper: the counts, a section per table of the paper, and what is absent."""
+    """Return the page of a paper: the counts, a section per table, and the list of absent tables."""
     number = Counter(result.status for result in results)
     lines = [
         f"# {paper.TITLE}",
@@ -167,14 +167,14 @@ def to_markdown(paper: ModuleType, results: list[Result]) -> str:
 
 
 def to_line(r: Result) -> str:
-    """Row of a cell in the page's table."""
+    """Return the row of a cell in the page's table."""
     ours = f"{r.ours:.4g} {r.unit}"
     columns = (r.label, r.quantity, r.counted, r.paper, ours, f"{r.difference:+.1%}", SYMBOLS[r.status], r.note)
     return f"| {' | '.join(columns)} |"
 
 
 def to_json(results: list[Result]) -> list[dict[str, Any]]:
-    """One record per cell."""
+    """Return a record per cell."""
     return [asdict(result) for result in results]
 
 

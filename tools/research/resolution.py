@@ -8,12 +8,12 @@ from mmengine.config import Config
 from mmlisa.deploy.inference import test_dataset
 from mmlisa.visualization.curves import METRICS, shown_metric
 
-# What gives the size of an image in a step of a pipeline.
+# Options of pipeline steps that set the size of an image.
 _SIZES = ("scale", "crop_size")
 
 
 def scale_test_images(cfg: Config, factor: float) -> None:
-    """Multiplies the sizes to which the test pipeline resizes and crops, in place.
+    """Multiply the sizes to which the test pipeline resizes and crops, in place.
 
     Raises:
         ValueError: a factor that is not positive, or a pipeline that resizes nothing.
@@ -31,12 +31,12 @@ def scale_test_images(cfg: Config, factor: float) -> None:
 
 
 def choose_metrics(results: Mapping[float, Mapping[str, float]]) -> list[str]:
-    """The metrics worth a curve, as :mod:`mmlisa.visualization.curves` draws them, in the order of the first result."""
+    """Return the metrics that :mod:`mmlisa.visualization.curves` draws, in the order of the first result."""
     return [name for name in next(iter(results.values())) if name.endswith(tuple(METRICS))]
 
 
 def to_markdown(results: Mapping[float, Mapping[str, float]]) -> str:
-    """A table with a row per factor."""
+    """Return a table with a row per factor."""
     names = choose_metrics(results)
     lines = ["| size | " + " | ".join(map(shown_metric, names)) + " |", "|---" * (1 + len(names)) + "|"]
     for factor, metrics in results.items():
@@ -45,8 +45,8 @@ def to_markdown(results: Mapping[float, Mapping[str, float]]) -> str:
 
 
 def draw(results: Mapping[float, Mapping[str, float]], path: Path) -> None:
-    """Writes a line per metric over the factor."""
-    from matplotlib.figure import Figure  # no pyplot: it holds global state
+    """Write a line per metric over the factor."""
+    from matplotlib.figure import Figure  # not pyplot, which holds global state
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()

@@ -2,7 +2,7 @@
 
 Buerhop-Lutz et al., "A Benchmark for Visual Identification of Defective Solar Cells in Electroluminescence Imagery"; Deitsch et
 al., "Automatic classification of defective photovoltaic module cells in electroluminescence images". The images are licensed
-CC BY-NC-SA 4.0 and are no part of this package: ``pip install --no-deps elpv-dataset`` gets them.
+CC BY-NC-SA 4.0 and are not part of this package: ``pip install --no-deps elpv-dataset`` installs them.
 """
 
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from mmlisa.registry import DATASETS
 from .packages import data_folder
 
 NUM_FOLDS = 5
-# Cells lie in the order of their modules, most of which have 60 cells; which cell is of which module is not said.
+# Cells are in the order of their modules, most of which have 60 cells. The data do not name the modules.
 BLOCK = 60
 
 
@@ -25,10 +25,10 @@ class SolarCellDataset(BaseDataset):
     Blocks of 60 consecutive cells are dealt to five folds in turn, so that few modules have cells in two folds.
 
     Args:
-        split: ``'test'`` for one fold, ``'train'`` for the four others.
-        fold: the number of the test fold, 0 to 4.
-        data_root: folder with ``labels.csv`` and ``images/``; None for that of the installed package.
-        **kwargs: mmpretrain's.
+        split: ``'test'`` is one fold, ``'train'`` the other four.
+        fold: number of the test fold, 0 to 4.
+        data_root: folder with ``labels.csv`` and ``images/``; None for the folder of the installed package.
+        **kwargs: arguments of mmpretrain's ``BaseDataset``.
 
     Raises:
         ImportError: no ``data_root``, and elpv-dataset is not installed.

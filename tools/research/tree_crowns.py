@@ -1,7 +1,7 @@
 """Tree crowns in aerial images: 951 boxes in the four annotated images that the package deepforest ships.
 
 Weinstein et al., "DeepForest: A Python package for RGB deep learning tree crown delineation". The package, under the MIT
-licence, is no part of this one: ``pip install --no-deps deepforest`` gets it.
+licence, is not part of mmlisa: ``pip install --no-deps deepforest`` installs it.
 """
 
 import json
@@ -18,10 +18,10 @@ from mmlisa.registry import DATASETS
 
 from .packages import data_folder
 
-CLASSES = ("tree",)  # one image tells dead from living trees; both are trees here
+CLASSES = ("tree",)  # one image distinguishes dead from living trees; both are trees here
 VERSION = 1
 CROP, STRIDE = 256, 192  # of the crops that training and test images are, in pixels
-MIN_VISIBLE = 0.4  # share of a crown inside of a crop, below which it is no object of it
+MIN_VISIBLE = 0.4  # smallest visible share of a crown that is an object of a crop
 
 
 class Photograph(NamedTuple):
@@ -33,10 +33,10 @@ class Photograph(NamedTuple):
 
 
 def read_photographs(folder: str | Path) -> list[Photograph]:
-    """The annotated images of a folder in Pascal VOC's format, the largest first.
+    """Read the annotated images of a folder in Pascal VOC's format, the largest first.
 
     Raises:
-        FileNotFoundError: there are none.
+        FileNotFoundError: the folder has no annotated image.
     """
     from PIL import Image
 
@@ -52,7 +52,7 @@ def read_photographs(folder: str | Path) -> list[Photograph]:
 
 
 def crops(photograph: Photograph, size: int = CROP, stride: int = STRIDE) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Overlapping square crops ``[size, size, 3]`` with the boxes ``[n, 4]`` that are visible in them, clipped to them."""
+    """Yield overlapping square crops ``[size, size, 3]`` with the visible parts of the boxes, ``[n, 4]``."""
     image, boxes = photograph.image, photograph.boxes
     area = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
     for top in _starts(image.shape[0], size, stride):
@@ -64,12 +64,12 @@ def crops(photograph: Photograph, size: int = CROP, stride: int = STRIDE) -> Ite
 
 
 def _starts(length: int, size: int, stride: int) -> list[int]:
-    """Where crops begin that cover a side; the last one ends with it."""
+    """Return the starts of crops that cover a side; the last crop ends at its end."""
     return [*range(0, length - size, stride), max(length - size, 0)]
 
 
 def make_tree_crowns(root: str | Path, source: str | Path | None = None) -> Path:
-    """Crops in COCO's layout under ``root``: those of the largest photograph to train, those of the others to test.
+    """Write crops in COCO's layout under ``root``: the largest photograph for training, the others for tests.
 
     Args:
         root: folder to make (see :func:`mmlisa.datasets.demo.make_once`).
@@ -77,7 +77,8 @@ def make_tree_crowns(root: str | Path, source: str | Path | None = None) -> Path
 
     Raises:
         ImportError: no ``source``, and deepforest is not installed.
-        FileNotFoundError, FileExistsError: ``source`` has no photograph, ``root`` something else.
+        FileNotFoundError: ``source`` has no photograph.
+        FileExistsError: ``root`` holds other data.
     """
     recipe = {"tree_crowns": VERSION, "crop": CROP, "stride": STRIDE}
 
@@ -109,7 +110,7 @@ def _write(root: Path, split: str, photographs: list[Photograph]) -> None:
 
 @DATASETS.register_module()
 class TreeCrownDataset(CocoDataset):
-    """Crops of 256 pixels with boxes, made under ``data_root`` on first use; otherwise :class:`CocoDataset`."""
+    """Crops of 256 pixels with boxes, written under ``data_root`` on first use. All else is as in :class:`CocoDataset`."""
 
     METAINFO: ClassVar[dict[str, Any]] = {"classes": CLASSES, "palette": [(51, 160, 44)]}
 

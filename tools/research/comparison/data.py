@@ -1,4 +1,4 @@
-"""The data that comparisons train on, made or unpacked before the first run, so that runs only read them."""
+"""Data of the comparisons, made or unpacked before the first run, so that runs only read them."""
 
 from pathlib import Path
 
@@ -13,22 +13,22 @@ OBJECTS_RECIPE = {"num_per_class": OBJECTS, "unseen_backgrounds": True}
 
 
 def prepare_scenes(root: str | Path) -> Path:
-    """The demo scenes of :data:`SCENES`, tested on backgrounds that the training has not."""
+    """Make the demo scenes of :data:`SCENES`; the test scenes have backgrounds of their own."""
     return make_demo(root, num_images=SCENES, unseen_backgrounds=True)
 
 
 def prepare_objects(root: str | Path) -> Path:
-    """The demo objects of :data:`OBJECTS`, one per image of 64 pixels, tested on backgrounds that the training has not."""
+    """Make the demo objects of :data:`OBJECTS`, one per image of 64 pixels; the test images have backgrounds of their own."""
     return make_once(
         root, OBJECTS_RECIPE, lambda folder: make_imagenet_layout(folder, OBJECTS, unseen_backgrounds=True)
     )
 
 
 def prepare_solar_cells(_: str) -> Path:
-    """The images of the installed package elpv-dataset, which are read where they are."""
+    """Find the images of the installed package elpv-dataset, which are read in place."""
     return data_folder("elpv_dataset", "elpv-dataset")
 
 
 def prepare_tree_crowns(root: str | Path) -> Path:
-    """Crops of the images of the installed package deepforest."""
+    """Make crops of the images of the installed package deepforest."""
     return make_tree_crowns(root)

@@ -14,13 +14,13 @@ from typing import Any
 
 from .suites import TASKS, Comparison, Delta
 
-WARMUP = 20  # iterations in which the learning rate rises
+WARMUP = 20  # iterations of warm-up
 LEARNING_RATE = 1.5e-3
 
 
 @dataclass(frozen=True)
 class Job:
-    """A training of one candidate with one seed, or without a candidate the measurement of all of them."""
+    """A training of one candidate with one seed; without a candidate, the measurement of all candidates."""
 
     name: str
     comparison: Comparison
@@ -29,13 +29,13 @@ class Job:
 
     @property
     def file(self) -> str:
-        """Name of the result."""
+        """Return the name of the result file."""
         if self.candidate is None:
             return "measurement.json"
         return f"{slug(self.candidate)}_{self.seed}.json"
 
     def config(self) -> dict[str, Any]:
-        """What the result depends on."""
+        """Return everything that determines the result."""
         if self.candidate is not None:
             return delta(self.comparison, self.candidate, self.seed) | {"scales": self.comparison.scales}
         backbones = {name: candidate.backbone for name, candidate in self.comparison.candidates.items()}
@@ -46,12 +46,12 @@ class Job:
 
 
 def slug(name: str) -> str:
-    """A name as a file name: ``'LiSA, local 7x7' -> 'lisa-local-7x7'``."""
+    """Return a name as a file name: ``'LiSA, local 7x7' -> 'lisa-local-7x7'``."""
     return "-".join("".join(c if c.isalnum() else " " for c in name).lower().split())
 
 
 def list_jobs(suite: dict[str, Comparison]) -> Iterator[Job]:
-    """The measurements, then the trainings: of each comparison all candidates with the first seed, then with the second, …"""
+    """List the measurements, then for each seed the trainings of all candidates of each comparison."""
     for name, comparison in suite.items():
         yield Job(name, comparison)
     for name, comparison in suite.items():
@@ -64,12 +64,12 @@ def list_jobs(suite: dict[str, Comparison]) -> Iterator[Job]:
 
 
 def image_sizes(comparison: Comparison) -> list[int]:
-    """Height and width of the test images by scale."""
+    """Return height and width of the test images by scale."""
     return [round(comparison.size * scale) for scale in comparison.scales]
 
 
 def delta(comparison: Comparison, candidate: str, seed: int) -> Delta:
-    """All that a training changes in its task's config, by dotted key."""
+    """Return all changes of a training to the config of its task, by dotted key."""
     task, chosen = TASKS[comparison.task], comparison.candidates[candidate]
     channels: Any = list(chosen.channels) if task.channels_key.startswith("model.neck") else chosen.channels[-1]
     size = (comparison.size, comparison.size)
@@ -85,7 +85,7 @@ def delta(comparison: Comparison, candidate: str, seed: int) -> Delta:
 
 
 def _schedule(iterations: int) -> Delta:
-    """A warm-up and a cosine; no validation, checkpoint or picture under way."""
+    """Return a schedule of warm-up and cosine, without validation, checkpoints and pictures during training."""
     warmup = min(WARMUP, iterations // 2)
     return {
         "train_cfg.max_iters": iterations,
@@ -107,7 +107,7 @@ def _schedule(iterations: int) -> Delta:
 
 
 def read(job: Job, root: Path) -> dict[str, Any] | None:
-    """The result of a job, None where there is none of its config."""
+    """Read the result of a job; None if there is no result of its config."""
     path = root / job.name / job.file
     if not path.is_file():
         return None
@@ -116,7 +116,7 @@ def read(job: Job, root: Path) -> dict[str, Any] | None:
 
 
 def describe_environment() -> dict[str, str]:
-    """Which code runs, and with what command."""
+    """Return the commit and the command."""
     describe = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=7"]
     try:
         commit = subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""Imported by the process from which those of the jobs are forked: what each of them would import by itself."""
+"""Imports of the jobs. The process from which the jobs are forked imports this module once for all of them."""
 
 from importlib.util import find_spec
 

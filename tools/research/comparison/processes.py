@@ -1,4 +1,4 @@
-"""Runs the missing jobs of a suite, each in its own process; the failure of one job does not end the others.
+"""Runner of the missing jobs of a suite, each in its own process; the failure of one job does not end the others.
 
 This module imports nothing heavy. The processes are forked from a server that has imported the libraries once.
 """
@@ -19,7 +19,7 @@ from .suites import TASKS
 
 
 def run_all(todo: Sequence[Job], root: Path, parallel: int = 1) -> list[str]:
-    """Runs the jobs whose results are missing.
+    """Run the jobs whose results are missing.
 
     Args:
         todo: measurements run first and one at a time, so that no training disturbs them.
@@ -27,16 +27,16 @@ def run_all(todo: Sequence[Job], root: Path, parallel: int = 1) -> list[str]:
         parallel: trainings at once.
 
     Returns:
-        A line about each job that failed, and about data that cannot be had.
+        A line about each failed job, and about missing data.
     """
     from tqdm import tqdm
 
     todo = [job for job in todo if read(job, root) is None]
     if not todo:
         return []
-    environment = describe_environment()  # once: the code may be edited while the trainings go on
+    environment = describe_environment()  # once, because the code may be edited during the trainings
     # Processes are forked from one that has imported everything: imports take longer than a small training.
-    # It must only ask whether there is a GPU, not open it: a GPU that is open cannot be used after a fork.
+    # It may look for a GPU, but not open it: an open GPU cannot be used after a fork.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     forks = "forkserver" in multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("forkserver" if forks else "spawn")
@@ -70,7 +70,7 @@ def run_all(todo: Sequence[Job], root: Path, parallel: int = 1) -> list[str]:
 
 
 def _run(context: Any, function: Callable[[], None], log: Path) -> str | None:
-    """Calls a function in a process of its own, its output going to ``log``; where it fails, the last line of that."""
+    """Call a function in another process with its output in ``log``; return the last line of the output if it fails."""
     log.parent.mkdir(parents=True, exist_ok=True)
     process = context.Process(target=_logged, args=(function, log))
     process.start()
@@ -99,7 +99,7 @@ def _prepare(make: str, folder: str) -> None:
 
 
 def _work(job: Job, target: Path, environment: dict[str, str]) -> None:
-    """Writes the result of a job when it is whole."""
+    """Write the result of a job when it is whole."""
     from . import runs
 
     result = runs.measure(job) if job.candidate is None else runs.train(job, target.with_suffix(""))

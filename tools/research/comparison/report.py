@@ -11,13 +11,13 @@ from typing import Any
 from .jobs import Job, image_sizes, read
 from .suites import TASKS, Comparison
 
-MIN_RUNS = 3  # of a candidate, before a difference is spoken of
+MIN_RUNS = 3  # of a candidate that a difference needs
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The accuracies of one candidate's runs, in percent."""
+    """Accuracies of the runs of one candidate, in percent."""
 
     values: tuple[float, ...]
 
@@ -27,7 +27,7 @@ class Sample:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of a run, with n - 1; nan for fewer than two runs."""
+        """Return the standard deviation of a run, with n - 1; nan for fewer than two runs."""
         return stdev(self.values) if len(self.values) > 1 else nan
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class Sample:
 
 
 def pooled_deviation(samples: Sequence[Sample]) -> float:
-    """The standard deviation of a run within its candidate: the root of the variances' mean, weighted by n - 1."""
+    """Return the standard deviation within candidates: the root of the mean of the variances, weighted by n - 1."""
     samples = [sample for sample in samples if len(sample.values) > 1]
     freedom = sum(len(sample.values) - 1 for sample in samples)
     squares = sum((len(sample.values) - 1) * sample.deviation**2 for sample in samples)
@@ -45,10 +45,10 @@ def pooled_deviation(samples: Sequence[Sample]) -> float:
 
 
 def difference(sample: Sample, other: Sample, pooled: float) -> str:
-    """``sample - other`` of the means as text: ``'none'`` below two standard deviations, ``'?'`` for too few runs.
+    """Return the difference of the means as text: ``'none'`` below two standard deviations, ``'?'`` for too few runs.
 
-    The deviation is the larger of that of the two candidates and that of all, so that two candidates whose few runs agree by
-    chance do not differ for that.
+    The deviation is the larger one of the two candidates' and the pooled deviation. Two candidates whose few runs agree by chance
+    are therefore not reported as different.
     """
     if min(len(sample.values), len(other.values)) < MIN_RUNS:
         return "?"
@@ -57,7 +57,7 @@ def difference(sample: Sample, other: Sample, pooled: float) -> str:
 
 
 def samples(comparison: Comparison, runs: Sequence[Row]) -> dict[float, dict[str, Sample]]:
-    """The accuracies by scale and candidate."""
+    """Return the accuracies by scale and candidate."""
     return {
         scale: {
             name: Sample(tuple(run["accuracy"][str(scale)] for run in runs if run["candidate"] == name))
@@ -68,12 +68,12 @@ def samples(comparison: Comparison, runs: Sequence[Row]) -> dict[float, dict[str
 
 
 def write(jobs: Sequence[Job], root: Path, out: Path) -> str:
-    """Write ``<comparison>.csv``, ``.md`` and ``.png`` from the results that are there.
+    """Write ``<comparison>.csv``, ``.md`` and ``.png`` from the results so far.
 
     Args:
-        jobs: of one comparison.
-        root: the folder of the results.
-        out: where to.
+        jobs: the jobs of one comparison.
+        root: folder of the results.
+        out: folder of the files.
 
     Returns:
         The Markdown.
@@ -102,12 +102,12 @@ def write_runs(runs: Sequence[Row], path: Path) -> None:
 
 
 def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row | None) -> str:
-    """The tables: one of the candidates at the size of the training, and where there are several, one over the test sizes."""
+    """Return a table of the candidates at the training size and, for several test sizes, a table over these."""
     unit = TASKS[comparison.task].unit
     by_scale = samples(comparison, runs)
     rows = {(row["candidate"], row["scale"]): row for row in measured["rows"]} if measured else {}
     at_one = by_scale[1.0]
-    # The best first; last those that were measured and not trained yet.
+    # The best candidate first, candidates without a training last.
     names = sorted(at_one, key=lambda name: -at_one[name].mean if at_one[name].values else inf)
     names = [name for name in names if at_one[name].values or (name, 1.0) in rows]
     pooled = pooled_deviation(list(at_one.values()))
@@ -190,7 +190,7 @@ def _over_sizes(
 
 
 def plot(comparison: Comparison, runs: Sequence[Row], rows: Sequence[Row], path: Path) -> None:
-    """Accuracy over time and over parameters; with several test sizes time, memory and, where known, accuracy over the size."""
+    """Plot accuracy over time and parameters; for several test sizes, plot time, memory and known accuracies over the size."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""What the process of a job does: a training with its tests, or the measurement of a comparison's backbones."""
+"""Work of a job: a training with its tests, or the measurement of the backbones of a comparison."""
 
 from copy import deepcopy
 from functools import partial
@@ -27,15 +27,15 @@ BATCH, ROUNDS = 8, 5  # of the measurements
 
 
 def build_config(job: Job, work_dir: str | Path) -> Config:
-    """The whole config of a training."""
+    """Return the whole config of a training."""
     cfg = load_config(TASKS[job.comparison.task].config, work_dir=str(work_dir))
-    cfg.merge_from_dict(deepcopy(delta(job.comparison, job.candidate, job.seed)))  # merging takes it apart
+    cfg.merge_from_dict(deepcopy(delta(job.comparison, job.candidate, job.seed)))  # merging changes it
     set_show_dir(cfg, None)
     return cfg
 
 
 def train(job: Job, work_dir: Path) -> dict[str, Any]:
-    """Trains, and tests at every scale; accuracies are in percent."""
+    """Train, and test at every scale; accuracies are in percent."""
     _prepare_process()
     cfg = build_config(job, work_dir)
     task = TASKS[job.comparison.task]
@@ -60,7 +60,7 @@ def train(job: Job, work_dir: Path) -> dict[str, Any]:
 
 @torch.no_grad()
 def evaluate(runner: Runner, cfg: Config) -> dict[str, float]:
-    """The metrics of the runner's model on the test data of ``cfg``."""
+    """Return the metrics of the runner's model on the test data of ``cfg``."""
     loader = Runner.build_dataloader(cfg.test_dataloader)
     evaluator = runner.build_evaluator(cfg.test_evaluator)
     evaluator.dataset_meta = loader.dataset.metainfo
@@ -71,7 +71,7 @@ def evaluate(runner: Runner, cfg: Config) -> dict[str, float]:
 
 
 def measure(job: Job) -> dict[str, Any]:
-    """Parameters, MACs, time and memory of the backbones, timed in turns on images of every test size."""
+    """Measure parameters, MACs, time and memory of the backbones, timed in turns on images of every test size."""
     _prepare_process()
     device = get_device()
     candidates = job.comparison.candidates.items()
@@ -106,7 +106,7 @@ def _infer(model: nn.Module, images: Tensor) -> Any:
 
 
 def _step(model: nn.Module, images: Tensor) -> None:
-    """A forward and a backward pass."""
+    """Run a forward and a backward pass."""
     sum(feature.mean() for feature in model(images)).backward()
     model.zero_grad()
 
@@ -118,5 +118,5 @@ def _prepare_process() -> None:
 
 
 def device_name() -> str:
-    """Where the models run."""
+    """Return the device of the models."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU, one thread"

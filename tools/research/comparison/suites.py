@@ -1,6 +1,6 @@
-"""What :mod:`research.comparison` compares, as data: comparisons of candidates that differ in one thing, by suite.
+"""Comparisons by suite, as data. The candidates of a comparison differ in one thing.
 
-A comparison is a shipped demo config and what changes in it, by dotted key: what all candidates share, and the backbone of each.
+A comparison is a shipped demo config plus overrides by dotted key: those of all candidates, and the backbone of each.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +12,7 @@ Delta = dict[str, Any]  # new values by dotted key; numbers index lists
 
 @dataclass(frozen=True)
 class Candidate:
-    """A backbone by its config, and the channels of the maps it returns."""
+    """The config of a backbone, and the channels of its maps."""
 
     backbone: Delta
     channels: tuple[int, ...]
@@ -25,13 +25,13 @@ class Comparison:
     Attributes:
         title: heading of the table.
         task: a name of :data:`TASKS`.
-        candidates: by name.
-        baseline: the candidate that the table compares the others with.
-        iterations: of each training.
+        candidates: candidates by name.
+        baseline: name of the candidate with which the table compares the others.
+        iterations: length of each training.
         size: height and width of the images in training.
-        seeds: of the runs of each candidate; on data with folds, the seed is the fold, too.
+        seeds: seeds of the runs of each candidate; for data with folds, the seed also selects the fold.
         scales: the sizes of the test images, in units of ``size``.
-        shared: what changes in the task's config for all candidates.
+        shared: overrides of the task's config for all candidates.
     """
 
     title: str
@@ -47,18 +47,18 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Task:
-    """A config that ships with mmlisa, and what a comparison needs to know of it.
+    """A config that ships with mmlisa, with the keys that a comparison changes.
 
     Attributes:
-        config: its name.
-        metric: which of its metrics is the accuracy.
-        whole: the metric's value of a perfect model.
-        unit: the metric's name in tables, where it is in percent.
+        config: name of the config.
+        metric: name of the metric that is the accuracy.
+        whole: value of the metric for a perfect model.
+        unit: name of the metric in tables, which show percent.
         data: the function of :mod:`research.comparison.data` that makes the data, and the folder it makes.
-        channels_key: where the config takes the backbone's channels; a number where only the last map is used.
-        delta: what changes in the config.
-        train_size_keys, size_keys: where the config takes the size of a training, or test image, as (width, height).
-        seed_keys: what the seed sets.
+        channels_key: key of the backbone's channels; their value is a number if only the last map is used.
+        delta: overrides of the config.
+        train_size_keys, size_keys: keys of the size of a training or test image, as (width, height).
+        seed_keys: keys that the seed sets.
     """
 
     config: str
@@ -74,7 +74,7 @@ class Task:
 
 
 def _both(**values: Any) -> Delta:
-    """Entries of both datasets, of training and test."""
+    """Return entries for the training and the test dataset."""
     return {f"{split}_dataloader.dataset.{key}": value for split in ("train", "test") for key, value in values.items()}
 
 
@@ -236,7 +236,7 @@ OPERATORS: dict[str, Delta] = {
     "InLine": dict(type="InLineAttention"),
     "agent": dict(type="AgentAttention", agents=16),
 }
-# The other operators that keep the grid; a large budget has them, too.
+# The other operators that keep the grid; only a large budget includes them.
 MORE_OPERATORS: dict[str, Delta] = {
     "LiSA, local 7x7": dict(type="LiSA", num_patterns=8, kernel_size=7),
     "softmax, relative positions": dict(type="SoftmaxAttention", rpe="head"),
@@ -257,7 +257,7 @@ _FROM_SCRATCH = dict(
 
 
 def _isotropic(operator: Delta, size: int) -> Candidate:
-    """A narrow LiSANet-I: a learned position, no convolution outside of the operator and the patch embedding."""
+    """Return a narrow LiSANet-I, with a learned position and no convolution except in the operator and the patch embedding."""
     arch = dict(base="isotropic", depths=(4,), channels=(64,), num_heads=(4,), strides=(8,))
     return Candidate(
         dict(type="mmlisa.LiSANet", arch=arch, image_size=size, attention=operator, **_FROM_SCRATCH), (64,)
@@ -265,14 +265,14 @@ def _isotropic(operator: Delta, size: int) -> Candidate:
 
 
 def _pyramid(operator: Delta, size: int) -> Candidate:
-    """A narrow LiSANet: convolutional positions and MLPs beside the operator."""
+    """Return a narrow LiSANet, which has convolutional positions and MLPs beside the operator."""
     channels = (32, 64, 96, 128)
     arch = dict(base="small", depths=(1, 1, 2, 1), channels=channels, num_heads=(2, 4, 6, 8))
     backbone = dict(type="mmlisa.LiSANet", arch=arch, image_size=size, attention=operator, **_FROM_SCRATCH)
     return Candidate(backbone, channels)
 
 
-# Maps of strides 8, 16 and 32 for the head out of the one of an isotropic network.
+# Maps of strides 8, 16 and 32 for the head, from the single map of an isotropic network.
 _ONE_MAP: Delta = {
     "model.neck.num_outs": 3,
     "model.rpn_head.anchor_generator.strides": [8, 16, 32],
@@ -326,7 +326,7 @@ BACKBONES: dict[str, Candidate] = {
         window_size=4,
     ),
     "Castling-LCNet": Candidate(
-        # Without the auxiliary branch of training, which a schedule would have to end.
+        # Without the auxiliary branch of training, which needs a schedule.
         dict(
             type="mmlisa.CastlingLCNetViT",
             arch=dict(base="small", scale=1.0),
@@ -375,10 +375,10 @@ BACKBONES: dict[str, Candidate] = {
 # ---- the suites
 
 _SCALES = (0.5, 1.0, 2.0, 4.0)
-# What the longer comparisons have: an operator of each paper, and those that most backbones have.
+# Operators of the longer comparisons: one of each paper, and those of most backbones.
 _CHOSEN = ("LiSA", "focused linear", "linear-angular", "interactive", "softmax", "window 4x4", "depthwise 7x7")
 
-# The quickest and most telling come first.
+# The fastest and most informative comparisons come first.
 _DEFAULT: dict[str, Comparison] = {
     "operators_isotropic_classification": Comparison(
         "Operators in a narrow LiSANet-I, classification",
@@ -460,7 +460,7 @@ _DEFAULT: dict[str, Comparison] = {
 
 
 def _enlarge(name: str, comparison: Comparison) -> Comparison:
-    """The same with forty times the iterations, at least five seeds and every operator."""
+    """Return a comparison with forty times the iterations, at least five seeds and every operator."""
     candidates = dict(comparison.candidates)
     if name.startswith("operators"):
         host = _isotropic if "isotropic" in name else _pyramid
