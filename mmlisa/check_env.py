@@ -134,12 +134,9 @@ def format_report(rows: Sequence[Row]) -> str:
         lines.append(f"{name:<{widths[0]}}  {version:<{widths[1]}}  {problem or 'ok'}{' (optional)' * (not needed)}")
         if problem:
             commands.setdefault(fix or "(solved by the other commands)", []).append(name)
-    if not commands:
-        return "\n".join([*lines, "", "Everything is installed and works."])
-    fixes = [f"* {', '.join(names)}:\n    {command}" for command, names in commands.items()]
-    return "\n".join(
-        [*lines, "", "To fix it, run these in this order (in a clone of mmlisa, `uv sync` first):", *fixes]
-    )
+    end = ["To fix it, run these in this order (in a clone of mmlisa, `uv sync` first):"]
+    end += [f"* {', '.join(names)}:\n    {command}" for command, names in commands.items()]
+    return "\n".join([*lines, "", *(end if commands else ["Everything is installed and works."])])
 
 
 def main(argv: Sequence[str] | None = None) -> None:

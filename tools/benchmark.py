@@ -1,7 +1,7 @@
 """Measure operators, their scaling, backbones and detectors, in inference and in training, and write JSON, Markdown and plots.
 
-``--tune`` measures on which sizes each backend of LiSA is the fastest, and writes nothing. ``--proof`` measures in ten minutes what
-only a GPU can show: finiteness in half precision, crossing points with softmax, thresholds, compiled and graphed networks.
+``--tune`` measures on which sizes each backend of LiSA is the fastest, and writes nothing. ``--proof`` measures in ten minutes
+what only a GPU can show: finiteness in half precision, crossing points with softmax, thresholds, compiled and graphed networks.
 """
 
 import argparse

@@ -3,6 +3,8 @@
 import argparse
 import os
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from mmlisa import cli
 from mmlisa.options import select_device
@@ -57,7 +59,6 @@ def main(args: argparse.Namespace) -> None:
     if args.amp:
         config.set_amp(cfg)
 
-    from mmlisa.engine.report import report
     from mmlisa.engine.runner import build_runner, set_resume, train
     from mmlisa.engine.saving import locked
 
@@ -66,7 +67,36 @@ def main(args: argparse.Namespace) -> None:
             set_resume(cfg, None if args.resume == "auto" else args.resume)
         runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
         train(runner)
-    report(runner, args.config, cli.command)
+    report(runner, args.config)
+
+
+def report(runner: Any, config: str) -> None:
+    """Print where a finished training wrote its results, and what to type next.
+
+    ``config`` is the config as the user named it.
+    """
+    if runner.rank != 0:
+        return
+    info = runner.message_hub.runtime_info
+    checkpoint = info.get("best_ckpt") or info.get("last_ckpt")
+    lines = [f"\nTrained for {runner.iter} iterations."]
+    if checkpoint:
+        score = f" (best: {info['best_score']:.4g})" if "best_ckpt" in info else ""
+        lines.append(f"  checkpoint  {_shown(checkpoint)}{score}")
+    curves, pictures = Path(runner.log_dir) / "curves.png", Path(runner.log_dir) / "vis_data" / "vis_image"
+    lines += [f"  curves      {_shown(curves)}"] * curves.is_file()
+    lines += [f"  pictures    {_shown(pictures)}/"] * pictures.is_dir()
+    lines.append(f"  log         {_shown(runner.log_dir)}/")
+    if checkpoint:
+        lines += ["Next:", f"  {cli.command('test')} {config} {_shown(checkpoint)}"]
+        lines.append(f"  {cli.command('infer')} {config} {_shown(checkpoint)} IMAGE …")
+    print("\n".join(lines))
+
+
+def _shown(path: str | Path) -> str:
+    """Return a path relative to the current folder if it is inside it."""
+    path = Path(path)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ _PARTS = ("state_dict", "ema_state_dict", "optimizer")
 
 
 def add_checksum(checkpoint: dict[str, Any]) -> None:
-    """Writes the checksum of weights, averaged weights and optimizer state into ``checkpoint['meta']``."""
+    """Write the checksum of weights, averaged weights and optimizer state into ``checkpoint['meta']``."""
     checkpoint.setdefault("meta", {})[_KEY] = _checksum(checkpoint)
 
 
 def verify_checksum(checkpoint: dict[str, Any]) -> None:
-    """Compares a checkpoint with its checksum, where it has one.
+    """Compare a checkpoint with its checksum, if it has one.
 
     Raises:
         ValueError: the tensors are not those that were saved.
@@ -39,7 +39,7 @@ def _checksum(checkpoint: dict[str, Any]) -> str:
 
 
 def _tensors(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor once, with the way to it."""
+    """Yield every tensor once, with its path."""
     if id(value) in seen:
         return
     if isinstance(value, Tensor):

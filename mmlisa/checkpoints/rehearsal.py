@@ -7,9 +7,9 @@ and memory proportional to the size of the pickle, and refuses what would cost `
 """
 
 import math
-import pickletools
+import pickle
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -19,12 +19,10 @@ import torch
 from .stand_ins import MAX_DIMENSIONS, STAND_INS, Array, DType, History
 
 _COPIES = 16  # bytes and elements that functions may copy, per byte of the pickle
-_LITERALS = {
-    *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-    *("BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-}
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
-_CONTAINERS = {"EMPTY_LIST": list, "EMPTY_DICT": dict}
+_INSTRUCTIONS = """PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 LONG4 BINFLOAT BINUNICODE
+    SHORT_BINUNICODE BINUNICODE8 BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8 EMPTY_TUPLE EMPTY_LIST
+    EMPTY_DICT TUPLE TUPLE1 TUPLE2 TUPLE3 APPEND APPENDS SETITEM SETITEMS BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET GLOBAL
+    STACK_GLOBAL BINPERSID REDUCE NEWOBJ BUILD""".split()  # noqa: SIM905
 _STORAGES = {
     **dict(Float=torch.float32, Double=torch.float64, Half=torch.float16, BFloat16=torch.bfloat16, Bool=torch.bool),
     **dict(Byte=torch.uint8, Char=torch.int8, Short=torch.int16, Int=torch.int32, Long=torch.int64),
@@ -60,67 +58,80 @@ def rehearse(stream: BinaryIO, size: int, storages: dict[str, Storage] | None = 
         UnsafePickleError: the pickle names a class or function that is not known.
         Exception: of any type, if the pickle is damaged or costs too much.
     """
-    stack, outer, memo, budget = [], [], {}, _COPIES * size
-    for opcode, argument, _ in pickletools.genops(stream):
-        match opcode.name:
-            case "PROTO" | "FRAME":
-                pass
-            case name if name in _LITERALS:
-                stack.append(argument)
-            case name if name in _CONSTANTS:
-                stack.append(_CONSTANTS[name])
-            case name if name in _CONTAINERS:
-                stack.append(_CONTAINERS[name]())
-            case "BINPUT" | "LONG_BINPUT":
-                memo[argument] = stack[-1]
-            case "MEMOIZE":
-                memo[len(memo)] = stack[-1]
-            case "BINGET" | "LONG_BINGET":
-                stack.append(memo[argument])
-            case "MARK":
-                outer.append(stack)
-                stack = []
-            case "TUPLE":
-                items, stack = stack, outer.pop()
-                stack.append(tuple(items))
-            case "TUPLE1" | "TUPLE2" | "TUPLE3" as name:
-                stack.append(tuple([stack.pop() for _ in range(int(name[-1]))][::-1]))
-            case "APPEND" | "APPENDS" as name:
-                items, stack = ([stack.pop()], stack) if name == "APPEND" else (stack, outer.pop())
-                _check(type(stack[-1]) is list, "it appends to something else than a list")
-                stack[-1].extend(items)
-            case "SETITEM" | "SETITEMS" as name:
-                items, stack = ([stack.pop(), stack.pop()][::-1], stack) if name == "SETITEM" else (stack, outer.pop())
-                _check(type(stack[-1]) in (dict, OrderedDict), "it sets items of something else than a dict")
-                stack[-1].update(zip(_keys(items[::2]), items[1::2], strict=True))
-            case "GLOBAL":
-                stack.append(_find(argument.replace(" ", ".", 1)))
-            case "STACK_GLOBAL":
-                name, module = stack.pop(), stack.pop()
-                stack.append(_find(f"{module}.{name}") if type(module) is type(name) is str else None)
-            case "BINPERSID":
-                stack.append(_declare(storages, stack.pop()))
-            case "REDUCE" | "NEWOBJ" as name:
-                arguments, function = stack.pop(), stack.pop()
-                if (
-                    not callable(function)
-                    or type(arguments) is not tuple
-                    or (name == "NEWOBJ" and type(function) is not type)
-                ):
-                    raise UnsafePickleError(f"a call of {type(function).__name__}")
-                budget -= sum(map(_cost, arguments))
-                _check(budget > 0, "it copies the same data again and again")
-                stack.append(function.__new__(function, *arguments) if name == "NEWOBJ" else function(*arguments))
-            case "BUILD":
-                state = stack.pop()
-                budget -= sum(map(_cost, state.values() if isinstance(state, dict) else state))
-                _check(budget > 0, "it copies the same data again and again")
-                _build(stack[-1], state)
-            case "STOP":
-                return stack.pop()
-            case name:
-                raise UnsafePickleError(f"the pickle instruction {name}")
-    raise ValueError("it has no end")
+    return _Rehearsal(stream, size, storages).load()
+
+
+class _Rehearsal(pickle._Unpickler):
+    """Python's unpickler in Python, with checks in the instructions that call functions or build dicts."""
+
+    def __init__(self, stream: BinaryIO, size: int, storages: dict[str, Storage] | None) -> None:
+        super().__init__(stream, encoding="latin1")
+        self.budget, self.storages = _COPIES * size, storages
+
+    def find_class(self, module: str, name: str) -> Any:
+        name = f"{module}.{name}".replace("__builtin__.", "builtins.", 1)
+        if name not in _NAMES:
+            raise UnsafePickleError(name)
+        return _NAMES[name]
+
+    def persistent_load(self, identifier: Any) -> Storage:
+        """Return the storage ``('storage', type, name, device, number of elements[, None])``."""
+        if self.storages is None or type(identifier) is not tuple or identifier[:1] != ("storage",):
+            raise UnsafePickleError("a reference to something outside of the pickle")
+        kind, name, _, count = identifier[1:5]
+        _check(
+            identifier[5:] in ((), (None,)) and type(kind) is torch.dtype and type(name) is str, "an invalid storage"
+        )
+        found = Storage(kind, _count(count) * kind.itemsize)
+        _check(self.storages.setdefault(name, found) == found, f"storage {name} is declared twice")
+        return found
+
+    def load_setitems(self) -> None:
+        items = self.pop_mark()
+        _check(type(self.stack[-1]) in (dict, OrderedDict), "it sets items of something else than a dict")
+        self.stack[-1].update(zip(_keys(items[::2]), items[1::2], strict=True))
+
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self.load_mark()
+        self.stack += [key, value]
+        self.load_setitems()
+
+    def load_bytearray8(self) -> None:
+        self.append(bytearray(self.read(int.from_bytes(self.read(8), "little"))))  # Python's allocates before it reads
+
+    def load_reduce(self) -> None:
+        arguments, function = self.stack.pop(), self.stack.pop()
+        self.pay(arguments)
+        self.append(function(*arguments))
+
+    load_newobj = load_reduce  # the classes here have no arguments
+
+    def load_build(self) -> None:
+        state, target = self.stack.pop(), self.stack[-1]
+        self.pay(state.values() if isinstance(state, dict) else state)
+        if type(target) is OrderedDict:
+            _check(
+                not any(type(name) is not str or hasattr(target, name) for name in state), "a state that hides methods"
+            )
+        elif type(target) in (Array, DType, History):
+            target.__setstate__(state)
+        else:
+            raise UnsafePickleError(f"the state of a {type(target).__name__}")
+
+    def pay(self, copied: Iterable[Any]) -> None:
+        self.budget -= sum(map(_cost, copied))
+        _check(self.budget > 0, "it copies the same data again and again")
+
+    def load_other(self) -> None:
+        raise UnsafePickleError("an instruction that no checkpoint needs")
+
+
+_ALLOWED = {getattr(pickle, name)[0] for name in _INSTRUCTIONS}
+_Rehearsal.dispatch = {
+    code: getattr(_Rehearsal, method.__name__ if code in _ALLOWED else "load_other")
+    for code, method in pickle._Unpickler.dispatch.items()
+}
 
 
 def _check(condition: bool, otherwise: str) -> None:
@@ -141,34 +152,6 @@ def _keys(keys: list[Any]) -> list[Any]:
         plain = abs(key) < 2**60 if type(key) is int else type(key) in (str, float, bool, bytes, type(None))
         _check(plain, f"a dict or set with a key of type {type(key).__name__}")
     return keys
-
-
-def _find(name: str) -> Any:
-    name = name.replace("__builtin__.", "builtins.", 1)
-    if name not in _NAMES:
-        raise UnsafePickleError(name)
-    return _NAMES[name]
-
-
-def _declare(storages: dict[str, Storage] | None, identifier: Any) -> Storage:
-    """Return the storage ``('storage', type, name, device, number of elements[, None])``."""
-    if storages is None or type(identifier) is not tuple or identifier[:1] != ("storage",):
-        raise UnsafePickleError("a reference to something outside of the pickle")
-    kind, name, _, count = identifier[1:5]
-    _check(identifier[5:] in ((), (None,)) and type(kind) is torch.dtype and type(name) is str, "an invalid storage")
-    found = Storage(kind, _count(count) * kind.itemsize)
-    _check(storages.setdefault(name, found) == found, f"storage {name} is declared twice")
-    return found
-
-
-def _build(target: Any, state: Any) -> None:
-    """Set the state of an object that was built before."""
-    if type(target) is OrderedDict:
-        _check(not any(type(name) is not str or hasattr(target, name) for name in state), "a state that hides methods")
-    elif type(target) in (Array, DType, History):
-        target.__setstate__(state)
-    else:
-        raise UnsafePickleError(f"the state of a {type(target).__name__}")
 
 
 def _count(value: Any) -> int:

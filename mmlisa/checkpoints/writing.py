@@ -13,7 +13,7 @@ from .checksum import add_checksum
 
 @contextmanager
 def writing_whole(path: str | Path) -> Iterator[BinaryIO]:
-    """Opens a file for writing beside its place and renames it at the end; after an error what was there before stays."""
+    """Open a file for writing beside its place and rename it at the end; after an error the previous file stays."""
     path = Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -28,10 +28,10 @@ def writing_whole(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def save_checkpoint(checkpoint: dict[str, Any], path: str | Path) -> None:
-    """Saves a checkpoint with a checksum of its tensors, whole or not at all.
+    """Save a checkpoint with a checksum of its tensors, whole or not at all.
 
     Raises:
-        OSError: the file cannot be written; what was there before stays.
+        OSError: the file cannot be written; the previous file stays.
     """
     add_checksum(checkpoint)
     path = Path(path)

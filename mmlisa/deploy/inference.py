@@ -24,7 +24,7 @@ from mmlisa.engine.building import build_model
 from mmlisa.engine.checks import check_channels, check_shapes
 from mmlisa.engine.cpu import optimize_for_cpu
 from mmlisa.registry import MODELS
-from mmlisa.visualization.overlays import Classes, draw_prediction, free_path
+from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
@@ -441,32 +441,20 @@ def _predict_video(predictor: Predictor, path: Path, target: Path) -> Prediction
         raise ValueError(
             f"video {path} cannot be read; its codec may be missing. `ffmpeg -i {path} frames/%05d.jpg` makes images"
         )
-    writer, results = None, []
-    try:
+    results = []
+
+    def drawings() -> Iterator[np.ndarray]:
         for frame in tqdm(video, path.name, len(video), leave=False, unit="frame", disable=None):
             if frame is None:
-                break
-            size = frame.shape[:2]
-            number = len(results)
-            loaded = dict(img=frame, img_path=f"{path}#{number}", img_id=number, img_shape=size, ori_shape=size)
-            sample, picture = predictor.predict(loaded)
-            drawing = predictor.draw(sample, picture)
-            writer = writer or _open_writer(target, video.fps or 25.0, drawing.shape)
-            writer.write(np.ascontiguousarray(drawing[..., ::-1]))
+                return
+            sample, picture = predictor.predict(as_loaded(frame[..., ::-1]))
             results.append(predictor.describe(sample))
-    finally:
-        if writer:
-            writer.release()
+            yield predictor.draw(sample, picture)
+
+    write_video(target, drawings(), video.fps or 25.0)
     if not results:
         raise ValueError(f"video {path} has no frame that can be read")
     return Prediction(path, target, f"{len(results)} frames; in the last: {summarise(results[-1])}", results)
-
-
-def _open_writer(target: Path, rate: float, shape: Sequence[int]) -> cv2.VideoWriter:
-    writer = cv2.VideoWriter(str(target), cv2.VideoWriter_fourcc(*"mp4v"), rate, (shape[1], shape[0]))
-    if not writer.isOpened():
-        raise OSError(f"video {target} cannot be written: OpenCV has no MPEG-4 encoder here")
-    return writer
 
 
 def _check_image(path: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from mmlisa.datasets.demo import make_once, random_background
 from mmlisa.datasets.demo_objects import load_objects
 from mmlisa.registry import DATASETS
+from mmlisa.visualization.overlays import write_video
 
 from .dataset import VideoDataset
 
@@ -84,24 +85,6 @@ def _draw(cutout: np.ndarray, pose: Pose, side: int) -> np.ndarray:
     return cv2.warpAffine(cutout, transform, (side, side), flags=cv2.INTER_LINEAR)
 
 
-def write_video(path: Path, frames: np.ndarray, fps: float = FPS) -> None:
-    """Write ``[T, H, W, 3]`` (RGB, uint8) as MPEG-4.
-
-    Raises:
-        OSError: OpenCV cannot write the file.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    height, width = frames.shape[1:3]
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), fps, (width, height))
-    if not writer.isOpened():
-        raise OSError(
-            f"OpenCV cannot write the video {path}: the folder is not writable, or the MPEG-4 encoder is missing"
-        )
-    for frame in frames:
-        writer.write(np.ascontiguousarray(frame[..., ::-1]))
-    writer.release()
-
-
 def make_video_demo(
     root: str | Path, seed: int = 0, num_scenes: dict[str, int] | None = None, progress: bool = True
 ) -> Path:
@@ -132,7 +115,7 @@ def _build(root: Path, recipe: dict[str, Any], progress: bool) -> None:
             clip = make_clip(rng, motion)
             for name, frames in ((motion, clip), (OPPOSITES[motion], clip[::-1])):
                 file = f"{split}/{name}_{number:03d}.mp4"
-                write_video(root / file, frames)
+                write_video(root / file, frames, FPS)
                 lines.append(f"{file} {len(frames)} {CLASSES.index(name)}\n")
         (root / f"{split}.txt").write_text("".join(lines))
 

@@ -3,7 +3,7 @@
 Pictures are ``[H, W, 3]``, RGB, uint8.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from colorsys import hsv_to_rgb
 from functools import lru_cache
 from pathlib import Path
@@ -104,6 +104,28 @@ def has_truth(sample: Any) -> bool:
     if "gt_instances" in sample:
         return len(sample.gt_instances) > 0
     return "gt_sem_seg" in sample or "gt_label" in sample
+
+
+def write_video(path: str | Path, frames: Iterable[np.ndarray], rate: float) -> None:
+    """Write frames ``[H, W, 3]`` (RGB, uint8) as MPEG-4, at ``rate`` frames per second; without any frame, write nothing.
+
+    Raises:
+        OSError: OpenCV cannot write the file.
+    """
+    writer = None
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        for frame in frames:
+            if writer is None:
+                writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), rate, frame.shape[1::-1])
+            if not writer.isOpened():
+                raise OSError(
+                    f"video {path} cannot be written: its folder is not writable, or OpenCV has no MPEG-4 encoder"
+                )
+            writer.write(np.ascontiguousarray(frame[..., ::-1]))
+    finally:
+        if writer is not None:
+            writer.release()
 
 
 def free_path(target: Path, taken: set[Path]) -> Path:

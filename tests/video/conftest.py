@@ -6,14 +6,15 @@ from helpers.numbered_frames import numbered_frames
 
 pytest.importorskip("mmpretrain")
 
-from mmlisa.video.demo import make_video_demo, write_video
+from mmlisa.video.demo import make_video_demo
+from mmlisa.visualization.overlays import write_video
 
 
 @pytest.fixture(scope="session")
 def video(tmp_path_factory):
     """A video file of 50 numbered frames."""
     path = tmp_path_factory.mktemp("videos") / "fifty frames.mp4"
-    write_video(path, numbered_frames(50))
+    write_video(path, numbered_frames(50), 8)
     return path
 
 

@@ -10,7 +10,7 @@ from mmengine.registry import DefaultScope
 
 from helpers.numbered_frames import number_of, numbered_frames
 from mmlisa.video import LoadClips, PackClips, PerFrame
-from mmlisa.video.demo import write_video
+from mmlisa.visualization.overlays import write_video
 
 AUGMENTATION = [
     dict(type="ResizeEdge", scale=40, edge="short"),
@@ -54,7 +54,7 @@ def test_controls_without_time(video):
 def test_damaged_and_short_videos(video, tmp_path):
     damaged, short = tmp_path / "damaged.mp4", tmp_path / "short.mp4"
     damaged.write_bytes(video.read_bytes()[:500])
-    write_video(short, numbered_frames(3))
+    write_video(short, numbered_frames(3), 8)
     with pytest.raises(ValueError, match=r"damaged\.mp4 cannot be opened.*on_corrupt='skip'"):
         LoadClips(2)({"img_path": str(damaged)})
     assert LoadClips(2, on_corrupt="skip")({"img_path": str(damaged)}) is None
