@@ -98,14 +98,17 @@ class _Rehearsal(pickle._Unpickler):
         self.load_setitems()
 
     def load_bytearray8(self) -> None:
-        self.append(bytearray(self.read(int.from_bytes(self.read(8), "little"))))  # Python's allocates before it reads
+        size = int.from_bytes(self.read(8), "little")
+        content = self.read(size)  # Python's unpickler allocates all of it before it reads
+        _check(len(content) == size, "it ends within a bytearray")
+        self.append(bytearray(content))
 
     def load_reduce(self) -> None:
         arguments, function = self.stack.pop(), self.stack.pop()
         self.pay(arguments)
         self.append(function(*arguments))
 
-    load_newobj = load_reduce  # the classes here have no arguments
+    load_newobj = load_reduce  # a call of the class
 
     def load_build(self) -> None:
         state, target = self.stack.pop(), self.stack[-1]

@@ -128,6 +128,7 @@ BOMBS = {
     "a deep key": b"}" + b"]" + b"\x85" * 300_000 + b"K\x01s",
     "colliding keys": b"}(" + b"".join(key + b"N" for key in COLLIDING) + b"u",
     "a set of colliding numbers": entries([called(global_("builtins", "set"), b"](" + b"".join(COLLIDING) + b"e")]),
+    "a bytearray by its length": b"}" + text("x") + b"\x96" + struct.pack("<Q", 2**33) + b"s",
     "a bytearray": entries([called(global_("builtins", "bytearray"), number(2**33))]),
     "a tensor by its size": entries([called(global_("torch", "FloatTensor"), number(2**31))]),
     "a large number to remember": b"}K\x01" + put(2**32 - 1) + b"K\x02s",
