@@ -1,21 +1,27 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it into an empty environment, and trains, tests, infers and exports a demo in a folder outside of the clone.
-# bash tests/wheel.sh [OPTION …]: options of uv, such as --offline.
+# Installs the wheel into an empty environment, and trains, tests, infers and exports a demo in a folder outside of the clone.
+# bash tests/wheel.sh [FILE.whl] [OPTION …]: the wheel, built here by default, and options of uv, such as --offline.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+wheel=""
+if [[ "${1:-}" == *.whl ]]; then
+  wheel="$(realpath "$1")"
+  shift
+fi
 empty="$(mktemp -d)"
 trap 'rm -rf "$empty"' EXIT
-uv build -q --wheel --out-dir "$empty" "$@"
-wheel="$(echo "$empty"/mmlisa-*.whl)"
+if [ -z "$wheel" ]; then
+  uv build -q --wheel --out-dir "$empty" "$@" "$(dirname "$0")/.."
+  wheel="$(echo "$empty"/mmlisa-*.whl)"
+fi
 if python3 -m zipfile -l "$wheel" | grep research; then
   echo "error: the wheel contains research"
   exit 1
 fi
 cd "$empty"
 unset PYTHONPATH VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
-uv venv -q "$empty/venv" "$@"
+uv venv -q venv "$@"
 # The pair that the tests run on; everything else as a user gets it.
-uv pip install -q --python "$empty/venv/bin/python" torch==2.12.1 torchvision==0.27.1 "$wheel[onedl,demo,export]" "$@"
+uv pip install -q --python venv/bin/python torch==2.12.1 torchvision==0.27.1 "$wheel[onedl,demo,export]" "$@"
 export PATH="$empty/venv/bin:$PATH"
 config=mask_rcnn_hylisanet_demo.py checkpoint=work_dirs/mask_rcnn_hylisanet_demo/iter_20.pth
 mmlisa check

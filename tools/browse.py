@@ -11,10 +11,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
     parser.add_argument(
-        "--images", type=int, dest="number", default=16, metavar="N", help="how many (default: %(default)s)"
+        "--images", type=int, dest="number", default=16, metavar="N", help="number of images (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the choice and the augmentation (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default="work_dirs/browse.jpg", help="file (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the choice and the augmentation (default: %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, default="work_dirs/browse.jpg", help="file to write (default: %(default)s)")
     cli.add_config_options(parser)
     return parser.parse_args(argv)
 

@@ -10,10 +10,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("--root", default="data/demo", help="folder to make (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="source of every random choice (default: %(default)s)")
-    parser.add_argument("--train-images", type=int, default=280, help="default: %(default)s")
-    parser.add_argument("--val-images", type=int, default=50, help="default: %(default)s")
+    parser.add_argument("--train-images", type=int, default=280, help="training images (default: %(default)s)")
+    parser.add_argument("--val-images", type=int, default=50, help="validation images (default: %(default)s)")
     parser.add_argument(
-        "--unseen-backgrounds", action="store_true", help="backgrounds of the validation images that training has not"
+        "--unseen-backgrounds",
+        action="store_true",
+        help="give the validation images backgrounds that the training images lack",
     )
     return parser.parse_args(argv)
 

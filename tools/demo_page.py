@@ -13,8 +13,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--work-dirs", type=Path, default="work_dirs", help="folder of trainings (default: %(default)s)"
     )
     parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 serves other machines, too (default: %(default)s)")
-    parser.add_argument("--port", type=int, help="default: the first free one from 7860")
-    parser.add_argument("--no-browser", action="store_true", help="print the address and open nothing")
+    parser.add_argument("--port", type=int, help="port of the page (default: the first free one from 7860)")
+    parser.add_argument("--no-browser", action="store_true", help="print the address without opening a browser")
     return parser.parse_args(argv)
 
 

@@ -30,14 +30,14 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--weights", metavar="SOURCE", help="where the backbone starts: timm:NAME, or a checkpoint to load"
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--minutes", type=float, metavar="N", help="length of the training")
-    length.add_argument("--epochs", type=int, metavar="N", help="the same, in passes over the training images")
+    length.add_argument("--minutes", type=float, metavar="N", help="length of the training in minutes")
+    length.add_argument("--epochs", type=int, metavar="N", help="length of the training in passes over its images")
     parser.add_argument(
         "--size", type=int, metavar="S", help="longer side of the images in training (default: by objects)"
     )
     parser.add_argument("--batch", type=int, metavar="N", help="images a step (default: what fits the memory)")
     parser.add_argument("--device", help="cpu, cuda or cuda:1 (default: a GPU where there is one)")
-    parser.add_argument("--seed", type=int, default=0, help="of the split (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the split (default: %(default)s)")
     parser.add_argument("--work-dir", type=Path, help="where the results go (default: work_dirs/fit/NAME-OPTIONS)")
     parser.add_argument(
         "--resume", action="store_true", dest="goes_on", help="continue a run that was stopped, without asking"

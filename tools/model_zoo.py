@@ -36,7 +36,9 @@ SHARES = {
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(__file__).parents[1], help="the clone (default: this one)")
+    parser.add_argument(
+        "--root", type=Path, default=Path(__file__).parents[1], help="folder of the clone (default: this one)"
+    )
     return parser.parse_args(argv)
 
 

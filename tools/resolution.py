@@ -16,7 +16,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         type=float,
         nargs="+",
         default=[0.5, 0.75, 1, 1.5, 2],
-        help="of the test images' size (default: 0.5 to 2)",
+        help="factors of the size of the test images (default: 0.5 to 2)",
     )
     parser.add_argument("--work-dir", help="where logs and resolution.png go (default: work_dirs/<config's name>)")
     parser.add_argument("--min-matched", type=float, default=0.9, help="share of the model the checkpoint must hold")

@@ -12,9 +12,9 @@ from mmlisa import cli
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--iterations", type=int, default=240, help="from scratch (default: %(default)s)")
+    parser.add_argument("--iterations", type=int, default=240, help="iterations from scratch (default: %(default)s)")
     parser.add_argument("--every", type=int, default=20, help="iterations between two tests (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=3, help="how many are averaged (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds to average (default: %(default)s)")
     parser.add_argument("--train", type=int, default=60, help="training images per class (default: %(default)s)")
     parser.add_argument("--val", type=int, default=20, help="test images per class (default: %(default)s)")
     return parser.parse_args(argv)

@@ -36,7 +36,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="query pixel, relative to the image; repeat for more (default: 0.5 0.5)",
     )
     parser.add_argument("--size", type=int, nargs=2, metavar=("H", "W"), help="size the image is resized to")
-    parser.add_argument("--out-dir", type=Path, default=Path("work_dirs/visualize"), help="default: %(default)s")
+    parser.add_argument(
+        "--out-dir",
+        type=Path,
+        default=Path("work_dirs/visualize"),
+        help="folder of the pictures (default: %(default)s)",
+    )
     parser.add_argument("--min-matched", type=float, default=0.9, help="share of the model the checkpoint must hold")
     parser.add_argument("--matrices", action="store_true", help="also draw whole attention matrices; of small images")
     args = parser.parse_args(argv)
