@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 # Imports once, then reads each file in a child process. The limits leave room for what a file of a megabyte justifies.
 READER = """
 import json, os, resource, sys

@@ -17,6 +17,7 @@ HEADS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_two_iterations_and_a_test(name, tmp_path):
     cfg = load_config(str(CONFIGS / name), work_dir=str(tmp_path))
