@@ -64,6 +64,7 @@ NOT_RUN = {
     "mmlisa demo-page": "a server, which does not end; tests/tools/test_demo_page.py",
     "tensorboard": "a server, which does not end, and no dependency",
     "bash .ci/release": "builds an environment; the workflow release.yml runs it",
+    "bash tests/wheel.sh": "builds an environment; .ci/release runs it",
     "bash .ci/versions": "builds an environment; the workflow test.yml runs it",
     "python tests/reliability.py": "runs parts of this suite",
     "python tests/mistakes.py": "a measurement; tests/tools/test_mistakes.py",
