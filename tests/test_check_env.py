@@ -68,6 +68,7 @@ def test_healthy(report):
         assert "MUSA" not in output
 
 
+@pytest.mark.slow
 def test_a_bare_environment(tmp_path):
     """For real: also shows that the module imports the standard library alone."""
     venv.create(tmp_path, with_pip=False)
@@ -163,6 +164,7 @@ def test_the_pair_is_pyprojects():
     assert set(check_env.TESTED_PAIR) <= set(project["tool"]["uv"]["constraint-dependencies"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", check_env.PROBES)
 def test_probes_pass_in_this_environment(name):
     done = subprocess.run([sys.executable, "-c", check_env.PROBES[name]], capture_output=True, text=True)

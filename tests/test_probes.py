@@ -1,6 +1,10 @@
 """Code in other processes."""
 
+import pytest
+
 from mmlisa.probes import run_probes
+
+pytestmark = pytest.mark.slow
 
 
 def test_every_end_is_a_result():

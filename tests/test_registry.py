@@ -6,6 +6,8 @@ import sys
 import pytest
 from mmengine.registry import MODELS
 
+pytestmark = pytest.mark.slow
+
 _BACKBONE = """
 import mmlisa.models.backbones
 from mmlisa.registry import MODELS

@@ -12,6 +12,8 @@ from mmlisa.engine.castling import CastlingHook
 from mmlisa.models.attention import castling_operators
 from research.paper_tables import build_on_meta
 
+pytestmark = pytest.mark.slow
+
 CONFIGS = Path(__file__).parents[2] / "configs"
 NAMES = sorted(path.name for path in CONFIGS.rglob("*castling*.py") if "_base_" not in path.parts)
 

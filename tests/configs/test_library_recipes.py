@@ -12,6 +12,8 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
+pytestmark = pytest.mark.slow
+
 CONFIGS = Path(__file__).parents[2] / "configs"
 MMDET = Path(mmdet.__file__).parent / ".mim" / "configs"
 RGB = {"data_preprocessor"}  # RTMDet's own backbone takes BGR

@@ -13,6 +13,8 @@ from mmlisa.checkpoints import load_checkpoint
 from mmlisa.conversion import convert_classifier
 from mmlisa.registry import MODELS
 
+pytestmark = pytest.mark.slow
+
 TOOL = Path(__file__).parents[2] / "tools" / "convert_checkpoint.py"
 HEAD = dict(type="mmlisa.MlpClsHead", num_classes=10, in_channels=512, pre_norm=True, activation="SquaredReLU")
 

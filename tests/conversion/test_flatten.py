@@ -16,6 +16,8 @@ from mmlisa.checkpoints import load_checkpoint
 from mmlisa.conversion import convert_classifier
 from mmlisa.registry import MODELS
 
+pytestmark = pytest.mark.slow
+
 TOOL = Path(__file__).parents[2] / "tools" / "convert_checkpoint.py"
 
 # name -> family, settings of its layout, arch, millions of parameters of the official code

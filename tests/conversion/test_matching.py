@@ -13,6 +13,8 @@ from mmlisa.conversion import carry_over, recognise
 from mmlisa.conversion.heads import head_weights
 from mmlisa.models import backbones
 
+pytestmark = pytest.mark.slow
+
 # timm's model; what makes it take any image; our backbone with the host's own attention.
 HOSTS = {
     "swin": ("swin_tiny_patch4_window7_224", dict(strict_img_size=False),

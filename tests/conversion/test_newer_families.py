@@ -21,6 +21,8 @@ from mmlisa.models.backbones import MILA
 from mmlisa.registry import MODELS
 from research.paper_tables import build_on_meta
 
+pytestmark = pytest.mark.slow
+
 CLASSIFIERS = {"mila_t": "mila_t", "h_vit3_t": "h_vittt_t", "pola_swin_t": "pola_swin_t"}
 
 

@@ -69,6 +69,7 @@ def test_what_is_left_is_good(content):
     assert find_problems(without(content, problems)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @given(content=damaged())
 @example(content=coco(dict(segmentation=[[5, 5, 1e9, 5, 5, 9]])))

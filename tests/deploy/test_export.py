@@ -10,7 +10,10 @@ from mmlisa.engine.config import load_config
 from mmlisa.models.backbones import LCNet, LiSANet
 
 pytest.importorskip("onnxruntime")
-pytestmark = pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8, and say so")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8, and say so"),
+]
 
 
 class Model(nn.Module):

@@ -8,6 +8,8 @@ from torch import nn
 from mmlisa.deploy.results import Prepare, Results, WithResults, find_detector, follow_sizes, suppress
 from mmlisa.engine.config import load_config
 
+pytestmark = pytest.mark.slow
+
 SIZE = (150, 190)  # not square, not multiples of 32
 
 

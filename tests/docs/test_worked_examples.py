@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from mmengine.config import Config
 
 from helpers.pages import ROOT, read_blocks
 from helpers.rectangles import draw
 from mmlisa.datasets.annotations import find_problems
+
+pytestmark = pytest.mark.slow
 
 
 def run(folder: Path, *words: str) -> str:

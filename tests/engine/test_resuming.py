@@ -12,6 +12,8 @@ from mmlisa.checkpoints import CheckpointError, checksum, load_checkpoint
 from mmlisa.engine.runner import train
 from mmlisa.engine.saving import locked
 
+pytestmark = pytest.mark.slow
+
 VALIDATION = dict(
     val_dataloader=dict(
         dataset=dict(type="ToyPoints"), sampler=dict(type="DefaultSampler", shuffle=False), batch_size=2, num_workers=0

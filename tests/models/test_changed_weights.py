@@ -11,6 +11,8 @@ from helpers.operators import CASES as OPERATORS
 from mmlisa.models.attention import build_attention
 from mmlisa.registry import MODELS
 
+pytestmark = pytest.mark.slow
+
 # Another grid than the pretraining one, so that kernels and positions are resized, and kept.
 GRID = (7, 8)
 

@@ -52,6 +52,7 @@ def test_a_new_classifier_starts_small():
     assert not head.fc.bias.any()
 
 
+@pytest.mark.slow
 def test_mmlisa_imports_nothing_and_create_model_no_detection_library():
     script = (
         "import sys, mmlisa\n"

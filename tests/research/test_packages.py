@@ -33,6 +33,7 @@ def _solar(root, split, fold, pipeline=()):
     )
 
 
+@pytest.mark.slow
 def test_solar_cells_are_in_one_test_fold_each(solar_root):
     names = {}
     for fold in range(5):

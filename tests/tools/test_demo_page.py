@@ -82,6 +82,7 @@ def test_kernels_of_every_layer(predictor, picture):
     assert all(drawing.shape == (192, 320, 3) for drawing, _ in found)
 
 
+@pytest.mark.slow
 def test_a_demo_is_trained_in_a_process_of_its_own(monkeypatch, tmp_path):
     """Its output is passed on; what fails is said; a page that is closed ends the training."""
     python = tmp_path / "python"

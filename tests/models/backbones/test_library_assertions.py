@@ -9,6 +9,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from helpers.backbones import CASES
 from mmlisa.registry import MODELS
 
+pytestmark = pytest.mark.slow
+
 # iViT's first convolution, CAFormer's, has a padding of 2: its grid is floor((n + 1) / 4), and later ones are rounded up.
 STEM = {"iViT": lambda n: (n + 1) // 4}
 

@@ -11,6 +11,8 @@ from torch.nn.utils import parametrizations, prune, weight_norm
 from helpers.backbones import CASES
 from mmlisa.registry import MODELS
 
+pytestmark = pytest.mark.slow
+
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
