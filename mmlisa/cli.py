@@ -164,7 +164,7 @@ def prepare(verbose: bool = False) -> None:
     # once has to be woken for each of the many small operations. GNU's OpenMP, which PyTorch has on Linux, can do what suits
     # both: spin for some microseconds, then sleep. Other implementations follow OMP_WAIT_POLICY.
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys():
-        os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT="1000")
+        os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT="300")
     if not verbose:
         warnings.filterwarnings("ignore", message="faster_coco_eval is not installed")
         warnings.filterwarnings("ignore", category=DeprecationWarning)
