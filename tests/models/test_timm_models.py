@@ -83,10 +83,19 @@ def test_classifier_as_timm_has_them(name):
         model.reset_classifier(0, "")
         assert torch.equal(model(image), model.forward_features(image))
         model.reset_classifier(3, "avg")
-        assert model.forward_features(image).ndim == 4
         assert model(image).shape == (1, 3)
     assert create(name, num_classes=0)(image).shape == (1, model.head_hidden_size)
     assert resolve_model_data_config(model)["mean"] == IMAGENET_DEFAULT_MEAN
+
+
+def test_average_pooling_leaves_the_class_token_out():
+    model, image = create("flatten_deit_t", num_classes=0), torch.rand(1, 3, 64, 72)
+    with torch.no_grad():
+        tokens = model.forward_features(image)
+        assert torch.equal(model(image), tokens[:, 0])
+        for pool, expected in (("avg", tokens[:, 1:].mean(1)), ("max", tokens[:, 1:].amax(1))):
+            model.reset_classifier(0, pool)
+            assert torch.equal(model(image), expected)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -244,7 +253,7 @@ def test_segmentation_models_pytorch():
     ("options", "message"),
     [
         (dict(name="lisanet"), "model 'lisanet' is unknown.*lisanet_s"),
-        (dict(name="lisanet_s", pretrained=True), "no weights of lisanet_s are published"),
+        (dict(name="lisanet_s", pretrained=True), r"no weights of 'lisanet_s' are published.*timm:pvt_v2_b3\.in1k"),
         (dict(name="lcnet_x0_25", global_pool="token"), "global_pool='token'; it must be one of"),
         (dict(name="lcnet_x0_25", global_pool=""), "num_classes=1000 with global_pool=''"),
         (dict(name="lcnet_x0_25", features_only=True, out_indices=(4,)), r"out_indices=\(4,\)"),

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
+import torch.fx
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -19,8 +20,38 @@ from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.models.layers import norm_tokens, to_map, to_tokens
 
 MIN_IMAGE_SIZE = 32
-# In this memory format, conversions between maps and tokens are views.
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+# By the axes of the grid. In this memory format, conversions between maps and tokens are views.
+_CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
+
+
+def check_image(image: Tensor, axes: int, network: str) -> None:
+    """Check the axes, the dtype and the size of an image.
+
+    Args:
+        image: ``[B, C, H, W]`` or ``[B, C, T, H, W]``.
+        axes: axes of the grid, 2 or 3.
+        network: its name, for messages.
+
+    Raises:
+        TypeError: an image of integers.
+        ValueError: other axes, or fewer than 32 pixels in height or width.
+    """
+    if not image.is_floating_point():
+        raise TypeError(
+            f"image has dtype {str(image.dtype)!r}; convert it to floating point and normalise it, "
+            "for example with (image.float() - mean) / std"
+        )
+    if image.ndim != 2 + axes:
+        layout = "[B, 3, H, W]" if axes == 2 else "[B, 3, T, H, W]"
+        raise ValueError(f"this network takes {layout}, but got {tuple(image.shape)}; image_size decides which")
+    # Each size is compared alone: a comparison of the two would become a condition of an exported graph.
+    if any(size < MIN_IMAGE_SIZE for size in image.shape[-2:]):
+        raise ValueError(
+            f"image is {image.shape[-2]}x{image.shape[-1]} (H x W); {network} needs at least {MIN_IMAGE_SIZE} in both"
+        )
+
+
+torch.fx.wrap("check_image")  # its conditions on the shape are not traced
 
 
 class Stage(nn.Module):
@@ -51,7 +82,7 @@ class Stage(nn.Module):
         """Tokens ``[B, N, C_in]`` and their grid -> ``[B, N', C]`` and theirs."""
         x, grid = self.enter(x, grid)
         for block in self.blocks:
-            x = self._run(block, x, grid)
+            x = self.run(block, x, grid)
         return (x if self.norm is None else norm_tokens(self.norm, x)), grid
 
     def enter(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
@@ -59,11 +90,12 @@ class Stage(nn.Module):
         if isinstance(self.downsample, nn.ModuleList):
             x = to_map(x, grid)
             for block in self.downsample:
-                x = self._run(block, x)
-            return to_tokens(x), tuple(x.shape[2:])
-        return (x, grid) if self.downsample is None else self._run(self.downsample, to_map(x, grid))
+                x = self.run(block, x)
+            return to_tokens(x), x.shape[2:]
+        return (x, grid) if self.downsample is None else self.run(self.downsample, to_map(x, grid))
 
-    def _run(self, layer: nn.Module, *args: Any) -> Any:
+    def run(self, layer: nn.Module, *args: Any) -> Any:
+        """Call a layer of this stage; ``with_cp`` recomputes it in the backward pass."""
         if self.with_cp and self.training and torch.is_grad_enabled():
             context_fn = partial(_recomputing, layer) if _batch_norms(layer) else noop_context_fn
             return checkpoint(layer, *args, use_reentrant=False, context_fn=context_fn)
@@ -229,42 +261,31 @@ class Backbone(BaseModule):
             TypeError: an image of integers.
             ValueError: an image of another number of axes, or smaller than 32 in height or width.
         """
-        self.check_image(image)
-        x, grid = self.stem(image.contiguous(memory_format=_CHANNELS_LAST[image.ndim]))
+        x, grid = self.embed(image)
         maps = []
         for i, stage in enumerate(self.stages):
             x, grid = stage(x, grid)
             if i in self.out_indices:
-                norm = getattr(self, f"norm{i}", nn.Identity())
-                maps.append(self.to_output(norm_tokens(norm, x), grid))
+                maps.append(self.to_output(self.output_norm(i)(x), grid))
         return tuple(maps)
+
+    def embed(self, image: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        """Check an image and run the stem: ``[B, 3, H, W]`` -> tokens ``[B, N, C]`` and their grid.
+
+        Raises:
+            TypeError, ValueError: see :meth:`forward`.
+        """
+        check_image(image, len(self.image_size), type(self).__name__)
+        return self.stem(image.contiguous(memory_format=_CHANNELS_LAST[len(self.image_size)]))
+
+    def output_norm(self, stage: int) -> nn.Module:
+        """Norm of the map of ``stage`` (from 0); an identity for stages whose map is not returned or has none."""
+        return getattr(self, f"norm{stage}", nn.Identity())
 
     def to_output(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:
         """Tokens ``[B, N, C]`` -> the returned map ``[B, C, *grid]``."""
         # mmcv's compiled operators (RoIAlign) assume contiguous NCHW and do not check.
         return to_map(x, grid).contiguous()
-
-    def check_image(self, image: Tensor) -> None:
-        """Check the axes, the dtype and the size of an image.
-
-        Raises:
-            TypeError: an image of integers.
-            ValueError: other axes than those of ``image_size``, or fewer than 32 pixels in height or width.
-        """
-        if not image.is_floating_point():
-            raise TypeError(
-                f"image has dtype {str(image.dtype)!r}; convert it to floating point and normalise it, "
-                "for example with (image.float() - mean) / std"
-            )
-        if image.ndim != 2 + len(self.image_size):
-            axes = "[B, 3, H, W]" if len(self.image_size) == 2 else "[B, 3, T, H, W]"
-            raise ValueError(f"this network takes {axes}, but got {tuple(image.shape)}; image_size decides which")
-        # Each size is compared alone: a comparison of the two would become a condition of an exported graph.
-        if any(size < MIN_IMAGE_SIZE for size in image.shape[-2:]):
-            raise ValueError(
-                f"image is {image.shape[-2]}x{image.shape[-1]} (H x W); {type(self).__name__} needs at least "
-                f"{MIN_IMAGE_SIZE} in both"
-            )
 
     def stage_modules(self, stage: int) -> list[nn.Module]:
         """Modules of the stem (``stage=0``) or of the stage number ``stage`` (from 1) with the norm of its map."""

@@ -107,8 +107,10 @@ class PlainViT(Backbone):
         return arch["depth"]
 
     def to_output(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:
-        x = self.norm(x)
-        return x[:, 0] if self.out_type == "cls_token" else super().to_output(x[:, -prod(grid) :], grid)
+        return x[:, 0] if self.out_type == "cls_token" else super().to_output(x[:, self.num_extra_tokens :], grid)
+
+    def output_norm(self, stage: int) -> nn.Module:
+        return self.norm
 
     def stage_modules(self, stage: int) -> list[nn.Module]:
         last = [self.norm] if stage == self.num_stages else []

@@ -8,8 +8,10 @@ from torch import Tensor, nn
 
 from mmlisa import ops
 
+from .resize_on_load import ResizeOnLoad
 
-class RelativePosition(nn.Module):
+
+class RelativePosition(ResizeOnLoad):
     """A table of learned weights over the offsets of a grid, as (multi-level) Toeplitz matrices.
 
     On a grid other than the pretraining one the table is interpolated (linearly, origin on origin).
@@ -19,8 +21,11 @@ class RelativePosition(nn.Module):
         grid: the pretraining grid.
     """
 
+    on_grid = ("table",)
+
     def __init__(self, shape: Sequence[int], grid: Sequence[int]) -> None:
         super().__init__()
+        self.axes_before = len(shape)
         self.table = nn.Parameter(torch.empty(*shape, *(2 * g - 1 for g in grid)))
         nn.init.normal_(self.table, std=0.02)
 
@@ -30,11 +35,16 @@ class RelativePosition(nn.Module):
         Raises:
             ValueError: ``grid`` has another number of axes than the pretraining grid.
         """
-        axes, sizes = len(grid), tuple(2 * g - 1 for g in grid)
-        table = self.table
-        if tuple(table.shape[table.ndim - axes :]) != sizes:
-            shape = table.shape[: table.ndim - axes]
-            mode = ("linear", "bilinear", "trilinear")[axes - 1]
-            table = table.reshape(1, -1, *table.shape[table.ndim - axes :])
-            table = F.interpolate(table, size=sizes, mode=mode, align_corners=True).reshape(*shape, *sizes)
-        return ops.toeplitz(table, grid)
+        return ops.toeplitz(_resize(self.table, tuple(2 * g - 1 for g in grid)), grid)
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+        return _resize(theirs, tuple(ours.shape[self.axes_before :]))
+
+
+def _resize(table: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """``[*shape, *any] -> [*shape, *sizes]``."""
+    shape, old = table.shape[: table.ndim - len(sizes)], table.shape[table.ndim - len(sizes) :]
+    if tuple(old) == sizes:
+        return table
+    mode = ("linear", "bilinear", "trilinear")[len(sizes) - 1]
+    return F.interpolate(table.reshape(1, -1, *old), size=sizes, mode=mode, align_corners=True).reshape(*shape, *sizes)
