@@ -71,7 +71,7 @@ class TimmInterface(nn.Module):
         parts = [self.backbone.stem]
         for i, stage in enumerate(self.backbone.stages):
             downsample = stage.downsample if isinstance(stage.downsample, nn.ModuleList) else [stage.downsample]
-            parts += [*downsample, *stage.blocks, stage.norm, self.backbone.output_norm(i)]
+            parts += [*downsample, *stage.blocks, stage.norm, getattr(self.backbone, f"norm{i}", None)]
         for kind in {type(part) for part in parts if part is not None}:
             register_notrace_module(kind)
 
@@ -112,7 +112,7 @@ class TimmInterface(nn.Module):
         for i, level in enumerate(levels):
             x, grid = level(x, grid)
             if i in taken:
-                tokens = self.level_norm(i)(x) if norm else x
+                tokens = self.norm_level(x, i) if norm else x
                 prefixes.append(tokens[:, :prefix])
                 tokens = tokens[:, prefix:] if prefix else tokens
                 maps.append(tokens if output_fmt == "NLC" else to_map(tokens, grid).contiguous())
@@ -135,13 +135,13 @@ class TimmInterface(nn.Module):
 
         return [level(block) for block in stage.blocks]
 
-    def level_norm(self, level: int) -> nn.Module:
-        """Norm of the map of a level; an identity where the backbone has none."""
-        return self.backbone.output_norm(min(level, self.backbone.num_stages - 1))
+    def norm_level(self, x: Tensor, level: int) -> Tensor:
+        """Apply the norm of the map of a level, if the backbone has one, to tokens ``[B, N, C]``."""
+        return self.backbone.norm_output(x, min(level, self.backbone.num_stages - 1))
 
     def to_features(self, x: Tensor, grid: tuple[int, ...], level: int) -> Tensor:
         """Tokens ``[B, N, C]`` of a level -> its normed map ``[B, C, H, W]``; with a class token the normed tokens."""
-        x = self.level_norm(level)(x)
+        x = self.norm_level(x, level)
         return x if self.backbone.num_extra_tokens else to_map(x, grid).contiguous()
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], int] | dict[str, Any]:

@@ -1,7 +1,7 @@
 """timm's own tests of its models, ``tests/test_models.py`` of timm 1.0, on every registered name.
 
-Tests are named after timm's. The configs and groups of all names are checked on the meta device; the smallest network of each family
-also runs, and ``slow`` adds all others.
+Tests are named after timm's. The configs and groups of all names are checked on the meta device. The smallest network of each
+family also runs, and ``slow`` adds all others.
 """
 
 from copy import deepcopy
@@ -236,7 +236,7 @@ def test_weight_decay_and_preprocessing_are_the_recipes(name):
     assert data["interpolation"] == resize.interpolation
     edge = resize.scale if resize.type == "ResizeEdge" else resize.scale[0]
     assert round(data["input_size"][1] / data["crop_pct"]) == edge
-    mean = [value / 255 for value in config.model.get("data_preprocessor", config.data_preprocessor).mean]
+    mean = [value / 255 for value in config.model.data_preprocessor.mean]
     assert data["mean"] == pytest.approx(mean, rel=1e-3)
 
 

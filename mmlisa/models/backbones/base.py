@@ -266,7 +266,7 @@ class Backbone(BaseModule):
         for i, stage in enumerate(self.stages):
             x, grid = stage(x, grid)
             if i in self.out_indices:
-                maps.append(self.to_output(self.output_norm(i)(x), grid))
+                maps.append(self.to_output(self.norm_output(x, i), grid))
         return tuple(maps)
 
     def embed(self, image: Tensor) -> tuple[Tensor, tuple[int, ...]]:
@@ -278,9 +278,10 @@ class Backbone(BaseModule):
         check_image(image, len(self.image_size), type(self).__name__)
         return self.stem(image.contiguous(memory_format=_CHANNELS_LAST[len(self.image_size)]))
 
-    def output_norm(self, stage: int) -> nn.Module:
-        """Norm of the map of ``stage`` (from 0); an identity for stages whose map is not returned or has none."""
-        return getattr(self, f"norm{stage}", nn.Identity())
+    def norm_output(self, x: Tensor, stage: int) -> Tensor:
+        """Apply the norm of the map of ``stage`` (from 0), if it has one, to tokens ``[B, N, C]``."""
+        norm = getattr(self, f"norm{stage}", None)
+        return x if norm is None else norm(x)
 
     def to_output(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:
         """Tokens ``[B, N, C]`` -> the returned map ``[B, C, *grid]``."""

@@ -109,8 +109,8 @@ class PlainViT(Backbone):
     def to_output(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:
         return x[:, 0] if self.out_type == "cls_token" else super().to_output(x[:, self.num_extra_tokens :], grid)
 
-    def output_norm(self, stage: int) -> nn.Module:
-        return self.norm
+    def norm_output(self, x: Tensor, stage: int) -> Tensor:
+        return self.norm(x)
 
     def stage_modules(self, stage: int) -> list[nn.Module]:
         last = [self.norm] if stage == self.num_stages else []
