@@ -11,7 +11,6 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-import timm
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.models import (
     FeatureInfo,
@@ -20,6 +19,7 @@ from timm.models import (
     register_model,
     resolve_pretrained_cfg,
 )
+from timm.models import create_model as create_timm_model
 from timm.models._builder import pretrained_cfg_for_features
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
@@ -367,7 +367,7 @@ def create_model(
     if name not in NETWORKS:
         raise ValueError(f"model {name!r} is unknown; the closest are {get_close_matches(name, NETWORKS, cutoff=0.3)}")
     overlay = dict(file=str(pretrained)) if pretrained and pretrained is not True else None
-    return timm.create_model(
+    return create_timm_model(
         name, bool(pretrained), pretrained_cfg_overlay=overlay, features_only=features_only, **options
     )
 
