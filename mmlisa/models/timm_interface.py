@@ -7,6 +7,7 @@ import torch
 from timm.models import FeatureInfo, register_notrace_module
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
@@ -221,8 +222,8 @@ def _level_info(backbone: Backbone, stages: Sequence[FeatureMap]) -> list[dict[s
     if len(stages) == 1:
         names, stages = layers[0], list(stages) * len(layers[0])
     else:
-        names = [
-            names[-1] if stage.norm is None else f"stages.{i}.norm"
+        names = [  # batch norms return another shape, see norm_tokens
+            names[-1] if stage.norm is None or isinstance(stage.norm, _BatchNorm) else f"stages.{i}.norm"
             for i, (names, stage) in enumerate(zip(layers, backbone.stages, strict=True))
         ]
     return [

@@ -281,7 +281,7 @@ class Backbone(BaseModule):
     def norm_output(self, x: Tensor, stage: int) -> Tensor:
         """Apply the norm of the map of ``stage`` (from 0), if it has one, to tokens ``[B, N, C]``."""
         norm = getattr(self, f"norm{stage}", None)
-        return x if norm is None else norm(x)
+        return x if norm is None else norm_tokens(norm, x)
 
     def to_output(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:
         """Tokens ``[B, N, C]`` -> the returned map ``[B, C, *grid]``."""
