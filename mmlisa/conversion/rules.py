@@ -73,6 +73,7 @@ MILA: Rules = (
 )
 HVIT3: Rules = (
     *((rf"^patch_embed\.conv\.{i}\.", f"stem.{new}.") for i, new in enumerate(_STEM)),
+    (r"\.mlp\.dwc\.", ".mlp.dwconv."),
     *_CONV_PYRAMID,
 )
 CAFORMER: Rules = ((r"\.token_mixer\.act1\.", ".token_mixer.act."),)

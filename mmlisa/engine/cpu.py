@@ -12,7 +12,7 @@ With gradients, under tracers and on other devices, the modules compute what the
 registered in it, because the hook could keep what is overwritten.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 import torch
@@ -20,9 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.models.attention import InteractiveAttention
-from mmlisa.models.backbones import ivit, lisanet
+from mmlisa.models.backbones import hvit3, ivit, lisanet, mila
 from mmlisa.models.backbones.base import Stage
-from mmlisa.models.layers import Block, Branch, StarReLU, has_hooks, norm_tokens
+from mmlisa.models.layers import Block, Branch, ShortcutTokenConv, StarReLU, has_hooks, norm_tokens
 from mmlisa.ops.tracing import is_traced
 
 # With fewer tokens, preparing the weights costs more than the faster product saves.
@@ -85,7 +85,7 @@ class ChunkedInteractiveAttention(InteractiveAttention):
         return y
 
 
-Residual = tuple[nn.Module, nn.Module, nn.Module]  # norm, branch, factors on the skip connection
+Residual = tuple[nn.Module, Callable[..., Tensor], nn.Module]  # norm, branch, factors on the skip connection
 _IDENTITY = nn.Identity()
 
 
@@ -123,6 +123,21 @@ class InPlaceScaledBlock(InPlaceBlock, ivit.Block):
         return [(self.norm1, self.token_mixer, self.res_scale1), (self.norm2, self.mlp, self.res_scale2)]
 
 
+class InPlaceViT3Block(InPlaceBlock, hvit3.ViT3Block):
+    """ViT³'s block, which begins with a convolution."""
+
+    def residuals(self) -> Iterable[Residual]:
+        return [(_IDENTITY, self.cpe, _IDENTITY), *super().residuals()]
+
+
+class InPlaceMILABlock(InPlaceBlock, mila.MILABlock):
+    """MILA's block, with a convolution before both of its branches."""
+
+    def residuals(self) -> Iterable[Residual]:
+        branches = ((_IDENTITY, self.cpe1), (self.norm1, self.mix), (_IDENTITY, self.cpe2), (self.norm2, self.mlp))
+        return [(*branch, _IDENTITY) for branch in branches]
+
+
 class InPlaceStage(Stage):
     """A stage whose blocks overwrite the result of the block before."""
 
@@ -144,6 +159,8 @@ _FASTER = {
     Block: InPlaceTransformerBlock,
     lisanet.PositionedBlock: InPlacePositionedBlock,
     ivit.Block: InPlaceScaledBlock,
+    hvit3.ViT3Block: InPlaceViT3Block,
+    mila.MILABlock: InPlaceMILABlock,
     Stage: InPlaceStage,
 }
 
@@ -177,7 +194,7 @@ def _is_watched(module: nn.Module) -> bool:
 
 
 def _add_branch(
-    x: Tensor, norm: nn.Module, branch: nn.Module, scale: nn.Module, grid: Sequence[int], out: Tensor | None
+    x: Tensor, norm: nn.Module, branch: Callable[..., Tensor], scale: nn.Module, grid: Sequence[int], out: Tensor | None
 ) -> Tensor:
     """``scale(x) + branch(norm(x), grid)``, written into ``out`` if its dtype is right; ``out`` may be ``x``."""
     if isinstance(branch, Branch):
@@ -241,5 +258,7 @@ def _convolve(conv: nn.Conv2d, x: Tensor, above: Tensor | None, is_last: bool) -
     halo = conv.kernel_size[0] // 2
     border = x.new_zeros(x.shape[0], halo, *x.shape[2:])
     x = torch.cat([border if above is None else above, x, *([border] if is_last else [])], dim=1)
-    y = F.conv2d(x.movedim(-1, 1), conv.weight, conv.bias, padding=(0, halo), groups=conv.groups)
-    return y.movedim(1, -1), x[:, x.shape[1] - 2 * halo :]
+    y = F.conv2d(x.movedim(-1, 1), conv.weight, conv.bias, padding=(0, halo), groups=conv.groups).movedim(1, -1)
+    if isinstance(conv, ShortcutTokenConv):
+        y = y + x[:, halo : halo + y.shape[1]]
+    return y, x[:, x.shape[1] - 2 * halo :]

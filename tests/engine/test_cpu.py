@@ -6,7 +6,7 @@ from torch import nn
 
 from mmlisa.engine import cpu
 from mmlisa.models.attention import InteractiveAttention
-from mmlisa.models.backbones import ivit, lisanet
+from mmlisa.models.backbones import hvit3, ivit, lisanet, mila
 from mmlisa.models.backbones.base import Stage
 from mmlisa.models.layers import Block, SepConv, StarReLU
 
@@ -101,6 +101,10 @@ def build(kind, mixer, mlp_conv):
         nn.init.uniform_(block.res_scale1.scale)
         nn.init.uniform_(block.res_scale2.scale)
         return block
+    if kind == "mila":
+        return mila.MILABlock(6, mixer, mlp_ratio=2, drop_path=0.5)
+    if kind == "vit3":
+        return hvit3.ViT3Block(6, mixer, hvit3.ShortcutConvMlp(6, 12), drop_path=0.5, eps=1e-5)
     block = lisanet.PositionedBlock if kind == "positioned" else Block
     return block(6, mixer, mlp_ratio=2, mlp_conv=mlp_conv, drop_path=0.5, grid_axes=2)
 
@@ -117,7 +121,16 @@ def counted(monkeypatch):
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("mixer", ["conv", "attention"])
 @pytest.mark.parametrize(
-    ("kind", "mlp_conv"), [("plain", None), ("plain", 1), ("plain", 3), ("positioned", 3), ("scaled", None)]
+    ("kind", "mlp_conv"),
+    [
+        ("plain", None),
+        ("plain", 1),
+        ("plain", 3),
+        ("positioned", 3),
+        ("scaled", None),
+        ("mila", None),
+        ("vit3", None),
+    ],
 )
 def test_chunks_equal_the_plain_stage(kind, mlp_conv, mixer, batch, counted, monkeypatch):
     torch.manual_seed(0)
@@ -131,8 +144,9 @@ def test_chunks_equal_the_plain_stage(kind, mlp_conv, mixer, batch, counted, mon
     assert torch.equal(x, kept)
     hidden = [shape for shape in counted if shape[-1] == 6]
     assert any(shape[:-1].numel() < batch * 370 for shape in hidden), "nothing was chunked"
-    # Per block: fc1 or pwconv1, for every token once; attention is one call for all tokens.
-    assert sum(shape[:-1].numel() for shape in hidden) == 2 * batch * 370 * (2 if mixer == "conv" else 1)
+    # Per block: fc1 or pwconv1, for every token once; attention is one call for all tokens. MILA's has three projections.
+    layers = (2 if mixer == "conv" else 1) + 3 * (kind == "mila")
+    assert sum(shape[:-1].numel() for shape in hidden) == 2 * batch * 370 * layers
 
 
 def test_no_chunks_where_they_would_change_something(counted, monkeypatch):

@@ -70,7 +70,10 @@ def check_tokens(x: Tensor, grid: Sequence[int]) -> None:
         ValueError: the number of tokens in ``x: [B, N, C]`` is not prod(grid).
     """
     if prefix := count_prefix(x, grid):
-        raise ValueError(f"this operator takes the {prod(grid)} tokens of the grid {tuple(grid)}, got {prefix} more")
+        raise ValueError(
+            f"this operator has no place for class tokens: it takes the {prod(grid)} tokens of the grid {tuple(grid)}, and got "
+            f"{prod(grid) + prefix}; choose another operator, or a host without class tokens"
+        )
 
 
 def check_map(grid: Sequence[int]) -> tuple[int, int]:

@@ -3,29 +3,25 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import DropPath, LayerNorm, Mlp, PatchEmbed, TokenConv
+from mmlisa.models.layers import DropPath, LayerNorm, Mlp, PatchEmbed, ShortcutTokenConv, TokenConv
 from mmlisa.registry import MODELS
 
 from .conv_pyramid import ConvPyramid
 from .plain_vit import PlainViT
 
 
-class ShortcutConvMlp(nn.Module):
+class ShortcutConvMlp(Mlp):
     """An MLP with a depthwise convolution beside a shortcut, and GELU before and after: ``[B, N, C] -> [B, N, C]``."""
 
     def __init__(self, channels: int, hidden: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(channels, hidden)
-        self.dwc = TokenConv(hidden, 3)
-        self.fc2 = nn.Linear(hidden, channels)
+        super().__init__(channels, hidden)
+        self.dwconv = ShortcutTokenConv(hidden, 3)
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        x = F.gelu(self.fc1(x))
-        return self.fc2(F.gelu(x + self.dwc(x, grid)))
+    def layers(self) -> list[nn.Module]:
+        return [self.fc1, self.act, self.dwconv, self.act, self.fc2]
 
 
 class ViT3Block(nn.Module):

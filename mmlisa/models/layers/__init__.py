@@ -15,7 +15,7 @@ from .position_resize import PositionResize
 from .recompute import Branch, LayerNorm
 from .relative_position import RelativePosition
 from .resize_on_load import ResizeOnLoad, resize_rows
-from .tokens import SharedTokenConv, TokenConv, to_map, to_tokens, token_conv
+from .tokens import SharedTokenConv, ShortcutTokenConv, TokenConv, to_map, to_tokens, token_conv
 from .windows import merge_windows, split_windows, valid_tokens
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "ResizeOnLoad",
     "SepConv",
     "SharedTokenConv",
+    "ShortcutTokenConv",
     "SqueezeExcite",
     "StarReLU",
     "TokenConv",

@@ -18,7 +18,7 @@ from mmlisa.ops.tracing import is_traced, is_transformed
 
 from .activations import StarReLU
 from .hooks import has_hooks, has_wrapped_weight
-from .tokens import TOKEN_CONVOLUTIONS, convolve
+from .tokens import TOKEN_CONVOLUTIONS, ShortcutTokenConv
 
 
 class _Call(NamedTuple):
@@ -91,8 +91,8 @@ def _as_call(layer: nn.Module, grid: Sequence[int]) -> _Call | None:
         return _Call(partial(F.gelu, approximate=layer.approximate))
     if type(layer) is StarReLU:
         return _Call(ops.star_relu, (layer.scale, layer.bias))
-    if type(layer) in TOKEN_CONVOLUTIONS.values():
-        return _Call(partial(convolve, grid=grid), (layer.weight, layer.bias))
+    if type(layer) in (*TOKEN_CONVOLUTIONS.values(), ShortcutTokenConv):
+        return _Call(partial(layer.function, grid=grid), (layer.weight, layer.bias))
     return None
 
 

@@ -33,14 +33,21 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, grid: Sequence[int]
     return torch.cat([x[:, :prefix], y], dim=1) if prefix else y
 
 
+def convolve_and_add(x: Tensor, weight: Tensor, bias: Tensor | None, grid: Sequence[int]) -> Tensor:
+    """``x + convolve(x)``."""
+    return x + convolve(x, weight, bias, grid)
+
+
 class _OnTokens:
     """Makes a convolution of maps a depthwise one of tokens that keeps the grid: ``[B, N, C] -> [B, N, C]``."""
+
+    function = staticmethod(convolve)
 
     def __init__(self, channels: int, kernel_size: int | Sequence[int], bias: bool = True) -> None:
         super().__init__(channels, channels, kernel_size, padding="same", groups=channels, bias=bias)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        return convolve(x, self.weight, self.bias, grid)
+        return self.function(x, self.weight, self.bias, grid)
 
 
 class TokenConv1d(_OnTokens, nn.Conv1d):
@@ -53,6 +60,12 @@ class TokenConv(_OnTokens, nn.Conv2d):
 
 class TokenConv3d(_OnTokens, nn.Conv3d):
     """:func:`convolve` as a layer, over the grid of a video."""
+
+
+class ShortcutTokenConv(TokenConv):
+    """:func:`convolve_and_add` as a layer, over the grid of an image."""
+
+    function = staticmethod(convolve_and_add)
 
 
 class SharedTokenConv(TokenConv):

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from helpers.written_out import Weights, heads, joined, on_map, to_map, to_tokens
 from mmlisa import ops
 from mmlisa.models.attention import build_attention
 from mmlisa.models.backbones import CastlingDeiT, CastlingESNetViT, CastlingLeViT, CastlingMViTv2, ESNet, LiSANet
@@ -25,62 +26,6 @@ def randomised(model: nn.Module) -> nn.Module:
             fan_in = tensor[0].numel() if tensor.ndim > 1 else 4
             nn.init.normal_(tensor, mean=float(tensor.ndim == 1 and name.endswith("weight")), std=fan_in**-0.5)
     return model
-
-
-class Weights:
-    """Those of a network below a prefix, and the layers that they are of."""
-
-    def __init__(self, state: dict[str, Tensor], prefix: str = "") -> None:
-        self.state, self.prefix = state, prefix
-
-    def __truediv__(self, name: object) -> "Weights":
-        return Weights(self.state, f"{self.prefix}{name}.")
-
-    def __getitem__(self, name: str) -> Tensor | None:
-        return self.state.get(self.prefix + name)
-
-    def linear(self, x: Tensor) -> Tensor:
-        return F.linear(x, self["weight"], self["bias"])
-
-    def conv(self, x: Tensor, stride: int = 1) -> Tensor:
-        """Of odd kernels, which keep the size; a channel alone where the weights are of one."""
-        weight = self["weight"]
-        groups = x.shape[1] if weight.shape[1] == 1 else 1
-        return F.conv2d(x, weight, self["bias"], stride, weight.shape[-1] // 2, groups=groups)
-
-    def layer_norm(self, x: Tensor, eps: float = 1e-6) -> Tensor:
-        return F.layer_norm(x, x.shape[-1:], self["weight"], self["bias"], eps)
-
-    def batch_norm(self, x: Tensor) -> Tensor:
-        return F.batch_norm(x, self["running_mean"], self["running_var"], self["weight"], self["bias"])
-
-    def token_norm(self, x: Tensor) -> Tensor:
-        return self.batch_norm(x.mT).mT
-
-    def linear_norm(self, x: Tensor) -> Tensor:
-        return (self / "bn").token_norm((self / "linear").linear(x))
-
-
-def to_map(x: Tensor, grid: tuple[int, int]) -> Tensor:
-    return x.mT.unflatten(2, grid)
-
-
-def to_tokens(x: Tensor) -> Tensor:
-    return x.flatten(2).mT
-
-
-def on_map(conv: Weights, x: Tensor, grid: tuple[int, int]) -> Tensor:
-    """A convolution of the tokens of a grid; the others, in front, pass by."""
-    n = grid[0] * grid[1]
-    return torch.cat([x[:, :-n], to_tokens(conv.conv(to_map(x[:, -n:], grid)))], dim=1)
-
-
-def heads(x: Tensor, count: int) -> Tensor:
-    return torch.stack(x.chunk(count, dim=-1), dim=1)
-
-
-def joined(x: Tensor) -> Tensor:
-    return torch.cat(x.unbind(1), dim=-1)
 
 
 def mlp(w: Weights, x: Tensor, grid: tuple[int, int]) -> Tensor:

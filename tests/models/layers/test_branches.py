@@ -4,12 +4,14 @@ import pytest
 import torch
 from torch import nn
 
+from mmlisa.models.backbones.hvit3 import ShortcutConvMlp
 from mmlisa.models.layers import Block, LayerNorm, Mlp, SepConv
 
 BRANCHES = {
     "mlp": lambda: Mlp(3, 12),
     "conv-mlp-3": lambda: Mlp(3, 12, 3),
     "sep-conv": lambda: SepConv(3, 7),
+    "shortcut-conv": lambda: ShortcutConvMlp(3, 12),
 }
 
 
@@ -30,7 +32,9 @@ def kept_bytes(function, *modules):
 STATISTICS = 2  # a norm saves a mean and a deviation per token
 
 
-@pytest.mark.parametrize(("name", "width"), [("mlp", 3 + 12), ("conv-mlp-3", 3 + 12), ("sep-conv", 3 + 6)])
+@pytest.mark.parametrize(
+    ("name", "width"), [("mlp", 3 + 12), ("conv-mlp-3", 3 + 12), ("sep-conv", 3 + 6), ("shortcut-conv", 3 + 12)]
+)
 def test_training_saves_what_linear_layers_return(name, width):
     """And the tokens; more if a layer has a hook, another class or another forward, or if the norm's output was changed."""
     norm, branch = LayerNorm(3), BRANCHES[name]().train()
