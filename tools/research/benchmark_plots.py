@@ -14,12 +14,15 @@ PAPER_TOP1 = {
     "LiSANet-S": (83.4, "LiSA, Table 5"),
     "FLatten-Swin-T": (82.1, "FLatten, Table 8"),
     "iViT-T": (83.6, "iViT, Table 5"),
+    "MILA-T": (83.5, "MILA, code"),
+    "H-ViT3-T": (84.0, "ViT³, code"),
+    "Pola-Swin-T": (82.6, "PolaFormer, code"),
     "Swin-T": (81.3, "iViT, Table 5"),
     "ConvNeXt-T": (82.1, "iViT, Table 5"),
     "ResNet-50": (76.1, "LiSA, Table 5"),
     "PVTv2-B2": (82.0, "FLatten, Table 8"),
 }
-OURS = ("HyLiSANet-S", "LiSANet-S", "FLatten-Swin-T", "iViT-T", "LiSA")
+OURS = ("HyLiSANet-S", "LiSANet-S", "FLatten-Swin-T", "iViT-T", "MILA-T", "H-ViT3-T", "Pola-Swin-T", "LiSA")
 _DARK, _PALE = ("#0b3954", "#087e8b", "#3fb8af", "#a3d9d3"), ("#5c4742", "#8d6f64", "#b9a394", "#ddd0c8")
 
 
