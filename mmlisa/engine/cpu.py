@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from mmlisa.models.attention import InteractiveAttention
 from mmlisa.models.backbones import hvit3, ivit, lisanet, mila
 from mmlisa.models.backbones.base import Stage
-from mmlisa.models.layers import Block, Branch, ShortcutTokenConv, StarReLU, has_hooks, norm_tokens
+from mmlisa.models.layers import Block, Branch, InvertedMerging, ShortcutTokenConv, StarReLU, has_hooks, norm_tokens
 from mmlisa.ops.tracing import is_traced
 
 # With fewer tokens, preparing the weights costs more than the faster product saves.
@@ -30,6 +30,7 @@ MIN_TOKENS = 256
 # Elements of a chunk's widest activation per thread: 4 MiB in fp32. Larger ones leave the cache, smaller ones make slow matrix
 # products.
 CHUNK = 2**20
+LEAST_CHANNELS = 64  # of a chunk of channels: fewer make slow matrix products
 
 
 def is_cpu_inference(x: Tensor) -> bool:
@@ -83,6 +84,24 @@ class ChunkedInteractiveAttention(InteractiveAttention):
             rows = slice(start, start + count)
             y[:, :, rows] = super().attend(query[:, :, rows], key, value, mix)
         return y
+
+
+class ChunkedMerging(InvertedMerging):
+    """The merging of MILA and H-ViT³ that computes its hidden channels a chunk at a time."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        hidden = self.conv.in_channels
+        count = max(CHUNK * torch.get_num_threads() // max(x[:, 0].numel(), 1), LEAST_CHANNELS)
+        if count >= hidden or not is_cpu_inference(x) or _is_watched(self):
+            return super().mix(x)
+        sums = None
+        for start in range(0, hidden, count):
+            part = slice(start, start + count)
+            y = F.conv2d(x, self.expand.weight[part], self.expand.bias[part]).relu_()
+            y = F.conv2d(y, self.conv.weight[part], self.conv.bias[part], 2, 1, groups=y.shape[1]).relu_()
+            y = F.conv2d(y, self.reduce.weight[:, part], None if start else self.reduce.bias)
+            sums = y if sums is None else sums.add_(y)
+        return sums
 
 
 Residual = tuple[nn.Module, Callable[..., Tensor], nn.Module]  # norm, branch, factors on the skip connection
@@ -156,6 +175,7 @@ _FASTER = {
     nn.Linear: PointwiseLinear,
     StarReLU: TwoPassStarReLU,
     InteractiveAttention: ChunkedInteractiveAttention,
+    InvertedMerging: ChunkedMerging,
     Block: InPlaceTransformerBlock,
     lisanet.PositionedBlock: InPlacePositionedBlock,
     ivit.Block: InPlaceScaledBlock,

@@ -8,7 +8,7 @@ from mmlisa.engine import cpu
 from mmlisa.models.attention import InteractiveAttention
 from mmlisa.models.backbones import hvit3, ivit, lisanet, mila
 from mmlisa.models.backbones.base import Stage
-from mmlisa.models.layers import Block, SepConv, StarReLU
+from mmlisa.models.layers import Block, InvertedMerging, SepConv, StarReLU
 
 # Wide enough for chunks of at most 100 tokens.
 WIDTH = cpu.CHUNK * torch.get_num_threads() // 100
@@ -233,6 +233,32 @@ def test_interactive_attention_in_chunks_of_queries(mixes, monkeypatch):
         torch.testing.assert_close(optimized(tokens, (7, 11)), expected, rtol=1e-9, atol=1e-9)
         assert len(calls) > 10
         assert optimized(tokens[:0], (7, 11)).shape == (0, 79, 12)
+
+
+@pytest.mark.parametrize("size", [(2, 5, 40, 30), (1, 5, 7, 9), (0, 5, 8, 8)])
+def test_merging_in_chunks_of_channels(size, monkeypatch):
+    """Of unequal chunks, and for odd sides."""
+    monkeypatch.setattr(cpu, "CHUNK", 1)
+    monkeypatch.setattr(cpu, "LEAST_CHANNELS", 11)
+    merging, x = InvertedMerging(5, 7).double().eval(), torch.randn(size, dtype=torch.double)
+    for tensor in merging.state_dict().values():
+        if tensor.is_floating_point():
+            nn.init.uniform_(tensor, 0.5, 2)
+    expected, calls = merging(x)[0].detach(), []
+    conv2d = nn.functional.conv2d
+    monkeypatch.setattr(nn.functional, "conv2d", lambda *args, **options: calls.append(1) or conv2d(*args, **options))
+    chunked = cpu.optimize_for_cpu(merging)
+
+    def count():
+        calls.clear()
+        torch.testing.assert_close(chunked(x)[0], expected)
+        return len(calls)
+
+    assert count() == 3, "with gradients nothing changes"
+    with torch.no_grad():
+        assert count() == 9
+        with chunked.conv.register_forward_hook(lambda *args: None):
+            assert count() == 3
 
 
 @pytest.mark.parametrize("exports", [False, True])

@@ -101,6 +101,9 @@ class InvertedMerging(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         height, width = x.shape[2:]
-        x = self.expand(F.pad(x, (0, width % 2, 0, height % 2))).relu()
-        x = self.norm(self.reduce(self.conv(x).relu()))
+        x = self.norm(self.mix(F.pad(x, (0, width % 2, 0, height % 2))))
         return to_tokens(x), tuple(x.shape[2:])
+
+    def mix(self, x: Tensor) -> Tensor:
+        """The three convolutions, of even sides: ``[B, C_in, H, W] -> [B, C, H / 2, W / 2]``."""
+        return self.reduce(self.conv(self.expand(x).relu()).relu())
