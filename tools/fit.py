@@ -1,6 +1,7 @@
 """Train a model on a folder of your images: ``python tools/fit.py DATA``."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +38,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--batch", type=int, metavar="N", help="images a step (default: what fits the memory)")
     parser.add_argument("--device", help="cpu, cuda or cuda:1 (default: a GPU where there is one)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the split (default: %(default)s)")
     parser.add_argument("--work-dir", type=Path, help="where the results go (default: work_dirs/fit/NAME-OPTIONS)")
     parser.add_argument(
         "--resume", action="store_true", dest="goes_on", help="continue a run that was stopped, without asking"
@@ -49,25 +49,22 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(args: argparse.Namespace) -> None:
     from mmlisa.fit.run import STEPS, Options, Run, fit
 
-    names = ("task", "model", "weights", "minutes", "epochs", "size", "batch", "device", "seed")
+    names = ("task", "model", "weights", "minutes", "epochs", "size", "batch", "device")
     options = Options(str(args.data), **{name: getattr(args, name) for name in names})
     run = Run.open(args.work_dir or options.folder(), options)
-    if all(step in run.done for step in STEPS):
+    left = [step for step in STEPS if step not in run.done]
+    if not left:
         print(
-            f"This run is finished: {run.folder / 'report.html'}. With other options, or another --work-dir, a new one starts"
+            f"this run is finished: {run.folder / 'report.html'}; other options or another --work-dir start a new one"
         )
         return
-    if run.done and not args.goes_on and not args.dry_run:
-        left = [step for step in STEPS if step not in run.done]
+    if "check-data" in run.done and not args.goes_on and not args.dry_run:
+        stopped = f"{run.folder} holds this run, stopped before {left[0]}"
         if not sys.stdin.isatty():
-            raise ValueError(
-                f"{run.folder} holds this run, stopped before {left[0]}; add --resume to continue it, or --work-dir for a new one"
-            )
-        if input(f"{run.folder} holds this run, stopped before {left[0]}. Continue? [Y/n] ").strip().lower() in (
-            "n",
-            "no",
-        ):
+            raise ValueError(f"{stopped}; add --resume to continue it, or --work-dir for a new one")
+        if input(f"{stopped}. Continue? [Y/n] ").strip().lower().startswith("n"):
             raise ValueError("not continued; --work-dir names the folder of a new run")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
     try:
         fit(run, dry_run=args.dry_run)
     except KeyboardInterrupt:

@@ -2,8 +2,7 @@
 
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -15,11 +14,8 @@ from PIL import Image
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 TASKS = ("detection", "segmentation", "classification")
-_SPLITS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
+_SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
+_SPLITS |= {"test": "test", "testing": "test"}
 _MIN_SIDE, _MAX_PIXELS = 8, 89_000_000  # an image must have; the limit is the one above which Pillow warns
 _MAX_LEFT_OUT = 0.1  # share of images or annotations that may be left out; more is an error of the whole folder
 
@@ -97,10 +93,10 @@ class Dataset:
         """
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             results = list(pool.map(partial(_examine, self.root), self.samples))
-        problems = Problems(text for bad, text in results if bad)
+        problems = Problems(problem for problem, _ in results if problem)
         problems.check(len(self.samples), "images")
-        self.notes += problems[:5] + [text for bad, text in results if text and not bad][:5]
-        self.samples = [sample for sample, (bad, _) in zip(self.samples, results, strict=True) if not bad]
+        self.notes += problems[:5] + [note for _, note in results if note][:5]
+        self.samples = [sample for sample, (problem, _) in zip(self.samples, results, strict=True) if not problem]
 
     def to_coco(self, split: str) -> dict[str, Any]:
         """The samples of a split as the content of a COCO file; the categories are numbered from 1."""
@@ -115,41 +111,38 @@ class Dataset:
         return {"images": images, "annotations": annotations, "categories": categories}
 
 
-def _examine(root: Path, sample: Sample) -> tuple[bool, str]:
-    """Whether an image cannot be used, and a line about it; empty if there is nothing to say."""
+def _examine(root: Path, sample: Sample) -> tuple[str, str]:
+    """Why an image cannot be used, and what to note about it; empty if there is nothing to say."""
     path, note = root / sample.path, ""
     try:
         with Image.open(path) as image:
             width, height = displayed_size(image)
+            turned = image.size != (width, height)
             if min(width, height) < _MIN_SIDE:
                 return (
-                    True,
                     f"{path}: the image has {width}x{height} pixels; replace it by one of {_MIN_SIDE} or more a side",
+                    "",
                 )
             if width * height > _MAX_PIXELS:
-                return True, f"{path}: the image has {width}x{height} pixels; cut it into tiles of at most 4000 a side"
+                raise Image.DecompressionBombError
             if image.mode == "CMYK":
                 note = f"{path}: the image is CMYK and is read as RGB; if its colours look wrong, save it as RGB"
-            turned = image.size != (width, height)
             sample.format = image.format
             image.draft("L", (64, 64))
             grey = np.asarray(image.convert("L").resize((17, 16), Image.Resampling.BOX), np.int16)
     except Image.DecompressionBombError:
-        return True, f"{path}: the image has more than {_MAX_PIXELS:,} pixels; cut it into tiles of at most 4000 a side"
-    except FileNotFoundError:
-        return True, f"{path}: there is no such image; copy it there, or correct the name in the annotations"
+        return f"{path}: the image has more than {_MAX_PIXELS:,} pixels; cut it into tiles of at most 4000 a side", ""
     except (OSError, SyntaxError, ValueError) as error:
-        return True, f"{path}: the image cannot be read ({error}); export or copy it again"
-    if sample.size not in (None, (0, 0), (width, height)):
+        return f"{path}: the image cannot be read ({error}); export or copy it again", ""
+    if sample.size not in (None, (width, height)):
         stated = "{}x{}".format(*sample.size)
         turn = ", turned by its EXIF tag" if turned else ""
         remedy = "save it without the tag" if turned else "export the annotations of this image again"
-        return True, f"{path}: the image has {width}x{height} pixels{turn}, its annotation says {stated}; {remedy}"
+        return f"{path}: the image has {width}x{height} pixels{turn}, its annotation says {stated}; {remedy}", ""
     sample.size = width, height
-    sample.hash = np.packbits(
-        grey[:, 1:] > grey[:, :-1]
-    )  # dHash: whether each pixel is lighter than its left neighbour
-    return False, note
+    # dHash: whether each pixel is lighter than its left neighbour
+    sample.hash = np.packbits(grey[:, 1:] > grey[:, :-1])
+    return "", note
 
 
 def displayed_size(image: Image.Image) -> tuple[int, int]:
@@ -192,18 +185,30 @@ class Folder:
             found.setdefault(PurePosixPath(path).name, []).append(path)
         return found
 
-    def find(self, name: str, near: str) -> str | None:
-        """The image that an annotation file ``near`` calls ``name``, by a path of any system; None if there is none."""
-        posix = PureWindowsPath(name).as_posix()
-        folder = PurePosixPath(near).parent
-        for candidate in (os.path.normpath(folder / posix), posix):
+    def text(self, name: str) -> str:
+        return (self.root / name).read_text(encoding="utf-8-sig")
+
+    def size(self, name: str) -> tuple[int, int] | None:
+        """Width and height of an image; None if it cannot be read."""
+        try:
+            with Image.open(self.root / name) as image:
+                return displayed_size(image)
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+            return None
+
+    def find(self, name: str, near: str, split: str = "") -> str | None:
+        """The image that an annotation file ``near`` calls ``name``, by a path of any system; None if there is none.
+
+        If several have the name, it is the one whose path shares most words with ``name`` and ``near``. Images of other splits
+        than ``split`` are not meant.
+        """
+        words, folder = PureWindowsPath(name).as_posix().split("/"), PurePosixPath(near).parent
+        for candidate in (os.path.normpath(folder.joinpath(*words)), "/".join(words)):
             if candidate in self.image_set:
                 return candidate
-        found = self.by_name.get(PurePosixPath(posix).name, [])
-        if len(found) > 1:  # the one that shares most of its path with the annotation file
-            words = set(folder.parts)
-            found = sorted(found, key=lambda path: len(words & set(PurePosixPath(path).parts)), reverse=True)
-        return found[0] if found else None
+        found = [path for path in self.by_name.get(words[-1], []) if not split or split_of(path) in ("", split)]
+        shared = {*words, *folder.parts}
+        return max(found, key=lambda path: len(shared & {*PurePosixPath(path).parts}), default=None)
 
 
 def _walk(root: Path) -> Iterator[str]:
@@ -225,10 +230,3 @@ def split_of(path: str, words: bool = False) -> str:
     if words:
         parts += re.findall("[a-z]+", name.lower())
     return next((_SPLITS[part] for part in reversed(parts) if part in _SPLITS), "")
-
-
-def most_common_first(names: Iterator[str] | list[str]) -> list[str]:
-    return [name for name, _ in Counter(names).most_common()]
-
-
-Reader = Callable[[Folder, list[str]], Dataset]

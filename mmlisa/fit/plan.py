@@ -1,9 +1,8 @@
 """What to train on a data set and how: each number with the measurement that it comes from, written as a config."""
 
-import json
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +61,7 @@ _SIDES = {
     "classification": ((32, 128), (224, 224)),
 }
 _OBJECT = 48  # pixels that a quarter of the objects may be smaller than, after resizing
+_FEWEST = 10  # steps of a training
 _ROUND = 32  # sides are multiples of the coarsest feature map's stride
 
 
@@ -82,9 +82,6 @@ class Plan:
     workers: int
     reasons: dict[str, str]
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1)
-
 
 def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: bool) -> tuple[Preset, str]:
     """The preset of a name, or, for ``'auto'``, the one that docs/choosing.md recommends; and why.
@@ -92,33 +89,26 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
     Raises:
         ValueError: there is no such preset for the task, nor such a config.
     """
-    presets = PRESETS[dataset.task]
+    presets, reason = PRESETS[dataset.task], "chosen by --model"
     longer = float(np.median([max(sample.size) for sample in dataset.samples]))
     if model == "auto" and not on_gpu:
-        model, reason = "hylisanet", "no GPU was found: a narrow network that trains from scratch on a CPU"
+        model, reason = "hylisanet", "without a GPU, a narrow network that trains from scratch"
     elif model == "auto" and longer > 1000:
-        model, reason = (
-            "ivit-t",
-            f"images of {longer:.0f} pixels: half the time of Swin-T and a fifth of its memory at this size",
-        )
+        model, reason = "ivit-t", f"at images of {longer:.0f} pixels, half the time and a fifth of the memory of Swin-T"
     elif model == "auto":
-        model, reason = "flatten-swin-t", f"images of {longer:.0f} pixels: nearly all of Swin-T's published weights fit"
-    else:
-        reason = "--model"
-    if model in presets:
-        preset = presets[model]
-    else:
+        model, reason = (
+            "flatten-swin-t",
+            f"for images of {longer:.0f} pixels; nearly all of Swin-T's published weights fit",
+        )
+    if model not in presets:
         try:
             config_path(model)
         except FileNotFoundError as error:
             raise ValueError(
                 f"--model {model!r} is neither one of {', '.join(presets)} nor a shipped config: {error}"
             ) from error
-        recipe = presets["flatten-swin-t"]
-        preset = Preset(model, "", recipe.rate, recipe.batch, recipe.steps, recipe.epochs)
-    if weights is not None:
-        preset = Preset(**{**asdict(preset), "weights": weights})
-    return preset, reason
+    preset = presets[model] if model in presets else replace(presets["flatten-swin-t"], config=model, weights="")
+    return preset if weights is None else replace(preset, weights=weights), reason
 
 
 def make_plan(
@@ -136,34 +126,34 @@ def make_plan(
     lowest, highest = _SIDES[dataset.task][on_gpu]
     longer = float(np.median([max(sample.size) for sample in train]))
     if side is not None:
-        reasons["side"] = "--size"
+        reasons["side"] = "chosen by --size"
     else:
         side, reasons["side"] = longer, f"the images' median longer side is {longer:.0f}"
         sizes = [math.sqrt(entry["bbox"][2] * entry["bbox"][3]) for sample in train for entry in sample.objects]
+        small = float(np.percentile(sizes, 25)) if sizes else math.inf
         if sizes:
-            small = float(np.percentile(sizes, 25))
             side = longer * _OBJECT / small
             reasons["side"] += (
-                f"; a quarter of the objects are smaller than {small:.0f} pixels, and should have {_OBJECT}"
+                f"; a quarter of the objects are smaller than {small:.0f} and should have {_OBJECT} pixels"
             )
         side = min(max(side, lowest), highest, max(longer, _ROUND))
-        if sizes and small * side / longer < _OBJECT / 3:
+        reasons["side"] += f"; {lowest} to {highest} on a {'GPU' if on_gpu else 'CPU'}, at most the images' own size"
+        if small * side / longer < _OBJECT / 3:
             dataset.notes.append(
                 f"warning: at {side:.0f} pixels a quarter of the objects are smaller than {small * side / longer:.0f} pixels, "
                 "which detectors rarely find; cut the images into tiles, or give a larger --size"
             )
-        reasons["side"] += (
-            f"; from {lowest} to {highest} on a {'GPU' if on_gpu else 'CPU'}, never above the images' own"
-        )
     side = max(_ROUND, round(side / _ROUND) * _ROUND)
-    reasons["batch"] = "--batch" if batch else "the batch of the recipe"
-    batch = batch or min(preset.batch, 2 ** int(math.log2(max(2, len(train) // 2))))
+    half = 2 ** int(math.log2(max(2, len(train) // 2)))
+    recipe = "the batch of the recipe" if preset.batch <= half else "half of the images"
+    reasons["batch"] = "chosen by --batch" if batch else recipe
+    batch = batch or min(preset.batch, half)
     per_epoch = math.ceil(len(train) / batch)
     if epochs:
-        steps, reasons["steps"] = epochs * per_epoch, f"--epochs {epochs} of {per_epoch} steps"
+        steps, reasons["steps"] = epochs * per_epoch, f"{epochs} epochs of {per_epoch} steps, at least {_FEWEST} steps"
     else:
         steps = max(preset.steps, preset.epochs * per_epoch)
-        reasons["steps"] = f"{preset.steps} steps and {preset.epochs} epochs of {per_epoch} at least"
+        reasons["steps"] = f"at least {preset.steps} steps and {preset.epochs} epochs of {per_epoch}"
     workers = min(8, max(0, (os.cpu_count() or 1) - 2))
     reasons["workers"] = f"of {os.cpu_count()} cores, two are left to the training and the system"
     plan = Plan(dataset.task, preset, on_gpu, side, batch, 0.0, 0, 0, 0, 0.0, workers, reasons)
@@ -174,7 +164,7 @@ def make_plan(
 def _set_schedule(plan: Plan, steps: int) -> None:
     """Sets what follows from the number of steps and the batch."""
     preset = plan.preset
-    plan.steps = max(10, steps)
+    plan.steps = max(_FEWEST, steps)
     plan.rate = float(f"{preset.rate * plan.batch / preset.batch:.3g}")
     plan.reasons["rate"] = f"{preset.rate:g} for {preset.batch} images, in proportion"
     plan.warm_up = max(1, min(3000, plan.steps // 10))
@@ -197,21 +187,67 @@ def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_bat
     memory = f"{probe['per_image'] / 2**20:.0f} MiB an image (one probed step), {probe['available'] / 2**30:.1f} GiB are free"
     if not keep_batch:
         smaller = min(plan.batch, 2 ** int(math.log2(max(1, fitting))))
+        known = "the most that fits" if smaller < plan.batch else f"{plan.reasons['batch']}, which fits"
+        plan.reasons["batch"] = f"{known}: {memory}"
         steps = plan.steps * plan.batch // smaller  # a smaller batch sees as many images
-        plan.batch, plan.reasons["batch"] = smaller, f"{plan.reasons['batch']}, which fits: {memory}"
-        if smaller < plan.preset.batch and fitting < plan.preset.batch:
-            plan.reasons["batch"] = f"the most that fits: {memory}"
+        plan.batch = smaller
         _set_schedule(plan, steps)
     seconds = probe["seconds_per_image"] * plan.batch
     if minutes is not None:
         # A quarter of the time goes to validations, checkpoints and loading.
-        plan.reasons["steps"] = f"--minutes {minutes:g} at {seconds:.2f} s a step, less a quarter for validations"
+        plan.reasons["steps"] = f"--minutes {minutes:g} at {seconds:.2f} s a step, with a quarter left to validations"
         _set_schedule(plan, int(0.75 * 60 * minutes / seconds))
     else:
-        plan.reasons["steps"] += f"; about {max(1, round(plan.steps * seconds / 60))} minutes at {seconds:.2f} s a step"
+        plan.reasons["steps"] += f"; about {max(1, round(plan.steps * seconds / 60))} min at {seconds:.2f} s a step"
 
 
 # --- the config --------------------------------------------------------------------------------------------------------------
+
+_LOAD = 'dict(type="mmlisa.LoadImageFromFile"{formats}),'
+_KEYS = '("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")'
+# Of each task: the steps between loading and packing, in training and in testing.
+_PIPELINES = {
+    "detection": (
+        """dict(type="LoadAnnotations", with_bbox=True, with_mask={masks}),
+    dict(type={resize}, keep_ratio=True),
+    dict(type="RandomFlip", prob=0.5),
+    dict(type="PackDetInputs"),""",
+        f"""dict(type="Resize", scale=(side, side), keep_ratio=True),
+    dict(type="LoadAnnotations", with_bbox=True, with_mask={{masks}}),
+    dict(type="PackDetInputs", meta_keys={_KEYS}),""",
+    ),
+    "segmentation": (
+        """dict(type="LoadAnnotations"),
+    dict(type="RandomResize", scale=(side, side), ratio_range={ratios}, keep_ratio=True),
+    dict(type="RandomCrop", crop_size=(side, side), cat_max_ratio=0.95),
+    dict(type="RandomFlip", prob=0.5),
+    dict(type="PackSegInputs"),""",
+        """dict(type="Resize", scale=(side, side), keep_ratio=True),
+    dict(type="LoadAnnotations"),
+    dict(type="PackSegInputs"),""",
+    ),
+    "classification": (
+        """dict(type="RandomResizedCrop", scale=side, crop_ratio_range=(0.6, 1.0)),
+    dict(type="RandomFlip", prob=0.5, direction="horizontal"),
+    dict(type="PackInputs"),""",
+        """dict(type="ResizeEdge", scale=side, edge="short"),
+    dict(type="CenterCrop", crop_size=side),
+    dict(type="PackInputs"),""",
+    ),
+}
+_DATASETS = {
+    "detection": 'type="mmlisa.CocoDataset", data_prefix=dict(img="")',
+    "segmentation": 'type="mmlisa.PairedSegDataset"{label_map}',
+    "classification": 'type="CustomDataset", data_prefix=""',
+}
+_EVALUATORS = {
+    "detection": """val_evaluator = dict(ann_file=val_files["ann_file"], metric={metric})
+test_evaluator = dict(
+    ann_file={test}_files["ann_file"], metric={metric}, outfile_prefix={predictions!r}
+)""",
+    "segmentation": "test_evaluator = dict(output_dir={predictions!r})",
+    "classification": 'val_evaluator = dict(type="Accuracy", topk=(1,))\ntest_evaluator = val_evaluator',
+}
 
 
 def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: str) -> str:
@@ -224,36 +260,66 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: 
         title: the first comment.
         start: what the training starts from, for a comment.
     """
+    task, reasons, weights = plan.task, plan.reasons, plan.preset.weights
     base = Config.fromfile(config_path(plan.preset.config))
     splits = {"train": "train", "val": "val", "test": "test" if dataset.split("test") else "val"}
-    body = {"detection": _detection, "segmentation": _segmentation, "classification": _classification}[plan.task]
-    model, pipelines, data, evaluators = body(plan, dataset, base, folder, splits)
+    has_mask_head = bool(base.model.get("roi_head", {}).get("mask_head"))
+    masks = dataset.has_masks and has_mask_head
+    # Formats other than these two are loaded only if they are named, since damage in them may pass unseen.
     formats = sorted({sample.format for sample in dataset.samples} - {""})
-    if set(formats) - {"JPEG", "PNG"}:  # loaded only if they are named, since damage in them may pass unseen
-        pipelines = pipelines.replace('LoadImageFromFile"', f'LoadImageFromFile", formats={formats}')
-    backbone = base.model.backbone
-    changes: dict[str, Any] = {}
-    if "image_size" in backbone and not plan.preset.weights:
-        changes["image_size"] = plan.side
-    if plan.preset.weights.startswith("timm:"):
-        changes["init_cfg"] = dict(_delete_=True, type="mmlisa.PublishedWeights", source=plan.preset.weights)
-    elif backbone.get("init_cfg", {}).get("type") == "mmlisa.PublishedWeights":
-        changes["init_cfg"] = None
+    jitter = '"RandomResize", scale=(side, side), ratio_range=(0.7, 1.3)'
+    values = {
+        "formats": f", formats={formats}" if set(formats) - {"JPEG", "PNG"} else "",
+        "masks": masks,
+        "resize": jitter if weights else '"Resize", scale=(side, side)',
+        "ratios": (0.5, 2.0) if weights else (1.0, 1.5),
+        "label_map": f", label_map={dataset.label_map}" if dataset.label_map else "",
+        "metric": ["bbox", "segm"] if masks else ["bbox"],
+        "test": splits["test"],
+        "predictions": str(folder / "test" / "predictions"),
+    }
+
+    model: dict[str, Any] = {}
+    if task == "segmentation":
+        model["data_preprocessor"] = {"size": (plan.side, plan.side)}
+    elif task == "classification" and base.model.get("train_cfg"):
+        model["train_cfg"] = None  # Mixup and CutMix need more data than a small set has
+    elif has_mask_head and not masks:
+        model["roi_head"] = {"mask_roi_extractor": None, "mask_head": None}
     _set_class_counts(base.model, model, len(dataset.classes))
-    if changes:
-        model["backbone"] = changes
-    reasons = plan.reasons
-    optimizer = f"optimizer=dict(lr={plan.rate}),  # {reasons['rate']}"
-    if plan.on_gpu:
-        optimizer = f'type="AmpOptimWrapper",  # mixed precision, on a GPU\n    loss_scale="dynamic",\n    {optimizer}'
-    load_from = plan.preset.weights if plan.preset.weights and not plan.preset.weights.startswith("timm:") else None
-    least = 0.001 if plan.task == "detection" else 0.1  # AP is a share, the others are percentages
-    loader = f"num_workers=workers, persistent_workers={plan.workers > 0}"
-    test = "dataset=dict(_delete_=True, **dataset, **{}_files, test_mode=True, pipeline=test_pipeline)"
+    backbone: dict[str, Any] = {}
+    if "image_size" in base.model.backbone and not weights:
+        backbone["image_size"] = plan.side
+    if weights.startswith("timm:"):
+        backbone["init_cfg"] = dict(_delete_=True, type="mmlisa.PublishedWeights", source=weights)
+    elif base.model.backbone.get("init_cfg", {}).get("type") == "mmlisa.PublishedWeights":
+        backbone["init_cfg"] = None
+    if backbone:
+        model["backbone"] = backbone
+
+    train, test = (f"{_LOAD}\n    {steps}".format(**values) for steps in _PIPELINES[task])
+    end = "json" if task == "detection" else "txt"
+    kept = {"train": ", filter_cfg=dict(filter_empty_gt=True)" if task == "detection" else ""}
+    files = "\n".join(
+        f'{name}_files = dict(ann_file=annotations + "/{name}.{end}"{kept.get(name, "")})'
+        for name in dict.fromkeys(splits.values())
+    )
+    loaders = "\n".join(
+        f"""{name}_dataloader = dict(
+    num_workers=workers,
+    persistent_workers={plan.workers > 0},
+    dataset=dict(_delete_=True, **dataset, **{splits[name]}_files, test_mode=True, pipeline=test_pipeline),
+)"""
+        for name in ("val", "test")
+    )
     numbers = "\n".join(
         f"# {reasons[name][0].upper()}{reasons[name][1:]}.\n{name} = {getattr(plan, name)}"
         for name in ("side", "batch", "steps", "warm_up", "interval", "workers")
     )
+    optimizer = f"optimizer=dict(lr={plan.rate}),  # {reasons['rate']}"
+    if plan.on_gpu:
+        optimizer = f'type="AmpOptimWrapper",  # mixed precision, on a GPU\n    loss_scale="dynamic",\n    {optimizer}'
+    least = 0.001 if task == "detection" else 0.1  # AP is a share, the others are percentages
     return f'''# {title}
 # The model: {reasons["model"]}.
 _base_ = __import__("mmlisa").config_path("{plan.preset.config}")
@@ -265,26 +331,26 @@ classes = {tuple(dataset.classes)!r}
 seed = 0
 
 # {start}
-load_from = {load_from!r}
+load_from = {(weights if weights and not weights.startswith("timm:") else None)!r}
 model = {_code(model, in_lines=True)}
 
-{pipelines}
-{data}
+train_pipeline = [
+    {train}
+]
+test_pipeline = [
+    {test}
+]
+dataset = dict({_DATASETS[task].format(**values)}, data_root=data_root, metainfo=dict(classes=classes))
+{files}
 train_dataloader = dict(
     batch_size=batch,
-    {loader},
+    num_workers=workers,
+    persistent_workers={plan.workers > 0},
     sampler=dict(type="InfiniteSampler", shuffle=True),
     dataset=dict(_delete_=True, **dataset, **train_files, pipeline=train_pipeline),
 )
-val_dataloader = dict(
-    {loader},
-    {test.format("val")},
-)
-test_dataloader = dict(
-    {loader},
-    {test.format(splits["test"])},
-)
-{evaluators}
+{loaders}
+{_EVALUATORS[task].format(**values)}
 
 train_cfg = dict(_delete_=True, type="IterBasedTrainLoop", max_iters=steps, val_interval=interval)
 optim_wrapper = dict(
@@ -295,7 +361,7 @@ param_scheduler = [
     dict(type="CosineAnnealingLR", by_epoch=False, begin=warm_up, end=steps, eta_min={plan.rate / 100:.3g}),
 ]
 default_hooks = dict(
-    checkpoint=dict(by_epoch=False, interval=interval, max_keep_ckpts=2, save_best="{METRICS[plan.task]}", rule="greater"),
+    checkpoint=dict(by_epoch=False, interval=interval, max_keep_ckpts=2, save_best="{METRICS[task]}", rule="greater"),
     logger=dict(interval=max(1, min(25, interval)), log_metric_by_epoch=False),
 )
 log_processor = dict(by_epoch=False)
@@ -304,7 +370,7 @@ custom_hooks = [
     # Averages the weights over about a twentieth of the training.
     dict(type="EMAHook", momentum={plan.momentum}, update_buffers=True, priority="NORMAL"),
     # Ends the training when four validations in a row bring nothing.
-    dict(type="EarlyStoppingHook", monitor="{METRICS[plan.task]}", rule="greater", patience=4, min_delta={least}),
+    dict(type="EarlyStoppingHook", monitor="{METRICS[task]}", rule="greater", patience=4, min_delta={least}),
 ]
 randomness = dict(seed=seed)
 '''
@@ -321,102 +387,10 @@ def _code(value: Any, in_lines: bool = False) -> str:
 def _set_class_counts(base: Any, changes: dict[str, Any], number: int) -> None:
     """Adds ``num_classes`` for each part of a model that has it and is not switched off."""
     for key, part in base.items():
-        if not isinstance(part, dict) or key in ("teacher", "loss_decode") or changes.get(key, {}) is None:
-            continue
-        inner = changes.get(key, {})
-        if "num_classes" in part:
-            inner = {**inner, "num_classes": number}
-        inner = dict(inner)
-        _set_class_counts(part, inner, number)
-        if inner:
-            changes[key] = inner
-
-
-def _detection(
-    plan: Plan, dataset: Dataset, base: Config, folder: Path, splits: dict[str, str]
-) -> tuple[dict, str, str, str]:
-    has_mask_head = bool(base.model.get("roi_head", {}).get("mask_head"))
-    masks = dataset.has_masks and has_mask_head
-    model = {"roi_head": {"mask_roi_extractor": None, "mask_head": None}} if has_mask_head and not masks else {}
-    resize = "RandomResize" if plan.preset.weights else "Resize"
-    jitter = "ratio_range=(0.7, 1.3), " if plan.preset.weights else ""
-    pipelines = f"""train_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
-    dict(type="LoadAnnotations", with_bbox=True, with_mask={masks}),
-    dict(type="{resize}", scale=(side, side), {jitter}keep_ratio=True),
-    dict(type="RandomFlip", prob=0.5),
-    dict(type="PackDetInputs"),
-]
-test_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
-    dict(type="Resize", scale=(side, side), keep_ratio=True),
-    dict(type="LoadAnnotations", with_bbox=True, with_mask={masks}),
-    dict(type="PackDetInputs", meta_keys=("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")),
-]"""
-    lines = [
-        'dataset = dict(type="mmlisa.CocoDataset", data_root=data_root, data_prefix=dict(img=""), metainfo=dict(classes=classes))'
-    ]
-    lines += [
-        f'{name}_files = dict(ann_file=annotations + "/{name}.json"'
-        + (", filter_cfg=dict(filter_empty_gt=True))" if name == "train" else ")")
-        for name in dict.fromkeys(splits.values())
-    ]
-    metric = ["bbox", "segm"] if masks else ["bbox"]
-    evaluators = f"""val_evaluator = dict(ann_file=val_files["ann_file"], metric={metric})
-test_evaluator = dict(
-    ann_file={splits["test"]}_files["ann_file"], metric={metric}, outfile_prefix={str(folder / "test" / "predictions")!r}
-)"""
-    return model, pipelines, "\n".join(lines), evaluators
-
-
-def _segmentation(
-    plan: Plan, dataset: Dataset, base: Config, folder: Path, splits: dict[str, str]
-) -> tuple[dict, str, str, str]:
-    model = {"data_preprocessor": {"size": (plan.side, plan.side)}}
-    ratios = (0.5, 2.0) if plan.preset.weights else (1.0, 1.5)
-    pipelines = f"""train_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
-    dict(type="LoadAnnotations"),
-    dict(type="RandomResize", scale=(side, side), ratio_range={ratios}, keep_ratio=True),
-    dict(type="RandomCrop", crop_size=(side, side), cat_max_ratio=0.95),
-    dict(type="RandomFlip", prob=0.5),
-    dict(type="PackSegInputs"),
-]
-test_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
-    dict(type="Resize", scale=(side, side), keep_ratio=True),
-    dict(type="LoadAnnotations"),
-    dict(type="PackSegInputs"),
-]"""
-    label_map = f", label_map={dataset.label_map}" if dataset.label_map else ""
-    lines = [
-        f'dataset = dict(type="mmlisa.PairedSegDataset", data_root=data_root, metainfo=dict(classes=classes){label_map})'
-    ]
-    lines += [f'{name}_files = dict(ann_file=annotations + "/{name}.txt")' for name in dict.fromkeys(splits.values())]
-    evaluators = f"test_evaluator = dict(output_dir={str(folder / 'test' / 'predictions')!r})"
-    return model, pipelines, "\n".join(lines), evaluators
-
-
-def _classification(
-    plan: Plan, dataset: Dataset, base: Config, folder: Path, splits: dict[str, str]
-) -> tuple[dict, str, str, str]:
-    # Mixup and CutMix need more data than a small set has.
-    model = {"train_cfg": None} if base.model.get("train_cfg") else {}
-    pipelines = """train_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
-    dict(type="RandomResizedCrop", scale=side, crop_ratio_range=(0.6, 1.0)),
-    dict(type="RandomFlip", prob=0.5, direction="horizontal"),
-    dict(type="PackInputs"),
-]
-test_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
-    dict(type="ResizeEdge", scale=side, edge="short"),
-    dict(type="CenterCrop", crop_size=side),
-    dict(type="PackInputs"),
-]"""
-    lines = [
-        'dataset = dict(type="CustomDataset", data_root=data_root, data_prefix="", metainfo=dict(classes=classes))'
-    ]
-    lines += [f'{name}_files = dict(ann_file=annotations + "/{name}.txt")' for name in dict.fromkeys(splits.values())]
-    evaluators = 'val_evaluator = dict(type="Accuracy", topk=(1,))\ntest_evaluator = val_evaluator'
-    return model, pipelines, "\n".join(lines), evaluators
+        if isinstance(part, dict) and key not in ("teacher", "loss_decode") and changes.get(key, {}) is not None:
+            inner = dict(changes.get(key, {}))
+            if "num_classes" in part:
+                inner["num_classes"] = number
+            _set_class_counts(part, inner, number)
+            if inner:
+                changes[key] = inner

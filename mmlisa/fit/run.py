@@ -14,8 +14,8 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,9 +24,7 @@ from mmlisa.options import select_device
 
 from .folder import Dataset
 from .formats import read
-from .splitting import shared_images, split
-
-STEPS = ("config", "check-data", "train", "test", "export", "report")
+from .splitting import SEED, shared_images, split
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,6 @@ class Options:
     size: int | None = None
     batch: int | None = None
     device: str | None = None
-    seed: int = 0
 
     def folder(self) -> Path:
         digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:6]
@@ -92,10 +89,6 @@ class Run:
         content = {"options": asdict(self.options), "done": self.done, "facts": self.facts}
         write(self.folder / "run.json", json.dumps(content, indent=1))
 
-    def finish(self, step: str, seconds: float) -> None:
-        self.done[step] = round(seconds, 1)
-        self.save()
-
     @property
     def config(self) -> Path:
         return self.folder / "config.py"
@@ -103,8 +96,8 @@ class Run:
     @property
     def checkpoint(self) -> Path | None:
         """The best checkpoint, or else the last."""
-        best = sorted(self.folder.glob("best_*.pth"), key=lambda path: path.stat().st_mtime)
-        last = self.folder / "last_checkpoint"
+        best = sorted(self.folder.glob("train/best_*.pth"), key=lambda path: path.stat().st_mtime)
+        last = self.folder / "train" / "last_checkpoint"
         return best[-1] if best else Path(last.read_text()) if last.is_file() else None
 
 
@@ -124,8 +117,8 @@ def fit(run: Run, *, dry_run: bool = False) -> None:
         dry_run: stop after the config.
 
     Raises:
-        ValueError, OSError: the data cannot be used, or a step failed on them.
-        ChildProcessError: training or testing failed.
+        ValueError, OSError: the data cannot be used.
+        ChildProcessError: a step failed.
         KeyboardInterrupt: the user stopped it; what is done is kept.
     """
     if Path(os.path.abspath(run.folder)).is_relative_to(os.path.abspath(run.options.data)):
@@ -135,20 +128,13 @@ def fit(run: Run, *, dry_run: bool = False) -> None:
         )
     if run.options.device:
         select_device(run.options.device)  # for all steps, which inherit it
-    steps: dict[str, Callable[[Run], None]] = {
-        "config": _configure,
-        "check-data": _check_data,
-        "train": _train,
-        "test": _test,
-        "export": _export,
-        "report": _report,
-    }
-    for name in STEPS[: 1 if dry_run else None]:
+    for name in ["config"] if dry_run else STEPS:
         if name not in run.done:
             print(f"\n--- {name} ---", flush=True)
             start = perf_counter()
-            steps[name](run)
-            run.finish(name, perf_counter() - start)
+            STEPS[name](run)
+            run.done[name] = round(perf_counter() - start, 1)
+            run.save()
         elif name == "config":
             print(run.config.read_text())
 
@@ -166,7 +152,7 @@ def prepare_data(options: Options) -> tuple[Dataset, list[str]]:
     dataset.examine()
     notes = dataset.notes
     if not dataset.split("val"):
-        notes.append(split(dataset, options.seed))
+        notes.append(split(dataset))
     elif shared := shared_images(dataset):
         notes.append(f"warning: {shared}")
     if not dataset.split("train"):
@@ -184,51 +170,46 @@ def prepare_data(options: Options) -> tuple[Dataset, list[str]]:
 def _configure(run: Run) -> None:
     from .plan import adjust, choose_preset, make_plan, write_config  # imports MMEngine
 
-    options = run.options
+    options, folder = run.options, Path(os.path.abspath(run.folder))
     dataset, notes = prepare_data(options)
     counts = {name: len(dataset.split(name)) for name in ("train", "val", "test")}
-    print(f"{dataset.format}, {dataset.task}: {counts}, classes: {', '.join(dataset.classes)}", flush=True)
+    shown = ", ".join(
+        f"{number} to {name}"
+        for name, number in zip(("train", "validate", "test"), counts.values(), strict=True)
+        if number
+    )
+    print(f"{dataset.format}, {dataset.task}; images: {shown}; classes: {', '.join(dataset.classes)}", flush=True)
     run.save()
     _write_data(run, dataset)
 
     import torch
 
-    preset, reason = choose_preset(dataset, options.model, options.weights, torch.cuda.is_available())
+    on_gpu = torch.cuda.is_available()
+    preset, reason = choose_preset(dataset, options.model, options.weights, on_gpu)
     if preset.weights and not preset.weights.startswith("timm:") and not Path(preset.weights).is_file():
         raise ValueError(f"--weights {preset.weights!r} is neither a file nor 'timm:NAME'")
-    plan = make_plan(
-        dataset, preset, torch.cuda.is_available(), side=options.size, batch=options.batch, epochs=options.epochs
-    )
+    plan = make_plan(dataset, preset, on_gpu, side=options.size, batch=options.batch, epochs=options.epochs)
     plan.reasons["model"] = reason
-    folder = Path(os.path.abspath(run.folder))
-    title = f"Written by: mmlisa fit {shlex.quote(options.data)}. It reproduces the training: mmlisa train {run.config}"
-    start = (
-        "The backbone starts from random weights."
-        if not preset.weights
-        else f"The training starts from {preset.weights}."
-    )
+    title = f"Written by: mmlisa fit {shlex.quote(options.data)}. To repeat the training: mmlisa train {run.config}"
+    start = f"The training starts from {preset.weights or 'random weights'}."
 
     print(*notes, "measuring a training step …", sep="\n", flush=True)
-    trial = folder / "probe" / "config.py"
+    trial, result = folder / "probe" / "config.py", folder / "probe" / "result.json"
     write(trial, write_config(plan, dataset, folder, title, start))
-    code, text = _call(
-        "-m", "mmlisa.fit.probe", str(trial), str(folder / "probe" / "result.json"), preset.weights, show=False
-    )
-    if code:
-        raise ChildProcessError(f"a training step fails with this config ({trial}): {_last_error(text)}")
-    probe = json.loads((folder / "probe" / "result.json").read_text())
+    _call("-m", "mmlisa.fit.probe", str(trial), str(result), preset.weights, show=False)
+    probe = json.loads(result.read_text())
     if probe["unavailable"]:
         start = f"{preset.weights} could not be had, so that the training starts from random weights; AP will be lower."
         notes.append(f"warning: {start} ({probe['unavailable']})")
         print(notes[-1])
-        plan.preset = type(preset)(**{**asdict(preset), "weights": ""})
+        plan.preset = replace(preset, weights="")
     adjust(plan, probe, options.minutes, keep_batch=options.batch is not None)
     text = write_config(plan, dataset, folder, title, start)
     print(text, flush=True)
     run.facts = {
         "format": dataset.format, "task": dataset.task, "classes": dataset.classes, "counts": counts, "notes": notes,
         "root": str(dataset.root), "side": plan.side, "steps": plan.steps, "batch": plan.batch,
-        "masks": dataset.has_masks, "label_map": {str(k): v for k, v in dataset.label_map.items()},
+        "label_map": {str(value): label for value, label in dataset.label_map.items()},
     }  # fmt: skip
     write(run.config, text)
 
@@ -245,38 +226,38 @@ def _write_data(run: Run, dataset: Dataset) -> None:
             lines = [f"{sample.path}{separator}{getattr(sample, second)}" for sample in samples]
             write(run.folder / "data" / f"{name}.txt", "\n".join(lines))
     splits = {name: [sample.path for sample in dataset.split(name)] for name in ("train", "val", "test")}
-    write(run.folder / "data" / "split.json", json.dumps({"seed": run.options.seed, **splits}, indent=1))
+    write(run.folder / "data" / "split.json", json.dumps({"seed": SEED, **splits}, indent=1))
 
 
 def _check_data(run: Run) -> None:
-    code, text = _mmlisa(
-        "check-data", run.config, "--split", "train", "val", *["test"] * bool(run.facts["counts"]["test"])
-    )
-    if code not in (0, 1):  # 1: problems, which are listed, and which the training leaves out
-        raise ValueError(_last_error(text))
-    write(run.folder / "check-data.txt", text)
+    splits = [name for name, number in run.facts["counts"].items() if number]
+    # 1: problems, which are listed, and which the training leaves out
+    _mmlisa("check-data", run.config, "--split", *splits, accepted=(0, 1))
 
 
 def _train(run: Run) -> None:
-    resume = ["--resume"] if any(run.folder.glob("*.pth")) else []
-    code, text = _mmlisa("train", run.config, "--work-dir", run.folder, *resume)
-    if code:
-        raise ChildProcessError(f"the training failed: {_last_error(text)}")
+    folder = run.folder / "train"  # MMEngine writes the whole config there, under the same name
+    resume = ["--resume"] if any(folder.glob("*.pth")) else []
+    _mmlisa("train", run.config, "--work-dir", folder, *resume)
     run.facts["memory"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
 
 
 def _test(run: Run) -> None:
-    (run.folder / "test" / "predictions").parent.mkdir(parents=True, exist_ok=True)
+    (run.folder / "test").mkdir(exist_ok=True)
     dump = ["--out", run.folder / "test" / "predictions.pkl"] if run.facts["task"] == "classification" else []
-    code, text = _mmlisa("test", run.config, run.checkpoint, "--work-dir", run.folder / "test", *dump)
-    if code:
-        raise ChildProcessError(f"the test failed: {_last_error(text)}")
+    _mmlisa("test", run.config, run.checkpoint, "--work-dir", run.folder / "test", *dump)
 
 
 def _export(run: Run) -> None:
-    side = str(run.facts["side"])
-    code, text = _mmlisa("export", run.config, run.checkpoint, run.folder / "model.onnx", "--size", side, side)
-    run.facts["export"] = "" if code == 0 else _last_error(text)  # the report says so; the model itself is whole
+    run.facts["export"] = ""
+    try:
+        _mmlisa(*_export_words(run))
+    except ChildProcessError as error:  # the report says so; the model itself is whole
+        run.facts["export"] = str(error)
+
+
+def _export_words(run: Run) -> list[object]:
+    return ["export", run.config, run.checkpoint, run.folder / "model.onnx", *["--size", *[run.facts["side"]] * 2]]
 
 
 def _report(run: Run) -> None:
@@ -284,16 +265,14 @@ def _report(run: Run) -> None:
 
     facts, folder = run.facts, run.folder
     counts = facts["counts"]
+    tested = f"{counts['test']} test" if counts["test"] else f"{counts['val']} validation"
+    chosen = "" if counts["test"] else ", on which the checkpoint was chosen"
     summary = [
-        f"{facts['format']}: {counts['train']} images to train and {counts['val']} to validate on; the results are those of "
-        + (
-            f"{counts['test']} test images"
-            if counts["test"]
-            else "the validation images, on which the checkpoint was chosen"
-        ),
+        f"{facts['format']}: {counts['train']} images to train on; the results are those of the {tested} images{chosen}",
         f"{facts['steps']} steps of {facts['batch']} images, longer side {facts['side']} pixels: {run.config}",
         f"the largest process took {facts['memory']:.1f} GiB of memory",
         *facts["notes"],
+        *[facts["export"]] * bool(facts["export"]),
     ]
     example = Path(facts["root"], json.loads((folder / "data" / "split.json").read_text())["val"][0])
     commands = {
@@ -301,12 +280,8 @@ def _report(run: Run) -> None:
         "test again": command("test", run.config, run.checkpoint),
         "train again from the config": command("train", run.config),
         "look at the training images": command("browse", run.config),
-        "export": command(
-            "export", run.config, run.checkpoint, folder / "model.onnx", "--size", facts["side"], facts["side"]
-        ),
+        "export": command(*_export_words(run)),
     }
-    if facts["export"]:
-        summary.append(f"the export failed: {facts['export']}")
     score = write_report(
         folder,
         task=facts["task"],
@@ -322,24 +297,34 @@ def _report(run: Run) -> None:
     print("\n".join(["Next:", *(f"  {line}" for line in commands.values())]))
 
 
+STEPS: dict[str, Callable[[Run], None]] = {
+    "config": _configure,
+    "check-data": _check_data,
+    "train": _train,
+    "test": _test,
+    "export": _export,
+    "report": _report,
+}
+
+
 # --- processes ---------------------------------------------------------------------------------------------------------------
 
 
-def command(name: str, *words: object) -> str:
+def command(*words: object) -> str:
     """A command as the user can type it."""
-    return shlex.join(["mmlisa", name, *map(str, words)])
+    return shlex.join(["mmlisa", *map(str, words)])
 
 
-def _mmlisa(name: str, *words: object) -> tuple[int, str]:
-    print(f"$ {command(name, *words)}", flush=True)
-    return _call("-m", "mmlisa.cli", name, *map(str, words))
+def _mmlisa(*words: object, accepted: Sequence[int] = (0,)) -> None:
+    print(f"$ {command(*words)}", flush=True)
+    _call("-m", "mmlisa.cli", *map(str, words), accepted=accepted)
 
 
-def _call(*words: str, show: bool = True) -> tuple[int, str]:
-    """Runs Python; returns its exit code and what it printed. Signals are passed on, and the process is waited for.
+def _call(*words: str, show: bool = True, accepted: Sequence[int] = (0,)) -> None:
+    """Runs Python. Ctrl-C ends it, and it is waited for, such as for a last checkpoint.
 
     Raises:
-        KeyboardInterrupt: the process ended after such a signal.
+        ChildProcessError: it ended with another code than those accepted; has its error.
     """
     process = subprocess.Popen(
         [sys.executable, *words],
@@ -347,38 +332,26 @@ def _call(*words: str, show: bool = True) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        start_new_session=True,
+        start_new_session=True,  # a terminal sends Ctrl-C to this process only
         preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )
-    received: list[int] = []
-
-    def forward(number: int, frame: Any) -> None:
-        received.append(number)
-        process.send_signal(number)
-
-    handlers = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
     lines = []
     try:
         for line in process.stdout:
-            lines.append(line)
+            lines.append(line.strip())
             if show:
                 print(line, end="", flush=True)
         code = process.wait()
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    if received:
-        raise KeyboardInterrupt
-    return code, "".join(lines)
+    except KeyboardInterrupt:
+        process.terminate()  # a shell's background processes ignore SIGINT
+        print(process.communicate()[0], end="")
+        raise
+    if code not in accepted:
+        errors = [line for line in lines if re.match(r"(error|\w*(Error|Exception)): ", line)] or [*filter(None, lines)]
+        reason = errors[-1].removeprefix("error: ") if errors else "it ended without a message"
+        raise ChildProcessError(f"{' '.join(words[1:3]).removeprefix('mmlisa.cli ')} failed: {reason}")
 
 
 def _end_with_parent() -> None:
     """The kernel sends SIGTERM to this process when its parent is killed: a training then saves a checkpoint and ends."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-
-
-def _last_error(text: str) -> str:
-    """What a command gives as its error: the last such line, or the last line of all."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"(error|\w*(Error|Exception)): ", line)]
-    return (errors or lines or ["it ended without a message"])[-1].removeprefix("error: ")

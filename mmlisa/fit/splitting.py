@@ -7,11 +7,12 @@ import numpy as np
 
 from .folder import Dataset, Sample
 
+SEED = 0
 _DISTANCE = 12  # of 256 bits: neighbouring frames of a video, re-encoded copies, small shifts of brightness
 _MOST_COMPARED = 20_000  # images; beyond, only equal hashes are near-duplicates
 
 
-def split(dataset: Dataset, seed: int = 0, share: float = 0.2) -> str:
+def split(dataset: Dataset, seed: int = SEED, share: float = 0.2) -> str:
     """Assigns the training images of a data set without validation to ``train`` and ``val``.
 
     Classes of class folders have the same share in both. Images that differ in at most 12 of the 256 bits of their perceptual
@@ -62,10 +63,8 @@ def split(dataset: Dataset, seed: int = 0, share: float = 0.2) -> str:
             samples[member].split = "val"
         num_val = len(groups[0])
     kept = len(samples) - len(groups)
-    return (
-        f"{len(samples) - num_val} images for training and {num_val} for validation, drawn with seed {seed}; {kept} "
-        f"near-duplicates stay on the side of their original.{note}"
-    )
+    note = note or f" {kept} near-duplicates stay on the side of their original." * bool(kept)
+    return f"{len(samples) - num_val} images for training and {num_val} for validation, drawn with seed {seed}.{note}"
 
 
 def near_duplicates(samples: list[Sample]) -> list[list[int]]:

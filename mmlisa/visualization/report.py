@@ -6,7 +6,8 @@ Written twice from the same sections: ``report.html``, with its pictures inside,
 import base64
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import cv2
 import numpy as np
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
+
+from mmlisa.checkpoints.writing import writing_whole
 
 from .curves import draw_curves, read_curves
 from .overlays import Classes, draw_prediction
@@ -78,7 +81,7 @@ def write_report(
     """Writes ``report.html`` and ``report.md`` from the results of a test.
 
     Args:
-        folder: of the training, with ``data/<split>.json`` or ``.txt`` and the predictions in ``test/``.
+        folder: of the training, with its logs in ``train/``, ``data/<split>.json`` or ``.txt`` and the predictions in ``test/``.
         task: ``'detection'``, ``'segmentation'`` or ``'classification'``.
         classes: their names.
         root: folder of the images.
@@ -94,70 +97,55 @@ def write_report(
     Raises:
         OSError: predictions are missing, or the report cannot be written.
     """
-    evaluate = {"detection": _evaluate_objects, "segmentation": _evaluate_maps, "classification": _evaluate_labels}[
-        task
-    ]
+    evaluate, unit = {
+        "detection": (_evaluate_objects, f"Objects; detections from a score of {SCORE} on"),
+        "segmentation": (_evaluate_maps, "Pixels"),
+        "classification": (_evaluate_labels, "Images"),
+    }[task]
     result = evaluate(folder, root, split, list(classes), dict(label_map or {}))
     pictures = folder / "report"
     pictures.mkdir(exist_ok=True)
-    draw_curves({"": read_curves(folder)}, pictures / "curves.png")
-    names = [*classes, "nothing"] if task == "detection" else list(classes)
-    draw_confusion(result.confusion, names, pictures / "confusion.png")
-    sections = [
-        Section(
-            "Data and training",
-            summary,
-            pictures=[(pictures / "curves.png", "Loss, learning rate and validation; a star marks the best value.")],
-        ),
-        Section("Results per class", table=result.table),
-    ]
+    draw_curves({"": read_curves(folder / "train")}, pictures / "curves.png")
+    draw_confusion(result.confusion, [*classes, "nothing"][: len(result.confusion)], pictures / "confusion.png")
+    drawings = [(pictures / "confusion.png", f"{unit}. Rows are annotations, columns predictions.")]
     if result.precision is not None:
         _draw_precision(result.precision, classes, pictures / "precision.png")
-        caption = (
-            f"Precision over recall of each class, at an overlap (IoU) of {IOU}."
-            if task == "detection"
-            else "Precision over recall of each class."
-        )
-        sections.append(Section("Precision and recall", pictures=[(pictures / "precision.png", caption)]))
-    unit = {
-        "detection": f"Objects; detections from a score of {SCORE} on",
-        "segmentation": "Pixels",
-        "classification": "Images",
-    }[task]
-    sections.append(
-        Section(
-            "Confusion", pictures=[(pictures / "confusion.png", f"{unit}. Rows are annotations, columns predictions.")]
-        )
-    )
+        overlap = f" at an overlap (IoU) of {IOU}" if task == "detection" else ""
+        drawings.append((pictures / "precision.png", f"Precision over recall of each class{overlap}."))
     if result.sides is not None:
         _draw_sides(*result.sides, pictures / "sizes.png")
         found, missed = map(len, result.sides)
-        caption = f"{found} objects are found and {missed} missed, at a score of {SCORE} and an overlap of {IOU}."
-        sections.append(Section("Sizes of found and missed objects", pictures=[(pictures / "sizes.png", caption)]))
-    worst = sorted(result.images, key=lambda image: -image[1])[:NUM_WORST]
-    drawn = []
-    for number, (path, _, caption) in enumerate(worst, 1):
-        target = pictures / f"worst_{number:02d}.jpg"
-        picture = cv2.imread(str(root / path))
+        caption = (
+            f"Sizes of the {found} objects found and {missed} missed, at a score of {SCORE} and an overlap of {IOU}."
+        )
+        drawings.append((pictures / "sizes.png", caption))
+    worst = []
+    for number, (path, _, caption) in enumerate(sorted(result.images, key=lambda image: -image[1])[:NUM_WORST], 1):
+        target, picture = pictures / f"worst_{number:02d}.jpeg", cv2.imread(str(root / path))
         if picture is not None:
-            drawing = draw_prediction(
+            drawn = draw_prediction(
                 picture[..., ::-1],
                 result.samples[path],
                 Classes({"classes": tuple(classes)}),
                 score_threshold=SCORE,
                 with_truth=True,
             )
-            cv2.imwrite(str(target), drawing[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 85])
-            drawn.append((target, f"{path}: {caption}"))
-    sections.append(Section(f"The {len(drawn)} images with the largest errors", pictures=drawn))
-    rows = [["step", "seconds"], *([name, f"{value:.0f}"] for name, value in seconds.items())]
-    sections.append(Section("Time", table=rows))
-    sections.append(Section("Next", code=[line for text, line in commands.items() for line in (f"# {text}", line)]))
+            cv2.imwrite(str(target), drawn[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 85])
+            worst.append((target, f"{path}: {caption}"))
+    sides = [] if task == "classification" else ["Annotations are on the left, predictions on the right."]
+    curves = [(pictures / "curves.png", "Loss, learning rate and validation; a star marks the best value.")]
+    times = [["step", "seconds"], *([name, f"{value:.0f}"] for name, value in seconds.items())]
+    sections = [
+        Section("Data and training", summary, pictures=curves),
+        Section("Results per class", table=result.table, pictures=drawings),
+        Section(f"The {len(worst)} images with the largest errors", sides, pictures=worst),
+        Section("Time", table=times),
+        Section("Next", code=[line for text, line in commands.items() for line in (f"# {text}", line)]),
+    ]
     title = f"{folder.name}: {task}"
     for name, render in (("report.html", _as_html), ("report.md", _as_markdown)):
-        partial = folder / f".{name}.part"
-        partial.write_text(render(title, result.score, sections, folder), encoding="utf-8")
-        partial.replace(folder / name)
+        with writing_whole(folder / name) as file:
+            file.write(render(title, result.score, sections, folder).encode())
     return result.score
 
 
@@ -373,64 +361,58 @@ def _mean(values: np.ndarray) -> float:
 # --- drawings ----------------------------------------------------------------------------------------------------------------
 
 
-def _axes(width: float, height: float) -> tuple[Any, Any]:
+@contextmanager
+def _axes(path: Path, width: float, height: float) -> Iterator[Any]:
+    """The axes of a figure that is then saved."""
     from matplotlib.figure import Figure  # no pyplot: it holds global state
 
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    yield axes
+    figure.savefig(path, dpi=110)
 
 
 def draw_confusion(counts: np.ndarray, names: Sequence[str], path: Path) -> None:
     """Draw a confusion matrix ``[annotated, predicted]``; colours are shares of a row."""
     number = len(names)
     side = min(12, 2.5 + 0.45 * number)
-    figure, axes = _axes(side + 1, side)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    figure.colorbar(picture, label="share of the row", shrink=0.8)
-    axes.set(xlabel="prediction", ylabel="annotation")
-    if number <= _MOST_LABELS:
-        axes.set_xticks(range(number), names, rotation=45, ha="right")
-        axes.set_yticks(range(number), names)
-    if number <= 15:
-        for i, j in np.ndindex(counts.shape):
-            if counts[i, j]:
-                text = str(counts[i, j]) if counts.max() < 10_000 else f"{shares[i, j]:.0%}"
-                axes.text(
-                    j, i, text, ha="center", va="center", fontsize=8, color="white" if shares[i, j] > 0.5 else "black"
-                )
-    figure.savefig(path, dpi=110)
+    with _axes(path, side + 1, side) as axes:
+        axes.figure.colorbar(axes.imshow(shares, cmap="Blues", vmin=0, vmax=1), label="share of the row", shrink=0.8)
+        axes.set(xlabel="prediction", ylabel="annotation")
+        if number <= _MOST_LABELS:
+            axes.set_xticks(range(number), names, rotation=45, ha="right")
+            axes.set_yticks(range(number), names)
+        for i, j in np.argwhere(counts) if number <= 15 else ():
+            text = str(counts[i, j]) if counts.max() < 10_000 else f"{shares[i, j]:.0%}"
+            colour = "white" if shares[i, j] > 0.5 else "black"
+            axes.text(j, i, text, ha="center", va="center", fontsize=8, color=colour)
 
 
 def _draw_precision(precision: np.ndarray, names: Sequence[str], path: Path) -> None:
-    figure, axes = _axes(7, 4.5)
-    recall, shown = np.linspace(0, 1, 101), len(names) <= 12
-    colours = Classes({"classes": tuple(names)})
-    for index, (name, values) in enumerate(zip(names, precision, strict=True)):
-        if not np.isnan(values).all():
+    recall, shown, colours = np.linspace(0, 1, 101), len(names) <= 12, Classes({"classes": tuple(names)})
+    with _axes(path, 7, 4.5) as axes:
+        for index, (name, values) in enumerate(zip(names, precision, strict=True)):
             colour = np.array(colours.colour(index)) / 255
             axes.plot(recall, values, label=name if shown else None, linewidth=1, color=colour)
-    axes.plot(recall, [_mean(values) for values in precision.T], label="mean", linewidth=2.5, color="black")
-    axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside right", frameon=False, fontsize="small")
-    figure.savefig(path, dpi=110)
+        axes.plot(recall, [_mean(values) for values in precision.T], label="mean", linewidth=2.5, color="black")
+        axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
+        axes.grid(alpha=0.3)
+        axes.figure.legend(loc="outside right", frameon=False, fontsize="small")
 
 
 def _draw_sides(found: list[float], missed: list[float], path: Path) -> None:
-    figure, axes = _axes(7, 3.5)
     sides = [*found, *missed] or [1.0]
     bins = np.geomspace(max(1, min(sides)), max(2, *sides) * 1.001, 16)
-    axes.hist([found, missed], bins, stacked=True, label=["found", "missed"], color=["#2a9d5c", "#d1495b"])
-    axes.set(xscale="log", xlabel="square root of the object's area, in pixels of the image", ylabel="objects")
-    ticks = [digit * 10**power for power in range(5) for digit in (1, 2, 5)]
-    ticks = [tick for tick in ticks if bins[0] <= tick <= bins[-1]]
-    axes.set_xticks(ticks, map(str, ticks))
-    axes.set_xticks([], minor=True)
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=110)
+    with _axes(path, 7, 3.5) as axes:
+        axes.hist([found, missed], bins, stacked=True, label=["found", "missed"], color=["#2a9d5c", "#d1495b"])
+        axes.set(xscale="log", xlabel="square root of the object's area, in pixels of the image", ylabel="objects")
+        ticks = [digit * 10**power for power in range(5) for digit in (1, 2, 5)]
+        ticks = [tick for tick in ticks if bins[0] <= tick <= bins[-1]]
+        axes.set_xticks(ticks, map(str, ticks))
+        axes.set_xticks([], minor=True)
+        axes.legend(frameon=False)
 
 
 # --- pages -------------------------------------------------------------------------------------------------------------------
@@ -448,22 +430,18 @@ def _as_html(title: str, score: str, sections: Sequence[Section], folder: Path) 
         if section.table:
             head, *rows = section.table
             parts.append(f"<table>{row(head, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>")
-        in_grid = len(section.pictures) > 3
-        parts += ['<div class="grid">'] * in_grid
+        parts.append(f'<div class="{"grid" if len(section.pictures) > 3 else ""}">')
         for path, caption in section.pictures:
-            kind = "jpeg" if path.suffix == ".jpg" else "png"
-            data = base64.b64encode(path.read_bytes()).decode()
+            source = f"data:image/{path.suffix[1:]};base64,{base64.b64encode(path.read_bytes()).decode()}"
             caption = html.escape(caption)
-            parts.append(
-                f'<figure><img alt="{caption}" src="data:image/{kind};base64,{data}"><figcaption>{caption}</figcaption></figure>'
-            )
-        parts += ["</div>"] * in_grid
+            parts.append(f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>')
+        parts.append("</div>")
         if section.code:
             parts.append(f"<pre>{html.escape(chr(10).join(section.code))}</pre>")
-    body = "\n".join(parts)
     head = (
         f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{html.escape(title)}</title>'
     )
+    body = "\n".join(parts)
     return f'<!doctype html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head>\n<body>{body}</body></html>\n'
 
 
@@ -474,13 +452,10 @@ def _as_markdown(title: str, score: str, sections: Sequence[Section], folder: Pa
         if section.text:
             parts.append("\n".join(f"- {line}" for line in section.text))
         if section.table:
-            head, *rows = section.table
-            lines = [head, ["---"] * len(head), *rows]
+            lines = [section.table[0], ["---"] * len(section.table[0]), *section.table[1:]]
             parts.append("\n".join(f"| {' | '.join(cells)} |" for cells in lines))
-        parts += [
-            f"![{caption}](<{path.relative_to(folder).as_posix()}>)\n\n*{caption}*"
-            for path, caption in section.pictures
-        ]
+        for path, caption in section.pictures:
+            parts.append(f"![{caption}](<{path.relative_to(folder).as_posix()}>)\n\n*{caption}*")
         if section.code:
             parts.append("\n".join(["```bash", *section.code, "```"]))
     return "\n\n".join(parts) + "\n"

@@ -115,6 +115,17 @@ def test_labelme_shapes(tmp_path):
     assert len(newt["segmentation"]) == 2
 
 
+@pytest.mark.parametrize("points", [[], [[1, 2, 3]], None, [[1, 1]], "line"])
+def test_a_shape_that_is_none_is_left_out(tmp_path, points):
+    file = folders.write_labelme(tmp_path)
+    content = json.loads(file.read_text())
+    content["shapes"][0]["points"] = points
+    file.write_text(json.dumps(content))
+    dataset = read(tmp_path)
+    assert sum(len(sample.objects) for sample in dataset.samples) == 23
+    assert [note for note in dataset.notes if "000.json, shape 0" in note and "correct it in LabelMe" in note]
+
+
 def test_roboflow_and_splits(tmp_path):
     for split in ("train", "valid", "test"):
         file = folders.write_coco(tmp_path, split, 4)
@@ -127,6 +138,15 @@ def test_roboflow_and_splits(tmp_path):
     assert {name: len(dataset.split(name)) for name in ("train", "val", "test")} == {"train": 4, "val": 4, "test": 4}
     assert dataset.classes == folders.CLASSES  # without Roboflow's name of the project
     assert dataset.split("val")[0].path == "valid/000.jpg"
+
+
+def test_an_image_is_not_replaced_by_one_of_another_split(tmp_path):
+    for split in ("train", "valid"):
+        folders.write_coco(tmp_path, split, 12)
+    (tmp_path / "valid" / "003.jpg").unlink()
+    dataset = read(tmp_path)
+    assert (len(dataset.split("train")), len(dataset.split("val"))) == (12, 11)
+    assert any("valid/_annotations.coco.json: its image '003.jpg' is not in" in note for note in dataset.notes)
 
 
 def test_coco_2017_layout(tmp_path):
@@ -167,6 +187,18 @@ def test_voc_splits_and_difficult_objects(tmp_path):
     dataset = read(tmp_path)
     assert sorted(sample.path for sample in dataset.split("val")) == ["JPEGImages/000.jpg", "JPEGImages/003.jpg"]
     assert [entry["iscrowd"] for entry in dataset.split("val")[0].objects] == [1, 0]
+
+
+def test_voc_outlines(tmp_path):
+    file = folders.write_voc(tmp_path)
+    outline = "".join(f"<x{i}>{x}</x{i}><y{i}>{y}</y{i}>" for i, (x, y) in enumerate([(6, 7), (20, 7), (6, 20)], 1))
+    for path in file.parent.iterdir():
+        path.write_text(path.read_text().replace("</object>", f"<polygon>{outline}</polygon></object>"))
+    dataset = read(tmp_path)
+    entry = dataset.samples[0].objects[0]
+    assert dataset.has_masks
+    assert entry["segmentation"] == [[5, 6, 19, 6, 5, 19]]
+    assert (entry["bbox"], entry["area"]) == ([4, 5, 20, 17], 14 * 13 / 2)
 
 
 def test_class_maps(tmp_path):
@@ -389,12 +421,12 @@ def empty_folder(root):
 REFUSED = {
     no_labels: r"data holds 12 images but no annotations: add COCO",
     labels_without_images: r"labels/000\.txt: no image belongs to these labels; copy the image there \(6 such",
-    class_out_of_range: r"labels/000\.txt, line 1: class 7 is not one of 0 to 2; add its name to data\.yaml",
+    class_out_of_range: r"labels/000\.txt, line 1: no category has category_id 7; correct it, or the names in data\.yaml",
     outside_0_to_1: r"labels/000\.txt, line 1: the coordinates 30 20 12 9 leave 0 to 1; write them as fractions",
     mixed_formats: r"several formats \(YOLO: a/data\.yaml; Pascal VOC: b/.*\.xml\); move each format",
     one_image: r"data holds only 1 different image; .* add images",
     unreadable_yaml: r"data\.yaml is not valid YAML .*; export it again",
-    polygon_with_two_points: r"000\.json, shape 0: the polygon has 2 points; .*; correct it in LabelMe",
+    polygon_with_two_points: r"000\.json, shape 0: a polygon of .* has 4 numbers; it needs three .*; correct it in LabelMe",
     one_pixel: r"cat/000\.jpg: the image has 1x1 pixels; replace it",
     huge: r"cat/huge\.png: the image has .*pixels; cut it into tiles",
     exif_rotation: r"000\.jpg: the image has 48x64 pixels, turned by its EXIF tag, its annotation says 64x48; save it",
@@ -403,8 +435,8 @@ REFUSED = {
     truncated_json: r"annotations\.json is not valid JSON .*; export it again",
     truncated_images: r"001\.jpg: the image cannot be read .*; export or copy it again",
     colour_maps: r"masks/000\.png: the class map is a colour picture; save it as an 8-bit picture",
-    no_names: r"labels/000\.txt has YOLO's form, but no file names its classes; add data\.yaml",
-    not_a_coco_file: r"annotations\.json: image 1: .*; correct it, or export the file again",
+    no_names: r"data holds 12 images but no annotations: add .* YOLO \(data\.yaml and labels/\*\.txt\)",
+    not_a_coco_file: r"annotations\.json, image 1: .*; correct it, or export the file again",
     empty_folder: r"data holds no image .*; name the folder that holds them",
 }
 NOTED = {
@@ -448,7 +480,7 @@ def test_a_few_bad_entries_are_left_out(tmp_path):
     edit(tmp_path / "labels" / "003.txt", "0 ", "5 ", 1)
     dataset, notes = prepare_data(Options(str(tmp_path)))
     assert sum(len(sample.objects) for sample in dataset.samples) == 23
-    assert any("003.txt, line 1: class 5" in note for note in notes)
+    assert any("003.txt, line 1: no category has category_id 5" in note for note in notes)
 
 
 def test_declared_sizes_of_turned_images_may_be_those_displayed(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from mmlisa.registry import DATASETS
-from research import packages, solar_cells, tree_crowns  # noqa: F401
+from research import packages, solar_cells, tree_crowns
 
 pytest.importorskip("mmpretrain")
 pytest.importorskip("mmdet")
@@ -57,6 +57,15 @@ def test_solar_cells_have_four_grades(solar_root):
     sample = dataset[1]
     assert (sample["inputs"] == 50).all()
     assert sample["data_samples"].gt_label.item() == 1
+
+
+def test_solar_cells_are_linked_into_class_folders(solar_root):
+    solar_cells.link_solar_cells(solar_root / "cells", 1, str(solar_root))
+    links = sorted((solar_root / "cells").glob("*/*/*"))
+    assert len(links) == 700
+    assert sum(link.parts[-3] == "val" for link in links) == 160
+    link = solar_root / "cells" / "train" / "probably functional" / "cell0001.png"
+    assert link.resolve() == solar_root / "images" / "cell0001.png"
 
 
 def test_solar_cells_refuse_another_fold(solar_root):

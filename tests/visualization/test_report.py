@@ -26,7 +26,7 @@ COMMON = dict(
 @pytest.fixture
 def folder(tmp_path):
     """A finished training's folder, with a log and ten images."""
-    log = tmp_path / "run" / "20260101_000000" / "vis_data" / "scalars.json"
+    log = tmp_path / "run" / "train" / "20260101_000000" / "vis_data" / "scalars.json"
     log.parent.mkdir(parents=True)
     log.write_text("".join(json.dumps({"loss": 1 / step, "lr": 0.1, "iter": step}) + "\n" for step in range(1, 9)))
     (tmp_path / "images").mkdir()
@@ -103,7 +103,7 @@ def test_detection(folder):
     assert "dog &amp; co" in html
     assert "2 of 2 missed, 0 found where nothing is" in text
     assert "0 of 2 missed, 1 found where nothing is, 1 of another class" in text
-    assert len(re.findall(r"worst_\d+\.jpg", text)) == 12
+    assert len(re.findall(r"worst_\d+\.jpeg", text)) == 12
 
 
 def test_detection_that_finds_nothing(folder):

@@ -5,6 +5,7 @@ al., "Automatic classification of defective photovoltaic module cells in electro
 CC BY-NC-SA 4.0 and are not part of this package: ``pip install --no-deps elpv-dataset`` installs them.
 """
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 from mmpretrain.datasets import BaseDataset
@@ -54,3 +55,18 @@ class SolarCellDataset(BaseDataset):
             for index, (name, probability, _) in enumerate(rows)
             if (index // BLOCK % NUM_FOLDS == self.fold) == (self.split == "test")
         ]
+
+
+def link_solar_cells(root: str | Path, fold: int = 0, data_root: str | None = None) -> None:
+    """Links the images into class folders, ``<root>/train/defective/cell0001.png`` …; ``val`` is the test fold.
+
+    Raises:
+        ImportError: no ``data_root``, and elpv-dataset is not installed.
+        OSError: a link cannot be made, such as one that exists.
+    """
+    for split, folder in (("train", "train"), ("test", "val")):
+        for cell in SolarCellDataset(split, fold, data_root, pipeline=[]).load_data_list():
+            image = Path(cell["img_path"])
+            link = Path(root, folder, SolarCellDataset.METAINFO["classes"][cell["gt_label"]], image.name)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(image.resolve())
