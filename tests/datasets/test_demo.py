@@ -106,6 +106,17 @@ def test_objects_stay_in_sight():
     assert all(instance.mask.sum() >= 0.65 * whole for instance in scene.instances)
 
 
+def test_the_coins_of_a_crowd_lie_around_its_middle():
+    """Each within a sixth of the image's side, in either direction; a coin is about an eighth of the side."""
+    for seed in range(4):
+        scene = demo.compose(np.random.default_rng(seed), (96, 96), [], scales=(0.12, 0.12), crowd=10)
+        (crowd,) = scene.instances
+        assert crowd.iscrowd
+        rows, columns = np.nonzero(crowd.mask)
+        assert 24 < np.ptp(rows) < 50
+        assert 24 < np.ptp(columns) < 50
+
+
 def test_polygons_rasterise_to_the_mask_with_holes_and_islands():
     rng = np.random.default_rng(0)
     for _ in range(20):

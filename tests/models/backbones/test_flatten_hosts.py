@@ -248,7 +248,10 @@ def test_cross_shaped_windows_by_definition():
     assert horizontal.nonzero()[:, 0].unique().tolist() == [4, 5]
     assert vertical[:, 6:].all()
     assert horizontal[4:6].all()
-    assert len(build_attention(dict(type="CrossShapedWindowAttention", split_size=7), 16, 2, (7, 7)).lepe) == 1
+    # One side within a stripe makes the attention global: a stripe along the other side would be the whole map.
+    for grid, branches in {(7, 7): 1, (7, 12): 1, (12, 7): 1, (8, 12): 2, (12, 8): 2}.items():
+        operator = build_attention(dict(type="CrossShapedWindowAttention", split_size=7), 16, 2, grid)
+        assert len(operator.lepe) == branches, grid
 
 
 def test_enhanced_attention_brings_its_convolution_along():
