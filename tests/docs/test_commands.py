@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,6 +75,7 @@ NOT_RUN = {
     "srun": "needs a cluster",
     "mmlisa fit": "trains for minutes; tests/fit",
     "mmlisa train CONFIG --amp": "needs a GPU",
+    **({} if find_spec("peft") else {"PYTHONPATH=. mmlisa train helmets_lora.py": "needs peft"}),
     "python tools/compare.py": f"{_LONG}; tests/research/test_comparison.py",
     "python tools/benchmark.py": f"{_LONG}; tests/research/test_benchmark.py, and test_benchmark_plots.py for --redraw",
     "python tools/swap_operator.py": f"{_LONG}; tests/research/test_operator_swap.py",
@@ -108,18 +110,19 @@ ENDS_WITH = {
 } | {"mmlisa test CONFIG CHECKPOINT --tta": "error: --tta: .* this model has masks"}
 
 ITERATIONS = 2
+_HELMETS = [
+    "model.train_cfg.rcnn.sampler.num=32",
+    "model.train_cfg.rpn_proposal.max_per_img=50",
+    "model.test_cfg.rcnn.max_per_img=5",
+    "train_dataloader.dataset.pipeline.2.scale=(96,64)",
+    *(f"{split}_dataloader.dataset.pipeline.1.scale=(96,64)" for split in ("val", "test")),
+    *(f"{split}_dataloader.num_workers=0" for split in ("train", "val", "test")),
+]
 # Beside the length, by config. A network of two iterations is sure of nothing, and nothing found is no metric.
 SHORTER = {
     "retinanet_flatten_swin_demo.py": ["model.test_cfg.score_thr=0"],
-    "helmets.py": [
-        "model.train_cfg.rcnn.sampler.num=32",
-        "model.train_cfg.rpn_proposal.max_per_img=50",
-        "model.test_cfg.rcnn.max_per_img=5",
-        "model.backbone.init_cfg=None",
-        "train_dataloader.dataset.pipeline.2.scale=(96,64)",
-        *(f"{split}_dataloader.dataset.pipeline.1.scale=(96,64)" for split in ("val", "test")),
-        *(f"{split}_dataloader.num_workers=0" for split in ("train", "val", "test")),
-    ],
+    "helmets.py": ["model.backbone.init_cfg=None", *_HELMETS],
+    "helmets_lora.py": ["model.backbone.backbone.init_cfg=None", *_HELMETS],
 }
 
 
@@ -177,7 +180,7 @@ READERS = {
     ),
     "docs/finetune.md": Reader(
         [
-            "work_dirs/helmets/epoch_24.pth",
+            *(f"work_dirs/{name}/epoch_24.pth" for name in ("helmets", "frozen", "slower", "decayed")),
             "work_dirs/helmets/*/curves.png",
             "work_dirs/helmets/confusion.*",
             "work_dirs/infer/*.png",
