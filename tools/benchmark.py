@@ -23,11 +23,18 @@ SUITES = (
     "training-detectors",
     "profile",
 )
+DEPLOY = "deploy"  # needs more packages, and continues where it was stopped
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
-    parser.add_argument("--suite", nargs="+", choices=SUITES, default=SUITES, help="what to measure (default: all)")
+    parser.add_argument(
+        "--suite",
+        nargs="+",
+        choices=(*SUITES, DEPLOY),
+        default=SUITES,
+        help="what to measure (default: all but deploy)",
+    )
     parser.add_argument("--models", nargs="+", metavar="NAME", help="backbones (default: all)")
     parser.add_argument("--size", nargs="+", type=_size, help="image sizes of backbones and detectors, as 800x1344")
     parser.add_argument(
@@ -36,7 +43,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--amp", action="store_true", help="the training suites under autocast")
     parser.add_argument("--with-cp", action="store_true", help="the training suites with recomputed blocks")
     parser.add_argument("--rounds", type=int, default=7, help="samples of each candidate (default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="CPU threads (default: PyTorch's)")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: PyTorch's; 1 and 2 in deploy)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument(
         "--tune",
@@ -72,6 +79,18 @@ def main(args: argparse.Namespace) -> None:
             raise FileNotFoundError(f"{args.out} has no measurements of {', '.join(args.suite)}: measure first")
         for file in files:
             draw(file)
+        return
+    if DEPLOY in args.suite:
+        from research import deploy_benchmark as deploy
+
+        if len(args.suite) > 1:
+            raise ValueError("--suite deploy runs alone")
+        if unknown := set(args.models or ()) - deploy.NETWORKS.keys():
+            raise ValueError(f"--models {', '.join(sorted(unknown))}: the networks are {', '.join(deploy.NETWORKS)}")
+        threads = [args.threads] if args.threads else [1, 2]
+        print(
+            deploy.run(args.models or list(deploy.NETWORKS), args.size, threads, args.rounds, args.out / "deploy.json")
+        )
         return
     if unknown := set(args.models or ()) - benchmark.BACKBONES.keys():
         raise ValueError(f"--models {', '.join(sorted(unknown))}: the backbones are {', '.join(benchmark.BACKBONES)}")

@@ -1,7 +1,16 @@
 """Exported files in eight bits, by onnxruntime's static quantisation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from copy import deepcopy
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 LEAST, MOST = 8, 200  # calibration images
@@ -34,22 +43,25 @@ def quantise(path: Path, folder: Path) -> Path:
     Raises:
         FileNotFoundError, ValueError: see :func:`find_images` and :func:`mmlisa.deploy.runtime.load`.
     """
-    from onnxruntime import quantization
-
     from mmlisa.deploy import runtime
 
     model = runtime.load(path)
-    images = find_images(folder)
+    target = path.with_name(f"{path.stem}_int8.onnx")
+    quantise_graph(path, target, (model.prepare(runtime.read_image(image))[0] for image in find_images(folder)))
+    return target
+
+
+def quantise_graph(path: Path, target: Path, images: Iterable[np.ndarray]) -> None:
+    """Write the graph of ``path`` in eight bits to ``target``, with the ranges that ``images`` give: inputs ``[B, 3, H, W]``."""
+    from onnxruntime import quantization
+
+    inputs = ({"image": image} for image in images)
 
     class Reader(quantization.CalibrationDataReader):
-        def __init__(self) -> None:
-            self._inputs: Iterator[dict] = ({"image": model.prepare(runtime.read_image(image))[0]} for image in images)
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(inputs, None)
 
-        def get_next(self) -> dict | None:
-            return next(self._inputs, None)
-
-    target = path.with_name(f"{path.stem}_int8.onnx")
-    prepared = path.with_name(f"{path.stem}_prepared.onnx")
+    prepared = target.with_name(f"{target.stem}_prepared.onnx")
     try:
         quantization.quant_pre_process(path, prepared, skip_symbolic_shape=True)
         quantization.quantize_static(
@@ -57,4 +69,45 @@ def quantise(path: Path, folder: Path) -> Path:
         )
     finally:
         prepared.unlink(missing_ok=True)
-    return target
+
+
+def compare(cfg: "Config", files: dict[str, Path], image: Path, rounds: int = 11) -> str:
+    """A table of the metrics of exported files on the test data of ``cfg``, and of their milliseconds per image in onnxruntime.
+
+    Args:
+        cfg: the config that the files were exported from.
+        files: by heading of their column.
+        image: the image that is timed.
+        rounds: samples of the time, whose median counts; the files take turns.
+
+    Raises:
+        FileNotFoundError: the test data are missing.
+    """
+    from mmlisa.deploy import inference, runtime  # inference registers ExportedModel
+    from mmlisa.engine.config_checks import check_data
+    from mmlisa.engine.runner import build_runner
+
+    check_data(cfg, "test")
+    columns: dict[str, dict[str, float]] = {}
+    with TemporaryDirectory() as folder:
+        for heading, file in files.items():
+            own = deepcopy(cfg)
+            own.model, own.load_from, own.resume = dict(type="mmlisa.ExportedModel", path=str(file)), None, False
+            own.work_dir, own.visualizer.name = (
+                folder,
+                f"{inference.__name__}.{heading}",
+            )  # visualizers are global, by name
+            columns[heading] = build_runner(own, 1.0, verbose=False).test()
+    models = {heading: runtime.load(file) for heading, file in files.items()}
+    prepared = {heading: model.prepare(runtime.read_image(image))[0] for heading, model in models.items()}
+    times: dict[str, list[float]] = {heading: [] for heading in models}
+    for _ in range(rounds):
+        for heading, model in models.items():
+            start = perf_counter()
+            model.run(prepared[heading])
+            times[heading].append(1e3 * (perf_counter() - start))
+    lines = ["| | " + " | ".join(columns) + " |", "|---" * (1 + len(columns)) + "|"]
+    for metric in next(iter(columns.values())):
+        lines.append(f"| {metric} | " + " | ".join(f"{found[metric]:.4g}" for found in columns.values()) + " |")
+    lines.append("| ms per image | " + " | ".join(f"{sorted(each)[rounds // 2]:.3g}" for each in times.values()) + " |")
+    return "\n".join(lines)

@@ -92,9 +92,10 @@ def lisa(
         bias_a: ``[c, D]``, B^a of the paper's first version; None for the journal's form.
         backend: ``'fft'`` is log-linear in N; ``'circulant'`` multiplies by circulant matrices, fastest on small grids;
             ``'triton'`` is one fused kernel per side, for small grids on a GPU; ``'dft'`` consists of real matrix products
-            alone, for exports without complex numbers; ``'reference'`` evaluates the sums as they stand, the oracle of the
-            others. ``'auto'`` looks up the two sides in :mod:`mmlisa.ops.lisa.dispatch`'s table, and takes ``'dft'`` in an
-            export.
+            alone, for exports without complex numbers; ``'rows'`` is its form for small grids, with larger matrices in fewer
+            products; ``'reference'`` evaluates the sums as they stand, the oracle of the
+            others. ``'auto'`` looks up the two sides in :mod:`mmlisa.ops.lisa.dispatch`'s table, and takes ``'dft'`` or
+            ``'rows'`` in an export.
 
     Returns:
         ``[B, h, c, *grid]`` in the query's dtype; half precision is computed in fp32.

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..precision import at_least_fp32, no_autocast
 from ..relative import circulant
+from ..tracing import is_exporting
 from .common import chunks, empty, empty_gradients, save_tensors
 
 # Numbers in a temporary; on CPU 8 MiB.
@@ -54,7 +55,8 @@ class MixCirculant:
 
     def __call__(self, s: Tensor, value: Tensor) -> Tensor:
         """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
-        return _mix(s.flatten(2), value.flatten(2), self.b, self.bias).view(value.shape)
+        mix = _mix_chunk if is_exporting() else _mix  # a graph cannot hold the library's own operators
+        return mix(s.flatten(2), value.flatten(2), self.b, self.bias).view(value.shape)
 
 
 def _encode_key(key: Tensor, a: Tensor) -> Tensor:
@@ -104,13 +106,17 @@ def _attention(s: Tensor, b: Tensor) -> Tensor:
     return torch.bmm(s.permute(2, 0, 1), b)
 
 
+def _mix_chunk(s: Tensor, value: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+    """``[m, D, N]``, ``[m, c, N]`` -> ``[m, c, N]``."""
+    return torch.bmm(value, _attention(s, b).permute(1, 2, 0)) + bias @ s
+
+
 @torch.library.custom_op("mmlisa::lisa_mix_circulant", mutates_args=())
 def _mix(s: Tensor, value: Tensor, b: Tensor, bias: Tensor) -> Tensor:
     y = empty(value)
     with no_autocast(value.device):
         for rows in chunks(value, len(b) ** 2, CHUNK):
-            y[rows] = torch.bmm(value[rows], _attention(s[rows], b).permute(1, 2, 0))
-            y[rows] += bias @ s[rows]
+            y[rows] = _mix_chunk(s[rows], value[rows], b, bias)
     return y
 
 

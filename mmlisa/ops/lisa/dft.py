@@ -1,8 +1,10 @@
 """LiSA by discrete Fourier transforms as real matrix products: no complex numbers, no FFT, nothing an export cannot express.
 
-The form is that of :mod:`mmlisa.ops.lisa.fft` with two patterns in one complex number, all P = D / 2 of them at
-once, so that a graph of it stays small. Complex numbers are pairs on the last axis: real and imaginary part, patterns 2p and
-2p + 1.
+A spectrum is ``[..., 2, *frequencies]``: real and imaginary parts before the axes of the grid, with the frequencies 0 to n / 2 of
+the last axis, which determine the others. In this order no transform transposes its input.
+
+:class:`EncodeRows` is for small grids. It transforms the first axis only, and the product with the spectrum contains the
+convolution over the other axes, as one matrix per channel and frequency.
 """
 
 from collections.abc import Sequence
@@ -15,40 +17,34 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..precision import at_least_fp32, no_autocast
+from ..relative import circulant
 from ..tracing import is_exporting
 
 
 @dataclass(eq=False)
 class EncodeDFT:
-    """Key side: spectra of pattern pairs scaled by 1/N, ``[P, c, *grid, 2]``, and their bias ``[P, c, 1, ..., 1, 2]``."""
+    """Key side: spectra over N, ``[D, c, 2, *frequencies]``, and the bias ``[c, D]``."""
 
     kernel_f: Tensor
     bias: Tensor | None
-    num_patterns: int
 
     @classmethod
     def prepare(cls, kernel: Tensor, bias: Tensor | None, grid: Sequence[int] | None = None) -> "EncodeDFT":
         """From ``kernel_a [c, D, *its grid]`` and ``bias_a [c, D]``; for tokens on ``grid``, or on the kernel's own."""
         grid = kernel.shape[2:] if grid is None else grid
-        bias = None if bias is None else _pair(bias.T[(..., *(None,) * len(grid))])
         with no_autocast(kernel.device):
-            return cls(_spectrum(_pair(kernel.transpose(0, 1)), grid), bias, kernel.shape[1])
+            return cls(_transform(at_least_fp32(kernel.transpose(0, 1)), grid) / prod(grid), _float(bias))
 
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
         with no_autocast(query.device):
-            matrices = _matrices(key.shape[2:], key)
-            key_f = _transform(torch.stack([key, torch.zeros_like(key)], dim=-1), matrices)
-            g = _inverse(_multiply(key_f[:, None], self.kernel_f), matrices)
-            if self.bias is not None:
-                g = g + self.bias
-            s = (query[:, None, ..., None] * g).sum(2)
-        return s.movedim(-1, 2).flatten(1, 2)[:, : self.num_patterns]
+            s = (query[:, None] * _convolve(key, self.kernel_f)).sum(2)
+            return _add_bias(s, query, self.bias)
 
 
 @dataclass(eq=False)
 class MixDFT:
-    """Value side: spectra of pattern pairs scaled by 1/N, ``[P, 1, *grid, 2]``, and their bias ``[P, c, 1, ..., 1, 2]``."""
+    """Value side: spectra over N, ``[D, 1, 2, *frequencies]``, and the bias ``[c, D]``."""
 
     kernel_f: Tensor
     bias: Tensor
@@ -58,43 +54,118 @@ class MixDFT:
         """From ``kernel_b [D, *its grid]`` and ``bias [c, D]``; for tokens on ``grid``, or on the kernel's own."""
         grid = kernel.shape[1:] if grid is None else grid
         with no_autocast(kernel.device):
-            return cls(_spectrum(_pair(kernel[:, None]), grid), _pair(bias.T[(..., *(None,) * len(grid))]))
+            return cls(_transform(at_least_fp32(kernel[:, None]), grid) / prod(grid), at_least_fp32(bias))
 
     def __call__(self, s: Tensor, value: Tensor) -> Tensor:
         """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
         with no_autocast(value.device):
-            matrices = _matrices(value.shape[2:], value)
-            value_f = _transform(torch.stack([value, torch.zeros_like(value)], dim=-1), matrices)
-            g = _inverse(_multiply(value_f[:, None], self.kernel_f), matrices) + self.bias
-            return (_pair(s.transpose(0, 1)).transpose(0, 1)[:, :, None] * g).sum((1, -1))
+            y = (s[:, :, None] * _convolve(value, self.kernel_f)).sum(1)
+            return y + (self.bias @ s.flatten(2)).view(y.shape)
 
 
-def _pair(x: Tensor) -> Tensor:
-    """``[D, ...]`` -> ``[P, ..., 2]``; an odd D is padded with zeros."""
-    x = at_least_fp32(x)
-    if x.shape[0] % 2:
-        x = torch.cat([x, torch.zeros_like(x[:1])])
-    return x.unflatten(0, (-1, 2)).movedim(1, -1)
+@dataclass(eq=False)
+class EncodeRows:
+    """Key side: matrices ``[c, F, 2, 2 R, D R]`` from R tokens of a frequency to its R sums of each pattern, and the bias.
+
+    The first axis has F = n / 2 + 1 frequencies, the others R tokens. The axes of 2 are the real and imaginary parts of the
+    result and, before R, of the token.
+    """
+
+    matrices: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def prepare(cls, kernel: Tensor, bias: Tensor | None) -> "EncodeRows":
+        """From ``kernel_a [c, D, *grid]`` and ``bias_a [c, D]``."""
+        n, *rest = kernel.shape[2:]
+        with no_autocast(kernel.device):
+            columns = at_least_fp32(kernel).flatten(3) if rest else at_least_fp32(kernel)[..., None]
+            spectrum = (_forward(n, kernel) @ columns).unflatten(2, (2, -1))  # [c, D, 2, F, R]
+            rest = rest or [1]
+            real, imaginary = circulant(spectrum.unflatten(-1, rest), rest).unbind(2)  # [c, D, F, R (i), R (j)]
+            parts = [torch.stack(pair, 3) for pair in ((real, -imaginary), (imaginary, real))]
+            matrices = torch.stack(parts, 3)  # [c, D, F, 2, 2, R (i), R (j)]
+        return cls(matrices.permute(0, 2, 3, 4, 6, 1, 5).flatten(5).flatten(3, 4).contiguous(), _float(bias))
+
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+        """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
+        m, c, n = query.shape[:3]
+        with no_autocast(query.device):
+            forward = _forward(n, key)
+            spectrum = (forward @ key.transpose(0, 1).reshape(c, m, n, -1)).unflatten(2, (2, -1))  # [c, M, 2, F, R]
+            spectrum = spectrum.permute(0, 3, 1, 2, 4).flatten(3)[:, :, None]  # [c, F, 1, M, 2 R]
+            products = (spectrum @ self.matrices).transpose(1, 2)  # [c, 2, F, M, D R]
+            inverse = _weigh(forward, n).T / n
+            g = (inverse @ products.flatten(3).flatten(1, 2)).view(c, n, m, -1, spectrum.shape[-1] // 2)
+            s = (query.reshape(m, c, n, -1).permute(1, 2, 0, 3)[:, :, :, None] * g).sum(0)  # [n, M, D, R]
+            s = s.permute(1, 2, 0, 3).reshape(m, -1, *query.shape[2:])
+            return _add_bias(s, query, self.bias)
 
 
-def _multiply(x: Tensor, y: Tensor) -> Tensor:
-    """The complex product of ``[..., 2]`` and ``[..., 2]``."""
-    (a, b), (c, d) = x.unbind(-1), y.unbind(-1)
-    return torch.stack([a * c - b * d, a * d + b * c], dim=-1)
+def _float(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else at_least_fp32(bias)
 
 
-def _spectrum(kernel: Tensor, grid: Sequence[int]) -> Tensor:
-    """``[..., *its grid, 2]`` -> its spectrum on ``grid`` over N: what ``resize_kernel`` and a transform give."""
-    own = kernel.shape[-1 - len(grid) : -1]
+def _add_bias(s: Tensor, query: Tensor, bias: Tensor | None) -> Tensor:
+    return s if bias is None else s + (bias.T @ query.flatten(2)).view(s.shape)
+
+
+def _convolve(tokens: Tensor, kernel_f: Tensor) -> Tensor:
+    """``[M, c, *grid]`` and spectra ``[D, c or 1, 2, *frequencies]`` -> ``[M, D, c, *grid]``."""
+    grid = tokens.shape[2:]
+    (a, b), (c, d) = (x.unbind(-1 - len(grid)) for x in (_transform(tokens, grid)[:, None], kernel_f))
+    return _inverse(torch.stack([a * c - b * d, a * d + b * c], dim=-1 - len(grid)), grid)
+
+
+def _transform(x: Tensor, grid: Sequence[int]) -> Tensor:
+    """``[..., *its grid]`` -> its spectrum on ``grid``: what ``resize_kernel`` and a transform give."""
+    own = x.shape[x.ndim - len(grid) :]
+    *lefts, last = _matrices(own, grid, x)
+    x = (x @ last).unflatten(-1, (2, -1))
+    for axis, matrix in zip(range(len(lefts), 0, -1), reversed(lefts), strict=True):
+        # [..., n, 2, *frequencies] -> [..., 2, frequencies of n, *frequencies]
+        rest = x.shape[x.ndim - 1 - len(lefts) + axis :]
+        x = (matrix @ x.flatten(-len(rest)).flatten(-3, -2)).unflatten(-2, (2, -1)).unflatten(-1, rest)
+    return x
+
+
+def _inverse(x: Tensor, grid: Sequence[int]) -> Tensor:
+    """``[..., 2, *frequencies]`` -> ``[..., *grid]``, N times the inverse transform."""
+    *lefts, last = _matrices(grid, grid, x)
+    for axis, matrix in enumerate(lefts, 1):
+        rest = x.shape[x.ndim - len(grid) + axis :]
+        x = (matrix.T @ x.flatten(-len(rest)).flatten(-3, -2)).unflatten(-2, (-1, 2)).unflatten(-1, rest)
+    return x.flatten(-2) @ _weigh(last.T, grid[-1])
+
+
+def _matrices(own: Sequence[int], grid: Sequence[int], like: Tensor) -> list[Tensor]:
+    """Transforms of ``own`` taps to the frequencies of ``grid``, by axis.
+
+    Those of the last axis are ``[n, 2 F]``, from real numbers to F = n / 2 + 1 frequencies; those of the others ``[2 F, 2 n]``,
+    from n pairs to 2 x F parts.
+    """
     with _as_constants(grid):
-        matrices = [_resampling_matrix(n, size, kernel) for n, size in zip(own, grid, strict=True)]
-    return _transform(kernel, matrices) / prod(grid)
+        cos, sin = _waves(own[-1], grid[-1], grid[-1] // 2 + 1, like)
+        matrices = [torch.cat([cos, -sin]).T]
+        for n, size in zip(own[:-1], grid[:-1], strict=True):
+            cos, sin = _waves(n, size, size, like)
+            matrices.append(
+                torch.stack([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)]).flatten(2).flatten(0, 1)
+            )
+    return [*matrices[1:], matrices[0]]
 
 
-def _matrices(grid: Sequence[int], like: Tensor) -> list[Tensor]:
-    """Those of the transform over ``grid``."""
-    with _as_constants(grid):
-        return [_matrix(torch.arange(n, device=like.device, dtype=torch.float64), n, like) for n in grid]
+def _forward(n: int, like: Tensor) -> Tensor:
+    """``[2 F, n]``: from n real numbers to the parts of F frequencies."""
+    (matrix,) = _matrices((n,), (n,), like)
+    return matrix.T
+
+
+def _weigh(matrix: Tensor, n: int) -> Tensor:
+    """A forward matrix ``[2 F, n]`` with the weights of the inverse: a frequency counts for its negative, too."""
+    frequency = torch.arange(n // 2 + 1, device=matrix.device)
+    weight = 2 - ((frequency == 0) | (2 * frequency == n)).to(matrix.dtype)
+    return matrix * weight.repeat(2)[:, None]
 
 
 def _as_constants(grid: Sequence[int]) -> AbstractContextManager:
@@ -103,34 +174,12 @@ def _as_constants(grid: Sequence[int]) -> AbstractContextManager:
     return _disable_current_modes() if is_exporting() and is_known else nullcontext()
 
 
-def _resampling_matrix(own: int, size: int, like: Tensor) -> Tensor:
-    """Those of the ``own`` taps of a kernel, at their signed offsets 0, 1, ..., own / 2, ..., -1, to ``size`` frequencies."""
-    offsets = torch.arange(own, device=like.device, dtype=torch.float64)
-    matrix = _matrix(torch.where(offsets > own // 2, offsets - own, offsets), size, like)
-    if own % 2:
-        return matrix
-    # The Nyquist tap stands for both signs: no sines.
-    keep = torch.ones(own, 2, 1, 2, device=like.device, dtype=like.dtype)
-    keep[own // 2, 0, :, 1] = keep[own // 2, 1, :, 0] = 0
-    return (matrix.view(own, 2, -1, 2) * keep).view(2 * own, -1)
-
-
-def _matrix(offsets: Tensor, n: int, like: Tensor) -> Tensor:
-    """``[2 r, 2 n]``: pairs at r offsets to pairs at n frequencies, the real form of ``exp(-2 pi i offset frequency / n)``."""
-    frequency = torch.arange(n, device=like.device, dtype=torch.float64)
-    angle = torch.outer(offsets, frequency).remainder(n) * (2 * pi / n)  # small angles keep fp32 exact
-    # cos, -sin; sin, cos
-    shift = torch.tensor([[0, pi / 2], [-pi / 2, 0]], device=like.device, dtype=torch.float64)
-    return (angle[:, None, :, None] + shift[:, None]).cos().to(like.dtype).flatten(2).flatten(0, 1)
-
-
-def _transform(x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
-    """``x: [..., *grid, 2]``, its last grid axis first; after all axes they are in their order again."""
-    for matrix in reversed(matrices):
-        x = (x.flatten(-2) @ matrix).unflatten(-1, (-1, 2)).movedim(-2, -1 - len(matrices))
-    return x
-
-
-def _inverse(x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
-    """Without its factor 1/N."""
-    return _transform(x, [matrix.mT for matrix in matrices])
+def _waves(own: int, size: int, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of ``2 pi frequency offset / size``, ``[count, own]`` each, at the signed offsets of ``own`` taps."""
+    offset = torch.arange(own, device=like.device, dtype=torch.float64)
+    offset = torch.where(offset > own // 2, offset - own, offset)
+    frequency = torch.arange(count, device=like.device, dtype=torch.float64)
+    angle = torch.outer(frequency, offset).remainder(size) * (2 * pi / size)  # small angles keep fp32 exact
+    # The Nyquist tap of an even size stands for both signs: no sine.
+    sine = (angle - pi / 2).cos() * (2 * offset.abs() != own)
+    return angle.cos().to(like.dtype), sine.to(like.dtype)

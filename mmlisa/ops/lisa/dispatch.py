@@ -13,7 +13,7 @@ from ..checks import check_backend
 from ..tracing import is_exporting
 from .circulant import EncodeCirculant, MixCirculant
 from .common import TRITON_MAX_TOKENS
-from .dft import EncodeDFT, MixDFT
+from .dft import EncodeDFT, EncodeRows, MixDFT
 from .fft import EncodeFFT, MixFFT
 from .reference import EncodeReference, MixReference
 
@@ -22,6 +22,7 @@ _CLASSES = {
     "fft": (EncodeFFT, MixFFT),
     "circulant": (EncodeCirculant, MixCirculant),
     "dft": (EncodeDFT, MixDFT),
+    "rows": (EncodeRows, MixCirculant),
 }
 BACKENDS = ("auto", *_CLASSES, "triton")
 _HAS_TRITON = find_spec("triton") is not None
@@ -48,6 +49,10 @@ THRESHOLDS = {
 THRESHOLDS["other"] = THRESHOLDS["cuda"]  # unmeasured as well
 
 
+# Tokens up to which an export of a fixed size takes 'rows': docs/benchmarks/deploy.md compares the forms.
+EXPORT_ROWS = 400
+
+
 def encode_size(grid: tuple[int, ...]) -> float:
     """N products for each number encoded."""
     return prod(grid)
@@ -63,7 +68,8 @@ def choose(
 ) -> tuple[str, str]:
     """The backends that encode and mix under ``backend='auto'``."""
     if torch.onnx.is_in_onnx_export() or is_exporting():
-        return "dft", "dft"
+        is_small = all(isinstance(n, int) for n in grid) and prod(grid) <= EXPORT_ROWS
+        return ("rows", "rows") if is_small else ("dft", "dft")
     kind = "cpu" if device.type == "meta" else device.type
     thresholds = THRESHOLDS.get(kind, THRESHOLDS["other"])
     encode = _first(thresholds.encode, encode_size(grid), dtype, grid)

@@ -94,10 +94,11 @@ def test_meta_device_gives_shapes():
 
 @pytest.mark.parametrize("own", [None, (5, 7), (4, 3)])
 @pytest.mark.parametrize("grid", [(6, 8), (9, 7), (3, 16), (12, 5), (4, 4)])
-def test_dft_resamples_kernels_as_resize_kernel_does(grid, own):
+@pytest.mark.parametrize("backend", ["dft", "rows"])
+def test_exported_forms_resample_kernels_as_resize_kernel_does(grid, own, backend):
     kernels = [x.detach() for x in make_inputs("even")][3:]
     if own:
         kernels[:2] = [torch.randn(*x.shape[:-2], *own) for x in kernels[:2]]
     tokens = [torch.randn(2, 2, 4, *grid) for _ in range(3)]
     expected = LiSAKernels.prepare(*kernels, grid=grid, backend="reference")(*tokens)
-    assert_same([LiSAKernels.prepare(*kernels, grid=grid, backend="dft")(*tokens)], [expected], 1e-5)
+    assert_same([LiSAKernels.prepare(*kernels, grid=grid, backend=backend)(*tokens)], [expected], 1e-5)

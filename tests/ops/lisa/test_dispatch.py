@@ -44,6 +44,14 @@ def test_every_kind_of_device_has_a_choice(kind):
             assert name in dispatch.BACKENDS
 
 
+def test_exports_take_real_products(monkeypatch):
+    """Small grids of known size by rows, larger and free ones by transforms of all axes."""
+    monkeypatch.setattr(dispatch, "is_exporting", lambda: True)
+    assert choose((14, 14)) == choose((4, 7, 7)) == ("rows", "rows")
+    assert choose((28, 28)) == ("dft", "dft")
+    assert choose((torch.tensor(7), 7)) == ("dft", "dft"), "a size that is no number is known only when the graph runs"
+
+
 def test_the_choice_is_what_runs():
     kernels = [torch.randn(16, 8, 8, 8), torch.randn(8, 8, 8), torch.randn(16, 8)]
     prepared = LiSAKernels.prepare(*kernels)

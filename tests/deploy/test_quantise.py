@@ -1,0 +1,77 @@
+"""Eight bits: the file keeps its metadata and about its results, and the report compares it with fp32."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+from PIL import Image
+
+from helpers.exported import KEEP_RATIO, write_model
+from mmlisa.deploy import quantise, runtime
+from mmlisa.engine import config_checks, runner
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+def convolution(path: Path) -> Path:
+    """A classifier: a 3x3 convolution of random weights, then the mean over the pixels."""
+    weight = np.random.default_rng(0).normal(size=(5, 3, 3, 3)).astype(np.float32)
+    write_model(path, {}, task="classification", steps=[dict(KEEP_RATIO, scale=[64, 64])])
+    model = onnx.load(path)
+    make = onnx.helper.make_node
+    model.graph.node.extend(
+        [make("Conv", ["image", "weight"], ["maps"]), make("ReduceMean", ["maps", "axes"], ["p"], keepdims=0)]
+    )
+    model.graph.initializer.extend(
+        [onnx.numpy_helper.from_array(weight, "weight"), onnx.numpy_helper.from_array(np.int64([2, 3]), "axes")]
+    )
+    model.graph.output.append(onnx.helper.make_tensor_value_info("p", onnx.TensorProto.FLOAT, [1, 5]))
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    rng = np.random.default_rng(1)
+    for index in range(quantise.LEAST):
+        Image.fromarray(rng.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(folder / f"{index}.png")
+    return folder
+
+
+def test_eight_bits_are_close_and_keep_the_metadata(tmp_path, pictures):
+    exact = convolution(tmp_path / "model.onnx")
+    target = quantise.quantise(exact, pictures)
+    assert target == tmp_path / "model_int8.onnx"
+    assert sorted(tmp_path.glob("*.onnx")) == [exact, target], "the prepared file is temporary"
+    assert any(node.op_type == "DequantizeLinear" for node in onnx.load(target).graph.node)
+    first, second = runtime.load(exact), runtime.load(target)
+    assert first.metadata == second.metadata
+    expected, found = (model.predict(pictures / "0.png").probabilities for model in (first, second))
+    assert 0 < np.abs(found - expected).max() < 0.02 * np.abs(expected).max()
+
+
+def test_report(tmp_path, pictures, monkeypatch):
+    """The columns are the files', measured by the config's own runner; the config stays as it is."""
+    files = {"fp32": convolution(tmp_path / "a.onnx"), "int8": convolution(tmp_path / "b.onnx")}
+    metrics = {str(files["fp32"]): {"accuracy/top1": 91.25}, str(files["int8"]): {"accuracy/top1": 90.5}}
+    seen = []
+
+    def build_runner(cfg, *args, **options):
+        seen.append(cfg.visualizer.name)
+        return SimpleNamespace(test=lambda: metrics[cfg.model.path])
+
+    monkeypatch.setattr(runner, "build_runner", build_runner)
+    monkeypatch.setattr(config_checks, "check_data", lambda cfg, *splits: None)
+    cfg = Config(dict(model=dict(type="own"), visualizer=dict(name="own")))
+    text = quantise.compare(cfg, files, pictures / "0.png", rounds=1)
+    head, _, top1, milliseconds = text.splitlines()
+    assert head == "| | fp32 | int8 |"
+    assert top1 == "| accuracy/top1 | 91.25 | 90.5 |"
+    assert milliseconds.startswith("| ms per image | ")
+    assert len(set(seen)) == 2, "MMEngine's visualizers are global, by name"
+    assert cfg.model.type == cfg.visualizer.name == "own"

@@ -1,0 +1,72 @@
+"""The deploy suite continues where it was stopped, and its forms of LiSA are LiSA."""
+
+import json
+
+import pytest
+import torch
+
+from mmlisa import ops
+from research import deploy_benchmark as deploy
+
+SMALL = deploy.Network(((64, 64), (96, 96)))
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    calls = []
+
+    def measure(name, size, threads, rounds, folder):
+        calls.append((name, size, threads))
+        common = dict(case=f"{size[0]}x{size[1]}", name=name, threads=threads, precision="fp32")
+        return [
+            dict(common, engine="eager", seconds=0.02, ratio=1.0),
+            dict(common, engine="ncnn", seconds=0.01, ratio=0.5),
+        ]
+
+    monkeypatch.setattr(deploy, "measure", measure)
+    monkeypatch.setattr(deploy, "NETWORKS", {"a": SMALL, "b": SMALL})
+    monkeypatch.setattr(deploy, "find_spec", lambda name: name)
+    return calls
+
+
+def test_the_suite_continues(measured, tmp_path):
+    out = tmp_path / "deploy.json"
+    deploy.run(["a"], [(64, 64)], [1], 1, out, tmp_path)
+    text = deploy.run(["a", "b"], None, [1, 2], 1, out, tmp_path)
+    assert len(measured) == len(set(measured)) == 8
+    assert len(json.loads(out.read_text())["rows"]) == 16
+    assert text.count("| a | 20 (1.00) | 10 (0.50) |") == 4
+    assert "### 96x96, 2 threads\n" in text
+
+
+def test_missing_engines_are_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(deploy, "find_spec", lambda name: None if name == "ncnn" else name)
+    with pytest.raises(ImportError, match=r"--suite deploy needs ncnn: pip install ncnn"):
+        deploy.run([], None, [1], 1, tmp_path / "deploy.json", tmp_path)
+
+
+@pytest.mark.parametrize("form", deploy.FORMS)
+def test_forms_are_lisa(form):
+    tokens = [torch.randn(3, 4, 5, 6) for _ in range(3)]
+    kernels = [torch.randn(4, 2, 5, 6), torch.randn(2, 5, 6), torch.randn(4, 2)]
+    expected = ops.lisa(*(x[None] for x in tokens), *kernels, backend="reference")[0]
+    torch.testing.assert_close(deploy._Form(form, *kernels)(*tokens), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_difference_is_relative_to_the_largest_value():
+    expected = [torch.tensor([[1.0, -4.0]]), torch.ones(2)]
+    found = [torch.tensor([1.0, -5.0]).numpy(), torch.ones(2).numpy()]
+    assert deploy.difference(found, expected) == 0.25
+
+
+def test_ncnn_gets_the_maps_of_every_head(tmp_path):
+    """Needs pnnx and ncnn, which the development environment does not have."""
+    pytest.importorskip("pnnx")
+    pytest.importorskip("ncnn")
+    name = "PicoDet-S 320, Castling-LCNet"
+    model, image = deploy.NETWORKS[name].build(name), torch.randn(1, 3, 320, 320)
+    deploy.convert_to_ncnn(model, image, tmp_path / "model")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.ncnn.bin", "model.ncnn.param"]
+    run = deploy._ncnn(tmp_path / "model.ncnn.param", image.numpy(), 1)
+    with torch.no_grad():
+        assert deploy.difference(run(), model(image)) < 2e-3

@@ -1,0 +1,341 @@
+"""Latency of exported networks: PyTorch eager and compiled, onnxruntime, OpenVINO and ncnn, in fp32 and int8.
+
+Backbones return their feature maps, detectors the maps of their heads: decoding and NMS cost the same for all backbones, and ncnn
+has no operators for them. All engines of one network, size and number of threads take turns in one process.
+"""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mmlisa import ops
+from mmlisa.deploy import export
+from mmlisa.deploy.quantise import quantise_graph
+from mmlisa.engine.building import build_model
+from mmlisa.engine.config import load_config
+from mmlisa.engine.cpu import optimize_for_cpu
+from mmlisa.ops.lisa import BACKENDS, LiSAKernels
+from mmlisa.ops.lisa.circulant import EncodeCirculant, MixCirculant
+from mmlisa.registry import MODELS
+
+from .benchmark import BACKBONES, Row, time_in_turns
+from .comparison.jobs import describe_environment
+
+Run = Callable[[], Sequence[Any]]
+CALIBRATION = 8  # random images: the ranges do not change the time
+
+
+@dataclass(frozen=True)
+class Network:
+    """A backbone of ``BACKBONES``, or the detector of a config, with overrides, and the image sizes to measure."""
+
+    sizes: tuple[tuple[int, int], ...]
+    config: str | None = None
+    options: dict[str, Any] | None = None
+
+    def build(self, name: str) -> nn.Module:
+        """``forward(image: [1, 3, H, W])`` -> maps; random weights, in evaluation."""
+        torch.manual_seed(0)
+        if self.config is None:
+            return _Maps(MODELS.build(BACKBONES[name][0]))
+        return export.Exportable(build_model(load_config(self.config, options=deepcopy(self.options))))
+
+
+class _Maps(nn.Module):
+    """A backbone whose maps are a tuple."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+        backbone.train(False)  # returns nothing for mmdet's Swin
+        backbone.requires_grad_(False)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.backbone(image))
+
+
+def _picodets() -> Iterator[tuple[str, Network]]:
+    for letter, scale, sizes in (("S", 0.75, (320, 416)), ("M", 1.5, (416,)), ("L", 2.0, (416,))):
+        lcnet, esnet = (f"picodet_castling_{kind}_{letter.lower()}" for kind in ("lcnet", "esnet"))
+        plain = {"model.backbone": dict(_delete_=True, type="mmlisa.LCNet", arch=f"x{scale}", out_indices=(1, 2, 3))}
+        for size in sizes:
+            case = ((size, size),)
+            yield f"PicoDet-{letter} {size}, LCNet", Network(case, f"{lcnet}_{size}_coco.py", plain)
+            yield f"PicoDet-{letter} {size}, Castling-LCNet", Network(case, f"{lcnet}_{size}_coco.py")
+            yield f"PicoDet-{letter} {size}, Castling-ESNet", Network(case, f"{esnet}_{size}_coco.py")
+
+
+NETWORKS = {
+    name: Network(((224, 224), (800, 1344)))
+    for name in ("HyLiSANet-S", "LiSANet-S", "FLatten-Swin-T", "iViT-T", "Swin-T")
+} | dict(_picodets())
+
+
+def write_files(name: str, size: tuple[int, int], folder: Path) -> dict[str, Path]:
+    """The network of a name and size as files by format, those already in ``folder`` as they are."""
+    stem = folder / f"{name.replace(', ', '_').replace(' ', '_')}_{size[0]}x{size[1]}"
+    onnx, int8, ncnn = (stem.with_name(stem.name + suffix) for suffix in (".onnx", "_int8.onnx", ".ncnn.param"))
+    network = NETWORKS[name]
+    image = torch.randn(1, 3, *size)
+    if not onnx.is_file():
+        export.export(network.build(name), onnx, size)
+    if not int8.is_file():
+        quantise_graph(onnx, int8, (torch.randn_like(image).numpy() for _ in range(CALIBRATION)))
+    if network.config and not ncnn.is_file():
+        convert_to_ncnn(network.build(name), image, stem)
+    return {"onnx": onnx, "int8": int8} | ({"ncnn": ncnn} if ncnn.is_file() else {})
+
+
+def convert_to_ncnn(model: nn.Module, image: Tensor, stem: Path) -> None:
+    """Write ``<stem>.ncnn.param`` and ``.ncnn.bin`` through TorchScript and pnnx.
+
+    Raises:
+        ValueError: pnnx left operators that ncnn does not have; names them.
+    """
+    import pnnx
+
+    stem = stem.absolute()
+    with torch.no_grad():
+        traced = torch.jit.trace(model, image, check_trace=False)
+    script = f"{stem}.pt"
+    traced.save(script)
+    shape = ",".join(map(str, image.shape))
+    subprocess.run(
+        [pnnx.EXEC_PATH, script, f"inputshape=[{shape}]", "fp16=0"], check=True, capture_output=True, cwd=stem.parent
+    )
+    param = Path(f"{stem}.ncnn.param")
+    unknown = {line.split()[0] for line in param.read_text().splitlines()[2:] if "." in line.split()[0] or "::" in line}
+    for suffix in (".pt", ".pnnx.param", ".pnnx.bin", ".pnnx.onnx", "_pnnx.py", "_ncnn.py"):
+        Path(f"{stem}{suffix}").unlink(missing_ok=True)
+    if unknown:
+        param.unlink()
+        raise ValueError(f"ncnn has no operator {', '.join(sorted(unknown))}")
+
+
+def engines(model: nn.Module, files: dict[str, Path], image: Tensor, threads: int) -> dict[str, Run]:
+    """What to call, by engine and precision."""
+    torch.set_num_threads(threads)
+    torch.compiler.reset()
+    fast = optimize_for_cpu(deepcopy(model))
+    compiled = torch.compile(fast, dynamic=False)
+    runs: dict[str, Run] = {
+        "eager fp32": partial(_infer, fast, image),
+        "compiled fp32": partial(_infer, compiled, image),
+    }
+    for precision, file in (("fp32", files["onnx"]), ("int8", files["int8"])):
+        runs[f"onnxruntime {precision}"] = _onnxruntime(file, {"image": image.numpy()}, threads)
+        runs[f"OpenVINO {precision}"] = _openvino(file, image.numpy(), threads)
+    if "ncnn" in files:
+        runs["ncnn fp32"] = _ncnn(files["ncnn"], image.numpy(), threads)
+    return runs
+
+
+@torch.inference_mode()
+def _infer(model: nn.Module, image: Tensor) -> Sequence[Tensor]:
+    return model(image)
+
+
+def _onnxruntime(file: Path, inputs: dict[str, np.ndarray], threads: int) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 3, threads
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, inputs)
+
+
+def _openvino(file: Path, image: np.ndarray, threads: int) -> Run:
+    import openvino
+
+    exact = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    compiled = openvino.compile_model(openvino.convert_model(file), "CPU", exact)
+    return lambda: list(compiled(image).values())
+
+
+def _ncnn(param: Path, image: np.ndarray, threads: int) -> Run:
+    import ncnn
+
+    net = ncnn.Net()
+    net.opt.num_threads = threads
+    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+    net.opt.use_bf16_storage = False
+    net.load_param(str(param))
+    net.load_model(str(param.with_suffix(".bin")))
+    count = len(net.output_names())
+
+    def run() -> list[np.ndarray]:
+        extractor = net.create_extractor()
+        extractor.input("in0", ncnn.Mat(image[0]))
+        return [np.array(extractor.extract(f"out{i}")[1]) for i in range(count)]
+
+    return run
+
+
+def difference(found: Sequence[Any], expected: Sequence[Tensor]) -> float:
+    """The largest difference of any map, over the map's largest value."""
+    pairs = zip((torch.as_tensor(np.asarray(one)) for one in found), expected, strict=True)
+    return max(float((f.reshape(e.shape) - e).abs().max() / e.abs().max()) for f, e in pairs)
+
+
+def measure(name: str, size: tuple[int, int], threads: int, rounds: int, folder: Path) -> list[Row]:
+    """Rows of one network at one size: ``dict(case, name, threads, engine, precision, seconds, …, ratio, error)``.
+
+    ``ratio`` is the time over eager PyTorch's, ``error`` the largest relative difference from it.
+    """
+    files = write_files(name, size, folder)
+    torch.manual_seed(1)
+    model, image = NETWORKS[name].build(name), torch.randn(1, 3, *size)
+    runs = engines(model, files, image, threads)
+    expected = runs["eager fp32"]()
+    errors = {key: difference(run(), expected) for key, run in runs.items()}
+    times = time_in_turns(runs, rounds)
+    rows = []
+    for key, time in times.items():
+        engine, precision = key.split()
+        row = dict(case=f"{size[0]}x{size[1]}", name=name, threads=threads, engine=engine, precision=precision)
+        rows.append(row | time | dict(ratio=time["seconds"] / times["eager fp32"]["seconds"], error=errors[key]))
+    return rows
+
+
+# ---- the form of LiSA
+
+FORMS = ("dft", "rows", "circulant", "DFT operator")
+MOST_CIRCULANT = 400  # tokens; the matrices of 28x28 take 319 MB
+FORM_GRIDS = {(7, 7): 24, (14, 14): 20, (28, 28): 8, (25, 42): 24, (50, 84): 20}  # and heads, as in LiSANet-S
+
+
+class _Form(nn.Module):
+    """LiSA in a form, as :func:`mmlisa.ops.lisa` computes it: ``query, key, value: [M, c, *grid]`` -> ``[M, c, *grid]``."""
+
+    def __init__(self, form: str, kernel_a: Tensor, kernel_b: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.form, self.kernels, self.bias = form, (kernel_a, kernel_b, bias), bias
+        if form == "circulant":
+            self.encode, self.mix = EncodeCirculant.prepare(kernel_a, None).a, MixCirculant.prepare(kernel_b, bias)
+        elif form == "DFT operator":
+            self.spectra = [
+                torch.view_as_real(torch.fft.fft2(x)) for x in (kernel_a.transpose(0, 1), kernel_b[:, None])
+            ]
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if self.form in BACKENDS:
+            return LiSAKernels.prepare(*self.kernels, backend=self.form)(query[None], key[None], value[None])[0]
+        if self.form == "circulant":
+            g = (key.flatten(2).transpose(0, 1) @ self.encode).unflatten(2, (self.bias.shape[1], -1))
+            s = (g * query.flatten(2).transpose(0, 1)[:, :, None]).sum(0)
+            return self.mix(s.unflatten(2, query.shape[2:]), value)
+        s = (query[:, None] * _convolve(key, self.spectra[0])).sum(2)
+        return (s[:, :, None] * (_convolve(value, self.spectra[1]) + self.bias.T[:, :, None, None])).sum(1)
+
+
+def _convolve(x: Tensor, spectrum: Tensor) -> Tensor:
+    """With PyTorch's transforms, which the exporter turns into ONNX's DFT; spectra are pairs of real numbers."""
+    pairs = torch.stack([x, torch.zeros_like(x)], dim=-1)
+    (a, b), (c, d) = (
+        y.unbind(-1) for y in (torch.view_as_real(torch.fft.fft2(torch.view_as_complex(pairs)))[:, None], spectrum)
+    )
+    product = torch.view_as_complex(torch.stack([a * c - b * d, a * d + b * c], dim=-1))
+    return torch.view_as_real(torch.fft.ifft2(product))[..., 0]
+
+
+def measure_forms(grid: tuple[int, int], heads: int, rounds: int, folder: Path, patterns: int = 8) -> list[Row]:
+    """One LiSA layer in onnxruntime by form, one thread; ``megabytes`` is the file."""
+    import onnx
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    tokens = [torch.randn(heads, 16, *grid) for _ in range(3)]
+    kernels = [torch.randn(*n, *grid) / prod(grid) ** 0.5 for n in ((16, patterns), (patterns,))]
+    kernels.append(torch.randn(16, patterns))
+    names = ("query", "key", "value")
+    runs: dict[str, Run] = {"eager": lambda: [ops.lisa(*(x[None] for x in tokens), *kernels)[0]]}
+    sizes = {}
+    for form in FORMS:
+        if form == "circulant" and prod(grid) > MOST_CIRCULANT:
+            continue
+        file = folder / f"lisa_{form.replace(' ', '_')}_{grid[0]}x{grid[1]}.onnx"
+        if not file.is_file():
+            with torch.no_grad():
+                onnx.save(export._to_onnx(_Form(form, *kernels), tuple(tokens), None, names, ["y"]), file)
+        sizes[form] = file.stat().st_size / 1e6
+        runs[form] = _onnxruntime(file, dict(zip(names, (x.numpy() for x in tokens), strict=True)), 1)
+    with torch.no_grad():
+        expected = runs["eager"]()
+        errors = {form: difference(call(), expected) for form, call in runs.items()}
+        times = time_in_turns(runs, rounds)
+    case = f"{grid[0]}x{grid[1]}"
+    return [
+        dict(case=case, name=form, heads=heads, error=errors[form], megabytes=sizes.get(form), **time)
+        for form, time in times.items()
+    ]
+
+
+def run(
+    names: Sequence[str],
+    sizes: Sequence[tuple[int, int]] | None,
+    threads: Sequence[int],
+    rounds: int,
+    out: Path,
+    folder: Path = Path("work_dirs/deploy"),
+) -> str:
+    """Measure what ``out`` (JSON) does not hold yet, and write it and the table beside it after every network.
+
+    Args:
+        names: of :data:`NETWORKS`.
+        sizes: H and W; None for all of each network.
+        threads: numbers of threads.
+        rounds: samples of each engine.
+        out: ``<name>.json``.
+        folder: of the exported files, which are kept.
+
+    Returns:
+        The table.
+
+    Raises:
+        ImportError: an engine is not installed.
+    """
+    missing = [name for name in ("openvino", "ncnn", "pnnx", "onnxruntime") if find_spec(name) is None]
+    if missing:
+        raise ImportError(f"--suite deploy needs {', '.join(missing)}: pip install {' '.join(missing)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    data = json.loads(out.read_text()) if out.is_file() else dict(rows=[])
+    done = {(row["name"], row["case"], row["threads"]) for row in data["rows"]}
+    environment = describe_environment()
+    for name in names:
+        for size in NETWORKS[name].sizes:
+            for count in threads:
+                if (sizes and size not in sizes) or (name, f"{size[0]}x{size[1]}", count) in done:
+                    continue
+                print(f"{name}, {size[0]}x{size[1]}, threads: {count}", flush=True)
+                data = dict(environment, rows=[*data["rows"], *measure(name, size, count, rounds, folder)])
+                out.write_text(json.dumps(data, indent=1) + "\n")
+    return to_markdown(data["rows"])
+
+
+def to_markdown(rows: list[Row]) -> str:
+    """One table per size and number of threads: milliseconds by network and engine, and the ratio to eager PyTorch."""
+    columns = list(dict.fromkeys(f"{row['engine']} {row['precision']}" for row in rows))
+    lines = []
+    for case, threads in dict.fromkeys((row["case"], row["threads"]) for row in rows):
+        lines += [f"### {case}, {threads} thread{'s' * (threads > 1)}", ""]
+        lines += ["| ms (over eager) | " + " | ".join(columns) + " |", "|---" * (1 + len(columns)) + "|"]
+        chosen = [row for row in rows if (row["case"], row["threads"]) == (case, threads)]
+        for name in dict.fromkeys(row["name"] for row in chosen):
+            cells = {f"{row['engine']} {row['precision']}": row for row in chosen if row["name"] == name}
+            texts = [
+                f"{cells[c]['seconds'] * 1e3:.3g} ({cells[c]['ratio']:.2f})" if c in cells else "" for c in columns
+            ]
+            lines.append(f"| {name} | " + " | ".join(texts) + " |")
+        lines.append("")
+    return "\n".join(lines)
