@@ -53,8 +53,10 @@ def quantise(path: Path, folder: Path) -> Path:
 
 def quantise_graph(path: Path, target: Path, images: Iterable[np.ndarray]) -> None:
     """Write the graph of ``path`` in eight bits to ``target``, with the ranges that ``images`` give: inputs ``[B, 3, H, W]``."""
+    import onnxruntime
     from onnxruntime import quantization
 
+    onnxruntime.set_default_logger_severity(3)  # errors: the warnings are about nodes that onnxruntime cannot fold
     inputs = ({"image": image} for image in images)
 
     class Reader(quantization.CalibrationDataReader):

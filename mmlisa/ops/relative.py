@@ -6,6 +6,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from .tracing import as_constants
+
 
 def toeplitz(table: Tensor, grid: Sequence[int]) -> Tensor:
     """The (multi-level) Toeplitz matrices of a table over offsets.
@@ -28,10 +30,12 @@ def toeplitz(table: Tensor, grid: Sequence[int]) -> Tensor:
 
 def circulant(kernel: Tensor, grid: Sequence[int]) -> Tensor:
     """``[..., *grid] -> [..., N, N]``: entry (i, j) is the kernel at the cyclic offset i - j."""
-    offset = torch.arange(prod(grid), device=kernel.device).view(*grid)
-    for axis, g in zip(range(-len(grid), 0), grid, strict=True):
-        offset = offset.index_select(axis, torch.arange(1 - g, g, device=kernel.device) % g)
-    return _Circulant.apply(kernel.flatten(-len(grid)), toeplitz(offset, grid))
+    with as_constants(grid):
+        offset = torch.arange(prod(grid), device=kernel.device).view(*grid)
+        for axis, g in zip(range(-len(grid), 0), grid, strict=True):
+            offset = offset.index_select(axis, torch.arange(1 - g, g, device=kernel.device) % g)
+        offset = toeplitz(offset, grid)
+    return _Circulant.apply(kernel.flatten(-len(grid)), offset)
 
 
 class _Circulant(torch.autograd.Function):

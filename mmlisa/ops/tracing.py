@@ -1,7 +1,11 @@
 """Whether a tracer or a function transform is active."""
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _disable_current_modes
 
 _are_functorch_transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
@@ -15,6 +19,15 @@ def is_exporting() -> bool:
     """Whether ``torch.export`` records, with ``strict=False``."""
     # torch.compiler.is_exporting() is missing before PyTorch 2.7, and true under torch.compile before 2.12.
     return torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
+
+
+def as_constants(grid: Sequence[int]) -> AbstractContextManager:
+    """Compute with numbers in an export, and record nothing, inside of this context, if the sizes in ``grid`` are known.
+
+    onnxruntime does not fold all that would be recorded: what follows from a range is computed in every call.
+    """
+    is_known = all(isinstance(n, int) for n in grid)
+    return _disable_current_modes() if is_exporting() and is_known else nullcontext()
 
 
 def is_transformed() -> bool:

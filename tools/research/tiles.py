@@ -29,7 +29,7 @@ from .packages import data_folder
 from .tree_crowns import Photograph, make_tree_crowns, read_photographs
 
 OPERATORS = ("softmax", "focused linear", "LiSA", "interactive")
-ITERATIONS, CROP = 400, 128  # of a training; side of its crops in pixels
+ITERATIONS, CROP = 240, 128  # of a training; side of its crops in pixels
 TILES = (None, 512, 256, 128)  # sides in pixels; None: the whole photograph
 OVERLAP = 0.25
 THRESHOLD = 0.05  # of the scores
@@ -44,7 +44,7 @@ def build_config(operator: str, work_dir: Path) -> Config:
     load, annotations, _, *rest = cfg.train_dataloader.dataset.pipeline
     cfg.train_dataloader.dataset.pipeline = [load, annotations, dict(type="RandomCrop", crop_size=(CROP, CROP)), *rest]
     cfg.test_dataloader.dataset.pipeline[1] = dict(type="Resize", scale_factor=1.0, keep_ratio=True)
-    cfg.default_hooks.checkpoint = dict(type="CheckpointHook", by_epoch=False, interval=100, max_keep_ckpts=1)
+    cfg.default_hooks.checkpoint = dict(type="CheckpointHook", by_epoch=False, interval=80, max_keep_ckpts=1)
     cfg.model.test_cfg.rpn.update(nms_pre=2 * MOST, max_per_img=MOST)
     cfg.model.test_cfg.rcnn.max_per_img = MOST
     cfg.resume = True

@@ -8,17 +8,15 @@ convolution over the other axes, as one matrix per channel and frequency.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import pi, prod
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..precision import at_least_fp32, no_autocast
 from ..relative import circulant
-from ..tracing import is_exporting
+from ..tracing import as_constants
 
 
 @dataclass(eq=False)
@@ -95,7 +93,8 @@ class EncodeRows:
             spectrum = (forward @ key.transpose(0, 1).reshape(c, m, n, -1)).unflatten(2, (2, -1))  # [c, M, 2, F, R]
             spectrum = spectrum.permute(0, 3, 1, 2, 4).flatten(3)[:, :, None]  # [c, F, 1, M, 2 R]
             products = (spectrum @ self.matrices).transpose(1, 2)  # [c, 2, F, M, D R]
-            inverse = _weigh(forward, n).T / n
+            with as_constants(query.shape[2:]):
+                inverse = _weigh(forward, n).T.contiguous() / n
             g = (inverse @ products.flatten(3).flatten(1, 2)).view(c, n, m, -1, spectrum.shape[-1] // 2)
             s = (query.reshape(m, c, n, -1).permute(1, 2, 0, 3)[:, :, :, None] * g).sum(0)  # [n, M, D, R]
             s = s.permute(1, 2, 0, 3).reshape(m, -1, *query.shape[2:])
@@ -132,10 +131,12 @@ def _transform(x: Tensor, grid: Sequence[int]) -> Tensor:
 def _inverse(x: Tensor, grid: Sequence[int]) -> Tensor:
     """``[..., 2, *frequencies]`` -> ``[..., *grid]``, N times the inverse transform."""
     *lefts, last = _matrices(grid, grid, x)
+    with as_constants(grid):
+        lefts, last = [matrix.T.contiguous() for matrix in lefts], _weigh(last.T, grid[-1])
     for axis, matrix in enumerate(lefts, 1):
         rest = x.shape[x.ndim - len(grid) + axis :]
-        x = (matrix.T @ x.flatten(-len(rest)).flatten(-3, -2)).unflatten(-2, (-1, 2)).unflatten(-1, rest)
-    return x.flatten(-2) @ _weigh(last.T, grid[-1])
+        x = (matrix @ x.flatten(-len(rest)).flatten(-3, -2)).unflatten(-2, (-1, 2)).unflatten(-1, rest)
+    return x.flatten(-2) @ last
 
 
 def _matrices(own: Sequence[int], grid: Sequence[int], like: Tensor) -> list[Tensor]:
@@ -144,9 +145,9 @@ def _matrices(own: Sequence[int], grid: Sequence[int], like: Tensor) -> list[Ten
     Those of the last axis are ``[n, 2 F]``, from real numbers to F = n / 2 + 1 frequencies; those of the others ``[2 F, 2 n]``,
     from n pairs to 2 x F parts.
     """
-    with _as_constants(grid):
+    with as_constants(grid):
         cos, sin = _waves(own[-1], grid[-1], grid[-1] // 2 + 1, like)
-        matrices = [torch.cat([cos, -sin]).T]
+        matrices = [torch.cat([cos, -sin]).T.contiguous()]
         for n, size in zip(own[:-1], grid[:-1], strict=True):
             cos, sin = _waves(n, size, size, like)
             matrices.append(
@@ -158,7 +159,8 @@ def _matrices(own: Sequence[int], grid: Sequence[int], like: Tensor) -> list[Ten
 def _forward(n: int, like: Tensor) -> Tensor:
     """``[2 F, n]``: from n real numbers to the parts of F frequencies."""
     (matrix,) = _matrices((n,), (n,), like)
-    return matrix.T
+    with as_constants((n,)):
+        return matrix.T.contiguous()
 
 
 def _weigh(matrix: Tensor, n: int) -> Tensor:
@@ -166,12 +168,6 @@ def _weigh(matrix: Tensor, n: int) -> Tensor:
     frequency = torch.arange(n // 2 + 1, device=matrix.device)
     weight = 2 - ((frequency == 0) | (2 * frequency == n)).to(matrix.dtype)
     return matrix * weight.repeat(2)[:, None]
-
-
-def _as_constants(grid: Sequence[int]) -> AbstractContextManager:
-    """Within, an export computes with numbers and records nothing, where ``grid`` is known: half of a graph's nodes less."""
-    is_known = all(isinstance(n, int) for n in grid)
-    return _disable_current_modes() if is_exporting() and is_known else nullcontext()
 
 
 def _waves(own: int, size: int, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
