@@ -34,6 +34,6 @@ class HeadPool(nn.Module):
         # The heads are channels, not images: runtimes for phones have no batches.
         maps = x[:, :, prefix:].transpose(2, 3).flatten(1, 2).unflatten(2, tuple(grid))
         weight = self.conv.weight.repeat(heads, 1, 1, 1)
-        maps = F.conv2d(maps, weight, None, self.conv.stride, self.conv.padding, groups=len(weight))
+        maps = F.conv2d(maps, weight, None, self.conv.stride, self.conv.padding, groups=weight.shape[0])
         y = maps.flatten(2).unflatten(1, (heads, -1)).transpose(2, 3)
         return self.norm(torch.cat([x[:, :, :prefix].to(y.dtype), y], dim=2) if prefix else y)

@@ -75,9 +75,10 @@ class EncodeRows:
     @classmethod
     def prepare(cls, kernel: Tensor, bias: Tensor | None) -> "EncodeRows":
         """From ``kernel_a [c, D, *grid]`` and ``bias_a [c, D]``."""
+        kernel = at_least_fp32(kernel)
         n, *rest = kernel.shape[2:]
         with no_autocast(kernel.device):
-            columns = at_least_fp32(kernel).flatten(3) if rest else at_least_fp32(kernel)[..., None]
+            columns = kernel.flatten(3) if rest else kernel[..., None]
             spectrum = (_forward(n, kernel) @ columns).unflatten(2, (2, -1))  # [c, D, 2, F, R]
             rest = rest or [1]
             real, imaginary = circulant(spectrum.unflatten(-1, rest), rest).unbind(2)  # [c, D, F, R (i), R (j)]
