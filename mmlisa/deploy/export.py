@@ -257,7 +257,11 @@ def _to_onnx(
             optimize=False,
             verbose=False,
         )
-    return exported.model_proto
+    from onnx import inliner
+
+    # onnxruntime does not fold CastLike, and behind it neither the biases of convolutions nor their batch norms. Its definition,
+    # a Cast, is folded.
+    return inliner.inline_selected_functions(exported.model_proto, [("", "CastLike")], inline_schema_functions=True)
 
 
 def largest_difference(module: nn.Module, out: Path, size: Sequence[int]) -> float:

@@ -44,6 +44,21 @@ def test_onnx_equals_pytorch(size, tmp_path):
         largest_difference(module, tmp_path / "model.onnx", (128, 128))
 
 
+@pytest.mark.parametrize("network", [lambda: LCNet("x0.25"), lisanet], ids=["LCNet", "LiSANet"])
+def test_onnxruntime_folds_what_is_constant(network, tmp_path):
+    """Batch norms vanish in convolutions, and LiSA's kernels are prepared when the file is loaded."""
+    import onnx
+    import onnxruntime
+
+    export(Exportable(Model(network())), tmp_path / "model.onnx", (64, 64))
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    options.log_severity_level = 2  # warnings, of which there are none
+    onnxruntime.InferenceSession(tmp_path / "model.onnx", options)
+    operators = {node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node}
+    assert not operators & {"BatchNormalization", "CastLike", "Expand", "GatherND", "Neg", "Range"}
+
+
 @pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
 def test_one_file_for_all_sizes(suffix, tmp_path):
     module, out = Exportable(Model(lisanet()), backbone_only=True), (tmp_path / "model").with_suffix(suffix)

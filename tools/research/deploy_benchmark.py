@@ -5,6 +5,7 @@ has no operators for them. All engines of one network, size and number of thread
 """
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
@@ -13,6 +14,7 @@ from functools import partial
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -105,22 +107,16 @@ def convert_to_ncnn(model: nn.Module, image: Tensor, stem: Path) -> None:
     """
     import pnnx
 
-    stem = stem.absolute()
-    with torch.no_grad():
-        traced = torch.jit.trace(model, image, check_trace=False)
-    script = f"{stem}.pt"
-    traced.save(script)
-    shape = ",".join(map(str, image.shape))
-    subprocess.run(
-        [pnnx.EXEC_PATH, script, f"inputshape=[{shape}]", "fp16=0"], check=True, capture_output=True, cwd=stem.parent
-    )
-    param = Path(f"{stem}.ncnn.param")
-    unknown = {line.split()[0] for line in param.read_text().splitlines()[2:] if "." in line.split()[0] or "::" in line}
-    for suffix in (".pt", ".pnnx.param", ".pnnx.bin", ".pnnx.onnx", "_pnnx.py", "_ncnn.py"):
-        Path(f"{stem}{suffix}").unlink(missing_ok=True)
-    if unknown:
-        param.unlink()
-        raise ValueError(f"ncnn has no operator {', '.join(sorted(unknown))}")
+    with torch.no_grad(), TemporaryDirectory() as folder:
+        torch.jit.trace(model, image, check_trace=False).save(f"{folder}/model.pt")
+        shape = ",".join(map(str, image.shape))
+        command = [pnnx.EXEC_PATH, "model.pt", f"inputshape=[{shape}]", "fp16=0"]
+        subprocess.run(command, check=True, capture_output=True, cwd=folder)
+        layers = [line.split()[0] for line in Path(folder, "model.ncnn.param").read_text().splitlines()[2:]]
+        if unknown := sorted({layer for layer in layers if "." in layer or "::" in layer}):
+            raise ValueError(f"ncnn has no operator {', '.join(unknown)}")
+        for suffix in (".ncnn.param", ".ncnn.bin"):
+            shutil.copy(f"{folder}/model{suffix}", f"{stem}{suffix}")
 
 
 def engines(model: nn.Module, files: dict[str, Path], image: Tensor, threads: int) -> dict[str, Run]:
