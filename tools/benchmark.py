@@ -43,6 +43,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--amp", action="store_true", help="the training suites under autocast")
     parser.add_argument("--with-cp", action="store_true", help="the training suites with recomputed blocks")
     parser.add_argument("--rounds", type=int, default=7, help="samples of each candidate (default: %(default)s)")
+    parser.add_argument("--no-compile", action="store_true", help="the deploy suite without torch.compile")
     parser.add_argument("--threads", type=int, help="CPU threads (default: PyTorch's; 1 and 2 in deploy)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument(

@@ -15,7 +15,7 @@ SMALL = deploy.Network(((64, 64), (96, 96)))
 def measured(monkeypatch):
     calls = []
 
-    def measure(name, size, threads, rounds, folder):
+    def measure(name, size, threads, rounds, folder, compiled):
         calls.append((name, size, threads))
         common = dict(case=f"{size[0]}x{size[1]}", name=name, threads=threads, precision="fp32")
         return [

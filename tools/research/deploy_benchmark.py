@@ -119,16 +119,16 @@ def convert_to_ncnn(model: nn.Module, image: Tensor, stem: Path) -> None:
             shutil.copy(f"{folder}/model{suffix}", f"{stem}{suffix}")
 
 
-def engines(model: nn.Module, files: dict[str, Path], image: Tensor, threads: int) -> dict[str, Run]:
-    """What to call, by engine and precision."""
+def engines(
+    model: nn.Module, files: dict[str, Path], image: Tensor, threads: int, compiled: bool = True
+) -> dict[str, Run]:
+    """What to call, by engine and precision; ``compiled``: with ``torch.compile``, which takes up to a minute per network."""
     torch.set_num_threads(threads)
     torch.compiler.reset()
     fast = optimize_for_cpu(deepcopy(model))
-    compiled = torch.compile(fast, dynamic=False)
-    runs: dict[str, Run] = {
-        "eager fp32": partial(_infer, fast, image),
-        "compiled fp32": partial(_infer, compiled, image),
-    }
+    runs: dict[str, Run] = {"eager fp32": partial(_infer, fast, image)}
+    if compiled:
+        runs["compiled fp32"] = partial(_infer, torch.compile(fast, dynamic=False), image)
     for precision, file in (("fp32", files["onnx"]), ("int8", files["int8"])):
         runs[f"onnxruntime {precision}"] = _onnxruntime(file, {"image": image.numpy()}, threads)
         runs[f"OpenVINO {precision}"] = _openvino(file, image.numpy(), threads)
@@ -184,7 +184,9 @@ def difference(found: Sequence[Any], expected: Sequence[Tensor]) -> float:
     return max(float((f.reshape(e.shape) - e).abs().max() / e.abs().max()) for f, e in pairs)
 
 
-def measure(name: str, size: tuple[int, int], threads: int, rounds: int, folder: Path) -> list[Row]:
+def measure(
+    name: str, size: tuple[int, int], threads: int, rounds: int, folder: Path, compiled: bool = True
+) -> list[Row]:
     """Rows of one network at one size: ``dict(case, name, threads, engine, precision, seconds, …, ratio, error)``.
 
     ``ratio`` is the time over eager PyTorch's, ``error`` the largest relative difference from it.
@@ -192,7 +194,7 @@ def measure(name: str, size: tuple[int, int], threads: int, rounds: int, folder:
     files = write_files(name, size, folder)
     torch.manual_seed(1)
     model, image = NETWORKS[name].build(name), torch.randn(1, 3, *size)
-    runs = engines(model, files, image, threads)
+    runs = engines(model, files, image, threads, compiled)
     expected = runs["eager fp32"]()
     errors = {key: difference(run(), expected) for key, run in runs.items()}
     times = time_in_turns(runs, rounds)
@@ -207,7 +209,8 @@ def measure(name: str, size: tuple[int, int], threads: int, rounds: int, folder:
 # ---- the form of LiSA
 
 FORMS = ("dft", "rows", "circulant", "DFT operator")
-MOST_CIRCULANT = 400  # tokens; the matrices of 28x28 take 319 MB
+# Tokens up to which a form is measured: the circulant matrices of 28x28 take 319 MB, the operator takes seconds at 25x42.
+MOST_TOKENS = {"circulant": 400, "DFT operator": 1100}
 FORM_GRIDS = {(7, 7): 24, (14, 14): 20, (28, 28): 8, (25, 42): 24, (50, 84): 20}  # and heads, as in LiSANet-S
 
 
@@ -258,7 +261,7 @@ def measure_forms(grid: tuple[int, int], heads: int, rounds: int, folder: Path, 
     runs: dict[str, Run] = {"eager": lambda: [ops.lisa(*(x[None] for x in tokens), *kernels)[0]]}
     sizes = {}
     for form in FORMS:
-        if form == "circulant" and prod(grid) > MOST_CIRCULANT:
+        if prod(grid) > MOST_TOKENS.get(form, prod(grid)):
             continue
         file = folder / f"lisa_{form.replace(' ', '_')}_{grid[0]}x{grid[1]}.onnx"
         if not file.is_file():
@@ -284,6 +287,7 @@ def run(
     rounds: int,
     out: Path,
     folder: Path = Path("work_dirs/deploy"),
+    compiled: bool = True,
 ) -> str:
     """Measure what ``out`` (JSON) does not hold yet, and write it and the table beside it after every network.
 
@@ -294,6 +298,7 @@ def run(
         rounds: samples of each engine.
         out: ``<name>.json``.
         folder: of the exported files, which are kept.
+        compiled: see :func:`engines`.
 
     Returns:
         The table.
@@ -314,7 +319,7 @@ def run(
                 if (sizes and size not in sizes) or (name, f"{size[0]}x{size[1]}", count) in done:
                     continue
                 print(f"{name}, {size[0]}x{size[1]}, threads: {count}", flush=True)
-                data = dict(environment, rows=[*data["rows"], *measure(name, size, count, rounds, folder)])
+                data = dict(environment, rows=[*data["rows"], *measure(name, size, count, rounds, folder, compiled)])
                 out.write_text(json.dumps(data, indent=1) + "\n")
     return to_markdown(data["rows"])
 
