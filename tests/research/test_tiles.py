@@ -31,8 +31,8 @@ def test_boxes_of_another_photograph_do_not_count():
 @pytest.mark.parametrize("operator", tiles.OPERATORS)
 def test_training_and_test_images_keep_their_resolution(operator, tmp_path):
     cfg = tiles.build_config(operator, tmp_path)
-    assert "Resize" not in [step.type for step in cfg.train_dataloader.dataset.pipeline]
-    assert cfg.test_dataloader.dataset.pipeline[1].scale_factor == 1
+    assert "Resize" not in [step["type"] for step in cfg.train_dataloader.dataset.pipeline]
+    assert cfg.test_dataloader.dataset.pipeline[1]["scale_factor"] == 1
     assert cfg.train_cfg.max_iters == tiles.ITERATIONS == cfg.param_scheduler[-1].end
 
 
