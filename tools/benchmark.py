@@ -88,10 +88,9 @@ def main(args: argparse.Namespace) -> None:
             raise ValueError("--suite deploy runs alone")
         if unknown := set(args.models or ()) - deploy.NETWORKS.keys():
             raise ValueError(f"--models {', '.join(sorted(unknown))}: the networks are {', '.join(deploy.NETWORKS)}")
-        threads = [args.threads] if args.threads else [1, 2]
-        print(
-            deploy.run(args.models or list(deploy.NETWORKS), args.size, threads, args.rounds, args.out / "deploy.json")
-        )
+        threads, names = [args.threads] if args.threads else [1, 2], args.models or list(deploy.NETWORKS)
+        out, compiled = args.out / "deploy.json", not args.no_compile
+        print(deploy.run(names, args.size, threads, args.rounds, out, compiled=compiled))
         return
     if unknown := set(args.models or ()) - benchmark.BACKBONES.keys():
         raise ValueError(f"--models {', '.join(sorted(unknown))}: the backbones are {', '.join(benchmark.BACKBONES)}")

@@ -53,10 +53,11 @@ def test_forms_are_lisa(form):
     torch.testing.assert_close(deploy._Form(form, *kernels)(*tokens), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_difference_is_relative_to_the_largest_value():
-    expected = [torch.tensor([[1.0, -4.0]]), torch.ones(2)]
-    found = [torch.tensor([1.0, -5.0]).numpy(), torch.ones(2).numpy()]
-    assert deploy.difference(found, expected) == 0.25
+def test_difference_is_relative_to_the_spread():
+    """A head's large bias does not hide an error."""
+    expected = [torch.tensor([[101.0, 97.0]]), torch.arange(2.0)]
+    found = [torch.tensor([101.0, 96.0]).numpy(), torch.arange(2.0).numpy()]
+    assert deploy.difference(found, expected) == 0.5
 
 
 def test_ncnn_gets_the_maps_of_every_head(tmp_path):
