@@ -27,7 +27,7 @@ def unit(x: Tensor) -> Tensor:
 
     This is ``F.normalize``, which pnnx would convert to a normalisation over the first axis.
     """
-    return x * x.square().sum(-1, keepdim=True).clamp_min(MIN_LENGTH**2).rsqrt()
+    return x * x.square().sum(-1, keepdim=True).clamp(min=MIN_LENGTH**2).rsqrt()
 
 
 def linear_angular(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:

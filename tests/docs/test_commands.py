@@ -78,7 +78,6 @@ NOT_RUN = {
     **({} if find_spec("peft") else {"PYTHONPATH=. mmlisa train helmets_lora.py": "needs peft"}),
     "python tools/compare.py": f"{_LONG}; tests/research/test_comparison.py",
     "python tools/benchmark.py": f"{_LONG}; tests/research/test_benchmark.py, and test_benchmark_plots.py for --redraw",
-    "python -m research.tiles": f"{_LONG}; tests/research/test_tiles.py",
     "python tools/swap_operator.py": f"{_LONG}; tests/research/test_operator_swap.py",
     "python -X importtime": "a measurement",
     "mmlisa infer CONFIG CHECKPOINT IMAGE --tile": "a mention; tests/deploy/test_inference.py",
