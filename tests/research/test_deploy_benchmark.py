@@ -64,7 +64,7 @@ def test_ncnn_gets_the_maps_of_every_head(tmp_path):
     """Needs pnnx and ncnn, which the development environment does not have."""
     pytest.importorskip("pnnx")
     pytest.importorskip("ncnn")
-    name = "PicoDet-S 320, Castling-LCNet"
+    name = "PicoDet-S 320, LCNet"
     model, image = deploy.NETWORKS[name].build(name), torch.randn(1, 3, 320, 320)
     deploy.convert_to_ncnn(model, image, tmp_path / "model")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.ncnn.bin", "model.ncnn.param"]
