@@ -180,7 +180,7 @@ READERS = {
     ),
     "docs/finetune.md": Reader(
         [
-            *(f"work_dirs/{name}/epoch_24.pth" for name in ("helmets", "frozen", "slower", "decayed")),
+            *(f"work_dirs/{name}/epoch_24.pth" for name in ("helmets", "frozen", "decayed")),
             "work_dirs/helmets/*/curves.png",
             "work_dirs/helmets/confusion.*",
             "work_dirs/infer/*.png",
