@@ -17,6 +17,7 @@ from typing import Any
 
 CONFIG_SUFFIXES = (".py", ".json", ".yml", ".yaml")
 CHECKPOINT_SUFFIXES = (".pth", ".pt", ".ckpt", ".pdparams", ".safetensors", ".bin")
+EXPORTED_SUFFIXES = (".onnx", ".pt2")
 DEVICES = ("cpu", "cuda", "mps", "xpu", "npu", "mlu", "musa")
 _ACCELERATORS = ("torch_npu", "torch_mlu", "torch_musa", "torch_dipu")  # PyTorch's extensions that MMEngine supports
 # The environment variable of a process's number, by launcher.
@@ -117,6 +118,17 @@ def check_file(argument: str, name: str | Path) -> None:
     """Check that a file can be written. A folder passes, because some tools write several files into it."""
     path = Path(name).expanduser()
     check_folder(argument, path if path.is_dir() else path.parent)
+
+
+def check_exported(argument: str, name: str | Path) -> None:
+    """Check that ``mmlisa export`` can write a file: its suffix is known, and its folder exists."""
+    path = Path(name)
+    if path.suffix not in EXPORTED_SUFFIXES:
+        raise ValueError(
+            f"{argument} '{name}' has the suffix '{path.suffix}'; it must be one of {', '.join(EXPORTED_SUFFIXES)}"
+        )
+    if not path.parent.is_dir():
+        raise ValueError(f"folder '{path.parent}' of {argument} '{name}' does not exist; make it first")
 
 
 # --- values --------------------------------------------------------------------------------------------------------------------

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
-from mmlisa import cli
+from mmlisa import cli, options
 
 LEAST = 32  # pixels per side that the backbones take
-SUFFIXES = (".onnx", ".pt2")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -40,14 +39,16 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     cli.add_config_options(parser)
     args = parser.parse_args(argv)
-    if args.out.suffix not in SUFFIXES:
-        parser.error(f"{str(args.out)!r} has the suffix {args.out.suffix!r}; it must be one of {', '.join(SUFFIXES)}")
-    if not args.out.parent.is_dir():
-        parser.error(f"folder {str(args.out.parent)!r} of {args.out.name!r} does not exist; make it first")
+    try:
+        options.check_exported("OUT", args.out)
+    except ValueError as error:
+        parser.error(str(error))
     if args.size and (len(args.size) not in (2, 3) or min(args.size[-2:]) < LEAST):
         parser.error(
             f"--size {' '.join(map(str, args.size))}: H and W of at least {LEAST} are needed, or T H W of clips"
         )
+    if args.dynamic and args.size and len(args.size) == 3:
+        parser.error(f"--dynamic --size {' '.join(map(str, args.size))}: clips have a fixed size; leave out --dynamic")
     if args.int8 and (args.raw or args.backbone_only or args.out.suffix != ".onnx"):
         parser.error("--int8 needs an .onnx file with results: leave out --raw and --backbone-only")
     if args.int8:
@@ -69,19 +70,22 @@ def main(args: argparse.Namespace) -> None:
 
     if not args.verbose:
         import_quietly(cfg.get("default_scope"))
+    from mmlisa.checkpoints import load_weights
     from mmlisa.deploy import export
     from mmlisa.deploy.results import Prepare, Results, WithResults
+    from mmlisa.engine.building import build_model
 
-    model, meta = export.build(cfg, None if args.checkpoint == "none" else args.checkpoint)
+    model = build_model(cfg)
+    # A model that cannot be exported is reported before the checkpoint is read.
     if args.raw or args.backbone_only:
-        module, metadata = export.Exportable(model, args.backbone_only), None
-        size, dynamic = args.size or (224, 224), args.dynamic
+        module, fixed = export.Exportable(model, args.backbone_only), (224, 224)
     else:
         module = WithResults(Prepare(model, args.uint8), Results(model))
-        metadata = export.describe(cfg, module, meta)
-        fixed = export.final_size(cfg)
-        size = args.size or fixed or export.EXAMPLE
-        dynamic = args.dynamic or not (args.size or fixed)
+        fixed = export.final_size(cfg, module[1])
+    meta = {} if args.checkpoint == "none" else load_weights(model, args.checkpoint).get("meta", {})
+    metadata = export.describe(cfg, module, meta) if isinstance(module, WithResults) else None
+    size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE
+    dynamic = args.dynamic or not (args.size or fixed)
     start = perf_counter()
     export.export(module, args.out, size, dynamic=dynamic, metadata=metadata)
     shape = "free" if dynamic else "x".join(map(str, size))

@@ -50,6 +50,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
+    if args.config is None:
+        from mmlisa import deploy
+
+        deploy.load(args.checkpoint)  # another file than an exported one is reported before PyTorch is imported
     from mmlisa.engine.config import load_config, parse_options
 
     cfg = load_config(args.config, options=parse_options(args.cfg_options)) if args.config else None

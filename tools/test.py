@@ -28,6 +28,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(args: argparse.Namespace) -> None:
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
+    if exported := args.checkpoint.endswith(".onnx"):
+        from mmlisa import deploy
+
+        deploy.load(args.checkpoint)  # another file than an exported one is reported before PyTorch is imported
     from mmlisa.engine import config
     from mmlisa.engine.config_checks import check_data
 
@@ -45,7 +49,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.engine.cpu import optimize_for_cpu
     from mmlisa.engine.runner import build_runner, test
 
-    if exported := args.checkpoint.endswith(".onnx"):
+    if exported:
         import mmlisa.deploy.inference  # noqa: F401 (registers ExportedModel)
 
         cfg.model, cfg.load_from = dict(type="mmlisa.ExportedModel", path=args.checkpoint), None

@@ -15,17 +15,15 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from mmlisa import __version__
-from mmlisa.checkpoints import load_weights
 from mmlisa.deploy import runtime
 from mmlisa.deploy.inference import test_dataset
-from mmlisa.deploy.results import WithResults
-from mmlisa.engine.building import build_model
+from mmlisa.deploy.results import Results, WithResults
+from mmlisa.options import check_exported
 from mmlisa.visualization.overlays import Classes
 
 OPSET = 18
 # The size of the example if the network takes any: no side is a usual size of pretraining.
 EXAMPLE = (160, 288)
-SUFFIXES = (".onnx", ".pt2")
 # Steps of a test pipeline that do not change the image.
 _NEUTRAL = ("LoadImageFromFile", "LoadAnnotations", "PackDetInputs", "PackSegInputs", "PackInputs")
 
@@ -64,21 +62,6 @@ def _tensors(x: Any) -> list[Tensor]:
     return [x] if isinstance(x, Tensor) else [tensor for part in x for tensor in _tensors(part)]
 
 
-def build(cfg: Config, checkpoint: str | None) -> tuple[nn.Module, dict[str, Any]]:
-    """Build the model of a config with a checkpoint's weights, or with random ones for None, and read the checkpoint's meta.
-
-    Raises:
-        FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model.
-    """
-    model = build_model(cfg)
-    return model, {} if checkpoint is None else load_weights(model, checkpoint).get("meta", {})
-
-
-def build_exportable(cfg: Config, checkpoint: str | None, backbone_only: bool = False) -> Exportable:
-    """The model of a config whose outputs are maps; see :func:`build`."""
-    return Exportable(build(cfg, checkpoint)[0], backbone_only)
-
-
 def reading_steps(cfg: Config) -> list[dict[str, Any]]:
     """The resizing steps of a config's test pipeline, as the runtime takes them.
 
@@ -106,8 +89,10 @@ def reading_steps(cfg: Config) -> list[dict[str, Any]]:
     return steps
 
 
-def final_size(cfg: Config) -> tuple[int, int] | None:
-    """H and W of every image that the test pipeline returns, or None if they differ."""
+def final_size(cfg: Config, results: Results) -> tuple[int, ...] | None:
+    """H and W of every image that the test pipeline returns (T, H and W of a clip), or None if they differ."""
+    if results.task == "video":
+        return tuple(results.model.backbone.image_size)
     steps = reading_steps(cfg)
     if not steps or steps[-1]["step"] == "resize_edge" or steps[-1].get("keep_ratio"):
         return None
@@ -176,7 +161,7 @@ def export(
         raise ImportError(
             f"exports need PyTorch 2.8 or newer, this is {torch.__version__}; everything else runs with it"
         )
-    check_target(out)
+    check_exported("out", out)
     image = example(module, size)
     free: dict[int, Any] = {2: Dim.DYNAMIC, 3: Dim.DYNAMIC} if dynamic else {}
     prepare, results = module if isinstance(module, WithResults) else (None, None)
@@ -209,14 +194,6 @@ def export(
     onnx.save(proto, out)
 
 
-def check_target(out: Path) -> None:
-    """Raise ValueError for a file that cannot be written: its suffix is unknown or its folder is missing."""
-    if out.suffix not in SUFFIXES:
-        raise ValueError(f"{str(out)!r} has the suffix {out.suffix!r}; it must be one of {', '.join(SUFFIXES)}")
-    if not out.parent.is_dir():
-        raise ValueError(f"folder {str(out.parent)!r} of {out.name!r} does not exist; make it first")
-
-
 def example(module: nn.Module, size: Sequence[int]) -> Tensor:
     """A random, smooth image of the dtype that ``module`` takes; smooth, because noise has no objects."""
     coarse = torch.rand(1, 3, *(4,) * len(size))
@@ -247,16 +224,21 @@ def _to_onnx(
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Runtimes simplify what they load; the exporter takes minutes for that.
-        exported = torch.onnx.export(
-            program,
-            dynamo=True,
-            opset_version=OPSET,
-            input_names=list(names),
-            output_names=outputs and list(outputs),
-            optimize=False,
-            verbose=False,
-        )
+        try:
+            # Runtimes simplify what they load; the exporter takes minutes for that.
+            exported = torch.onnx.export(
+                program,
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=list(names),
+                output_names=outputs and list(outputs),
+                optimize=False,
+                verbose=False,
+            )
+        except Exception as error:
+            remedy = "dynamic: leave H and W fixed, or write a .pt2 file" if shapes else "write a .pt2 file"
+            reason = str(error.__cause__ or error).strip().splitlines()[0]
+            raise ValueError(f"{remedy}; PyTorch cannot convert this network to ONNX otherwise: {reason}") from error
     from onnx import inliner
 
     # onnxruntime does not fold CastLike, and behind it neither the biases of convolutions nor their batch norms. Its definition,

@@ -30,6 +30,11 @@ def as_constants(grid: Sequence[int]) -> AbstractContextManager:
     return _disable_current_modes() if is_exporting() and is_known else nullcontext()
 
 
+def has_free_size(*sizes: int) -> bool:
+    """Whether ``torch.export`` leaves one of the sizes free. A branch on that size would be recorded for the example only."""
+    return is_exporting() and any(isinstance(size, torch.SymInt) for size in sizes)
+
+
 def is_transformed() -> bool:
     """Whether a transform of ``torch.func`` or forward-mode differentiation is active."""
     return _are_functorch_transforms_active() or forward_ad._current_level >= 0

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.torch_version import TorchVersion
 
-from mmlisa.deploy.export import Exportable, build_exportable, export, largest_difference
+from mmlisa.deploy.export import Exportable, export, largest_difference
+from mmlisa.engine.building import build_model
 from mmlisa.engine.config import load_config
 from mmlisa.models.backbones import LCNet, LiSANet
 
@@ -72,7 +73,7 @@ def test_one_file_for_all_sizes(suffix, tmp_path):
     "name", ["classifier_hylisanet", "semantic_fpn_hylisanet", "mask_rcnn_hylisanet", "picodet_castling_lcnet"]
 )
 def test_whole_models(name, tmp_path):
-    module = build_exportable(load_config(f"{name}_demo.py"), None)
+    module = Exportable(build_model(load_config(f"{name}_demo.py")))
     export(module, tmp_path / "model.onnx", (64, 96))
     assert largest_difference(module, tmp_path / "model.onnx", (64, 96)) < 1e-4
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from helpers.exported import BOX, KEEP_RATIO, MASK, detector, write_model
+from helpers.exported import BOX, KEEP_RATIO, MASK, detector, odd_images, write_model
 from mmlisa.deploy import runtime
 
 onnx = pytest.importorskip("onnx")
@@ -61,32 +61,6 @@ def test_another_engine_takes_the_place_of_onnxruntime(tmp_path):
 
 
 # --- reading -----------------------------------------------------------------------------------------------------------------
-
-
-def odd_images(folder: Path) -> list[Path]:
-    """Ten files that are read in different ways."""
-    rng = np.random.default_rng(0)
-
-    def noise(*shape: int, dtype=np.uint8) -> np.ndarray:
-        return cv2.resize(rng.integers(0, 256, (7, 9, 4), dtype=np.uint8), shape[1::-1]).astype(dtype)[..., : shape[2]]
-
-    pictures = {
-        "1x1.png": Image.fromarray(noise(1, 1, 3)),
-        "wide.png": Image.fromarray(noise(200, 3000, 3)),
-        "tall.jpg": Image.fromarray(noise(500, 33, 3)),
-        "grey.png": Image.fromarray(noise(60, 80, 1)[..., 0]),
-        "grey.jpg": Image.fromarray(noise(60, 80, 1)[..., 0]),
-        "rgba.png": Image.fromarray(noise(61, 83, 4), "RGBA"),
-        "palette.png": Image.fromarray(noise(61, 83, 3)).quantize(17),
-        "binary.png": Image.fromarray(noise(61, 83, 1)[..., 0] > 127),
-        "16bit.png": Image.fromarray(noise(61, 83, 1)[..., 0].astype(np.uint16) * 257 + 3),
-    }
-    for name, picture in pictures.items():
-        picture.save(folder / name)
-    exif = Image.Exif()
-    exif[0x0112] = 6  # turned by a quarter
-    Image.fromarray(noise(61, 83, 3)).save(folder / "turned.jpg", exif=exif)
-    return sorted(folder.iterdir())
 
 
 @pytest.mark.parametrize("method", ["bilinear", "bicubic"])

@@ -1,10 +1,12 @@
-"""Exported files whose outputs are constants."""
+"""Exported files whose outputs are constants, and images that are read in different ways."""
 
 import json
 from pathlib import Path
 
+import cv2
 import numpy as np
 import onnx
+from PIL import Image
 
 KEEP_RATIO = dict(step="resize", scale=[96, 64], keep_ratio=True, method="bilinear", backend="cv2")
 BOX, MASK = (8.0, 4.0, 40.0, 36.0), np.float32([[1, 1], [0, 1]])
@@ -49,3 +51,29 @@ def detector(path: Path, **options) -> Path:
         masks=np.stack([MASK, MASK]),
     )
     return write_model(path, outputs, **options)
+
+
+def odd_images(folder: Path) -> list[Path]:
+    """Ten files that are read in different ways."""
+    rng = np.random.default_rng(0)
+
+    def noise(*shape: int, dtype=np.uint8) -> np.ndarray:
+        return cv2.resize(rng.integers(0, 256, (7, 9, 4), dtype=np.uint8), shape[1::-1]).astype(dtype)[..., : shape[2]]
+
+    pictures = {
+        "1x1.png": Image.fromarray(noise(1, 1, 3)),
+        "wide.png": Image.fromarray(noise(200, 3000, 3)),
+        "tall.jpg": Image.fromarray(noise(500, 33, 3)),
+        "grey.png": Image.fromarray(noise(60, 80, 1)[..., 0]),
+        "grey.jpg": Image.fromarray(noise(60, 80, 1)[..., 0]),
+        "rgba.png": Image.fromarray(noise(61, 83, 4), "RGBA"),
+        "palette.png": Image.fromarray(noise(61, 83, 3)).quantize(17),
+        "binary.png": Image.fromarray(noise(61, 83, 1)[..., 0] > 127),
+        "16bit.png": Image.fromarray(noise(61, 83, 1)[..., 0].astype(np.uint16) * 257 + 3),
+    }
+    for name, picture in pictures.items():
+        picture.save(folder / name)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    Image.fromarray(noise(61, 83, 3)).save(folder / "turned.jpg", exif=exif)
+    return sorted(folder.iterdir())

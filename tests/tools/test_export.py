@@ -1,8 +1,15 @@
-"""Mistakes of `mmlisa export` are named before PyTorch is imported."""
+"""Mistakes in exports and in exported files are named before PyTorch is imported."""
 
+import sys
+
+import onnx
 import pytest
 
 import export
+import infer
+import test
+from helpers.exported import detector
+from mmlisa import cli
 
 FILES = ["config.py", "none"]
 
@@ -10,8 +17,9 @@ FILES = ["config.py", "none"]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["model.pb"], "'model.pb' has the suffix '.pb'; it must be one of .onnx, .pt2"),
-        (["missing/model.onnx"], "folder 'missing' of 'model.onnx' does not exist"),
+        (["model.pb"], "OUT 'model.pb' has the suffix '.pb'; it must be one of .onnx, .pt2"),
+        (["missing/model.onnx"], "folder 'missing' of OUT 'missing/model.onnx' does not exist"),
+        (["model.onnx", "--dynamic", "--size", "8", "48", "48"], "clips have a fixed size; leave out --dynamic"),
         (["model.onnx", "--size", "16", "64"], "--size 16 64: H and W of at least 32"),
         (["model.onnx", "--size", "64"], "--size 64: H and W"),
         (["model.onnx", "--raw", "--int8", "."], "--int8 needs an .onnx file with results"),
@@ -26,3 +34,30 @@ def test_mistakes(arguments, message, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         export.parse_args([*FILES, *arguments])
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("tool", [infer, test])
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: onnx.save(without_metadata(path), path), "has no metadata of mmlisa"),
+        (lambda path: path.write_text("text"), "is not an ONNX file"),
+        (lambda path: detector(path, format=2), "has format 2; update mmlisa"),
+    ],
+)
+def test_other_files_than_exported_ones(tool, make, message, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "model.onnx"
+    make(path)
+    (tmp_path / "image.png").touch()
+    monkeypatch.setitem(sys.modules, "mmlisa.engine.config", None)  # its import would fail
+    words = [str(path), str(tmp_path / "image.png")] if tool is infer else ["mask_rcnn_hylisanet_demo.py", str(path)]
+    with pytest.raises(SystemExit):
+        cli.run(tool.main, tool.parse_args(words))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"error: '{path}' {message}" in line
+
+
+def without_metadata(path):
+    model = onnx.load(detector(path))
+    del model.metadata_props[:]
+    return model

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.arguments import Size
-from mmlisa.models.layers import LePE, to_map, to_tokens
+from mmlisa.models.layers import LePE
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_map, check_tokens
@@ -75,10 +75,10 @@ class AgentAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        grid, self.side = check_map(grid), isqrt(agents)
-        if self.side**2 != agents:
+        grid = check_map(grid)
+        if isqrt(agents) ** 2 != agents:
             raise ValueError(f"agents={agents}; it must be a square number")
-        self.num_heads = num_heads
+        self.num_heads, self.agents = num_heads, agents
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
         self.gather_bias, self.spread_bias = (AgentBias(num_heads, agents, grid) for _ in range(2))
         self.dwc = LePE(channels, 3)
@@ -88,7 +88,7 @@ class AgentAttention(nn.Module):
         """``[B, N, C] -> [B, N, C]``."""
         check_tokens(x, grid)
         query, key, value = self.qkv(x).chunk(3, dim=2)
-        agents = to_tokens(F.adaptive_avg_pool2d(to_map(query, grid), self.side))
-        heads = (split_heads(t, self.num_heads) for t in (query, key, value, agents))
-        y = ops.agent(*heads, self.gather_bias(grid), self.spread_bias(grid).mT)
+        heads = [split_heads(t, self.num_heads) for t in (query, key, value)]
+        agents = ops.pool_landmarks(heads[0], grid, self.agents)
+        y = ops.agent(*heads, agents, self.gather_bias(grid), self.spread_bias(grid).mT)
         return self.proj(join_heads(y) + self.dwc(value, grid))

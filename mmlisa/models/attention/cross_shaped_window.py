@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.arguments import Size
-from mmlisa.models.layers import TokenConv, merge_windows, split_windows
+from mmlisa.models.layers import TokenConv, merge_windows, pad_to_windows, split_windows
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens
@@ -61,7 +61,7 @@ class CrossShapedWindowAttention(nn.Module):
         stripes = [grid]
         if self.split_size is not None:
             size = self.split_size
-            x = F.pad(x, (0, 0, 0, -grid[1] % size, 0, -grid[0] % size))
+            x = pad_to_windows(x, (size, size))
             stripes = [(x.shape[1], size), (size, x.shape[2])]
         branches = [qkv.chunk(len(stripes), dim=3) for qkv in self.qkv(x).chunk(3, dim=3)]
         y = [
@@ -74,7 +74,7 @@ class CrossShapedWindowAttention(nn.Module):
     def _attend(self, branch: tuple[Tensor, Tensor, Tensor], stripe: tuple[int, int], lepe: TokenConv) -> Tensor:
         """Maps q, k, v ``[B, H, W, c]`` of one branch -> ``[B, H, W, c]``."""
         padded = branch[0].shape[1:3]
-        query, key, value = (split_windows(t, stripe)[0] for t in branch)
+        query, key, value = (split_windows(t, stripe) for t in branch)
         heads = (split_heads(t, self.branch_heads) for t in (query, key, value))
         y = join_heads(F.scaled_dot_product_attention(*heads)) + lepe(value, stripe)
         return merge_windows(y, stripe, padded)

@@ -14,9 +14,12 @@ from mmlisa.models.layers import (
     ResizeOnLoad,
     SharedTokenConv,
     TokenConv,
+    cyclic_shift,
     merge_windows,
+    pad_to_windows,
     split_windows,
     valid_tokens,
+    window_shift,
 )
 from mmlisa.registry import MODELS
 
@@ -101,16 +104,14 @@ class FocusedLinearAttention(ResizeOnLoad):
                 f"x has {prefix} tokens more than the grid {grid}; windows have no place for prefix tokens"
             )
         batch, x = x.shape[0], x.unflatten(1, grid)
-        is_shifted = self.shift and all(size > side for size, side in zip(grid, self.window, strict=True))
-        shift = tuple(side // 2 for side in self.window) if is_shifted else (0, 0)
-        x = x.roll((-shift[0], -shift[1]), (1, 2)) if is_shifted else x
-        windows, padded = split_windows(x, self.window)
+        shift = window_shift(grid, self.window, x.device) if self.shift else None
+        x = pad_to_windows(x if shift is None else cyclic_shift(x, shift), self.window)
         valid = valid_tokens(grid, self.window, x.device)
         if valid is not None:
             valid = valid.repeat(batch, 1)
-        y = self._attend(windows, self.window, 0, valid)
-        y = merge_windows(y, self.window, padded)[:, : grid[0], : grid[1]]
-        return (y.roll(shift, (1, 2)) if is_shifted else y).flatten(1, 2)
+        y = self._attend(split_windows(x, self.window), self.window, 0, valid)
+        y = merge_windows(y, self.window, tuple(x.shape[1:3]))[:, : grid[0], : grid[1]]
+        return (y if shift is None else cyclic_shift(y, shift, back=True)).flatten(1, 2)
 
     def _attend(self, x: Tensor, grid: tuple[int, int], prefix: int, valid: Tensor | None) -> Tensor:
         query, key, value = self.qkv(x).chunk(3, dim=2)

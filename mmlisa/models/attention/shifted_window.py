@@ -7,7 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.arguments import Size
-from mmlisa.models.layers import ResizeOnLoad, merge_windows, resize_rows, split_windows
+from mmlisa.models.layers import (
+    ResizeOnLoad,
+    cyclic_shift,
+    merge_windows,
+    pad_to_windows,
+    resize_rows,
+    split_windows,
+    window_shift,
+)
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens
@@ -60,16 +68,15 @@ class ShiftedWindowAttention(ResizeOnLoad):
         grid = tuple(grid)
         check_tokens(x, grid)
         size = self.window_size
-        shift = size // 2 if self.shift and min(grid) > size else 0
-        x = x.unflatten(1, grid)
-        x = F.pad(x, (0, 0, 0, -grid[1] % size, 0, -grid[0] % size))
-        if shift:
-            x = x.roll((-shift, -shift), (1, 2))
-        windows, padded = split_windows(x, (size, size))
-        mask = shift_mask(padded, size, shift, x.device) if shift else None
-        x = merge_windows(self._attend(windows, mask), (size, size), padded)
-        if shift:
-            x = x.roll((shift, shift), (1, 2))
+        shift = window_shift(grid, (size, size), x.device) if self.shift else None
+        x = pad_to_windows(x.unflatten(1, grid), (size, size))
+        padded, mask = tuple(x.shape[1:3]), None
+        if shift is not None:
+            x = cyclic_shift(x, shift)
+            mask = shift_mask(padded, size, shift[0], x.device)
+        x = merge_windows(self._attend(split_windows(x, (size, size)), mask), (size, size), padded)
+        if shift is not None:
+            x = cyclic_shift(x, shift, back=True)
         return x[:, : grid[0], : grid[1]].flatten(1, 2)
 
     def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -90,12 +97,12 @@ def relative_position(size: int, device: torch.device) -> Tensor:
     return offset_row * (2 * size - 1) + offset_column
 
 
-def shift_mask(padded: tuple[int, int], size: int, shift: int, device: torch.device) -> Tensor:
+def shift_mask(padded: tuple[int, int], size: int, shift: int | Tensor, device: torch.device) -> Tensor:
     """``[nW, n, n]``: -100 between tokens that only the cyclic shift brought into one window."""
     regions = []
     for side in padded:
-        index = torch.arange(side, device=device)
-        regions.append((index >= side - size).long() + (index >= side - shift).long())
+        from_the_end = torch.arange(side, device=device) - side
+        regions.append((from_the_end >= -size).long() + (from_the_end >= -shift).long())
     region = regions[0][:, None] * 3 + regions[1][None, :]
-    windows = split_windows(region[None, :, :, None], (size, size))[0][..., 0]
+    windows = split_windows(region[None, :, :, None], (size, size))[..., 0]
     return (windows[:, :, None] != windows[:, None, :]).float() * -100.0

@@ -16,7 +16,7 @@ from .recompute import Branch, LayerNorm
 from .relative_position import RelativePosition
 from .resize_on_load import ResizeOnLoad, resize_rows
 from .tokens import SharedTokenConv, ShortcutTokenConv, TokenConv, to_map, to_tokens, token_conv
-from .windows import merge_windows, split_windows, valid_tokens
+from .windows import cyclic_shift, merge_windows, pad_to_windows, split_windows, valid_tokens, window_shift
 
 __all__ = [
     "CONVOLUTIONS",
@@ -44,6 +44,7 @@ __all__ = [
     "StarReLU",
     "TokenConv",
     "build_norm",
+    "cyclic_shift",
     "has_hooks",
     "has_wrapped_weight",
     "init_convolutions",
@@ -51,10 +52,12 @@ __all__ = [
     "make_divisible",
     "merge_windows",
     "norm_tokens",
+    "pad_to_windows",
     "resize_rows",
     "split_windows",
     "to_map",
     "to_tokens",
     "token_conv",
     "valid_tokens",
+    "window_shift",
 ]

@@ -3,14 +3,15 @@
 import pytest
 import torch
 
-from mmlisa.models.layers import merge_windows, split_windows, valid_tokens
+from mmlisa.models.layers import merge_windows, pad_to_windows, split_windows, valid_tokens
 
 
 @pytest.mark.parametrize("window", [(2, 3), (3, 2), (4, 4), (7, 1)])
 @pytest.mark.parametrize("grid", [(6, 6), (5, 9), (7, 4)])
 def test_windows_of_a_map(grid, window):
     x = torch.randn(2, *grid, 3)
-    windows, padded = split_windows(x, window)
+    padded = tuple(pad_to_windows(x, window).shape[1:3])
+    windows = split_windows(pad_to_windows(x, window), window)
     counts = [-(-size // side) for size, side in zip(grid, window, strict=True)]
     assert padded == tuple(count * side for count, side in zip(counts, window, strict=True))
     whole = torch.zeros(2, *padded, 3)
