@@ -35,6 +35,11 @@ def has_free_size(*sizes: int) -> bool:
     return is_exporting() and any(isinstance(size, torch.SymInt) for size in sizes)
 
 
+def divide_up(size: int, by: int) -> int:
+    """``size / by``, rounded up, also of a free size: the exporter to ONNX rounds ``-(-size // by)`` towards zero."""
+    return (size + by - 1) // by
+
+
 def is_transformed() -> bool:
     """Whether a transform of ``torch.func`` or forward-mode differentiation is active."""
     return _are_functorch_transforms_active() or forward_ad._current_level >= 0

@@ -9,6 +9,8 @@ The norm runs over the columns of a matrix, or over a kernel. The gradients are 
 the rest of the network.
 """
 
+from math import prod
+
 import torch
 from torch import Tensor
 
@@ -67,7 +69,7 @@ def ttt_convolution(query: Tensor, key: Tensor, value: Tensor, w3: Tensor, *, ba
     dtype = value.dtype
     with no_autocast(query.device):
         query, key, value, w3 = widest(query, key, value, w3)
-        value = value * (-SCALE / value.shape[2:].numel())
+        value = value * (-SCALE / prod(value.shape[2:]))  # torch.Size.numel() would make a free size a constant
         kernels = w3.flatten(1).expand(len(query), -1, -1)
         if backend == "reference":
             (gradient,) = _autograd(lambda w: (depthwise_per_image(key, w) * value).sum(), kernels)

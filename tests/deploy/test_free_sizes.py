@@ -14,27 +14,26 @@ pytestmark = [
     pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8, and say so"),
 ]
 
-TWO = dict(depths=(1, 1), channels=(8, 16), num_heads=(1, 2), mlp_ratios=(1, 1))
-ONE = dict(depth=1, channels=16, num_heads=2, mlp_ratio=1)
+STAGE = dict(depths=(1,), channels=(16,), num_heads=(2,), mlp_ratios=(1,))
+PLAIN = dict(depth=1, channels=16, num_heads=2, mlp_ratio=1)
 LEVIT = dict(base="128", depths=(1, 1), channels=(16, 32), num_heads=(1, 2))
+MIXED = dict(base="tiny", depths=(1, 2), channels=(8, 16), num_heads=(1, 2), mlp_ratios=(1, 1))
 # Networks whose graph has windows, landmarks, pooling, positions or kernels; the pretraining size is 224.
 NETWORKS = {
-    "swin": dict(type="FLattenSwin", arch=dict(TWO, base="tiny", depths=(1, 2)), attn_type="AS"),
+    "swin": dict(type="FLattenSwin", arch=MIXED, attn_type="AS"),
     "swin-windows": dict(
         type="FLattenSwin",
-        arch=dict(TWO, base="tiny", depths=(2, 1)),
-        attn_type="AS",
+        arch=dict(STAGE, base="tiny", depths=(2,)),
         attention=dict(window=5, shift=True),
+        attn_type="A",
     ),
-    "pola-swin": dict(type="FLattenSwin", arch=dict(TWO, base="pola-tiny"), attn_type="AA"),
-    "cswin": dict(
-        type="FLattenCSwin", arch=dict(TWO, base="tiny", num_heads=(2, 2), split_sizes=(3, None)), attn_type="SS"
-    ),
-    "pvt": dict(type="FLattenPVT", arch=dict(TWO, base="tiny", sr_ratios=(4, 2)), attn_type="AS"),
-    "pvtv2": dict(type="FLattenPVTv2", arch=dict(TWO, base="b0", sr_ratios=(4, 2)), attn_type="AS"),
-    "deit": dict(type="FLattenDeiT", arch=dict(ONE, base="tiny")),
-    "castling-deit": dict(type="CastlingDeiT", arch=dict(ONE, base="tiny")),
-    "castling-vit": dict(type="CastlingViT", arch=dict(ONE, base="base")),
+    "pola-swin": dict(type="FLattenSwin", arch=dict(STAGE, base="pola-tiny"), attn_type="A"),
+    "cswin": dict(type="FLattenCSwin", arch=dict(STAGE, base="tiny", split_sizes=(3,)), attn_type="S"),
+    "pvt": dict(type="FLattenPVT", arch=dict(STAGE, base="tiny", sr_ratios=(4,)), attn_type="S"),
+    "pvtv2": dict(type="FLattenPVTv2", arch=dict(STAGE, base="b0", sr_ratios=(4,)), attn_type="S"),
+    "deit": dict(type="FLattenDeiT", arch=dict(PLAIN, base="tiny")),
+    "castling-deit": dict(type="CastlingDeiT", arch=dict(PLAIN, base="tiny")),
+    "castling-vit": dict(type="CastlingViT", arch=dict(PLAIN, base="base")),
     "levit": dict(type="CastlingLeViT", arch=LEVIT, out_indices=(0, 1)),
     "levit-own-attention": dict(
         type="CastlingLeViT",
@@ -43,18 +42,17 @@ NETWORKS = {
         out_indices=(0, 1),
     ),
     "mvitv2": dict(type="CastlingMViTv2", arch=dict(base="tiny", depths=(1, 1), channels=16)),
-    "lisanet": dict(type="LiSANet", arch=dict(TWO, base="small", strides=(4, 2), mixers="CL")),
-    "hylisanet": dict(type="LiSANet", arch=dict(TWO, base="hybrid-small", strides=(4, 2), mixers="LA")),
+    "lisanet": dict(type="LiSANet", arch=dict(STAGE, base="small", strides=(4,), mixers="A")),
     "ivit": dict(
         type="iViT",
-        arch=dict(base="tiny", depths=(1, 2), channels=(8, 16), num_heads=(1, 2), mixers="CA", res_scale=(False, True)),
+        arch=dict(base="tiny", depths=(1,), channels=(16,), num_heads=(2,), mixers="A", res_scale=(True,)),
     ),
     "lcnet-vit": dict(type="CastlingLCNetViT", arch=dict(base="small", scale=0.25)),
     "esnet-vit": dict(type="CastlingESNetViT", arch=dict(base="small", scale=0.25)),
-    "interactive-vit": dict(type="InteractiveViT", arch=dict(ONE, base="tiny-16")),
-    "mila": dict(type="MILA", arch=dict(TWO, base="tiny")),
-    "h-vit3": dict(type="HViT3", arch=dict(TWO, base="tiny")),
-    "vit3": dict(type="ViT3", arch=dict(ONE, base="tiny")),
+    "interactive-vit": dict(type="InteractiveViT", arch=dict(PLAIN, base="tiny-16")),
+    "mila": dict(type="MILA", arch=dict(STAGE, base="tiny")),
+    "h-vit3": dict(type="HViT3", arch=dict(STAGE, base="tiny")),
+    "vit3": dict(type="ViT3", arch=dict(PLAIN, base="tiny")),
 }
 # The operators are compared in one block of a host.
 OPERATORS = [
@@ -70,8 +68,8 @@ OPERATORS = [
     "RelationalSelfAttention",
     "StructureAwareAttention",
 ]
-# The pretraining size, sizes of other remainders, a map smaller than a window, and odd multiples of 32.
-SIZES = [(224, 224), (96, 96), (336, 96), (64, 160), (352, 416)]
+# The pretraining size, sizes of other remainders, a map smaller than a window, odd multiples of 32, and odd grids.
+SIZES = [(224, 224), (96, 96), (336, 96), (64, 160), (352, 416), (101, 203)]
 
 
 class Model(nn.Module):

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.models.layers import ResizeOnLoad
+from mmlisa.ops.tracing import divide_up
 
 from .heads import HeadPool, join_heads, split_heads
 
@@ -77,7 +78,7 @@ class PooledAttention(nn.Module):
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         query, key, value = (split_heads(t, self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
         query, key, value = self.pool_q(query, grid), self.pool_k(key, grid), self.pool_v(value, grid)
-        query_grid, key_grid = ([-(-n // stride) for n in grid] for stride in (self.stride_q, self.stride_kv))
+        query_grid, key_grid = ([divide_up(n, stride) for n in grid] for stride in (self.stride_q, self.stride_kv))
         bias = self.bias(query, query_grid, key_grid)
         y = query + F.scaled_dot_product_attention(query, key, value, attn_mask=bias.to(query.dtype))
         return self.proj(join_heads(y))

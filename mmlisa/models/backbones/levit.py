@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from mmlisa.models.attention import PooledQueryAttention, SubsampledAttention, build_attention
 from mmlisa.models.layers import ConvNorm, ConvStack, DropPath, LinearNorm, TokenConv, norm_tokens, to_tokens
+from mmlisa.ops.tracing import divide_up
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
@@ -56,7 +57,7 @@ class DownBlock(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        half = tuple(-(-n // 2) for n in x.shape[2:])
+        half = tuple(divide_up(n, 2) for n in x.shape[2:])
         x = self.attn(to_tokens(x), x.shape[2:])
         return x + self.drop_path(self.mlp(x, half)), half
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mmlisa.models.attention import PooledAttention, build_attention
 from mmlisa.models.layers import Block, DropPath, LayerNorm, Mlp, PatchEmbed, init_linear, to_map, to_tokens
+from mmlisa.ops.tracing import divide_up
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
@@ -44,7 +45,7 @@ class PooledBlock(nn.Module):
         if self.stride > 1:
             skip = to_tokens(F.max_pool2d(to_map(skip, grid), self.stride + 1, self.stride, padding=self.stride // 2))
         x = skip + self.drop_path(self.attn(normed, grid))
-        return x + self.drop_path(self.mlp(self.norm2(x), [-(-n // self.stride) for n in grid]))
+        return x + self.drop_path(self.mlp(self.norm2(x), [divide_up(n, self.stride) for n in grid]))
 
 
 class PooledDownsample(PooledBlock):
@@ -52,7 +53,7 @@ class PooledDownsample(PooledBlock):
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         grid = x.shape[2:]
-        return super().forward(to_tokens(x), grid), tuple(-(-n // self.stride) for n in grid)
+        return super().forward(to_tokens(x), grid), tuple(divide_up(n, self.stride) for n in grid)
 
 
 @MODELS.register_module()

@@ -4,13 +4,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmlisa.ops.tracing import has_free_size
+from mmlisa.ops.tracing import divide_up, has_free_size
 
 
 def pad_to_windows(x: Tensor, window: tuple[int, int]) -> Tensor:
     """``[B, H, W, C] -> [B, nH h, nW w, C]``, with zeros below and to the right."""
     # Not -size % side: the recorded sizes of an export would not be multiples of the side to PyTorch.
-    pad_h, pad_w = ((size + side - 1) // side * side - size for size, side in zip(x.shape[1:3], window, strict=True))
+    pad_h, pad_w = (divide_up(size, side) * side - size for size, side in zip(x.shape[1:3], window, strict=True))
     return F.pad(x, (0, 0, 0, pad_w, 0, pad_h)) if has_free_size(pad_h, pad_w) or pad_h or pad_w else x
 
 
