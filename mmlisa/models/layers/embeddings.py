@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.ops.tracing import divide_up, has_free_size
+
 from .mobile import ConvNorm
 from .norms import norm_tokens
 from .tokens import to_tokens
@@ -40,8 +42,8 @@ class PatchEmbed(nn.Module):
         self.norm = norm
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        missing = [-n % s for n, s in zip(x.shape[2:], self.stride, strict=True)]
-        if any(missing):
+        missing = [divide_up(n, s) * s - n for n, s in zip(x.shape[2:], self.stride, strict=True)]
+        if has_free_size(*missing) or any(missing):
             x = F.pad(x, [pad for n in reversed(missing) for pad in (0, n)])
         x = self.proj(x)
         return norm_tokens(self.norm, to_tokens(x)), tuple(x.shape[2:])
