@@ -84,6 +84,8 @@ def main(args: argparse.Namespace) -> None:
         fixed = export.final_size(cfg, module[1])
     meta = {} if args.checkpoint == "none" else load_weights(model, args.checkpoint).get("meta", {})
     metadata = export.describe(cfg, module, meta) if isinstance(module, WithResults) else None
+    if args.dynamic and len(fixed or ()) == 3:
+        raise ValueError("--dynamic: clips have a fixed size; leave it out")
     size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE
     dynamic = args.dynamic or not (args.size or fixed)
     start = perf_counter()
