@@ -122,7 +122,11 @@ def carry_over(backbone: nn.Module, state: Mapping[str, Tensor], family: Family 
         if name in ours and renamed[name].shape != ours[name].shape:
             renamed[name] = _fit(name, renamed[name], ours[name].shape)
     renamed = adapt_state_dict(backbone, renamed)
-    carried = {name: renamed[name] for name in ours if name in renamed and renamed[name].shape == ours[name].shape}
+    carried = {
+        name: renamed[name].to(tensor.dtype)  # counters of averaged weights may be floating point numbers
+        for name, tensor in ours.items()
+        if name in renamed and renamed[name].shape == tensor.shape
+    }
     fresh = partial | {
         name: different_shapes(tensor, renamed[name]) if name in renamed else NO_COUNTERPART
         for name, tensor in ours.items()

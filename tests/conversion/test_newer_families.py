@@ -199,12 +199,16 @@ def dense_names(golden: str) -> dict[str, Tensor]:
 def test_every_entry_of_a_detector_or_segmentor_has_its_place(config, golden, extra, tmp_path):
     """Necks and heads have the same names in the files of MMDetection 2 and 3 and of MMSegmentation 0 and 1."""
     model = build_on_meta(config)
-    rest = {name: torch.zeros(t.shape) for name, t in model.state_dict().items() if not name.startswith("backbone.")}
+    rest = {
+        name: torch.zeros_like(t, device="cpu")
+        for name, t in model.state_dict().items()
+        if not name.startswith("backbone.")
+    }
     theirs = {f"backbone.{name}": tensor for name, tensor in dense_names(golden).items()} | rest
     file = save(tmp_path / "theirs.pth", {"meta": {"CLASSES": ("a", "b"), "epoch": 12}, "state_dict": theirs, **extra})
     checkpoint, _ = convert_published(file)
-    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    assert {name: tensor.shape for name, tensor in checkpoint["state_dict"].items()} == shapes
+    kinds = {name: (tensor.shape, tensor.dtype) for name, tensor in model.state_dict().items()}
+    assert {name: (tensor.shape, tensor.dtype) for name, tensor in checkpoint["state_dict"].items()} == kinds
     assert len(rest) > 30
 
 
