@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from math import prod
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from mmlisa.models.layers import to_map, to_tokens
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
@@ -30,10 +31,7 @@ class HeadPool(nn.Module):
         self.norm = nn.LayerNorm(head_dims, eps=eps)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        heads, prefix = x.shape[1], x.shape[2] - prod(grid)
-        # The heads are channels, not images: runtimes for phones have no batches.
-        maps = x[:, :, prefix:].transpose(2, 3).flatten(1, 2).unflatten(2, tuple(grid))
-        weight = self.conv.weight.repeat(heads, 1, 1, 1)
-        maps = F.conv2d(maps, weight, None, self.conv.stride, self.conv.padding, groups=weight.shape[0])
-        y = maps.flatten(2).unflatten(1, (heads, -1)).transpose(2, 3)
-        return self.norm(torch.cat([x[:, :, :prefix].to(y.dtype), y], dim=2) if prefix else y)
+        batch, heads, n, _ = x.shape
+        prefix, x = x.split([n - prod(grid), prod(grid)], dim=2)
+        x = to_tokens(self.conv(to_map(x.flatten(0, 1), grid))).unflatten(0, (batch, heads))
+        return self.norm(torch.cat([prefix.to(x.dtype), x], dim=2))
