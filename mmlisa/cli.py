@@ -167,7 +167,8 @@ def prepare(verbose: bool = False) -> None:
         os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT="300")
     if not verbose:
         warnings.filterwarnings("ignore", message="faster_coco_eval is not installed")
-        warnings.filterwarnings("ignore", message="pickle_load_args only works")  # PyTorch uses the encoding all the same
+        # PyTorch uses the encoding all the same.
+        warnings.filterwarnings("ignore", message="pickle_load_args only works")
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         warnings.filterwarnings("ignore", category=FutureWarning)
 

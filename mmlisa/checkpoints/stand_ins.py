@@ -5,7 +5,7 @@ stand-ins accept plain type codes, and a shape together with exactly as many byt
 """
 
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -75,6 +75,13 @@ class Options:
         return OrderedDict()
 
 
+def _counter(counts: dict) -> Counter:
+    """Return the milestones of a MultiStepLR."""
+    if type(counts) is not dict or any(type(count) is not int for count in counts.values()):
+        raise ValueError("a Counter of something else than counts")
+    return Counter(counts)
+
+
 def _scalar(dtype: DType, data: bytes | str) -> np.generic:
     return array_of(data, dtype, ())[()]
 
@@ -85,6 +92,7 @@ def _nothing(*_: Any) -> Any:
 
 STAND_INS: dict[str, Callable[..., Any]] = {
     "argparse.Namespace": Options,
+    "collections.Counter": _counter,
     "yacs.config.CfgNode": Options,
     "mmengine.logging.history_buffer.HistoryBuffer": History,
     "builtins.bytes": lambda: b"",

@@ -6,7 +6,7 @@ import json
 import pickle
 import struct
 import zipfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 import numpy as np
 import pytest
@@ -330,3 +330,20 @@ def test_any_program_of_known_instructions(tmp_path, program):
     """Pickles made of what the reader knows: an answer or the one exception, never a crash."""
     with contextlib.suppress(CheckpointError):
         read(tmp_path / "program.pth", archive(b"}" + text("x") + b"".join(program) + b"s"))
+
+
+def test_milestones_of_a_step_schedule(tmp_path):
+    """MultiStepLR keeps its milestones as a Counter, in PyTorch as in MMEngine."""
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)
+    state = torch.optim.lr_scheduler.MultiStepLR(optimizer, [8, 11, 11]).state_dict()
+    torch.save({"state_dict": {}, "param_schedulers": [state]}, tmp_path / "a.pth")
+    found = load_checkpoint(tmp_path / "a.pth")["param_schedulers"][0]["milestones"]
+    assert type(found) is Counter
+    assert found == Counter({8: 1, 11: 2})
+
+
+@pytest.mark.parametrize("counts", [Counter({1: "many"}), Counter({(1, 2): 1})])
+def test_counters_of_something_else_are_refused(tmp_path, counts):
+    torch.save({"state_dict": {}, "counts": counts}, tmp_path / "a.pth")
+    with pytest.raises(CheckpointError):
+        load_checkpoint(tmp_path / "a.pth")

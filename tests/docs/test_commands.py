@@ -80,6 +80,7 @@ NOT_RUN = {
     "python tools/benchmark.py": f"{_LONG}; tests/research/test_benchmark.py, and test_benchmark_plots.py for --redraw",
     "python tools/swap_operator.py": f"{_LONG}; tests/research/test_operator_swap.py",
     "python -X importtime": "a measurement",
+    "mmlisa export --int8 FOLDER": "a mention; tests/deploy/test_quantise.py",
     "mmlisa infer CONFIG CHECKPOINT IMAGE --tile": "a mention; tests/deploy/test_inference.py",
     "mmlisa infer model.onnx IMAGE --tile": "a mention; tests/deploy/test_inference.py",
     "python tools/paper_tables.py": "counts for half a minute; tests/research/test_paper_tables.py",
@@ -98,7 +99,7 @@ NOT_RUN = {
     "tools/test.py CONFIG CHECKPOINT --tta": "a mention; docs/first_hour.md has the command",
 }
 # Tools that a sentence names without their arguments.
-MENTIONS = ("mmlisa demo", "mmlisa infer", "mmlisa test")
+MENTIONS = ("mmlisa demo", "mmlisa export", "mmlisa infer", "mmlisa test")
 # Whole commands that end as their page says: with a message, and 2 as the exit code.
 ENDS_WITH = {
     f"mmlisa check-data {config} --split val": rf"error: .*data/{folder}.* does not exist.*val_dataloader\.dataset"

@@ -144,10 +144,10 @@ def test_model_backward(name):
 def test_model_forward_fx(name):
     from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
+    model, image = on_cpu(name), torch.randn(1, 3, *size_of(name, 64))  # building it registers its modules with timm
     kwargs = dict(
         leaf_modules=get_notrace_modules(), autowrap_functions=get_notrace_functions(), param_shapes_constant=True
     )
-    model, image = on_cpu(name), torch.randn(1, 3, *size_of(name, 64))
     _, nodes = get_graph_node_names(model, tracer_kwargs=kwargs)
     names = [info["module"] for info in model.feature_info]
     assert set(names) <= set(nodes)

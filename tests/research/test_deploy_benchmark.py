@@ -60,14 +60,9 @@ def test_difference_is_relative_to_the_spread():
     assert deploy.difference(found, expected) == 0.5
 
 
-def test_ncnn_gets_the_maps_of_every_head(tmp_path):
-    """Needs pnnx and ncnn, which the development environment does not have."""
+def test_ncnn_names_the_operators_that_it_lacks(tmp_path):
+    """Needs pnnx, which the development environment does not have."""
     pytest.importorskip("pnnx")
-    pytest.importorskip("ncnn")
     name = "PicoDet-S 320, LCNet"
-    model, image = deploy.NETWORKS[name].build(name), torch.randn(1, 3, 320, 320)
-    deploy.convert_to_ncnn(model, image, tmp_path / "model")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.ncnn.bin", "model.ncnn.param"]
-    run = deploy._ncnn(tmp_path / "model.ncnn.param", image.numpy(), 1)
-    with torch.no_grad():
-        assert deploy.difference(run(), model(image)) < 2e-3
+    with pytest.raises(ValueError, match=r"ncnn has no operator aten::movedim"):
+        deploy.convert_to_ncnn(deploy.NETWORKS[name].build(name), torch.randn(1, 3, 320, 320), tmp_path / "model")

@@ -95,7 +95,10 @@ def write_files(name: str, size: tuple[int, int], folder: Path) -> dict[str, Pat
     if not int8.is_file():
         quantise_graph(onnx, int8, (torch.randn_like(image).numpy() for _ in range(CALIBRATION)))
     if network.config and not ncnn.is_file():
-        convert_to_ncnn(network.build(name), image, stem)
+        try:
+            convert_to_ncnn(network.build(name), image, stem)
+        except ValueError as error:
+            print(f"{name} without ncnn: {error}")
     return {"onnx": onnx, "int8": int8} | ({"ncnn": ncnn} if ncnn.is_file() else {})
 
 
