@@ -122,11 +122,9 @@ def carry_over(backbone: nn.Module, state: Mapping[str, Tensor], family: Family 
         if name in ours and renamed[name].shape != ours[name].shape:
             renamed[name] = _fit(name, renamed[name], ours[name].shape)
     renamed = adapt_state_dict(backbone, renamed)
-    carried = {
-        name: renamed[name].to(tensor.dtype)  # counters of averaged weights may be floating point numbers
-        for name, tensor in ours.items()
-        if name in renamed and renamed[name].shape == tensor.shape
-    }
+    carried = {name: renamed[name] for name in ours if name in renamed and renamed[name].shape == ours[name].shape}
+    for name, tensor in carried.items():  # averaged weights may hold counters as floating point numbers
+        carried[name] = tensor if ours[name].is_floating_point() else tensor.to(ours[name].dtype)
     fresh = partial | {
         name: different_shapes(tensor, renamed[name]) if name in renamed else NO_COUNTERPART
         for name, tensor in ours.items()
