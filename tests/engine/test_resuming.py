@@ -5,10 +5,13 @@ import signal
 
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.hooks import EMAHook
 
 from helpers.toy_runner import runner
+from helpers.training import ROOT
 from mmlisa.checkpoints import CheckpointError, checksum, load_checkpoint
+from mmlisa.engine.runner import test as run_test
 from mmlisa.engine.runner import train
 from mmlisa.engine.saving import locked
 
@@ -52,6 +55,27 @@ def test_other_data_train_to_the_end(tmp_path, start, loader, iterations):
     trained = resumed(tmp_path / "resumed", start, loader=loader)
     assert (trained.epoch, trained.max_iters) == (2, iterations)
     assert all(parameter.isfinite().all() for parameter in trained.model.parameters())
+
+
+def test_the_checkpoints_of_a_step_schedule_are_tested_and_resumed(tmp_path):
+    """Of the schedule of all 1x recipes: a warm-up, and steps after 8 and 11 of the 12 epochs, which here have four batches."""
+    schedule = Config.fromfile(ROOT / "configs/_base_/schedules/swin_1x.py").param_scheduler
+    options = dict(epochs=12, param_scheduler=schedule, hook=dict(interval=10))
+    whole = runner(tmp_path / "whole", **options)
+    train(whole)
+    end = load_checkpoint(tmp_path / "whole" / "iter_48.pth")
+    for iteration in (30, 40):  # before the steps, and between them
+        checkpoint = tmp_path / "whole" / f"iter_{iteration}.pth"
+        split = {name.replace("val", "test", 1): value for name, value in VALIDATION.items()}
+        tested = runner(tmp_path / f"tested_{iteration}", **options, **split, load_from=str(checkpoint))
+        assert run_test(tested) == {"count": 7}
+        rest = resumed(tmp_path / f"rest_{iteration}", checkpoint, **options)
+        found = load_checkpoint(tmp_path / f"rest_{iteration}" / "iter_48.pth")
+        torch.testing.assert_close(found["state_dict"], end["state_dict"], rtol=0, atol=0)
+        assert found["param_schedulers"] == end["param_schedulers"]
+        assert rest.optim_wrapper.param_groups[0]["lr"] == whole.optim_wrapper.param_groups[0]["lr"]
+    warmed_up = 0.1 * (0.001 + 0.999 * 48 / 499)
+    assert whole.optim_wrapper.param_groups[0]["lr"] == pytest.approx(warmed_up * 0.1**2, rel=1e-6)
 
 
 def test_another_learning_rate_is_reported(tmp_path, start, capsys):
