@@ -69,7 +69,7 @@ def build_counter(scope: str, dataset: Any, num_classes: int, score_threshold: f
     import numpy as np
     from mmengine.evaluator import BaseMetric
 
-    from mmlisa.visualization.report import match_image
+    from mmlisa.visualization.evaluation import count_labels, match_image
 
     def count_objects(sample: Mapping[str, Any]) -> np.ndarray:
         predicted, info = sample["pred_instances"], infos[sample["img_id"]]
@@ -98,11 +98,6 @@ def build_counter(scope: str, dataset: Any, num_classes: int, score_threshold: f
         left, top, right, bottom = box
         return [left, top, right - left, bottom - top]
 
-    def count_labels(annotated: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-        known = annotated < num_classes  # 255 is unlabelled
-        pairs = annotated[known].astype(int) * num_classes + predicted[known]
-        return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
-
     def count(sample: Mapping[str, Any]) -> np.ndarray:
         if scope == "mmdet":
             return count_objects(sample)
@@ -112,7 +107,7 @@ def build_counter(scope: str, dataset: Any, num_classes: int, score_threshold: f
                 f"the test data or predictions have no '{missing[0]}': the model has no single class for each"
             )
         values = [sample[name]["data"] if scope == "mmseg" else sample[name] for name in names]
-        return count_labels(*(value.cpu().numpy().ravel() for value in values))
+        return count_labels(*(value.cpu().numpy().ravel() for value in values), num_classes)
 
     class Counter(BaseMetric):
         total = np.zeros((num_classes + (scope == "mmdet"),) * 2, int)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, StrictUndefined
 from mmengine.config import Config
 
 from mmlisa import config_path
@@ -203,52 +204,6 @@ def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_bat
 
 # --- the config --------------------------------------------------------------------------------------------------------------
 
-_LOAD = 'dict(type="mmlisa.LoadImageFromFile"{formats}),'
-_KEYS = '("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")'
-# Of each task: the steps between loading and packing, in training and in testing.
-_PIPELINES = {
-    "detection": (
-        """dict(type="LoadAnnotations", with_bbox=True, with_mask={masks}),
-    dict(type={resize}, keep_ratio=True),
-    dict(type="RandomFlip", prob=0.5),
-    dict(type="PackDetInputs"),""",
-        f"""dict(type="Resize", scale=(side, side), keep_ratio=True),
-    dict(type="LoadAnnotations", with_bbox=True, with_mask={{masks}}),
-    dict(type="PackDetInputs", meta_keys={_KEYS}),""",
-    ),
-    "segmentation": (
-        """dict(type="LoadAnnotations"),
-    dict(type="RandomResize", scale=(side, side), ratio_range={ratios}, keep_ratio=True),
-    dict(type="RandomCrop", crop_size=(side, side), cat_max_ratio=0.95),
-    dict(type="RandomFlip", prob=0.5),
-    dict(type="PackSegInputs"),""",
-        """dict(type="Resize", scale=(side, side), keep_ratio=True),
-    dict(type="LoadAnnotations"),
-    dict(type="PackSegInputs"),""",
-    ),
-    "classification": (
-        """dict(type="RandomResizedCrop", scale=side, crop_ratio_range=(0.6, 1.0)),
-    dict(type="RandomFlip", prob=0.5, direction="horizontal"),
-    dict(type="PackInputs"),""",
-        """dict(type="ResizeEdge", scale=side, edge="short"),
-    dict(type="CenterCrop", crop_size=side),
-    dict(type="PackInputs"),""",
-    ),
-}
-_DATASETS = {
-    "detection": 'type="mmlisa.CocoDataset", data_prefix=dict(img="")',
-    "segmentation": 'type="mmlisa.PairedSegDataset"{label_map}',
-    "classification": 'type="CustomDataset", data_prefix=""',
-}
-_EVALUATORS = {
-    "detection": """val_evaluator = dict(ann_file=val_files["ann_file"], metric={metric})
-test_evaluator = dict(
-    ann_file={test}_files["ann_file"], metric={metric}, outfile_prefix={predictions!r}
-)""",
-    "segmentation": "test_evaluator = dict(output_dir={predictions!r})",
-    "classification": 'val_evaluator = dict(type="Accuracy", topk=(1,))\ntest_evaluator = val_evaluator',
-}
-
 
 def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: str) -> str:
     """The text of the config.
@@ -260,120 +215,49 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: 
         title: the first comment.
         start: what the training starts from, for a comment.
     """
-    task, reasons, weights = plan.task, plan.reasons, plan.preset.weights
-    base = Config.fromfile(config_path(plan.preset.config))
-    splits = {"train": "train", "val": "val", "test": "test" if dataset.split("test") else "val"}
-    has_mask_head = bool(base.model.get("roi_head", {}).get("mask_head"))
+    weights, base = plan.preset.weights, Config.fromfile(config_path(plan.preset.config)).model
+    has_mask_head = bool(base.get("roi_head", {}).get("mask_head"))
     masks = dataset.has_masks and has_mask_head
-    # Formats other than these two are loaded only if they are named, since damage in them may pass unseen.
-    formats = sorted({sample.format for sample in dataset.samples} - {""})
-    jitter = '"RandomResize", scale=(side, side), ratio_range=(0.7, 1.3)'
-    values = {
-        "formats": f", formats={formats}" if set(formats) - {"JPEG", "PNG"} else "",
-        "masks": masks,
-        "resize": jitter if weights else '"Resize", scale=(side, side)',
-        "ratios": (0.5, 2.0) if weights else (1.0, 1.5),
-        "label_map": f", label_map={dataset.label_map}" if dataset.label_map else "",
-        "metric": ["bbox", "segm"] if masks else ["bbox"],
-        "test": splits["test"],
-        "predictions": str(folder / "test" / "predictions"),
-    }
-
     model: dict[str, Any] = {}
-    if task == "segmentation":
+    if plan.task == "segmentation":
         model["data_preprocessor"] = {"size": (plan.side, plan.side)}
-    elif task == "classification" and base.model.get("train_cfg"):
+    elif plan.task == "classification" and base.get("train_cfg"):
         model["train_cfg"] = None  # Mixup and CutMix need more data than a small set has
     elif has_mask_head and not masks:
         model["roi_head"] = {"mask_roi_extractor": None, "mask_head": None}
-    _set_class_counts(base.model, model, len(dataset.classes))
+    _set_class_counts(base, model, len(dataset.classes))
     backbone: dict[str, Any] = {}
-    if "image_size" in base.model.backbone and not weights:
+    if "image_size" in base.backbone and not weights:
         backbone["image_size"] = plan.side
     if weights.startswith("timm:"):
         backbone["init_cfg"] = dict(_delete_=True, type="mmlisa.PublishedWeights", source=weights)
-    elif base.model.backbone.get("init_cfg", {}).get("type") == "mmlisa.PublishedWeights":
+    elif base.backbone.get("init_cfg", {}).get("type") == "mmlisa.PublishedWeights":
         backbone["init_cfg"] = None
     if backbone:
         model["backbone"] = backbone
 
-    train, test = (f"{_LOAD}\n    {steps}".format(**values) for steps in _PIPELINES[task])
-    end = "json" if task == "detection" else "txt"
-    kept = {"train": ", filter_cfg=dict(filter_empty_gt=True)" if task == "detection" else ""}
-    files = "\n".join(
-        f'{name}_files = dict(ann_file=annotations + "/{name}.{end}"{kept.get(name, "")})'
-        for name in dict.fromkeys(splits.values())
+    # Formats other than JPEG and PNG are loaded only if they are named, since damage in them may pass unseen.
+    formats = sorted({sample.format for sample in dataset.samples} - {""})
+    environment = Environment(
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
-    loaders = "\n".join(
-        f"""{name}_dataloader = dict(
-    num_workers=workers,
-    persistent_workers={plan.workers > 0},
-    dataset=dict(_delete_=True, **dataset, **{splits[name]}_files, test_mode=True, pipeline=test_pipeline),
-)"""
-        for name in ("val", "test")
+    environment.filters["repr"] = repr
+    template = environment.from_string(Path(__file__).with_name("config.py.jinja").read_text(encoding="utf-8"))
+    return template.render(
+        plan=plan,
+        folder=folder,
+        title=title,
+        start=start,
+        root=str(dataset.root),
+        classes=tuple(dataset.classes),
+        label_map=dataset.label_map,
+        formats=formats if set(formats) - {"JPEG", "PNG"} else [],
+        masks=masks,
+        load_from=weights if weights and not weights.startswith("timm:") else None,
+        model=_code(model, in_lines=True),
+        has_test=bool(dataset.split("test")),
+        metric_name=METRICS[plan.task],
     )
-    numbers = "\n".join(
-        f"# {reasons[name][0].upper()}{reasons[name][1:]}.\n{name} = {getattr(plan, name)}"
-        for name in ("side", "batch", "steps", "warm_up", "interval", "workers")
-    )
-    optimizer = f"optimizer=dict(lr={plan.rate}),  # {reasons['rate']}"
-    if plan.on_gpu:
-        optimizer = f'type="AmpOptimWrapper",  # mixed precision, on a GPU\n    loss_scale="dynamic",\n    {optimizer}'
-    least = 0.001 if task == "detection" else 0.1  # AP is a share, the others are percentages
-    return f'''# {title}
-# The model: {reasons["model"]}.
-_base_ = __import__("mmlisa").config_path("{plan.preset.config}")
-
-data_root = {str(dataset.root)!r}  # the images; nothing is written there
-annotations = {str(folder / "data")!r}
-classes = {tuple(dataset.classes)!r}
-{numbers}
-seed = 0
-
-# {start}
-load_from = {(weights if weights and not weights.startswith("timm:") else None)!r}
-model = {_code(model, in_lines=True)}
-
-train_pipeline = [
-    {train}
-]
-test_pipeline = [
-    {test}
-]
-dataset = dict({_DATASETS[task].format(**values)}, data_root=data_root, metainfo=dict(classes=classes))
-{files}
-train_dataloader = dict(
-    batch_size=batch,
-    num_workers=workers,
-    persistent_workers={plan.workers > 0},
-    sampler=dict(type="InfiniteSampler", shuffle=True),
-    dataset=dict(_delete_=True, **dataset, **train_files, pipeline=train_pipeline),
-)
-{loaders}
-{_EVALUATORS[task].format(**values)}
-
-train_cfg = dict(_delete_=True, type="IterBasedTrainLoop", max_iters=steps, val_interval=interval)
-optim_wrapper = dict(
-    {optimizer}
-)
-param_scheduler = [
-    dict(type="LinearLR", start_factor=0.01, by_epoch=False, begin=0, end=warm_up),
-    dict(type="CosineAnnealingLR", by_epoch=False, begin=warm_up, end=steps, eta_min={plan.rate / 100:.3g}),
-]
-default_hooks = dict(
-    checkpoint=dict(by_epoch=False, interval=interval, max_keep_ckpts=2, save_best="{METRICS[task]}", rule="greater"),
-    logger=dict(interval=max(1, min(25, interval)), log_metric_by_epoch=False),
-)
-log_processor = dict(by_epoch=False)
-custom_hooks = [
-    *_base_.custom_hooks,
-    # Averages the weights over about a twentieth of the training.
-    dict(type="EMAHook", momentum={plan.momentum}, update_buffers=True, priority="NORMAL"),
-    # Ends the training when four validations in a row bring nothing.
-    dict(type="EarlyStoppingHook", monitor="{METRICS[task]}", rule="greater", patience=4, min_delta={least}),
-]
-randomness = dict(seed=seed)
-'''
 
 
 def _code(value: Any, in_lines: bool = False) -> str:

@@ -78,7 +78,8 @@ class Run:
             ]:
                 raise ValueError(f"--work-dir {str(folder)!r} holds a run with {', '.join(other)}; name another folder")
             return cls(folder, options, content["done"], content["facts"])
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        # What a kill leaves of a file that was being written has a hidden name.
+        if folder.exists() and (not folder.is_dir() or any(folder.glob("[!.]*"))):
             raise ValueError(
                 f"--work-dir {str(folder)!r} holds something other than a run of mmlisa fit; name another folder"
             )
@@ -103,10 +104,11 @@ class Run:
 
 def write(path: Path, text: str) -> None:
     """Writes a whole file or none."""
+    from mmlisa.checkpoints.writing import writing_whole  # imports PyTorch
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.part")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    with writing_whole(path) as file:
+        file.write(text.encode())
 
 
 def fit(run: Run, *, dry_run: bool = False) -> None:

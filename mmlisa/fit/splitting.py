@@ -4,6 +4,7 @@ import re
 from pathlib import PurePosixPath
 
 import numpy as np
+from scipy.cluster.hierarchy import DisjointSet
 
 from .folder import Dataset, Sample
 
@@ -40,62 +41,43 @@ def split(dataset: Dataset, seed: int = SEED, share: float = 0.2) -> str:
             f"{dataset.root} holds only {len(groups)} different image{'s' * (len(groups) != 1)}; training and validation need at "
             "least one each: add images"
         )
-    rng = np.random.default_rng(seed)
-    strata: dict[int, list[list[int]]] = {}
-    for group in groups:
-        strata.setdefault(samples[group[0]].label, []).append(group)
-    num_val = 0
+    rng, val = np.random.default_rng(seed), []
+    for label in dict.fromkeys(samples[group[0]].label for group in groups):
+        stratum = [group for group in groups if samples[group[0]].label == label]
+        wanted, taken = share * sum(map(len, stratum)), 0
+        for index in rng.permutation(len(stratum))[: len(stratum) - 1]:  # each class keeps one group for training
+            size = len(stratum[index])
+            if taken < wanted and (not taken or taken + size <= 1.5 * wanted):
+                taken += size
+                val += stratum[index]
     for sample in samples:
         sample.split = "train"
-    for stratum in strata.values():
-        wanted, taken = share * sum(map(len, stratum)), 0
-        for index in rng.permutation(len(stratum))[: len(stratum) - 1]:  # each stratum keeps one group for training
-            if taken >= wanted:
-                break
-            if taken and taken + len(stratum[index]) > 1.5 * wanted:
-                continue
-            taken += len(stratum[index])
-            for member in stratum[index]:
-                samples[member].split = "val"
-        num_val += taken
-    if not num_val:  # every class has a single group
-        for member in groups[0]:
-            samples[member].split = "val"
-        num_val = len(groups[0])
+    for index in val or (val := groups[0]):  # every class may have a single group
+        samples[index].split = "val"
     kept = len(samples) - len(groups)
     note = note or f" {kept} near-duplicates stay on the side of their original." * bool(kept)
-    return f"{len(samples) - num_val} images for training and {num_val} for validation, drawn with seed {seed}.{note}"
+    return f"{len(samples) - len(val)} images for training and {len(val)} for validation, drawn with seed {seed}.{note}"
 
 
 def near_duplicates(samples: list[Sample]) -> list[list[int]]:
     """Groups of the indices of samples that are near-duplicates of each other, over any number of steps."""
-    parent = list(range(len(samples)))
-
-    def root(index: int) -> int:
-        while parent[index] != index:
-            parent[index] = index = parent[parent[index]]
-        return index
-
-    first: dict[object, int] = {}
+    groups = DisjointSet(range(len(samples)))
     hashes = np.stack([sample.hash for sample in samples]) if samples else np.zeros((0, 32), np.uint8)
+    first: dict[object, int] = {}
     for index, sample in enumerate(samples):
         path = PurePosixPath(sample.path)
         original = re.sub(r"\.rf\.[0-9a-f]+$", "", path.stem)  # Roboflow's name of an augmented copy
         keys = [hashes[index].tobytes()] + ([(path.parent, original)] if original != path.stem else [])
         for key in keys:
-            parent[root(index)] = root(first.setdefault(key, index))
+            groups.merge(first.setdefault(key, index), index)
     if len(samples) <= _MOST_COMPARED:
         bits = np.unpackbits(hashes, axis=1).astype(np.float32)
         ones = bits.sum(1)
         for index in range(len(samples) - 1):
-            rest = bits[index + 1 :]
-            distance = ones[index] + ones[index + 1 :] - 2 * (rest @ bits[index])
+            distance = ones[index] + ones[index + 1 :] - 2 * (bits[index + 1 :] @ bits[index])
             for other in index + 1 + np.flatnonzero(distance <= _DISTANCE):
-                parent[root(int(other))] = root(index)
-    groups: dict[int, list[int]] = {}
-    for index in range(len(samples)):
-        groups.setdefault(root(index), []).append(index)
-    return list(groups.values())
+                groups.merge(index, int(other))
+    return sorted(map(sorted, groups.subsets()))
 
 
 def shared_images(dataset: Dataset) -> str:

@@ -72,6 +72,8 @@ def test_folders_of_others_are_refused(tmp_path, steps):
     (tmp_path / "thesis" / "chapter.tex").write_text("x")
     with pytest.raises(ValueError, match=r"thesis' holds something other than a run of mmlisa fit; name another"):
         Run.open(tmp_path / "thesis", Options("data"))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".run.json.123.partial").touch()  # killed while it wrote its first file
     fit(Run.open(tmp_path / "run", Options("data", size=64)))
     with pytest.raises(ValueError, match=r"a run with size=64, not None; name another folder"):
         Run.open(tmp_path / "run", Options("data"))

@@ -10,8 +10,8 @@ import pytest
 import torch
 from sklearn.metrics import confusion_matrix, jaccard_score, precision_recall_curve
 
-from mmlisa.visualization import report
-from mmlisa.visualization.report import match, write_report
+from mmlisa.visualization.evaluation import evaluate_labels, evaluate_maps, evaluate_objects, match
+from mmlisa.visualization.report import write_report
 
 NAMES = ["cat", "dog & co", "newt"]
 COMMON = dict(
@@ -82,7 +82,7 @@ def test_detection(folder):
 
     coco_files(folder, detections)
     score = write_report(folder / "run", task="detection", root=folder / "images", **COMMON)
-    result = report._evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
+    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
     expected = np.zeros((4, 4), int)
     expected[0, 0], expected[1, 1] = 13, 12  # cats and dogs that are found
     expected[0, 3] = expected[1, 3] = 1  # those of image 3
@@ -120,7 +120,7 @@ def test_detections_in_a_crowd_do_not_count(folder):
         entry.update(category_id=1, bbox=[0, 18, 28, 20], area=560, iscrowd=1)
         entry["segmentation"] = {"size": [40, 60], "counts": [0, 2400]}
     file.write_text(json.dumps(content))
-    result = report._evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
+    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
     assert (result.confusion[0, 0], result.confusion[3, 0], result.confusion.sum()) == (14, 14, 28)
 
 
@@ -155,7 +155,7 @@ def test_segmentation(folder):
     (folder / "run" / "data" / "val.txt").write_text("\n".join(lines))
     score = write_report(folder / "run", task="segmentation", root=folder / "images", **COMMON)
     expected = jaccard_score(np.concatenate(truths), np.concatenate(founds), average=None)
-    result = report._evaluate_maps(folder / "run", folder / "images", "val", NAMES, {})
+    result = evaluate_maps(folder / "run", folder / "images", "val", NAMES, {})
     assert [row[2] for row in result.table[1:]] == [f"{100 * value:.1f}" for value in expected]
     assert score.startswith(f"mIoU {100 * expected.mean():.1f},")
     np.testing.assert_array_equal(result.confusion, confusion_matrix(np.concatenate(truths), np.concatenate(founds)))
@@ -171,7 +171,7 @@ def test_values_of_masks_in_black_and_white(folder):
     cv2.imwrite(str(folder / "images" / "map.png"), truth)
     cv2.imwrite(str(folder / "run" / "test" / "predictions" / "0.png"), (truth > 0).astype(np.uint8))
     (folder / "run" / "data" / "val.txt").write_text("0.png\tmap.png")
-    result = report._evaluate_maps(folder / "run", folder / "images", "val", ["background", "object"], {255: 1})
+    result = evaluate_maps(folder / "run", folder / "images", "val", ["background", "object"], {255: 1})
     np.testing.assert_array_equal(result.confusion, [[1800, 0], [0, 600]])
 
 
@@ -185,7 +185,7 @@ def test_classification(folder):
     ]
     (folder / "run" / "test" / "predictions.pkl").write_bytes(pickle.dumps(entries))
     score = write_report(folder / "run", task="classification", root=folder / "images", **COMMON)
-    result = report._evaluate_labels(folder / "run", folder / "images", "val", NAMES, {})
+    result = evaluate_labels(folder / "run", folder / "images", "val", NAMES, {})
     np.testing.assert_array_equal(result.confusion, confusion_matrix(truth, scores.argmax(1)))
     assert score == f"top-1 {np.mean(truth == scores.argmax(1)):.1%} of 14 images"
     for label in range(3):
