@@ -246,10 +246,13 @@ def _to_onnx(
     return inliner.inline_selected_functions(exported.model_proto, [("", "CastLike")], inline_schema_functions=True)
 
 
-def largest_difference(module: nn.Module, out: Path, size: Sequence[int]) -> float:
+def largest_difference(module: nn.Module, out: Path, size: Sequence[int]) -> float | None:
     """The largest difference between ``module`` and its export ``out`` on a random image, over each output's largest value.
 
     Detections are compared with the nearest one of their label.
+
+    Returns:
+        The difference; None if neither detects anything in the image, so that nothing was compared.
 
     Raises:
         ValueError: the export is of another size.
@@ -259,6 +262,8 @@ def largest_difference(module: nn.Module, out: Path, size: Sequence[int]) -> flo
         expected = _tensors(module(image))
     found = _run(out, image)
     if isinstance(module, WithResults) and module[1].task == "detection":
+        if not len(expected[0]) and not len(found[0]):
+            return None
         return max(_unmatched(expected, found, max(size)), _unmatched(found, expected, max(size)))
     return max(
         ((f - e).abs().max() / e.abs().max().clamp_min(1e-12)).item() for f, e in zip(found, expected, strict=True)

@@ -1,5 +1,6 @@
 """MILA, ViT³, H-ViT³ and PolaFormer from files in their authors' names, against the outputs of the authors' networks."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,9 +12,14 @@ import numpy as np
 import pytest
 import timm
 import torch
+from mmengine.config import Config
+from mmengine.registry import DefaultScope
+from PIL import Image
 from torch import Tensor
 
 from helpers.golden_weights import image, outputs, state_dict
+from helpers.layouts import make_coco_layout
+from helpers.training import EPOCH, ROOT, train
 from mmlisa import config_path, create_model
 from mmlisa.checkpoints import CheckpointError, load_checkpoint
 from mmlisa.conversion import PublishedWeights, carry_over, convert_published
@@ -154,7 +160,7 @@ def test_plain_vit3_and_pola_pvt(kind, arch, entries, name, tmp_path):
         assert torch.equal(torch.cat([key, value]), state["block2.0.attn.kv.weight"])
 
 
-TOOL = Path(__file__).parents[2] / "tools" / "convert_checkpoint.py"
+TOOL = ROOT / "tools" / "convert_checkpoint.py"
 
 
 def test_tool_converts_a_classifier(tmp_path):
@@ -214,9 +220,6 @@ def test_every_entry_of_a_detector_or_segmentor_has_its_place(config, golden, ex
 
 def test_a_whole_detector_starts_from_the_authors(tmp_path):
     """Backbone, neck and heads, without a conversion first."""
-    from mmengine.config import Config
-    from mmengine.registry import DefaultScope
-
     with DefaultScope.overwrite_default_scope("mmdet"):
         detector = MODELS.build(Config.fromfile(config_path("mask_rcnn_mila_t_1x_coco.py")).model)
     ours = detector.state_dict()
@@ -227,6 +230,43 @@ def test_a_whole_detector_starts_from_the_authors(tmp_path):
     assert all(torch.equal(loaded[name], tensor) for name, tensor in rest.items())
     qk = "blocks.0.attn.qk.weight"
     assert torch.equal(loaded[f"backbone.stages.1.{qk}"], theirs[f"backbone.layers.1.{qk}"])
+
+
+def test_a_detector_of_the_authors_is_trained_tested_and_exported(tmp_path):
+    """With the command lines of docs/newer.md and docs/export.md, up to the detections of the exported file in an image."""
+    with DefaultScope.overwrite_default_scope("mmdet"):
+        detector = MODELS.build(Config.fromfile(config_path("mask_rcnn_mila_t_1x_coco.py")).model)
+    detector.init_weights()
+    rest = {name: tensor for name, tensor in detector.state_dict().items() if not name.startswith("backbone.")}
+    theirs = {f"backbone.{name}": tensor for name, tensor in dense_names("mila_t").items()} | rest
+    save(tmp_path / "theirs.pth", {"meta": {"CLASSES": ("person",), "epoch": 12}, "state_dict": theirs})
+    data, config = make_coco_layout(tmp_path / "coco", num_images=3, side=160), "mask_rcnn_mila_t_1x_coco.py"
+    work, small = tmp_path / "work", ["model.test_cfg.rcnn.score_thr=0", "model.test_cfg.rcnn.max_per_img=5"]
+    small += [f"{split}_dataloader.dataset.pipeline.1.scale=(160,160)" for split in ("val", "test")]
+    resizes = ("0.0", "1.0", "1.2")  # of the two ways in which a training image is resized
+    crops = [f"train_dataloader.dataset.pipeline.3.transforms.{i}.scales=[(160,160)]" for i in resizes]
+
+    def run(tool: str, *words: object) -> str:
+        command = [sys.executable, ROOT / "tools" / f"{tool}.py", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run("convert_checkpoint", "theirs.pth", "ours.pth")
+    done = train(config, data, work, *EPOCH, *small, *crops, f"load_from={tmp_path / 'ours.pth'}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "545 of 545 entries match" in done.stdout + done.stderr
+    options = ["--cfg-options", f"test_dataloader.dataset.data_root={data}/", "test_dataloader.num_workers=0"]
+    options += ["test_dataloader.persistent_workers=False", *small]
+    annotations = f"test_evaluator.ann_file={data}/annotations/instances_val2017.json"
+    run("test", config, work / "epoch_1.pth", "--work-dir", tmp_path / "test", *options, annotations)
+    printed = run("export", config, work / "epoch_1.pth", "mila.onnx", "--size", "160", "160", *options)
+    assert "160x160: differs from PyTorch by" in printed
+    picture = Image.open(data / "val2017" / "000000000001.jpg").crop((0, 0, 100, 100))
+    picture.save(tmp_path / "square.png")
+    run("infer", "mila.onnx", "square.png", "--score-thr", "0", "--json", "found.json")
+    (found,) = json.loads((tmp_path / "found.json").read_text())
+    assert len(found["instances"]) == 5
 
 
 def test_averaged_weights(tmp_path):
@@ -272,11 +312,11 @@ def test_wrong_files(tmp_path):
 
 
 def test_plain_swin_of_mmdet(tmp_path):
-    names = ("patch_embed.projection.weight", "stages.0.blocks.0.attn.w_msa.qkv.weight", "norm0.weight")
-    file = save(tmp_path / "mmdet.pth", {"state_dict": {f"backbone.{name}": torch.ones(3) for name in names}})
+    swin = MODELS.build(dict(type="mmdet.SwinTransformer")).state_dict()
+    file = save(tmp_path / "mmdet.pth", {"state_dict": {f"backbone.{name}": tensor for name, tensor in swin.items()}})
     with one_line(ValueError, "of another model: 0 of 499 entries match"):
         create_model("mila_t", pretrained=file)
-    with one_line(ValueError, "weights of no known network; known are MILA, H-ViT³"):
+    with one_line(ValueError, "weights of no known network; known are MILA, H-ViT³.*The file holds 189 tensors"):
         PublishedWeights(file)(MILA("tiny"))
 
 

@@ -1,11 +1,14 @@
 """Exports give what the model gives."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.torch_version import TorchVersion
 
+from helpers.exported import write_model
 from mmlisa.deploy.export import Exportable, export, largest_difference
+from mmlisa.deploy.results import Prepare, Results, WithResults
 from mmlisa.engine.building import build_model
 from mmlisa.engine.config import load_config
 from mmlisa.models.backbones import LCNet, LiSANet
@@ -85,6 +88,18 @@ def test_a_difference_is_noticed(tmp_path):
     with torch.no_grad():
         [p for p in module.parameters() if p.ndim == 4][-1].mul_(1.1)
     assert largest_difference(module, tmp_path / "model.onnx", (64, 64)) > 1e-2
+
+
+@pytest.mark.parametrize(("threshold", "count", "difference"), [(1.0, 0, None), (0.0, 0, 1.0), (1.0, 1, 1.0)])
+def test_detections_of_a_model_that_detects_nothing(threshold, count, difference, tmp_path):
+    """No detections on both sides are no proof of equality; detections on one side are a difference."""
+    options = {"model.test_cfg.score_thr": threshold}
+    model = build_model(load_config("picodet_castling_lcnet_demo.py", options=options))
+    outputs = dict(
+        boxes=np.zeros((count, 4), np.float32), scores=np.ones(count, np.float32), labels=np.zeros(count, int)
+    )
+    file = write_model(tmp_path / "model.onnx", outputs)
+    assert largest_difference(WithResults(Prepare(model, False), Results(model)), file, (64, 96)) == difference
 
 
 def test_other_suffixes_are_refused(tmp_path):
