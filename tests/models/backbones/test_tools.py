@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune, weight_norm
 
 from helpers.backbones import CASES
+from mmlisa.models import backbones
 from mmlisa.registry import MODELS
 
 pytestmark = pytest.mark.slow
@@ -16,9 +17,9 @@ pytestmark = pytest.mark.slow
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-def build(name: str, **options) -> nn.Module:
+def build(case: str | dict, **options) -> nn.Module:
     torch.manual_seed(0)
-    backbone = MODELS.build({**CASES[name], **options})
+    backbone = MODELS.build({**(CASES[case] if isinstance(case, str) else case), **options})
     for p in backbone.parameters():  # no branch starts at zero
         p.data.add_(0.02 * torch.randn_like(p))
     return backbone
@@ -235,6 +236,34 @@ def test_half_precision_throughout(name, dtype):
         for a, b in zip(maps, expected, strict=True):
             assert a.dtype == dtype
             assert (a.float() - b).norm() < 2e-2 * b.norm()
+
+
+def smallest_arch(kind: str) -> str:
+    def size(arch: str) -> int:
+        with torch.device("meta"):
+            return sum(p.numel() for p in MODELS.get(kind)(arch).parameters())
+
+    return min(MODELS.get(kind).arch_settings, key=size)
+
+
+MORE_ARCHS = [("LiSANet", "hybrid-small"), ("FLattenSwin", "pola-tiny"), ("FLattenPVT", "pola-tiny")]
+
+
+@pytest.mark.parametrize(("kind", "arch"), [*((kind, None) for kind in backbones.__all__), *MORE_ARCHS])
+def test_half_precision_at_full_depth(kind, arch):
+    """Errors of many layers add up. In bfloat16, LiSANet and iViT exceed 2e-2, half of which is the rounding of their weights."""
+    model, image = build(dict(type=kind, arch=arch or smallest_arch(kind))).eval(), torch.randn(1, 3, 96, 128)
+
+    def errors(maps) -> list[float]:
+        return [((a.float() - b).norm() / b.norm()).item() for a, b in zip(maps, expected, strict=True)]
+
+    with torch.no_grad():
+        expected = model(image)
+        for dtype in (torch.float16, torch.bfloat16):
+            half = copy.deepcopy(model).to(dtype)
+            found = errors(half(image.to(dtype)))
+            rounded = errors(half.float()(image.to(dtype).float()))
+            assert max(found) < max(2e-2, 2.5 * max(rounded)), (dtype, found, rounded)
 
 
 @pytest.mark.parametrize("name", CASES)
