@@ -169,8 +169,7 @@ def synchronised(norm: nn.BatchNorm1d, x: torch.Tensor) -> torch.Tensor:
     return (x - mean) * (variance + norm.eps).rsqrt() * norm.weight + norm.bias
 
 
-# A stage that is frozen, blocks that are recomputed, batch norms of all processes, averaged weights, two batches a step.
-FROZEN = dict(frozen_stages=1, with_cp=True)
+# Averaged weights, two batches a step.
 AVERAGED = dict(
     optim_wrapper=dict(optimizer=dict(type="Adam", lr=0.01), accumulative_counts=2),
     custom_hooks=[
@@ -181,15 +180,21 @@ AVERAGED = dict(
 
 
 def test_everything_at_once_on_two_processes(tmp_path, monkeypatch):
-    """One process has PyTorch's batch norms, to which MMEngine reverts the synchronised ones."""
+    """Frozen stages, recomputed blocks, batch norms of all processes, averaged weights and two batches a step.
+
+    One process has PyTorch's batch norms, to which MMEngine reverts the synchronised ones, and recomputes nothing.
+    """
     one, two = tmp_path / "one", tmp_path / "two"
-    train(toy(one, 1, AVERAGED, norm_cfg=dict(type="SyncBN"), **FROZEN))
+    train(toy(one, 1, AVERAGED, norm_cfg=dict(type="SyncBN"), frozen_stages=1))
     monkeypatch.setattr(nn.BatchNorm1d, "forward", synchronised)
-    assert in_processes(2, lambda: train(toy(two, 2, AVERAGED, norm_cfg=dict(type="BN"), **FROZEN))) == [0, 0]
-    first, last = (load_checkpoint(one / f"iter_{i}.pth")["state_dict"] for i in (4, 6))
+    options = dict(norm_cfg=dict(type="BN"), frozen_stages=1, with_cp=True)
+    assert in_processes(2, lambda: train(toy(two, 2, AVERAGED, **options))) == [0, 0]
+    first, last = (load_checkpoint(two / f"iter_{i}.pth")["state_dict"] for i in (4, 6))
+    for stage in (0, 1):
+        for name in ("running_var", "weight"):
+            before, after = (weights[f"backbone.stages.{stage}.blocks.0.norm1.{name}"] for weights in (first, last))
+            assert torch.equal(before, after) == (stage == 0), (stage, name)
     assert torch.equal(first["backbone.stem.proj.weight"], last["backbone.stem.proj.weight"])
-    for name in ("running_var", "weight"):
-        assert not torch.equal(*(weights[f"backbone.stages.1.blocks.0.norm1.{name}"] for weights in (first, last)))
     found, expected = (load_checkpoint(folder / "iter_6.pth") for folder in (two, one))
     for weights in ("state_dict", "ema_state_dict"):
         torch.testing.assert_close(found[weights], expected[weights], rtol=1e-4, atol=1e-6)
