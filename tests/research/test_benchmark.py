@@ -53,7 +53,9 @@ def test_roofline_is_one_at_the_peak():
 
 def test_operator_rows_and_report():
     rows = benchmark.benchmark_operators(1, "cpu", MACHINE, [SHAPE])
-    assert {row["name"] for row in rows} >= {"LiSA", "pseudo-code", "reference", "softmax (SDPA)", "depthwise 7x7"}
+    names = {"LiSA", "pseudo-code", "reference", "softmax (SDPA)", "depthwise 7x7"}
+    names |= {"MILA", "TTT (gated unit)", "polarity-aware", "RALA", "MALA", "InLine", "agent (49)"}
+    assert {row["name"] for row in rows} == names
     assert {row["mode"] for row in rows} == {"forward", "forward + backward"}
     json.dumps(rows)
     text = benchmark.to_markdown("Operators", rows)
