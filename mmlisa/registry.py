@@ -90,5 +90,5 @@ OPTIM_WRAPPER_CONSTRUCTORS = _child(
 DATA_SAMPLERS = _child("data sampler", ROOT_DATA_SAMPLERS, "mmlisa.engine.seeding")
 DATASETS = _child("dataset", ROOT_DATASETS, "mmlisa.engine.seeding", *_DATASETS, *_VIDEO)
 TRANSFORMS = _child("transform", ROOT_TRANSFORMS, "mmlisa.datasets.transforms", *_VIDEO)
-METRICS = _child("metric", ROOT_METRICS)
+METRICS = _child("metric", ROOT_METRICS, "mmlisa.datasets.segmentation")
 WEIGHT_INITIALIZERS = _child("weight initializer", ROOT_WEIGHT_INITIALIZERS, "mmlisa.conversion")

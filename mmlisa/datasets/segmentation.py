@@ -1,12 +1,15 @@
-"""mmseg's data sets: the demo data, and images and class maps that a file lists."""
+"""mmseg's data sets: the demo data, and images and class maps that a file lists, with their metric."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 from mmseg.datasets import BaseSegDataset
+from mmseg.evaluation import IoUMetric
+from PIL import Image
 
-from mmlisa.registry import DATASETS
+from mmlisa.registry import DATASETS, METRICS
 
 from .demo_datasets import Generated
 from .demo_objects import CLASSES, PALETTE
@@ -37,6 +40,30 @@ class PairedSegDataset(BaseSegDataset):
         return [
             dict(img_path=str(root / image), seg_map_path=str(root / seg_map), **shared) for image, seg_map in pairs
         ]
+
+
+@METRICS.register_module()
+class PairedIoUMetric(IoUMetric):
+    """mmseg's IoUMetric that writes predictions to ``<output_dir>/<image's path under data_root>.png``.
+
+    mmseg names them by the image alone, so that ``a/001.jpg`` and ``b/001.jpg`` replace each other.
+
+    Args:
+        data_root: of the data set.
+        predictions: folder for the predictions, 8-bit class maps.
+        **kwargs: mmseg's.
+    """
+
+    def __init__(self, *args: Any, data_root: str, predictions: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.data_root, self.predictions = data_root, predictions
+
+    def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
+        super().process(data_batch, data_samples)
+        for sample in data_samples:
+            target = Path(self.predictions, f"{Path(sample['img_path']).relative_to(self.data_root)}.png")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(sample["pred_sem_seg"]["data"].squeeze().cpu().numpy().astype(np.uint8)).save(target)
 
 
 @DATASETS.register_module()

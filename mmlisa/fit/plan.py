@@ -11,8 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from mmengine.config import Config
 
 from mmlisa import config_path
-
-from .folder import Dataset
+from mmlisa.datasets.folder import Dataset
 
 
 @dataclass(frozen=True)

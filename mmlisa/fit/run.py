@@ -20,11 +20,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from mmlisa import cli
+from mmlisa.datasets.folder import Dataset
+from mmlisa.datasets.splitting import SEED, prepare_data
 from mmlisa.options import select_device
-
-from .folder import Dataset
-from .formats import read
-from .splitting import SEED, shared_images, split
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,13 @@ class Options:
     size: int | None = None
     batch: int | None = None
     device: str | None = None
+
+    def __str__(self) -> str:
+        """The arguments of the command."""
+        given = {key: value for key, value in asdict(self).items() if value not in (None, "", "auto")}
+        return shlex.join(
+            [given.pop("data"), *(word for key, value in given.items() for word in (f"--{key}", str(value)))]
+        )
 
     def folder(self) -> Path:
         digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:6]
@@ -144,36 +150,12 @@ def fit(run: Run, *, dry_run: bool = False) -> None:
 # --- steps -------------------------------------------------------------------------------------------------------------------
 
 
-def prepare_data(options: Options) -> tuple[Dataset, list[str]]:
-    """The data set with its splits, and what is worth knowing of it.
-
-    Raises:
-        ValueError: the data cannot be used; names the file and the remedy.
-    """
-    dataset = read(options.data, options.task)
-    dataset.examine()
-    notes = dataset.notes
-    if not dataset.split("val"):
-        notes.append(split(dataset))
-    elif shared := shared_images(dataset):
-        notes.append(f"warning: {shared}")
-    if not dataset.split("train"):
-        raise ValueError(f"{options.data} has images for validation, but none in a folder train; add training images")
-    if dataset.task != "segmentation":
-        seen = {entry["category_id"] for sample in dataset.split("train") for entry in sample.objects}
-        seen |= {sample.label for sample in dataset.split("train")}
-        if absent := [name for index, name in enumerate(dataset.classes) if index not in seen]:
-            notes.append(
-                f"{options.data}: no training image shows {', '.join(absent)}; add images of them to find them"
-            )
-    return dataset, notes
-
-
 def _configure(run: Run) -> None:
     from .plan import adjust, choose_preset, make_plan, write_config  # imports MMEngine
 
     options, folder = run.options, Path(os.path.abspath(run.folder))
-    dataset, notes = prepare_data(options)
+    dataset = prepare_data(options.data, options.task)
+    notes = dataset.notes
     counts = {name: len(dataset.split(name)) for name in ("train", "val", "test")}
     shown = ", ".join(
         f"{number} to {name}"
@@ -192,7 +174,7 @@ def _configure(run: Run) -> None:
         raise ValueError(f"--weights {preset.weights!r} is neither a file nor 'timm:NAME'")
     plan = make_plan(dataset, preset, on_gpu, side=options.size, batch=options.batch, epochs=options.epochs)
     plan.reasons["model"] = reason
-    title = f"Written by: mmlisa fit {shlex.quote(options.data)}. To repeat the training: mmlisa train {run.config}"
+    title = f"Written by: mmlisa fit {options}. To repeat the training: mmlisa train {shlex.quote(str(run.config))}"
     start = f"The training starts from {preset.weights or 'random weights'}."
 
     print(*notes, "measuring a training step …", sep="\n", flush=True)
@@ -253,13 +235,13 @@ def _test(run: Run) -> None:
 def _export(run: Run) -> None:
     run.facts["export"] = ""
     try:
-        _mmlisa(*_export_words(run))
+        _mmlisa("export", *_export_words(run))
     except ChildProcessError as error:  # the report says so; the model itself is whole
         run.facts["export"] = str(error)
 
 
 def _export_words(run: Run) -> list[object]:
-    return ["export", run.config, run.checkpoint, run.folder / "model.onnx", *["--size", *[run.facts["side"]] * 2]]
+    return [run.config, run.checkpoint, run.folder / "model.onnx", *["--size", *[run.facts["side"]] * 2]]
 
 
 def _report(run: Run) -> None:
@@ -282,7 +264,7 @@ def _report(run: Run) -> None:
         "test again": command("test", run.config, run.checkpoint),
         "train again from the config": command("train", run.config),
         "look at the training images": command("browse", run.config),
-        "export": command(*_export_words(run)),
+        "export": command("export", *_export_words(run)),
     }
     score = write_report(
         folder,
@@ -312,14 +294,14 @@ STEPS: dict[str, Callable[[Run], None]] = {
 # --- processes ---------------------------------------------------------------------------------------------------------------
 
 
-def command(*words: object) -> str:
+def command(name: str, *words: object) -> str:
     """A command as the user can type it."""
-    return shlex.join(["mmlisa", *map(str, words)])
+    return f"{cli.command(name)} {shlex.join(map(str, words))}"
 
 
-def _mmlisa(*words: object, accepted: Sequence[int] = (0,)) -> None:
-    print(f"$ {command(*words)}", flush=True)
-    _call("-m", "mmlisa.cli", *map(str, words), accepted=accepted)
+def _mmlisa(name: str, *words: object, accepted: Sequence[int] = (0,)) -> None:
+    print(f"$ {command(name, *words)}", flush=True)
+    _call("-m", "mmlisa.cli", name, *map(str, words), accepted=accepted)
 
 
 def _call(*words: str, show: bool = True, accepted: Sequence[int] = (0,)) -> None:

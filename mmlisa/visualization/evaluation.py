@@ -166,7 +166,7 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str], labe
             truth = np.array(picture, int)
         for value, label in label_map.items():
             truth[truth == value] = label
-        with Image.open(folder / "test" / "predictions" / f"{Path(path).stem}.png") as picture:
+        with Image.open(folder / "test" / "predictions" / f"{path}.png") as picture:
             found = np.array(picture, int)
         counts = count_labels(truth, found, number)
         confusion += counts

@@ -3,9 +3,10 @@
 import cv2
 import numpy as np
 import pytest
+import torch
 from mmengine.registry import DefaultScope
 
-from mmlisa.registry import DATASETS
+from mmlisa.registry import DATASETS, METRICS
 
 
 @pytest.mark.parametrize(("label_map", "reduce_zero_label", "expected"), [
@@ -35,3 +36,18 @@ def test_a_list_of_pairs(tmp_path, label_map, reduce_zero_label, expected):
         entry = dataset[0]
     assert entry["img_shape"] == (2, 2)
     np.testing.assert_array_equal(entry["gt_seg_map"], expected)
+
+
+def test_predictions_of_images_of_the_same_name(tmp_path):
+    """Each lies under the path of its image."""
+    metric = METRICS.build(
+        dict(type="mmlisa.PairedIoUMetric", data_root=str(tmp_path), predictions=str(tmp_path / "predictions"))
+    )
+    metric.dataset_meta = dict(classes=("one", "two"))
+    for label, name in enumerate(("a/1.jpg", "b/1.jpg")):
+        values = torch.full((1, 4, 6), label)
+        maps = dict(pred_sem_seg=dict(data=values), gt_sem_seg=dict(data=values))
+        metric.process({}, [dict(img_path=str(tmp_path / name), **maps)])
+    for label, name in enumerate(("a/1.jpg.png", "b/1.jpg.png")):
+        np.testing.assert_array_equal(cv2.imread(str(tmp_path / "predictions" / name), 0), np.full((4, 6), label))
+    assert metric.evaluate(2)["mIoU"] == 100

@@ -10,7 +10,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 
 from helpers import folders
-from mmlisa.fit.folder import Dataset, Sample
+from mmlisa.datasets.folder import Dataset, Sample
 from mmlisa.fit.plan import PRESETS, adjust, choose_preset, make_plan, write_config
 
 PROBE = dict(seconds_per_image=0.5, per_image=2**20, fixed=0, available=2**30, unavailable="")
@@ -135,6 +135,7 @@ def test_the_config_has_the_plan_and_builds(tmp_path, task, model, on_gpu):
     assert cfg.optim_wrapper.optimizer.lr == plan.rate
     assert cfg.train_cfg.max_iters == plan.steps == cfg.param_scheduler[-1].end
     assert (cfg.optim_wrapper.type == "AmpOptimWrapper") == on_gpu
+    assert {"EMAHook", "EarlyStoppingHook"} <= {hook.type for hook in cfg.custom_hooks}
     assert cfg.train_dataloader.dataset.metainfo.classes == tuple(folders.CLASSES)
     assert bool(preset.weights) == ("mmlisa.PublishedWeights" in str(cfg.model.backbone.get("init_cfg")))
     for number in (plan.side, plan.batch, plan.steps, plan.warm_up, plan.interval, plan.workers):

@@ -100,7 +100,8 @@ def test_a_file_is_whole_or_absent(tmp_path, monkeypatch):
 
 
 def test_commands_can_be_typed():
-    assert command("train", Path("a b/config.py")) == "mmlisa train 'a b/config.py'"
+    assert command("train", Path("a b/config.py")).endswith(" 'a b/config.py'")
+    assert str(Options("my data", epochs=3, weights="timm:x")) == "'my data' --weights timm:x --epochs 3"
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,19 @@ def test_a_process_that_fails_gives_its_error(capfd, printed, reason):
     assert capfd.readouterr().out == printed.replace("\\n", "\n") + "\n"
     module._call("-c", code, accepted=(3,), show=False)
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("unavailable", ["", "no route to the host"])
+def test_without_a_network_the_training_starts_from_random_weights(tmp_path, monkeypatch, capsys, unavailable):
+    measured = dict(seconds_per_image=0.1, per_image=2**20, fixed=0, available=2**34, unavailable=unavailable)
+    monkeypatch.setattr(module, "_call", lambda *words, **options: Path(words[3]).write_text(json.dumps(measured)))
+    run = Run.open(tmp_path / "run", Options(str(folders.write_classes(tmp_path / "data")), model="ivit-t"))
+    fit(run, dry_run=True)
+    text = run.config.read_text()
+    assert ("mmlisa.PublishedWeights" in text) == (not unavailable)
+    assert ("so that the training starts from random weights; AP will be lower." in text) == bool(unavailable)
+    assert any("(no route to the host)" in note for note in run.facts["notes"]) == bool(unavailable)
+    assert "measuring a training step" in capsys.readouterr().out
 
 
 @pytest.mark.fault
@@ -167,7 +181,7 @@ def test_killed_while_it_writes_the_data(tmp_path, seconds):
     script = (
         "import sys\nfrom pathlib import Path\nfrom mmlisa.fit.run import *\nfrom mmlisa.fit import run as m\n"
         "r = Run.open(Path(sys.argv[1]), Options('data'))\nPath(sys.argv[1] + '.ready').touch()\n"
-        "d, _ = prepare_data(r.options)\nr.save()\nm._write_data(r, d)\nr.save()"
+        "d = prepare_data(r.options.data)\nr.save()\nm._write_data(r, d)\nr.save()"
     )
     arguments = [sys.executable, "-c", script]
     subprocess.run([*arguments, "whole"], cwd=tmp_path, check=True)

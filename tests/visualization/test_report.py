@@ -148,7 +148,7 @@ def test_segmentation(folder):
         found = np.where(rng.random(truth.shape) < 0.02 * index, (truth + 1) % 3, truth).astype(np.uint8)
         truth[:3] = 255
         cv2.imwrite(str(folder / "images" / f"map{index}.png"), truth)
-        cv2.imwrite(str(folder / "run" / "test" / "predictions" / f"{index}.png"), found)
+        cv2.imwrite(str(folder / "run" / "test" / "predictions" / f"{index}.png.png"), found)
         truths.append(truth[3:].ravel())
         founds.append(found[3:].ravel())
     lines = [f"{index}.png\tmap{index}.png" for index in range(14)]
@@ -169,7 +169,7 @@ def test_values_of_masks_in_black_and_white(folder):
     truth = np.zeros((40, 60), np.uint8)
     truth[:10] = 255
     cv2.imwrite(str(folder / "images" / "map.png"), truth)
-    cv2.imwrite(str(folder / "run" / "test" / "predictions" / "0.png"), (truth > 0).astype(np.uint8))
+    cv2.imwrite(str(folder / "run" / "test" / "predictions" / "0.png.png"), (truth > 0).astype(np.uint8))
     (folder / "run" / "data" / "val.txt").write_text("0.png\tmap.png")
     result = evaluate_maps(folder / "run", folder / "images", "val", ["background", "object"], {255: 1})
     np.testing.assert_array_equal(result.confusion, [[1800, 0], [0, 600]])

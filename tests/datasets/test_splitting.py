@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from helpers import folders
-from mmlisa.fit.folder import Dataset, Sample
-from mmlisa.fit.splitting import near_duplicates, shared_images, split
+from mmlisa.datasets.folder import Dataset, Sample
+from mmlisa.datasets.splitting import near_duplicates, shared_images, split
 
 
 def make(number, labels=(-1,), seed=0):

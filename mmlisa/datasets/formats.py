@@ -18,6 +18,7 @@ import numpy as np
 import yaml
 from PIL import Image
 
+from .annotations import find_problems, without
 from .folder import Dataset, Folder, Problems, Sample, split_of
 
 _EXPECTED = (
@@ -38,8 +39,8 @@ def read(root: str | Path, task: str = "") -> Dataset:
 
     Args:
         root: the folder.
-        task: one of :data:`mmlisa.fit.folder.TASKS`. Where empty, the first that is found of boxes and outlines, class maps and
-            class folders.
+        task: one of :data:`mmlisa.datasets.folder.TASKS`; if empty, the first that is found of boxes and outlines, class maps
+            and class folders.
 
     Raises:
         ValueError: the folder holds no annotations or several formats, or more than a tenth of the entries cannot be used;
@@ -134,7 +135,6 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
     from mmlisa.engine.log import import_quietly
 
     import_quietly("mmdet")  # after what is quickly found
-    from mmlisa.datasets.annotations import find_problems, without
 
     reader, lost, problems = _READERS[kind], Problems(), Problems()
     parts = list(reader.read(folder, files, lost, problems))
@@ -176,7 +176,7 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
             by_id[entry["image_id"]].objects.append(kept)
     lost.check(len(samples) + len(lost), "images")
     problems.check(len(objects), "objects")
-    notes = lost[:5] + problems[:5]
+    notes = folder.notes + lost[:5] + problems[:5]
     objects = [entry for sample in samples.values() for entry in sample.objects]
     if not objects:
         raise ValueError(f"{folder.root}: no image has an annotation ({kind}); add labels, or name another folder")
@@ -320,7 +320,7 @@ def _class_names(source: Path, content: Any) -> list[str]:
 def _yolo_images(folder: Folder, name: str, content: Mapping[str, Any]) -> dict[str, str]:
     """The split of each image that ``data.yaml`` names, or, where it names none, of each image by its folder."""
     found: dict[str, str] = {}
-    for key in ("train", "val", "valid", "test"):
+    for key in ("val", "valid", "test", "train"):  # an image of several splits is not trained on
         entries = content.get(key) or ()
         for entry in [entries] if isinstance(entries, str) else entries:
             images = _entry_images(folder, name, str(content.get("path") or ""), str(entry))
@@ -329,11 +329,12 @@ def _yolo_images(folder: Folder, name: str, content: Mapping[str, Any]) -> dict[
                     f"{folder.root / name}: {key} is {entry!r}, where {folder.root} holds no image; correct it, or copy the "
                     "images there"
                 )
-            if found and found.keys() <= set(images):
-                raise ValueError(
-                    f"{folder.root / name}: train and {key} are the same images, so that no result would say anything about new "
-                    f"images; remove the line of {key}, and the images are split"
+            if key == "train" and found.keys() >= (trained := set(images)):
+                folder.notes.append(
+                    f"warning: {folder.root / name}: all images of train are also in val or test, which would say nothing about "
+                    "new images; they are trained on, and without other images in val, a part of them is drawn for validation"
                 )
+                found = {image: split for image, split in found.items() if image not in trained}
             found = {**dict.fromkeys(images, split_of(f"{key}/x")), **found}
     return found or {image: split_of(image) for image in folder.images}
 

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from helpers import folders
-from mmlisa.fit.formats import read
-from mmlisa.fit.run import Options, prepare_data
+from mmlisa.datasets.formats import read
+from mmlisa.datasets.splitting import prepare_data
 
 sv = pytest.importorskip("supervision")
 
@@ -176,6 +176,15 @@ def test_ultralytics_yaml_of_another_computer(tmp_path):
     dataset = read(tmp_path)
     assert (len(dataset.split("train")), len(dataset.split("val"))) == (9, 3)
     assert sum(len(sample.objects) for sample in dataset.samples) == 24
+
+
+def test_yolo_images_of_two_splits_are_not_trained_on(tmp_path):
+    file = folders.write_yolo(tmp_path)
+    (tmp_path / "val.txt").write_text("images/000.jpg\nimages/003.jpg\n")
+    file.write_text(file.read_text() + "train: images\nval: val.txt\ntest: val.txt\n")
+    dataset = read(tmp_path)
+    assert sorted(sample.path for sample in dataset.split("val")) == ["images/000.jpg", "images/003.jpg"]
+    assert (len(dataset.split("train")), len(dataset.split("test"))) == (10, 0)
 
 
 def test_voc_splits_and_difficult_objects(tmp_path):
@@ -430,7 +439,6 @@ REFUSED = {
     one_pixel: r"cat/000\.jpg: the image has 1x1 pixels; replace it",
     huge: r"cat/huge\.png: the image has .*pixels; cut it into tiles",
     exif_rotation: r"000\.jpg: the image has 48x64 pixels, turned by its EXIF tag, its annotation says 64x48; save it",
-    train_equals_val: r"data\.yaml: train and val are the same images, .*; remove the line of val",
     few_of_many: r"annotations\.json: its image '003\.jpg' is not in .*; copy it there",
     truncated_json: r"annotations\.json is not valid JSON .*; export it again",
     truncated_images: r"001\.jpg: the image cannot be read .*; export or copy it again",
@@ -442,6 +450,7 @@ REFUSED = {
 NOTED = {
     same_name_in_two_splits: r"valid/000\.jpg: this image and 1 others of the 6 of val are also in train.*; keep each",
     cmyk: r"cat/000\.jpg: the image is CMYK and is read as RGB",
+    train_equals_val: r"warning: .*data\.yaml: all images of train are also in val .*; they are trained on, and .* is drawn",
     empty_classes: r"no training image shows axolotl; add images",
 }
 READ = (spaces_and_unicode, read_only, symlinks, windows_paths)
@@ -462,10 +471,11 @@ def test_a_broken_folder_gets_one_line(tmp_path, build):
     before = checksums(root)
     if build in REFUSED:
         with pytest.raises(ValueError, match=REFUSED[build]) as raised:
-            prepare_data(Options(str(root)))
+            prepare_data(root)
         assert "\n" not in str(raised.value)
     else:
-        dataset, notes = prepare_data(Options(str(root)))
+        dataset = prepare_data(root)
+        notes = dataset.notes
         assert len(dataset.samples) in (12, 18)
         assert all(sample.objects for sample in dataset.samples) or dataset.task == "classification"
         if build in NOTED:
@@ -478,9 +488,9 @@ def test_a_broken_folder_gets_one_line(tmp_path, build):
 def test_a_few_bad_entries_are_left_out(tmp_path):
     folders.write_yolo(tmp_path)
     edit(tmp_path / "labels" / "003.txt", "0 ", "5 ", 1)
-    dataset, notes = prepare_data(Options(str(tmp_path)))
+    dataset = prepare_data(tmp_path)
     assert sum(len(sample.objects) for sample in dataset.samples) == 23
-    assert any("003.txt, line 1: no category has category_id 5" in note for note in notes)
+    assert any("003.txt, line 1: no category has category_id 5" in note for note in dataset.notes)
 
 
 def test_declared_sizes_of_turned_images_may_be_those_displayed(tmp_path):
@@ -489,7 +499,7 @@ def test_declared_sizes_of_turned_images_may_be_those_displayed(tmp_path):
     for image in content["images"][:6]:
         image["width"], image["height"] = 48, 64
     (tmp_path / "annotations.json").write_text(json.dumps(content))
-    dataset, _ = prepare_data(Options(str(tmp_path)))
+    dataset = prepare_data(tmp_path)
     assert dataset.samples[0].size == (48, 64) == cv2.imread(str(tmp_path / "000.jpg")).shape[1::-1]
 
 

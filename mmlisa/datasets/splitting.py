@@ -1,16 +1,45 @@
-"""A seeded split of images into training and validation that keeps near-duplicates together."""
+"""A user's folder as a data set with splits: a seeded split, where there is none, keeps near-duplicates together."""
 
 import re
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 from scipy.cluster.hierarchy import DisjointSet
 
 from .folder import Dataset, Sample
+from .formats import read
 
 SEED = 0
 _DISTANCE = 12  # of 256 bits: neighbouring frames of a video, re-encoded copies, small shifts of brightness
 _MOST_COMPARED = 20_000  # images; beyond, only equal hashes are near-duplicates
+
+
+def prepare_data(root: str | Path, task: str = "") -> Dataset:
+    """Reads a folder, examines its images, and splits them if there is no validation.
+
+    Args:
+        root, task: see :func:`mmlisa.datasets.formats.read`.
+
+    Raises:
+        ValueError: the data cannot be used; names the file and the remedy.
+        FileNotFoundError, NotADirectoryError: the folder does not exist.
+    """
+    dataset = read(root, task)
+    dataset.examine()
+    if not dataset.split("val"):
+        dataset.notes.append(split(dataset))
+    elif shared := shared_images(dataset):
+        dataset.notes.append(f"warning: {shared}")
+    train = dataset.split("train")
+    if not train:
+        raise ValueError(f"{root} has images for validation, but none in a folder train; add training images")
+    if dataset.task != "segmentation":
+        seen = {sample.label for sample in train} | {e["category_id"] for sample in train for e in sample.objects}
+        if absent := [name for index, name in enumerate(dataset.classes) if index not in seen]:
+            dataset.notes.append(
+                f"{root}: no training image shows {', '.join(absent)}; add images of them to find them"
+            )
+    return dataset
 
 
 def split(dataset: Dataset, seed: int = SEED, share: float = 0.2) -> str:

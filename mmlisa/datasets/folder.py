@@ -164,6 +164,7 @@ class Folder:
         if not self.root.is_dir():
             kind = NotADirectoryError if self.root.exists() else FileNotFoundError
             raise kind(f"{root} is not a folder; name the folder that holds the images and their annotations")
+        self.notes: list[str] = []  # that the readers add for the user
         files = sorted(_walk(self.root))
         self.images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
         self._others = [name for name in files if not name.lower().endswith(IMAGE_SUFFIXES)]
