@@ -36,7 +36,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--size", type=int, metavar="S", help="longer side of the images in training (default: by objects)"
     )
-    parser.add_argument("--batch", type=int, metavar="N", help="images a step (default: what fits the memory)")
+    parser.add_argument(
+        "--batch",
+        type=number_or_auto,
+        metavar="N",
+        help="images a step (default: auto, the recipe's or what fits the memory)",
+    )
     parser.add_argument("--device", help="cpu, cuda or cuda:1 (default: a GPU where there is one)")
     parser.add_argument("--work-dir", type=Path, help="where the results go (default: work_dirs/fit/NAME-OPTIONS)")
     parser.add_argument(
@@ -44,6 +49,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--dry-run", action="store_true", help="stop after the config")
     return parser.parse_args(argv)
+
+
+def number_or_auto(text: str) -> int | None:
+    return None if text == "auto" else int(text)
 
 
 def main(args: argparse.Namespace) -> None:

@@ -60,3 +60,8 @@ def test_a_finished_run_is_shown(ran, capsys):
     assert "this run is finished: work_dirs/fit/data-" in capsys.readouterr().out
     fit.main(fit.parse_args(["data", "--epochs", "2"]))  # other options, another folder
     assert ran[number:] == list(module.STEPS)
+
+
+@pytest.mark.parametrize(("text", "batch"), [("auto", None), ("8", 8)])
+def test_batch(text, batch):
+    assert fit.parse_args(["data", "--batch", text]).batch == batch
