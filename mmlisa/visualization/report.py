@@ -83,9 +83,8 @@ def write_report(
     if result.sides is not None:
         _draw_sides(*result.sides, pictures / "sizes.png")
         found, missed = map(len, result.sides)
-        caption = (
-            f"Sizes of the {found} objects found and {missed} missed, at a score of {SCORE} and an overlap of {IOU}."
-        )
+        caption = f"Sizes of the {found} objects found and the {missed} missed or taken for another class"
+        caption += f", at a score of {SCORE} and an overlap of {IOU}."
         drawings.append((pictures / "sizes.png", caption))
     worst = []
     for number, (path, _, caption) in enumerate(sorted(result.images, key=lambda image: -image[1])[:NUM_WORST], 1):
@@ -187,4 +186,4 @@ def _draw_sides(found: list[float], missed: list[float], path: Path) -> None:
         ticks = [tick for tick in ticks if bins[0] <= tick <= bins[-1]]
         axes.set_xticks(ticks, map(str, ticks))
         axes.set_xticks([], minor=True)
-        axes.legend(frameon=False)
+        axes.figure.legend(loc="outside right", frameon=False)
