@@ -9,6 +9,7 @@ import pytest
 from mmlisa import arguments, registry
 from mmlisa.arguments import (
     Count,
+    NotNegative,
     OddSize,
     Positive,
     Share,
@@ -81,6 +82,19 @@ def test_good_ones_pass(options):
 def test_bad_ones_are_named(options, error, message):
     with pytest.raises(error, match=message):
         check_arguments(Example, options)
+
+
+BOUNDARIES = [  # a rule, a value that just passes, and one that just does not
+    (Size, 1, 0), (Count, 0, -1), (OddSize, 1, 0), (OddSize, 1, -1), (OddSize, 3, 2), (Positive, 1e-9, 0.0),
+    (NotNegative, 0.0, -1e-9), (NotNegative, 0.5, -0.5), (Share, 0.0, -1e-9), (Share, 1.0, 1 + 1e-9),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "good", "bad"), BOUNDARIES)
+def test_boundaries(rule, good, bad):
+    check("size", good, rule)
+    with pytest.raises(ValueError, match=f"size={bad}; it must be"):
+        check("size", bad, rule)
 
 
 def test_a_registered_class_checks_by_itself():

@@ -1,0 +1,111 @@
+"""One command measures what the pages print: steps are kept, a busy machine is refused, tables and stamps stand between marks."""
+
+import json
+import subprocess
+
+import pytest
+
+from research import release
+
+STEP = (
+    "-c",
+    "import sys; open(sys.argv[1], 'a').write('x'); sys.exit(len(sys.argv) > 2)",
+)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A clone with one commit, pages, and measurements of two networks."""
+    benchmarks = tmp_path / "docs" / "benchmarks"
+    benchmarks.mkdir(parents=True)
+    (tmp_path / "mmlisa").mkdir()
+    (tmp_path / "mmlisa" / "a.py").write_text("")
+    (tmp_path / ".gitignore").write_text("work_dirs\n")
+    for suite, case in (
+        ("backbones", "224x224"),
+        ("detectors", "800x1344"),
+        ("training", "512x512"),
+        ("pixels", "224x224"),
+    ):
+        rows = [
+            dict(name=name, case=case, seconds=s, peak_bytes=10 * s, saved_bytes=100, ns_per_pixel=s)
+            for name, s in (("iViT-T", 3.0), ("Swin-T", 4.0))
+        ]
+        (benchmarks / f"{suite}_cpu.json").write_text(json.dumps({"rows": rows}))
+    (tmp_path / "README.md").write_text(
+        "before\n<!-- measured: ratios -->\nold\n<!-- /measured -->\n<!-- measured: stamp -->\n<!-- /measured -->\n"
+    )
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *command], check=True)
+    return tmp_path
+
+
+def steps(root, **failing):
+    return {name: (*STEP, str(root / name), *failing.get(name, ())) for name in ("one", "two")}
+
+
+def test_finished_steps_are_kept(root, capsys):
+    with pytest.raises(subprocess.CalledProcessError):
+        release.measure(root, steps(root, two=["fail"]), busy=lambda: 0.0)
+    assert "old" in (root / "README.md").read_text(), "nothing is written before all steps are done"
+    done = release.measure(root, steps(root), busy=lambda: 0.0)
+    assert ((root / "one").read_text(), (root / "two").read_text()) == ("x", "xx")
+    assert done.seconds.keys() == {"one", "two"}
+    assert "2 steps took 0 minutes" in capsys.readouterr().out
+    readme = (root / "README.md").read_text()
+    assert readme.startswith("before\n<!-- measured: ratios -->\n\n| over Swin-T's | HyLiSANet-S | LiSANet-S |")
+    assert (
+        "| inference at 224x224, time | – | – | – | 0.75 |\n| inference at 800x1344, time | – | – | – | – |\n" in readme
+    )
+    assert "| the same, tensors saved for the backward pass | – | – | – | 1.00 |" in readme
+    assert f"*Measured at commit {done.commit} on " in readme
+
+
+def test_other_code_is_measured_anew(root, capsys):
+    release.measure(root, steps(root), busy=lambda: 0.0)
+    (root / "mmlisa" / "a.py").write_text("1")
+    with pytest.raises(ValueError, match=r"mmlisa/a\.py differs from the last commit"):
+        release.measure(root, steps(root), busy=lambda: 0.0)
+    subprocess.run(
+        ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "b"], check=True
+    )
+    release.measure(root, steps(root), busy=lambda: 0.0)
+    assert (root / "one").read_text() == "xx"
+    assert "all steps run again" in capsys.readouterr().out
+
+
+def test_a_busy_machine_is_refused(root):
+    with pytest.raises(ValueError, match="other processes take 40% of the processors' time"):
+        release.measure(root, steps(root), busy=lambda: 0.4)
+    assert not (root / "one").exists()
+
+
+def test_marks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- measured: stamp -->\n")
+    with pytest.raises(ValueError, match="without"):
+        release.fill(page, {"stamp": "s"})
+    page.write_text("<!-- measured: moon -->\n<!-- /measured -->\n")
+    with pytest.raises(ValueError, match="a mark 'moon'; the tables are stamp"):
+        release.fill(page, {"stamp": "s"})
+
+
+def test_demos_are_read_from_their_logs(tmp_path):
+    folder = tmp_path / "20261122" / "vis_data"
+    folder.mkdir(parents=True)
+    lines = [
+        dict(loss=1.0, step=50),
+        {"coco/bbox_mAP_50": 0.5, "step": 200},
+        {"coco/bbox_mAP_50": 0.91, "coco/segm_mAP_50": 0.896, "step": 400},
+    ]
+    (folder / "20261122.json").write_text("\n".join(map(json.dumps, lines)))
+    assert release._demo(tmp_path, 450.0) == ("bbox AP50 0.910, segm AP50 0.896", "400", "7.5")
+    assert release._demo(tmp_path / "none", 1.0) == ("–", "–", "–")
+
+
+def test_every_step_exists_in_this_clone():
+    root = release.Path(release.__file__).parents[2]
+    for script, *options in release.STEPS.values():
+        assert (root / script).is_file()
+        assert all((root / option).is_file() for option in options if option.startswith("configs/"))

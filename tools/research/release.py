@@ -1,0 +1,254 @@
+"""Every figure that README, the benchmark pages, ``docs/choosing.md`` and the demo table print, measured at one commit.
+
+Each step is a command in a process of its own. ``release.json`` holds the stamp and the seconds of the finished steps, so that
+a run that was stopped goes on where it was. The pages hold tables between marks, and one stamp::
+
+    <!-- measured: ratios -->  …  <!-- /measured -->
+    <!-- measured: stamp -->  …  <!-- /measured -->
+"""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import torch
+
+from mmlisa.checkpoints.writing import writing_whole
+
+from .benchmark import BASELINE
+
+QUIET = 0.1  # share of the processors' time that others may take
+_WATCHED = 3  # seconds
+CODE = ("mmlisa", "configs", "tools")  # measurements depend on nothing else in the clone
+
+DEMOS = (
+    "mask_rcnn_hylisanet",
+    "mask_rcnn_ivit",
+    "video_hylisanet",
+    "cascade_mask_rcnn_flatten_swin",
+    "picodet_castling_lcnet",
+    "semantic_fpn_hylisanet",
+    "upernet_hylisanet",
+    "upernet_flatten_swin",
+    "classifier_hylisanet",
+)
+# Networks of the tables, by the name of the table.
+NETWORKS = {
+    "ratios": ("HyLiSANet-S", "LiSANet-S", "FLatten-Swin-T", "iViT-T"),
+    "newer": ("MILA-T", "H-ViT3-T", "Pola-Swin-T", "HyLiSANet-S", "FLatten-Swin-T", "iViT-T", "ConvNeXt-T"),
+}
+# Metrics in the last validation of a demo.
+METRICS = {
+    "coco/bbox_mAP_50": "bbox AP50 {:.3f}",
+    "coco/segm_mAP_50": "segm AP50 {:.3f}",
+    "mIoU": "mIoU {:.1f}",
+    "accuracy/top1": "top-1 {:.1f} %",
+}
+_SUITE = ("tools/benchmark.py", "--threads", "2", "--suite")
+STEPS: dict[str, tuple[str, ...]] = {
+    **{
+        suite: (*_SUITE, suite)
+        for suite in ("operators", "scaling", "backbones", "pixels", "compile", "detectors", "profile")
+    },
+    "training": (*_SUITE, "training", "--size", "224x224", "512x512", "--rounds", "3"),
+    "deploy": (*_SUITE, "deploy"),
+    **{
+        name: ("tools/train.py", f"configs/{name}_demo.py", "--work-dir", f"work_dirs/release/{name}") for name in DEMOS
+    },
+    "model_zoo": ("tools/model_zoo.py",),
+}
+PAGES = ("README.md", "docs/benchmarks/README.md", "docs/choosing.md", "docs/first_hour.md")
+
+
+@dataclass
+class Release:
+    """Stamp and progress, as in ``release.json``."""
+
+    commit: str
+    day: str
+    machine: str
+    versions: str
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def stamp(self) -> str:
+        return f"*Measured at commit {self.commit} on {self.day}: {self.machine}; {self.versions}.*\n"
+
+
+def measure(root: Path, steps: Mapping[str, Sequence[str]] = STEPS, busy: Callable[[], float] | None = None) -> Release:
+    """Run the steps that are not done, then write the tables and stamps of the pages.
+
+    Args:
+        root: the clone.
+        steps: commands by name, from the root of the clone.
+        busy: returns the share of the processors' time that other processes take; by default it is watched for three seconds.
+
+    Raises:
+        ValueError: code that is not committed, or a busy machine.
+        subprocess.CalledProcessError: a step failed; the finished ones are kept.
+    """
+    file, busy = root / "docs" / "benchmarks" / "release.json", busy or share_of_others
+    release = current(root)
+    if file.is_file():
+        before = Release(**json.loads(file.read_text()))
+        if before.commit == release.commit:
+            release = before
+        else:
+            print(f"{file} was measured at {before.commit}; the code is that of {release.commit}: all steps run again")
+    for name, command in steps.items():
+        if name in release.seconds:
+            continue
+        if (share := busy()) > QUIET:
+            raise ValueError(
+                f"other processes take {share:.0%} of the processors' time; end them, then repeat the command"
+            )
+        print(f"{name}: {' '.join(command)}", flush=True)
+        start = monotonic()
+        subprocess.run([sys.executable, *command], cwd=root, check=True)
+        release.seconds[name] = round(monotonic() - start, 1)
+        with writing_whole(file) as target:
+            target.write(json.dumps(asdict(release), indent=1).encode() + b"\n")
+    for page in PAGES:
+        if (root / page).is_file():
+            fill(root / page, tables(root, release.seconds) | {"stamp": release.stamp})
+    print(f"{len(steps)} steps took {sum(release.seconds.values()) / 60:.0f} minutes")
+    return release
+
+
+def current(root: Path) -> Release:
+    """Return the stamp of a measurement that begins now.
+
+    Raises:
+        ValueError: code that is not committed.
+    """
+    git = ["git", "-C", str(root)]
+    if changed := _output([*git, "status", "--porcelain", "--", *CODE]):
+        raise ValueError(
+            f"{changed.split()[-1]} differs from the last commit; commit it, so that the figures have a commit"
+        )
+    commit = _output([*git, "log", "-1", "--format=%h", "--", *CODE])
+    machine = f"{os.cpu_count()} cores, {_processor()}"
+    return Release(
+        commit, str(date.today()), machine, f"PyTorch {torch.__version__}, Python {platform.python_version()}"
+    )
+
+
+def _output(command: Sequence[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"^model name\s*: (.+)$", info.read_text(), re.MULTILINE) if info.is_file() else None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def share_of_others() -> float:
+    """Return the share of the processors' time that is taken while this process sleeps; 0 where the system does not tell."""
+    if not Path("/proc/stat").is_file():
+        return 0.0
+    before = _jiffies()
+    sleep(_WATCHED)
+    total, idle = (after - first for after, first in zip(_jiffies(), before, strict=True))
+    return 1 - idle / max(total, 1)
+
+
+def _jiffies() -> tuple[int, int]:
+    """All and the idle time of the processors since the start; idle includes waiting for disks."""
+    numbers = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(numbers), numbers[3] + numbers[4]
+
+
+def tables(root: Path, seconds: Mapping[str, float]) -> dict[str, str]:
+    """Return the tables of the pages by name.
+
+    They come from the files of ``docs/benchmarks``, the logs of the demos and the ``seconds`` of the steps.
+    """
+    folder = root / "docs" / "benchmarks"
+    suites = {
+        suite: {
+            (row["name"], row["case"]): row for row in json.loads((folder / f"{suite}_cpu.json").read_text())["rows"]
+        }
+        for suite in ("backbones", "detectors", "training", "pixels")
+    }
+    lines = {
+        "inference at 224x224, time": ("backbones", "224x224", "seconds"),
+        "inference at 800x1344, time": ("backbones", "800x1344", "seconds"),
+        "the same, peak memory": ("backbones", "800x1344", "peak_bytes"),
+        "Mask R-CNN, prediction, time": ("detectors", "800x1344", "seconds"),
+        "training step at 512x512, time": ("training", "512x512", "seconds"),
+        "the same, tensors saved for the backward pass": ("training", "512x512", "saved_bytes"),
+    }
+    ratios = {
+        block: _table(
+            [f"over {BASELINE}'s", *names],
+            [
+                [title, *(_ratio(suites[suite], name, case, key) for name in names)]
+                for title, (suite, case, key) in lines.items()
+            ],
+        )
+        for block, names in NETWORKS.items()
+    }
+    pixels = [name for name, case in suites["pixels"] if case == "1792x1792"]
+    growth = [
+        f"{suites['pixels'][name, '1792x1792']['ns_per_pixel'] / suites['pixels'][name, '224x224']['ns_per_pixel']:.2f}"
+        for name in pixels
+    ]
+    demos = [[f"`{name}`", *_demo(root / "work_dirs" / "release" / name, seconds.get(name))] for name in DEMOS]
+    return {
+        **ratios,
+        "pixels": _table(["time per pixel, 1792x1792 over 224x224", *pixels], [["", *growth]]),
+        "demos": _table(["NAME", "measured", "iterations", "minutes"], demos),
+    }
+
+
+def _ratio(rows: Mapping[tuple[str, str], Mapping[str, Any]], name: str, case: str, key: str) -> str:
+    if (name, case) not in rows or (BASELINE, case) not in rows:
+        return "–"
+    return f"{rows[name, case][key] / rows[BASELINE, case][key]:.2f}"
+
+
+def _demo(folder: Path, seconds: float | None) -> tuple[str, str, str]:
+    """Metrics of the last validation, iterations, and the minutes of the command."""
+    logs = sorted(folder.glob("*/vis_data/2*.json"))
+    if not logs or seconds is None:
+        return "–", "–", "–"
+    entries = [json.loads(line) for line in logs[-1].read_text().splitlines()]
+    last = next((entry for entry in reversed(entries) if METRICS.keys() & entry.keys()), {})
+    found = [text.format(last[key]) for key, text in METRICS.items() if key in last]
+    return ", ".join(found) or "–", str(last.get("step", "–")), f"{seconds / 60:.1f}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in (header, ["---"] * len(header), *rows))
+
+
+def fill(page: Path, blocks: Mapping[str, str]) -> None:
+    """Replace what stands between the marks of ``blocks`` in a page.
+
+    Raises:
+        ValueError: a mark without an end, or with an unknown name.
+    """
+
+    def block(found: re.Match[str]) -> str:
+        if found[2] not in blocks:
+            raise ValueError(f"{page} has a mark '{found[2]}'; the tables are {', '.join(blocks)}")
+        return f"{found[1]}\n\n{blocks[found[2]]}\n<!-- /measured -->"
+
+    text = page.read_text(encoding="utf-8")
+    filled, count = re.subn(
+        r"(<!-- measured: (\w+) -->)\n(?:(?!<!-- measured).)*?<!-- /measured -->", block, text, flags=re.DOTALL
+    )
+    if count != text.count("<!-- measured: "):
+        raise ValueError(f"{page} has a mark '<!-- measured: … -->' without '<!-- /measured -->'")
+    with writing_whole(page) as target:
+        target.write(filled.encode())
