@@ -95,16 +95,14 @@ def plot_operators(rows: Sequence[Row], path: Path) -> None:
 
 
 def plot_scaling(rows: Sequence[Row], path: Path) -> None:
-    """Plot time and memory of a layer over the number of tokens."""
+    """Plot time and memory of a layer over the number of tokens; there are ten colours, and dashes from the eleventh line on."""
     figure, axes = _figure(1, 2, (10, 4.2))
     panels = (("seconds", 1e3, "time (ms)"), ("peak_bytes", 1e-6, "peak extra memory (MB)"))
     for axis, (key, unit, label) in zip(axes, panels, strict=True):
-        for name in _unique(rows, "name"):
+        for number, name in enumerate(_unique(rows, "name")):
             mine = [row for row in rows if row["name"] == name and row[key] > 0]
-            width = 2.5 if name in OURS else 1.3
-            axis.plot(
-                [r["tokens"] for r in mine], [unit * r[key] for r in mine], marker="o", label=name, linewidth=width
-            )
+            style = dict(linewidth=2.5 if name in OURS else 1.3, linestyle="-" if number < 10 else "--")
+            axis.plot([r["tokens"] for r in mine], [unit * r[key] for r in mine], marker="o", label=name, **style)
         axis.set(xscale="log", yscale="log", xlabel="tokens", ylabel=label)
     axes[0].legend(frameon=False)
     figure.savefig(path, dpi=120)
