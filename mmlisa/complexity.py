@@ -1,8 +1,7 @@
 """Parameters and multiply-accumulate operations (MACs) of a model, exact for its shapes and without computing anything.
 
-If the model and the image are on the meta device, a detector at 1280x800 takes a second and no memory. Every
-operation that PyTorch dispatches is counted by kind. A convention is a weight per kind, because the papers count
-differently::
+If the model and the image are on the meta device, a detector at 1280x800 takes a second and no memory. Every operation that
+PyTorch dispatches is counted by kind, because the papers count differently::
 
     conv, linear, matmul   multiply-accumulates of convolutions, linear layers and products (matmul, einsum, SDPA)
     bias                   additions of their biases, one per output element
@@ -31,28 +30,6 @@ from mmlisa.models.attention.lisa import ChannelMajorLinear, LiSA
 
 
 @dataclass(frozen=True)
-class Convention:
-    """Counting convention of a paper's table.
-
-    Attributes:
-        weights: weight of each kind of work in the MACs.
-        layer_weights_only: count as parameters only the weights of convolutions and linear layers, not all of them.
-    """
-
-    weights: dict[str, float]
-    layer_weights_only: bool = False
-
-
-_PRODUCTS = dict(conv=1, linear=1, matmul=1)
-CONVENTIONS: dict[str, Convention] = {
-    "products": Convention(_PRODUCTS),  # convolutions, linear layers, contractions: what most papers call FLOPs
-    "products+fft": Convention(dict(_PRODUCTS, fft=1)),
-    "all layers": Convention(dict(_PRODUCTS, bias=1, norm=2, activation=1)),
-    "weights": Convention(_PRODUCTS, layer_weights_only=True),
-}
-
-
-@dataclass(frozen=True)
 class Complexity:
     """Result of :func:`count`.
 
@@ -66,13 +43,9 @@ class Complexity:
     parameters: int
     layer_weights: int
 
-    def macs(self, convention: str = "products") -> float:
-        """MACs under a name of ``CONVENTIONS``."""
-        return sum(weight * self.work.get(kind, 0) for kind, weight in CONVENTIONS[convention].weights.items())
-
-    def params(self, convention: str = "products") -> int:
-        """Parameters under a name of ``CONVENTIONS``."""
-        return self.layer_weights if CONVENTIONS[convention].layer_weights_only else self.parameters
+    def macs(self) -> float:
+        """MACs of convolutions, linear layers and products, which most papers call FLOPs."""
+        return sum(self.work.get(kind, 0) for kind in ("conv", "linear", "matmul"))
 
 
 def count(model: nn.Module, *inputs: Any, forward: Callable[..., Any] | None = None) -> Complexity:

@@ -52,7 +52,7 @@ def main(args: argparse.Namespace) -> None:
     )
     for name, counted in (("model", whole), ("backbone", backbone)):
         parts = "".join(f"{counted.work.get(kind, 0) / 1e9:9.3f}" for kind in kinds)
-        print(f"{name:10}{counted.params() / 1e6:10.2f}{counted.macs() / 1e9:9.3f}   {parts}")
+        print(f"{name:10}{counted.parameters / 1e6:10.2f}{counted.macs() / 1e9:9.3f}   {parts}")
     print(
         "MACs: convolutions, linear layers and products; transforms (fft) are N log2 N per channel and not among them."
     )

@@ -6,7 +6,7 @@ from mmpretrain.datasets import CustomDataset
 
 from mmlisa.registry import DATASETS
 
-from .demo_datasets import Generated
+from .demo import Generated
 from .demo_objects import CLASSES
 
 

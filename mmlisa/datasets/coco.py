@@ -12,7 +12,7 @@ from mmengine.logging import print_log
 from mmlisa.registry import DATASETS
 
 from .annotations import Problem, find_problems, share_outside, summarize, without
-from .demo_datasets import Generated
+from .demo import Generated
 from .demo_objects import CLASSES, PALETTE
 
 _MOST_OUTSIDE = 0.1  # share of boxes; more than that means another box format

@@ -301,21 +301,15 @@ def make_demo(
     progress: bool = True,
     unseen_backgrounds: bool = False,
 ) -> Path:
-    """Write the demo data unless they exist (:func:`make_once`).
+    """Write the demo data under ``root`` unless they exist, and return ``root``.
 
     Args:
-        root: folder of the data, relative to the working directory.
-        seed: the same seed gives the same images and annotations.
-        num_images: images per split, :data:`NUM_IMAGES` by default.
+        num_images: images per split, :data:`NUM_IMAGES` by default; ``seed`` and the number determine an image.
         side: typical size of an image in pixels.
-        progress: show a progress bar.
         unseen_backgrounds: the validation images have backgrounds that the training images lack.
 
-    Returns:
-        ``root`` as a path.
-
     Raises:
-        FileExistsError: ``root`` holds something else, or demo data with other settings.
+        FileExistsError: see :func:`make_once`.
         ImportError: scikit-image, scikit-learn or imaug is missing.
     """
     recipe = {"version": VERSION, "seed": seed, "num_images": num_images or NUM_IMAGES, "side": side}
@@ -328,15 +322,7 @@ def make_once(root: str | Path, recipe: dict, build: Callable[[Path], None]) -> 
     """Write data under ``root`` unless they exist, all or nothing; processes that start together write them once.
 
     The data are built in a hidden folder beside ``root``, which is then renamed. A killed or failed build leaves nothing
-    under ``root``.
-
-    Args:
-        root: folder of the data.
-        recipe: everything that determines the data; it is kept in ``root/demo.json``.
-        build: function that writes the data into a given folder.
-
-    Returns:
-        ``root`` as a path.
+    under ``root``. ``root/demo.json`` keeps the ``recipe``, everything that determines the data.
 
     Raises:
         FileExistsError: ``root`` holds something else, or data of another recipe.
@@ -366,14 +352,13 @@ def make_once(root: str | Path, recipe: dict, build: Callable[[Path], None]) -> 
     return root
 
 
-def ensure_demo(root: str | Path) -> None:
-    """Write the demo data with the default settings unless ``root`` already holds demo data of any seed and size.
+class Generated:
+    """Mixin of data sets: writes the demo data under ``data_root``, unless demo data of any seed and size are there."""
 
-    Raises:
-        FileExistsError, ImportError: as :func:`make_demo`.
-    """
-    if _made_as(Path(root)).get("version") != VERSION:
-        make_demo(root)
+    def load_data_list(self) -> list[dict]:
+        if _made_as(Path(self.data_root)).get("version") != VERSION:
+            make_demo(self.data_root)
+        return super().load_data_list()
 
 
 def _made_as(root: Path) -> dict:
@@ -425,9 +410,7 @@ def make_imagenet_layout(
     """Write ImageNet's folders ``{train,val}/<class>/*.jpg`` with one large object per image.
 
     Args:
-        root: folder of the data.
         num_per_class: images per class, the same for both splits or one number each.
-        seed, unseen_backgrounds: as in :func:`make_demo`.
         side: size of the square images in pixels.
     """
     root = Path(root)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from mmlisa.registry import DATASETS, METRICS
 
-from .demo_datasets import Generated
+from .demo import Generated
 from .demo_objects import CLASSES, PALETTE
 
 

@@ -1,14 +1,12 @@
 """Building of models, in a process that runs no code from the files which models and datasets read."""
 
 import os
-import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 from mmengine.config import Config
-from mmengine.fileio import BaseFileHandler, register_handler
-from mmengine.fileio.handlers import YamlHandler
+from mmengine.fileio import PickleHandler, YamlHandler, register_handler
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
@@ -25,21 +23,13 @@ _UNPICKLE = {
 }
 
 
-class _NoPickles(BaseFileHandler):
+class _NoPickles(PickleHandler):
     """Writes pickles, such as the results of ``--out``, and refuses to read them."""
-
-    str_like = False
 
     def load_from_fileobj(self, file: Any, **options: Any) -> Any:
         raise ValueError(
             f"'{getattr(file, 'name', 'the file')}' is a pickle and could run code when read; save the data as .json instead"
         )
-
-    def dump_to_fileobj(self, obj: Any, file: Any, **options: Any) -> None:
-        pickle.dump(obj, file, protocol=2)
-
-    def dump_to_str(self, obj: Any, **options: Any) -> bytes:
-        return pickle.dumps(obj, protocol=2)
 
 
 class _PlainYaml(YamlHandler):

@@ -67,17 +67,13 @@ class CheckpointHook(_CheckpointHook):
             for partial in Path(self.out_dir).glob(".*.pth.*.partial"):  # of a process killed while it saved
                 partial.unlink()
 
-    def after_train_epoch(self, runner: Runner) -> None:
+    def _save_checkpoint(self, runner: Runner) -> None:
         with self._all_or_nothing(runner):
-            super().after_train_epoch(runner)
+            super()._save_checkpoint(runner)
 
-    def after_train_iter(self, runner: Runner, *args: Any, **kwargs: Any) -> None:
+    def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, float]) -> None:
         with self._all_or_nothing(runner):
-            super().after_train_iter(runner, *args, **kwargs)
-
-    def after_val_epoch(self, runner: Runner, metrics: dict[str, float]) -> None:
-        with self._all_or_nothing(runner):
-            super().after_val_epoch(runner, metrics)
+            super()._save_best_checkpoint(runner, metrics)
 
     @contextmanager
     def _all_or_nothing(self, runner: Runner) -> Iterator[None]:

@@ -52,14 +52,7 @@ def pose_at(middle: Pose, motion: str, time: float, side: int) -> Pose:
 
 
 def make_clip(rng: np.random.Generator, motion: str, num_frames: int = NUM_FRAMES, side: int = SIDE) -> np.ndarray:
-    """Return one clip: ``[T, side, side, 3]``, RGB, uint8.
-
-    Args:
-        rng: source of every choice.
-        motion: a key of ``OPPOSITES``.
-        num_frames: frames T, at least 2.
-        side: side of a frame in pixels.
-    """
+    """Return one clip of ``motion``, a key of ``OPPOSITES``: ``[num_frames, side, side, 3]``, RGB, uint8."""
     background = random_background(rng, side, side)
     cutouts = load_objects()[OBJECTS[rng.integers(len(OBJECTS))]]
     cutout = cutouts[rng.integers(len(cutouts))]
@@ -88,17 +81,10 @@ def _draw(cutout: np.ndarray, pose: Pose, side: int) -> np.ndarray:
 def make_video_demo(
     root: str | Path, seed: int = 0, num_scenes: dict[str, int] | None = None, progress: bool = True
 ) -> Path:
-    """Write the demo clips unless they exist.
-
-    Args:
-        root: folder of the data, relative to the working directory.
-        seed: determines a clip, with its split and number.
-        num_scenes: scenes of each pair of opposites per split, :data:`NUM_SCENES` by default; a scene has two clips.
-        progress: show a progress bar.
+    """Write the demo clips unless they exist; ``num_scenes`` is per split and pair of opposites, and a scene has two clips.
 
     Raises:
-        FileExistsError: ``root`` holds something else, or demo data with other settings.
-        ImportError: scikit-image, scikit-learn or imaug is missing.
+        FileExistsError, ImportError: see :func:`mmlisa.datasets.demo.make_demo`.
     """
     recipe = {"version": VERSION, "kind": "video", "seed": seed, "num_scenes": num_scenes or NUM_SCENES}
     return make_once(root, recipe, partial(_build, recipe=recipe, progress=progress))

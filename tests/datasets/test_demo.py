@@ -213,7 +213,6 @@ def test_made_once_and_only_over_its_own(root, tmp_path):
     assert (root / "demo.json").stat().st_mtime_ns == before
     with pytest.raises(FileExistsError, match=r"'seed': 0.*'seed': 3.*Choose another folder"):
         demo.make_demo(root, seed=3, num_images=SMALL)
-    demo.ensure_demo(root)  # takes what is there
     (tmp_path / "mine.txt").write_text("keep me")
     with pytest.raises(FileExistsError, match=r"holds other data.*another data_root; for your own data set type="):
         demo.make_demo(tmp_path)

@@ -17,6 +17,7 @@ from mmengine.config import Config
 from mmlisa.complexity import Complexity, count, forward_tables
 
 from .benchmark import BACKBONES, BASELINE
+from .conventions import CONVENTIONS
 from .paper_tables import Row, build_on_meta, load_table, papers
 
 # Sizes at which the papers count, for configs without a fixed size.
@@ -137,8 +138,8 @@ def _evaluate(root: Path, path: Path, rows: dict[tuple, tuple[Row, Complexity]])
         backbone=(backbone.type, backbone.get("arch")),
         weights=_weights(backbone.get("init_cfg")),
         input=shape,
-        params=counts.params(),
-        macs=counts.macs(convention),
+        params=counts.parameters,
+        macs=CONVENTIONS[convention].macs(counts),
         paper_params=printed.get("params", ""),
         paper_macs=printed.get("MACs", ""),
     )

@@ -20,8 +20,10 @@ from torch import nn
 from tqdm import tqdm
 
 from mmlisa import config_path
-from mmlisa.complexity import CONVENTIONS, Complexity, count, forward_tables
+from mmlisa.complexity import Complexity, count, forward_tables
 from mmlisa.registry import MODELS
+
+from .conventions import CONVENTIONS
 
 _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9}
 # Largest relative difference of a count that agrees with the paper; half of the last printed digit, if that is more.
@@ -38,7 +40,7 @@ class Cell:
         quantity: ``'params'`` or ``'MACs'``.
         paper: the number with its unit, as the paper prints it: ``'3.9 G'``.
         reading: the count in the same unit that the paper's text gives, derived independently of the code.
-        convention: a name of :data:`mmlisa.complexity.CONVENTIONS`.
+        convention: a name of :data:`research.conventions.CONVENTIONS`.
         judged: False reports the cell without comparing it, because the paper leaves the model's sizes open.
         explained: the paper's number differs for the reason that the note states. It does not change the tolerance.
         note: why the number differs, or where the paper contradicts itself.
@@ -192,11 +194,12 @@ def _count(row: Row) -> Complexity:
 
 def _compare(row: Row, cell: Cell, counts: Complexity) -> Result:
     printed, unit = cell.paper.split()
-    number = counts.params(cell.convention) if cell.quantity == "params" else counts.macs(cell.convention)
+    convention = CONVENTIONS[cell.convention]
+    number = convention.params(counts) if cell.quantity == "params" else convention.macs(counts)
     ours, paper = number / _UNITS[unit], float(printed)
     counted = cell.convention
     if cell.quantity == "params":
-        counted = "weights" if CONVENTIONS[counted].layer_weights_only else "all"
+        counted = "weights" if convention.layer_weights_only else "all"
     half_digit = 0.5 * 10 ** -len(printed.partition(".")[2])
     if not cell.judged:
         status = "reported"

@@ -6,13 +6,15 @@ An operator is an ``nn.Module`` built as ``Operator(channels, num_heads, *, grid
 parameters; at the call it may be any other.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from difflib import get_close_matches
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from mmlisa.ops import layer_dtype, no_autocast
 from mmlisa.registry import MODELS
 
 
@@ -38,6 +40,26 @@ def build_attention(cfg: dict[str, Any], channels: int, num_heads: int, grid: Se
         return operator(channels, num_heads, grid=tuple(grid), **options)
     except (ValueError, TypeError) as error:
         raise type(error)(f"attention={cfg!r}: {error}") from error
+
+
+class MixedPrecisionOperator(nn.Module):
+    """Base of operators that take prefix tokens, and may have to run in fp32 under autocast, too."""
+
+    # Values that grow with the cube of the tokens leave the range of half precision.
+    full_precision: ClassVar[bool] = False
+
+    @abstractmethod
+    def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``, in the precision that was chosen for it."""
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``."""
+        count_prefix(x, grid)
+        if self.full_precision:
+            x = x.to(layer_dtype(x, self))
+            with no_autocast(x.device):
+                return self.mix(x, grid)
+        return self.mix(x, grid)
 
 
 def check_heads(channels: int, num_heads: int) -> int:

@@ -2,21 +2,19 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import GatedProjection, LePE
-from mmlisa.ops import layer_dtype, no_autocast
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, count_prefix
+from .base import MixedPrecisionOperator, check_heads, check_map
 from .heads import join_heads, split_heads
 
 
-class GatedLinearAttention(nn.Module):
+class GatedLinearAttention(MixedPrecisionOperator):
     """Base of RALA and MALA: ``proj(gate(x) * (attend(q, k, v) + LePE(v)))`` with ``q, k, v = qkv(x)``.
 
     Args:
@@ -30,9 +28,6 @@ class GatedLinearAttention(nn.Module):
         ValueError: heads that do not divide the channels; at the call, a width of a head that is not a multiple of 4, or fewer
             tokens than the grid has.
     """
-
-    # Attention whose values grow with the cube of the tokens leaves half precision's range: it runs as a whole in fp32.
-    full_precision: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -55,16 +50,7 @@ class GatedLinearAttention(nn.Module):
     def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
         """The operator's function, over ``[B, h, N, d]``."""
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
-        count_prefix(x, grid)
-        if self.full_precision:
-            x = x.to(layer_dtype(x, self))
-            with no_autocast(x.device):
-                return self._mix(x, grid)
-        return self._mix(x, grid)
-
-    def _mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+    def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         query, key, value = self.qkv(x).chunk(3, dim=2)
         y = self.attend(*(split_heads(t, self.num_heads) for t in (query, key, value)), grid)
         return self.output(x, join_heads(y) + self.lepe(value, grid))

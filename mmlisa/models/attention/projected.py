@@ -2,19 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.arguments import NotNegative, OddSize, Size
-from mmlisa.ops import layer_dtype, no_autocast
+from mmlisa.ops import layer_dtype
 
-from .base import check_heads, count_prefix
+from .base import MixedPrecisionOperator, check_heads
 from .heads import HeadPool, join_heads, split_heads
 
 
-class ProjectedAttention(nn.Module):
+class ProjectedAttention(MixedPrecisionOperator):
     """Base of operators ``proj(normalise(attend(q, k, v) (+ aux)) (+ DConv(v)) (+ q))`` with ``q, k, v = (pool)(qkv(x))``.
 
     Prefix tokens are tokens like all others. aux is Castling-ViT's auxiliary branch, a masked softmax attention (You et al.,
@@ -42,9 +41,6 @@ class ProjectedAttention(nn.Module):
         ValueError: heads that do not divide the channels (without ``head_dims``), an even ``conv_size``; at the call, fewer
             tokens than the grid has.
     """
-
-    # Kernels whose values grow with the cube of the tokens leave the range of half precision and run in fp32.
-    full_precision: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -94,16 +90,7 @@ class ProjectedAttention(nn.Module):
         self.mask_count, self.mask_size = mask.sum() / max(len(mask), 1), mask.shape[1:].numel()
         return y
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
-        count_prefix(x, grid)
-        if self.full_precision:
-            x = x.to(layer_dtype(x, self))
-            with no_autocast(x.device):
-                return self._mix(x, grid)
-        return self._mix(x, grid)
-
-    def _mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+    def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         query, key, value = (split_heads(t, self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
         if self.pool is not None:
             query, key, value = (pool(t, grid) for pool, t in zip(self.pool, (query, key, value), strict=True))

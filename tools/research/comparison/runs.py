@@ -89,7 +89,7 @@ def measure(job: Job) -> dict[str, Any]:
                     scale=scale,
                     size=size,
                     seconds_per_image={key: times[name][key] / BATCH for key in ("seconds", "low", "high")},
-                    params=counted.params(),
+                    params=counted.parameters,
                     macs=counted.macs(),
                     peak_bytes=peak_extra_bytes(infer[name], device),
                 )
