@@ -94,7 +94,12 @@ def main(args: argparse.Namespace) -> None:
     start = perf_counter()
     export.export(module, args.out, size, dynamic=dynamic, metadata=metadata)
     shape = "free" if dynamic else "x".join(map(str, size))
-    print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB in {perf_counter() - start:.0f} s; size {shape}")
+    if metadata and not (dynamic or args.size):
+        shape += " of the " + ("backbone" if len(size) == 3 else "test pipeline, free with --dynamic")
+    task = module[1].task if metadata else None
+    batch = {None: "1", "detection": "1, because the number of boxes differs between images"}.get(task, "free")
+    print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB in {perf_counter() - start:.0f} s")
+    print(f"size: {shape}; batch: {batch}")
     sizes, tolerance = [tuple(size)], args.tolerance
     if dynamic:
         height, width = size

@@ -50,9 +50,9 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.engine.runner import build_runner, test
 
     if exported:
-        import mmlisa.deploy.inference  # noqa: F401 (registers ExportedModel)
+        from mmlisa.deploy.inference import exported_config
 
-        cfg.model, cfg.load_from = dict(type="mmlisa.ExportedModel", path=args.checkpoint), None
+        cfg = exported_config(cfg, args.checkpoint)
     else:
         if "://" not in args.checkpoint:
             load_checkpoint(

@@ -17,7 +17,7 @@ from torch.export import Dim
 from mmlisa import __version__
 from mmlisa.deploy import runtime
 from mmlisa.deploy.inference import test_dataset
-from mmlisa.deploy.results import Results, WithResults
+from mmlisa.deploy.results import Results, WithResults, transformer
 from mmlisa.options import check_exported
 from mmlisa.visualization.overlays import Classes
 
@@ -167,6 +167,10 @@ def export(
     prepare, results = module if isinstance(module, WithResults) else (None, None)
     if results is not None and results.task != "detection":
         image, free[0] = image.repeat(2, *[1] * (image.ndim - 1)), Dim.AUTO
+    if dynamic and getattr(results, "detect", None) is transformer:
+        raise ValueError(
+            "dynamic: the graphs of DINO and Deformable DETR keep the size of the example; take --size H W"
+        )
     names, metadata = getattr(results, "outputs", None), metadata or {}
     with torch.no_grad():  # not in inference mode: its tensors cannot become constants of a graph
         if dynamic and out.suffix == ".onnx" and prepare is not None and prepare.divisor > 1:
@@ -205,15 +209,23 @@ def example(module: nn.Module, size: Sequence[int]) -> Tensor:
 
 
 def _record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: Any) -> torch.export.ExportedProgram:
+    refusal = "dynamic: H and W of this network cannot be left free from this example; take "
     try:
-        return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
+        program = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
         if not shapes:
             raise
         raise ValueError(
-            "dynamic: H and W of this network cannot be left free from this example; take one of another size than the "
-            "pretraining one, or export one file per size. PyTorch says: " + str(error).strip().splitlines()[0]
+            f"{refusal}one of another size than the pretraining one, or export one file per size. "
+            f"PyTorch says: {str(error).strip().splitlines()[0]}"
         ) from error
+    # PyTorch fixes a free size without a word, for example if the last map of a pyramid is one pixel high.
+    taken = next(
+        node.meta["val"] for node in program.graph.nodes if node.name == program.graph_signature.user_inputs[0]
+    )
+    if shapes and any(isinstance(taken.shape[axis], int) for axis in shapes["image"].keys() - {0}):
+        raise ValueError(f"{refusal}a larger one than {'x'.join(map(str, inputs[0].shape[2:]))}")
+    return program
 
 
 def _to_onnx(
@@ -294,4 +306,8 @@ def _run(out: Path, image: Tensor) -> list[Tensor]:
         raise ValueError(
             f"{out} takes images of {fixed} (H, W) only, not {list(image.shape[2:])}; export it with --dynamic"
         )
-    return [torch.from_numpy(array) for array in session.run(None, {taken.name: image.numpy()})]
+    try:
+        return [torch.from_numpy(array) for array in session.run(None, {taken.name: image.numpy()})]
+    except Exception as error:  # of onnxruntime's own types, which derive from Exception
+        size = "x".join(map(str, image.shape[2:]))
+        raise ValueError(f"{out} cannot take images of {size}: {str(error).strip().splitlines()[0]}") from error

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -299,6 +300,18 @@ class ExportedModel(BaseModel):
         mean, std = (np.float32(self.exported.metadata[key])[:, None, None, None] for key in ("mean", "std"))
         (probabilities,) = self.exported.run((clips - mean) / std)
         return fill_sample(sample, runtime.Prediction(probabilities=probabilities.mean(axis=0)))
+
+
+def exported_config(cfg: Config, path: str | Path) -> Config:
+    """A copy of a config that tests an exported file in the place of its model.
+
+    Its work dir is a folder of the file's name in the config's: the runner writes the config there, and beside the checkpoints it
+    would replace that of the training, which :func:`load` reads.
+    """
+    cfg = deepcopy(cfg)
+    cfg.model, cfg.load_from, cfg.resume = dict(type="mmlisa.ExportedModel", path=str(path)), None, False
+    cfg.work_dir = str(Path(cfg.get("work_dir") or "work_dirs") / Path(path).stem)
+    return cfg
 
 
 class Loaded:

@@ -1,7 +1,6 @@
 """Exported files in eight bits, by onnxruntime's static quantisation."""
 
 from collections.abc import Iterable
-from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -85,7 +84,7 @@ def compare(cfg: "Config", files: dict[str, Path], image: Path, rounds: int = 11
     Raises:
         FileNotFoundError: the test data are missing.
     """
-    from mmlisa.deploy import inference, runtime  # inference registers ExportedModel
+    from mmlisa.deploy import inference, runtime
     from mmlisa.engine.config_checks import check_data
     from mmlisa.engine.runner import build_runner
 
@@ -93,12 +92,8 @@ def compare(cfg: "Config", files: dict[str, Path], image: Path, rounds: int = 11
     columns: dict[str, dict[str, float]] = {}
     with TemporaryDirectory() as folder:
         for heading, file in files.items():
-            own = deepcopy(cfg)
-            own.model, own.load_from, own.resume = dict(type="mmlisa.ExportedModel", path=str(file)), None, False
-            own.work_dir, own.visualizer.name = (
-                folder,
-                f"{inference.__name__}.{heading}",
-            )  # visualizers are global, by name
+            own = inference.exported_config(cfg, file)
+            own.work_dir, own.visualizer.name = folder, f"{__name__}.{heading}"  # visualizers are global, by name
             columns[heading] = build_runner(own, 1.0, verbose=False).test()
     models = {heading: runtime.load(file) for heading, file in files.items()}
     prepared = {heading: model.prepare(runtime.read_image(image))[0] for heading, model in models.items()}

@@ -214,17 +214,107 @@ def _pick(rows: Tensor, index: Tensor) -> Tensor:
 
 
 def transformer(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
-    """DINO and Deformable DETR: the best pairs of query and class, without suppression."""
-    from mmdet.structures import DetDataSample
+    """DINO and Deformable DETR: the best pairs of query and class, without suppression.
 
-    size = tuple(image.shape[2:])
-    sample = DetDataSample(metainfo=dict(img_shape=size, batch_input_shape=size))
+    MMDetection's ``pre_transformer`` holds the sizes of the maps in tensors, from which a recorded graph cannot take them. Here
+    they are numbers, which :class:`_DeformableAttention` reads.
+    """
+    maps = model.extract_feat(image)
+    shared = dict(spatial_shapes=[tuple(x.shape[2:]) for x in maps], level_start_index=None)
+    shared["valid_ratios"] = image.new_ones(1, len(maps), 2)
+    tokens = torch.cat([x.flatten(2) for x in maps], dim=2).transpose(1, 2)
+    positions = [model.positional_encoding(None, input=x).flatten(2).transpose(1, 2) for x in maps]
+    positions = torch.cat([x + level for x, level in zip(positions, model.level_embed, strict=True)], dim=1)
+    encoded = model.forward_encoder(tokens, None, positions, **shared)
+    queries, _ = model.pre_decoder(**encoded)
+    decoded = model.forward_decoder(memory_mask=None, **queries, **shared)
     head = model.bbox_head
-    scores, boxes = (x[-1][0] for x in head(**model.forward_transformer(model.extract_feat(image), [sample])))
+    scores, boxes = (x[-1][0] for x in head(**decoded))
     best, index = scores.sigmoid().flatten().topk(model.test_cfg.get("max_per_img", scores.shape[0]))
     centre, sides = boxes[index // head.num_classes].split(2, dim=1)
     boxes = torch.cat([centre - sides / 2, centre + sides / 2], dim=1) * limits
     return clip(boxes, limits), best, index % head.num_classes
+
+
+class _DeformableAttention(nn.Module):
+    """mmcv's ``MultiScaleDeformableAttention`` for sizes of maps that are numbers."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(
+        self,
+        query: Tensor,
+        *,
+        value: Tensor,
+        reference_points: Tensor,
+        spatial_shapes: Sequence[tuple[int, int]],
+        query_pos: Tensor | None = None,
+        identity: Tensor | None = None,
+        **_: Any,
+    ) -> Tensor:
+        """``query [B, Q, C]``, ``value [B, N, C]``, ``reference_points [B, Q, L, 2 or 4]`` -> ``[B, Q, C]``."""
+        from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch
+
+        own = self.attention
+        identity = query if identity is None else identity
+        query = query if query_pos is None else query + query_pos
+        samples = (own.num_heads, own.num_levels, own.num_points)
+        offsets = own.sampling_offsets(query).unflatten(2, (*samples, 2))
+        weights = (
+            own.attention_weights(query).unflatten(2, (own.num_heads, -1)).softmax(dim=-1).unflatten(3, samples[1:])
+        )
+        reference = reference_points[:, :, None, :, None]
+        if reference.shape[-1] == 2:
+            sides = torch.stack([value.new_zeros(()) + side for size in spatial_shapes for side in size[::-1]])
+            scale = 1 / sides.view(-1, 1, 2)
+        else:
+            scale = reference[..., 2:] * (0.5 / own.num_points)
+        value = own.value_proj(value).unflatten(2, (own.num_heads, -1))
+        attended = multi_scale_deformable_attn_pytorch(
+            value, spatial_shapes, reference[..., :2] + offsets * scale, weights
+        )
+        return own.output_proj(attended) + identity
+
+
+class _PixelDecoder(nn.Module):
+    """Mask2Former's ``MSDeformAttnPixelDecoder`` with sizes that are numbers, see :func:`transformer`."""
+
+    def __init__(self, decoder: nn.Module) -> None:
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Maps ``[B, c, h, w]`` of all levels -> the map of the masks, and those of the queries from the smallest on."""
+        own = self.decoder
+        tokens, positions, points = [], [], []
+        encoded = list(reversed(list(enumerate(maps))))[: own.num_encoder_levels]
+        for (level, x), convolution, embedding in zip(encoded, own.input_convs, own.level_encoding.weight, strict=True):
+            size = x.shape[2:]
+            nothing = x.new_zeros(x.shape[0], *size, dtype=torch.bool)
+            positions.append((own.postional_encoding(nothing) + embedding[:, None, None]).flatten(2))
+            tokens.append(convolution(x).flatten(2))
+            sides = torch.stack([x.new_zeros(()) + side * own.strides[level] for side in reversed(size)])
+            points.append(own.point_generator.single_level_grid_priors(size, level, device=x.device) / sides)
+        sizes = [tuple(x.shape[2:]) for _, x in encoded]
+        points = torch.cat(points)[None, :, None].expand(maps[0].shape[0], -1, len(sizes), -1)
+        memory = own.encoder(
+            query=torch.cat(tokens, dim=2).transpose(1, 2),
+            query_pos=torch.cat(positions, dim=2).transpose(1, 2),
+            key_padding_mask=None,
+            spatial_shapes=sizes,
+            reference_points=points,
+            level_start_index=None,
+            valid_ratios=points.new_ones(1, len(sizes), 2),
+        )
+        memory = memory.transpose(1, 2).split([height * width for height, width in sizes], dim=2)
+        found = [x.unflatten(2, size) for x, size in zip(memory, sizes, strict=True)]
+        for level in reversed(range(own.num_input_levels - own.num_encoder_levels)):
+            x = own.lateral_convs[level](maps[level])
+            x = x + F.interpolate(found[-1], size=x.shape[2:], mode="bilinear", align_corners=False)
+            found.append(own.output_convs[level](x))
+        return own.mask_feature(found[-1]), found[: own.num_outs]
 
 
 # --- whole models ------------------------------------------------------------------------------------------------------------
@@ -269,10 +359,14 @@ class _AveragePool(nn.Module):
         return rows @ x @ columns.T
 
 
+_REPLACED = {"MultiScaleDeformableAttention": _DeformableAttention, "MSDeformAttnPixelDecoder": _PixelDecoder}
+
+
 def follow_sizes(model: nn.Module) -> nn.Module:
     """Replace the layers of a model in which a recorded graph would keep the size of the example.
 
-    They are mmseg's ``Upsample``, which computes its size with ``int()``, and adaptive pooling to more than one cell.
+    They are mmseg's ``Upsample``, which computes its size with ``int()``, adaptive pooling to more than one cell, and layers of
+    deformable attention, which hold sizes in tensors.
     """
     for module in list(model.modules()):
         for name, child in module.named_children():
@@ -282,6 +376,8 @@ def follow_sizes(model: nn.Module) -> nn.Module:
                 isinstance(child, nn.AdaptiveAvgPool2d) and isinstance(child.output_size, int) and child.output_size > 1
             ):
                 layer = _AveragePool(child.output_size)
+            elif (kind := type(child).__name__) in _REPLACED:
+                layer = _REPLACED[kind](child)
             else:
                 continue
             setattr(module, name, layer)
@@ -313,6 +409,13 @@ class Prepare(nn.Module):
         if self.divisor > 1:
             image = F.pad(image, (0, -width % self.divisor, 0, -height % self.divisor))
         return image, limits
+
+
+class _Meta(dict):
+    """Meta data with sizes that may be free: MMEngine copies what a data sample gets, and such numbers cannot be copied."""
+
+    def __deepcopy__(self, _: Any) -> "_Meta":
+        return self
 
 
 class Results(nn.Module):
@@ -356,7 +459,7 @@ class Results(nn.Module):
         if self.task == "detection":
             return self.detect(model, image, limits)
         if self.task == "segmentation":
-            return (model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))]),)
+            return (model.encode_decode(image, [_Meta(img_shape=tuple(image.shape[2:]))]),)
         features = model.extract_feat(image)
         scores = model.scores(features) if hasattr(model, "scores") else model.head(features)
         return (scores.softmax(dim=1),)

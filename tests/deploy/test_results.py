@@ -4,24 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.whole_models import SIZE, build, image
+from helpers.whole_models import SIZE, build, image, predict
 from mmlisa.deploy.results import Prepare, Results, WithResults, find_detector, follow_sizes, suppress
 
 pytestmark = pytest.mark.slow
-
-
-@torch.no_grad()
-def predict(model: nn.Module, scope: str):
-    """The library's data sample for :func:`image`."""
-    from mmdet.structures import DetDataSample
-    from mmseg.structures import SegDataSample
-
-    meta = dict(img_shape=SIZE, ori_shape=SIZE, pad_shape=SIZE, scale_factor=(1.0, 1.0))
-    inputs = [image()[0].flip(0).to(torch.uint8)]  # BGR
-    if scope == "mmpretrain":
-        return model.test_step(dict(inputs=torch.stack(inputs)))[0]
-    sample = (DetDataSample if scope == "mmdet" else SegDataSample)(metainfo=meta)
-    return model.test_step(dict(inputs=inputs, data_samples=[sample]))[0]
 
 
 @pytest.mark.parametrize("uint8", [True, False])

@@ -1,23 +1,61 @@
-"""Demo models with random weights whose results differ from place to place, and an image for them."""
+"""Demo models with random weights whose results differ from place to place, and images for them."""
+
+from typing import Any
 
 import torch
+from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
 from mmlisa.engine.config import load_config
+from mmlisa.models.backbones import LCNet
 
 SIZE = (150, 190)  # not square, not multiples of 32
 
 
-def image() -> torch.Tensor:
+def image(size: tuple[int, int] = SIZE) -> torch.Tensor:
     """``[1, 3, H, W]``, RGB, integers from 0 to 255."""
     coarse = torch.rand(1, 3, 7, 9, generator=torch.Generator().manual_seed(0))
-    return (nn.functional.interpolate(coarse, SIZE, mode="bicubic").clamp(0, 1) * 255).round()
+    return (nn.functional.interpolate(coarse, size, mode="bicubic").clamp(0, 1) * 255).round()
 
 
-def build(name: str) -> nn.Module:
-    """A demo model whose heads have random biases, so that scores differ between classes and priors."""
+@torch.no_grad()
+def predict(model: nn.Module, scope: str, size: tuple[int, int] = SIZE) -> Any:
+    """The data sample of the model's own library for :func:`image`."""
+    from mmdet.structures import DetDataSample
+    from mmseg.structures import SegDataSample
+
+    meta = dict(img_shape=size, ori_shape=size, pad_shape=size, scale_factor=(1.0, 1.0))
+    inputs = [image(size)[0].flip(0).to(torch.uint8)]  # BGR
+    if scope == "mmpretrain":
+        return model.test_step(dict(inputs=torch.stack(inputs)))[0]
+    sample = (DetDataSample if scope == "mmdet" else SegDataSample)(metainfo=meta)
+    return model.test_step(dict(inputs=inputs, data_samples=[sample]))[0]
+
+
+def put_on_lcnet(cfg: Config) -> None:
+    """Give a demo model a light backbone of convolutions, with which an export of free sizes takes seconds."""
+    model = cfg.model
+    model.pop("auxiliary_head", None)
+    channels = LCNet("x0.25").feature_channels
+    if model.type == "ImageClassifier":
+        model.head.in_channels, levels = channels[-1], [3]
+    else:
+        user = model.get("neck") or model.decode_head
+        levels = range(4 - len(user.in_channels), 4)
+        user.in_channels = [channels[level] for level in levels]
+    model.backbone = dict(type="mmlisa.LCNet", arch="x0.25", out_indices=list(levels))
+
+
+def build(name: str, light: bool = False) -> nn.Module:
+    """A demo model whose heads have random biases, so that scores differ between classes and priors.
+
+    Args:
+        light: see :func:`put_on_lcnet`.
+    """
     cfg = load_config(f"{name}_demo.py")
+    if light:
+        put_on_lcnet(cfg)
     init_default_scope(cfg.default_scope)
     torch.manual_seed(0)
     model = MODELS.build(cfg.model)

@@ -184,11 +184,10 @@ class PicoHead(BaseDenseHead):
 
     def to_distances(self, bbox_preds: Sequence[Tensor]) -> list[Tensor]:
         """Distribution logits ``[B, 4 (reg_max + 1), H_l, W_l]`` -> expected distances in pixels ``[B, 4, H_l, W_l]``."""
+        # Not MMDetection's `Integral`, whose buffer PyTorch's exporter to ONNX loses.
+        steps = torch.arange(self.reg_max + 1, dtype=bbox_preds[0].dtype, device=bbox_preds[0].device)[:, None, None]
         return [
-            self.integral(pred.permute(0, 2, 3, 1))
-            .mul(stride)
-            .reshape(len(pred), *pred.shape[2:], 4)
-            .permute(0, 3, 1, 2)
+            (pred.unflatten(1, (4, -1)).softmax(dim=2) * steps).sum(dim=2) * stride
             for pred, stride in zip(bbox_preds, self.strides, strict=True)
         ]
 

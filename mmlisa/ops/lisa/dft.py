@@ -7,7 +7,7 @@ the last axis, which determine the others. In this order no transform transposes
 convolution over the other axes, as one matrix per channel and frequency.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import pi, prod
 
@@ -36,7 +36,7 @@ class EncodeDFT:
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
         with no_autocast(query.device):
-            s = (query[:, None] * _convolve(key, self.kernel_f)).sum(2)
+            s = torch.stack([(query * g).sum(1) for g in _convolve(key, self.kernel_f)], dim=1)
             return _add_bias(s, query, self.bias)
 
 
@@ -57,8 +57,10 @@ class MixDFT:
     def __call__(self, s: Tensor, value: Tensor) -> Tensor:
         """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
         with no_autocast(value.device):
-            y = (s[:, :, None] * _convolve(value, self.kernel_f)).sum(1)
-            return y + (self.bias @ s.flatten(2)).view(y.shape)
+            y = (self.bias @ s.flatten(2)).view(value.shape)
+            for weight, g in zip(s.split(1, dim=1), _convolve(value, self.kernel_f), strict=True):
+                y = y + weight * g
+            return y
 
 
 @dataclass(eq=False)
@@ -110,11 +112,19 @@ def _add_bias(s: Tensor, query: Tensor, bias: Tensor | None) -> Tensor:
     return s if bias is None else s + (bias.T @ query.flatten(2)).view(s.shape)
 
 
-def _convolve(tokens: Tensor, kernel_f: Tensor) -> Tensor:
-    """``[M, c, *grid]`` and spectra ``[D, c or 1, 2, *frequencies]`` -> ``[M, D, c, *grid]``."""
+def _convolve(tokens: Tensor, kernel_f: Tensor) -> Iterator[Tensor]:
+    """``[M, c, *grid]`` and spectra ``[D, c or 1, 2, *frequencies]`` -> ``[M, c, *grid]`` for each of the D patterns.
+
+    The patterns are separate products, because the numbers of all of them would not fit the cache.
+    """
     grid = tokens.shape[2:]
-    (a, b), (c, d) = (x.unbind(-1 - len(grid)) for x in (_transform(tokens, grid)[:, None], kernel_f))
-    return _inverse(torch.stack([a * c - b * d, a * d + b * c], dim=-1 - len(grid)), grid)
+    axis = -1 - len(grid)
+    spectrum = _transform(tokens, grid)
+    real, imaginary = spectrum.unbind(axis)
+    turned = torch.stack([-imaginary, real], dim=axis)  # times i
+    for pattern in kernel_f.unbind():
+        a, b = pattern.split(1, dim=axis)
+        yield _inverse(spectrum * a + turned * b, grid)
 
 
 def _transform(x: Tensor, grid: Sequence[int]) -> Tensor:
