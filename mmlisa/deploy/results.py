@@ -278,45 +278,6 @@ class _DeformableAttention(nn.Module):
         return own.output_proj(attended) + identity
 
 
-class _PixelDecoder(nn.Module):
-    """Mask2Former's ``MSDeformAttnPixelDecoder`` with sizes that are numbers, see :func:`transformer`."""
-
-    def __init__(self, decoder: nn.Module) -> None:
-        super().__init__()
-        self.decoder = decoder
-
-    def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Maps ``[B, c, h, w]`` of all levels -> the map of the masks, and those of the queries from the smallest on."""
-        own = self.decoder
-        tokens, positions, points = [], [], []
-        encoded = list(reversed(list(enumerate(maps))))[: own.num_encoder_levels]
-        for (level, x), convolution, embedding in zip(encoded, own.input_convs, own.level_encoding.weight, strict=True):
-            size = x.shape[2:]
-            nothing = x.new_zeros(x.shape[0], *size, dtype=torch.bool)
-            positions.append((own.postional_encoding(nothing) + embedding[:, None, None]).flatten(2))
-            tokens.append(convolution(x).flatten(2))
-            sides = torch.stack([x.new_zeros(()) + side * own.strides[level] for side in reversed(size)])
-            points.append(own.point_generator.single_level_grid_priors(size, level, device=x.device) / sides)
-        sizes = [tuple(x.shape[2:]) for _, x in encoded]
-        points = torch.cat(points)[None, :, None].expand(maps[0].shape[0], -1, len(sizes), -1)
-        memory = own.encoder(
-            query=torch.cat(tokens, dim=2).transpose(1, 2),
-            query_pos=torch.cat(positions, dim=2).transpose(1, 2),
-            key_padding_mask=None,
-            spatial_shapes=sizes,
-            reference_points=points,
-            level_start_index=None,
-            valid_ratios=points.new_ones(1, len(sizes), 2),
-        )
-        memory = memory.transpose(1, 2).split([height * width for height, width in sizes], dim=2)
-        found = [x.unflatten(2, size) for x, size in zip(memory, sizes, strict=True)]
-        for level in reversed(range(own.num_input_levels - own.num_encoder_levels)):
-            x = own.lateral_convs[level](maps[level])
-            x = x + F.interpolate(found[-1], size=x.shape[2:], mode="bilinear", align_corners=False)
-            found.append(own.output_convs[level](x))
-        return own.mask_feature(found[-1]), found[: own.num_outs]
-
-
 # --- whole models ------------------------------------------------------------------------------------------------------------
 
 
@@ -359,14 +320,11 @@ class _AveragePool(nn.Module):
         return rows @ x @ columns.T
 
 
-_REPLACED = {"MultiScaleDeformableAttention": _DeformableAttention, "MSDeformAttnPixelDecoder": _PixelDecoder}
-
-
 def follow_sizes(model: nn.Module) -> nn.Module:
     """Replace the layers of a model in which a recorded graph would keep the size of the example.
 
-    They are mmseg's ``Upsample``, which computes its size with ``int()``, adaptive pooling to more than one cell, and layers of
-    deformable attention, which hold sizes in tensors.
+    They are mmseg's ``Upsample``, which computes its size with ``int()``, adaptive pooling to more than one cell, and the
+    deformable attention of DINO, which takes sizes as tensors.
     """
     for module in list(model.modules()):
         for name, child in module.named_children():
@@ -376,8 +334,8 @@ def follow_sizes(model: nn.Module) -> nn.Module:
                 isinstance(child, nn.AdaptiveAvgPool2d) and isinstance(child.output_size, int) and child.output_size > 1
             ):
                 layer = _AveragePool(child.output_size)
-            elif (kind := type(child).__name__) in _REPLACED:
-                layer = _REPLACED[kind](child)
+            elif hasattr(model, "forward_encoder") and type(child).__name__ == "MultiScaleDeformableAttention":
+                layer = _DeformableAttention(child)
             else:
                 continue
             setattr(module, name, layer)
