@@ -24,6 +24,7 @@ SUITES = (
     "training-detectors",
     "profile",
 )
+FORMS = "forms"  # LiSA in an exported file
 DEPLOY = "deploy"  # needs more packages, and continues where it was stopped
 
 
@@ -32,9 +33,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--suite",
         nargs="+",
-        choices=(*SUITES, DEPLOY),
+        choices=(*SUITES, FORMS, DEPLOY),
         default=SUITES,
-        help="what to measure (default: all but deploy)",
+        help="what to measure (default: all but forms and deploy)",
     )
     parser.add_argument("--models", nargs="+", metavar="NAME", help="backbones (default: all)")
     parser.add_argument("--size", nargs="+", type=_size, help="image sizes of backbones and detectors, as 800x1344")
@@ -76,7 +77,8 @@ def main(args: argparse.Namespace) -> None:
     import torch
 
     from research import benchmark
-    from research.comparison.jobs import describe_environment
+    from research import deploy_benchmark as deploy
+    from research.environment import describe_environment
 
     if args.redraw:
         files = [
@@ -93,8 +95,6 @@ def main(args: argparse.Namespace) -> None:
         release.measure(Path(__file__).parents[1])
         return
     if DEPLOY in args.suite:
-        from research import deploy_benchmark as deploy
-
         if len(args.suite) > 1:
             raise ValueError("--suite deploy runs alone")
         if unknown := set(args.models or ()) - deploy.NETWORKS.keys():
@@ -138,6 +138,7 @@ def main(args: argparse.Namespace) -> None:
         ),
         "training": lambda: train(whole=False),
         "training-detectors": lambda: train(whole=True),
+        FORMS: lambda: deploy.benchmark_forms(args.rounds),
     }
 
     def train(whole: bool) -> list[benchmark.Row]:
@@ -171,7 +172,7 @@ def write_proof(args: argparse.Namespace) -> None:
     import torch
 
     from research import benchmark, proof
-    from research.comparison.jobs import describe_environment
+    from research.environment import describe_environment
 
     if args.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(
@@ -201,6 +202,8 @@ def draw(file: Path) -> None:
     from research.benchmark_plots import plot_accuracy_over_runtime, plot_suite
 
     rows, (suite, *_) = json.loads(file.read_text())["rows"], file.stem.split("_")
+    if suite == FORMS:  # a table says it all
+        return
     plot_suite(suite, rows, file.with_suffix(".png"))
     if suite == "backbones":
         plot_accuracy_over_runtime(

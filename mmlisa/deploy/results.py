@@ -324,7 +324,8 @@ def follow_sizes(model: nn.Module) -> nn.Module:
     """Replace the layers of a model in which a recorded graph would keep the size of the example.
 
     They are mmseg's ``Upsample``, which computes its size with ``int()``, adaptive pooling to more than one cell, and the
-    deformable attention of DINO, which takes sizes as tensors.
+    deformable attention of DINO and its relatives, which takes sizes as tensors. Mask2Former calls that layer from a pixel
+    decoder of its own, and keeps it; such a model has no ``forward_encoder``.
     """
     for module in list(model.modules()):
         for name, child in module.named_children():

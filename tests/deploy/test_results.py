@@ -4,25 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.whole_models import SIZE, build, image, predict
+from helpers.whole_models import DETECTORS, SIZE, build, image, predict
 from mmlisa.deploy.results import Prepare, Results, WithResults, find_detector, follow_sizes, suppress
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("uint8", [True, False])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "mask_rcnn_hylisanet",
-        "cascade_mask_rcnn_flatten_swin",
-        "retinanet_flatten_swin",
-        "rtmdet_castling_lcnet",
-        "yolox_castling_esnet",
-        "picodet_castling_lcnet",
-        "dino_ivit",
-    ],
-)
+@pytest.mark.parametrize("name", DETECTORS)
 def test_detections_equal_the_librarys(name, uint8):
     model = build(name)
     expected = predict(model, "mmdet").pred_instances

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.whole_models import build, image, predict
+from helpers.whole_models import DETECTORS, build, image, predict
 from mmlisa.deploy import runtime
 from mmlisa.deploy.export import EXAMPLE, describe, export, largest_difference
 from mmlisa.deploy.results import Prepare, Results, WithResults
@@ -18,15 +18,6 @@ pytestmark = [
     pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8, and say so"),
 ]
 SIZES = [EXAMPLE, (101, 203), (224, 96)]
-DETECTORS = [
-    "mask_rcnn_hylisanet",
-    "cascade_mask_rcnn_flatten_swin",
-    "retinanet_flatten_swin",
-    "rtmdet_castling_lcnet",
-    "yolox_castling_esnet",
-    "picodet_castling_lcnet",
-    "dino_ivit",  # of a fixed size
-]
 SEGMENTORS = ["semantic_fpn_hylisanet", "upernet_flatten_swin"]
 
 

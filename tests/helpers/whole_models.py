@@ -10,6 +10,16 @@ from torch import nn
 from mmlisa.engine.config import load_config
 from mmlisa.models.backbones import LCNet
 
+# One of each kind of head
+DETECTORS = [
+    "mask_rcnn_hylisanet",
+    "cascade_mask_rcnn_flatten_swin",
+    "retinanet_flatten_swin",
+    "rtmdet_castling_lcnet",
+    "yolox_castling_esnet",
+    "picodet_castling_lcnet",
+    "dino_ivit",  # of a fixed size in an export
+]
 SIZE = (150, 190)  # not square, not multiples of 32
 
 

@@ -39,6 +39,15 @@ def test_the_suite_continues(measured, tmp_path):
     assert "### 96x96, 2 threads\n" in text
 
 
+def test_another_commit_is_measured_anew(measured, tmp_path):
+    out = tmp_path / "deploy.json"
+    deploy.run(["a"], [(64, 64)], [1], 1, out, tmp_path)
+    out.write_text(json.dumps(json.loads(out.read_text()) | dict(commit="before")))
+    deploy.run(["b"], [(64, 64)], [1], 1, out, tmp_path)
+    deploy.run(["a"], [(64, 64)], [1], 1, out, tmp_path)
+    assert [name for name, *_ in measured] == ["a", "b", "a"]
+
+
 def test_missing_engines_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr(deploy, "find_spec", lambda name: None if name == "ncnn" else name)
     with pytest.raises(ImportError, match=r"--suite deploy needs ncnn: pip install ncnn"):

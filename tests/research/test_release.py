@@ -32,6 +32,7 @@ def root(tmp_path):
             for name, s in (("iViT-T", 3.0), ("Swin-T", 4.0))
         ]
         (benchmarks / f"{suite}_cpu.json").write_text(json.dumps({"rows": rows}))
+    (benchmarks / "deploy.json").write_text('{"rows": []}')
     (tmp_path / "README.md").write_text(
         "before\n<!-- measured: ratios -->\nold\n<!-- /measured -->\n<!-- measured: stamp -->\n<!-- /measured -->\n"
     )
@@ -91,17 +92,29 @@ def test_marks(tmp_path):
         release.fill(page, {"stamp": "s"})
 
 
-def test_demos_are_read_from_their_logs(tmp_path):
-    folder = tmp_path / "20261122" / "vis_data"
-    folder.mkdir(parents=True)
+def test_results_of_demos_are_kept_with_the_commit(root):
+    """They are read when the training ends, from the folder of the measured commit."""
+    log = root / "work_dirs" / "release" / release.current(root).commit / release.DEMOS[0] / "2" / "vis_data" / "2.json"
     lines = [
         dict(loss=1.0, step=50),
         {"coco/bbox_mAP_50": 0.5, "step": 200},
         {"coco/bbox_mAP_50": 0.91, "coco/segm_mAP_50": 0.896, "step": 400},
     ]
-    (folder / "20261122.json").write_text("\n".join(map(json.dumps, lines)))
-    assert release._demo(tmp_path, 450.0) == ("bbox AP50 0.910, segm AP50 0.896", "400", "7.5")
-    assert release._demo(tmp_path / "none", 1.0) == ("–", "–", "–")
+    write = (
+        "import sys, pathlib; p = pathlib.Path(sys.argv[1]); p.parent.mkdir(parents=True); p.write_text(sys.argv[2])"
+    )
+    place = str(log).replace(release.current(root).commit, "{commit}")
+    training = {
+        release.DEMOS[0]: ("-c", write, place, "\n".join(map(json.dumps, lines)).replace("{", "{{").replace("}", "}}"))
+    }
+    done = release.measure(root, training, busy=lambda: 0.0)
+    assert done.demos == {release.DEMOS[0]: ["bbox AP50 0.910, segm AP50 0.896", "400"]}
+    log.unlink()
+    assert release.measure(root, training, busy=lambda: 0.0) == done
+    assert (
+        f"| `{release.DEMOS[0]}` | bbox AP50 0.910, segm AP50 0.896 | 400 | 0.0 |"
+        in release.tables(root, done)["demos"]
+    )
 
 
 def test_every_step_exists_in_this_clone():

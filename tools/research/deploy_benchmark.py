@@ -32,7 +32,7 @@ from mmlisa.ops.lisa.circulant import EncodeCirculant, MixCirculant
 from mmlisa.registry import MODELS
 
 from .benchmark import BACKBONES, Row, time_in_turns
-from .comparison.jobs import describe_environment
+from .environment import describe_environment
 
 Run = Callable[[], Sequence[Any]]
 CALIBRATION = 8  # random images: the ranges do not change the time
@@ -251,12 +251,17 @@ def _convolve(x: Tensor, spectrum: Tensor) -> Tensor:
     return torch.view_as_real(torch.fft.ifft2(product))[..., 0]
 
 
+def benchmark_forms(rounds: int) -> list[Row]:
+    """One LiSA layer of each grid of LiSANet-S, in PyTorch and, by form, in onnxruntime."""
+    with TemporaryDirectory() as folder:
+        return [row for grid, heads in FORM_GRIDS.items() for row in measure_forms(grid, heads, rounds, Path(folder))]
+
+
 def measure_forms(grid: tuple[int, int], heads: int, rounds: int, folder: Path, patterns: int = 8) -> list[Row]:
-    """One LiSA layer in onnxruntime by form, one thread; ``megabytes`` is the file."""
+    """The rows of a grid; ``megabytes`` is the file. PyTorch's number of threads holds for onnxruntime, too."""
     import onnx
 
     torch.manual_seed(0)
-    torch.set_num_threads(1)
     tokens = [torch.randn(heads, 16, *grid) for _ in range(3)]
     kernels = [torch.randn(*n, *grid) / prod(grid) ** 0.5 for n in ((16, patterns), (patterns,))]
     kernels.append(torch.randn(16, patterns))
@@ -267,11 +272,12 @@ def measure_forms(grid: tuple[int, int], heads: int, rounds: int, folder: Path, 
         if prod(grid) > MOST_TOKENS.get(form, prod(grid)):
             continue
         file = folder / f"lisa_{form.replace(' ', '_')}_{grid[0]}x{grid[1]}.onnx"
-        if not file.is_file():
-            with torch.no_grad():
-                onnx.save(export._to_onnx(_Form(form, *kernels), tuple(tokens), None, names, ["y"]), file)
+        with torch.no_grad():
+            onnx.save(export._to_onnx(_Form(form, *kernels), tuple(tokens), None, names, ["y"]), file)
         sizes[form] = file.stat().st_size / 1e6
-        runs[form] = _onnxruntime(file, dict(zip(names, (x.numpy() for x in tokens), strict=True)), 1)
+        runs[form] = _onnxruntime(
+            file, dict(zip(names, (x.numpy() for x in tokens), strict=True)), torch.get_num_threads()
+        )
     with torch.no_grad():
         expected = runs["eager"]()
         errors = {form: difference(call(), expected) for form, call in runs.items()}
@@ -289,10 +295,10 @@ def run(
     threads: Sequence[int],
     rounds: int,
     out: Path,
-    folder: Path = Path("work_dirs/deploy"),
+    folder: Path | None = None,
     compiled: bool = True,
 ) -> str:
-    """Measure what ``out`` (JSON) does not hold yet, and write it and the table beside it after every network.
+    """Measure what ``out`` (JSON) does not hold yet, and write it after every network. Rows of another commit are replaced.
 
     Args:
         names: of :data:`NETWORKS`.
@@ -300,7 +306,7 @@ def run(
         threads: numbers of threads.
         rounds: samples of each engine.
         out: ``<name>.json``.
-        folder: of the exported files, which are kept.
+        folder: of the exported files, which are kept; None for one of this commit in ``work_dirs/deploy``.
         compiled: see :func:`engines`.
 
     Returns:
@@ -312,10 +318,14 @@ def run(
     missing = [name for name in ("openvino", "ncnn", "pnnx", "onnxruntime") if find_spec(name) is None]
     if missing:
         raise ImportError(f"--suite deploy needs {', '.join(missing)}: pip install {' '.join(missing)}")
-    folder.mkdir(parents=True, exist_ok=True)
-    data = json.loads(out.read_text()) if out.is_file() else dict(rows=[])
-    done = {(row["name"], row["case"], row["threads"]) for row in data["rows"]}
     environment = describe_environment()
+    folder = folder or Path("work_dirs/deploy") / environment["commit"]
+    for needed in (folder, out.parent):
+        needed.mkdir(parents=True, exist_ok=True)
+    data = json.loads(out.read_text()) if out.is_file() else dict(rows=[])
+    if data.get("commit") != environment["commit"]:
+        data = dict(rows=[])
+    done = {(row["name"], row["case"], row["threads"]) for row in data["rows"]}
     for name in names:
         for size in NETWORKS[name].sizes:
             for count in threads:

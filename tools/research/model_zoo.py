@@ -168,14 +168,14 @@ def _weights(init_cfg: Any) -> str:
 # --- output ------------------------------------------------------------------------------------------------------------------
 
 
-def read_measured(folder: Path) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
-    """Read the rows of ``backbones_cpu.json``, ``detectors_cpu.json`` and ``training_cpu.json`` by suite and (backbone, case)."""
+def read_measured(folder: Path, suites: Sequence[str]) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
+    """Read the rows of ``<suite>_cpu.json`` by suite and (network, case)."""
     return {
         suite: {
             (row["name"], row["case"]): row
             for row in json.loads((folder / f"{suite}_cpu.json").read_text(encoding="utf-8"))["rows"]
         }
-        for suite in ("backbones", "detectors", "training")
+        for suite in suites
     }
 
 

@@ -24,12 +24,13 @@ import torch
 
 from mmlisa.checkpoints.writing import writing_whole
 
+from . import deploy_benchmark
 from .benchmark import BASELINE
+from .environment import commit_of_code
+from .model_zoo import read_measured
 
 QUIET = 0.1  # share of the processors' time that others may take
 _WATCHED = 3  # seconds
-CODE = ("mmlisa", "configs", "tools")  # measurements depend on nothing else in the clone
-
 DEMOS = (
     "mask_rcnn_hylisanet",
     "mask_rcnn_ivit",
@@ -54,30 +55,37 @@ METRICS = {
     "accuracy/top1": "top-1 {:.1f} %",
 }
 _SUITE = ("tools/benchmark.py", "--threads", "2", "--suite")
+WORK_DIR = "work_dirs/release/{commit}"  # a log of another commit is never taken for one of this
 STEPS: dict[str, tuple[str, ...]] = {
     **{
         suite: (*_SUITE, suite)
         for suite in ("operators", "scaling", "backbones", "pixels", "compile", "detectors", "profile")
     },
     "training": (*_SUITE, "training", "--size", "224x224", "512x512", "--rounds", "3"),
-    "deploy": (*_SUITE, "deploy"),
-    **{
-        name: ("tools/train.py", f"configs/{name}_demo.py", "--work-dir", f"work_dirs/release/{name}") for name in DEMOS
-    },
+    "deploy": ("tools/benchmark.py", "--suite", "deploy"),
+    "forms": ("tools/benchmark.py", "--suite", "forms", "--threads", "1"),
+    **{name: ("tools/train.py", f"configs/{name}_demo.py", "--work-dir", f"{WORK_DIR}/{name}") for name in DEMOS},
     "model_zoo": ("tools/model_zoo.py",),
 }
-PAGES = ("README.md", "docs/benchmarks/README.md", "docs/choosing.md", "docs/first_hour.md")
+PAGES = (
+    "README.md",
+    "docs/benchmarks/README.md",
+    "docs/benchmarks/deploy.md",
+    "docs/choosing.md",
+    "docs/first_hour.md",
+)
 
 
 @dataclass
 class Release:
-    """Stamp and progress, as in ``release.json``."""
+    """Stamp and progress, as in ``release.json``: seconds of the finished steps, and rows of the table of demos."""
 
     commit: str
     day: str
     machine: str
     versions: str
     seconds: dict[str, float] = field(default_factory=dict)
+    demos: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def stamp(self) -> str:
@@ -89,7 +97,7 @@ def measure(root: Path, steps: Mapping[str, Sequence[str]] = STEPS, busy: Callab
 
     Args:
         root: the clone.
-        steps: commands by name, from the root of the clone.
+        steps: commands by name, from the root of the clone; ``{commit}`` stands for the measured one.
         busy: returns the share of the processors' time that other processes take; by default it is watched for three seconds.
 
     Raises:
@@ -111,15 +119,19 @@ def measure(root: Path, steps: Mapping[str, Sequence[str]] = STEPS, busy: Callab
             raise ValueError(
                 f"other processes take {share:.0%} of the processors' time; end them, then repeat the command"
             )
+        command = [part.format(commit=release.commit) for part in command]
         print(f"{name}: {' '.join(command)}", flush=True)
         start = monotonic()
         subprocess.run([sys.executable, *command], cwd=root, check=True)
         release.seconds[name] = round(monotonic() - start, 1)
+        if name in DEMOS:
+            release.demos[name] = _demo(root / WORK_DIR.format(commit=release.commit) / name)
         with writing_whole(file) as target:
             target.write(json.dumps(asdict(release), indent=1).encode() + b"\n")
+    blocks = tables(root, release)
     for page in PAGES:
         if (root / page).is_file():
-            fill(root / page, tables(root, release.seconds) | {"stamp": release.stamp})
+            fill(root / page, blocks)
     print(f"{len(steps)} steps took {sum(release.seconds.values()) / 60:.0f} minutes")
     return release
 
@@ -130,20 +142,13 @@ def current(root: Path) -> Release:
     Raises:
         ValueError: code that is not committed.
     """
-    git = ["git", "-C", str(root)]
-    if changed := _output([*git, "status", "--porcelain", "--", *CODE]):
-        raise ValueError(
-            f"{changed.split()[-1]} differs from the last commit; commit it, so that the figures have a commit"
-        )
-    commit = _output([*git, "log", "-1", "--format=%h", "--", *CODE])
+    commit, changed = commit_of_code(root)
+    if changed:
+        raise ValueError(f"{changed} differs from the last commit; commit it, so that the figures have a commit")
     machine = f"{os.cpu_count()} cores, {_processor()}"
     return Release(
         commit, str(date.today()), machine, f"PyTorch {torch.__version__}, Python {platform.python_version()}"
     )
-
-
-def _output(command: Sequence[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _processor() -> str:
@@ -168,18 +173,10 @@ def _jiffies() -> tuple[int, int]:
     return sum(numbers), numbers[3] + numbers[4]
 
 
-def tables(root: Path, seconds: Mapping[str, float]) -> dict[str, str]:
-    """Return the tables of the pages by name.
-
-    They come from the files of ``docs/benchmarks``, the logs of the demos and the ``seconds`` of the steps.
-    """
+def tables(root: Path, release: Release) -> dict[str, str]:
+    """Return the stamp and the tables of the pages by name. They come from the files of ``docs/benchmarks`` and ``release``."""
     folder = root / "docs" / "benchmarks"
-    suites = {
-        suite: {
-            (row["name"], row["case"]): row for row in json.loads((folder / f"{suite}_cpu.json").read_text())["rows"]
-        }
-        for suite in ("backbones", "detectors", "training", "pixels")
-    }
+    suites = read_measured(folder, ("backbones", "detectors", "training", "pixels"))
     lines = {
         "inference at 224x224, time": ("backbones", "224x224", "seconds"),
         "inference at 800x1344, time": ("backbones", "800x1344", "seconds"),
@@ -203,11 +200,16 @@ def tables(root: Path, seconds: Mapping[str, float]) -> dict[str, str]:
         f"{suites['pixels'][name, '1792x1792']['ns_per_pixel'] / suites['pixels'][name, '224x224']['ns_per_pixel']:.2f}"
         for name in pixels
     ]
-    demos = [[f"`{name}`", *_demo(root / "work_dirs" / "release" / name, seconds.get(name))] for name in DEMOS]
+    demos = [
+        [f"`{name}`", *release.demos.get(name, ["–", "–"]), f"{release.seconds.get(name, 0) / 60:.1f}"]
+        for name in DEMOS
+    ]
     return {
         **ratios,
         "pixels": _table(["time per pixel, 1792x1792 over 224x224", *pixels], [["", *growth]]),
         "demos": _table(["NAME", "measured", "iterations", "minutes"], demos),
+        "deploy": deploy_benchmark.to_markdown(json.loads((folder / "deploy.json").read_text())["rows"]),
+        "stamp": release.stamp,
     }
 
 
@@ -217,15 +219,12 @@ def _ratio(rows: Mapping[tuple[str, str], Mapping[str, Any]], name: str, case: s
     return f"{rows[name, case][key] / rows[BASELINE, case][key]:.2f}"
 
 
-def _demo(folder: Path, seconds: float | None) -> tuple[str, str, str]:
-    """Metrics of the last validation, iterations, and the minutes of the command."""
-    logs = sorted(folder.glob("*/vis_data/2*.json"))
-    if not logs or seconds is None:
-        return "–", "–", "–"
-    entries = [json.loads(line) for line in logs[-1].read_text().splitlines()]
-    last = next((entry for entry in reversed(entries) if METRICS.keys() & entry.keys()), {})
-    found = [text.format(last[key]) for key, text in METRICS.items() if key in last]
-    return ", ".join(found) or "–", str(last.get("step", "–")), f"{seconds / 60:.1f}"
+def _demo(folder: Path) -> list[str]:
+    """Metrics and iterations of the last validation in the logs of a demo."""
+    log = max(folder.glob("*/vis_data/2*.json"))
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    last = next(entry for entry in reversed(entries) if METRICS.keys() & entry.keys())
+    return [", ".join(text.format(last[key]) for key, text in METRICS.items() if key in last), str(last["step"])]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

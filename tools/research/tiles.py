@@ -23,8 +23,9 @@ from mmlisa.engine.config import load_config, set_show_dir
 from mmlisa.engine.runner import build_runner, train
 from mmlisa.memory import peak_extra_bytes
 
-from .comparison.jobs import delta, describe_environment
+from .comparison.jobs import delta
 from .comparison.suites import SUITES, TASKS
+from .environment import describe_environment
 from .packages import data_folder
 from .tree_crowns import Photograph, make_tree_crowns, read_photographs
 

@@ -5,8 +5,6 @@ writes ``measurement.json``. Each file holds the config of its run; :func:`read`
 """
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,13 +111,3 @@ def read(job: Job, root: Path) -> dict[str, Any] | None:
         return None
     result = json.loads(path.read_text())
     return result if result["config"] == json.loads(json.dumps(job.config())) else None
-
-
-def describe_environment() -> dict[str, str]:
-    """Return the commit and the command."""
-    describe = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=7"]
-    try:
-        commit = subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        commit = "no clone"
-    return dict(commit=commit, command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))

@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .jobs import Job, describe_environment, read
+from ..environment import describe_environment
+from .jobs import Job, read
 from .suites import TASKS
 
 
