@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from mmlisa import options
+from mmlisa.processors import choose_waiting
 
 # Commands whose name differs from their file in tools/.
 NAMES = {"convert_checkpoint": "convert", "paper_tables": "tables"}
@@ -160,11 +161,7 @@ def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) ->
 
 def prepare(verbose: bool = False) -> None:
     """Set the environment variables and warning filters that must be set before PyTorch and OpenMMLab are imported."""
-    # By default, an idle OpenMP thread spins for milliseconds, and so takes the cores from other processes. One that sleeps at
-    # once has to be woken for each of the many small operations. GNU's OpenMP, which PyTorch has on Linux, can do what suits
-    # both: spin for some microseconds, then sleep. Other implementations follow OMP_WAIT_POLICY.
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys():
-        os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT="300")
+    choose_waiting()
     if not verbose:
         warnings.filterwarnings("ignore", message="faster_coco_eval is not installed")
         # PyTorch uses the encoding all the same.

@@ -2,7 +2,6 @@
 
 import argparse
 import errno
-import os
 import runpy
 import subprocess
 import sys
@@ -132,13 +131,6 @@ def test_a_bug_keeps_its_traceback():
 
     with pytest.raises(AssertionError):
         cli.run(main, argparse.Namespace(debug=False, verbose=False))
-
-
-@pytest.mark.parametrize("chosen", [None, "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
-def test_threads_spin_briefly_unless_the_user_says_otherwise(monkeypatch, chosen):
-    monkeypatch.setattr(os, "environ", {chosen: "1"} if chosen else {})
-    cli.prepare()
-    assert os.environ == ({chosen: "1"} if chosen else {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "300"})
 
 
 def test_names_written_down_for_the_help_are_those_of_the_package():

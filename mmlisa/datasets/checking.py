@@ -15,6 +15,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from mmlisa.engine.building import guard_process
+from mmlisa.engine.config import innermost_dataset
 
 from .transforms import BadImageError, LoadImageFromFile, find_fault
 
@@ -87,9 +88,7 @@ def build_dataset(cfg: Config, split: str) -> Any:
         FileNotFoundError, ValueError: there are no data to check.
     """
     init_default_scope(cfg.get("default_scope", "mmengine"))
-    dataset = cfg[f"{split}_dataloader"].dataset
-    while "dataset" in dataset:
-        dataset = dataset.dataset
+    dataset = innermost_dataset(cfg, split)
     options: dict[str, Any] = {"serialize_data": False}
     if str(dataset.type).endswith("CocoDataset"):
         kind = "mmlisa.CocoDataset" if dataset.type in ("CocoDataset", "mmdet.CocoDataset") else dataset.type

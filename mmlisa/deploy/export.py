@@ -16,8 +16,8 @@ from torch.export import Dim
 
 from mmlisa import __version__
 from mmlisa.deploy import runtime
-from mmlisa.deploy.inference import test_dataset
 from mmlisa.deploy.results import Results, WithResults, transformer
+from mmlisa.engine.config import innermost_dataset
 from mmlisa.options import check_exported
 from mmlisa.visualization.overlays import Classes
 
@@ -69,7 +69,7 @@ def reading_steps(cfg: Config) -> list[dict[str, Any]]:
         ValueError: a step that the runtime does not have.
     """
     steps = []
-    for step in test_dataset(cfg).pipeline:
+    for step in innermost_dataset(cfg, "test").pipeline:
         name = step["type"].rpartition(".")[2]
         sampling = dict(method=step.get("interpolation", "bilinear"), backend=step.get("backend", "cv2"))
         if name == "Resize" and "scale" in step:
@@ -108,7 +108,7 @@ def describe(cfg: Config, model: WithResults, meta: dict[str, Any]) -> dict[str,
     """
     prepare, results = model
     test_cfg = results.model.roi_head.test_cfg if "masks" in results.outputs else {}
-    names = Classes(meta.get("dataset_meta") or DATASETS.get(test_dataset(cfg).type).METAINFO).names
+    names = Classes(meta.get("dataset_meta") or DATASETS.get(innermost_dataset(cfg, "test").type).METAINFO).names
     preprocessor = results.model.data_preprocessor
     commit = subprocess.run(
         ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, check=False

@@ -23,6 +23,7 @@ from mmlisa.checkpoints import load_weights
 from mmlisa.deploy import runtime
 from mmlisa.engine.building import build_model
 from mmlisa.engine.checks import check_channels, check_shapes
+from mmlisa.engine.config import innermost_dataset
 from mmlisa.engine.cpu import optimize_for_cpu
 from mmlisa.registry import MODELS
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
@@ -47,17 +48,9 @@ class Prediction(NamedTuple):
     result: dict[str, Any] | list[dict[str, Any]] | None = None
 
 
-def test_dataset(cfg: Config) -> Config:
-    """The innermost data set that a config tests on."""
-    dataset = cfg.test_dataloader.dataset
-    while "dataset" in dataset:
-        dataset = dataset.dataset
-    return dataset
-
-
 def takes_clips(cfg: Config) -> bool:
     """Whether a config's model classifies videos, each of which is one input."""
-    return test_dataset(cfg).pipeline[0]["type"].endswith("LoadClips")
+    return innermost_dataset(cfg, "test").pipeline[0]["type"].endswith("LoadClips")
 
 
 class Predictor:
@@ -94,7 +87,7 @@ class Predictor:
         if self.device == "cpu":
             optimize_for_cpu(self.model)
 
-        dataset = test_dataset(cfg)
+        dataset = innermost_dataset(cfg, "test")
         self.classes = Classes(meta.get("dataset_meta") or DATASETS.get(dataset.type).METAINFO)
         # Pictures come without annotations; a video's frames are there already.
         load, *steps = (step for step in dataset.pipeline if "LoadAnnotations" not in step["type"])

@@ -32,6 +32,14 @@ _TTA_MODELS = {
 }
 
 
+def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
+    """Return the data set of a split without wrappers such as ``RepeatDataset``; empty if the config has no such loader."""
+    dataset = (cfg.get(f"{split}_dataloader") or ConfigDict()).get("dataset") or ConfigDict()
+    while "dataset" in dataset:
+        dataset = dataset.dataset
+    return dataset
+
+
 def parse_options(items: Sequence[str]) -> dict[str, Any]:
     """Parse the items ``KEY=VALUE`` of ``--cfg-options`` as MMEngine does.
 
@@ -215,9 +223,7 @@ def set_tta(cfg: Config) -> None:
         if scope not in _TTA_MODELS:
             raise ValueError(f"--tta: the config has no tta_model, and there is no default for default_scope={scope!r}")
         cfg.tta_model = deepcopy(_TTA_MODELS[scope])
-    dataset = cfg.test_dataloader.dataset
-    while "dataset" in dataset:
-        dataset = dataset.dataset
+    dataset = innermost_dataset(cfg, "test")
     if "tta_pipeline" not in cfg:
         *steps, pack = deepcopy(dataset.pipeline)
         if scope == "mmdet":  # its model needs the flips to undo them, and mmdet does not pack them by default

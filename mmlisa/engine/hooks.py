@@ -1,8 +1,11 @@
 """Hooks that report progress and check the loss, the data and the checkpoint of a training."""
 
+import os
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
+from math import floor
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -20,10 +23,13 @@ from mmlisa.checkpoints import (
     match_report,
     state_dict_of,
 )
+from mmlisa.processors import LONG, Others
 from mmlisa.registry import HOOKS
 
 from .checks import check_classes, check_first_image, check_shapes, shape_conflicts
 from .config_checks import check_schedule
+
+_WATCHED = 5.0  # seconds between two looks at the other programs
 
 
 @HOOKS.register_module()
@@ -84,6 +90,37 @@ class ProgressHook(Hook):
                 f"The first iteration took {seconds:.1f} s. At this pace, the other {left} take "
                 f"{timedelta(seconds=round(seconds * left))}; the first is usually slower than the rest"
             )
+
+
+@HOOKS.register_module()
+class ThreadsHook(Hook):
+    """Computes with as many threads as there are free processors, where the tools let threads spin for long.
+
+    Threads that spin on a processor that another program needs make a training several times slower. It takes a thread less
+    then, and all of them again when the other program has ended. A choice of your own in the environment stays
+    (:func:`mmlisa.processors.choose_waiting`).
+    """
+
+    def __init__(self) -> None:
+        self._spins = os.environ.get("GOMP_SPINCOUNT") == LONG
+        self._most, self._others, self._checked = torch.get_num_threads(), Others(), monotonic()
+
+    def before_run(self, runner: Runner) -> None:
+        variables = [
+            f"{name}={os.environ[name]}" for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in os.environ
+        ]
+        runner.logger.info(f"Threads: {self._most}; {', '.join(variables) or 'they wait as OpenMP does by default'}")
+
+    def _after_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None, mode: str = "train"
+    ) -> None:
+        if not self._spins or monotonic() - self._checked < _WATCHED:
+            return
+        self._checked, others = monotonic(), self._others()
+        threads = min(self._most, max(1, floor((os.cpu_count() or 1) - others + 0.25)))
+        if threads != torch.get_num_threads():
+            torch.set_num_threads(threads)
+            runner.logger.info(f"Threads: {threads} from now on; other programs take {others:.1f} processors")
 
 
 def _peak_megabytes() -> float:

@@ -16,6 +16,7 @@ from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
 
 from .building import guard_process
 from .checks import check_channels, explain_unknown_type
+from .config import innermost_dataset
 from .interrupts import InterruptHook
 from .log import QuietRunner, import_quietly
 from .seeding import seed_samples
@@ -66,6 +67,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     cfg.custom_hooks = [
         *cfg.get("custom_hooks", []),
         dict(type="mmlisa.ProgressHook"),
+        dict(type="mmlisa.ThreadsHook"),
         dict(type="mmlisa.DataCheckHook"),
         dict(type="mmlisa.CheckpointGuardHook", min_matched=min_matched, same_shapes=same_shapes),
         dict(type="mmlisa.InterruptHook"),
@@ -113,11 +115,8 @@ def _refuse_damaged_images(cfg: Config) -> None:
 
     Configs name the libraries' loader, because the libraries' inferencers need it.
     """
-    for name in ("val_dataloader", "test_dataloader"):
-        dataset = (cfg.get(name) or {}).get("dataset", {})
-        while "dataset" in dataset:
-            dataset = dataset.dataset
-        for step in dataset.get("pipeline", [])[:1]:
+    for split in ("val", "test"):
+        for step in innermost_dataset(cfg, split).get("pipeline", [])[:1]:
             if step.get("type") == "LoadImageFromFile":
                 step.type = "mmlisa.LoadImageFromFile"
 

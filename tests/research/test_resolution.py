@@ -11,7 +11,10 @@ from research import resolution
 
 def sizes(cfg):
     return [
-        step[key] for step in resolution.test_dataset(cfg).pipeline for key in ("scale", "crop_size") if key in step
+        step[key]
+        for step in resolution.innermost_dataset(cfg, "test").pipeline
+        for key in ("scale", "crop_size")
+        if key in step
     ]
 
 

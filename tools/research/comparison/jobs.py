@@ -79,6 +79,7 @@ def delta(comparison: Comparison, candidate: str, seed: int) -> Delta:
         task.channels_key: channels,
         **dict.fromkeys(task.seed_keys, seed),
         **_schedule(comparison.iterations),
+        **chosen.training,
     }
 
 

@@ -12,10 +12,11 @@ Delta = dict[str, Any]  # new values by dotted key; numbers index lists
 
 @dataclass(frozen=True)
 class Candidate:
-    """The config of a backbone, and the channels of its maps."""
+    """The config of a backbone, the channels of its maps, and overrides of the task's config that belong to it."""
 
     backbone: Delta
     channels: tuple[int, ...]
+    training: Delta = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -459,6 +460,36 @@ _DEFAULT: dict[str, Comparison] = {
 }
 
 
+# What may keep LiSA behind softmax in the pyramid, one factor at a time.
+_LISA = dict(type="LiSA", num_patterns=8)
+_KERNELS = "optim_wrapper.paramwise_cfg.custom_keys"
+_FACTORS: dict[str, Candidate] = {
+    "softmax": _pyramid(OPERATORS["softmax"], 64),
+    "LiSA": _pyramid(_LISA, 64),
+    **{
+        f"LiSA, kernels learn {factor} times as fast": replace(
+            _pyramid(_LISA, 64), training={_KERNELS: {"kernel_": dict(lr_mult=factor)}}
+        )
+        for factor in (3, 10)
+    },
+    "LiSA, no norm behind it": _pyramid(dict(_LISA, norm=False), 64),
+    "LiSA, 2 patterns": _pyramid(dict(_LISA, num_patterns=2), 64),
+    "LiSA, 32 patterns": _pyramid(dict(_LISA, num_patterns=32), 64),
+    "LiSA, local 7x7": _pyramid(MORE_OPERATORS["LiSA, local 7x7"], 64),
+}
+_PYRAMID_OF_LISA = {
+    f"lisa_{iterations}": Comparison(
+        f"LiSA in a narrow pyramid, {iterations} iterations",
+        "classification",
+        _FACTORS,
+        "softmax",
+        iterations=iterations,
+        size=64,
+    )
+    for iterations in (60, 600)
+}
+
+
 def _enlarge(name: str, comparison: Comparison) -> Comparison:
     """Return a comparison with forty times the iterations, at least five seeds and every operator."""
     candidates = dict(comparison.candidates)
@@ -479,5 +510,6 @@ SUITES: dict[str, dict[str, Comparison]] = {
         )
     },
     "default": _DEFAULT,
+    "lisa": _PYRAMID_OF_LISA,
     "full": {name: _enlarge(name, comparison) for name, comparison in _DEFAULT.items()},
 }

@@ -1,0 +1,48 @@
+"""The machine's processors: what other programs take, and how the threads of this one wait for each other.
+
+This module imports the standard library only: the environment must be set before PyTorch is imported.
+"""
+
+import os
+from pathlib import Path
+from time import monotonic, process_time, sleep
+
+# Rounds of the loop in which a thread of GNU's OpenMP, which PyTorch has on Linux, waits before it sleeps. On a free machine the
+# long one, half a millisecond, is as fast as waiting without an end. Beside other programs it takes processors that somebody
+# needs (docs/benchmarks/README.md).
+LONG, SHORT = "30000", "300"
+_WATCHED = 0.2  # seconds
+
+
+class Others:
+    """``others()``: processors that other processes took, on average since the last call. 0 where the system does not tell."""
+
+    def __init__(self) -> None:
+        self._last = _times()
+
+    def __call__(self) -> float:
+        before, self._last = self._last, _times()
+        seconds, busy, own = (now - then for now, then in zip(self._last, before, strict=True))
+        return max(busy - own, 0.0) / seconds
+
+
+def _times() -> tuple[float, float, float]:
+    """Seconds of the clock, of all processors at work, and of this process."""
+    statistics, busy = Path("/proc/stat"), 0.0
+    if statistics.is_file():
+        user, nice, system, _idle, _waiting, *interrupts = statistics.read_text().split("\n", 1)[0].split()[1:9]
+        busy = sum(map(int, (user, nice, system, *interrupts))) / os.sysconf("SC_CLK_TCK")
+    return monotonic(), busy, process_time() if busy else 0.0
+
+
+def choose_waiting() -> None:
+    """Set how long an idle OpenMP thread spins before it sleeps, unless the environment says it.
+
+    One that sleeps at once has to be woken for each of many small operations. Other implementations than GNU's follow
+    ``OMP_WAIT_POLICY``.
+    """
+    if {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys():
+        return
+    others = Others()
+    sleep(_WATCHED)
+    os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT=LONG if others() < 0.5 else SHORT)

@@ -1,0 +1,50 @@
+"""How idle threads wait: long on a free machine, shortly beside other programs, and as the user says."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mmlisa import processors
+
+
+@pytest.mark.parametrize("chosen", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
+def test_the_users_choice_stays(monkeypatch, chosen):
+    monkeypatch.setattr(os, "environ", {chosen: "1"})
+    processors.choose_waiting()
+    assert os.environ == {chosen: "1"}
+
+
+@pytest.mark.parametrize(("taken", "rounds"), [(0.0, "30000"), (0.4, "30000"), (0.6, "300"), (7.0, "300")])
+def test_others_shorten_the_waiting(monkeypatch, taken, rounds):
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(processors, "Others", lambda: lambda: taken)
+    processors.choose_waiting()
+    assert os.environ == {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": rounds}
+
+
+def test_others_are_all_but_this_process(monkeypatch):
+    """Of six seconds of work in four, this process did two."""
+    clock = iter([(100.0, 50.0, 7.0), (104.0, 56.0, 9.0), (106.0, 56.0, 9.5)])
+    monkeypatch.setattr(processors, "_times", lambda: next(clock))
+    others = processors.Others()
+    assert others() == 1.0
+    assert others() == 0.0, "rounding does not make it negative"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
+def test_a_process_at_work_is_seen():
+    seconds, busy, own = processors._times()
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass"], check=True)
+    later = processors._times()
+    assert later[1] - busy >= 0.45
+    assert later[2] - own < 0.2
+    assert later[0] - seconds >= 0.5
+
+
+def test_a_system_that_does_not_tell(monkeypatch):
+    monkeypatch.setattr(processors.Path, "is_file", lambda self: False)
+    others = processors.Others()
+    sum(range(10**6))
+    assert others() == 0.0
