@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> None:
     if not args.verbose:
         import_quietly()
     docs, readme = args.root / "docs", args.root / "README.md"
-    measured = model_zoo.read_measured(docs / "benchmarks", ("backbones", "detectors"))
+    measured = model_zoo.read_measured(docs / "benchmarks", ("backbones", "detectors", "training"))
     shares = read_shares((docs / "published_weights.md").read_text(encoding="utf-8"))
     entries = model_zoo.evaluate(args.root, shipped_configs(args.root))
     (docs / "model_zoo.md").write_text(model_zoo.to_markdown(entries, measured, INTRODUCTION), encoding="utf-8")
