@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from mmlisa.checkpoints.writing import writing_whole
+from mmlisa.processors import Others
 
 from . import deploy_benchmark
 from .benchmark import BASELINE
@@ -158,19 +159,10 @@ def _processor() -> str:
 
 
 def share_of_others() -> float:
-    """Return the share of the processors' time that is taken while this process sleeps; 0 where the system does not tell."""
-    if not Path("/proc/stat").is_file():
-        return 0.0
-    before = _jiffies()
+    """Return the share of the processors' time that other processes take while this one sleeps."""
+    others = Others()
     sleep(_WATCHED)
-    total, idle = (after - first for after, first in zip(_jiffies(), before, strict=True))
-    return 1 - idle / max(total, 1)
-
-
-def _jiffies() -> tuple[int, int]:
-    """All and the idle time of the processors since the start; idle includes waiting for disks."""
-    numbers = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return sum(numbers), numbers[3] + numbers[4]
+    return others() / (os.cpu_count() or 1)
 
 
 def tables(root: Path, release: Release) -> dict[str, str]:
