@@ -181,10 +181,13 @@ def check_amp(argument: str, enabled: bool) -> None:
 def select_device(name: str) -> None:
     """Make a device the one that MMEngine trains on, in this process and in those that it starts. PyTorch is imported later.
 
-    MMEngine takes the first GPU that it sees, and the CPU if it sees none.
+    MMEngine takes the first GPU that it sees, and the CPU if it sees none. Numbers count the GPUs that the environment shows.
     """
     kind, _, index = name.partition(":")
-    os.environ["CUDA_VISIBLE_DEVICES"] = "" if kind == "cpu" else index or "0"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    number = int(index or 0)
+    chosen = visible[number].strip() if visible[0] and number < len(visible) else str(number)
+    os.environ["CUDA_VISIBLE_DEVICES"] = "" if kind == "cpu" else chosen
 
 
 def count_cuda_devices() -> int | None:

@@ -159,9 +159,23 @@ def test_a_folder_without_permission(tmp_path):
         options.check_folder("--work-dir", tmp_path / "locked" / "run")
 
 
-@pytest.mark.parametrize(("name", "visible"), [("cpu", ""), ("cuda", "0"), ("cuda:1", "1")])
-def test_a_device_is_the_one_that_is_seen(monkeypatch, name, visible):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+@pytest.mark.parametrize(
+    ("before", "name", "visible"),
+    [
+        (None, "cpu", ""),
+        (None, "cuda", "0"),
+        (None, "cuda:1", "1"),
+        ("", "cuda", "0"),
+        ("3", "cpu", ""),
+        ("3", "cuda", "3"),
+        ("2, 3", "cuda:1", "3"),
+        ("GPU-5ebe,GPU-77aa", "cuda:0", "GPU-5ebe"),
+    ],
+)
+def test_a_device_is_one_that_the_environment_shows(monkeypatch, before, name, visible):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if before is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
     options.select_device(name)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
 

@@ -25,6 +25,11 @@ OPSET = 18
 # The size of the example if the network takes any: no side is a usual size of pretraining.
 EXAMPLE = (160, 288)
 # Steps of a test pipeline that do not change the image.
+# Interpolations of the runtime by backend.
+_METHODS = {
+    "cv2": ("bilinear", "bicubic"),
+    "pillow": ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
+}
 _NEUTRAL = ("LoadImageFromFile", "LoadAnnotations", "PackDetInputs", "PackSegInputs", "PackInputs")
 
 
@@ -72,6 +77,11 @@ def reading_steps(cfg: Config) -> list[dict[str, Any]]:
     for step in innermost_dataset(cfg, "test").pipeline:
         name = step["type"].rpartition(".")[2]
         sampling = dict(method=step.get("interpolation", "bilinear"), backend=step.get("backend", "cv2"))
+        if sampling["method"] not in _METHODS.get(sampling["backend"], ()):
+            raise ValueError(
+                f"step {dict(step)} of the test pipeline: the runtime resizes by {', '.join(_METHODS['cv2'])}, and with "
+                f"backend='pillow' by {', '.join(_METHODS['pillow'])}; --raw exports without it"
+            )
         if name == "Resize" and "scale" in step:
             scale = [step["scale"]] * 2 if isinstance(step["scale"], int) else list(step["scale"])
             steps.append(dict(step="resize", scale=scale, keep_ratio=step.get("keep_ratio", False), **sampling))
@@ -80,9 +90,7 @@ def reading_steps(cfg: Config) -> list[dict[str, Any]]:
         elif name == "CenterCrop":
             size = step["crop_size"]
             steps.append(dict(step="crop", size=[size, size] if isinstance(size, int) else list(size)))
-        elif name not in _NEUTRAL or (
-            sampling["method"] not in ("bilinear", "bicubic") and sampling["backend"] == "cv2"
-        ):
+        elif name not in _NEUTRAL:
             raise ValueError(
                 f"step {dict(step)} of the test pipeline is not part of the runtime; --raw exports without it"
             )
@@ -110,9 +118,6 @@ def describe(cfg: Config, model: WithResults, meta: dict[str, Any]) -> dict[str,
     test_cfg = results.model.roi_head.test_cfg if "masks" in results.outputs else {}
     names = Classes(meta.get("dataset_meta") or DATASETS.get(innermost_dataset(cfg, "test").type).METAINFO).names
     preprocessor = results.model.data_preprocessor
-    commit = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
     entries = dict(
         format=runtime.FORMAT,
         task=results.task,
@@ -130,9 +135,20 @@ def describe(cfg: Config, model: WithResults, meta: dict[str, Any]) -> dict[str,
         mask_threshold=test_cfg.get("mask_thr_binary", 0.5),
         config=Path(cfg.filename or "").name,
         version=__version__,
-        commit=commit.stdout.strip() or None,
+        commit=_commit(),
     )
     return {f"mmlisa_{key}": json.dumps(value) for key, value in entries.items()}
+
+
+def _commit() -> str | None:
+    """The commit of this clone; None for an installed package, also one inside another repository."""
+    root = Path(__file__).resolve().parents[2]
+    command = ["git", "-C", str(root), "rev-parse", "HEAD", "--show-toplevel"]
+    try:
+        commit, top = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n", 1)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit if Path(top.strip()) == root else None
 
 
 def export(

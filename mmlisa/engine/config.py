@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,8 @@ def _is_known(node: Any, key: str) -> bool:
 
 
 def set_epochs(cfg: Config, epochs: int) -> None:
-    """Set the length of the training, and stretch to it the parts of the schedule that are counted in the same unit.
+    """Set the length of the training, and stretch to it the parts of the schedule that are counted in the same unit. Parts for
+    which no time is left are removed.
 
     A training that counts iterations gets ``epochs`` times the images over the batch, on one process.
 
@@ -165,10 +167,17 @@ def set_epochs(cfg: Config, epochs: int) -> None:
     if key == "max_iters":
         from mmengine.registry import DATASETS, init_default_scope
 
+        from .building import guard_process
+
+        guard_process(cfg)
         init_default_scope(cfg.get("default_scope", "mmengine"))
         images = len(DATASETS.build(deepcopy(cfg.train_dataloader.dataset)))
         length = epochs * -(-images // cfg.train_dataloader.batch_size)
     share = length / loop[key]
+
+    def stretch(moment: int) -> int:
+        return max(round(moment * share), min(moment, 1))  # a short warm-up does not vanish
+
     loop[key] = length
     if loop.get("val_interval", 1) > length:
         loop.val_interval = length
@@ -176,7 +185,9 @@ def set_epochs(cfg: Config, epochs: int) -> None:
         if part.get("by_epoch", True) == (key == "max_epochs"):
             for name in {"begin", "end", "T_max", "milestones"} & part.keys():
                 value = part[name]
-                part[name] = [round(each * share) for each in value] if name == "milestones" else round(value * share)
+                part[name] = [stretch(each) for each in value] if name == "milestones" else stretch(value)
+    if parts:
+        cfg.param_scheduler = [part for part in parts if part.get("begin", 0) < part.get("end", inf)]
 
 
 def set_auto_scale_lr(cfg: Config) -> None:

@@ -120,7 +120,8 @@ class ThreadsHook(Hook):
         threads = min(self._most, max(1, floor((os.cpu_count() or 1) - others + 0.25)))
         if threads != torch.get_num_threads():
             torch.set_num_threads(threads)
-            runner.logger.info(f"Threads: {threads} from now on; other programs take {others:.1f} processors")
+            taken = f"other processes, such as data loaders, take {others:.1f} processors"
+            runner.logger.info(f"Threads: {threads} from now on; {taken}")
 
 
 def _peak_megabytes() -> float:

@@ -1,13 +1,17 @@
 """Exports give what the model gives."""
 
+import subprocess
+
 import numpy as np
 import pytest
 import torch
+from mmengine.config import Config
 from torch import nn
 from torch.torch_version import TorchVersion
 
 from helpers.exported import write_model
-from mmlisa.deploy.export import Exportable, export, largest_difference
+from mmlisa.deploy import export as module
+from mmlisa.deploy.export import Exportable, export, largest_difference, reading_steps
 from mmlisa.deploy.results import Prepare, Results, WithResults
 from mmlisa.engine.building import build_model
 from mmlisa.engine.config import load_config
@@ -111,3 +115,36 @@ def test_an_older_pytorch_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "__version__", TorchVersion("2.7.1"))
     with pytest.raises(ImportError, match=r"need PyTorch 2\.8 or newer, this is 2\.7\.1"):
         export(nn.Identity(), tmp_path / "model.onnx", (64, 64))
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (dict(type="Resize", scale=64, interpolation="nearest"), "the runtime resizes by bilinear, bicubic, and with"),
+        (
+            dict(type="mmdet.Resize", scale=(64, 96), backend="pillow", interpolation="area"),
+            "hamming, bicubic, lanczos;",
+        ),
+        (dict(type="ResizeEdge", scale=64, interpolation="lanczos"), "the runtime resizes by"),
+        (dict(type="Resize", scale_factor=2.0), "is not part of the runtime"),
+    ],
+)
+def test_steps_that_the_runtime_does_not_have(step, words):
+    cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=[dict(type="LoadImageFromFile"), step]))))
+    with pytest.raises(ValueError, match=words):
+        reading_steps(cfg)
+
+
+def test_a_file_names_the_commit_of_its_own_clone_only(monkeypatch, tmp_path):
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path)]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "mmlisa" / "deploy" / "export.py"))
+    assert module._commit() == head
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "venv" / "mmlisa" / "deploy" / "export.py"))
+    (tmp_path / "venv").mkdir()
+    assert module._commit() is None, "an installed package inside another repository"
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "mmlisa" / "deploy" / "export.py"))
+    assert module._commit() is None, "without git"

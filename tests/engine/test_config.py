@@ -1,5 +1,7 @@
 """Config loading and the command line's options."""
 
+import pickle
+
 import pytest
 import torch
 from mmengine.config import Config
@@ -127,6 +129,24 @@ def test_downstream_project_inherits(tmp_path):
     assert cfg.model.backbone.type == "mmlisa.LiSANet"
     assert cfg.model.roi_head.mask_head.num_classes == 3
     assert cfg.optim_wrapper.optimizer.lr == 1e-4
+
+
+@pytest.mark.parametrize(("epochs", "parts"), [(30, [(0, 2), (2, 30)]), (5, [(0, 1), (1, 5)]), (1, [(0, 1)])])
+def test_no_part_of_a_schedule_becomes_empty(epochs, parts):
+    """20 of 300 epochs are warm-up."""
+    cfg = load_config(config_path("imagenet/classifier_ivit_t_300e_imagenet.py"))
+    set_epochs(cfg, epochs)
+    assert [(part.get("begin", 0), part.end) for part in cfg.param_scheduler] == parts
+
+
+def test_epochs_unpickle_no_data(tmp_path):
+    """The images are counted before the runner guards the process."""
+    path = tmp_path / "x.pkl"
+    path.write_bytes(pickle.dumps(dict(metainfo={}, data_list=[])))
+    cfg = load_config(config_path("mask_rcnn_hylisanet_demo.py"))
+    cfg.train_dataloader.dataset = dict(type="BaseDetDataset", ann_file=str(path))
+    with pytest.raises(ValueError, match="is a pickle and could run code"):
+        set_epochs(cfg, 1)
 
 
 @pytest.mark.parametrize(

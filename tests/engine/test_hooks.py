@@ -137,7 +137,7 @@ def test_threads_follow_the_free_processors(threads, monkeypatch):
     assert used == [4, 3, 2, 1, 4]
     assert messages[0].startswith("Threads: 4; ")
     assert "GOMP_SPINCOUNT=30000" in messages[0]
-    assert messages[1] == "Threads: 3 from now on; other programs take 0.3 processors"
+    assert messages[1] == "Threads: 3 from now on; other processes, such as data loaders, take 0.3 processors"
 
 
 @pytest.mark.parametrize("chosen", [None, "300"])
