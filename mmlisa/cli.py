@@ -136,13 +136,14 @@ def add_launcher(parser: argparse.ArgumentParser) -> None:
 # --- running -----------------------------------------------------------------------------------------------------------------
 
 
-def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
+def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace, *, may_spin: bool = False) -> None:
     """Check the arguments and run a tool. A user's mistake ends in a one-line message.
 
     The exit status is 2 after a mistake in the arguments, the config or the files, 1 if the run failed (a loss that is not
-    finite, a full disk, a killed worker process), and 130 after Ctrl-C.
+    finite, a full disk, a killed worker process), and 130 after Ctrl-C. ``may_spin``: see
+    :func:`mmlisa.processors.choose_waiting`.
     """
-    prepare(args.verbose)
+    prepare(args.verbose, may_spin)
     try:
         options.check(args)
         main(args)
@@ -159,9 +160,9 @@ def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) ->
         sys.exit(130)
 
 
-def prepare(verbose: bool = False) -> None:
+def prepare(verbose: bool = False, may_spin: bool = False) -> None:
     """Set the environment variables and warning filters that must be set before PyTorch and OpenMMLab are imported."""
-    choose_waiting()
+    choose_waiting(may_spin)
     if not verbose:
         warnings.filterwarnings("ignore", message="faster_coco_eval is not installed")
         # PyTorch uses the encoding all the same.

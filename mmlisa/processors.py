@@ -35,14 +35,21 @@ def _times() -> tuple[float, float, float]:
     return monotonic(), busy, process_time() if busy else 0.0
 
 
-def choose_waiting() -> None:
+def choose_waiting(may_spin: bool) -> None:
     """Set how long an idle OpenMP thread spins before it sleeps, unless the environment says it.
 
     One that sleeps at once has to be woken for each of many small operations. Other implementations than GNU's follow
     ``OMP_WAIT_POLICY``.
+
+    Args:
+        may_spin: threads spin for long on a free machine. Other programs may start later, so this is for a program that looks
+            again while it runs, or that needs a quiet machine.
     """
     if {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys():
         return
-    others = Others()
-    sleep(_WATCHED)
-    os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT=LONG if others() < 0.5 else SHORT)
+    os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT=SHORT)
+    if may_spin and os.environ.get("OMP_NUM_THREADS") != "1":
+        others = Others()
+        sleep(_WATCHED)
+        if others() < 0.5:
+            os.environ["GOMP_SPINCOUNT"] = LONG

@@ -12,16 +12,28 @@ from mmlisa import processors
 @pytest.mark.parametrize("chosen", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
 def test_the_users_choice_stays(monkeypatch, chosen):
     monkeypatch.setattr(os, "environ", {chosen: "1"})
-    processors.choose_waiting()
+    processors.choose_waiting(may_spin=True)
     assert os.environ == {chosen: "1"}
 
 
-@pytest.mark.parametrize(("taken", "rounds"), [(0.0, "30000"), (0.4, "30000"), (0.6, "300"), (7.0, "300")])
-def test_others_shorten_the_waiting(monkeypatch, taken, rounds):
-    monkeypatch.setattr(os, "environ", {})
+@pytest.mark.parametrize(
+    ("taken", "may_spin", "threads", "rounds"),
+    [
+        (0.0, True, None, "30000"),
+        (0.4, True, "2", "30000"),
+        (0.6, True, None, "300"),
+        (7.0, True, None, "300"),
+        (0.0, False, None, "300"),
+        (0.0, True, "1", "300"),
+    ],
+)
+def test_others_shorten_the_waiting(monkeypatch, taken, may_spin, threads, rounds):
+    """Long waiting is for programs that look again, and for threads that have others to wait for."""
+    before = {"OMP_NUM_THREADS": threads} if threads else {}
+    monkeypatch.setattr(os, "environ", dict(before))
     monkeypatch.setattr(processors, "Others", lambda: lambda: taken)
-    processors.choose_waiting()
-    assert os.environ == {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": rounds}
+    processors.choose_waiting(may_spin)
+    assert os.environ == before | {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": rounds}
 
 
 def test_others_are_all_but_this_process(monkeypatch):

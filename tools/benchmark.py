@@ -212,4 +212,4 @@ def draw(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, parse_args())
+    cli.run(main, parse_args(), may_spin=True)

@@ -84,4 +84,4 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, parse_args())
+    cli.run(main, parse_args(), may_spin=True)

@@ -100,4 +100,4 @@ def _shown(path: str | Path) -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main, parse_args())
+    cli.run(main, parse_args(), may_spin=True)
