@@ -6,20 +6,3 @@ from .inflation import inflate, inflate_classifier
 from .matching import Carried, carry_over
 from .paddle import convert_picodet
 from .published import PublishedWeights, convert_published, known_sources, read_source
-
-__all__ = [
-    "FAMILIES",
-    "Carried",
-    "Conversion",
-    "Family",
-    "PublishedWeights",
-    "carry_over",
-    "convert_classifier",
-    "convert_picodet",
-    "convert_published",
-    "inflate",
-    "inflate_classifier",
-    "known_sources",
-    "read_source",
-    "recognise",
-]

@@ -1,5 +1,3 @@
 """Pictures of predictions, attention kernels, attention matrices and training curves, and the hooks that draw them."""
 
 from .hooks import OverlayHook, TrainingCurvesHook
-
-__all__ = ["OverlayHook", "TrainingCurvesHook"]

@@ -1,5 +1,3 @@
 """Dense heads that no OpenMMLab package has."""
 
 from .pico_head import PicoHead, VarifocalSimOTAAssigner
-
-__all__ = ["PicoHead", "VarifocalSimOTAAssigner"]

@@ -3,5 +3,3 @@
 from .distilled_classifier import DistilledClassifier
 from .mlp_cls_head import MlpClsHead
 from .self_distilled_classifier import SelfDistilledClassifier
-
-__all__ = ["DistilledClassifier", "MlpClsHead", "SelfDistilledClassifier"]

@@ -2,5 +2,3 @@
 
 from .pan import CSPPAN, LCPAN
 from .simple_pyramid import SimpleFeaturePyramid
-
-__all__ = ["CSPPAN", "LCPAN", "SimpleFeaturePyramid"]

@@ -20,8 +20,6 @@ from ..precision import at_least_fp32
 from .dispatch import BACKENDS, choose, classes
 from .resize import RESIZE_MODES, resize_kernel
 
-__all__ = ["BACKENDS", "RESIZE_MODES", "LiSAKernels", "lisa", "resize_kernel"]
-
 
 @dataclass(eq=False)
 class LiSAKernels:
