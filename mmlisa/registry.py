@@ -8,18 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from mmengine.registry import DATA_SAMPLERS as ROOT_DATA_SAMPLERS
-from mmengine.registry import DATASETS as ROOT_DATASETS
-from mmengine.registry import HOOKS as ROOT_HOOKS
-from mmengine.registry import LOOPS as ROOT_LOOPS
-from mmengine.registry import METRICS as ROOT_METRICS
-from mmengine.registry import MODELS as ROOT_MODELS
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as ROOT_OPTIM_WRAPPER_CONSTRUCTORS
-from mmengine.registry import OPTIMIZERS as ROOT_OPTIMIZERS
-from mmengine.registry import TASK_UTILS as ROOT_TASK_UTILS
-from mmengine.registry import TRANSFORMS as ROOT_TRANSFORMS
-from mmengine.registry import WEIGHT_INITIALIZERS as ROOT_WEIGHT_INITIALIZERS
-from mmengine.registry import Registry
+from mmengine import registry as roots
 
 from mmlisa.arguments import checking_arguments
 
@@ -43,7 +32,7 @@ _OWN_MODULES = {
 }
 
 
-class _Registry(Registry):
+class _Registry(roots.Registry):
     """Registry that imports its locations one after the other until a name is registered.
 
     A backbone therefore needs neither mmdet nor mmpretrain, whose imports take seconds. Registered classes check the arguments
@@ -73,22 +62,20 @@ class _Registry(Registry):
         """Do nothing. MMEngine's ``get`` would import all locations here."""
 
 
-def _child(name: str, parent: Registry, *locations: str) -> Registry:
-    return _Registry(name, parent=parent, scope="mmlisa", locations=list(locations))
+def _child(parent: roots.Registry, *locations: str) -> roots.Registry:
+    return _Registry(parent.name, parent=parent, scope="mmlisa", locations=list(locations))
 
 
-MODELS = _child("model", ROOT_MODELS, *_MODEL_LOCATIONS, *_VIDEO, "mmlisa.engine.ema")
+MODELS = _child(roots.MODELS, *_MODEL_LOCATIONS, *_VIDEO, "mmlisa.engine.ema")
 BACKBONES = MODELS
-TASK_UTILS = _child("task util", ROOT_TASK_UTILS, *_MODEL_LOCATIONS)
+TASK_UTILS = _child(roots.TASK_UTILS, *_MODEL_LOCATIONS)
 _HOOKS = [f"mmlisa.engine.{name}" for name in ("hooks", "interrupts", "saving", "seeding", "castling", "ema")]
-HOOKS = _child("hook", ROOT_HOOKS, *_HOOKS, "mmlisa.visualization", *_VIDEO)
-LOOPS = _child("loop", ROOT_LOOPS, "mmlisa.engine.loops")
-OPTIMIZERS = _child("optimizer", ROOT_OPTIMIZERS, "mmlisa.engine.lamb")
-OPTIM_WRAPPER_CONSTRUCTORS = _child(
-    "optimizer wrapper constructor", ROOT_OPTIM_WRAPPER_CONSTRUCTORS, "mmlisa.engine.optimizers"
-)
-DATA_SAMPLERS = _child("data sampler", ROOT_DATA_SAMPLERS, "mmlisa.engine.seeding")
-DATASETS = _child("dataset", ROOT_DATASETS, "mmlisa.engine.seeding", *_DATASETS, *_VIDEO)
-TRANSFORMS = _child("transform", ROOT_TRANSFORMS, "mmlisa.datasets.transforms", *_VIDEO)
-METRICS = _child("metric", ROOT_METRICS, "mmlisa.datasets.segmentation")
-WEIGHT_INITIALIZERS = _child("weight initializer", ROOT_WEIGHT_INITIALIZERS, "mmlisa.conversion")
+HOOKS = _child(roots.HOOKS, *_HOOKS, "mmlisa.visualization", *_VIDEO)
+LOOPS = _child(roots.LOOPS, "mmlisa.engine.loops")
+OPTIMIZERS = _child(roots.OPTIMIZERS, "mmlisa.engine.lamb")
+OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "mmlisa.engine.optimizers")
+DATA_SAMPLERS = _child(roots.DATA_SAMPLERS, "mmlisa.engine.seeding")
+DATASETS = _child(roots.DATASETS, "mmlisa.engine.seeding", *_DATASETS, *_VIDEO)
+TRANSFORMS = _child(roots.TRANSFORMS, "mmlisa.datasets.transforms", *_VIDEO)
+METRICS = _child(roots.METRICS, "mmlisa.datasets.segmentation")
+WEIGHT_INITIALIZERS = _child(roots.WEIGHT_INITIALIZERS, "mmlisa.conversion")
