@@ -58,25 +58,11 @@ def check(name: str, value: Any, hint: Any) -> None:
         raise error(f"{name}={value!r}; it must be {_words(hint)}")
 
 
-def check_arguments(cls: type, arguments: Mapping[str, Any]) -> None:
-    """Compare named arguments of a class of this package with the annotations of its constructors.
-
-    Args:
-        cls: the class. Arguments that its constructor passes on are looked up in its bases.
-        arguments: the values by name. Arguments without an annotation pass.
-
-    Raises:
-        TypeError, ValueError: see :func:`check`.
-    """
-    hints = annotations(cls)
-    for name, value in arguments.items():
-        check(f"{cls.__name__}: {name}", value, hints.get(name, Any))
-
-
 def checking_arguments(cls: type) -> type:
     """Make the constructor of a class of this package check its arguments; other classes stay unchanged.
 
-    If a config among the arguments cannot be built, the error of the registry or library is extended by that config.
+    Arguments that the constructor passes on are looked up in the bases. Arguments without an annotation pass. If a config among
+    the arguments cannot be built, the error of the registry or library is extended by that config.
     """
     if not _is_ours(cls):
         return cls
@@ -86,13 +72,13 @@ def checking_arguments(cls: type) -> type:
     @wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         arguments = {**dict(zip(names, args, strict=False)), **kwargs}
-        check_arguments(cls, arguments)
+        hints = annotations(cls)
+        for name, value in arguments.items():
+            check(f"{cls.__name__}: {name}", value, hints.get(name, Any))
         try:
             init(self, *args, **kwargs)
         except (KeyError, TypeError, AttributeError, AssertionError) as error:
-            configs = {
-                name: value for name, value in arguments.items() if _may_be_typed(annotations(cls).get(name), value)
-            }
+            configs = {name: value for name, value in arguments.items() if _may_be_typed(hints.get(name), value)}
             if not configs or any(name in str(error) for name in configs):
                 raise
             shown = " or ".join(f"{name}={value!r}" for name, value in configs.items())

@@ -17,7 +17,6 @@ from mmlisa.arguments import (
     Typed,
     annotations,
     check,
-    check_arguments,
     checking_arguments,
     length,
 )
@@ -30,6 +29,7 @@ class Base:
         self.size = size
 
 
+@checking_arguments
 class Example(Base):
     __module__ = "mmlisa.example"
 
@@ -48,7 +48,7 @@ class Example(Base):
     ) -> None:
         super().__init__(**options)
         if cfg is not None:
-            {"a": 1}[cfg["type"]]
+            {"a": 1, int: 2}[cfg["type"]]
 
 
 GOOD = [
@@ -75,13 +75,13 @@ BAD = [
 
 @pytest.mark.parametrize("options", GOOD, ids=str)
 def test_good_ones_pass(options):
-    check_arguments(Example, options)
+    Example(**options)
 
 
 @pytest.mark.parametrize(("options", "error", "message"), BAD, ids=lambda value: str(value)[:30])
 def test_bad_ones_are_named(options, error, message):
     with pytest.raises(error, match=message):
-        check_arguments(Example, options)
+        Example(**options)
 
 
 BOUNDARIES = [  # a rule, a value that just passes, and one that just does not
@@ -98,13 +98,12 @@ def test_boundaries(rule, good, bad):
 
 
 def test_a_registered_class_checks_by_itself():
-    checked = checking_arguments(type("Checked", (Example,), {"__module__": "mmlisa.example"}))
-    assert checked(5, size=2).size == 2
-    with pytest.raises(ValueError, match="Checked: kernel=4"):
-        checked(4)
+    assert Example(5, size=2).size == 2
+    with pytest.raises(ValueError, match="Example: kernel=4"):
+        Example(4)
     # What cannot be built from a config names that config, too.
-    with pytest.raises(ValueError, match=r"Checked: cfg=\{'type': 'b'\}: 'b'"):
-        checked(cfg=dict(type="b"))
+    with pytest.raises(ValueError, match=r"Example: cfg=\{'type': 'b'\}: 'b'"):
+        Example(cfg=dict(type="b"))
 
 
 def test_classes_of_others_stay_as_they_are():
