@@ -8,7 +8,7 @@ import torch
 import torchvision  # noqa: F401 (registers torch.ops.torchvision)
 from torch import Tensor
 
-from .precision import widest
+from mmlisa.ops.precision import widest
 
 
 def deform_conv_forward(

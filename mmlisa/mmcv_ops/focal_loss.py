@@ -7,7 +7,7 @@ factor per class, or empty.
 import torch
 from torch import Tensor
 
-from .precision import widest
+from mmlisa.ops.precision import widest
 
 
 def sigmoid_focal_loss_forward(

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .precision import widest
+from mmlisa.ops.precision import widest
 
 
 def ms_deform_attn_forward(*tensors: Tensor, im2col_step: int) -> Tensor:

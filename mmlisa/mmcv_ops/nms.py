@@ -7,7 +7,7 @@ import torch
 import torchvision.ops
 from torch import Tensor
 
-from .precision import widest
+from mmlisa.ops.precision import widest
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Tensor:

@@ -11,8 +11,9 @@ import torch
 import torchvision  # noqa: F401 (registers torch.ops.torchvision)
 from torch import Tensor
 
+from mmlisa.ops.precision import widest
+
 from .missing import missing_operator
-from .precision import widest
 
 _MAX = 0  # pool_mode; 1 is the average
 
