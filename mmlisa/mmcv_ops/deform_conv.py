@@ -10,12 +10,16 @@ from torch import Tensor
 
 from mmlisa.ops.precision import widest
 
+# mmcv's names of torchvision's arguments, in torchvision's order.
+_PLAIN = ("dH", "dW", "padH", "padW", "dilationH", "dilationW", "group", "deformable_group")
+_MODULATED = ("stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w", "group", "deformable_group")
+
 
 def deform_conv_forward(
     input: Tensor, weight: Tensor, offset: Tensor, output: Tensor, columns: Tensor, ones: Tensor, **geometry: int
 ) -> None:
     """Fill ``output``; ``columns`` and ``ones`` are mmcv's work buffers."""
-    output.copy_(_convolve([input, weight, offset, None, None], _plain(**geometry)))
+    output.copy_(_convolve([input, weight, offset, None, None], geometry))
 
 
 def deform_conv_backward_input(*tensors: Tensor, **geometry: int) -> None:
@@ -25,7 +29,7 @@ def deform_conv_backward_input(*tensors: Tensor, **geometry: int) -> None:
     ``columns``, the work buffer that mmcv passes to both calls.
     """
     input, offset, grad_output, grad_input, grad_offset, weight, columns = tensors
-    gradients = _gradients(grad_output, [input, weight, offset, None, None], _plain(**geometry))
+    gradients = _gradients(grad_output, [input, weight, offset, None, None], geometry)
     grad_input.copy_(gradients[0])
     grad_offset.copy_(gradients[2])
     columns.set_(gradients[1].to(columns.dtype))
@@ -37,14 +41,14 @@ def deform_conv_backward_parameters(*tensors: Tensor, scale: float, **geometry: 
     gradient = columns
     if columns.shape != grad_weight.shape:  # no gradient of the input or the offset was asked for
         arguments = [input, torch.zeros_like(grad_weight), offset, None, None]
-        gradient = _gradients(grad_output, arguments, _plain(**geometry))[1]
+        gradient = _gradients(grad_output, arguments, geometry)[1]
     grad_weight.copy_(scale * gradient)
 
 
 def modulated_deform_conv_forward(*tensors: Tensor, with_bias: bool, **geometry: int) -> None:
     """Fill the output of the modulated form."""
     input, weight, bias, _, offset, mask, output, _ = tensors
-    output.copy_(_convolve([input, weight, offset, mask, bias if with_bias else None], _modulated(**geometry)))
+    output.copy_(_convolve([input, weight, offset, mask, bias if with_bias else None], geometry))
 
 
 def modulated_deform_conv_backward(*tensors: Tensor, with_bias: bool, **geometry: int) -> None:
@@ -52,40 +56,27 @@ def modulated_deform_conv_backward(*tensors: Tensor, with_bias: bool, **geometry
     input, weight, bias, _, offset, mask, _, *targets, grad_output = tensors
     grad_input, grad_weight, grad_bias, grad_offset, grad_mask = targets
     arguments = [input, weight, offset, mask, bias if with_bias else None]
-    gradients = _gradients(grad_output, arguments, _modulated(**geometry))
+    gradients = _gradients(grad_output, arguments, geometry)
     for target, gradient in zip((grad_input, grad_weight, grad_offset, grad_mask), gradients[:4], strict=True):
         target.copy_(gradient)
     if with_bias:
         grad_bias.copy_(gradients[4])
 
 
-def _plain(**geometry: int) -> list[int]:
-    """Return torchvision's arguments for those of mmcv's ``deform_conv_*``."""
-    names = ("dH", "dW", "padH", "padW", "dilationH", "dilationW", "group", "deformable_group")
-    return [geometry[name] for name in names]
-
-
-def _modulated(**geometry: int) -> list[int]:
-    """Return torchvision's arguments for those of mmcv's ``modulated_deform_conv_*``."""
-    sizes = [geometry[f"{name}_{axis}"] for name in ("stride", "pad", "dilation") for axis in "hw"]
-    return [*sizes, geometry["group"], geometry["deformable_group"]]
-
-
-def _operands(arguments: list[Tensor | None]) -> tuple[list[Tensor], bool]:
-    """Return input, weight, offset, mask and bias in one dtype, None as an empty tensor, and whether there is a mask."""
+def _operands(arguments: list[Tensor | None], geometry: dict[str, int]) -> list[Tensor | int | bool]:
+    """Return torchvision's arguments: tensors in one dtype, None as an empty one, the geometry, and whether there is a mask."""
     input, weight, offset, mask, bias = arguments
     empty_mask, empty_bias = input.new_zeros(len(input), 1), input.new_zeros(len(weight))
     tensors = [input, weight, offset, empty_mask if mask is None else mask, empty_bias if bias is None else bias]
-    return widest(*tensors), mask is not None
+    names = _PLAIN if mask is None else _MODULATED
+    return [*widest(*tensors), *(geometry[name] for name in names), mask is not None]
 
 
-def _convolve(arguments: list[Tensor | None], geometry: list[int]) -> Tensor:
-    tensors, modulated = _operands(arguments)
-    return torch.ops.torchvision.deform_conv2d(*tensors, *geometry, modulated)
+def _convolve(arguments: list[Tensor | None], geometry: dict[str, int]) -> Tensor:
+    return torch.ops.torchvision.deform_conv2d(*_operands(arguments, geometry))
 
 
-def _gradients(grad_output: Tensor, arguments: list[Tensor | None], geometry: list[int]) -> tuple[Tensor, ...]:
+def _gradients(grad_output: Tensor, arguments: list[Tensor | None], geometry: dict[str, int]) -> tuple[Tensor, ...]:
     """Return the gradients of input, weight, offset, mask and bias."""
-    tensors, modulated = _operands(arguments)
-    backward = torch.ops.torchvision._deform_conv2d_backward
-    return backward(grad_output.to(tensors[0].dtype), *tensors, *geometry, modulated)
+    operands = _operands(arguments, geometry)
+    return torch.ops.torchvision._deform_conv2d_backward(grad_output.to(operands[0].dtype), *operands)
