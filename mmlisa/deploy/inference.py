@@ -141,25 +141,21 @@ class Predictor:
         def named(label: int, **entries: Any) -> dict[str, Any]:
             return {"category": self.classes.name(label), "category_id": label, **entries}
 
-        if "pred_instances" in sample:
-            found = sample.pred_instances
-            found = found[found.scores >= self.score_threshold]
-            found = found[found.scores.argsort(descending=True, stable=True)]
+        found = read_sample(sample, self.score_threshold)
+        if found.boxes is not None:
             instances = [
                 named(int(label), score=round(float(score), 4), bbox=[round(v, 2) for v in (x0, y0, x1 - x0, y1 - y0)])
-                for label, score, (x0, y0, x1, y1) in zip(
-                    found.labels, found.scores, found.bboxes.tolist(), strict=True
-                )
+                for label, score, (x0, y0, x1, y1) in zip(found.labels, found.scores, found.boxes.tolist(), strict=True)
             ]
-            if "masks" in found:
+            if found.masks is not None:
                 for instance, mask in zip(instances, found.masks, strict=True):
-                    instance["segmentation"] = _run_lengths(np.asarray(mask))
+                    instance["segmentation"] = _run_lengths(mask)
             return {"instances": instances}
-        if "pred_sem_seg" in sample:
-            labels, counts = np.unique(sample.pred_sem_seg.data.numpy(), return_counts=True)
+        if found.segmentation is not None:
+            labels, counts = np.unique(found.segmentation, return_counts=True)
             order = np.argsort(-counts, kind="stable")
             return {"segments": [named(int(labels[i]), share=round(float(counts[i] / counts.sum()), 4)) for i in order]}
-        scores = np.asarray(sample.pred_score)
+        scores = found.probabilities
         best = np.argsort(-scores, kind="stable")[:5]
         return {"scores": [named(int(i), score=round(float(scores[i]), 4)) for i in best]}
 
@@ -227,10 +223,8 @@ class TiledPredictor(Predictor):
         picture = np.ascontiguousarray(loaded["img"][..., ::-1])
         found = self.slicer(picture)
         masks = None if found.mask is None else np.asarray(found.mask)
-        parts = (found.xyxy.astype(np.float32), found.confidence, found.class_id, masks)
-        if not len(found):
-            parts = (np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
-        return fill_sample(BaseDataElement(), runtime.Prediction(*parts)), picture
+        prediction = runtime.Prediction(found.xyxy.astype(np.float32), found.confidence, found.class_id, masks)
+        return fill_sample(BaseDataElement(), prediction), picture
 
 
 def as_loaded(picture: np.ndarray) -> dict[str, Any]:
@@ -254,10 +248,11 @@ def fill_sample(sample: BaseDataElement, found: runtime.Prediction) -> BaseDataE
     return sample
 
 
-def read_sample(sample: BaseDataElement) -> runtime.Prediction:
-    """The inverse of :func:`fill_sample`; the best detection first."""
+def read_sample(sample: BaseDataElement, threshold: float = 0.0) -> runtime.Prediction:
+    """The inverse of :func:`fill_sample`: detections whose scores reach ``threshold``, the best first."""
     if "pred_instances" in sample:
         found = sample.pred_instances
+        found = found[found.scores >= threshold]
         found = found[found.scores.argsort(descending=True, stable=True)].numpy()
         return runtime.Prediction(found.bboxes, found.scores, found.labels, found.get("masks"))
     if "pred_sem_seg" in sample:
@@ -319,12 +314,7 @@ class Loaded:
 
     def predict(self, image: Any, score_threshold: float = 0.3) -> runtime.Prediction:
         """See :meth:`mmlisa.deploy.runtime.Model.predict`."""
-        found = read_sample(self.predictor.predict(as_loaded(runtime.read_image(image)))[0])
-        if found.boxes is None:
-            return found
-        wanted = found.scores >= score_threshold
-        parts = (found.boxes, found.scores, found.labels, found.masks)
-        return runtime.Prediction(*(None if part is None else part[wanted] for part in parts))
+        return read_sample(self.predictor.predict(as_loaded(runtime.read_image(image)))[0], score_threshold)
 
 
 def load(path: str | Path, config: str | Path | None = None, *, device: str | None = None) -> Loaded | runtime.Model:

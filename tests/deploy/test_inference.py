@@ -10,7 +10,7 @@ from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 from pycocotools.mask import decode
 
-from helpers.exported import BOX, detector
+from helpers.exported import BOX, detector, write_model
 from mmlisa import config_path
 from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.deploy import inference
@@ -182,6 +182,17 @@ def test_tiles_are_predicted_one_by_one_and_put_together(demo, tmp_path):
     corners = sorted(tuple(instance["bbox"][:2]) for instance in result["instances"])
     assert (8, 4) in corners
     assert len(corners) >= 2
+
+
+def test_tiles_without_an_object(demo, tmp_path):
+    pytest.importorskip("supervision")
+    nothing = dict(boxes=np.zeros((0, 4), np.float32), scores=np.zeros(0, np.float32), labels=np.zeros(0, np.int64))
+    file = write_model(tmp_path / "model.onnx", nothing, steps=[])
+    ((_, target, summary, result),) = predict_pictures(
+        None, str(file), [str(demo[1] / "noise.jpg")], tmp_path / "out", tile=100, overlap=0.0
+    )
+    assert target.is_file()
+    assert (summary, result) == ("nothing found", {"instances": []})
 
 
 def test_a_checkpoint_has_the_interface_of_an_exported_file(demo):
