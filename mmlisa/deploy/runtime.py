@@ -7,7 +7,9 @@ for box, label, score in zip(found.boxes, found.labels, found.scores):
 """
 
 import json
+import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,9 +49,8 @@ def load(path: str | Path, *, threads: int | None = None, providers: Sequence[st
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors: the warnings are about nodes that onnxruntime cannot fold
     options.intra_op_num_threads = threads or 0
-    providers = list(providers or ["CPUExecutionProvider"])
     try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=providers)
+        session = onnxruntime.InferenceSession(str(path), options, providers or ["CPUExecutionProvider"])
     except Exception as error:  # of onnxruntime's own types, which derive from Exception
         raise ValueError(f"{str(path)!r} is not an ONNX file that onnxruntime can run: {error}") from error
     metadata = session.get_modelmeta().custom_metadata_map
@@ -161,7 +162,8 @@ def read_image(image: Any) -> np.ndarray:
             raise ValueError(f"image {str(image)!r} cannot be read: {error}") from error
     if not isinstance(image, Image.Image):
         raise TypeError(f"image is a {type(image).__name__}; it must be a file name, a Pillow image or an array")
-    image = ImageOps.exif_transpose(image)
+    with suppress(SyntaxError, struct.error):  # of a damaged EXIF entry, which OpenCV ignores, too
+        image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
         grey = (np.asarray(image).astype(np.uint32) >> 8).clip(0, 255).astype(np.uint8)
         return np.repeat(grey[..., None], 3, axis=2)
@@ -180,8 +182,7 @@ def _resize(picture: np.ndarray, step: dict[str, Any]) -> np.ndarray:
 
 def _resize_edge(picture: np.ndarray, step: dict[str, Any]) -> np.ndarray:
     """The shorter (or longer) side to ``scale``."""
-    height, width = picture.shape[:2]
-    scale = step["scale"]
+    (height, width), scale = picture.shape[:2], step["scale"]
     by_width = {"short": width < height, "long": width > height, "width": True, "height": False}[step["edge"]]
     size = (int(scale * height / width), scale) if by_width else (scale, int(scale * width / height))
     return _interpolate(picture, size, step)

@@ -79,6 +79,14 @@ def test_images_are_read_as_mmcv_reads_them(method, tmp_path):
         assert (resized != expected).mean() < (0.01 if method == "bilinear" else 0.1)
 
 
+@pytest.mark.parametrize("entry", [b"garbage", b"II*\0"])
+def test_a_damaged_exif_entry_is_ignored(entry, tmp_path):
+    picture = np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=np.uint8)
+    Image.fromarray(picture).save(tmp_path / "a.png", exif=b"Exif\0\0" + entry)
+    expected = mmcv.imread(str(tmp_path / "a.png"))[..., ::-1]
+    np.testing.assert_array_equal(runtime.read_image(tmp_path / "a.png"), expected)
+
+
 def test_the_steps_of_classifiers_are_mmpretrains():
     from mmengine.registry import init_default_scope
     from mmpretrain.registry import TRANSFORMS
