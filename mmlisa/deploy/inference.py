@@ -16,7 +16,6 @@ from mmengine.device import get_device
 from mmengine.model import BaseModel
 from mmengine.registry import DATASETS
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
-from PIL import Image
 from tqdm import tqdm
 
 from mmlisa.checkpoints import load_weights
@@ -102,7 +101,7 @@ class Predictor:
             FileNotFoundError, ValueError: the file is missing or damaged.
         """
         if not self.takes_clips:
-            _check_image(path)
+            runtime.read_image(path)  # which says what is wrong with a file, unlike the pipeline's decoder
         elif path.suffix.lower() in IMAGE_SUFFIXES:
             raise ValueError(f"image {path} cannot be read as a video: name a video, or the folder of its frames")
         loaded = self.load({"img_path": str(path), "img_id": 0})
@@ -451,16 +450,6 @@ def _predict_video(predictor: Predictor, path: Path, target: Path) -> Prediction
     if not results:
         raise ValueError(f"video {path} has no frame that can be read")
     return Prediction(path, target, f"{len(results)} frames; in the last: {summarise(results[-1])}", results)
-
-
-def _check_image(path: Path) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"image {path} does not exist")
-    try:
-        with Image.open(path) as image:
-            image.load()
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"image {path} cannot be read: {error}") from error
 
 
 def _expand(path: Path) -> list[Path]:

@@ -66,7 +66,7 @@ def test_bad_images_do_not_end_the_rest(demo, tmp_path):
     found = predict(demo, tmp_path / "out", "none.jpg", "random.pth", "cut.jpg", "noise.jpg")
     assert [one.target and one.target.name for one in found] == [None, None, None, "noise.png"]
     for one, reason in zip(found, ("does not exist", "cannot be read", "cannot be read"), strict=False):
-        assert f"{one.source} {reason}" in one.summary
+        assert f"{str(one.source)!r} {reason}" in one.summary
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["noise.png"]
 
 

@@ -108,7 +108,7 @@ def test_one_bad_picture_does_not_end_the_rest(run, tmp_path):
     assert code == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "z.png"]
     assert "2 of the inputs could not be read" in errors
-    assert "cut.jpg cannot be read" in errors
+    assert "cut.jpg' cannot be read" in errors
     assert "clip.mp4 cannot be read" in errors
 
 
