@@ -6,6 +6,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from reprlib import repr as short
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 
 _PARTS = ("images", "annotations", "categories")
@@ -234,9 +235,7 @@ def _is_within(points: Sequence[float], side: int) -> bool:
 
 def _visible_area(polygon: Sequence[float], height: int, width: int) -> float:
     """Return the area of a polygon whose points are clamped to the image."""
-    x = np.clip(polygon[0::2], 0, width)
-    y = np.clip(polygon[1::2], 0, height)
-    return abs(float(x @ np.roll(y, 1) - y @ np.roll(x, 1))) / 2
+    return cv2.contourArea(np.float32(np.reshape(polygon, (-1, 2)).clip(0, (width, height))))
 
 
 def _is_box(box: Any) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
+import cv2
 import numpy as np
 import yaml
 from PIL import Image
@@ -221,13 +222,9 @@ def _object(category: Any, corners: Any = None, polygons: Any = None, crowd: boo
         points = np.concatenate([np.reshape(polygon, (-1, 2)) for polygon in polygons])
         corners = [*points.min(0).tolist(), *points.max(0).tolist()]
     left, top, right, bottom = corners
-    area = sum(map(_polygon_area, polygons or ())) or (right - left) * (bottom - top)
+    outlines = [np.float32(polygon).reshape(-1, 2) for polygon in polygons or ()]
+    area = sum(map(cv2.contourArea, outlines)) or (right - left) * (bottom - top)
     return {"bbox": [left, top, right - left, bottom - top], "area": area, **entry}
-
-
-def _polygon_area(polygon: list[float]) -> float:
-    x, y = np.array(polygon[0::2]), np.array(polygon[1::2])
-    return abs(float(x @ np.roll(y, 1) - y @ np.roll(x, 1))) / 2
 
 
 def _one_image(
