@@ -28,11 +28,7 @@ class Problem(NamedTuple):
 
 
 def find_problems(coco: Mapping[str, Any], with_mask: bool = True) -> list[Problem]:
-    """Check every image and annotation of a COCO file.
-
-    Args:
-        coco: the parsed file.
-        with_mask: whether every annotation needs a segmentation.
+    """Check every image and annotation of a parsed COCO file; ``with_mask``: every annotation needs a segmentation.
 
     Returns:
         The entries that a training cannot use, in the order of the file.

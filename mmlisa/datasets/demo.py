@@ -200,12 +200,9 @@ def make_scenes(
 
 
 def mask_to_polygons(mask: np.ndarray) -> list[list[float]]:
-    """Return COCO polygons along the edges of a mask's pixels, one per connected part, that rasterise to the mask again.
+    """Return COCO polygons along the pixels of a mask ``[H, W]`` (bool), one per connected part, that rasterise to it again.
 
     COCO's polygons have no holes. Each hole is joined to the outline by a line there and back, which encloses nothing.
-
-    Args:
-        mask: ``[H, W]``, bool.
     """
     from skimage.measure import approximate_polygon, find_contours
 
@@ -407,11 +404,9 @@ def make_imagenet_layout(
     side: int = 64,
     unseen_backgrounds: bool = False,
 ) -> Path:
-    """Write ImageNet's folders ``{train,val}/<class>/*.jpg`` with one large object per image.
+    """Write ImageNet's folders ``{train,val}/<class>/*.jpg`` with one large object per image of ``side`` x ``side`` pixels.
 
-    Args:
-        num_per_class: images per class, the same for both splits or one number each.
-        side: size of the square images in pixels.
+    ``num_per_class`` is one number of images for both splits, or one for each.
     """
     root = Path(root)
     for split_index, split in enumerate(NUM_IMAGES):

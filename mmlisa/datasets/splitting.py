@@ -15,10 +15,7 @@ _MOST_COMPARED = 20_000  # images; beyond, only equal hashes are near-duplicates
 
 
 def prepare_data(root: str | Path, task: str = "") -> Dataset:
-    """Reads a folder, examines its images, and splits them if there is no validation.
-
-    Args:
-        root, task: see :func:`mmlisa.datasets.formats.read`.
+    """Reads a folder with :func:`mmlisa.datasets.formats.read`, examines its images, and splits them if there is no validation.
 
     Raises:
         ValueError: the data cannot be used; names the file and the remedy.

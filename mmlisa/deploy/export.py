@@ -37,11 +37,7 @@ class Exportable(nn.Module):
     """``forward(image: [B, 3, H, W])`` -> maps, for a normalised and padded image.
 
     A classifier gives its scores, a segmentor its logits. A detector gives the maps of its head, of its region proposals if it
-    has two stages, or of its neck if its head is a transformer.
-
-    Args:
-        model: an mmdet, mmseg or mmpretrain model.
-        backbone_only: give the maps of its backbone.
+    has two stages, or of its neck if its head is a transformer. With ``backbone_only``, a model gives the maps of its backbone.
     """
 
     def __init__(self, model: nn.Module, backbone_only: bool = False) -> None:
@@ -109,11 +105,7 @@ def final_size(cfg: Config, results: Results) -> tuple[int, ...] | None:
 
 
 def describe(cfg: Config, model: WithResults, meta: dict[str, Any]) -> dict[str, str]:
-    """The metadata of a file, JSON by key: what :mod:`mmlisa.deploy.runtime` has to know.
-
-    Args:
-        meta: of the checkpoint.
-    """
+    """The metadata of a file, JSON by key: what :mod:`mmlisa.deploy.runtime` has to know; ``meta`` is the checkpoint's."""
     prepare, results = model
     test_cfg = results.model.roi_head.test_cfg if "masks" in results.outputs else {}
     names = Classes(meta.get("dataset_meta") or DATASETS.get(innermost_dataset(cfg, "test").type).METAINFO).names

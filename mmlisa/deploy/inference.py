@@ -162,10 +162,6 @@ class Predictor:
 class ExportedPredictor(Predictor):
     """An exported file in the place of a checkpoint: read, run and drawn by the same steps as :class:`Predictor`.
 
-    Args:
-        path: a file of ``mmlisa export``.
-        score_threshold: detections below it are neither drawn nor counted.
-
     Raises:
         FileNotFoundError, ValueError: see :func:`mmlisa.deploy.runtime.load`; also for a model of videos.
     """
@@ -265,9 +261,6 @@ class ExportedModel(BaseModel):
 
     Images are read by the runtime from their files, not taken from the config's pipeline. Clips come from the pipeline, and a
     prediction is the mean of the probabilities of its views.
-
-    Args:
-        path: a file of ``mmlisa export``.
     """
 
     def __init__(self, path: str) -> None:
@@ -302,11 +295,7 @@ def exported_config(cfg: Config, path: str | Path) -> Config:
 
 
 class Loaded:
-    """A checkpoint with the interface of an exported file; see :func:`load`.
-
-    Attributes:
-        classes: names.
-    """
+    """A checkpoint with the interface of an exported file; see :func:`load`."""
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor, self.classes = predictor, list(predictor.classes.names)

@@ -35,9 +35,7 @@ def find_images(folder: Path) -> list[Path]:
 def quantise(path: Path, folder: Path) -> Path:
     """Write ``<name>_int8.onnx`` beside an exported file: weights per channel and activations in eight bits.
 
-    Args:
-        path: a file of ``mmlisa export``.
-        folder: images whose activations give the ranges.
+    The images in ``folder`` give the ranges of the activations.
 
     Raises:
         FileNotFoundError, ValueError: see :func:`find_images` and :func:`mmlisa.deploy.runtime.load`.

@@ -383,9 +383,6 @@ class Results(nn.Module):
     A detector takes one image and returns boxes, scores, labels (and masks within the boxes); a segmentor returns logits of the
     padded size; a classifier of images, or of clips ``[B, 3, T, H, W]``, probabilities.
 
-    Args:
-        model: an mmdet, mmseg or mmpretrain model.
-
     Attributes:
         task: ``'detection'``, ``'segmentation'``, ``'classification'`` or ``'video'``.
         outputs: names of the results.

@@ -103,9 +103,6 @@ class SeededDataset(Dataset):
     """A data set whose samples are loaded in the random states of their positions.
 
     Attributes are those of the wrapped data set, because hooks read and set them (``pipeline``, for example).
-
-    Args:
-        dataset: the data set, or its config.
     """
 
     def __init__(self, dataset: Dataset | dict[str, Any]) -> None:

@@ -205,14 +205,9 @@ def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_bat
 
 
 def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: str) -> str:
-    """The text of the config.
+    """The text of the config of a run in ``folder``, an absolute path; the annotations are in ``folder/data``.
 
-    Args:
-        plan: the numbers.
-        dataset: what is trained on; its annotations are in ``folder/data``.
-        folder: the folder of the run, absolute.
-        title: the first comment.
-        start: what the training starts from, for a comment.
+    ``title`` is its first comment, and ``start`` a comment that says what the training starts from.
     """
     weights, base = plan.preset.weights, Config.fromfile(config_path(plan.preset.config)).model
     has_mask_head = bool(base.get("roi_head", {}).get("mask_head"))
