@@ -19,6 +19,7 @@ from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from tqdm import tqdm
 
 from mmlisa.checkpoints import load_weights
+from mmlisa.datasets.folder import IMAGE_SUFFIXES
 from mmlisa.deploy import runtime
 from mmlisa.engine.building import build_model
 from mmlisa.engine.checks import check_channels, check_shapes
@@ -27,7 +28,6 @@ from mmlisa.engine.cpu import optimize_for_cpu
 from mmlisa.registry import MODELS
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mmlisa.datasets.folder import IMAGE_SUFFIXES
+
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 LEAST, MOST = 8, 200  # calibration images
 # The layers whose products take the time. All else stays in fp32: scores and coordinates of boxes need more than eight bits.
 LAYERS = ("Conv", "MatMul", "Gemm")
@@ -26,7 +27,7 @@ def find_images(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"calibration folder {str(folder)!r} does not exist")
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
     if len(found) < LEAST:
         raise ValueError(f"calibration folder {str(folder)!r} has {len(found)} images; at least {LEAST} are needed")
     return found[:: -(-len(found) // MOST)]
