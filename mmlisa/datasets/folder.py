@@ -2,8 +2,10 @@
 
 import os
 import re
+import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -147,8 +149,10 @@ def _examine(root: Path, sample: Sample) -> tuple[str, str]:
 
 def displayed_size(image: Image.Image) -> tuple[int, int]:
     """Width and height after the rotation that a camera wrote into the file, which OpenCV applies."""
-    turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
-    return image.size[::-1] if turned else image.size
+    with suppress(SyntaxError, struct.error):  # of a damaged EXIF entry, which OpenCV ignores
+        if image.getexif().get(0x0112, 1) in (5, 6, 7, 8):
+            return image.size[::-1]
+    return image.size
 
 
 class Folder:

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from helpers import folders
+from mmlisa.datasets.folder import displayed_size
 from mmlisa.datasets.formats import read
 from mmlisa.datasets.splitting import prepare_data
 
@@ -507,3 +508,10 @@ def test_a_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="is not a folder; name the folder"):
         read(tmp_path / "none")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("entry", [b"garbage", b"II*\0"])
+def test_a_damaged_exif_entry_turns_nothing(entry, tmp_path):
+    Image.new("RGB", (9, 7)).save(tmp_path / "a.png", exif=b"Exif\0\0" + entry)
+    with Image.open(tmp_path / "a.png") as image:
+        assert displayed_size(image) == cv2.imread(str(tmp_path / "a.png")).shape[1::-1]
