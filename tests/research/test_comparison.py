@@ -72,10 +72,14 @@ def test_only_the_backbone_and_its_channels_differ(suite):
     for name, comparison in SUITES[suite].items():
         assert comparison.baseline in comparison.candidates
         assert len(comparison.seeds) >= 3
-        first, *others = (jobs.delta(comparison, candidate, 0) for candidate in comparison.candidates)
-        for other in others:
-            assert first.keys() == other.keys()
-            differing = {key for key in first if first[key] != other[key]}
+        deltas = {candidate: jobs.delta(comparison, candidate, 0) for candidate in comparison.candidates}
+        base = deltas[comparison.baseline]
+        assert not comparison.candidates[comparison.baseline].training
+        for candidate, other in deltas.items():
+            own = comparison.candidates[candidate].training
+            assert own.items() <= other.items()
+            assert base.keys() == other.keys() - own.keys()
+            differing = {key for key in base if base[key] != other[key]}
             assert differing <= {"model.backbone", TASKS[comparison.task].channels_key}, name
 
 
