@@ -12,6 +12,8 @@ import pytest
 from PIL import Image
 
 from helpers import folders
+from mmlisa.datasets.demo import make_demo
+from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.datasets.folder import displayed_size
 from mmlisa.datasets.formats import read
 from mmlisa.datasets.splitting import prepare_data
@@ -65,6 +67,35 @@ def test_formats_written_by_supervision_are_equal(by_supervision, folder, kind):
     dataset = read(root / folder)
     assert (dataset.format, dataset.task, dataset.has_masks) == (kind, "detection", False)
     assert_equal(dataset, expected)
+
+
+@pytest.fixture(scope="module")
+def demo_data(tmp_path_factory):
+    """Sixteen images of the demo data in three formats."""
+    root = tmp_path_factory.mktemp("demo")
+    make_demo(root / "COCO", num_images={"train": 12, "val": 4}, progress=False)
+    folders.demo_as_yolo(root / "COCO", root / "YOLO", list(CLASSES))
+    folders.demo_as_voc(root / "COCO", root / "Pascal VOC")
+    return root
+
+
+@pytest.mark.parametrize("kind", ["COCO", "YOLO", "Pascal VOC"])
+def test_demo_data_are_equal_in_three_formats(demo_data, kind):
+    dataset = prepare_data(demo_data / kind)
+    assert (dataset.format, dataset.classes, dataset.has_masks) == (kind, list(CLASSES), True)
+    for split in ("train", "val"):
+        for sample, (image, wanted) in zip(
+            dataset.split(split), folders.demo_objects(demo_data / "COCO", split), strict=True
+        ):
+            assert Path(sample.path).name == image["file_name"]
+            assert sample.size == (image["width"], image["height"])
+            wanted = [entry for entry in wanted if kind != "YOLO" or not entry["iscrowd"]]
+            for entry, other in zip(sample.objects, wanted, strict=True):
+                assert dataset.classes[entry["category_id"]] == other["name"]
+                assert entry["iscrowd"] == other["iscrowd"]
+                np.testing.assert_allclose(entry["bbox"], other["bbox"], atol=0.01)  # pixels
+                if other["outline"] is not None:
+                    np.testing.assert_allclose(entry["segmentation"], other["segmentation"], atol=0.01)
 
 
 @pytest.mark.parametrize("write", [folders.write_yolo, folders.write_voc])

@@ -1,7 +1,9 @@
 """Small folders of annotated images, in the formats that users have."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import cv2
 import numpy as np
@@ -100,3 +102,61 @@ def write_classes(root: Path, number: int = 6) -> Path:
     for seed, name in enumerate(CLASSES):
         write_images(root / name, number, seed=seed)
     return root
+
+
+def demo_objects(demo: Path, split: str) -> Iterator[tuple[dict, list[dict]]]:
+    """Each image of a split of the demo data, and its objects: a label beside COCO's entries, corners, and the outline.
+
+    The outline is None for a crowd and for an object in several parts, which YOLO and Pascal VOC cannot express.
+    """
+    content = json.loads((demo / "annotations" / f"instances_{split}.json").read_text())
+    names = {category["id"]: category["name"] for category in content["categories"]}
+    for image in content["images"]:
+        objects = [entry for entry in content["annotations"] if entry["image_id"] == image["id"]]
+        for entry in objects:
+            x, y, w, h = entry["bbox"]
+            single = not entry["iscrowd"] and len(entry["segmentation"]) == 1
+            outline = np.reshape(entry["segmentation"], (-1, 2)) if single else None
+            entry |= {
+                "name": names[entry["category_id"]],
+                "corners": np.array([x, y, x + w, y + h]),
+                "outline": outline,
+            }
+        yield image, objects
+
+
+def demo_as_yolo(demo: Path, root: Path, names: list[str]) -> None:
+    """The demo data as supervision writes their boxes and outlines for YOLO, which has no crowds."""
+    from supervision.dataset.formats.yolo import object_to_yolo
+
+    for split in ("train", "val"):
+        (root / "images").mkdir(parents=True, exist_ok=True)
+        (root / "images" / split).symlink_to(demo / split)
+        (root / "labels" / split).mkdir(parents=True)
+        for image, objects in demo_objects(demo, split):
+            shape = image["height"], image["width"]
+            lines = [
+                object_to_yolo(entry["corners"], names.index(entry["name"]), shape, entry["outline"])
+                for entry in objects
+                if not entry["iscrowd"]
+            ]
+            (root / "labels" / split / image["file_name"]).with_suffix(".txt").write_text("\n".join(lines))
+    content = {"train": "images/train", "val": "images/val", "names": names}
+    (root / "data.yaml").write_text(yaml.safe_dump(content))
+
+
+def demo_as_voc(demo: Path, root: Path) -> None:
+    """The demo data as supervision writes their boxes and outlines for Pascal VOC; crowds are difficult objects."""
+    from supervision.dataset.formats.pascal_voc import object_to_pascal_voc
+
+    for split in ("train", "val"):
+        (root / split).mkdir(parents=True)
+        (root / split / "images").symlink_to(demo / split)
+        for image, objects in demo_objects(demo, split):
+            tree = ElementTree.Element("annotation")
+            ElementTree.SubElement(tree, "filename").text = image["file_name"]
+            for entry in objects:
+                child = object_to_pascal_voc(entry["corners"], entry["name"], entry["outline"])
+                ElementTree.SubElement(child, "difficult").text = str(entry["iscrowd"])
+                tree.append(child)
+            ElementTree.ElementTree(tree).write((root / split / image["file_name"]).with_suffix(".xml"))
