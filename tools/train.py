@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -88,8 +89,8 @@ def report(runner: Any, config: str) -> None:
     lines += [f"  pictures    {_shown(pictures)}/"] * pictures.is_dir()
     lines.append(f"  log         {_shown(runner.log_dir)}/")
     if checkpoint:
-        lines += ["Next:", f"  {cli.command('test')} {config} {_shown(checkpoint)}"]
-        lines.append(f"  {cli.command('infer')} {config} {_shown(checkpoint)} IMAGE …")
+        words = shlex.join([config, _shown(checkpoint)])
+        lines += ["Next:", f"  {cli.command('test')} {words}", f"  {cli.command('infer')} {words} IMAGE …"]
     print("\n".join(lines))
 
 

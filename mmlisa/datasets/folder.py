@@ -59,6 +59,10 @@ class Problems(list[str]):
         if len(self) > _MAX_LEFT_OUT * total:
             raise ValueError(self[0] + (f" ({len(self)} such problems in {total} {what})" if len(self) > 1 else ""))
 
+    def shown(self, what: str) -> list[str]:
+        """The first five, and the number of all."""
+        return self[:5] + [f"number of {what} left out for such problems: {len(self)}"] * bool(self)
+
 
 @dataclass
 class Dataset:
@@ -97,7 +101,7 @@ class Dataset:
             results = list(pool.map(partial(_examine, self.root), self.samples))
         problems = Problems(problem for problem, _ in results if problem)
         problems.check(len(self.samples), "images")
-        self.notes += problems[:5] + [note for _, note in results if note][:5]
+        self.notes += problems.shown("images") + [note for _, note in results if note][:5]
         self.samples = [sample for sample, (problem, _) in zip(self.samples, results, strict=True) if not problem]
 
     def to_coco(self, split: str) -> dict[str, Any]:

@@ -62,16 +62,20 @@ def read(root: str | Path, task: str = "") -> Dataset:
         dataset = read_class_maps(folder, pairs)
     elif task in ("", "classification") and (labels := _class_folders(folder)):
         dataset = read_class_folders(folder, labels)
+    elif labels := [name for name in folder.files(".txt") if "labels" in PurePosixPath(name).parts]:
+        raise ValueError(
+            f"{folder.root / labels[0]} belongs to YOLO, but {root} has no data.yaml; add one with names: [first, second, …]"
+        )
     else:
         raise ValueError(
-            f"{root} holds {len(folder.images)} images but no annotations{f' for {task}' * bool(task)}: add {_EXPECTED}"
+            f"{root} holds {len(folder.images)} images but no annotations{f' for {task}' * bool(task)}: add them as {_EXPECTED}"
         )
     unassigned = dataset.split("")
     if 0 < len(unassigned) < len(dataset.samples):
         dataset.samples = [sample for sample in dataset.samples if sample.split]
         dataset.notes.append(
-            f"{folder.root / unassigned[0].path} and {len(unassigned) - 1} other images lie outside of the folders train, val "
-            "and test and are left out; move them into one of these to use them"
+            f"{folder.root / unassigned[0].path}: this image is outside of the folders train, val and test; all "
+            f"{len(unassigned)} such images are left out; move them into one of these folders to use them"
         )
     return dataset
 
@@ -101,6 +105,8 @@ def _parse(folder: Folder, name: str, kind: str, parse: Callable[[str], Any]) ->
         return parse(folder.text(name))
     except (ValueError, ElementTree.ParseError, yaml.YAMLError, RecursionError) as error:
         reason = str(error).splitlines()[0]
+        if mark := getattr(error, "problem_mark", None):  # YAML's; the other parsers name the line themselves
+            reason += f": line {mark.line + 1}"
         raise ValueError(
             f"{folder.root / name} is not valid {kind} ({reason}); export it again, or correct it"
         ) from error
@@ -133,13 +139,10 @@ class _Reader(NamedTuple):
 
 def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Dataset:
     """Reads a format of objects and leaves out what a training cannot use."""
-    from mmlisa.engine.log import import_quietly
-
-    import_quietly("mmdet")  # after what is quickly found
-
     reader, lost, problems = _READERS[kind], Problems(), Problems()
     parts = list(reader.read(folder, files, lost, problems))
     objects = [entry for part in parts for entry in part.content["annotations"]]
+    total = len(objects) + len(problems)
     has_masks = 2 * sum(bool(entry.get("segmentation")) for entry in objects) > len(objects)
     classes: list[str] = []
     samples: dict[tuple[str, str], Sample] = {}
@@ -176,8 +179,8 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
             kept |= {"category_id": classes.index(names[entry["category_id"]]), "iscrowd": entry.get("iscrowd", 0)}
             by_id[entry["image_id"]].objects.append(kept)
     lost.check(len(samples) + len(lost), "images")
-    problems.check(len(objects), "objects")
-    notes = folder.notes + lost[:5] + problems[:5]
+    problems.check(total, "objects")
+    notes = folder.notes + lost.shown("images") + problems.shown("objects")
     objects = [entry for sample in samples.values() for entry in sample.objects]
     if not objects:
         raise ValueError(f"{folder.root}: no image has an annotation ({kind}); add labels, or name another folder")
@@ -270,7 +273,7 @@ def _read_yolo(folder: Folder, files: Mapping[str, Any], lost: Problems, problem
                 problems.append(f"{folder.root / label}, line {number}: {error}")
         yield _one_image(label or name, split, image, size, objects, classes)
     lost += [
-        f"{folder.root / label}: no image belongs to these labels; copy the image there"
+        f"{folder.root / label}: no image belongs to these labels; copy it to {folder.root}, or remove the labels"
         for label in sorted(labels)
         if "labels" in PurePosixPath(label).parts
     ]
@@ -328,8 +331,8 @@ def _yolo_images(folder: Folder, name: str, content: Mapping[str, Any]) -> dict[
                 )
             if key == "train" and found.keys() >= (trained := set(images)):
                 folder.notes.append(
-                    f"warning: {folder.root / name}: all images of train are also in val or test, which would say nothing about "
-                    "new images; they are trained on, and without other images in val, a part of them is drawn for validation"
+                    f"warning: {folder.root / name}: all images of train are also in val or test, so that results on them say "
+                    "nothing about new images; they are trained on, and, if val has no others, a part is drawn for validation"
                 )
                 found = {image: split for image, split in found.items() if image not in trained}
             found = {**dict.fromkeys(images, split_of(f"{key}/x")), **found}
@@ -478,7 +481,7 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str]) -> Dataset:
             values.update(found)
             samples.append(Sample(image, split_of(image), size, seg_map=seg_map))
     problems.check(len(pairs), "class maps")
-    notes = list(problems)
+    notes = problems.shown("class maps")
     names = [name for name in folder.files(".txt", ".names") if PurePosixPath(name).name in _NAME_FILES]
     classes = [line.strip() for line in folder.text(names[0]).splitlines() if line.strip()] if names else []
     label_map = {}
@@ -520,7 +523,7 @@ def read_class_folders(folder: Folder, labels: Mapping[str, tuple[str, str]]) ->
     dataset = Dataset(folder.root, "class folders", "classification", classes, samples)
     if outside := [image for image in folder.images if image not in labels]:
         dataset.notes.append(
-            f"{folder.root / outside[0]} and {len(outside) - 1} other images lie outside of the class folders and are left out; "
-            "move them into one to use them"
+            f"{folder.root / outside[0]}: this image is outside of the class folders; all {len(outside)} such images are left "
+            "out; move them into one to use them"
         )
     return dataset

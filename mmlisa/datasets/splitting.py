@@ -34,7 +34,7 @@ def prepare_data(root: str | Path, task: str = "") -> Dataset:
         seen = {sample.label for sample in train} | {e["category_id"] for sample in train for e in sample.objects}
         if absent := [name for index, name in enumerate(dataset.classes) if index not in seen]:
             dataset.notes.append(
-                f"{root}: no training image shows {', '.join(absent)}; add images of them to find them"
+                f"{root}: no training image shows {', '.join(absent)}, so that the model cannot find them; add images"
             )
     return dataset
 
@@ -114,7 +114,7 @@ def shared_images(dataset: Dataset) -> str:
         known = [sample for sample in samples if sample.hash.tobytes() in train]
         if known:
             return (
-                f"{dataset.root / known[0].path}: this image and {len(known) - 1} others of the {len(samples)} of {split_name} "
-                "are also in train, so that the results look better than they are; keep each image in one split"
+                f"{dataset.root / known[0].path}: this image is also in train, as {len(known)} of the {len(samples)} images of "
+                f"{split_name} are, so that the results look better than they are; keep each image in one split"
             )
     return ""

@@ -63,8 +63,8 @@ class FiniteLossHook(Hook):
 class ProgressHook(Hook):
     """Logs the time of the first iteration, and at least ten times per epoch the loss and the memory in use.
 
-    An interval of ``default_hooks.logger`` below a tenth of an epoch stays as it is. MMEngine logs the memory of a GPU. Without a
-    GPU, this hook adds the largest memory of the process so far, in MiB.
+    An interval of ``default_hooks.logger`` below a tenth of an epoch stays as it is. A training counted in iterations is one
+    epoch. MMEngine logs the memory of a GPU. Without a GPU, this hook adds the largest memory of the process so far, in MiB.
     """
 
     priority = 55  # after the hook that measures the time, before the one that logs
@@ -75,7 +75,7 @@ class ProgressHook(Hook):
     def before_train(self, runner: Runner) -> None:
         for hook in runner.hooks:
             if isinstance(hook, LoggerHook):
-                hook.interval = min(hook.interval, max(len(runner.train_dataloader) // 10, 1))
+                hook.interval = min(hook.interval, max(runner.max_iters // runner.max_epochs // 10, 1))
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None

@@ -153,7 +153,7 @@ def make_plan(
         steps, reasons["steps"] = epochs * per_epoch, f"{epochs} epochs of {per_epoch} steps, at least {_FEWEST} steps"
     else:
         steps = max(preset.steps, preset.epochs * per_epoch)
-        reasons["steps"] = f"at least {preset.steps} steps and {preset.epochs} epochs of {per_epoch}"
+        reasons["steps"] = f"at least {preset.steps} steps and {preset.epochs} epochs of {per_epoch} steps"
     workers = min(8, max(0, (os.cpu_count() or 1) - 2))
     reasons["workers"] = f"of {os.cpu_count()} cores, two are left to the training and the system"
     plan = Plan(dataset.task, preset, on_gpu, side, batch, 0.0, 0, 0, 0, 0.0, workers, reasons)

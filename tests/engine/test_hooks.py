@@ -58,16 +58,17 @@ def test_a_warm_up_longer_than_the_epochs_is_noted(tmp_path, capfd):
         assert (f"later: param_scheduler.0.end={end}" in "".join(capfd.readouterr())) == noted
 
 
-def test_progress_is_reported(tmp_path, capfd, monkeypatch):
+@pytest.mark.parametrize(("length", "interval"), [(dict(epochs=1), 3), (dict(iterations=20), 2)])
+def test_progress_is_reported(tmp_path, capfd, monkeypatch, length, interval):
     resource = pytest.importorskip("resource")
     in_kibibytes = SimpleNamespace(ru_maxrss=3 * 2**20)
     monkeypatch.setattr(resource, "getrusage", lambda who: in_kibibytes)
     monkeypatch.setattr(sys, "platform", "linux")
-    made = runner(tmp_path, iterations=9, loader=dict(dataset=dict(type="ToyPoints", length=60)))
+    made = runner(tmp_path, **length, loader=dict(dataset=dict(type="ToyPoints", length=60)))
     (logger,) = (hook for hook in made.hooks if isinstance(hook, LoggerHook))
     logger.interval = 50
     train(made)
-    assert logger.interval == 3, "ten times in the 30 iterations of an epoch"
+    assert logger.interval == interval, "ten times in the 30 iterations of an epoch, or in 20 of all"
     assert "".join(capfd.readouterr()).count("The first iteration took") == 1
     assert made.message_hub.get_scalar("train/memory").current() == 3 * 2**10, "memory is not in MiB"
 
