@@ -480,7 +480,7 @@ REFUSED = {
     empty_folder: r"data holds no image .*; name the folder that holds them",
 }
 NOTED = {
-    same_name_in_two_splits: r"valid/000\.jpg: this image is also in train, as 2 of the 6 images of val are.*; keep each",
+    same_name_in_two_splits: r"valid/000\.jpg: this image is also in train \(in all 2 of the 6 images of val\).*; keep each",
     cmyk: r"cat/000\.jpg: the image is CMYK and is read as RGB",
     train_equals_val: r"warning: .*data\.yaml: all images of train are also in val .*; they are trained on, and, .* is drawn",
     empty_classes: r"no training image shows axolotl, so that .*; add images",

@@ -99,4 +99,4 @@ def test_images_of_two_splits_are_named():
         sample.split = "val"
     assert shared_images(dataset) == ""
     dataset.samples[7].hash = dataset.samples[2].hash
-    assert "7.jpg: this image and 0 others of the 4 of val are also in train" in shared_images(dataset)
+    assert "7.jpg: this image is also in train (in all 1 of the 4 images of val)" in shared_images(dataset)
