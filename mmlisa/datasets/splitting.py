@@ -114,7 +114,7 @@ def shared_images(dataset: Dataset) -> str:
         known = [sample for sample in samples if sample.hash.tobytes() in train]
         if known:
             return (
-                f"{dataset.root / known[0].path}: this image is also in train (in all {len(known)} of the {len(samples)} images of "
-                f"{split_name}), so that the results look better than they are; keep each image in one split"
+                f"{dataset.root / known[0].path}: this image is also in train (in all {len(known)} of the {len(samples)} "
+                f"images of {split_name}), so that the results look better than they are; keep each image in one split"
             )
     return ""
