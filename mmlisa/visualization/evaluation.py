@@ -38,6 +38,11 @@ class Evaluation:
     samples: dict[str, BaseDataElement] = field(default_factory=dict)  # of the worst images, to draw
 
 
+def find_worst(images: Sequence[tuple[str, float, str]]) -> list[tuple[str, float, str]]:
+    """The :data:`NUM_WORST` images with the largest errors, the largest first; of equal errors, the first in ``images``."""
+    return sorted(images, key=lambda image: -image[1])[:NUM_WORST]
+
+
 def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], label_map: dict[int, int]) -> Evaluation:
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
@@ -86,8 +91,7 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
         images.append((image["file_name"], float(wrong), caption))
         samples[image["file_name"]] = image_id
     segments = by_kind["segm"].cocoDt if "segm" in by_kind else None
-    worst = sorted(images, key=lambda entry: -entry[1])[:NUM_WORST]
-    drawn = {path: _object_sample(truth, boxes.cocoDt, segments, samples[path]) for path, *_ in worst}
+    drawn = {path: _object_sample(truth, boxes.cocoDt, segments, samples[path]) for path, *_ in find_worst(images)}
     return Evaluation(score, table, confusion, images, sides, precision["bbox"][0].T, drawn)
 
 
@@ -159,7 +163,7 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str], labe
     from PIL import Image
 
     number = len(classes)
-    confusion, images, samples = np.zeros((number, number), int), [], {}
+    confusion, images, worst, samples = np.zeros((number, number), int), [], [], {}
     for line in (folder / "data" / f"{split}.txt").read_text(encoding="utf-8").splitlines():
         path, seg_map = line.split("\t")
         with Image.open(root / seg_map) as picture:
@@ -175,9 +179,8 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str], labe
         samples[path] = BaseDataElement(
             gt_sem_seg=PixelData(data=truth[None]), pred_sem_seg=PixelData(data=found[None])
         )
-        if len(samples) > NUM_WORST:
-            best = min(images, key=lambda image: image[1] if image[0] in samples else np.inf)
-            del samples[best[0]]
+        worst = find_worst([*worst, images[-1]])
+        samples = {path: samples[path] for path, *_ in worst}
     ious = _ious(confusion)
     shares = confusion.sum(1) / max(1, confusion.sum())
     table = [["class", "share of pixels", "IoU"]]

@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from mmlisa.checkpoints.writing import writing_whole
 
 from .curves import draw_curves, read_curves
-from .evaluation import IOU, NUM_WORST, SCORE, evaluate_labels, evaluate_maps, evaluate_objects, mean
+from .evaluation import IOU, SCORE, evaluate_labels, evaluate_maps, evaluate_objects, find_worst, mean
 from .overlays import Classes, draw_prediction
 
 _MOST_LABELS = 30  # classes; with more, a matrix has no names
@@ -87,7 +87,7 @@ def write_report(
         caption += f", at a score of {SCORE} and an overlap of {IOU}."
         drawings.append((pictures / "sizes.png", caption))
     worst = []
-    for number, (path, _, caption) in enumerate(sorted(result.images, key=lambda image: -image[1])[:NUM_WORST], 1):
+    for number, (path, _, caption) in enumerate(find_worst(result.images), 1):
         target, picture = pictures / f"worst_{number:02d}.jpeg", cv2.imread(str(root / path))
         if picture is not None:
             drawn = draw_prediction(

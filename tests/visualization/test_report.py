@@ -165,6 +165,21 @@ def test_segmentation(folder):
     pages(folder)
 
 
+def test_equal_errors_at_the_last_place(folder):
+    """Three of 14 predictions are perfect, and the report has room for one of them: the first."""
+    truth, perfect = np.ones((40, 60), np.uint8), (0, 6, 13)
+    for index in range(14):
+        found = truth.copy()
+        found[: 0 if index in perfect else index] = 2
+        cv2.imwrite(str(folder / "images" / f"map{index}.png"), truth)
+        cv2.imwrite(str(folder / "run" / "test" / "predictions" / f"{index}.png.png"), found)
+    lines = [f"{index}.png\tmap{index}.png" for index in range(14)]
+    (folder / "run" / "data" / "val.txt").write_text("\n".join(lines))
+    write_report(folder / "run", task="segmentation", root=folder / "images", **COMMON)
+    drawn = re.findall(r"\n\*(\d+)\.png: mIoU", pages(folder)[1])
+    assert list(map(int, drawn)) == [12, 11, 10, 9, 8, 7, 5, 4, 3, 2, 1, 0]
+
+
 def test_values_of_masks_in_black_and_white(folder):
     truth = np.zeros((40, 60), np.uint8)
     truth[:10] = 255
