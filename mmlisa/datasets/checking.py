@@ -188,16 +188,17 @@ def _check_class_map(report: Report, info: Mapping[str, Any], path: str, size: t
     if values.shape != size:
         given = " x ".join(map(str, (values.shape[1], values.shape[0], *values.shape[2:])))
         return [Finding(path, f"the class map is {given}, the image {size[1]} x {size[0]} pixels")]
-    found = dict(zip(*(part.tolist() for part in np.unique(values, return_counts=True)), strict=True))
-    found.pop(255, None)  # not annotated
     first = int(bool(info.get("reduce_zero_label")))  # then 0 is not annotated either, and class 0 is stored as 1
-    labels = {int(value) - first: count for value, count in found.items() if value >= first}
-    renamed = info.get("label_map") or {}
-    wrong = [label + first for label in labels if label not in renamed and label >= len(report.classes)]
-    for label, count in labels.items():
-        report.counts[renamed.get(label, label)] += count
+    renamed, labels, wrong = info.get("label_map") or {}, Counter(), []
+    for value, count in zip(*(part.tolist() for part in np.unique(values, return_counts=True)), strict=True):
+        label = 255 if value == 255 or value < first else int(value) - first
+        label = renamed.get(label, label)
+        if label != 255:  # not annotated
+            labels[label] += count
+            wrong += [int(value)] * (label >= len(report.classes))
+    report.counts += labels
     report.empty += not labels
     if report.classes and wrong:
-        highest = max([len(report.classes) - 1, *renamed]) + first
+        highest = max({len(report.classes) - 1, *renamed} - {255}) + first
         return [Finding(path, f"the classes {wrong[:8]} do not exist, the highest is {highest}")]
     return []

@@ -184,6 +184,36 @@ def test_renamed_classes_of_class_maps(tmp_path):
     assert report.counts[0] == 6  # tree
 
 
+@pytest.mark.parametrize(
+    ("values", "label_map", "reduce_zero_label", "counts", "wrong"),
+    [
+        ([0, 0, 0, 255], {255: 1}, False, {0: 18, 1: 6}, []),  # a mask in black and white
+        ([0, 0, 1, 2], {0: 255, 1: 0, 2: 1}, False, {0: 6, 1: 6}, []),  # a class that metainfo leaves out
+        ([0, 1, 2, 255], {0: 1, 255: 0}, True, {0: 12, 1: 12}, []),  # values after the reduction: 255, 0, 1, 255
+        ([0, 0, 7, 255], {255: 1}, False, {0: 12, 1: 6, 7: 6}, ["[7] do not exist, the highest is 1"]),
+        ([0, 0, 1, 255], {255: 2}, False, {0: 12, 1: 6, 2: 6}, ["[255] do not exist, the highest is 1"]),
+    ],
+)
+def test_values_that_stand_for_other_classes(tmp_path, values, label_map, reduce_zero_label, counts, wrong):
+    """As mmseg's LoadAnnotations reads them: 255 is a value like the others until they are renamed."""
+    from mmseg.datasets.transforms import LoadAnnotations
+
+    from mmlisa.datasets.segmentation import PairedSegDataset
+
+    picture(tmp_path / "a.jpg", 6, 4)
+    Image.fromarray(np.repeat(np.uint8(values), 6).reshape(4, 6)).save(tmp_path / "a.png")
+    (tmp_path / "list.txt").write_text("a.jpg\ta.png\n")
+    dataset = PairedSegDataset(
+        data_root=str(tmp_path), ann_file=str(tmp_path / "list.txt"), metainfo=dict(classes=("background", "object")),
+        label_map=label_map, reduce_zero_label=reduce_zero_label,
+    )  # fmt: skip
+    report = check_dataset(dataset)
+    assert report.counts == counts
+    assert lines(report, tmp_path) == [f"a.png: the classes {reason}" for reason in wrong]
+    read = LoadAnnotations()(dataset.get_data_info(0))["gt_seg_map"]
+    assert counts == {label: (read == label).sum() for label in {*read.ravel().tolist()} - {255}}
+
+
 PNG = Image.fromarray(RNG.integers(0, 3, (4, 6), dtype=np.uint8))
 
 
