@@ -487,7 +487,13 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str]) -> Dataset:
     label_map = {}
     if values <= {0, 255}:  # a mask of one kind of object, drawn in white
         label_map, classes = {255: 1}, classes or ["background", "object"]
-        notes.append(f"{folder.root / samples[0].seg_map}: class maps hold 0 and 255 only; 255 is taken for class 1")
+        seen = f"{folder.root / samples[0].seg_map}: class maps hold {' and '.join(map(str, sorted(values)))} only"
+        if len(classes) != 2:
+            raise ValueError(
+                f"{seen}, but {folder.root / names[0]} names {len(classes)}; if 255 is the object, name two, the background "
+                "first, otherwise draw every named class with its number"
+            )
+        notes.append(f"{seen}; 255 is taken for class 1, {classes[1]}")
     highest = max(values - {255}, default=0)
     if highest > 254 or (classes and highest >= len(classes)):
         raise ValueError(

@@ -280,6 +280,25 @@ def test_masks_in_black_and_white(tmp_path):
         cv2.imwrite(str(path), (cv2.imread(str(path), 0) == 1) * np.uint8(255))
     dataset = read(tmp_path)
     assert (dataset.label_map, dataset.classes) == ({255: 1}, ["background", "object"])
+    (tmp_path / "classes.txt").write_text("skin\nmole\n")
+    dataset = read(tmp_path)
+    assert (dataset.label_map, dataset.classes) == ({255: 1}, ["skin", "mole"])
+
+
+@pytest.mark.parametrize("white", [0, 255])
+@pytest.mark.parametrize("names", ["mole", "skin\nmole\nhair"])
+def test_values_in_black_and_white_that_names_do_not_explain(tmp_path, names, white):
+    """255 may be the object or not be annotated; with 0 alone there is nothing to learn."""
+    folders.write_maps(tmp_path)
+    for path in (tmp_path / "masks").iterdir():
+        cv2.imwrite(str(path), (cv2.imread(str(path), 0) == 1) * np.uint8(white))
+    (tmp_path / "classes.txt").write_text(names)
+    held, number = "0 and 255" if white else "0", len(names.split())
+    message = (
+        rf"masks/\d+\.png: .* hold {held} only, but .*classes\.txt names {number}; if 255 is the object, name two, the"
+    )
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path)
 
 
 @pytest.mark.parametrize("layout", ["", "images/", "train/"])
