@@ -1,6 +1,7 @@
 """Train a model on a folder of your images: ``python tools/fit.py DATA``."""
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument(
         "data",
+        type=os.path.abspath,  # a folder has one run, however it is spelt
         help="folder with annotations in COCO's, YOLO's, Pascal VOC's or LabelMe's format, class maps or class folders",
     )
     parser.add_argument(
@@ -59,7 +61,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.fit.run import STEPS, Options, Run, fit
 
     names = ("task", "model", "weights", "minutes", "epochs", "size", "batch", "device")
-    options = Options(str(args.data), **{name: getattr(args, name) for name in names})
+    options = Options(args.data, **{name: getattr(args, name) for name in names})
     run = Run.open(args.work_dir or options.folder(), options)
     left = [step for step in STEPS if step not in run.done]
     if not left:

@@ -62,6 +62,18 @@ def test_a_finished_run_is_shown(ran, capsys):
     assert ran[number:] == list(module.STEPS)
 
 
+@pytest.mark.parametrize("spelling", ["data/", "./data", "{}/data", "{}/data/"])
+def test_a_folder_has_one_run_however_it_is_spelt(ran, tmp_path, spelling):
+    fit.main(fit.parse_args([spelling.format(tmp_path), "--resume"]))
+    assert ran[3:] == ["train", "test", "export", "report"]
+
+
+def test_a_folder_has_one_name_in_a_work_dir(ran, capsys):
+    fit.main(fit.parse_args(["data/", "--work-dir", "run"]))
+    fit.main(fit.parse_args(["data", "--work-dir", "run"]))
+    assert "this run is finished: run/report.html" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("text", "batch"), [("auto", None), ("8", 8)])
 def test_batch(text, batch):
     assert fit.parse_args(["data", "--batch", text]).batch == batch
