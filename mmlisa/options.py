@@ -6,6 +6,7 @@ the tool imports anything, so that a mistake is reported in a fraction of a seco
 
 import argparse
 import ctypes
+import math
 import os
 import re
 import sys
@@ -142,12 +143,12 @@ def check_share(argument: str, value: float) -> None:
 
 
 def check_positive(argument: str, value: Any) -> None:
-    """Check that a number, or each number of a list, is greater than 0."""
+    """Check that a number, or each number of a list, is finite and greater than 0."""
     if isinstance(value, list | tuple):
         for each in value:
             check_positive(argument, each)
-    elif not value > 0:
-        raise ValueError(f"{argument} '{value}' is not greater than 0")
+    elif not 0 < value < math.inf:
+        raise ValueError(f"{argument} '{value}' is not a finite number greater than 0")
 
 
 def check_key_values(argument: str, items: Iterable[str]) -> None:

@@ -37,7 +37,9 @@ MISTAKES = {
     "score in percent": (dict(score_thr=50.0), r"--score-thr '50' is not a number from 0 to 1; did you mean 0\.5\?"),
     "negative share": (dict(min_matched=-1.0), r"--min-matched '-1' is not a number from 0 to 1"),
     "not a number": (dict(min_matched=float("nan")), r"--min-matched 'nan' is not"),
-    "size 0": (dict(size=[800, 0]), r"--size '0' is not greater than 0"),
+    "size 0": (dict(size=[800, 0]), r"--size '0' is not a finite number greater than 0"),
+    "infinite length": (dict(minutes=float("inf")), r"--minutes 'inf' is not a finite number greater than 0"),
+    "length that is not a number": (dict(minutes=float("nan")), r"--minutes 'nan' is not a finite number greater than 0"),
     "option without value": (dict(cfg_options=["a.b"]), r"--cfg-options 'a\.b' is not of the form KEY=VALUE"),
     "gpu": (dict(device="gpu"), r"--device 'gpu' is not a device; did you mean 'cuda'\?"),
     "no such device": (dict(device="tpu"), r"--device 'tpu' is not a device; devices are cpu, cuda"),
@@ -182,5 +184,5 @@ def test_a_device_is_one_that_the_environment_shows(monkeypatch, before, name, v
 
 @pytest.mark.parametrize("name", ["epochs", "minutes", "batch"])
 def test_lengths_are_positive(name):
-    with pytest.raises(ValueError, match=f"--{name} '0' is not greater than 0"):
+    with pytest.raises(ValueError, match=f"--{name} '0' is not a finite number greater than 0"):
         options.check(argparse.Namespace(**{name: 0}))
