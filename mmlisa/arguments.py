@@ -7,6 +7,7 @@ floats are numbers. Registries make constructors check their arguments, because 
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, wraps
 from numbers import Integral, Real
@@ -116,7 +117,9 @@ def fits(value: Any, hint: Any, with_rules: bool = True) -> bool:
     if origin in (Union, UnionType):
         return any(fits(value, each, with_rules) for each in inner)
     if hint is float:
-        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        with suppress(OverflowError):  # of an integer that no float holds
+            return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        return False
     if hint is int:
         return isinstance(value, Integral) and not isinstance(value, bool)
     if hint in (bool, str, dict, NoneType):

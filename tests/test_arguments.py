@@ -64,6 +64,7 @@ BAD = [
     (dict(count=-1), ValueError, "count=-1; it must be a whole number of at least 0"), (dict(size=0), ValueError, "size=0"),
     (dict(factor=0), ValueError, "factor=0; it must be a number greater than 0"),
     (dict(factor=float("nan")), TypeError, "factor=nan"), (dict(factor=float("inf")), TypeError, "factor=inf"),
+    (dict(factor=10**400), TypeError, "factor=1000"),  # no float holds it
     (dict(share=1.5), ValueError, r"share=1\.5; it must be a number from 0 to 1 or None"), (dict(flag=1), TypeError, "flag=1"),
     (dict(flag=None), TypeError, "flag=None; it must be True or False"), (dict(cfg={}), ValueError, "cfg={}; it must be a dict"),
     (dict(cfg="LN"), TypeError, "cfg='LN'"), (dict(cfg=dict(type="")), ValueError, "cfg="),
