@@ -17,7 +17,7 @@ from torch.export import Dim
 from mmlisa import __version__
 from mmlisa.deploy import runtime
 from mmlisa.deploy.results import Results, WithResults, transformer
-from mmlisa.engine.config import innermost_dataset
+from mmlisa.engine.config import find_test_pipeline, innermost_dataset
 from mmlisa.options import check_exported
 from mmlisa.visualization.overlays import Classes
 
@@ -67,10 +67,10 @@ def reading_steps(cfg: Config) -> list[dict[str, Any]]:
     """The resizing steps of a config's test pipeline, as the runtime takes them.
 
     Raises:
-        ValueError: a step that the runtime does not have.
+        ValueError: a step that the runtime does not have, or no test pipeline.
     """
     steps = []
-    for step in innermost_dataset(cfg, "test").pipeline:
+    for step in find_test_pipeline(cfg):
         name = step["type"].rpartition(".")[2]
         sampling = dict(method=step.get("interpolation", "bilinear"), backend=step.get("backend", "cv2"))
         if sampling["method"] not in _METHODS.get(sampling["backend"], ()):

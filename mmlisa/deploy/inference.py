@@ -23,7 +23,7 @@ from mmlisa.datasets.folder import IMAGE_SUFFIXES
 from mmlisa.deploy import runtime
 from mmlisa.engine.building import build_model
 from mmlisa.engine.checks import check_channels, check_shapes
-from mmlisa.engine.config import innermost_dataset
+from mmlisa.engine.config import find_test_pipeline, innermost_dataset
 from mmlisa.engine.cpu import optimize_for_cpu
 from mmlisa.registry import MODELS
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
@@ -49,7 +49,7 @@ class Prediction(NamedTuple):
 
 def takes_clips(cfg: Config) -> bool:
     """Whether a config's model classifies videos, each of which is one input."""
-    return innermost_dataset(cfg, "test").pipeline[0]["type"].endswith("LoadClips")
+    return find_test_pipeline(cfg)[0]["type"].endswith("LoadClips")
 
 
 class Predictor:
@@ -63,7 +63,7 @@ class Predictor:
         min_matched: share of the model's entries the checkpoint must hold.
 
     Raises:
-        FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model.
+        FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model; no test pipeline.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Predictor:
         device: str | None = None,
         min_matched: float = 0.9,
     ) -> None:
+        self.takes_clips = takes_clips(cfg)
         self.model = build_model(cfg)
         check_channels(self.model, cfg.model)
         loaded = load_weights(self.model, checkpoint, min_matched)
@@ -91,7 +92,6 @@ class Predictor:
         # Pictures come without annotations; a video's frames are there already.
         load, *steps = (step for step in dataset.pipeline if "LoadAnnotations" not in step["type"])
         self.load, self.pipeline = Compose([load]), Compose(steps)
-        self.takes_clips = takes_clips(cfg)
         self.score_threshold = score_threshold
 
     def read(self, path: Path) -> dict[str, Any]:

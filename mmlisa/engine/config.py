@@ -41,6 +41,21 @@ def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
     return dataset
 
 
+def find_test_pipeline(cfg: Config) -> list[ConfigDict]:
+    """Return the steps that read a test image.
+
+    Raises:
+        ValueError: the config has no ``test_dataloader``, or one without a pipeline.
+    """
+    pipeline = innermost_dataset(cfg, "test").get("pipeline")
+    if not pipeline:
+        raise ValueError(
+            f"config '{cfg.filename}' has no test_dataloader with a pipeline, which reads the images; add one, such as "
+            "test_dataloader = val_dataloader"
+        )
+    return pipeline
+
+
 def parse_options(items: Sequence[str]) -> dict[str, Any]:
     """Parse the items ``KEY=VALUE`` of ``--cfg-options`` as MMEngine does.
 

@@ -1,6 +1,7 @@
 """Predictions on pictures: all that can be read are done, the others named, nothing is overwritten."""
 
 import json
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -14,6 +15,7 @@ from helpers.exported import BOX, detector, write_model
 from mmlisa import config_path
 from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.deploy import inference
+from mmlisa.deploy.export import reading_steps
 from mmlisa.deploy.inference import Loaded, Predictor, find_config, predict_pictures
 from mmlisa.engine.config import load_config
 from mmlisa.visualization.overlays import LONGER_SIDE
@@ -57,6 +59,22 @@ def test_picture_with_boxes(demo, tmp_path):
         x, y, width, height = instance["bbox"]
         mask[max(int(y) - 1, 0) : int(y + height) + 2, max(int(x) - 1, 0) : int(x + width) + 2] = 0
         assert not mask.any()
+
+
+@pytest.mark.parametrize("loader", [None, dict(dataset=dict(type="a"))])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda cfg: next(predict_pictures(cfg, "none.pth", [], Path())),
+        lambda cfg: Predictor(cfg, "none.pth"),
+        reading_steps,
+    ],
+)
+def test_a_config_without_test_images_is_named(use, loader, tmp_path):
+    (tmp_path / "train_only.py").write_text(f"model = dict()\ntest_dataloader = {loader}")
+    cfg = load_config(str(tmp_path / "train_only.py"))
+    with pytest.raises(ValueError, match=r"train_only\.py' has no test_dataloader with a pipeline.*; add one"):
+        use(cfg)
 
 
 def test_bad_images_do_not_end_the_rest(demo, tmp_path):
