@@ -27,6 +27,9 @@ _EXPECTED = (
     "or one folder of images per class"
 )
 _YAML_NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
+_MAX_UNNAMED = (
+    1000  # classes without a name that data.yaml may have; a larger number is a mistake, and fills the memory
+)
 _NAME_FILES = ("classes.txt", "labels.txt", "class_names.txt", "obj.names")
 # Words that tell a folder of images or of class maps, or a file of a pair, in the usual layouts.
 _is_image_word = re.compile(r"images?|imgs?|jpegimages|leftimg8bit|rgb", re.I).fullmatch
@@ -159,7 +162,7 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
             problems.append(f"{path}, {entry} {problem.id}: {problem.reason}; {reader.remedy}")
         usable = without(content, found)
         # Roboflow lists the name of the whole project as a category that no object has.
-        parents = {category.get("supercategory") for category in usable["categories"]}
+        parents = {p for category in usable["categories"] if isinstance(p := category.get("supercategory"), str)}
         used = {entry["category_id"] for entry in usable["annotations"]}
         names = {
             category["id"]: category["name"]
@@ -197,23 +200,23 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
 
 def _leave_out_absent(folder: Folder, file: str, split: str, content: dict[str, list], lost: Problems) -> None:
     """Sets the paths of images in the folder, and sizes that are not stated; removes images that are not there."""
-    absent = set()
+    absent = set()  # ids as text, since a wrong one may be a list
     for image in content["images"]:
         stated = str(image.get("file_name"))
         if not (found := folder.find(stated, file, split)):
             lost.append(
                 f"{folder.root / file}: its image {stated!r} is not in {folder.root}; copy it there, or correct its name"
             )
-            absent.add(image.get("id"))
+            absent.add(repr(image.get("id")))
         elif "width" not in image and not (size := folder.size(found)):
             lost.append(f"{folder.root / found}: the image cannot be read; export or copy it again")
-            absent.add(image.get("id"))
+            absent.add(repr(image.get("id")))
         else:
             image["file_name"] = found
             if "width" not in image:
                 image["width"], image["height"] = size
     for part, key in (("images", "id"), ("annotations", "image_id")) if absent else ():
-        content[part] = [entry for entry in content[part] if entry.get(key) not in absent]
+        content[part] = [entry for entry in content[part] if repr(entry.get(key)) not in absent]
 
 
 def _object(category: Any, corners: Any = None, polygons: Any = None, crowd: bool = False) -> dict[str, Any]:
@@ -309,9 +312,13 @@ def _label_names(image: str) -> list[str]:
 
 def _class_names(source: Path, content: Any) -> list[str]:
     names = content.get("names") if isinstance(content, Mapping) else None
-    if isinstance(names, Mapping) and all(str(key).isdigit() for key in names):
+    if isinstance(names, Mapping) and all(str(key).isdecimal() for key in names):
         numbered = {int(key): name for key, name in names.items()}
-        names = [numbered.get(index, f"class {index}") for index in range(max(numbered, default=-1) + 1)]
+        if (highest := max(numbered, default=-1)) > len(names) + _MAX_UNNAMED:
+            raise ValueError(
+                f"{source}: names has {len(names)} entries, and one is class {highest}; number the classes from 0 on"
+            )
+        names = [numbered.get(index, f"class {index}") for index in range(highest + 1)]
     if not isinstance(names, list) or not names:
         raise ValueError(f"{source} has no list of class names; add names: [first, second, …]")
     return [str(name) for name in names]

@@ -181,6 +181,20 @@ def test_an_image_is_not_replaced_by_one_of_another_split(tmp_path):
     assert any("valid/_annotations.coco.json: its image '003.jpg' is not in" in note for note in dataset.notes)
 
 
+def test_values_of_coco_that_are_lists(tmp_path):
+    """JSON allows a list where the format has a number or a word."""
+    file = folders.write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    content["images"].append({**content["images"][0], "id": [1], "file_name": "absent.jpg"})
+    content["annotations"][0]["image_id"] = [1]
+    content["categories"][0]["supercategory"] = ["animals"]
+    file.write_text(json.dumps(content))
+    dataset = read(tmp_path)
+    assert sum(len(sample.objects) for sample in dataset.samples) == 23
+    assert any("annotations.json: its image 'absent.jpg' is not in" in note for note in dataset.notes)
+    assert dataset.classes == folders.CLASSES
+
+
 def test_coco_2017_layout(tmp_path):
     for split in ("train2017", "val2017"):
         file = folders.write_coco(tmp_path, split, 4)
@@ -326,6 +340,14 @@ def edit(file, old, new, count=-1):
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new, count))
+
+
+def class_number_far_from_the_others(root):
+    folders.write_yolo(root).write_text("names: {0: cat, 2000: dog}")
+
+
+def class_number_that_int_cannot_read(root):
+    folders.write_yolo(root).write_text("names: {0: cat, ²: dog}")
 
 
 def no_labels(root):
@@ -483,6 +505,8 @@ REFUSED = {
     labels_without_images: r"labels/000\.txt: no image belongs to these labels; copy it to .*data, or remove the labels \(6 such",
     class_out_of_range: r"labels/000\.txt, line 1: no category has category_id 7; correct it, or the names in data\.yaml",
     outside_0_to_1: r"labels/000\.txt, line 1: the coordinates 30 20 12 9 leave 0 to 1; write .* in 12 objects\)",
+    class_number_far_from_the_others: r"data\.yaml: names has 2 entries, and one is class 2000; number the classes from 0",
+    class_number_that_int_cannot_read: r"data\.yaml has no list of class names",
     mixed_formats: r"several formats \(YOLO: a/data\.yaml; Pascal VOC: b/.*\.xml\); move each format",
     one_image: r"data holds only 1 different image; .* add images",
     unreadable_yaml: r"data\.yaml is not valid YAML \(.*: line 2\); export it again",
