@@ -117,12 +117,12 @@ def main(args: argparse.Namespace) -> None:
         # Other sizes must be about as close as the example: a window or table of its size would show here.
         tolerance = min(tolerance, max(10 * difference, 1e-5))
     if args.int8:
-        from mmlisa.deploy.quantise import compare, find_images, quantise
+        from mmlisa.deploy.quantise import compare, find_images, quantise, to_markdown
 
         target = quantise(args.out, args.int8)
         print(f"{target}: {target.stat().st_size / 2**20:.1f} MiB")
         try:
-            print(compare(cfg, {"fp32": args.out, "int8": target}, find_images(args.int8)[0]))
+            print(to_markdown(compare(cfg, {"fp32": args.out, "int8": target}, find_images(args.int8)[0])))
         except FileNotFoundError as error:
             print(f"the loss of int8 was not measured: {error}")
 

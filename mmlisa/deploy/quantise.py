@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,8 +49,11 @@ def quantise(path: Path, folder: Path) -> Path:
     return target
 
 
-def quantise_graph(path: Path, target: Path, images: Iterable[np.ndarray]) -> None:
-    """Write the graph of ``path`` in eight bits to ``target``, with the ranges that ``images`` give: inputs ``[B, 3, H, W]``."""
+def quantise_graph(path: Path, target: Path, images: Iterable[np.ndarray], **options: Any) -> None:
+    """Write the graph of ``path`` in eight bits to ``target``, with the ranges that ``images`` give: inputs ``[B, 3, H, W]``.
+
+    ``options`` are those of onnxruntime's ``quantize_static``; tools/research/eight_bits.py compares them.
+    """
     import onnxruntime
     from onnxruntime import quantization
 
@@ -64,21 +67,27 @@ def quantise_graph(path: Path, target: Path, images: Iterable[np.ndarray]) -> No
     prepared = target.with_name(f"{target.stem}_prepared.onnx")
     try:
         quantization.quant_pre_process(path, prepared, skip_symbolic_shape=True)
+        # On x86, onnxruntime computes with integers only if the activations are unsigned, and without VNNI the products of
+        # weights of eight bits overflow.
+        ours = dict(activation_type=quantization.QuantType.QUInt8, per_channel=True, reduce_range=True)
         quantization.quantize_static(
-            prepared, target, Reader(), op_types_to_quantize=list(LAYERS), per_channel=True, reduce_range=True
+            prepared, target, Reader(), **dict(ours, op_types_to_quantize=list(LAYERS)) | options
         )
     finally:
         prepared.unlink(missing_ok=True)
 
 
-def compare(cfg: "Config", files: dict[str, Path], image: Path, rounds: int = 11) -> str:
-    """A table of the metrics of exported files on the test data of ``cfg``, and of their milliseconds per image in onnxruntime.
+def compare(cfg: "Config", files: dict[str, Path], image: Path, rounds: int = 11) -> dict[str, dict[str, float]]:
+    """The metrics of exported files on the test data of ``cfg``, and their milliseconds per image in onnxruntime.
 
     Args:
         cfg: the config that the files were exported from.
-        files: by heading of their column.
+        files: by name.
         image: the image that is timed.
         rounds: samples of the time, whose median counts; the files take turns.
+
+    Returns:
+        by file, then by metric.
 
     Raises:
         FileNotFoundError: the test data are missing.
@@ -88,22 +97,26 @@ def compare(cfg: "Config", files: dict[str, Path], image: Path, rounds: int = 11
     from mmlisa.engine.runner import build_runner
 
     check_data(cfg, "test")
-    columns: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
     with TemporaryDirectory() as folder:
-        for heading, file in files.items():
+        for name, file in files.items():
             own = inference.exported_config(cfg, file)
-            own.work_dir, own.visualizer.name = folder, f"{__name__}.{heading}"  # visualizers are global, by name
-            columns[heading] = build_runner(own, 1.0, verbose=False).test()
-    models = {heading: runtime.load(file) for heading, file in files.items()}
-    prepared = {heading: model.prepare(runtime.read_image(image))[0] for heading, model in models.items()}
-    times: dict[str, list[float]] = {heading: [] for heading in models}
+            own.work_dir, own.visualizer.name = folder, f"{__name__}.{name}"  # visualizers are global, by name
+            results[name] = build_runner(own, 1.0, verbose=False).test()
+    models = {name: runtime.load(file) for name, file in files.items()}
+    prepared = {name: model.prepare(runtime.read_image(image))[0] for name, model in models.items()}
+    times: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(rounds):
-        for heading, model in models.items():
+        for name, model in models.items():
             start = perf_counter()
-            model.run(prepared[heading])
-            times[heading].append(1e3 * (perf_counter() - start))
-    lines = ["| | " + " | ".join(columns) + " |", "|---" * (1 + len(columns)) + "|"]
-    for metric in next(iter(columns.values())):
-        lines.append(f"| {metric} | " + " | ".join(f"{found[metric]:.4g}" for found in columns.values()) + " |")
-    lines.append("| ms per image | " + " | ".join(f"{sorted(each)[rounds // 2]:.3g}" for each in times.values()) + " |")
+            model.run(prepared[name])
+            times[name].append(1e3 * (perf_counter() - start))
+    return {name: found | {"ms per image": sorted(times[name])[rounds // 2]} for name, found in results.items()}
+
+
+def to_markdown(results: dict[str, dict[str, float]]) -> str:
+    """What :func:`compare` returns, with a column for each file."""
+    lines = ["| | " + " | ".join(results) + " |", "|---" * (1 + len(results)) + "|"]
+    for metric in next(iter(results.values())):
+        lines.append(f"| {metric} | " + " | ".join(f"{found[metric]:.4g}" for found in results.values()) + " |")
     return "\n".join(lines)

@@ -12,7 +12,6 @@ Eq. 8's constant would give the sum of all v_j; Eq. 9, and the authors' module, 
 from math import pi
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .checks import check_backend
@@ -25,7 +24,8 @@ MIN_LENGTH = 1e-2
 
 def unit(x: Tensor) -> Tensor:
     """``x`` scaled to unit length over its last axis; zero stays zero."""
-    return F.normalize(x, dim=-1, eps=MIN_LENGTH)
+    # F.normalize computes the same, but pnnx turns it into a normalisation of channels.
+    return x / x.norm(dim=-1, keepdim=True).clamp(min=MIN_LENGTH)
 
 
 def linear_angular(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:

@@ -68,7 +68,7 @@ def test_report(tmp_path, pictures, monkeypatch):
     monkeypatch.setattr(runner, "build_runner", build_runner)
     monkeypatch.setattr(config_checks, "check_data", lambda cfg, *splits: None)
     cfg = Config(dict(model=dict(type="own"), visualizer=dict(name="own")))
-    text = quantise.compare(cfg, files, pictures / "0.png", rounds=1)
+    text = quantise.to_markdown(quantise.compare(cfg, files, pictures / "0.png", rounds=1))
     head, _, top1, milliseconds = text.splitlines()
     assert head == "| | fp32 | int8 |"
     assert top1 == "| accuracy/top1 | 91.25 | 90.5 |"

@@ -4,6 +4,8 @@ import json
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from mmlisa import ops
 from research import deploy_benchmark as deploy
@@ -69,9 +71,37 @@ def test_difference_is_relative_to_the_spread():
     assert deploy.difference(found, expected) == 0.5
 
 
-def test_ncnn_names_the_operators_that_it_lacks(tmp_path):
-    """Needs pnnx, which the development environment does not have."""
+# The tests of ncnn need pnnx and ncnn, which the development environment does not have.
+
+
+class _ByFunction(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.conv, self.function = nn.Conv2d(3, 16, 1), function
+
+    def forward(self, image):
+        return self.function(self.conv(image))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: x.movedim(1, -1), r"ncnn has no operator aten::movedim"),
+        # pnnx writes a normalisation of the channels instead.
+        (lambda x: F.normalize(x.flatten(2), dim=-1), r"pnnx says: unsupported normalize"),
+    ],
+)
+def test_what_ncnn_cannot_compute_is_refused(function, message, tmp_path):
     pytest.importorskip("pnnx")
-    name = "PicoDet-S 320, LCNet"
-    with pytest.raises(ValueError, match=r"ncnn has no operator aten::movedim"):
-        deploy.convert_to_ncnn(deploy.NETWORKS[name].build(name), torch.randn(1, 3, 320, 320), tmp_path / "model")
+    with pytest.raises(ValueError, match=message):
+        deploy.convert_to_ncnn(_ByFunction(function), torch.randn(1, 3, 32, 32), tmp_path / "model")
+
+
+@pytest.mark.parametrize("backbone", ["LCNet", "Castling-LCNet", "Castling-ESNet"])
+def test_picodet_in_ncnn_equals_pytorch(backbone, tmp_path):
+    for package in ("pnnx", "ncnn"):
+        pytest.importorskip(package)
+    model, image = deploy.NETWORKS[f"PicoDet-S 320, {backbone}"].build(""), torch.randn(1, 3, 320, 320)
+    deploy.convert_to_ncnn(model, image, tmp_path / "model")
+    found = deploy._ncnn(tmp_path / "model.ncnn.param", image.numpy(), 1)()
+    assert deploy.difference(found, deploy._infer(model, image)) < 1e-5

@@ -106,7 +106,7 @@ def convert_to_ncnn(model: nn.Module, image: Tensor, stem: Path) -> None:
     """Write ``<stem>.ncnn.param`` and ``.ncnn.bin`` through TorchScript and pnnx.
 
     Raises:
-        ValueError: pnnx left operators that ncnn does not have; names them.
+        ValueError: operators that ncnn does not have, or that pnnx cannot convert; names them.
     """
     import pnnx
 
@@ -114,7 +114,9 @@ def convert_to_ncnn(model: nn.Module, image: Tensor, stem: Path) -> None:
         torch.jit.trace(model, image, check_trace=False).save(f"{folder}/model.pt")
         shape = ",".join(map(str, image.shape))
         command = [pnnx.EXEC_PATH, "model.pt", f"inputshape=[{shape}]", "fp16=0"]
-        subprocess.run(command, check=True, capture_output=True, cwd=folder)
+        said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder).stderr
+        if warnings := [line for line in said.splitlines() if "unsupported" in line]:  # it writes a wrong file then
+            raise ValueError(f"pnnx says: {', '.join(sorted(set(warnings)))}")
         layers = [line.split()[0] for line in Path(folder, "model.ncnn.param").read_text().splitlines()[2:]]
         if unknown := sorted({layer for layer in layers if "." in layer or "::" in layer}):
             raise ValueError(f"ncnn has no operator {', '.join(unknown)}")

@@ -31,7 +31,8 @@ class HeadPool(nn.Module):
         self.norm = nn.LayerNorm(head_dims, eps=eps)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        batch, heads, n, _ = x.shape
-        prefix, x = x.split([n - prod(grid), prod(grid)], dim=2)
-        x = to_tokens(self.conv(to_map(x.flatten(0, 1), grid))).unflatten(0, (batch, heads))
-        return self.norm(torch.cat([prefix.to(x.dtype), x], dim=2))
+        prefix = x.shape[2] - prod(grid)
+        y = to_tokens(self.conv(to_map(x[:, :, prefix:].flatten(0, 1), grid))).unflatten(0, x.shape[:2])
+        if prefix:
+            y = torch.cat([x[:, :, :prefix].to(y.dtype), y], dim=2)
+        return self.norm(y)
