@@ -171,8 +171,8 @@ def _ncnn(param: Path, image: np.ndarray, threads: int) -> Run:
     net.opt.num_threads = threads
     net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
     net.opt.use_bf16_storage = False
-    net.load_param(str(param))
-    net.load_model(str(param.with_suffix(".bin")))
+    if net.load_param(str(param)) or net.load_model(str(param.with_suffix(".bin"))):
+        raise ValueError(f"ncnn cannot load {param}")
     count = len(net.output_names())
 
     def run() -> list[np.ndarray]:
