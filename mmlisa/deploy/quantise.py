@@ -77,7 +77,9 @@ def quantise_graph(path: Path, target: Path, images: Iterable[np.ndarray], **opt
         prepared.unlink(missing_ok=True)
 
 
-def compare(cfg: "Config", files: dict[str, Path], image: Path, rounds: int = 11) -> dict[str, dict[str, float]]:
+def compare(
+    cfg: "Config", files: dict[str, Path], image: Path, rounds: int = 11, threads: int | None = None
+) -> dict[str, dict[str, float]]:
     """The metrics of exported files on the test data of ``cfg``, and their milliseconds per image in onnxruntime.
 
     Args:
@@ -85,6 +87,7 @@ def compare(cfg: "Config", files: dict[str, Path], image: Path, rounds: int = 11
         files: by name.
         image: the image that is timed.
         rounds: samples of the time, whose median counts; the files take turns.
+        threads: of onnxruntime; None for all cores.
 
     Returns:
         by file, then by metric.
@@ -103,7 +106,7 @@ def compare(cfg: "Config", files: dict[str, Path], image: Path, rounds: int = 11
             own = inference.exported_config(cfg, file)
             own.work_dir, own.visualizer.name = folder, f"{__name__}.{name}"  # visualizers are global, by name
             results[name] = build_runner(own, 1.0, verbose=False).test()
-    models = {name: runtime.load(file) for name, file in files.items()}
+    models = {name: runtime.load(file, threads=threads) for name, file in files.items()}
     prepared = {name: model.prepare(runtime.read_image(image))[0] for name, model in models.items()}
     times: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(rounds):

@@ -128,7 +128,7 @@ def main(config: str, path: Path, images: Path) -> None:
             print(f"{name}: {str(error).strip().splitlines()[0]}", flush=True)
             continue
         files[name] = target
-    print(to_markdown(compare(load_config(config), files, pictures[0], rounds=31)))
+    print(to_markdown(compare(load_config(config), files, pictures[0], rounds=31, threads=1)))
 
 
 if __name__ == "__main__":
