@@ -79,6 +79,8 @@ NOT_RUN = {
     "python tools/compare.py": f"{_LONG}; tests/research/test_comparison.py",
     "python tools/benchmark.py": f"{_LONG}; tests/research/test_benchmark.py, and test_benchmark_plots.py for --redraw",
     "python tools/swap_operator.py": f"{_LONG}; tests/research/test_operator_swap.py",
+    "PYTHONPATH=tools python -m research.tiles": f"{_LONG}; tests/research/test_tiles.py",
+    "PYTHONPATH=tools python -m research.eight_bits": f"{_LONG}; tests/research/test_eight_bits.py",
     "python -X importtime": "a measurement",
     "mmlisa export --int8 FOLDER": "a mention; tests/deploy/test_quantise.py",
     "mmlisa infer CONFIG CHECKPOINT IMAGE --tile": "a mention; tests/deploy/test_inference.py",
