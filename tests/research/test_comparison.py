@@ -4,6 +4,7 @@ import csv
 from dataclasses import replace
 from math import isnan
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -188,7 +189,7 @@ def test_each_scale_is_tested_on_images_of_its_size(monkeypatch):
 
     monkeypatch.setattr(runs, "evaluate", evaluate)
     monkeypatch.setattr(runs, "_prepare_process", lambda: None)
-    monkeypatch.setattr(runs, "build_runner", lambda *_, **__: None)
+    monkeypatch.setattr(runs, "build_runner", lambda *_, **__: SimpleNamespace(iter=200))
     monkeypatch.setattr(runs, "train_runner", lambda runner: None)
     comparison = SUITES["default"]["resolution"]
     result = runs.train(Job("resolution", comparison, "softmax"), Path("never written"))

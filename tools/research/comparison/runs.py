@@ -3,7 +3,7 @@
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from mmlisa.engine.config import load_config, set_show_dir
 from mmlisa.engine.runner import build_runner
 from mmlisa.engine.runner import train as train_runner
 from mmlisa.memory import peak_extra_bytes
-from research import solar_cells, tree_crowns  # noqa: F401 (they register their data sets)
+from research import hosted_detector, solar_cells, tree_crowns  # noqa: F401 (they register their classes)
 from research.benchmark import build_backbone, time_in_turns
 
 from .jobs import Job, delta, image_sizes
@@ -40,9 +40,9 @@ def train(job: Job, work_dir: Path) -> dict[str, Any]:
     cfg = build_config(job, work_dir)
     task = TASKS[job.comparison.task]
     runner = build_runner(cfg, 0.5, verbose=False)
-    start = perf_counter()
+    start, cpu_start = perf_counter(), process_time()
     train_runner(runner)
-    seconds = perf_counter() - start
+    seconds, cpu_seconds = perf_counter() - start, process_time() - cpu_start
     metrics = {}
     for scale, size in zip(job.comparison.scales, image_sizes(job.comparison), strict=True):
         cfg.merge_from_dict(dict.fromkeys(task.size_keys, (size, size)))
@@ -52,8 +52,9 @@ def train(job: Job, work_dir: Path) -> dict[str, Any]:
         seed=job.seed,
         accuracy={scale: 100 / task.whole * found[task.metric] for scale, found in metrics.items()},
         metrics=metrics,
-        iterations=job.comparison.iterations,
+        iterations=runner.iter,
         training_seconds=round(seconds, 1),
+        cpu_seconds=round(cpu_seconds, 1),
         device=device_name(),
     )
 

@@ -1,0 +1,155 @@
+"""Replacement of the attention in a trained detector, by operator, start and number of replaced stages.
+
+The host is a narrow Swin under the narrow Mask R-CNN of the comparisons, trained on the demo scenes until its accuracy stays.
+Another operator then takes the place of its window attention, and every run trains for the same CPU seconds.
+"""
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .comparison import suites
+from .comparison.jobs import Job, list_jobs, read, slug
+from .comparison.processes import run_all
+from .comparison.report import Row, Sample, difference, pooled_deviation
+from .comparison.suites import BACKBONES, Candidate, Comparison, Delta
+
+ROOT = Path("work_dirs/replacement")
+SIZE, SEEDS, HOST_ITERATIONS, SECONDS = 128, (0, 1, 2), 1500, 50
+_ENDLESS = 10**6  # iterations of a training that ends with its budget of seconds
+
+WINDOWS = "windows"
+OPERATORS: dict[str, Delta] = {
+    WINDOWS: {},  # the host's own attention
+    "focused linear": suites.OPERATORS["focused linear"],
+    "LiSA": suites.OPERATORS["LiSA"],
+    # With the host's biases, so that its projections are carried over as they are.
+    "interactive": suites.OPERATORS["interactive"] | dict(qkv_bias=True, proj_bias=True),
+    "MILA": suites.OPERATORS["MILA"],
+}
+_PARTIAL = ("focused linear", "LiSA")  # operators that also replace the first stages only
+
+
+@dataclass(frozen=True)
+class Arm:
+    """An operator and the number of stages that take it.
+
+    The training starts from ``scratch``, from the ``host``, or from the host with it as a teacher (``distilled``). ``carried``
+    is the network with the host's weights before its training, and ``plateau`` the host's own training.
+    """
+
+    operator: str
+    stages: int
+    start: str
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.stages} {self.start}"
+
+    def backbone(self) -> Delta:
+        """Return the config of the backbone."""
+        letters = "A" * self.stages + "S" * (4 - self.stages)
+        attention = dict(attention=OPERATORS[self.operator]) if self.stages else {}
+        return BACKBONES["FLatten-Swin"].backbone | dict(attn_type=letters, **attention)
+
+    def candidate(self) -> Candidate:
+        """Return the changes of this arm to the config of the task."""
+        delta: Delta = {
+            "param_scheduler": None,
+            "custom_hooks": [
+                dict(type="mmlisa.FiniteLossHook"),
+                dict(type="mmlisa.IterationSeedHook"),
+                dict(type="mmlisa.CpuBudgetHook", seconds=0 if self.start == "carried" else SECONDS),
+            ],
+        }
+        if self.start != "scratch":
+            delta |= {"model.type": "mmlisa.HostedMaskRCNN", "model.host": checkpoint()}
+        if self.start == "distilled":
+            delta |= {"model.teacher": HOST.backbone()}
+        return Candidate(self.backbone(), BACKBONES["FLatten-Swin"].channels, delta)
+
+
+HOST = Arm(WINDOWS, 0, "plateau")
+ARMS = (
+    *(Arm(WINDOWS, 0, start) for start in ("carried", "host", "scratch")),
+    *(
+        Arm(name, 4, start)
+        for name in OPERATORS
+        if name != WINDOWS
+        for start in ("carried", "host", "scratch", "distilled")
+    ),
+    *(Arm(name, stages, start) for name in _PARTIAL for stages in (1, 2) for start in ("carried", "host")),
+)
+
+
+def checkpoint() -> str:
+    """Return the file of the host's weights."""
+    return f"{ROOT}/host/{slug(str(HOST))}_0/iter_{HOST_ITERATIONS}.pth"
+
+
+def list_runs() -> dict[str, list[Job]]:
+    """Return the training of the host, then for each seed the runs of all arms."""
+    save = dict(type="CheckpointHook", by_epoch=False, interval=HOST_ITERATIONS, save_optimizer=False)
+    host = Candidate(HOST.backbone(), BACKBONES["FLatten-Swin"].channels, {"default_hooks.checkpoint": save})
+    arms = {str(arm): arm.candidate() for arm in ARMS}
+    comparisons = {
+        "host": Comparison("", "detection", {str(HOST): host}, str(HOST), HOST_ITERATIONS, SIZE, seeds=(0,)),
+        "arms": Comparison("", "detection", arms, str(ARMS[0]), _ENDLESS, SIZE, SEEDS),
+    }
+    return {name: [job for job in list_jobs({name: one}) if job.candidate] for name, one in comparisons.items()}
+
+
+def run(operators: Iterable[str] | None = None, seeds: Iterable[int] | None = None, parallel: int = 1) -> list[str]:
+    """Run what is missing: the host, then the arms of these operators and seeds (default: all). Return a line per failure."""
+    host, arms = list_runs().values()
+    chosen = {str(arm) for arm in ARMS if arm.operator in (operators or OPERATORS)}
+    todo = [job for job in arms if job.candidate in chosen and job.seed in (seeds or SEEDS)]
+    return run_all(host, ROOT) or run_all(todo, ROOT, parallel)
+
+
+# ---- report
+
+
+def write(out: Path) -> str:
+    """Write ``replacement.csv`` from the results so far, and return two tables as Markdown."""
+    host, arms = ([run for job in jobs if (run := read(job, ROOT))] for jobs in list_runs().values())
+    with (out / "replacement.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["attention", "stages", "start", "seed", "box_ap50", *_REST])
+        for run in (*host, *arms):
+            arm = next(arm for arm in (HOST, *ARMS) if str(arm) == run["candidate"])
+            accuracy = round(run["accuracy"]["1.0"], 2)
+            writer.writerow([arm.operator, arm.stages, arm.start, run["seed"], accuracy, *(run[key] for key in _REST)])
+    return to_markdown({arm: [run for run in arms if run["candidate"] == str(arm)] for arm in ARMS})
+
+
+_REST = ("iterations", "cpu_seconds", "device", "commit")
+
+
+def to_markdown(runs: Mapping[Arm, Sequence[Row]]) -> str:
+    """Return a table over operators and starts, and one over the number of replaced stages."""
+    samples = {arm: Sample(tuple(run["accuracy"]["1.0"] for run in found)) for arm, found in runs.items()}
+    pooled = pooled_deviation(list(samples.values()))
+
+    def cells(operator: str, stages: int, starts: Iterable[str]) -> list[str]:
+        return [str(samples.get(Arm(operator, stages, start), "")) for start in starts]
+
+    def gain(operator: str, start: str, other: str) -> str:
+        found = [samples.get(Arm(operator, 4, one)) for one in (start, other)]
+        return difference(*found, pooled) if all(found) else ""
+
+    starts = ("carried", "scratch", "host", "distilled")
+    lines = [
+        "| attention | carried over, no step | from scratch | from the host | and distilled | host - scratch | "
+        "distilled - host |",
+        "|---" * 7 + "|",
+    ]
+    for operator in OPERATORS:
+        stages = 0 if operator == WINDOWS else 4
+        gains = [gain(operator, "host", "scratch"), gain(operator, "distilled", "host")]
+        lines.append(f"| {' | '.join([operator, *cells(operator, stages, starts), *gains])} |")
+    lines += ["", "| attention | replaced stages | carried over, no step | from the host |", "|---" * 4 + "|"]
+    for operator in _PARTIAL:
+        for stages in (1, 2, 4):
+            lines.append(f"| {' | '.join([operator, str(stages), *cells(operator, stages, ('carried', 'host'))])} |")
+    return "\n".join(lines) + "\n"
