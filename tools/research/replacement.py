@@ -16,7 +16,7 @@ from .comparison.report import Row, Sample, difference, pooled_deviation
 from .comparison.suites import BACKBONES, Candidate, Comparison, Delta
 
 ROOT = Path("work_dirs/replacement")
-SIZE, SEEDS, HOST_ITERATIONS, SECONDS = 128, (0, 1, 2), 1500, 50
+SIZE, SEEDS, HOST_ITERATIONS, SECONDS = 128, (0, 1, 2), 1500, 40
 _ENDLESS = 10**6  # iterations of a training that ends with its budget of seconds
 
 WINDOWS = "windows"
@@ -71,7 +71,7 @@ class Arm:
 
 HOST = Arm(WINDOWS, 0, "plateau")
 ARMS = (
-    *(Arm(WINDOWS, 0, start) for start in ("carried", "host", "scratch")),
+    *(Arm(WINDOWS, 0, start) for start in ("carried", "host")),
     *(
         Arm(name, 4, start)
         for name in OPERATORS
