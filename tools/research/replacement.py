@@ -16,7 +16,7 @@ from .comparison.report import Row, Sample, difference, pooled_deviation
 from .comparison.suites import BACKBONES, Candidate, Comparison, Delta
 
 ROOT = Path("work_dirs/replacement")
-SIZE, SEEDS, HOST_ITERATIONS, SECONDS = 128, (0, 1, 2), 1500, 40
+SIZE, SEEDS, HOST_ITERATIONS, SECONDS = 128, (0, 1, 2), 1500, 30
 _ENDLESS = 10**6  # iterations of a training that ends with its budget of seconds
 
 WINDOWS = "windows"
@@ -28,7 +28,7 @@ OPERATORS: dict[str, Delta] = {
     "interactive": suites.OPERATORS["interactive"] | dict(qkv_bias=True, proj_bias=True),
     "MILA": suites.OPERATORS["MILA"],
 }
-_PARTIAL = ("focused linear", "LiSA")  # operators that also replace the first stages only
+_PARTIAL = ("focused linear",)  # operators that also replace the first stages only
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,16 @@ class Arm:
 
 
 HOST = Arm(WINDOWS, 0, "plateau")
+REPLACED = [name for name in OPERATORS if name != WINDOWS]
+_NETWORKS = (
+    (WINDOWS, 0),
+    *((name, 4) for name in REPLACED),
+    *((name, stages) for name in _PARTIAL for stages in (1, 2)),
+)
+CARRIED = tuple(Arm(*network, "carried") for network in _NETWORKS)
 ARMS = (
-    *(Arm(WINDOWS, 0, start) for start in ("carried", "host")),
-    *(
-        Arm(name, 4, start)
-        for name in OPERATORS
-        if name != WINDOWS
-        for start in ("carried", "host", "scratch", "distilled")
-    ),
-    *(Arm(name, stages, start) for name in _PARTIAL for stages in (1, 2) for start in ("carried", "host")),
+    *(Arm(*network, "host") for network in _NETWORKS),
+    *(Arm(name, 4, start) for name in REPLACED for start in ("scratch", "distilled")),
 )
 
 
@@ -88,12 +89,13 @@ def checkpoint() -> str:
 
 
 def list_runs() -> dict[str, list[Job]]:
-    """Return the training of the host, then for each seed the runs of all arms."""
+    """Return the training of the host, the tests before any training, and for each seed the trainings of all arms."""
     save = dict(type="CheckpointHook", by_epoch=False, interval=HOST_ITERATIONS, save_optimizer=False)
     host = Candidate(HOST.backbone(), BACKBONES["FLatten-Swin"].channels, {"default_hooks.checkpoint": save})
-    arms = {str(arm): arm.candidate() for arm in ARMS}
+    carried, arms = ({str(arm): arm.candidate() for arm in group} for group in (CARRIED, ARMS))
     comparisons = {
         "host": Comparison("", "detection", {str(HOST): host}, str(HOST), HOST_ITERATIONS, SIZE, seeds=(0,)),
+        "carried": Comparison("", "detection", carried, str(CARRIED[0]), _ENDLESS, SIZE, seeds=(0,)),
         "arms": Comparison("", "detection", arms, str(ARMS[0]), _ENDLESS, SIZE, SEEDS),
     }
     return {name: [job for job in list_jobs({name: one}) if job.candidate] for name, one in comparisons.items()}
@@ -101,9 +103,9 @@ def list_runs() -> dict[str, list[Job]]:
 
 def run(operators: Iterable[str] | None = None, seeds: Iterable[int] | None = None, parallel: int = 1) -> list[str]:
     """Run what is missing: the host, then the arms of these operators and seeds (default: all). Return a line per failure."""
-    host, arms = list_runs().values()
-    chosen = {str(arm) for arm in ARMS if arm.operator in (operators or OPERATORS)}
-    todo = [job for job in arms if job.candidate in chosen and job.seed in (seeds or SEEDS)]
+    host, *others = list_runs().values()
+    chosen = {str(arm) for arm in CARRIED + ARMS if arm.operator in (operators or OPERATORS)}
+    todo = [job for jobs in others for job in jobs if job.candidate in chosen and job.seed in (seeds or SEEDS)]
     return run_all(host, ROOT) or run_all(todo, ROOT, parallel)
 
 
@@ -112,15 +114,17 @@ def run(operators: Iterable[str] | None = None, seeds: Iterable[int] | None = No
 
 def write(out: Path) -> str:
     """Write ``replacement.csv`` from the results so far, and return two tables as Markdown."""
-    host, arms = ([run for job in jobs if (run := read(job, ROOT))] for jobs in list_runs().values())
+    runs = [run for jobs in list_runs().values() for job in jobs if (run := read(job, ROOT))]
+    by_arm = {arm: [run for run in runs if run["candidate"] == str(arm)] for arm in (HOST, *CARRIED, *ARMS)}
     with (out / "replacement.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["attention", "stages", "start", "seed", "box_ap50", *_REST])
-        for run in (*host, *arms):
-            arm = next(arm for arm in (HOST, *ARMS) if str(arm) == run["candidate"])
-            accuracy = round(run["accuracy"]["1.0"], 2)
-            writer.writerow([arm.operator, arm.stages, arm.start, run["seed"], accuracy, *(run[key] for key in _REST)])
-    return to_markdown({arm: [run for run in arms if run["candidate"] == str(arm)] for arm in ARMS})
+        writer.writerow(["attention", "stages", "start", "seed", "box_ap50", "box_ap", *_REST])
+        for arm, run in ((arm, run) for arm, found in by_arm.items() for run in found):
+            accuracies = [round(100 * run["metrics"]["1.0"][f"coco/bbox_mAP{end}"], 1) for end in ("_50", "")]
+            writer.writerow(
+                [arm.operator, arm.stages, arm.start, run["seed"], *accuracies, *(run[key] for key in _REST)]
+            )
+    return to_markdown(by_arm)
 
 
 _REST = ("iterations", "cpu_seconds", "device", "commit")
