@@ -16,7 +16,7 @@ from .comparison.report import Row, Sample, difference, pooled_deviation
 from .comparison.suites import BACKBONES, Candidate, Comparison, Delta
 
 ROOT = Path("work_dirs/replacement")
-SIZE, SEEDS, HOST_ITERATIONS, SECONDS = 128, (0, 1, 2), 1500, 30
+SIZE, SEEDS, HOST_ITERATIONS, SECONDS = 128, (1, 2, 3), 1500, 30
 _ENDLESS = 10**6  # iterations of a training that ends with its budget of seconds
 
 WINDOWS = "windows"
@@ -95,7 +95,7 @@ def list_runs() -> dict[str, list[Job]]:
     carried, arms = ({str(arm): arm.candidate() for arm in group} for group in (CARRIED, ARMS))
     comparisons = {
         "host": Comparison("", "detection", {str(HOST): host}, str(HOST), HOST_ITERATIONS, SIZE, seeds=(0,)),
-        "carried": Comparison("", "detection", carried, str(CARRIED[0]), _ENDLESS, SIZE, seeds=(0,)),
+        "carried": Comparison("", "detection", carried, str(CARRIED[0]), _ENDLESS, SIZE, SEEDS[:1]),
         "arms": Comparison("", "detection", arms, str(ARMS[0]), _ENDLESS, SIZE, SEEDS),
     }
     return {name: [job for job in list_jobs({name: one}) if job.candidate] for name, one in comparisons.items()}
@@ -103,9 +103,10 @@ def list_runs() -> dict[str, list[Job]]:
 
 def run(operators: Iterable[str] | None = None, seeds: Iterable[int] | None = None, parallel: int = 1) -> list[str]:
     """Run what is missing: the host, then the arms of these operators and seeds (default: all). Return a line per failure."""
-    host, *others = list_runs().values()
+    host, carried, arms = list_runs().values()
     chosen = {str(arm) for arm in CARRIED + ARMS if arm.operator in (operators or OPERATORS)}
-    todo = [job for jobs in others for job in jobs if job.candidate in chosen and job.seed in (seeds or SEEDS)]
+    todo = [*carried, *(job for job in arms if job.seed in (seeds or SEEDS))]
+    todo = [job for job in todo if job.candidate in chosen]
     return run_all(host, ROOT) or run_all(todo, ROOT, parallel)
 
 
