@@ -71,10 +71,10 @@ class Arm:
 
 HOST = Arm(WINDOWS, 0, "plateau")
 REPLACED = [name for name in OPERATORS if name != WINDOWS]
-_NETWORKS = (
+_NETWORKS = (  # operator and number of stages
     (WINDOWS, 0),
     *((name, 4) for name in REPLACED),
-    *((name, stages) for name in _PARTIAL for stages in (1, 2)),
+    *((name, stages) for name in _PARTIAL for stages in (2, 1)),
 )
 CARRIED = tuple(Arm(*network, "carried") for network in _NETWORKS)
 ARMS = (
@@ -112,49 +112,46 @@ def run(operators: Iterable[str] | None = None, seeds: Iterable[int] | None = No
 
 # ---- report
 
-
-def write(out: Path) -> str:
-    """Write ``replacement.csv`` from the results so far, and return two tables as Markdown."""
-    runs = [run for jobs in list_runs().values() for job in jobs if (run := read(job, ROOT))]
-    by_arm = {arm: [run for run in runs if run["candidate"] == str(arm)] for arm in (HOST, *CARRIED, *ARMS)}
-    with (out / "replacement.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["attention", "stages", "start", "seed", "box_ap50", "box_ap", *_REST])
-        for arm, run in ((arm, run) for arm, found in by_arm.items() for run in found):
-            accuracies = [round(100 * run["metrics"]["1.0"][f"coco/bbox_mAP{end}"], 1) for end in ("_50", "")]
-            writer.writerow(
-                [arm.operator, arm.stages, arm.start, run["seed"], *accuracies, *(run[key] for key in _REST)]
-            )
-    return to_markdown(by_arm)
-
-
+METRICS = {"box AP50": "coco/bbox_mAP_50", "box AP": "coco/bbox_mAP"}
 _REST = ("iterations", "cpu_seconds", "device", "commit")
 
 
-def to_markdown(runs: Mapping[Arm, Sequence[Row]]) -> str:
-    """Return a table over operators and starts, and one over the number of replaced stages."""
-    samples = {arm: Sample(tuple(run["accuracy"]["1.0"] for run in found)) for arm, found in runs.items()}
+def percent(run: Row, metric: str) -> float:
+    """Return a metric of :data:`METRICS` in percent."""
+    return round(100 * run["metrics"]["1.0"][METRICS[metric]], 1)
+
+
+def write(out: Path) -> str:
+    """Write ``replacement.csv``, a line per run, from the results so far; return a table per metric as Markdown."""
+    found = [result for jobs in list_runs().values() for job in jobs if (result := read(job, ROOT))]
+    runs = {arm: [run for run in found if run["candidate"] == str(arm)] for arm in (HOST, *CARRIED, *ARMS)}
+    with (out / "replacement.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["attention", "stages", "start", "seed", *METRICS, *_REST])
+        for arm in runs:
+            for run in runs[arm]:
+                values = [*(percent(run, metric) for metric in METRICS), *(run[key] for key in _REST)]
+                writer.writerow([arm.operator, arm.stages, arm.start, run["seed"], *values])
+    return "\n".join(to_markdown(runs, metric) for metric in METRICS)
+
+
+def to_markdown(runs: Mapping[Arm, Sequence[Row]], metric: str) -> str:
+    """Return the means and deviations by network and start, and the differences of the starts and from the windows."""
+    samples = {arm: Sample(tuple(percent(run, metric) for run in found)) for arm, found in runs.items()}
     pooled = pooled_deviation(list(samples.values()))
-
-    def cells(operator: str, stages: int, starts: Iterable[str]) -> list[str]:
-        return [str(samples.get(Arm(operator, stages, start), "")) for start in starts]
-
-    def gain(operator: str, start: str, other: str) -> str:
-        found = [samples.get(Arm(operator, 4, one)) for one in (start, other)]
-        return difference(*found, pooled) if all(found) else ""
-
-    starts = ("carried", "scratch", "host", "distilled")
+    nothing = Sample(())
+    windows = samples.get(Arm(WINDOWS, 0, "host"), nothing)
     lines = [
-        "| attention | carried over, no step | from scratch | from the host | and distilled | host - scratch | "
-        "distilled - host |",
-        "|---" * 7 + "|",
+        f"| {metric}, % | stages | no step | from scratch | from the host | distilled | host - scratch | distilled - host "
+        "| host - windows |",
+        "|---" * 9 + "|",
     ]
-    for operator in OPERATORS:
-        stages = 0 if operator == WINDOWS else 4
-        gains = [gain(operator, "host", "scratch"), gain(operator, "distilled", "host")]
-        lines.append(f"| {' | '.join([operator, *cells(operator, stages, starts), *gains])} |")
-    lines += ["", "| attention | replaced stages | carried over, no step | from the host |", "|---" * 4 + "|"]
-    for operator in _PARTIAL:
-        for stages in (1, 2, 4):
-            lines.append(f"| {' | '.join([operator, str(stages), *cells(operator, stages, ('carried', 'host'))])} |")
+    for network in _NETWORKS:
+        starts = [samples.get(Arm(*network, start), nothing) for start in ("carried", "scratch", "host", "distilled")]
+        _, scratch, host, distilled = starts
+        gains = [
+            difference(one, other, pooled) if one.values and other.values else ""
+            for one, other in ((host, scratch), (distilled, host), (host, windows))
+        ]
+        lines.append(f"| {' | '.join([*map(str, network), *map(str, starts), *gains])} |")
     return "\n".join(lines) + "\n"
