@@ -17,7 +17,7 @@ from research.comparison import data, runs
 from research.comparison.jobs import Job
 from research.comparison.suites import Comparison
 from research.hosted_detector import CpuBudgetHook, relative_error
-from research.replacement import REPLACED, WINDOWS, Arm, to_markdown
+from research.replacement import NOTHING, REPLACED, WINDOWS, Arm, to_markdown
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +53,7 @@ def build(arm, tmp_path):
     ("operator", "fresh"),
     {
         WINDOWS: set(),
+        NOTHING: set(),
         "focused linear": {"scale", "positional_encoding", "dwc.weight", "dwc.bias"},
         "LiSA": {"kernel_a", "kernel_b", "bias", "norm.weight", "norm.bias"},
         "interactive": {f"mix_{branch}_{place}" for branch in ("query", "key") for place in ("before", "after")},

@@ -19,9 +19,12 @@ ROOT = Path("work_dirs/replacement")
 SIZE, SEEDS, HOST_ITERATIONS, SECONDS = 128, (1, 2, 3), 1500, 30
 _ENDLESS = 10**6  # iterations of a training that ends with its budget of seconds
 
-WINDOWS = "windows"
+WINDOWS, NOTHING = "windows", "nothing"
 OPERATORS: dict[str, Delta] = {
     WINDOWS: {},  # the host's own attention
+    NOTHING: dict(
+        type="AveragePooling", kernel_size=1
+    ),  # the tokens minus themselves: what the host is without attention
     "focused linear": suites.OPERATORS["focused linear"],
     "LiSA": suites.OPERATORS["LiSA"],
     # With the host's biases, so that its projections are carried over as they are.
@@ -70,13 +73,13 @@ class Arm:
 
 
 HOST = Arm(WINDOWS, 0, "plateau")
-REPLACED = [name for name in OPERATORS if name != WINDOWS]
+REPLACED = [name for name in OPERATORS if name not in (WINDOWS, NOTHING)]
 _NETWORKS = (  # operator and number of stages
     (WINDOWS, 0),
     *((name, 4) for name in REPLACED),
     *((name, stages) for name in _PARTIAL for stages in (2, 1)),
 )
-CARRIED = tuple(Arm(*network, "carried") for network in _NETWORKS)
+CARRIED = tuple(Arm(*network, "carried") for network in (*_NETWORKS, (NOTHING, 4)))
 ARMS = (
     *(Arm(*network, "host") for network in _NETWORKS),
     *(Arm(name, 4, start) for name in REPLACED for start in ("scratch", "distilled")),
@@ -146,7 +149,7 @@ def to_markdown(runs: Mapping[Arm, Sequence[Row]], metric: str) -> str:
         "| host - windows |",
         "|---" * 9 + "|",
     ]
-    for network in _NETWORKS:
+    for network in (*_NETWORKS, (NOTHING, 4)):
         starts = [samples.get(Arm(*network, start), nothing) for start in ("carried", "scratch", "host", "distilled")]
         _, scratch, host, distilled = starts
         gains = [
