@@ -57,7 +57,7 @@ def build(arm, tmp_path):
         "focused linear": {"scale", "positional_encoding", "dwc.weight", "dwc.bias"},
         "LiSA": {"kernel_a", "kernel_b", "bias", "norm.weight", "norm.bias"},
         "interactive": {f"mix_{branch}_{place}" for branch in ("query", "key") for place in ("before", "after")},
-        "MILA": {"lepe.conv.weight", "lepe.conv.bias"},
+        "MILA": {"lepe.weight", "lepe.bias"},
     }.items(),
 )
 def test_all_but_the_operators_own_parameters_are_the_hosts(operator, fresh, host, tmp_path):
@@ -139,7 +139,7 @@ def test_the_backbone_learns_from_a_frozen_host(operator, host, batch, tmp_path)
 
 
 def test_a_host_has_nothing_to_learn_from_itself(host, batch, tmp_path):
-    assert distill(build(Arm(WINDOWS, 0, "distilled"), tmp_path), batch) < 1e-10
+    assert distill(build(Arm(WINDOWS, 0, "distilled"), tmp_path), batch) < 1e-8
 
 
 def test_relative_error_against_numpy():
@@ -187,7 +187,7 @@ def test_tables():
 
 
 def test_the_host_and_three_arms_end_to_end(tmp_path, monkeypatch):
-    """One iteration of the host, none of the carried network, and one each of two others."""
+    """Two iterations of the host, none of the carried network, and one each of two others."""
     monkeypatch.setenv("PYTHONPATH", ":".join(__import__("sys").path))
     monkeypatch.chdir(tmp_path)
     small = make_demo("small", num_images={"train": 8, "val": 2}, progress=False, unseen_backgrounds=True)
@@ -205,7 +205,7 @@ def test_the_host_and_three_arms_end_to_end(tmp_path, monkeypatch):
     lines = list(csv.DictReader((tmp_path / "replacement.csv").open()))
     found = [(line["attention"], line["stages"], line["start"], line["iterations"]) for line in lines]
     assert found == [
-        (WINDOWS, "0", "plateau", "1"),
+        (WINDOWS, "0", "plateau", "2"),
         (WINDOWS, "0", "carried", "0"),
         ("LiSA", "1", "host", "1"),
         ("MILA", "4", "distilled", "1"),
