@@ -88,11 +88,11 @@ def test_arms_of_an_operator_differ_in_their_start_only(host):
     for operator in REPLACED:
         deltas = {start: Arm(operator, 4, start).candidate() for start in ("scratch", "host", "distilled", "carried")}
         assert len({json.dumps(candidate.backbone) for candidate in deltas.values()}) == 1
-        hooks = {start: candidate.delta["custom_hooks"][-1]["seconds"] for start, candidate in deltas.items()}
+        hooks = {start: candidate.training["custom_hooks"][-1]["seconds"] for start, candidate in deltas.items()}
         assert hooks == dict(
             scratch=replacement.SECONDS, host=replacement.SECONDS, distilled=replacement.SECONDS, carried=0
         )
-        changed = {start: {key for key in one.delta if key.startswith("model")} for start, one in deltas.items()}
+        changed = {start: {key for key in one.training if key.startswith("model")} for start, one in deltas.items()}
         assert changed["scratch"] == set()
         assert changed["host"] == changed["carried"] == {"model.type", "model.host"}
         assert changed["distilled"] == {"model.type", "model.host", "model.teacher"}

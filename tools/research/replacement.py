@@ -141,7 +141,9 @@ def write(out: Path) -> str:
 def to_markdown(runs: Mapping[Arm, Sequence[Row]], metric: str) -> str:
     """Return the means and deviations by network and start, and the differences of the starts and from the windows."""
     samples = {arm: Sample(tuple(percent(run, metric) for run in found)) for arm, found in runs.items()}
-    pooled = pooled_deviation(list(samples.values()))
+    pooled = pooled_deviation(
+        [sample for arm, sample in samples.items() if arm.start != "scratch"]
+    )  # these scatter more
     nothing = Sample(())
     windows = samples.get(Arm(WINDOWS, 0, "host"), nothing)
     lines = [
