@@ -195,7 +195,7 @@ def test_the_host_and_three_arms_end_to_end(tmp_path, monkeypatch):
     make_once("data/unseen_scenes", recipe, lambda folder: shutil.copytree(small, folder, dirs_exist_ok=True))
     arms = (Arm("LiSA", 1, "host"), Arm("MILA", 4, "distilled"))
     values = dict(
-        HOST_ITERATIONS=1, SECONDS=0.01, SIZE=64, SEEDS=(0,), CARRIED=(Arm(WINDOWS, 0, "carried"),), ARMS=arms
+        HOST_ITERATIONS=2, SECONDS=0.01, SIZE=64, SEEDS=(0,), CARRIED=(Arm(WINDOWS, 0, "carried"),), ARMS=arms
     )
     for name, value in values.items():
         monkeypatch.setattr(replacement, name, value)
@@ -211,4 +211,3 @@ def test_the_host_and_three_arms_end_to_end(tmp_path, monkeypatch):
         ("MILA", "4", "distilled", "1"),
     ]
     assert f"| {WINDOWS} | 0 | {float(lines[1]['box AP50']):.1f} |" in text
-    assert "loss_distill" in (tmp_path / replacement.ROOT / "arms" / "mila-4-distilled_0.log").read_text()
