@@ -71,6 +71,15 @@ def test_difference_is_relative_to_the_spread():
     assert deploy.difference(found, expected) == 0.5
 
 
+@pytest.mark.parametrize(("source", "target"), [(-1, 1), (1, -1), (0, 2), (3, 0)])
+def test_movedim_is_recorded_as_permute(source, target):
+    x = torch.randn(2, 3, 4, 5)
+    with deploy._WithoutMovedim():
+        traced = torch.jit.trace(lambda x: x.movedim(source, target) + 1, x)
+    assert "movedim" not in str(traced.graph)
+    assert torch.equal(traced(x), x.movedim(source, target) + 1)
+
+
 # The tests of ncnn need pnnx and ncnn, which the development environment does not have.
 
 
@@ -86,7 +95,7 @@ class _ByFunction(nn.Module):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x: x.movedim(1, -1), r"ncnn has no operator aten::movedim"),
+        (lambda x: x.movedim((1, 2), (2, 1)), r"ncnn has no operator aten::movedim"),
         # pnnx writes a normalisation of the channels instead.
         (lambda x: F.normalize(x.flatten(2), dim=-1), r"pnnx says: unsupported normalize"),
     ],

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from mmlisa import ops
 from mmlisa.deploy import export
@@ -102,6 +103,18 @@ def write_files(name: str, size: tuple[int, int], folder: Path) -> dict[str, Pat
     return {"onnx": onnx, "int8": int8} | ({"ncnn": ncnn} if ncnn.is_file() else {})
 
 
+class _WithoutMovedim(TorchFunctionMode):
+    """Records ``permute`` in the place of ``movedim`` of one axis, which ncnn does not have."""
+
+    def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is Tensor.movedim and isinstance(args[1], int):
+            x, source, target = args
+            order = [*range(x.ndim)]
+            order.insert(target % x.ndim, order.pop(source))
+            return x.permute(order)
+        return function(*args, **(kwargs or {}))
+
+
 def convert_to_ncnn(model: nn.Module, image: Tensor, stem: Path) -> None:
     """Write ``<stem>.ncnn.param`` and ``.ncnn.bin`` through TorchScript and pnnx.
 
@@ -110,7 +123,7 @@ def convert_to_ncnn(model: nn.Module, image: Tensor, stem: Path) -> None:
     """
     import pnnx
 
-    with torch.no_grad(), TemporaryDirectory() as folder:
+    with torch.no_grad(), _WithoutMovedim(), TemporaryDirectory() as folder:
         torch.jit.trace(model, image, check_trace=False).save(f"{folder}/model.pt")
         shape = ",".join(map(str, image.shape))
         command = [pnnx.EXEC_PATH, "model.pt", f"inputshape=[{shape}]", "fp16=0"]

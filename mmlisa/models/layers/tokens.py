@@ -18,7 +18,7 @@ def to_map(x: Tensor, grid: Sequence[int]) -> Tensor:
     After ``transpose`` and ``unflatten``, the batch stride of a single image would hide from convolutions that the map is
     channels-last, and each of them would copy it.
     """
-    return x.unflatten(1, grid).permute(0, -1, *range(1, len(grid) + 1))
+    return x.unflatten(1, grid).movedim(-1, 1)
 
 
 def to_tokens(x: Tensor) -> Tensor:
