@@ -61,7 +61,9 @@ def unguarded(monkeypatch):
 @pytest.fixture
 def cfg(tmp_path, unguarded):
     torch.save({"state_dict": Malicious(tmp_path / "ran")}, tmp_path / "teacher.pth")
-    return Config(dict(model=dict(type="Taught", teacher_ckpt=str(tmp_path / "teacher.pth")), default_scope="mmengine"))
+    model = dict(type="Taught", teacher_ckpt=str(tmp_path / "teacher.pth"))
+    loader = dict(dataset=dict(pipeline=[dict(type="LoadImageFromFile")]))
+    return Config(dict(model=model, test_dataloader=loader, default_scope="mmengine"))
 
 
 def predictor(cfg):
