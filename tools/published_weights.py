@@ -51,6 +51,10 @@ shape that differs (`960x320 here, 1280x320 in the file`), or no counterpart in 
 of it fits; it also takes LCNet, ESNet and whole PicoDet detectors of PaddleDetection (`.pdparams`, `.npz`), CSwin and PVT in
 their authors' naming, and official FLatten.
 
+Checkpoints of mmdetection, mmsegmentation and mmpretrain with Swin, PVT, PVTv2, DeiT or ViT fit as they are. As `init_cfg` of a
+whole detector or segmentor, with `backbone.init_cfg=None`, the line above also takes over neck and heads: mmdetection's Mask
+R-CNN of Swin-T becomes one of FLatten-Swin-T, in which only the layers of the new attention start fresh.
+
 ## Weights of MILA and ViT³ themselves
 
 These files hold the networks themselves: classifiers with their heads, and whole detectors and segmentors with necks and heads,

@@ -22,6 +22,7 @@ from .arrays import read_npz
 from .families import FAMILIES, Family, is_known, recognise
 from .heads import head_weights
 from .matching import NO_COUNTERPART, Carried, carry_over, closest_arch, different_shapes
+from .openmmlab import authors_names
 from .paddle import convert_picodet, is_picodet
 from .state_dicts import unwrap
 
@@ -54,9 +55,13 @@ class PublishedWeights:
     def __call__(self, module: nn.Module) -> None:
         state = read_source(self.source, self.ema)
         backbone = getattr(module, "backbone", None)
+        if hasattr(module, "_params_init_info"):  # MMEngine would initialize the parts after this
+            for part in module.children():
+                if not getattr(part, "is_init", True):
+                    part.init_weights()
         if backbone is None:
             self._load_backbone(module, state)
-        elif match_report(module, state)[0] >= 0.5 or not is_known(backbone_weights(state)):
+        elif _is_own(backbone, state) or not is_known(backbone_weights(state)):
             load_state_dict(module, state, self.source)
         else:
             self._load_backbone(backbone, state)
@@ -74,6 +79,11 @@ class PublishedWeights:
         print_log(f"{type(backbone).__name__} starts from {self.source}: {carried.report()}", logger="current")
         if hasattr(backbone, "_params_init_info"):
             update_init_info(backbone, f"PublishedWeights: from {self.source}")
+
+
+def _is_own(backbone: nn.Module, state: dict[str, Tensor]) -> bool:
+    """Whether a file has most of the backbone under our names."""
+    return match_report(backbone, {name.removeprefix("backbone."): tensor for name, tensor in state.items()})[0] >= 0.5
 
 
 def _load_heads(model: nn.Module, state: dict[str, Tensor]) -> None:
@@ -106,9 +116,9 @@ def read_source(source: str, ema: bool = False) -> dict[str, Tensor]:
 
 
 def backbone_weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the backbone's weights of a detector or classifier, without their prefix."""
+    """Return the backbone's weights of a detector or classifier, without their prefix and under their authors' names."""
     backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
-    return backbone or state
+    return authors_names(backbone or state)
 
 
 def known_sources() -> list[str]:
@@ -206,7 +216,7 @@ def convert_published(source: str, to: Sequence[str] | None = None, ema: bool = 
     weights = {f"backbone.{name}": tensor.contiguous() for name, tensor in carried.state_dict.items()}
     # Necks and heads are the libraries' own, so their names need no conversion.
     rest = {name: tensor for name, tensor in whole.items() if not name.startswith("backbone.")}
-    rest = head if state is whole else rest
+    rest = rest if len(rest) < len(whole) else head
     config = dict(type=f"mmlisa.{kind}", arch=arch, **options)
     report = f"for {kind} {arch!r} - {carried.report()}" + (f"\n  with {len(rest)} tensors of heads" if rest else "")
     return {"state_dict": weights | rest, "meta": {"backbone": config}}, report

@@ -8,7 +8,7 @@ Names = str | None | tuple[str | None, ...]
 Rules = tuple[tuple[str, Names], ...]
 
 HEAD: Rules = (
-    (r"^head\.(?:fc\.)?(weight|bias)$", r"head.fc.\1"),
+    (r"^head\.(?:fc\.|layers\.head\.)?(weight|bias)$", r"head.fc.\1"),  # mmpretrain's ViT has layers
     (r"^head_dist\.", None),
     (r"^head\.norm\.", "head.pre_norm."),  # CAFormer's, and its hidden layer
     (r"^head\.fc\.(fc1|norm|fc2)\.", r"head.\1."),

@@ -1,0 +1,167 @@
+"""Weights under OpenMMLab's names: what the libraries' converters do is undone, and their networks' maps come out of ours."""
+
+import pytest
+import timm
+import torch
+from mmdet.models.backbones.pvt import PyramidVisionTransformer, PyramidVisionTransformerV2, pvt_convert
+from mmdet.models.backbones.swin import SwinTransformer, swin_converter
+from mmengine.model import BaseModule, ModuleList
+from mmpretrain.models import SwinTransformer as PretrainSwin
+from mmpretrain.models import VisionTransformer as PretrainViT
+from mmseg.models.backbones import VisionTransformer as SegViT
+from torch import nn
+
+from helpers.networks import randomised
+from mmlisa.conversion import convert_published
+from mmlisa.conversion.openmmlab import authors_names
+from mmlisa.conversion.published import backbone_weights
+from mmlisa.models import backbones
+from mmlisa.registry import MODELS
+
+SWIN = dict(embed_dims=96, depths=(2, 2, 6, 2), num_heads=(3, 6, 12, 24))
+PVT = dict(embed_dims=32, num_layers=[2, 2, 2, 2])
+NETWORKS = {
+    "mmdet's Swin": (
+        lambda: SwinTransformer(**SWIN, drop_path_rate=0.0),
+        dict(type="FLattenSwin", arch="tiny", attn_type="SSSS"),
+    ),
+    "mmpretrain's Swin": (
+        lambda: PretrainSwin("tiny", img_size=256),
+        dict(type="FLattenSwin", arch="tiny", attn_type="SSSS", out_indices=(3,)),
+    ),
+    "PVT": (
+        lambda: PyramidVisionTransformer(pretrain_img_size=256, embed_dims=64, num_layers=[2, 2, 2, 2]),
+        dict(type="FLattenPVT", arch="tiny", attn_type="SSSS", image_size=256),
+    ),
+    "PVTv2": (
+        lambda: PyramidVisionTransformerV2(**PVT),
+        dict(type="FLattenPVTv2", arch="b0", attn_type="SSSS"),
+    ),
+    "mmpretrain's ViT": (
+        lambda: PretrainViT("deit-t", img_size=256, out_type="featmap"),
+        dict(type="FLattenDeiT", arch="tiny", image_size=256, out_type="featmap", attention=dict(type="SoftmaxAttention")),
+    ),
+    "mmseg's ViT": (
+        lambda: SegViT((256, 256), embed_dims=192, num_heads=3, out_indices=(11,), final_norm=True, patch_bias=True),
+        dict(type="FLattenDeiT", arch="tiny", image_size=256, out_type="featmap", attention=dict(type="SoftmaxAttention")),
+    ),
+}  # fmt: skip
+
+TOLERANCES = {"PVT": 2e-3, "PVTv2": 2e-3, "mmseg's ViT": 2e-3}  # some norms there have another epsilon
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_maps_are_the_librarys(name, tmp_path):
+    build, config = NETWORKS[name]
+    theirs = build()
+    randomised(theirs)  # train() of these networks returns None
+    file = tmp_path / "detector.pth"
+    torch.save({"state_dict": {f"backbone.{name}": tensor for name, tensor in theirs.state_dict().items()}}, file)
+    ours = MODELS.build(dict(config, init_cfg=dict(type="mmlisa.PublishedWeights", source=str(file), min_carried=0.99)))
+    ours.init_weights()
+    ours.eval()
+    image = torch.randn(2, 3, 256, 256)
+    with torch.no_grad():
+        pairs = list(zip(ours(image), theirs(image), strict=True))
+    for a, b in pairs:
+        assert b.std() > 0.1
+        if min(a.shape[2:]) > 7 or len(pairs) == 1:  # mmdet shifts the windows of a map that has only one
+            torch.testing.assert_close(a, b, rtol=TOLERANCES.get(name, 1e-4), atol=TOLERANCES.get(name, 1e-4))
+
+
+@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "pvt_v2_b0"])
+def test_the_librarys_converter_is_undone(name):
+    """Into the names of mmdet and back: every tensor that its converter keeps, exactly."""
+    state = timm.create_model(name).state_dict()
+    if name.startswith("swin"):  # timm has the merging at the head of a stage, the authors at the end of the one before
+        names = {
+            n: n.replace(f"layers.{n[7]}.d", f"layers.{int(n[7]) - 1}.d") if ".downsample." in n else n for n in state
+        }
+        authors = {names[n]: tensor for n, tensor in state.items() if not n.startswith("head")}
+        theirs = {n.removeprefix("backbone."): tensor for n, tensor in swin_converter(authors).items()}
+        assert "layers.0.downsample.reduction.weight" in authors
+    else:
+        authors = official_pvt(state)
+        theirs = pvt_convert(authors)
+    ours = authors_names(theirs)
+    assert ours.keys() == authors.keys()
+    for name, tensor in ours.items():
+        assert torch.equal(tensor.reshape(authors[name].shape), authors[name]), name
+
+
+def official_pvt(state):
+    """PVTv2's weights in its authors' names from timm's."""
+    named = {}
+    for name, tensor in state.items():
+        parts = name.split(".")
+        if parts[0] == "patch_embed":
+            parts[0] = "patch_embed1"
+        elif parts[0] == "stages":
+            stage = int(parts[1]) + 1
+            start = {"downsample": [f"patch_embed{stage}"], "norm": [f"norm{stage}"], "blocks": [f"block{stage}"]}[
+                parts[2]
+            ]
+            parts = start + parts[3:]
+        else:
+            continue
+        named[".".join(parts).replace(".dwconv.", ".dwconv.dwconv.")] = tensor
+    return named
+
+
+class Detector(BaseModule):
+    """A backbone of a few hundred weights, and a head of more, which MMEngine initializes."""
+
+    def __init__(self, backbone, init_cfg=None):
+        super().__init__(init_cfg)
+        normal = dict(type="Normal", layer="Linear", std=0.01)
+        self.backbone, self.head = backbone, ModuleList([nn.Linear(2, 2) for _ in range(400)], init_cfg=normal)
+
+
+@pytest.mark.slow
+def test_a_detectors_init_cfg_loads_backbone_and_heads(tmp_path):
+    theirs = Detector(SwinTransformer(**SWIN))
+    randomised(theirs)
+    torch.save({"state_dict": theirs.state_dict()}, tmp_path / "theirs.pth")
+    published = dict(type="mmlisa.PublishedWeights", source=str(tmp_path / "theirs.pth"))
+    ours = Detector(backbones.FLattenSwin("tiny"), init_cfg=published)
+    ours.init_weights()
+    for name, tensor in theirs.head.state_dict().items():
+        assert torch.equal(ours.head.state_dict()[name], tensor)
+    assert torch.equal(
+        ours.backbone.stages[2].blocks[3].mlp.fc1.weight, theirs.backbone.stages[2].blocks[3].ffn.layers[0][0].weight
+    )
+    again = dict(published, source=str(tmp_path / "ours.pth"))
+    torch.save({"state_dict": ours.state_dict()}, tmp_path / "ours.pth")
+    twin = Detector(backbones.FLattenSwin("tiny"), init_cfg=again)
+    twin.init_weights()
+    assert all(torch.equal(tensor, twin.state_dict()[name]) for name, tensor in ours.state_dict().items())
+
+
+def test_foreign_weights_keep_their_names():
+    state = {"stem.weight": torch.ones(1)}
+    assert backbone_weights(state) == state
+
+
+@pytest.mark.slow
+def test_a_whole_detector_keeps_its_heads(tmp_path):
+    """Also the script chooses the backbone by itself, and the file without prefixes has no heads."""
+    theirs = SwinTransformer(**SWIN)
+    randomised(theirs)
+    state = theirs.state_dict()
+    neck = {"neck.fpn_convs.0.conv.bias": torch.ones(256)}
+    torch.save(
+        {"state_dict": {f"backbone.{name}": tensor for name, tensor in state.items()} | neck}, tmp_path / "d.pth"
+    )
+    torch.save(state, tmp_path / "b.pth")
+    for file, heads in (("d.pth", neck), ("b.pth", {})):
+        checkpoint, report = convert_published(str(tmp_path / file))
+        assert checkpoint["meta"]["backbone"] == dict(type="mmlisa.FLattenSwin", arch="tiny"), report
+        rest = {name: t for name, t in checkpoint["state_dict"].items() if not name.startswith("backbone.")}
+        assert rest.keys() == heads.keys()
+    backbone = backbones.FLattenSwin("tiny")
+    own = {name.removeprefix("backbone."): t for name, t in checkpoint["state_dict"].items()}
+    missing, unexpected = backbone.load_state_dict(own, strict=False)
+    assert not unexpected
+    assert all(".attn." in name for name in missing)
+    assert torch.equal(backbone.norm0.weight, state["norm0.weight"])  # which a classifier's file does not have
