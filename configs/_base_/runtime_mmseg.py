@@ -8,4 +8,4 @@ default_hooks = dict(
     visualization=dict(type="mmlisa.OverlayHook", interval=500),
 )
 log_processor = dict(by_epoch=False)
-visualizer = dict(type="SegLocalVisualizer", vis_backends=_base_.vis_backends, name="visualizer", alpha=0.6)
+visualizer = dict(type="SegLocalVisualizer", vis_backends=_base_.vis_backends, alpha=0.6)
