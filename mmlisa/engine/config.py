@@ -251,7 +251,7 @@ def set_tta(cfg: Config) -> None:
         cfg.tta_model = deepcopy(_TTA_MODELS[scope])
     dataset = innermost_dataset(cfg, "test")
     if "tta_pipeline" not in cfg:
-        *steps, pack = deepcopy(dataset.pipeline)
+        *steps, pack = deepcopy(find_test_pipeline(cfg))
         if scope == "mmdet":  # its model needs the flips to undo them, and mmdet does not pack them by default
             keys = pack.get("meta_keys", ("img_id", "img_path", "ori_shape", "img_shape", "scale_factor"))
             pack.meta_keys = (*dict.fromkeys((*keys, "flip", "flip_direction")),)

@@ -5,16 +5,13 @@ from mmengine.config import Config
 from PIL import Image
 
 from mmlisa import config_path
-from mmlisa.engine.config import load_config
+from mmlisa.engine.config import innermost_dataset, load_config
 from research import resolution
 
 
 def sizes(cfg):
     return [
-        step[key]
-        for step in resolution.innermost_dataset(cfg, "test").pipeline
-        for key in ("scale", "crop_size")
-        if key in step
+        step[key] for step in innermost_dataset(cfg, "test").pipeline for key in ("scale", "crop_size") if key in step
     ]
 
 

@@ -22,9 +22,8 @@ _ENDLESS = 10**6  # iterations of a training that ends with its budget of second
 WINDOWS, NOTHING = "windows", "nothing"
 OPERATORS: dict[str, Delta] = {
     WINDOWS: {},  # the host's own attention
-    NOTHING: dict(
-        type="AveragePooling", kernel_size=1
-    ),  # the tokens minus themselves: what the host is without attention
+    # The tokens minus themselves: what the host is without attention.
+    NOTHING: dict(type="AveragePooling", kernel_size=1),
     "focused linear": suites.OPERATORS["focused linear"],
     "LiSA": suites.OPERATORS["LiSA"],
     # With the host's biases, so that its projections are carried over as they are.
@@ -141,9 +140,8 @@ def write(out: Path) -> str:
 def to_markdown(runs: Mapping[Arm, Sequence[Row]], metric: str) -> str:
     """Return the means and deviations by network and start, and the differences of the starts and from the windows."""
     samples = {arm: Sample(tuple(percent(run, metric) for run in found)) for arm, found in runs.items()}
-    pooled = pooled_deviation(
-        [sample for arm, sample in samples.items() if arm.start != "scratch"]
-    )  # these scatter more
+    # Runs from scratch scatter more.
+    pooled = pooled_deviation([sample for arm, sample in samples.items() if arm.start != "scratch"])
     nothing = Sample(())
     windows = samples.get(Arm(WINDOWS, 0, "host"), nothing)
     lines = [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from mmlisa.engine.config import innermost_dataset
+from mmlisa.engine.config import find_test_pipeline
 from mmlisa.visualization.curves import METRICS, shown_metric
 
 # Options of pipeline steps that set the size of an image.
@@ -21,7 +21,7 @@ def scale_test_images(cfg: Config, factor: float) -> None:
     if not factor > 0:
         raise ValueError(f"factor={factor}; it must be positive")
     changed = False
-    for step in innermost_dataset(cfg, "test").pipeline:
+    for step in find_test_pipeline(cfg):
         for key in _SIZES:
             if (size := step.get(key)) is not None:
                 step[key] = round(size * factor) if isinstance(size, int) else tuple(round(n * factor) for n in size)
