@@ -82,8 +82,11 @@ class PublishedWeights:
 
 
 def _is_own(backbone: nn.Module, state: dict[str, Tensor]) -> bool:
-    """Whether a file has most of the backbone under our names."""
-    return match_report(backbone, {name.removeprefix("backbone."): tensor for name, tensor in state.items()})[0] >= 0.5
+    """Whether a file has most of the backbone under our names, with their prefix."""
+    prefix = "backbone."
+    return (
+        match_report(backbone, {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)})[0] >= 0.5
+    )
 
 
 def _load_heads(model: nn.Module, state: dict[str, Tensor]) -> None:
