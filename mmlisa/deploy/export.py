@@ -16,7 +16,7 @@ from torch.export import Dim
 
 from mmlisa import __version__
 from mmlisa.deploy import runtime
-from mmlisa.deploy.results import Results, WithResults, transformer
+from mmlisa.deploy.results import DeformableAttention, Results, WithResults
 from mmlisa.engine.config import find_test_pipeline, innermost_dataset
 from mmlisa.options import check_exported
 from mmlisa.visualization.overlays import Classes
@@ -175,9 +175,9 @@ def export(
     prepare, results = module if isinstance(module, WithResults) else (None, None)
     if results is not None and results.task != "detection":
         image, free[0] = image.repeat(2, *[1] * (image.ndim - 1)), Dim.AUTO
-    if dynamic and getattr(results, "detect", None) is transformer:
+    if dynamic and any(isinstance(part, DeformableAttention) for part in module.modules()):
         raise ValueError(
-            "dynamic: the graphs of DINO and Deformable DETR keep the size of the example; take --size H W"
+            "dynamic: the graphs of DINO, Deformable DETR and Mask2Former keep the size of the example; take --size H W"
         )
     names, metadata = getattr(results, "outputs", None), metadata or {}
     with torch.no_grad():  # not in inference mode: its tensors cannot become constants of a graph

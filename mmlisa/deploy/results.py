@@ -217,15 +217,14 @@ def transformer(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
     """DINO and Deformable DETR: the best pairs of query and class, without suppression.
 
     MMDetection's ``pre_transformer`` holds the sizes of the maps in tensors, from which a recorded graph cannot take them. Here
-    they are numbers, which :class:`_DeformableAttention` reads.
+    they are numbers, which :class:`DeformableAttention` reads.
     """
     maps = model.extract_feat(image)
     shared = dict(spatial_shapes=[tuple(x.shape[2:]) for x in maps], level_start_index=None)
     shared["valid_ratios"] = image.new_ones(1, len(maps), 2)
-    tokens = torch.cat([x.flatten(2) for x in maps], dim=2).transpose(1, 2)
-    positions = [model.positional_encoding(None, input=x).flatten(2).transpose(1, 2) for x in maps]
-    positions = torch.cat([x + level for x, level in zip(positions, model.level_embed, strict=True)], dim=1)
-    encoded = model.forward_encoder(tokens, None, positions, **shared)
+    positions = [model.positional_encoding(None, input=x) for x in maps]
+    positions = [x + level[:, None, None] for x, level in zip(positions, model.level_embed, strict=True)]
+    encoded = model.forward_encoder(_tokens(maps), None, _tokens(positions), **shared)
     queries, _ = model.pre_decoder(**encoded)
     decoded = model.forward_decoder(memory_mask=None, **queries, **shared)
     head = model.bbox_head
@@ -236,12 +235,19 @@ def transformer(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
     return clip(boxes, limits), best, index % head.num_classes
 
 
-class _DeformableAttention(nn.Module):
+def _adopt(module: nn.Module, other: nn.Module) -> None:
+    """Take over the layers of a module under their names, so that its checkpoints fit."""
+    for name, layer in other.named_children():
+        module.add_module(name, layer)
+
+
+class DeformableAttention(nn.Module):
     """mmcv's ``MultiScaleDeformableAttention`` for sizes of maps that are numbers."""
 
     def __init__(self, attention: nn.Module) -> None:
         super().__init__()
-        self.attention = attention
+        self.samples = (attention.num_heads, attention.num_levels, attention.num_points)
+        _adopt(self, attention)
 
     def forward(
         self,
@@ -257,25 +263,66 @@ class _DeformableAttention(nn.Module):
         """``query [B, Q, C]``, ``value [B, N, C]``, ``reference_points [B, Q, L, 2 or 4]`` -> ``[B, Q, C]``."""
         from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch
 
-        own = self.attention
         identity = query if identity is None else identity
         query = query if query_pos is None else query + query_pos
-        samples = (own.num_heads, own.num_levels, own.num_points)
-        offsets = own.sampling_offsets(query).unflatten(2, (*samples, 2))
-        weights = (
-            own.attention_weights(query).unflatten(2, (own.num_heads, -1)).softmax(dim=-1).unflatten(3, samples[1:])
-        )
+        heads, *samples = self.samples
+        offsets = self.sampling_offsets(query).unflatten(2, (heads, *samples, 2))
+        weights = self.attention_weights(query).unflatten(2, (heads, -1)).softmax(dim=-1).unflatten(3, samples)
         reference = reference_points[:, :, None, :, None]
         if reference.shape[-1] == 2:
             sides = torch.stack([value.new_zeros(()) + side for size in spatial_shapes for side in size[::-1]])
             scale = 1 / sides.view(-1, 1, 2)
         else:
-            scale = reference[..., 2:] * (0.5 / own.num_points)
-        value = own.value_proj(value).unflatten(2, (own.num_heads, -1))
+            scale = reference[..., 2:] * (0.5 / samples[1])
+        value = self.value_proj(value).unflatten(2, (heads, -1))
         attended = multi_scale_deformable_attn_pytorch(
             value, spatial_shapes, reference[..., :2] + offsets * scale, weights
         )
-        return own.output_proj(attended) + identity
+        return self.output_proj(attended) + identity
+
+
+class _PixelDecoder(nn.Module):
+    """MMDetection's ``MSDeformAttnPixelDecoder``, of Mask2Former, for sizes of maps that are numbers."""
+
+    def __init__(self, decoder: nn.Module) -> None:
+        super().__init__()
+        self.num_outs = decoder.num_outs
+        _adopt(self, decoder)
+
+    def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Maps from the largest to the smallest -> map of the masks, and encoded maps from the smallest to the largest."""
+        projected = [conv(x) for conv, x in zip(self.input_convs, maps[::-1])]  # noqa: B905 (fewer levels are encoded)
+        sizes = [x.shape[2:] for x in projected]
+        positions = [self.postional_encoding(x.new_zeros((1, *x.shape[2:]), dtype=torch.bool)) for x in projected]
+        positions = [x + level[:, None, None] for x, level in zip(positions, self.level_encoding.weight, strict=True)]
+        centres = torch.cat([_centres(size, maps[0]) for size in sizes])
+        encoded = self.encoder(
+            query=_tokens(projected),
+            query_pos=_tokens(positions),
+            reference_points=centres[None, :, None].expand(-1, -1, len(sizes), -1),
+            key_padding_mask=None,
+            spatial_shapes=sizes,
+            level_start_index=None,
+            valid_ratios=None,
+        )
+        parts = encoded.transpose(1, 2).split([height * width for height, width in sizes], dim=2)
+        found = [x.unflatten(2, size) for x, size in zip(parts, sizes, strict=True)]
+        larger = maps[: len(maps) - len(projected)]
+        for x, lateral, output in zip(larger[::-1], self.lateral_convs[::-1], self.output_convs[::-1], strict=True):
+            x = lateral(x)
+            found.append(output(x + F.interpolate(found[-1], size=x.shape[2:], mode="bilinear", align_corners=False)))
+        return self.mask_feature(found[-1]), found[: self.num_outs]
+
+
+def _tokens(maps: Sequence[Tensor]) -> Tensor:
+    """``[B, C, H_l, W_l]`` of all levels ``l`` -> ``[B, N, C]``."""
+    return torch.cat([x.flatten(2) for x in maps], dim=2).transpose(1, 2)
+
+
+def _centres(size: Sequence[int], like: Tensor) -> Tensor:
+    """The centres (x, y) of a grid's cells from 0 to 1, ``[H * W, 2]``."""
+    y, x = ((torch.arange(side, dtype=like.dtype, device=like.device) + 0.5) / side for side in size)
+    return torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1).flatten(0, 1)
 
 
 # --- whole models ------------------------------------------------------------------------------------------------------------
@@ -323,9 +370,8 @@ class _AveragePool(nn.Module):
 def follow_sizes(model: nn.Module) -> nn.Module:
     """Replace the layers of a model in which a recorded graph would keep the size of the example.
 
-    They are mmseg's ``Upsample``, which computes its size with ``int()``, adaptive pooling to more than one cell, and the
-    deformable attention of DINO and its relatives, which takes sizes as tensors. Mask2Former calls that layer from a pixel
-    decoder of its own, and keeps it; such a model has no ``forward_encoder``.
+    They are mmseg's ``Upsample``, which computes its size with ``int()``, adaptive pooling to more than one cell, and what takes
+    sizes as tensors: the deformable attention of DINO and its relatives, and Mask2Former's pixel decoder.
     """
     for module in list(model.modules()):
         for name, child in module.named_children():
@@ -335,8 +381,10 @@ def follow_sizes(model: nn.Module) -> nn.Module:
                 isinstance(child, nn.AdaptiveAvgPool2d) and isinstance(child.output_size, int) and child.output_size > 1
             ):
                 layer = _AveragePool(child.output_size)
-            elif hasattr(model, "forward_encoder") and type(child).__name__ == "MultiScaleDeformableAttention":
-                layer = _DeformableAttention(child)
+            elif type(child).__name__ == "MultiScaleDeformableAttention":
+                layer = DeformableAttention(child)
+            elif type(child).__name__ == "MSDeformAttnPixelDecoder":
+                layer = _PixelDecoder(child)
             else:
                 continue
             setattr(module, name, layer)

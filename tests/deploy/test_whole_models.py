@@ -18,7 +18,8 @@ pytestmark = [
     pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8, and say so"),
 ]
 SIZES = [EXAMPLE, (101, 203), (224, 96)]
-SEGMENTORS = ["semantic_fpn_hylisanet", "upernet_flatten_swin"]
+SEGMENTORS = ["semantic_fpn_hylisanet", "upernet_flatten_swin", "mask2former_flatten_cswin"]
+FIXED = ("dino_ivit", "mask2former_flatten_cswin")  # their graphs keep the size of the example
 
 
 def write(name: str, model, out, **options) -> WithResults:
@@ -37,7 +38,7 @@ def pixels(size) -> np.ndarray:
 @pytest.mark.parametrize("name", DETECTORS)
 def test_detectors(name, tmp_path):
     model = build(name, light=True)
-    fixed = name == "dino_ivit"
+    fixed = name in FIXED
     sizes = SIZES[:1] if fixed else SIZES
     expected = [predict(model, "mmdet", size).pred_instances for size in sizes]
     write(name, model, tmp_path / "model.onnx", size=EXAMPLE, dynamic=not fixed)
@@ -65,18 +66,28 @@ def test_detectors(name, tmp_path):
             assert masks.any() or name.startswith("cascade")
 
 
-def test_dino_of_free_sizes_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="DINO and Deformable DETR keep the size of the example; take --size H W"):
-        write("dino_ivit", build("dino_ivit", light=True), tmp_path / "model.onnx", size=EXAMPLE, dynamic=True)
+@pytest.mark.parametrize("name", FIXED)
+def test_free_sizes_are_refused(name, tmp_path):
+    with pytest.raises(ValueError, match=r"DINO, .* and Mask2Former keep the size of the example; take --size H W"):
+        write(name, build(name, light=True), tmp_path / "model.onnx", size=EXAMPLE, dynamic=True)
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_checkpoint_fits_a_model_that_is_prepared_for_export(name):
+    model = build(name, light=True)
+    names = list(model.state_dict())
+    Results(model)
+    assert sorted(model.state_dict()) == sorted(names)
 
 
 @pytest.mark.parametrize("name", SEGMENTORS)
 def test_segmentors(name, tmp_path):
     model = build(name, light=True)
-    expected = [predict(model, "mmseg", size) for size in SIZES]
-    write(name, model, tmp_path / "model.onnx", size=EXAMPLE, dynamic=True)
+    sizes = SIZES[:1] if name in FIXED else SIZES
+    expected = [predict(model, "mmseg", size) for size in sizes]
+    write(name, model, tmp_path / "model.onnx", size=EXAMPLE, dynamic=name not in FIXED)
     exported = runtime.load(tmp_path / "model.onnx")
-    for size, theirs in zip(SIZES, expected, strict=True):
+    for size, theirs in zip(sizes, expected, strict=True):
         prepared, _ = exported.prepare(pixels(size))
         (logits,) = exported.run(np.concatenate([prepared, prepared[..., ::-1], prepared]))
         logits = logits[..., : size[0], : size[1]]
