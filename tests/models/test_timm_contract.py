@@ -5,7 +5,7 @@ family also runs, and ``slow`` adds all others.
 """
 
 from copy import deepcopy
-from functools import cache
+from functools import cache, lru_cache
 from math import ceil, prod
 from pathlib import Path
 
@@ -42,7 +42,8 @@ def on_meta(name: str) -> nn.Module:
         return timm.create_model(name).eval()
 
 
-@cache
+# pytest runs the tests of one name after each other where ``scope="module"``; all networks together would take 12 GB.
+@lru_cache(maxsize=2)
 def on_cpu(name: str) -> nn.Module:
     torch.manual_seed(0)
     return timm.create_model(name).eval()
@@ -114,7 +115,7 @@ def test_model_forward_intermediates(name):
     assert output.shape == model.forward_features(blank(96, 96)).shape
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES, scope="module")
 def test_model_forward(name):
     """At 128 pixels; timm's test runs the size of the config."""
     model, image = on_cpu(name), torch.randn(1, 3, *size_of(name, 128))
@@ -129,7 +130,7 @@ def test_model_forward(name):
         model.set_grad_checkpointing(False)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES, scope="module")
 def test_model_backward(name):
     model = deepcopy(on_cpu(name)).train()
     model.reset_classifier(42)
@@ -140,7 +141,7 @@ def test_model_backward(name):
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES, scope="module")
 def test_model_forward_fx(name):
     from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
