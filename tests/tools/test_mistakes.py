@@ -59,7 +59,8 @@ def run(monkeypatch, capsys, folder, tmp_path):
 
 
 _INFER = ("infer", CLASSIFIER, "{folder}/eight.pth")
-_TRAIN = ("train", DETECTOR, "--work-dir", "{out}", "--cfg-options")
+# Two runs of one name in a second would share MMEngine's visualizer, and with it the folder of the first.
+_TRAIN = ("train", DETECTOR, "--work-dir", "{out}", "--cfg-options", "experiment_name={out.name}")
 MISTAKES = {
     "classes of another checkpoint": (
         (*_INFER, "{folder}/good", "--out-dir", "{out}/x", "--cfg-options", "model.head.num_classes=3"),
