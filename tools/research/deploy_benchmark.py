@@ -149,7 +149,10 @@ def engines(
         runs["compiled fp32"] = partial(_infer, torch.compile(fast, dynamic=False), image)
     for precision, file in (("fp32", files["onnx"]), ("int8", files["int8"])):
         runs[f"onnxruntime {precision}"] = _onnxruntime(file, {"image": image.numpy()}, threads)
-        runs[f"OpenVINO {precision}"] = _openvino(file, image.numpy(), threads)
+        try:
+            runs[f"OpenVINO {precision}"] = _openvino(file, image.numpy(), threads)
+        except RuntimeError as error:
+            print(f"OpenVINO cannot compile {file.name}: {str(error).strip().splitlines()[-1]}")
     if "ncnn" in files:
         runs["ncnn fp32"] = _ncnn(files["ncnn"], image.numpy(), threads)
     return runs
