@@ -1,8 +1,10 @@
-"""SIGTERM and Ctrl-C end a training with a checkpoint."""
+"""SIGTERM and Ctrl-C end a training with a checkpoint, and SIGKILL ends its loader workers, too."""
 
+import ctypes
 import os
 import signal
 import sys
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,6 +17,18 @@ from mmengine.runner import Runner
 from mmlisa.registry import HOOKS
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+
+@cache  # once per process
+def end_workers_with_process() -> None:
+    """Make Linux end the forked processes of this one when it ends, however it ends.
+
+    PyTorch's loader workers notice that their parent was killed, but may then wait for ever for a reader of their queue.
+    """
+    if sys.platform == "linux":
+        prctl = ctypes.CDLL(None).prctl
+        os.register_at_fork(after_in_child=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
 
 
 @HOOKS.register_module()

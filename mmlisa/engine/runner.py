@@ -17,7 +17,7 @@ from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
 from .building import guard_process
 from .checks import check_channels, explain_unknown_type
 from .config import innermost_dataset
-from .interrupts import InterruptHook
+from .interrupts import InterruptHook, end_workers_with_process
 from .log import QuietRunner, import_quietly
 from .seeding import seed_samples
 
@@ -57,6 +57,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
         ValueError: a ``type`` that does not exist, or a backbone that does not fit the neck.
     """
     guard_process(cfg)
+    end_workers_with_process()
     if cfg.get("resume") and not cfg.get("load_from"):
         # MMEngine would follow last_checkpoint, whatever that file names.
         cfg.load_from = latest_checkpoint(cfg.work_dir)

@@ -2,6 +2,10 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -49,3 +53,22 @@ def test_a_second_signal_exits_at_once(monkeypatch):
     assert codes == []
     hook._handle(signal.SIGINT, None)
     assert codes == [130]
+
+
+@pytest.mark.fault
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux ends the workers")
+def test_a_killed_training_leaves_no_workers():
+    code = (
+        "import multiprocessing, time; from mmlisa.engine.interrupts import end_workers_with_process as end; end();"
+        "worker = multiprocessing.get_context('fork').Process(target=time.sleep, args=(600,)); worker.start();"
+        "print(worker.pid, flush=True); worker.join()"
+    )
+    training = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    worker = Path("/proc", training.stdout.readline().strip())
+    assert worker.is_dir()
+    training.kill()
+    training.wait()
+    deadline = time.monotonic() + 20
+    while worker.is_dir() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not worker.is_dir()
