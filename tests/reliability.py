@@ -71,6 +71,12 @@ FAULTS = [
         "killed_worker",
     ),
     (
+        "SIGKILL while loader workers run",
+        "Linux ends the workers; they would wait for each other for ever",
+        "tests/engine/test_interrupts.py",
+        "no_workers",
+    ),
+    (
         "a full disk",
         "keeps existing files; stops or continues, as configured",
         "tests/engine/test_saving.py",
