@@ -15,7 +15,7 @@ from mmlisa.deploy.export import Exportable, export, largest_difference, reading
 from mmlisa.deploy.results import Prepare, Results, WithResults
 from mmlisa.engine.building import build_model
 from mmlisa.engine.config import load_config
-from mmlisa.models.backbones import LCNet, LiSANet
+from mmlisa.models.backbones import FLattenSwin, LCNet, LiSANet
 
 pytest.importorskip("onnxruntime")
 pytestmark = [
@@ -52,9 +52,18 @@ def test_onnx_equals_pytorch(size, tmp_path):
         largest_difference(module, tmp_path / "model.onnx", (128, 128))
 
 
-@pytest.mark.parametrize("network", [lambda: LCNet("x0.25"), lisanet], ids=["LCNet", "LiSANet"])
+def flatten_swin() -> nn.Module:
+    return FLattenSwin(
+        dict(base="tiny", depths=(1, 1, 1, 1), channels=(8, 16, 32, 64), num_heads=(1, 2, 4, 8)), image_size=32
+    )
+
+
+NETWORKS = {"LCNet": lambda: LCNet("x0.25"), "LiSANet": lisanet, "FLattenSwin": flatten_swin}
+
+
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 def test_onnxruntime_folds_what_is_constant(network, tmp_path):
-    """Batch norms vanish in convolutions, and LiSA's kernels are prepared when the file is loaded."""
+    """Batch norms vanish in convolutions; LiSA's kernels and position tables are prepared when the file is loaded."""
     import onnx
     import onnxruntime
 
@@ -64,7 +73,7 @@ def test_onnxruntime_folds_what_is_constant(network, tmp_path):
     options.log_severity_level = 2  # warnings, of which there are none
     onnxruntime.InferenceSession(tmp_path / "model.onnx", options)
     operators = {node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node}
-    assert not operators & {"BatchNormalization", "CastLike", "Expand", "GatherND", "Neg", "Range"}
+    assert not operators & {"BatchNormalization", "CastLike", "Expand", "GatherND", "Neg", "Range", "Resize"}
 
 
 @pytest.mark.parametrize("suffix", [".onnx", ".pt2"])

@@ -38,8 +38,9 @@ class PositionResize(nn.Module):
         return torch.cat([theirs[:, :prefix], resize_rows(theirs[0, prefix:], self.grid)[None]], dim=1)
 
     def _resize(self, table: Tensor, grid: tuple[int, ...]) -> Tensor:
-        prefix, table = table.split([table.shape[1] - prod(self.grid), prod(self.grid)], dim=1)
-        return torch.cat([prefix, _interpolate(at_least_fp32(table), self.grid, grid).to(prefix.dtype)], dim=1)
+        prefix = table.shape[1] - prod(self.grid)
+        resized = _interpolate(at_least_fp32(table[:, prefix:]), self.grid, grid).to(table.dtype)
+        return torch.cat([table[:, :prefix], resized], dim=1) if prefix else resized
 
 
 def _interpolate(table: Tensor, old: tuple[int, ...], new: tuple[int, ...]) -> Tensor:
