@@ -1,5 +1,6 @@
 """Exported files in eight bits, by onnxruntime's static quantisation."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 LEAST, MOST = 8, 200  # calibration images
 # The layers whose products take the time. All else stays in fp32: scores and coordinates of boxes need more than eight bits.
 LAYERS = ("Conv", "MatMul", "Gemm")
+_MODULES, _LAYER = (
+    "pkg.torch.onnx.class_hierarchy",
+    r"(Linear|Conv)', '[^']*'\]$",
+)  # also ours, such as ChannelMajorLinear
 
 
 def find_images(folder: Path) -> list[Path]:
@@ -70,11 +75,22 @@ def quantise_graph(path: Path, target: Path, images: Iterable[np.ndarray], **opt
         # On x86, onnxruntime computes with integers only if the activations are unsigned, and without VNNI the products of
         # weights of eight bits overflow.
         ours = dict(activation_type=quantization.QuantType.QUInt8, per_channel=True, reduce_range=True)
-        quantization.quantize_static(
-            prepared, target, Reader(), **dict(ours, op_types_to_quantize=list(LAYERS)) | options
-        )
+        ours |= dict(op_types_to_quantize=list(LAYERS), nodes_to_exclude=_outside_of_layers(path))
+        quantization.quantize_static(prepared, target, Reader(), **ours | options)
     finally:
         prepared.unlink(missing_ok=True)
+
+
+def _outside_of_layers(path: Path) -> list[str]:
+    """The matrix products of attention and of Fourier transforms, whose eight bits gain no time.
+
+    PyTorch's exporter writes the modules that a node belongs to into its metadata: ``"['…', 'torch.nn.….Linear', 'aten.…']"``.
+    """
+    import onnx
+
+    products = [node for node in onnx.load(path, load_external_data=False).graph.node if node.op_type == "MatMul"]
+    modules = [{item.key: item.value for item in node.metadata_props}.get(_MODULES, "") for node in products]
+    return [node.name for node, names in zip(products, modules, strict=True) if names and not re.search(_LAYER, names)]
 
 
 def compare(

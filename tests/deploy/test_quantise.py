@@ -57,6 +57,27 @@ def test_eight_bits_are_close_and_keep_the_metadata(tmp_path, pictures):
     assert 0 < np.abs(found - expected).max() < 0.02 * np.abs(expected).max()
 
 
+def test_products_of_attention_and_transforms_stay_exact(tmp_path):
+    """Of two products with constant matrices, the one of a linear layer is quantised; without metadata both are."""
+    path, make = tmp_path / "model.onnx", onnx.helper.make_node
+    hierarchy = "['Net', '{}', 'aten.linear.default']"
+    layer_and_transform = ("torch.nn.modules.linear.Linear", "mmlisa.models.attention.lisa.LiSA")
+    for modules, exact in ((layer_and_transform, {"second"}), (("", ""), set())):
+        nodes = [make("MatMul", ["image", "first"], ["x"], "one"), make("MatMul", ["x", "second"], ["y"], "two")]
+        for node, module in zip(nodes, modules, strict=True):
+            if module:
+                node.metadata_props.add(key="pkg.torch.onnx.class_hierarchy", value=hierarchy.format(module))
+        rng = np.random.default_rng(0)
+        matrices = [onnx.numpy_helper.from_array(rng.normal(size=(8, 8)).astype("f"), n) for n in ("first", "second")]
+        ends = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 3, 8, 8]) for n in ("image", "y")]
+        graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], matrices)
+        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10), path)
+        images = (rng.normal(size=(1, 3, 8, 8)).astype("f") for _ in range(2))
+        quantise.quantise_graph(path, tmp_path / "int8.onnx", images)
+        kept = {value.name for value in onnx.load(tmp_path / "int8.onnx").graph.initializer} & {"first", "second"}
+        assert kept == exact
+
+
 def test_report(tmp_path, pictures, monkeypatch):
     """The columns are the files', measured by the config's own runner; the config stays as it is."""
     files = {"fp32": convolution(tmp_path / "a.onnx"), "int8": convolution(tmp_path / "b.onnx")}
