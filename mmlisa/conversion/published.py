@@ -83,10 +83,7 @@ class PublishedWeights:
 
 def _is_own(backbone: nn.Module, state: dict[str, Tensor]) -> bool:
     """Whether a file has most of the backbone under our names, with their prefix."""
-    prefix = "backbone."
-    return (
-        match_report(backbone, {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)})[0] >= 0.5
-    )
+    return match_report(backbone, _below_prefix(state))[0] >= 0.5
 
 
 def _load_heads(model: nn.Module, state: dict[str, Tensor]) -> None:
@@ -120,8 +117,11 @@ def read_source(source: str, ema: bool = False) -> dict[str, Tensor]:
 
 def backbone_weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the backbone's weights of a detector or classifier, without their prefix and under their authors' names."""
-    backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
-    return authors_names(backbone or state)
+    return authors_names(_below_prefix(state) or state)
+
+
+def _below_prefix(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
 
 
 def known_sources() -> list[str]:

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 LEAST, MOST = 8, 200  # calibration images
 # The layers whose products take the time. All else stays in fp32: scores and coordinates of boxes need more than eight bits.
 LAYERS = ("Conv", "MatMul", "Gemm")
-_MODULES, _LAYER = (
-    "pkg.torch.onnx.class_hierarchy",
-    r"(Linear|Conv)', '[^']*'\]$",
-)  # also ours, such as ChannelMajorLinear
+_MODULES = "pkg.torch.onnx.class_hierarchy"
+_LAYER = r"(Linear|Conv)', '[^']*'\]$"  # also ours, such as ChannelMajorLinear
 
 
 def find_images(folder: Path) -> list[Path]:
