@@ -31,7 +31,8 @@ def rotary(x: Tensor, grid: Sequence[int]) -> Tensor:
     if x.shape[-1] % 4:
         raise ValueError(f"rotary positions need a multiple of 4 channels, got {x.shape[-1]}")
     with no_autocast(x.device):
-        prefix, tokens = x.split([x.shape[-2] - prod(grid), prod(grid)], dim=-2)
+        prefix = x.shape[-2] - prod(grid)
+        tokens = x[..., prefix:, :] if prefix else x
         count = x.shape[-1] // 4
         pairs = at_least_fp32(tokens).unflatten(-1, (2, count, 2)).unflatten(-4, tuple(grid))  # [..., H, W, 2, K, 2]
         exponents = torch.arange(count, dtype=pairs.dtype, device=x.device) / count
@@ -40,7 +41,7 @@ def rotary(x: Tensor, grid: Sequence[int]) -> Tensor:
         )
         turned = torch.stack([_turn(pairs[..., 0, :, :], down[:, None]), _turn(pairs[..., 1, :, :], right)], dim=-3)
         turned = turned.flatten(-3).flatten(-3, -2).to(x.dtype)
-    return torch.cat([prefix, turned], dim=-2) if prefix.shape[-2] else turned
+    return torch.cat([x[..., :prefix, :], turned], dim=-2) if prefix else turned
 
 
 def _turn(pairs: Tensor, angle: Tensor) -> Tensor:
