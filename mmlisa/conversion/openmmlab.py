@@ -1,5 +1,6 @@
-"""Names that mmdetection, mmsegmentation and mmpretrain give the weights of Swin, PVT, PVTv2, DeiT and ViT."""
+"""Names that mmdetection, mmsegmentation and mmpretrain give the weights of Swin, PVT, PVTv2, DeiT, ViT, LeViT and MViTv2."""
 
+import re
 from collections.abc import Mapping
 
 from torch import Tensor
@@ -35,11 +36,29 @@ _VIT: Rules = (
     *_JOINT,
     *_MLP,
 )
+# One list per stage: what leads into it, then attention and MLP of each block in turn.
+_LEVIT: Rules = (
+    *((rf"^patch_embed\.patch_embed\.{2 * i}\.", f"stem.conv{i + 1}.") for i in range(4)),
+    (r"^(stem\.conv\d)\.conv\.", r"\1.linear."),
+    (r"^stages\.([12])\.0\.", r"stages.\1.downsample.attn_downsample."),
+    (r"^stages\.([12])\.1\.block\.", r"stages.\1.downsample.mlp."),
+    (r"^stages\.([12])\.(\d+)\.", r"stages.\1.{\2-2}."),
+    *((rf"^stages\.(\d)\.{2 * i}\.block\.", rf"stages.\1.blocks.{i}.attn.") for i in range(4)),
+    *((rf"^stages\.(\d)\.{2 * i + 1}\.block\.", rf"stages.\1.blocks.{i}.mlp.") for i in range(4)),
+    (r"\.(q|proj)\.1\.", r".\1.ln."),
+    (r"\.linear(\d)\.", r".ln\1."),
+)
+_MVITV2: Rules = (
+    (r"^patch_embed\.projection\.", "patch_embed.proj."),
+    (r"^(stages\.\d+\.blocks\.\d+)\.proj\.", r"\1.shortcut_proj_attn."),
+)
 _SIGNATURES: tuple[tuple[str, Rules], ...] = (
     ("stages.0.blocks.0.attn.w_msa.qkv.weight", _SWIN),
     ("layers.0.1.0.pos_embed", _PVT_V1),
     ("layers.0.1.0.attn.attn.in_proj_weight", _PVT),
     ("layers.0.ln1.weight", _VIT),
+    ("stages.0.0.block.qkv.linear.weight", _LEVIT),
+    ("blocks.0.attn.pool_q.weight", _MVITV2),
 )
 
 
@@ -49,6 +68,8 @@ def authors_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     The libraries' own converters do the reverse (``swin_converter`` and ``pvt_convert`` in mmdet).
     """
     rules = next((rules for signature, rules in _SIGNATURES if signature in state), ())
+    if rules is _MVITV2:
+        rules = (*_stages_of_mvit(state), *rules)
     named = {apply_rules(rules, name): tensor for name, tensor in state.items()}
     for name in list(named):
         if rules is _SWIN and ".downsample." in name:
@@ -58,6 +79,17 @@ def authors_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
             query, key_value = joint.split([len(joint) // 3, len(joint) // 3 * 2])
             named |= {name.replace(".qkv.", ".q."): query, name.replace(".qkv.", ".kv."): key_value}
     return named
+
+
+def _stages_of_mvit(state: Mapping[str, Tensor]) -> Rules:
+    """Divide the single list of blocks into stages; the first block of a stage projects its input to more channels."""
+    numbers = sorted({int(name.split(".")[1]) for name in state if re.match(r"blocks\.\d+\.", name)})
+    rules, start, stage = [], 0, 0
+    for number in numbers:
+        if f"blocks.{number}.proj.weight" in state:
+            start, stage = number, stage + 1
+        rules.append((rf"^blocks\.{number}\.", f"stages.{stage}.blocks.{number - start}."))
+    return tuple(rules)
 
 
 def _merged_by_slicing(tensor: Tensor) -> Tensor:

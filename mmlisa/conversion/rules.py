@@ -78,6 +78,7 @@ HVIT3: Rules = (
 )
 CAFORMER: Rules = ((r"\.token_mixer\.act1\.", ".token_mixer.act."),)
 LEVIT: Rules = (
+    (r"attention_bias_idxs$", None),  # a buffer of mmpretrain's, recomputed
     *((rf"^stem\.conv{i + 1}\.", f"stem.{2 * i}.") for i in range(4)),  # hard-swish between them
     (r"^(stages\.\d+\.downsample)\.attn_downsample\.attention_biases$", r"\1.attn.bias.attention_biases"),
     (r"^(stages\.\d+\.downsample)\.attn_downsample\.(q|proj)\.ln\.", r"\1.attn.\2."),

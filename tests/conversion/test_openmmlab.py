@@ -6,6 +6,7 @@ import torch
 from mmdet.models.backbones.pvt import PyramidVisionTransformer, PyramidVisionTransformerV2, pvt_convert
 from mmdet.models.backbones.swin import SwinTransformer, swin_converter
 from mmengine.model import BaseModule, ModuleList
+from mmpretrain.models import LeViT, MViT
 from mmpretrain.models import SwinTransformer as PretrainSwin
 from mmpretrain.models import VisionTransformer as PretrainViT
 from mmseg.models.backbones import VisionTransformer as SegViT
@@ -40,6 +41,15 @@ NETWORKS = {
     "mmpretrain's ViT": (
         lambda: PretrainViT("deit-t", img_size=256, out_type="featmap"),
         dict(type="FLattenDeiT", arch="tiny", image_size=256, out_type="featmap", attention=dict(type="SoftmaxAttention")),
+    ),
+    "mmpretrain's LeViT": (
+        lambda: LeViT("256", img_size=256, out_indices=(0, 1, 2), drop_path_rate=0.0),
+        dict(type="CastlingLeViT", arch=dict(base="256", downsample="subsample", mlp_conv=None), image_size=256,
+             attention=dict(type="LeViTAttention", head_dims=32)),
+    ),
+    "mmpretrain's MViTv2": (
+        lambda: MViT("tiny", img_size=256),  # with more outputs, it passes normed maps to its next stage
+        dict(type="CastlingMViTv2", arch=dict(base="tiny", castled=False), image_size=256, out_indices=(3,)),
     ),
     "mmseg's ViT": (
         lambda: SegViT((256, 256), embed_dims=192, num_heads=3, out_indices=(11,), final_norm=True, patch_bias=True),
