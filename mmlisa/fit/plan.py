@@ -53,6 +53,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "ivit-t": Preset("classifier_ivit_t_300e_imagenet.py", _CAFORMER, 1e-4, 64, 1000, 30),
     },
 }
+_SCOPES = {"mmdet": "detection", "mmseg": "segmentation", "mmpretrain": "classification"}
 METRICS = {"detection": "coco/bbox_mAP", "segmentation": "mIoU", "classification": "accuracy/top1"}
 # Sizes of images in training: the smallest and the largest, on a CPU and on a GPU.
 _SIDES = {
@@ -86,8 +87,10 @@ class Plan:
 def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: bool) -> tuple[Preset, str]:
     """The preset of a name, or, for ``'auto'``, the one that docs/choosing.md recommends; and why.
 
+    A shipped config keeps the published weights that it names.
+
     Raises:
-        ValueError: there is no such preset for the task, nor such a config.
+        ValueError: there is no such preset for the task, nor such a config, or the config is for another task.
     """
     presets, reason = PRESETS[dataset.task], "chosen by --model"
     longer = float(np.median([max(sample.size) for sample in dataset.samples]))
@@ -100,14 +103,23 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
             "flatten-swin-t",
             f"for images of {longer:.0f} pixels; nearly all of Swin-T's published weights fit",
         )
-    if model not in presets:
+    if model in presets:
+        preset = presets[model]
+    else:
         try:
-            config_path(model)
+            config = Config.fromfile(config_path(model))
         except FileNotFoundError as error:
             raise ValueError(
                 f"--model {model!r} is neither one of {', '.join(presets)} nor a shipped config: {error}"
             ) from error
-    preset = presets[model] if model in presets else replace(presets["flatten-swin-t"], config=model, weights="")
+        if (task := _SCOPES[config.default_scope]) != dataset.task:
+            raise ValueError(
+                f"--model {model!r} is a config for {task}; {dataset.root} is for {dataset.task}: choose one of "
+                f"{', '.join(presets)}, or a config for {dataset.task}"
+            )
+        start = config.model.backbone.get("init_cfg") or {}
+        published = start.get("source", "") if start.get("type") == "mmlisa.PublishedWeights" else ""
+        preset = replace(presets["flatten-swin-t"], config=model, weights=published)
     return preset if weights is None else replace(preset, weights=weights), reason
 
 
