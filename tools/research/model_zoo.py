@@ -254,7 +254,7 @@ def to_metafile(entries: Sequence[Entry]) -> str:
 CHOICES = (
     ("FLatten-Swin-T", "mask_rcnn_flatten_swin_t_3x_coco", "a Swin config to make faster, from Swin's own weights"),
     ("iViT-T", "mask_rcnn_ivit_t_3x_coco", "large images and little memory, from CAFormer's weights"),
-    ("HyLiSANet-S", "mask_rcnn_hylisanet_s_1x_coco", "the best AP at 1x; needs its own ImageNet pretraining"),
+    ("HyLiSANet-S", "mask_rcnn_hylisanet_s_1x_coco", "the best box AP at 1x; needs its own ImageNet pretraining"),
     ("LiSANet-S", "mask_rcnn_lisanet_s_1x_coco", "structure-aware attention in every stage"),
 )
 
