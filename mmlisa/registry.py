@@ -67,7 +67,6 @@ def _child(parent: roots.Registry, *locations: str) -> roots.Registry:
 
 
 MODELS = _child(roots.MODELS, *_MODEL_LOCATIONS, *_VIDEO, "mmlisa.engine.ema")
-BACKBONES = MODELS
 TASK_UTILS = _child(roots.TASK_UTILS, *_MODEL_LOCATIONS)
 _HOOKS = [f"mmlisa.engine.{name}" for name in ("hooks", "interrupts", "saving", "seeding", "castling", "ema")]
 HOOKS = _child(roots.HOOKS, *_HOOKS, "mmlisa.visualization", *_VIDEO)

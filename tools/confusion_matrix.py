@@ -87,7 +87,7 @@ def build_counter(scope: str, dataset: Any, num_classes: int, score_threshold: f
             )
             if score >= score_threshold
         ]
-        objects, found, pairs = match_image(annotated, found)
+        objects, pairs = match_image(annotated, found)
         matrix = np.zeros((num_classes + 1,) * 2, int)
         for i, j in pairs:
             row = -1 if i is None else objects[i]["category_id"]

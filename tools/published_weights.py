@@ -48,8 +48,8 @@ init_cfg = dict(type="mmlisa.PublishedWeights", source="timm:caformer_s18.sail_i
 `source` may also be a file or an address. The log of the run lists what was taken over, what keeps its initial values, and why: a
 shape that differs (`960x320 here, 1280x320 in the file`), or no counterpart in the file.
 `mmlisa convert SRC DST --to BACKBONE ARCH` writes the converted weights into a file; without `--to`, it chooses the backbone that
-matches the most parameters. It also takes LCNet, ESNet and whole PicoDet detectors of PaddleDetection (`.pdparams`, `.npz`), CSwin
-and PVT in their authors' naming, and official FLatten.
+matches the most parameters. It also takes LCNet, ESNet and whole PicoDet detectors of PaddleDetection (`.pdparams`, `.npz`),
+CSwin and PVT in their authors' naming, and official FLatten.
 
 Checkpoints of mmdetection, mmsegmentation and mmpretrain with Swin, PVT, PVTv2, DeiT, ViT, LeViT or MViTv2 fit as they are. As
 `init_cfg` of a whole detector or segmentor, `PublishedWeights` also takes over neck and heads: mmdetection's Mask R-CNN of Swin-T

@@ -110,7 +110,6 @@ def download(url: str, folder: Path | None = None) -> Path:
                 f"{target} has changed since it was downloaded; it is downloaded again", logger="current", level=30
             )
         print_log(f"downloading {url} to {target}", logger="current")
-        target.parent.mkdir(parents=True, exist_ok=True)
         with writing_whole(target) as file:
             try:
                 digest = _copy(url, file)

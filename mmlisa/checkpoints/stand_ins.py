@@ -82,25 +82,17 @@ def _counter(counts: dict) -> Counter:
     return Counter(counts)
 
 
-def _scalar(dtype: DType, data: bytes | str) -> np.generic:
-    return array_of(data, dtype, ())[()]
-
-
-def _nothing(*_: Any) -> Any:
-    """Stand-in for ``getattr``, with which a HistoryBuffer asks for its own methods."""
-
-
 STAND_INS: dict[str, Callable[..., Any]] = {
     "argparse.Namespace": Options,
     "collections.Counter": _counter,
     "yacs.config.CfgNode": Options,
     "mmengine.logging.history_buffer.HistoryBuffer": History,
     "builtins.bytes": lambda: b"",
-    "builtins.getattr": _nothing,
+    "builtins.getattr": lambda *_: None,  # with which a HistoryBuffer asks for its own methods
     "numpy.dtype": DType,
     "numpy.ndarray": Array,
 }
 for _core in ("core", "_core"):  # NumPy 1 and 2
     STAND_INS[f"numpy.{_core}.multiarray._reconstruct"] = Array
-    STAND_INS[f"numpy.{_core}.multiarray.scalar"] = _scalar
+    STAND_INS[f"numpy.{_core}.multiarray.scalar"] = lambda dtype, data: array_of(data, dtype, ())[()]
     STAND_INS[f"numpy.{_core}.numeric._frombuffer"] = array_of

@@ -13,8 +13,12 @@ from .checksum import add_checksum
 
 @contextmanager
 def writing_whole(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file for writing beside its place and rename it at the end; after an error the previous file stays."""
+    """Open a file for writing beside its place and rename it at the end; after an error the previous file stays.
+
+    A missing folder is created.
+    """
     path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
@@ -34,7 +38,5 @@ def save_checkpoint(checkpoint: dict[str, Any], path: str | Path) -> None:
         OSError: the file cannot be written; the previous file stays.
     """
     add_checksum(checkpoint)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with writing_whole(path) as file:
         torch.save(checkpoint, file)

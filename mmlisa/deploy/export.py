@@ -24,12 +24,12 @@ from mmlisa.visualization.overlays import Classes
 OPSET = 18
 # The size of the example if the network takes any: no side is a usual size of pretraining.
 EXAMPLE = (160, 288)
-# Steps of a test pipeline that do not change the image.
 # Interpolations of the runtime by backend.
 _METHODS = {
     "cv2": ("bilinear", "bicubic"),
     "pillow": ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
 }
+# Steps of a test pipeline that do not change the image.
 _NEUTRAL = ("LoadImageFromFile", "LoadAnnotations", "PackDetInputs", "PackSegInputs", "PackInputs")
 
 

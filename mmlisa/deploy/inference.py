@@ -32,7 +32,7 @@ VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpe
 
 
 class Prediction(NamedTuple):
-    """What became of one input.
+    """Result of one input.
 
     Attributes:
         source: the input.

@@ -130,22 +130,19 @@ def _ending_together(runner: Runner) -> Iterator[None]:
     interpreter shuts down (pytorch/pytorch#190489). They end with the last reference to the group. DistributedDataParallel holds
     one, so the runner keeps the model without its wrapper.
     """
+    stopped = None
     try:
         yield
-    except SystemExit:  # of InterruptHook, in all processes
-        _end_group(runner)
-        raise
-    _end_group(runner)
-
-
-def _end_group(runner: Runner) -> None:
-    if not torch.distributed.is_initialized():
-        return
-    barrier()
-    if is_model_wrapper(runner.model):
-        runner.model = runner.model.module
-    gc.collect()
-    torch.distributed.destroy_process_group()
+    except SystemExit as error:  # of InterruptHook, in all processes
+        stopped = error
+    if torch.distributed.is_initialized():
+        barrier()
+        if is_model_wrapper(runner.model):
+            runner.model = runner.model.module
+        gc.collect()
+        torch.distributed.destroy_process_group()
+    if stopped:
+        raise stopped
 
 
 def test(runner: Runner) -> dict[str, float]:
@@ -163,7 +160,7 @@ def train(runner: Runner) -> None:
     try:
         with _ending_together(runner):
             runner.train()
-    except RuntimeError as error:
+    except (RuntimeError, OSError, FloatingPointError) as error:
         runner.call_hook("draw_curves")  # of TrainingCurvesHook
         if "DataLoader worker" not in str(error):
             raise
@@ -176,6 +173,3 @@ def train(runner: Runner) -> None:
             "train_dataloader.num_workers, or enlarge the shared memory. "
             + (f"--resume continues from {last}" if last else "No checkpoint was saved yet")
         ) from error
-    except (OSError, FloatingPointError):
-        runner.call_hook("draw_curves")  # of TrainingCurvesHook
-        raise

@@ -21,9 +21,7 @@ class AtomicBackend(LocalBackend):
     """MMEngine's local files, written atomically: a file gets a temporary name until it is complete."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        path = Path(filepath)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with writing_whole(path) as file:
+        with writing_whole(filepath) as file:
             file.write(obj)
 
 

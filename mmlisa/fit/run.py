@@ -112,7 +112,6 @@ def write(path: Path, text: str) -> None:
     """Writes a whole file or none."""
     from mmlisa.checkpoints.writing import writing_whole  # imports PyTorch
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     with writing_whole(path) as file:
         file.write(text.encode())
 

@@ -77,7 +77,7 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
         found = (
             [e for e in boxes.cocoDt.imgToAnns.get(image_id, []) if e["score"] >= SCORE] if boxes.cocoDt.anns else []
         )
-        objects, found, pairs = match_image(truth.imgToAnns[image_id], found)
+        objects, pairs = match_image(truth.imgToAnns[image_id], found)
         wrong = 0
         for i, j in pairs:
             row = objects[i]["category_id"] - 1 if i is not None else -1
@@ -97,7 +97,7 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
 
 def match_image(
     annotated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]
-) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], list[tuple[int | None, int | None]]]:
+) -> tuple[list[Mapping[str, Any]], list[tuple[int | None, int | None]]]:
     """Match the objects and detections of an image. What is found in a crowd is neither right nor wrong.
 
     Args:
@@ -105,17 +105,17 @@ def match_image(
         found: the same of detections.
 
     Returns:
-        The objects that count, the detections that count, and their pairs; see :func:`match`.
+        The objects that count, and the pairs of them and of the detections that count; see :func:`match`.
     """
     from pycocotools.mask import iou
 
     objects = [entry for entry in annotated if not entry.get("iscrowd")]
     crowds = [entry["bbox"] for entry in annotated if entry.get("iscrowd")]
+    pairs = match(objects, found)
     if crowds and found:
         inside = iou([entry["bbox"] for entry in found], crowds, [1] * len(crowds)).max(1)
-        matched = {j for i, j in match(objects, found) if i is not None}
-        found = [entry for j, entry in enumerate(found) if j in matched or inside[j] < IOU]
-    return objects, list(found), match(objects, found)
+        pairs = [(i, j) for i, j in pairs if i is not None or inside[j] < IOU]
+    return objects, pairs
 
 
 def match(

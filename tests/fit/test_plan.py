@@ -69,7 +69,7 @@ def test_any_shipped_config_is_a_model():
     hosted, _ = choose_preset(make(), "mask_rcnn_hylisanet_s_host_1x_coco.py", None, False)
     assert hosted.weights == "timm:caformer_s18.sail_in1k"
     assert choose_preset(make(), "mask_rcnn_hylisanet_s_1x_coco.py", None, False)[0].weights == ""
-    with pytest.raises(ValueError, match="is a config for segmentation; .* is for detection: choose one of hylisanet"):
+    with pytest.raises(ValueError, match=r"is a config for segmentation; .* is for detection: choose one of hylisanet"):
         choose_preset(make(), "upernet_flatten_swin_t_160k_ade20k.py", None, False)
     with pytest.raises(ValueError, match=r"--model 'yolo' is neither one of hylisanet, .* nor a shipped config"):
         choose_preset(make(), "yolo", None, False)
