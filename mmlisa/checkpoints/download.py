@@ -6,7 +6,7 @@ import threading
 from difflib import get_close_matches
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -87,7 +87,7 @@ def _download_once(url: str) -> Path:
             barrier()
 
 
-def download(url: str, folder: Path | None = None) -> Path:
+def download(url: str) -> Path:
     """Download a file into PyTorch's cache of checkpoints, unless it is there.
 
     A cached file is used again only while it has the SHA-256 with which it was downloaded. If the name of the file ends in the
@@ -100,46 +100,28 @@ def download(url: str, folder: Path | None = None) -> Path:
     path = Path(url.split("?")[0].split("#")[0].partition("://")[2])
     promised = re.search(r"-([0-9a-f]{8,64})$", path.stem)
     key = hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest()[:8]  # many files are called model.pth
-    target = (folder or Path(torch.hub.get_dir()) / "checkpoints") / f"{path.stem[:100]}-from-{key}{path.suffix[:20]}"
+    target = Path(torch.hub.get_dir()) / "checkpoints" / f"{path.stem[:100]}-from-{key}{path.suffix[:20]}"
     note = target.with_name(f"{target.name}.sha256")
     with _one_download:
         if target.is_file() and note.is_file():
-            if _sha256(target) == note.read_text().strip():
+            if hashlib.sha256(target.read_bytes()).hexdigest() == note.read_text().strip():
                 return target
             print_log(
                 f"{target} has changed since it was downloaded; it is downloaded again", logger="current", level=30
             )
         print_log(f"downloading {url} to {target}", logger="current")
-        with writing_whole(target) as file:
-            try:
-                digest = _copy(url, file)
-            # A malformed answer is an HTTPException, a malformed address or length a ValueError.
-            except (OSError, HTTPException, ValueError) as error:
-                raise ConnectionError(f"{url} could not be downloaded: {type(error).__name__}: {error}") from error
-            if promised and not digest.startswith(promised[1]):
-                raise CheckpointError(f"{url} has the SHA-256 {digest}, not {promised[1]}… as its name says")
-        with writing_whole(note) as file:
-            file.write(digest.encode())
+        try:
+            request = Request(quote(url, safe=_URL_CHARACTERS), headers={"User-Agent": "mmlisa"})
+            with urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+                int(response.headers.get("Content-Length", 0))  # http.client ignores one that is not a number
+                content = response.read()
+        # A malformed or short answer is an HTTPException, a malformed address or length a ValueError.
+        except (OSError, HTTPException, ValueError) as error:
+            raise ConnectionError(f"{url} could not be downloaded: {type(error).__name__}: {error}") from error
+        digest = hashlib.sha256(content).hexdigest()
+        if promised and not digest.startswith(promised[1]):
+            raise CheckpointError(f"{url} has the SHA-256 {digest}, not {promised[1]}… as its name says")
+        for file, part in ((target, content), (note, digest.encode())):
+            with writing_whole(file) as whole:
+                whole.write(part)
     return target
-
-
-def _copy(url: str, file: BinaryIO) -> str:
-    digest, received = hashlib.sha256(), 0
-    request = Request(quote(url, safe=_URL_CHARACTERS), headers={"User-Agent": "mmlisa"})
-    with urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
-        expected = int(response.headers.get("Content-Length", -1))
-        while chunk := response.read(1 << 20):
-            file.write(chunk)
-            digest.update(chunk)
-            received += len(chunk)
-    if expected not in (-1, received):
-        raise ConnectionError(f"the connection ended after {received} of {expected} bytes")
-    return digest.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
