@@ -180,26 +180,27 @@ def export(
             "dynamic: the graphs of DINO, Deformable DETR and Mask2Former keep the size of the example; take --size H W"
         )
     names, metadata = getattr(results, "outputs", None), metadata or {}
+    divisor = prepare.divisor if prepare is not None and dynamic else 1
+    multiples = free | {2: divisor * Dim("h", min=2), 3: divisor * Dim("w", min=2)} if divisor > 1 else {}
     with torch.no_grad():  # not in inference mode: its tensors cannot become constants of a graph
-        if dynamic and out.suffix == ".onnx" and prepare is not None and prepare.divisor > 1:
+        if out.suffix == ".pt2":
+            shapes = multiples or free
+            program = _record(module, (image,), {"image": shapes} if shapes else None)
+            torch.export.save(program, out, extra_files=metadata)
+            return
+        if multiples:
             # The network is recorded on multiples of the divisor: with sizes rounded up inside, PyTorch's symbols grow
             # until the recording takes hours. The padding is a graph of its own before it.
-            sides = {axis: prepare.divisor * Dim(name, min=2) for axis, name in ((2, "h"), (3, "w"))}
-            network = _to_onnx(results, prepare(image), {"image": sides, "limits": None}, ["padded", "limits"], names)
+            shapes = {"image": multiples, "limits": None}
+            network = _to_onnx(results, prepare(image), shapes, ["padded", "limits"], names)
             before = _to_onnx(prepare, (image,), {"image": free}, ["image"], ["padded", "limits"])
             from onnx import compose
 
             network = compose.add_prefix(network, "network/", rename_inputs=False, rename_outputs=False)
             proto = compose.merge_models(before, network, [("padded", "padded"), ("limits", "limits")])
             del proto.opset_import[1:]  # of both graphs, the same
-        elif out.suffix == ".onnx":
-            proto = _to_onnx(module, (image,), {"image": free} if free else None, ["image"], names)
         else:
-            if dynamic and prepare is not None and prepare.divisor > 1:
-                free = {axis: prepare.divisor * Dim(name, min=2) for axis, name in ((2, "h"), (3, "w"))}
-            program = _record(module, (image,), {"image": free} if free else None)
-            torch.export.save(program, out, extra_files=metadata)
-            return
+            proto = _to_onnx(module, (image,), {"image": free} if free else None, ["image"], names)
     import onnx
 
     onnx.helper.set_model_props(proto, metadata)
