@@ -107,6 +107,19 @@ def test_a_registered_class_checks_by_itself():
         Example(cfg=dict(type="b"))
 
 
+def test_an_argument_has_the_annotation_of_the_class_itself_not_that_of_its_base():
+    @checking_arguments
+    class Derived(Base):
+        __module__ = "mmlisa.example"
+
+        def __init__(self, size: OddSize | None = None, **options: Any) -> None:
+            super().__init__(**options)
+
+    Derived(size=None)
+    with pytest.raises(ValueError, match="Derived: size=2"):
+        Derived(size=2)
+
+
 def test_classes_of_others_stay_as_they_are():
     class Foreign:
         def __init__(self, size: Size) -> None:

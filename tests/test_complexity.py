@@ -41,6 +41,14 @@ def test_layers(module, shape, work):
     assert counts.parameters == sum(p.numel() for p in module.parameters())
 
 
+def test_a_shared_weight_counts_once():
+    first, second = nn.Linear(8, 8), nn.Linear(8, 8)
+    second.weight = first.weight
+    counts = count(nn.Sequential(first, second, nn.LayerNorm(8)), torch.zeros(1, 8))
+    assert counts.layer_weights == 8 * 8
+    assert counts.parameters == 8 * 8 + 2 * 8 + 2 * 8
+
+
 @pytest.mark.parametrize(
     ("function", "shapes", "products"),
     [
@@ -53,6 +61,12 @@ def test_layers(module, shape, work):
 )
 def test_products(function, shapes, products):
     assert count(Call(function), *(tensor(*shape) for shape in shapes)).macs() == products
+
+
+def test_the_softmax_of_attention_counts_the_pairs_of_tokens():
+    shapes = [(2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6)]
+    counts = count(Call(F.scaled_dot_product_attention), *(tensor(*shape) for shape in shapes))
+    assert counts.work["softmax"] == 2 * 3 * 5 * 7
 
 
 def test_fft_counts_each_transformed_channel():

@@ -58,6 +58,13 @@ def test_mistakes(mistake, files, monkeypatch):
         options.check(argparse.Namespace(**filled))
 
 
+def test_a_link_to_nothing_is_no_folder(tmp_path):
+    """As a run folder on a disk that is not mounted: it exists for ``mkdir``, and nothing can be written into it."""
+    (tmp_path / "runs").symlink_to(tmp_path / "unmounted")
+    with pytest.raises(NotADirectoryError, match=r"--work-dir '.*' cannot be written: '.*/runs' is not a folder"):
+        options.check(argparse.Namespace(work_dir=str(tmp_path / "runs" / "first")))
+
+
 def test_what_is_right_passes(files, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     right = [

@@ -6,6 +6,8 @@ import sys
 import pytest
 from mmengine.registry import MODELS
 
+from mmlisa.registry import _Registry
+
 pytestmark = pytest.mark.slow
 
 _BACKBONE = """
@@ -35,3 +37,11 @@ def test_every_name_is_found_from_another_scope():
     for name in ("LiSA", "LiSANet", "LCPAN", "PicoHead", "MlpClsHead"):
         assert MODELS.get(f"mmlisa.{name}").__name__ == name
     assert MODELS.get("mmlisa.NoSuchThing") is None
+
+
+def test_a_failed_import_is_reported_again():
+    """Every use of a name gives the reason, not only the first."""
+    registry = _Registry("thing", scope="mmlisa", locations=["mmlisa.no_such_module"])
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+            registry.get("mmlisa.Thing")

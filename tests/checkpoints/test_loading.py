@@ -226,3 +226,15 @@ def test_pretrained_init_from_a_classifier(tmp_path):
     build(
         wider, init_cfg=dict(type="Pretrained", checkpoint=str(path), prefix="backbone.", min_matched=0)
     ).init_weights()
+
+
+def test_pretrained_weights_are_read_once(tmp_path):
+    """A second call of ``init_weights`` leaves what was trained since."""
+    build, path = MODELS.get("LiSANet"), tmp_path / "weights.pth"
+    torch.save(build(ARCH).state_dict(), path)
+    backbone = build(ARCH, init_cfg=dict(type="Pretrained", checkpoint=str(path)))
+    backbone.init_weights()
+    with torch.no_grad():
+        backbone.norm0.bias.fill_(3)
+    backbone.init_weights()
+    assert (backbone.norm0.bias == 3).all()

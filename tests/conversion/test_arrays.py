@@ -31,6 +31,13 @@ def test_arrays(tmp_path):
         read_npz(bomb)
 
 
+def test_arrays_that_are_large_or_compress_well(tmp_path):
+    """Either bound allows them: 65 MiB as they are, and 16 MiB of zeros."""
+    for packed, size in ((np.savez, 65), (np.savez_compressed, 16)):
+        packed(tmp_path / "a.npz", a=np.zeros(size * 2**20, np.uint8))
+        assert read_npz(tmp_path / "a.npz")["a"].nbytes == size * 2**20
+
+
 def test_a_compressed_array_file_does_not_unpack_to_much_more(tmp_path):
     np.savez_compressed(tmp_path / "zeros.npz", a=np.zeros(20 * 2**20))  # 160 MiB in 160 KiB
     with pytest.raises(CheckpointError, match="much larger than the file"):

@@ -126,6 +126,14 @@ def test_positions_of_another_resolution():
     assert torch.equal(plain, theirs["pos_embed"][:, 1:])
 
 
+def test_of_two_prefix_tokens_the_class_token_stays():
+    with torch.device("meta"):
+        state = timm.create_model("deit_tiny_distilled_patch16_224").state_dict()
+    state["pos_embed"] = torch.arange(198.0)[None, :, None].repeat(1, 1, 192)  # class, distillation, patches
+    position = carry_over(backbones.FLattenDeiT(), state).state_dict["stem.position"]
+    assert position[0, :, 0].tolist() == [0, *range(2, 198)]
+
+
 def test_windows_of_another_size():
     theirs = randomised(timm.create_model("swin_tiny_patch4_window7_224"))
     ours = backbones.FLattenSwin(dict(base="tiny", window_size=5), attn_type="SSSS")

@@ -62,6 +62,7 @@ def test_files_however_they_are_wrapped(tmp_path, theirs, wrapping):
 @pytest.mark.parametrize("key", ["state_dict_ema", "model_ema", "ema_state_dict"])
 def test_averaged_weights(tmp_path, theirs, key):
     averaged = {f"module.{name}": tensor + 1 for name, tensor in theirs.items()}
+    averaged |= {"steps": torch.tensor(5)} if key == "ema_state_dict" else {}  # MMEngine counts its updates
     config = source(tmp_path / "ema.pth", {"state_dict": theirs, key: averaged})
     assert torch.equal(build(dict(config, ema=True)).stem[0].weight, theirs["conv_stem.weight"] + 1)
     assert torch.equal(build(config).stem[0].weight, theirs["conv_stem.weight"])
@@ -227,6 +228,11 @@ def test_tool_converts_for_another_backbone_or_says_why_not(tmp_path, theirs, mo
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(ValueError, match=r"min_carried=.* from 0 to 1"):
         PublishedWeights("timm:x", min_carried=share)
+
+
+def test_weights_that_fill_the_whole_backbone_are_enough(tmp_path, theirs):
+    ours = build(dict(source(tmp_path / "w.pth", theirs), min_carried=1.0))
+    assert torch.equal(ours.stem[0].weight, theirs["conv_stem.weight"])
 
 
 def test_a_source_is_read_once(tmp_path, monkeypatch):

@@ -76,6 +76,18 @@ def test_sync_bn_of_one_process():
     torch.testing.assert_close(statistics, plain)
 
 
+def test_sync_bn_of_two_processes_has_the_statistics_of_both_batches(monkeypatch):
+    x, weight, bias = wave(3, 4, 1, 2), wave(4, seed=2), wave(4, seed=3)
+    monkeypatch.setattr(
+        torch.distributed, "all_reduce", lambda tensor, group: tensor.mul_(2)
+    )  # both have the same batch
+    statistics, plain = (torch.zeros(4), torch.ones(4)), (torch.zeros(4), torch.ones(4))
+    y = ops.sync_bn.SyncBatchNormFunction.apply(x, *statistics, weight, bias, 0.3, 1e-5, None, 2, "default")
+    expected = F.batch_norm(torch.cat([x, x]), *plain, weight, bias, True, 0.3, 1e-5)
+    torch.testing.assert_close(torch.cat([y, y]), expected)
+    torch.testing.assert_close(statistics, plain)
+
+
 def test_roi_align_in_any_memory_format():
     """mmcv's compiled operator reads channels-last memory as if it were contiguous."""
     features = wave(2, 3, 13, 17)

@@ -164,3 +164,11 @@ def test_a_network_of_the_papers_letters_is_the_same():
     )
     assert [type(m) for m in first.modules()] == [type(m) for m in second.modules()]
     assert {"SepConv", "LiSA"} <= {type(m).__name__ for m in first.modules()}
+
+
+def test_a_network_has_settings_of_its_own():
+    given = dict(base="hybrid-small", attention=dict(type="LiSA", num_patterns=4))
+    for arch in ("hybrid-small", given):
+        backbones.LiSANet.resolve_arch(arch)["attention"]["num_patterns"] = 1
+    assert backbones.LiSANet.resolve_arch("hybrid-small")["attention"]["num_patterns"] == 8
+    assert given["attention"]["num_patterns"] == 4

@@ -378,6 +378,21 @@ def test_set_input_size_keeps_what_a_size_does_not_decide():
         model.set_input_size(96, patch_size=8)
 
 
+def test_the_input_size_may_be_set_again():
+    model = deepcopy(on_meta("flatten_deit_t"))
+    shapes = {key: tensor.shape for key, tensor in model.state_dict().items()}
+    model.set_input_size(96)
+    model.set_input_size(224)
+    assert {key: tensor.shape for key, tensor in model.state_dict().items()} == shapes
+
+
+def test_a_frozen_network_may_be_pruned():
+    model = mmlisa.create_model("lcnet_x0_25", frozen_stages=4)
+    model.prune_intermediate_layers([1])
+    model.train()
+    assert not any(parameter.requires_grad for parameter in model.backbone.parameters())
+
+
 class TestPublished:
     """timm's Hub round trip and ``pretrained_cfg``."""
 

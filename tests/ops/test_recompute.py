@@ -103,8 +103,9 @@ def test_autocast_as_in_the_forward_pass(tensors, backward_inside):
         torch.testing.assert_close(a, b, rtol=0.02, atol=0.02)
 
 
-def test_the_recomputation_has_the_forward_passs_autocast(tensors):
-    """What the function sees is bf16 both times, although the backward pass runs without autocast."""
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_recomputation_has_the_forward_passs_autocast(dtype):
+    """What the function sees is half precision both times, although the backward pass runs without autocast."""
     seen = []
 
     def function(x):
@@ -113,10 +114,10 @@ def test_the_recomputation_has_the_forward_passs_autocast(tensors):
         return y
 
     x = torch.randn(2, 4, 4, requires_grad=True)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", dtype):
         y = ops.linear_of(function, [x], torch.randn(3, 4, requires_grad=True))
     y.sum().backward()
-    assert seen == [torch.bfloat16] * 2
+    assert seen == [dtype] * 2
 
 
 def test_transforms_and_tracers_see_the_plain_form(tensors, monkeypatch):

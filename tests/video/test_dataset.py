@@ -81,6 +81,12 @@ def test_what_is_wrong_with_each_video(video, tmp_path):
         assert re.search(words, fault)
 
 
+def test_a_line_may_state_fewer_frames_than_the_video_has(video, tmp_path):
+    (tmp_path / "long.mp4").write_bytes(video.read_bytes())
+    dataset = listed(tmp_path, "long.mp4 20 0\n")
+    assert dataset.find_faults(dataset.get_data_info(0)) == []
+
+
 def test_no_list(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.txt does not exist"):
         VideoDataset(ann_file="none.txt", data_root=str(tmp_path))

@@ -37,6 +37,13 @@ def test_only_the_frames_of_a_folder_that_are_needed_are_decoded(folder):
         read_frames(folder, [3])
 
 
+def test_suffixes_in_capitals(folder):
+    for path in list(folder.glob("*.png")):
+        path.rename(path.with_suffix(".PNG"))
+    assert count_frames(folder) == 12
+    assert number_of(read_frames(folder, [5])[5]) == 5
+
+
 @pytest.mark.fault
 @pytest.mark.parametrize(("suffix", "message"), [
     ("png", "is damaged"), ("jpg", "is damaged"), ("large", "is too large"), ("webp", "has the unsupported format WEBP"),

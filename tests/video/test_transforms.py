@@ -111,6 +111,15 @@ def test_a_random_pipeline_changes_all_frames_of_a_clip_alike_and_each_clip_anew
     assert clips[0][0].shape == (32, 32, 3)
 
 
+@pytest.mark.parametrize("draw", [random.random, np.random.random, lambda: torch.rand(()).item()])
+def test_the_frames_of_a_clip_share_what_a_transform_draws_from_any_generator(draw):
+    clips = [[np.zeros((2, 2, 3))] * 3] * 2
+    first, second = PerFrame([lambda results: {**results, "img": results["img"] + draw()}])({"clips": clips})["clips"]
+    for clip in (first, second):
+        assert all(np.array_equal(frame, clip[0]) for frame in clip)
+    assert not np.array_equal(first[0], second[0])
+
+
 def test_packing():
     frames = np.random.default_rng(0).integers(0, 256, (2, 5, 8, 9, 3), dtype=np.uint8)
     packed = PackClips()({"clips": [list(clip) for clip in frames], "gt_label": 3, "img_path": "a.mp4"})
