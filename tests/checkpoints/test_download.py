@@ -103,6 +103,13 @@ def test_other_addresses_are_refused_also_by_mmengine(server, address):
             load(address)
 
 
+@pytest.mark.parametrize("end", ["", "?v=1.2", "#of-v1.2"])
+def test_the_checksum_in_a_name_counts_whatever_follows_the_name(server, end):
+    server.files["/net-00000000.pth"] = server.files["/net-00000000.pth?v=1.2"] = content({"a": torch.ones(1)})
+    with pytest.raises(CheckpointError, match="not 00000000… as its name says"):
+        download(f"{server.address}/net-00000000.pth{end}")
+
+
 def test_cache_is_checked(server):
     server.files["/a/model.pth"], server.files["/b/model.pth"] = (
         content({"a": torch.ones(1)}),

@@ -71,6 +71,12 @@ def test_values_that_are_no_weights(value):
     check_values(ours, {"bias": torch.ones(2).half()}, "file.pth")
 
 
+@pytest.mark.parametrize("value", [torch.tensor(1.0), torch.tensor(1j)])
+def test_counters_that_are_no_integers(value):
+    with pytest.raises(CheckpointError, match=r"num_batches_tracked is torch\.(float|complex)"):
+        check_values(nn.BatchNorm1d(2).state_dict(), {"num_batches_tracked": value}, "file.pth")
+
+
 def test_values_are_looked_at_wherever_weights_are_loaded(tmp_path):
     path, model = tmp_path / "nan.pth", nn.Linear(1, 2)
     save_checkpoint({"state_dict": {name: tensor * torch.nan for name, tensor in model.state_dict().items()}}, path)
@@ -103,3 +109,9 @@ def test_a_full_disk_leaves_the_last_good_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space"), writing_whole(tmp_path / "other") as file:
         file.write(b"x")
     assert [file.name for file in tmp_path.iterdir()] == ["weights.pth"]
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), writing_whole(tmp_path / "weights.pth"):
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())

@@ -155,6 +155,12 @@ def test_the_code_that_mmengine_runs_on_resuming_is_left_out(tmp_path):
     assert load_checkpoint(path)["meta"] == {"iter": 3}
 
 
+@pytest.mark.parametrize("key", [2**60, -(2**60)])
+def test_keys_that_can_be_made_to_collide(tmp_path, key):
+    with pytest.raises(CheckpointError, match="a dict or set with a key of type int"):
+        read(tmp_path / "keys.pth", archive(b"}" + number(key) + b"Ns"))
+
+
 def test_a_large_number_in_the_pickle_takes_no_memory(tmp_path):
     """The standard unpickler makes room for as many references as the highest number that it is told to remember."""
     assert read(tmp_path / "memo.pth", archive(b"}" + text("x") + b"r\xff\xff\xff\xffNs")) == {"x": None}
@@ -195,6 +201,7 @@ def test_safetensors_and_arrays(tmp_path):
     loaded = read(tmp_path / "a.safetensors", save(weights))
     assert all(torch.equal(loaded[name], weights[name]) for name in weights)
     arrays = {"conv_w": np.random.rand(2, 3).astype("f4"), "step": np.int64(3)}
+    arrays["by_columns"] = np.asfortranarray(arrays["conv_w"])
     for protocol in (2, 4, 5):
         loaded = read(tmp_path / "a.pdparams", pickle.dumps(arrays, protocol=protocol))
         assert all(np.array_equal(loaded[name], arrays[name]) for name in arrays)

@@ -130,6 +130,11 @@ def test_boxes_given_by_two_corners_are_suspected(xyxy, share):
     assert share_outside(content) == share
 
 
+def test_boxes_below_a_wide_image_and_beside_a_tall_one_are_suspected():
+    assert share_outside(coco(dict(bbox=[5, 20, 10, 15]))) == 0.5
+    assert share_outside(coco(dict(bbox=[20, 5, 15, 10]), width=30, height=40)) == 0.5
+
+
 def test_boxes_rounded_to_a_pixel_beyond_the_image_are_not_suspected():
     assert share_outside(coco(dict(bbox=[20, 10, 21, 21]), dict(bbox=[1, 2, 3]), dict(image_id=9))) == 0
 

@@ -14,7 +14,7 @@ from PIL import Image
 from helpers import folders
 from mmlisa.datasets.demo import make_demo
 from mmlisa.datasets.demo_objects import CLASSES
-from mmlisa.datasets.folder import displayed_size
+from mmlisa.datasets.folder import displayed_size, split_of
 from mmlisa.datasets.formats import read
 from mmlisa.datasets.splitting import prepare_data
 
@@ -106,6 +106,14 @@ def test_boxes(tmp_path, write):
         name: sorted((folders.CLASSES[label], *box) for label, box in folders.boxes(i)) for i, name in enumerate(names)
     }
     assert_equal(read(tmp_path), expected, 1e-6)
+
+
+def test_scores_of_predicted_boxes_change_nothing(tmp_path):
+    folders.write_yolo(tmp_path)
+    expected = objects_of(read(tmp_path))
+    for file in (tmp_path / "labels").iterdir():
+        file.write_text("".join(f"{line} 0.9\n" for line in file.read_text().splitlines()))
+    assert objects_of(read(tmp_path)) == expected
 
 
 def test_voc_that_counts_from_zero_is_not_shifted(tmp_path):
@@ -591,3 +599,26 @@ def test_a_damaged_exif_entry_turns_nothing(entry, tmp_path):
     Image.new("RGB", (9, 7)).save(tmp_path / "a.png", exif=b"Exif\0\0" + entry)
     with Image.open(tmp_path / "a.png") as image:
         assert displayed_size(image) == cv2.imread(str(tmp_path / "a.png")).shape[1::-1]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_displayed_size_is_opencvs(tmp_path, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.new("RGB", (9, 7)).save(tmp_path / "a.jpg", exif=exif)
+    with Image.open(tmp_path / "a.jpg") as image:
+        assert displayed_size(image) == cv2.imread(str(tmp_path / "a.jpg")).shape[1::-1]
+
+
+@pytest.mark.parametrize(
+    ("path", "words", "split"),
+    [
+        ("train/images/val/1.jpg", False, "val"),
+        ("Validation_2/val/train-1/1.jpg", False, "train"),
+        ("images/train.jpg", False, ""),
+        ("val/annotations/instances_train2017.json", True, "train"),
+        ("val/annotations/instances.json", True, "val"),
+    ],
+)
+def test_the_split_is_the_nearest_name(path, words, split):
+    assert split_of(path, words) == split

@@ -68,6 +68,13 @@ def test_roboflow_copies_stay_together():
     assert sorted(near_duplicates(dataset.samples)) == [[0, 1], [2, 3], [4, 5]]
 
 
+def test_roboflow_copies_of_one_name_in_two_folders_are_of_two_images():
+    dataset = make(2)
+    for sample, folder in zip(dataset.samples, ("cat", "dog"), strict=True):
+        sample.path = f"{folder}/1_jpg.rf.0{folder[0]}.jpg"
+    assert near_duplicates(dataset.samples) == [[0], [1]]
+
+
 def test_images_that_all_look_alike_are_split_nevertheless():
     dataset = make(1)
     dataset.samples += [copy_of(dataset.samples[0], bits % 5, f"{bits}.jpg") for bits in range(30)]

@@ -1,6 +1,7 @@
 """Exports give what the model gives."""
 
 import subprocess
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torch.torch_version import TorchVersion
 
 from helpers.exported import write_model
 from mmlisa.deploy import export as module
-from mmlisa.deploy.export import Exportable, export, largest_difference, reading_steps
+from mmlisa.deploy.export import Exportable, export, final_size, largest_difference, reading_steps
 from mmlisa.deploy.results import Prepare, Results, WithResults
 from mmlisa.engine.building import build_model
 from mmlisa.engine.config import load_config
@@ -142,6 +143,22 @@ def test_steps_that_the_runtime_does_not_have(step, words):
     cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=[dict(type="LoadImageFromFile"), step]))))
     with pytest.raises(ValueError, match=words):
         reading_steps(cfg)
+
+
+@pytest.mark.parametrize(
+    ("step", "size"),
+    [
+        (dict(type="Resize", scale=(96, 64)), (64, 96)),
+        (dict(type="Resize", scale=48), (48, 48)),
+        (dict(type="CenterCrop", crop_size=(96, 64)), (64, 96)),
+        (dict(type="Resize", scale=(96, 64), keep_ratio=True), None),
+        (dict(type="ResizeEdge", scale=64), None),
+    ],
+)
+def test_the_size_of_every_image_is_height_and_width(step, size):
+    """Pipelines name the width first."""
+    cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=[dict(type="LoadImageFromFile"), step]))))
+    assert final_size(cfg, SimpleNamespace(task="segmentation")) == size
 
 
 def test_a_file_names_the_commit_of_its_own_clone_only(monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ from pycocotools.mask import decode
 from helpers.exported import BOX, detector, write_model
 from mmlisa import config_path
 from mmlisa.datasets.demo_objects import CLASSES
-from mmlisa.deploy import inference
+from mmlisa.deploy import inference, runtime
 from mmlisa.deploy.export import reading_steps
 from mmlisa.deploy.inference import Loaded, Predictor, find_config, predict_pictures
 from mmlisa.engine.config import load_config
@@ -166,6 +166,7 @@ def test_a_video(demo, tmp_path):
     assert summary.startswith("3 frames; in the last: ")
     assert [list(frame) for frame in frames] == [["instances"]] * 3
     video = cv2.VideoCapture(str(target))
+    assert video.get(cv2.CAP_PROP_FPS) == 5
     means = [round(float(video.read()[1].mean())) for _ in range(3)]
     # Each frame beneath what a random model drew on it.
     assert means == sorted(means)
@@ -202,6 +203,15 @@ def test_tiles_are_predicted_one_by_one_and_put_together(demo, tmp_path):
     assert len(corners) >= 2
 
 
+def test_tiles_overlap_by_a_share_of_their_side(demo, tmp_path):
+    pytest.importorskip("supervision")
+    file = detector(tmp_path / "model.onnx", steps=[])
+    options = dict(tile=100, overlap=0.5)
+    ((*_, result),) = predict_pictures(None, str(file), [str(demo[1] / "noise.jpg")], tmp_path / "out", **options)
+    corners = [tuple(instance["bbox"][:2]) for instance in result["instances"]]
+    assert {(8, 4), (58, 4), (8, 54), (58, 54)} <= set(corners)
+
+
 def test_tiles_without_an_object(demo, tmp_path):
     pytest.importorskip("supervision")
     nothing = dict(boxes=np.zeros((0, 4), np.float32), scores=np.zeros(0, np.float32), labels=np.zeros(0, np.int64))
@@ -223,6 +233,14 @@ def test_a_checkpoint_has_the_interface_of_an_exported_file(demo):
     assert len(found.scores) > 2
     middle = float(np.median(found.scores))
     assert len(model.predict(folder / "noise.jpg", middle).scores) == (found.scores >= middle).sum()
+
+
+def test_a_picture_is_drawn_on_as_it_was_read(demo):
+    """The boxes have its size; the steps of the pipeline resize it for the model."""
+    cfg, folder = demo
+    predictor = Predictor(cfg, str(folder / "random.pth"), device="cpu")
+    _, picture = predictor.predict(predictor.read(folder / "noise.jpg"))
+    np.testing.assert_array_equal(picture, runtime.read_image(folder / "noise.jpg"))
 
 
 def test_the_config_beside_a_checkpoint(tmp_path):

@@ -43,6 +43,15 @@ def pictures(tmp_path):
     return folder
 
 
+@pytest.mark.parametrize(("number", "expected"), [(200, 200), (201, 101), (399, 200), (1000, 200)])
+def test_calibration_images_are_spread_over_the_folder(tmp_path, number, expected):
+    for index in range(number):
+        (tmp_path / f"{index:04d}.png").touch()
+    found = [int(path.stem) for path in quantise.find_images(tmp_path)]
+    assert len(found) == expected <= quantise.MOST
+    assert found[-1] >= number - 5
+
+
 def test_eight_bits_are_close_and_keep_the_metadata(tmp_path, pictures):
     exact = convolution(tmp_path / "model.onnx")
     target = quantise.quantise(exact, pictures)

@@ -46,6 +46,13 @@ def test_logits_are_resized_before_the_class_is_chosen(tmp_path):
     assert (found == resized.argmax(1)[0].numpy()).mean() > 0.999
 
 
+def test_the_padding_of_logits_is_cut_off(tmp_path):
+    logits = np.random.default_rng(0).normal(size=(1, 3, 32, 32)).astype(np.float32)
+    model = runtime.load(write_model(tmp_path / "m.onnx", dict(logits=logits), task="segmentation", steps=[]))
+    found = model.finish([logits], (12, 20), (12, 20)).segmentation
+    np.testing.assert_array_equal(found, logits[0, :, :12, :20].argmax(0))
+
+
 def test_probabilities(tmp_path):
     path = write_model(tmp_path / "m.onnx", dict(p=np.float32([[0.25, 0.75]])), task="classification")
     assert runtime.load(path).predict(np.zeros((50, 60, 3), np.uint8)).probabilities.tolist() == [0.25, 0.75]
@@ -94,7 +101,7 @@ def test_the_steps_of_classifiers_are_mmpretrains():
     init_default_scope("mmpretrain")
     picture = cv2.resize(np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=np.uint8), (101, 77))
     image = dict(img=picture, img_shape=(77, 101), ori_shape=(77, 101))
-    for edge in ("short", "long"):
+    for edge in ("short", "long", "width", "height"):
         options = dict(scale=64, edge=edge, backend="pillow", interpolation="bicubic")
         expected = TRANSFORMS.build(dict(type="ResizeEdge", **options))(dict(image))
         expected = TRANSFORMS.build(dict(type="CenterCrop", crop_size=(45, 50)))(expected)["img"]

@@ -208,6 +208,16 @@ class Identity(nn.Module):
         return x
 
 
+def test_a_sum_of_a_wider_type_is_not_written_into_the_tokens():
+    stage = Stage([build("scaled", "attention", None) for _ in range(2)]).bfloat16().eval()
+    stage.blocks[1].res_scale2.float()
+    x, grid = torch.randn(1, 15, 6, dtype=torch.bfloat16), (3, 5)
+    expected = stage(x, grid)[0].detach()
+    assert expected.dtype == torch.float32
+    with torch.no_grad():
+        torch.testing.assert_close(cpu.optimize_for_cpu(stage)(x, grid)[0], expected)
+
+
 def test_no_tokens_are_no_mistake():
     stage = cpu.optimize_for_cpu(Stage([build("plain", "attention", 3)]).eval())
     with torch.no_grad():

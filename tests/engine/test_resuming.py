@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -89,6 +90,13 @@ def test_another_learning_rate_is_reported(tmp_path, start, capsys):
     assert "continues with the learning rate" not in capsys.readouterr().out
 
 
+def test_the_rate_of_a_warm_up_is_not_another_one(tmp_path, capsys):
+    warm_up = dict(param_scheduler=[dict(type="LinearLR", start_factor=0.1, by_epoch=False, end=8)])
+    train(runner(tmp_path / "start", epochs=1, **warm_up))
+    resumed(tmp_path / "resumed", tmp_path / "start" / "iter_4.pth", **warm_up)
+    assert "continues with the learning rate" not in capsys.readouterr().out
+
+
 def test_another_number_of_classes_is_refused(tmp_path, start):
     with pytest.raises(ValueError, match=r"layer\.weight is \[1, 4\] in the checkpoint and \[3, 4\] in the model"):
         resumed(tmp_path / "resumed", start, model=dict(outputs=3))
@@ -151,6 +159,22 @@ def test_a_signal_during_validation_saves_the_trained_weights(tmp_path, kill_wor
     assert not torch.equal(expected["state_dict"]["layer.weight"], expected["ema_state_dict"]["module.layer.weight"])
     torch.testing.assert_close(found["state_dict"], expected["state_dict"], rtol=0, atol=0)
     torch.testing.assert_close(found["ema_state_dict"], expected["ema_state_dict"], rtol=0, atol=0)
+
+
+@pytest.mark.fault
+def test_a_signal_after_a_validation_saves_the_trained_weights(tmp_path):
+    options = dict(iterations=8, train_cfg=dict(by_epoch=False, max_iters=8, val_interval=4), **VALIDATION)
+    found = []
+    for name, signal_at, interval in (("whole", -1, 6), ("part", 6, 100)):
+        hook = dict(interval=interval)
+        trained = runner(tmp_path / name, model=dict(signal_at=signal_at), hook=hook, **options)
+        trained.register_hook(EMAHook(momentum=0.5))
+        with pytest.raises(SystemExit) if signal_at > 0 else nullcontext():
+            train(trained)
+        found.append(load_checkpoint(tmp_path / name / "iter_6.pth"))
+    whole, part = found
+    torch.testing.assert_close(part["state_dict"], whole["state_dict"], rtol=0, atol=0)
+    torch.testing.assert_close(part["ema_state_dict"], whole["ema_state_dict"], rtol=0, atol=0)
 
 
 @pytest.mark.fault

@@ -10,6 +10,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 
 from helpers import folders
+from mmlisa import config_path
 from mmlisa.datasets.folder import Dataset, Sample
 from mmlisa.fit.plan import PRESETS, adjust, choose_preset, make_plan, write_config
 
@@ -102,6 +103,9 @@ def test_a_probe_sets_batch_and_length():
     assert (plan.batch, plan.steps, plan.rate) == (2, 800, 7.5e-4)  # as many images
     assert "the most that fits" in plan.reasons["batch"]
     plan = make_plan(dataset, preset, False)
+    adjust(plan, {**PROBE, "available": 6 * 2**20, "fixed": 3 * 2**20}, None, keep_batch=False)
+    assert plan.batch == 2  # beside the weights
+    plan = make_plan(dataset, preset, False)
     adjust(plan, {**PROBE, "available": 0}, None, keep_batch=True)
     assert plan.batch == 4
     adjust(plan, PROBE, 10, keep_batch=True)
@@ -167,6 +171,18 @@ def test_without_weights_the_backbone_is_not_initialised_from_them(tmp_path):
     plan.reasons["model"] = ""
     (tmp_path / "config.py").write_text(write_config(plan, dataset, tmp_path, "", ""))
     assert Config.fromfile(tmp_path / "config.py").model.backbone.init_cfg is None
+
+
+@pytest.mark.parametrize("weights", ["", "own.pth"])
+def test_weights_keep_the_image_size_that_they_were_trained_at(tmp_path, weights):
+    dataset, preset = make(), replace(PRESETS["detection"]["hylisanet"], weights=weights)
+    plan = make_plan(dataset, preset, False)
+    plan.reasons["model"] = ""
+    (tmp_path / "config.py").write_text(write_config(plan, dataset, tmp_path, "", ""))
+    cfg, shipped = Config.fromfile(tmp_path / "config.py"), Config.fromfile(config_path(preset.config))
+    assert shipped.model.backbone.image_size != plan.side
+    assert cfg.model.backbone.image_size == (shipped.model.backbone.image_size if weights else plan.side)
+    assert cfg.load_from == (weights or None)
 
 
 def test_formats_that_the_loader_must_be_told_of(tmp_path):

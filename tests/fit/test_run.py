@@ -87,6 +87,17 @@ def test_results_never_go_into_the_data(tmp_path, steps):
     assert not list(data.iterdir())
 
 
+def test_the_checkpoint_is_the_newest_of_the_best_or_else_the_last(tmp_path):
+    run, train = Run(tmp_path, Options("data")), tmp_path / "train"
+    assert run.checkpoint is None
+    write(train / "last_checkpoint", str(train / "iter_9.pth"))
+    assert run.checkpoint == train / "iter_9.pth"
+    for seconds, name in enumerate(("best_mIoU_iter_9.pth", "best_mIoU_iter_10.pth", "best_mIoU_iter_3.pth")):
+        write(train / name, "")
+        os.utime(train / name, (seconds, seconds))
+    assert run.checkpoint == train / "best_mIoU_iter_3.pth"
+
+
 def test_a_file_is_whole_or_absent(tmp_path, monkeypatch):
     write(tmp_path / "a", "old")
 

@@ -88,6 +88,12 @@ def test_every_curve_stands_in_its_panel_and_the_star_at_the_best(figures, tmp_p
     assert metric.get_ylabel() == "0 to 1"
 
 
+def test_the_star_never_stands_at_a_value_that_is_not_finite(figures, tmp_path):
+    curves = {"loss": [(1, 1.0)], "coco/bbox_mAP": [(10, float("nan")), (20, 0.2), (30, 0.4), (40, float("nan"))]}
+    draw_curves({"run": curves}, tmp_path / "curves.png")
+    assert figures[0].axes[2].get_legend_handles_labels()[1] == ["bbox AP: best 0.4 at 30"]
+
+
 def test_several_runs_have_a_panel_per_metric_and_a_line_per_run(figures, tmp_path):
     runs = {
         name: {"loss": [(1, k)], "loss_cls": [(1, 9.0)], "mIoU": [(1, 10.0 * k)], "aAcc": [(1, 20.0 * k)]}

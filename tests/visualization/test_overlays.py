@@ -1,5 +1,6 @@
 """Where things are drawn, in which colour, and that labels stay off the objects."""
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -9,7 +10,7 @@ from mmpretrain.structures import DataSample
 from mmseg.structures import SegDataSample
 
 from mmlisa.visualization import overlays
-from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, has_truth
+from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, has_truth, write_video
 
 CLASSES = Classes({"classes": ("cat", "cup"), "palette": [(250, 0, 0), (0, 0, 250)]})
 GREY = np.full((160, 160, 3), 128, np.uint8)  # enlarged four times
@@ -66,6 +67,13 @@ def test_the_outline_of_an_enlarged_mask_has_no_steps():
 def test_a_picture_of_large_size_is_not_enlarged():
     large = np.full((700, 900, 3), 128, np.uint8)
     assert draw_prediction(large, detections([], [], []), CLASSES).shape == large.shape
+
+
+@pytest.mark.parametrize("side", [160, 700])
+def test_the_picture_of_a_caller_is_not_drawn_on(side):
+    picture = np.full((side, side, 3), 128, np.uint8)
+    assert changed(draw_prediction(picture, detections([(10, 10, 90, 90)], [0], [0.9]), CLASSES)).any()
+    assert not changed(picture).any()
 
 
 @pytest.mark.parametrize(
@@ -151,6 +159,12 @@ def test_drawings_of_one_size_whatever_is_found():
         labels[:, :top] = 1
         shapes.add(draw_prediction(GREY, SegDataSample(pred_sem_seg=PixelData(data=labels)), CLASSES).shape)
     assert len(shapes) == 1
+
+
+def test_a_video_keeps_its_colours(tmp_path):
+    write_video(tmp_path / "red.mp4", [np.full((64, 64, 3), (200, 0, 0), np.uint8)] * 3, 5)
+    _, frame = cv2.VideoCapture(str(tmp_path / "red.mp4")).read()
+    np.testing.assert_allclose(frame[32, 32], (0, 0, 200), atol=20)  # BGR
 
 
 def test_a_sample_without_a_prediction_is_refused():

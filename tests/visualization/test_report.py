@@ -165,6 +165,18 @@ def test_segmentation(folder):
     pages(folder)
 
 
+def test_the_worst_images_keep_their_colours(folder):
+    nothing, red = np.zeros((40, 60), np.uint8), np.full((40, 60, 3), (0, 0, 200), np.uint8)  # BGR
+    cv2.imwrite(str(folder / "images" / "0.png"), red)
+    for file in ("images/map.png", "run/test/predictions/0.png.png"):
+        cv2.imwrite(str(folder / file), nothing)
+    (folder / "run" / "data" / "val.txt").write_text("0.png\tmap.png")
+    classes = dict(classes=["background", "object"])
+    write_report(folder / "run", task="segmentation", root=folder / "images", **COMMON | classes)
+    drawn = cv2.imread(str(folder / "run" / "report" / "worst_01.jpeg"))
+    np.testing.assert_allclose(drawn[100, 100], (0, 0, 200), atol=5)
+
+
 def test_equal_errors_at_the_last_place(folder):
     """Three of 14 predictions are perfect, and the report has room for one of them: the first."""
     truth, perfect = np.ones((40, 60), np.uint8), (0, 6, 13)
@@ -188,6 +200,16 @@ def test_values_of_masks_in_black_and_white(folder):
     (folder / "run" / "data" / "val.txt").write_text("0.png\tmap.png")
     result = evaluate_maps(folder / "run", folder / "images", "val", ["background", "object"], {255: 1})
     np.testing.assert_array_equal(result.confusion, [[1800, 0], [0, 600]])
+
+
+def test_shares_of_pixels_are_those_of_the_annotations(folder):
+    truth = np.zeros((40, 60), np.uint8)
+    truth[:10] = 1
+    cv2.imwrite(str(folder / "images" / "map.png"), truth)
+    cv2.imwrite(str(folder / "run" / "test" / "predictions" / "0.png.png"), 0 * truth)
+    (folder / "run" / "data" / "val.txt").write_text("0.png\tmap.png")
+    result = evaluate_maps(folder / "run", folder / "images", "val", ["background", "object"], {})
+    assert result.table[1:] == [["background", "75.0%", "75.0"], ["object", "25.0%", "0.0"]]
 
 
 def test_classification(folder):
