@@ -4,15 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import isqrt
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.checkpoints import adapt_state_dict
 from mmlisa.models import backbones
+from mmlisa.models.layers import ResizeOnLoad
 
 from .families import Family, recognise
 from .rules import apply_rules
@@ -119,9 +117,15 @@ def carry_over(backbone: nn.Module, state: Mapping[str, Tensor], family: Family 
     partial = _join_projections(renamed, ours)
     sizes = {name: tensor.numel() for name, tensor in renamed.items()}
     for name in list(renamed):
-        if name in ours and renamed[name].shape != ours[name].shape:
-            renamed[name] = _fit(name, renamed[name], ours[name].shape)
-    renamed = adapt_state_dict(backbone, renamed)
+        if name in ours and renamed[name].shape[2:] == (1, 1) and ours[name].ndim == 2:
+            renamed[name] = renamed[name].flatten(1)  # a pointwise convolution is a linear layer here
+    for module_name, module in backbone.named_modules():
+        for key in module.on_grid if isinstance(module, ResizeOnLoad) else ():
+            name = f"{module_name}.{key}" if module_name else key
+            if name in renamed and name in ours and renamed[name].ndim == ours[name].ndim:
+                # Also of an equal shape: 24x24 and 18x32 have as many positions. Published networks have square grids.
+                resized = module.resize_parameter(renamed[name], ours[name])
+                renamed[name] = resized if resized.shape == ours[name].shape else renamed[name]
     carried = {name: renamed[name] for name in ours if name in renamed and renamed[name].shape == ours[name].shape}
     for name, tensor in carried.items():  # averaged weights may hold counters as floating point numbers
         carried[name] = tensor if ours[name].is_floating_point() else tensor.to(ours[name].dtype)
@@ -210,44 +214,3 @@ def _join_projections(state: dict[str, Tensor], ours: Mapping[str, Tensor]) -> d
             else:
                 partial[joint] = f"its value {different_shapes(third, state.pop(value))}"
     return partial
-
-
-def _fit(name: str, tensor: Tensor, shape: torch.Size) -> Tensor:
-    """Convert a tensor to our shape if its kind allows this; otherwise return it unchanged."""
-    if tensor.ndim == 4 and len(shape) == 2 and tensor.shape[2:] == (1, 1):
-        return tensor.flatten(1)  # a pointwise convolution is a linear layer here
-    if name.endswith("position") and tensor.ndim == len(shape) == 3 and tensor.shape[2] == shape[2]:
-        return _resize_positions(tensor, shape[1])
-    if name.endswith(("relative_position_bias_table", "rel_pos_h", "rel_pos_w")) and tensor.shape[1] == shape[1]:
-        return _resize_offsets(tensor, shape[0], square=name.endswith("table"))
-    if name.endswith("attention_biases") and tensor.shape[0] == shape[0]:
-        # One per offset (|dy|, |dx|) of the grid.
-        return _resize_square(tensor.T, shape[1], align_corners=True).T
-    return tensor
-
-
-def _resize_positions(table: Tensor, count: int) -> Tensor:
-    """``[1, N_0, C] -> [1, N, C]``: patches bicubically; a class token stays, is dropped, or loses the distillation token."""
-    theirs, ours = (isqrt(table.shape[1]) ** 2, isqrt(count) ** 2)
-    prefix, patches = table.split([table.shape[1] - theirs, theirs], dim=1)
-    wanted = count - ours
-    if prefix.shape[1] < wanted or wanted > 1:
-        return table
-    patches = _resize_square(patches[0], ours)[None]
-    return torch.cat([prefix[:, :wanted], patches], dim=1)
-
-
-def _resize_offsets(table: Tensor, count: int, square: bool) -> Tensor:
-    """Relative positions ``[(2n - 1)²  or 2n - 1, C]`` of a window of another size."""
-    if square:
-        return _resize_square(table, count)
-    return F.interpolate(table.T[None], size=count, mode="linear")[0].T
-
-
-def _resize_square(table: Tensor, count: int, align_corners: bool = False) -> Tensor:
-    """``[n², C] -> [m², C]``, bicubically."""
-    side, new = isqrt(len(table)), isqrt(count)
-    if side**2 != len(table) or new**2 != count or side == new:
-        return table
-    table_map = table.T.reshape(1, -1, side, side)
-    return F.interpolate(table_map, size=new, mode="bicubic", align_corners=align_corners)[0].flatten(1).T

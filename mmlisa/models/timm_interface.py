@@ -13,7 +13,7 @@ from mmlisa.registry import WEIGHT_INITIALIZERS
 
 from .backbones.base import Backbone
 from .feature_maps import FeatureMap, all_stages, backbone_class
-from .layers import to_map
+from .layers import ResizeOnLoad, to_map
 
 PREFIX = "backbone."
 FORMATS = ("NCHW", "NLC")
@@ -186,7 +186,6 @@ class TimmInterface(nn.Module):
         backbone, options = self.backbone, {**self._options, "image_size": img_size}
         with torch.device("meta"):
             before, after = type(backbone)(**self._options), type(backbone)(**options)
-        after.load_state_dict(backbone.state_dict(), strict=False, assign=True)
         ours = dict(backbone.named_modules())
         for (name, old), new in zip(before.named_modules(), after.modules(), strict=True):
             if name in ours:
@@ -212,9 +211,13 @@ def _follow_size(ours: nn.Module, old: nn.Module, new: nn.Module) -> None:
     for key, value in vars(new).items():
         if isinstance(value, int | tuple) and not key.startswith("_") and value != getattr(old, key):
             setattr(ours, key, value)
-    for key, parameter in new.named_parameters(recurse=False):
-        if parameter.shape != getattr(old, key).shape:
-            setattr(ours, key, nn.Parameter(parameter.detach(), getattr(ours, key).requires_grad))
+    for key in new.on_grid if isinstance(new, ResizeOnLoad) else ():
+        grid, target = (getattr(getattr(module, "resize", module), "grid", None) for module in (old, new))
+        before, after = getattr(old, key), getattr(new, key)
+        if after is not None and (grid != target or after.shape != before.shape):
+            parameter = getattr(ours, key)
+            resized = new.resize_parameter(parameter.detach(), after, grid)
+            setattr(ours, key, nn.Parameter(resized, parameter.requires_grad))
 
 
 def _level_info(backbone: Backbone, stages: Sequence[FeatureMap]) -> list[dict[str, Any]]:

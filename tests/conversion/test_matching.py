@@ -5,6 +5,7 @@ import re
 import pytest
 import timm
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from helpers.networks import randomised
@@ -132,6 +133,27 @@ def test_of_two_prefix_tokens_the_class_token_stays():
     state["pos_embed"] = torch.arange(198.0)[None, :, None].repeat(1, 1, 192)  # class, distillation, patches
     position = carry_over(backbones.FLattenDeiT(), state).state_dict["stem.position"]
     assert position[0, :, 0].tolist() == [0, *range(2, 198)]
+
+
+@pytest.mark.parametrize("size", [(288, 512), (224, 256), (160, 352)])  # 18x32 = 24²; 14x16 + 1 = 15²
+def test_positions_of_a_square_on_a_grid_that_is_none(size):
+    """A picture of the column stays one, also where a square has as many positions as the grid."""
+    with torch.device("meta"):
+        deit = timm.create_model("deit_tiny_patch16_224").state_dict()
+        levit = timm.create_model("levit_128").state_dict()
+    columns, height, width = torch.arange(14.0).repeat(14), size[0] // 16, size[1] // 16
+    deit["pos_embed"] = torch.cat([torch.tensor([-9.0]), columns])[None, :, None].repeat(1, 1, 192)
+    position = carry_over(backbones.CastlingDeiT("tiny", image_size=size), deit).state_dict["stem.position"]
+    assert position[0, 0, 0] == -9
+    expected = F.interpolate(columns.view(1, 1, 14, 14), size=(height, width), mode="bicubic")[0, 0]
+    torch.testing.assert_close(position[0, 1:, 0].view(height, width), expected, rtol=0, atol=1e-4)
+    name = "stages.0.blocks.0.attn.attention_biases"
+    levit[name] = columns.expand(4, -1)
+    arch = dict(base="128", downsample="subsample", mlp_conv=None)
+    ours = backbones.CastlingLeViT(arch, attention=dict(type="LeViTAttention", head_dims=16), image_size=size)
+    biases = carry_over(ours, levit).state_dict[name.replace("attention_biases", "bias.attention_biases")]
+    expected = torch.linspace(0, 13, width).expand(4, height, width)
+    torch.testing.assert_close(biases.view(4, height, width), expected, rtol=0, atol=1e-4)
 
 
 def test_windows_of_another_size():

@@ -378,6 +378,20 @@ def test_set_input_size_keeps_what_a_size_does_not_decide():
         model.set_input_size(96, patch_size=8)
 
 
+@pytest.mark.parametrize(("before", "after"), [((224, 256), 224), (384, (288, 512)), ((288, 512), 512)])  # 18x32 = 24²
+def test_set_input_size_between_sizes_that_are_not_square(before, after):
+    model = mmlisa.create_model("flatten_deit_t", img_size=before, num_classes=0)
+    (h, w), (new_h, new_w) = (side if isinstance(side, tuple) else (side, side) for side in (before, after))
+    position = model.backbone.stem.position
+    picture = position.detach()[:, 1:].clone().transpose(1, 2).unflatten(2, (h // 16, w // 16))
+    token = position.detach()[:, :1].clone()
+    model.set_input_size(after)
+    expected = nn.functional.interpolate(picture, size=(new_h // 16, new_w // 16), mode="bicubic").flatten(2).mT
+    torch.testing.assert_close(model.backbone.stem.position, torch.cat([token, expected], dim=1), check_layout=False)
+    assert model.backbone.stem.resize.grid == (new_h // 16, new_w // 16)
+    model.eval()(torch.zeros(1, 3, new_h, new_w))
+
+
 def test_the_input_size_may_be_set_again():
     model = deepcopy(on_meta("flatten_deit_t"))
     shapes = {key: tensor.shape for key, tensor in model.state_dict().items()}

@@ -90,8 +90,8 @@ class FocusedLinearAttention(ResizeOnLoad):
         self.dwc = SharedTokenConv(width, kernel_size) if kernel_size else None
         self.lepe = TokenConv(channels, lepe_kernel_size) if lepe_kernel_size else None
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
-        return self.resize.from_another(theirs, ours)
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return self.resize.from_another(theirs, ours, grid)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""

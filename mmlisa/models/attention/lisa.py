@@ -117,7 +117,7 @@ class LiSA(ResizeOnLoad):
         y = to_tokens(y.flatten(1, 2)).to(layer_dtype(x, self)).contiguous()
         return self.proj(self.norm(y))
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
         return ops.resize_kernel(theirs, tuple(self.kernel_b.shape[1:]), self.resize)
 
     def _kernels(self, grid: tuple[int, ...]) -> ops.LiSAKernels:

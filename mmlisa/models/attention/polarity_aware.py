@@ -57,8 +57,8 @@ class PolarityAwareAttention(ResizeOnLoad):
         self.resize = PositionResize(grid)
         self.dwc = SharedTokenConv(width, kernel_size)
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
-        return self.resize.from_another(theirs, ours)
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return self.resize.from_another(theirs, ours, grid)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""

@@ -28,7 +28,7 @@ class RelativeBias(ResizeOnLoad):
         nn.init.trunc_normal_(self.rel_pos_h, std=0.02)
         nn.init.trunc_normal_(self.rel_pos_w, std=0.02)
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
         return _resize(theirs, len(ours))
 
     def forward(self, query: Tensor, query_grid: Sequence[int], key_grid: Sequence[int]) -> Tensor:

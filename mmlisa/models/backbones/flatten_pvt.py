@@ -1,5 +1,6 @@
 """FLatten-PVT and FLatten-PVTv2 (Han et al., "FLatten Transformer", Tables 10-13; hosts: Wang et al., PVT and PVTv2)."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -22,8 +23,8 @@ class PositionedPatchEmbed(ResizeOnLoad, PatchEmbed):
         self.resize = PositionResize(grid)
         nn.init.trunc_normal_(self.position, std=0.02)
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
-        return self.resize.from_another(theirs, ours)
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return self.resize.from_another(theirs, ours, grid)
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         x, grid = super().forward(x)

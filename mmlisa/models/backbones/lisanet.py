@@ -46,7 +46,7 @@ class PositionedEmbed(ResizeOnLoad, PatchEmbed):
         x, grid = super().forward(x)
         return x + to_tokens(_resize(self.position_embedding, grid)), grid
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
         return _resize(theirs, ours.shape[2:])
 
 

@@ -35,8 +35,8 @@ class Stem(ResizeOnLoad, PatchEmbed):
             if tensor is not None:
                 nn.init.trunc_normal_(tensor, std=0.02)
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
-        return self.resize.from_another(theirs, ours)
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return self.resize.from_another(theirs, ours, grid)
 
     def forward(self, image: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         """``[B, 3, H, W]`` -> ``[B, (1 +) N, C]`` and the grid of the N patches."""

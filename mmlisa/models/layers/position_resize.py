@@ -1,7 +1,7 @@
 """Position embeddings on another grid than the pretraining one."""
 
 from collections.abc import Sequence
-from math import prod
+from math import isqrt, prod
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,10 @@ from mmlisa.ops.tracing import is_traced
 from .grid_cache import GridCache
 from .resize_on_load import resize_rows
 from .tokens import to_map, to_tokens
+
+_MAX_PREFIX = (
+    2  # a class token and a distillation token; a table with more rows than a square and these is not of a square
+)
 
 
 class PositionResize(nn.Module):
@@ -32,10 +36,17 @@ class PositionResize(nn.Module):
             return table
         return self._resized.get(grid, [table], lambda: self._resize(table, grid))
 
-    def from_another(self, theirs: Tensor, ours: Tensor) -> Tensor:
-        """Positions ``[1, N, C]`` of a square grid for this one; as many prefix tokens as ``ours`` has stay unchanged."""
-        prefix = ours.shape[1] - prod(self.grid)
-        return torch.cat([theirs[:, :prefix], resize_rows(theirs[0, prefix:], self.grid)[None]], dim=1)
+    def from_another(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        """Positions ``[1, N, C]`` of ``grid`` (None: a square) for this one.
+
+        As many prefix tokens as ``ours`` has stay unchanged; further ones, such as a distillation token, are left out.
+        """
+        wanted, count = ours.shape[1] - prod(self.grid), theirs.shape[1]
+        grid = grid or (isqrt(count),) * 2
+        prefix = count - prod(grid)
+        if not wanted <= prefix <= _MAX_PREFIX:
+            return theirs
+        return torch.cat([theirs[:, :wanted], resize_rows(theirs[0, prefix:], self.grid, grid)[None]], dim=1)
 
     def _resize(self, table: Tensor, grid: tuple[int, ...]) -> Tensor:
         prefix = table.shape[1] - prod(self.grid)

@@ -37,7 +37,7 @@ class RelativePosition(ResizeOnLoad):
         """
         return ops.toeplitz(_resize(self.table, tuple(2 * g - 1 for g in grid)), grid)
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
         return _resize(theirs, tuple(ours.shape[self.axes_before :]))
 
 

@@ -1,6 +1,7 @@
 """Parameters of the pretraining grid, loaded from a checkpoint of another one."""
 
-from math import isqrt
+from collections.abc import Sequence
+from math import isqrt, prod
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
@@ -20,8 +21,11 @@ class ResizeOnLoad(nn.Module):
         super().__init__(*args, **options)
         self._register_load_state_dict_pre_hook(_adapt, with_module=True)  # public since PyTorch 2.5
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor) -> Tensor:
-        """Return ``theirs`` in the shape of ``ours``, or unchanged if that is impossible."""
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        """Return ``theirs`` in the shape of ``ours``, or unchanged if that is impossible.
+
+        ``grid`` is that of ``theirs``, for parameters whose shape does not tell it; None stands for a square.
+        """
         raise NotImplementedError
 
     def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str) -> None:
@@ -40,11 +44,18 @@ def _adapt(module: ResizeOnLoad, state_dict: dict[str, Tensor], prefix: str, *_:
     module.adapt_state_dict(state_dict, prefix)
 
 
-def resize_rows(table: Tensor, size: tuple[int, int], *, mode: str = "bicubic", align_corners: bool = False) -> Tensor:
-    """``[n², C]``, the rows of a square map, -> ``[prod(size), C]``; a table of another number of rows stays unchanged."""
-    side = isqrt(len(table))
-    if side**2 != len(table):
+def resize_rows(
+    table: Tensor,
+    size: Sequence[int],
+    grid: Sequence[int] | None = None,
+    *,
+    mode: str = "bicubic",
+    align_corners: bool = False,
+) -> Tensor:
+    """``[prod(grid), C] -> [prod(size), C]``; another number of rows stays unchanged. None stands for a square."""
+    grid = grid or (isqrt(len(table)),) * 2
+    if prod(grid) != len(table):
         return table
-    table_map = table.float().T.reshape(1, -1, side, side)
-    resized = F.interpolate(table_map, size=size, mode=mode, align_corners=align_corners)
+    table_map = table.float().T.reshape(1, -1, *grid)
+    resized = F.interpolate(table_map, size=tuple(size), mode=mode, align_corners=align_corners)
     return resized[0].flatten(1).T.to(table.dtype)
