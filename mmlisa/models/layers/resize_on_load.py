@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
+from mmlisa.ops.precision import at_least_fp32
+
 
 class ResizeOnLoad(nn.Module):
     """Base of modules whose parameters :attr:`on_grid` are interpolated when a state dict holds them for another grid.
@@ -54,8 +56,8 @@ def resize_rows(
 ) -> Tensor:
     """``[prod(grid), C] -> [prod(size), C]``; another number of rows stays unchanged. None stands for a square."""
     grid = grid or (isqrt(len(table)),) * 2
-    if prod(grid) != len(table):
+    if prod(grid) != len(table) or tuple(grid) == tuple(size):
         return table
-    table_map = table.float().T.reshape(1, -1, *grid)
+    table_map = at_least_fp32(table).T.reshape(1, -1, *grid)
     resized = F.interpolate(table_map, size=tuple(size), mode=mode, align_corners=align_corners)
     return resized[0].flatten(1).T.to(table.dtype)
