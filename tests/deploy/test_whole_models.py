@@ -98,6 +98,23 @@ def test_segmentors(name, tmp_path):
         assert (segmentation == theirs.pred_sem_seg.data[0].numpy()).mean() > 0.999
 
 
+@pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
+def test_a_segmentor_that_pads_takes_any_number_of_images(suffix, tmp_path):
+    model, out = build(SEGMENTORS[0], light=True), tmp_path / f"model{suffix}"
+    model.data_preprocessor.test_cfg = dict(size_divisor=32)
+    theirs = predict(model, "mmseg", (96, 160)).seg_logits.data
+    module = write(SEGMENTORS[0], model, out, size=EXAMPLE, dynamic=True)
+    pictures = torch.cat([image((96, 160)), image((96, 160)).flip(3), image((96, 160))]).to(torch.uint8)
+    if suffix == ".onnx":
+        found = torch.from_numpy(runtime.load(out).run(pictures.numpy())[0])
+    else:
+        found = torch.export.load(out).module()(pictures)[0]
+    tolerance = 1e-4 * theirs.abs().max()
+    torch.testing.assert_close(found[::2], torch.stack([theirs, theirs]), rtol=0, atol=tolerance)
+    assert (found[1] - theirs).abs().max() > 100 * tolerance
+    assert largest_difference(module, out, (224, 96)) < 1e-4
+
+
 def test_image_classifiers(tmp_path):
     model = build("classifier_hylisanet")  # the maps of the light backbone hardly depend on the image
     expected = [predict(model, "mmpretrain", size).pred_score.numpy() for size in SIZES]
