@@ -69,7 +69,7 @@ NOT_RUN = {
     "bash .ci/versions": "builds an environment; the workflow test.yml runs it",
     "python tests/reliability.py": "runs parts of this suite",
     "python tests/mistakes.py": "a measurement; tests/tools/test_mistakes.py",
-    "python tools/convert_checkpoint.py data/mask_rcnn_mila": "needs the authors' file; tests/conversion/test_newer_families.py",
+    "mmlisa convert data/mask_rcnn_mila": "needs the authors' file; tests/conversion/test_newer_families.py",
     "torchrun --nproc_per_node 8": _GPUS,
     "torchrun --nnodes": _GPUS,
     "srun": "needs a cluster",
