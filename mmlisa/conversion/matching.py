@@ -121,11 +121,9 @@ def carry_over(backbone: nn.Module, state: Mapping[str, Tensor], family: Family 
             renamed[name] = renamed[name].flatten(1)  # a pointwise convolution is a linear layer here
     for module_name, module in backbone.named_modules():
         for key in module.on_grid if isinstance(module, ResizeOnLoad) else ():
-            name = f"{module_name}.{key}" if module_name else key
-            if name in renamed and name in ours and renamed[name].ndim == ours[name].ndim:
+            if (name := f"{module_name}.{key}" if module_name else key) in renamed:
                 # Also of an equal shape: 24x24 and 18x32 have as many positions. Published networks have square grids.
-                resized = module.resize_parameter(renamed[name], ours[name])
-                renamed[name] = resized if resized.shape == ours[name].shape else renamed[name]
+                renamed[name] = module.fit(key, renamed[name])
     carried = {name: renamed[name] for name in ours if name in renamed and renamed[name].shape == ours[name].shape}
     for name, tensor in carried.items():  # averaged weights may hold counters as floating point numbers
         carried[name] = tensor if ours[name].is_floating_point() else tensor.to(ours[name].dtype)

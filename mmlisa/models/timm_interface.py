@@ -212,12 +212,10 @@ def _follow_size(ours: nn.Module, old: nn.Module, new: nn.Module) -> None:
         if isinstance(value, int | tuple) and not key.startswith("_") and value != getattr(old, key):
             setattr(ours, key, value)
     for key in new.on_grid if isinstance(new, ResizeOnLoad) else ():
-        grid, target = (getattr(getattr(module, "resize", module), "grid", None) for module in (old, new))
         before, after = getattr(old, key), getattr(new, key)
-        if after is not None and (grid != target or after.shape != before.shape):
+        if after is not None and (old.grid != new.grid or after.shape != before.shape):
             parameter = getattr(ours, key)
-            resized = new.resize_parameter(parameter.detach(), after, grid)
-            setattr(ours, key, nn.Parameter(resized, parameter.requires_grad))
+            setattr(ours, key, nn.Parameter(new.fit(key, parameter.detach(), old.grid), parameter.requires_grad))
 
 
 def _level_info(backbone: Backbone, stages: Sequence[FeatureMap]) -> list[dict[str, Any]]:

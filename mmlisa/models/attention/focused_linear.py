@@ -11,7 +11,7 @@ from mmlisa import ops
 from mmlisa.arguments import Count, Positive, Size
 from mmlisa.models.layers import (
     PositionResize,
-    ResizeOnLoad,
+    PositionsOnLoad,
     SharedTokenConv,
     TokenConv,
     cyclic_shift,
@@ -28,7 +28,7 @@ from .heads import join_heads, split_heads
 
 
 @MODELS.register_module()
-class FocusedLinearAttention(ResizeOnLoad):
+class FocusedLinearAttention(PositionsOnLoad):
     """Focused linear attention (Han et al., "FLatten Transformer", Eq. 12): Sim(Q, K) V + DWC(V).
 
     Prefix (class) tokens take part in the attention; they have no position and skip the convolution.
@@ -89,9 +89,6 @@ class FocusedLinearAttention(ResizeOnLoad):
             self.resize = PositionResize(own_grid)
         self.dwc = SharedTokenConv(width, kernel_size) if kernel_size else None
         self.lepe = TokenConv(channels, lepe_kernel_size) if lepe_kernel_size else None
-
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return self.resize.from_another(theirs, ours, grid)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.arguments import OddSize, Size
-from mmlisa.models.layers import PositionResize, ResizeOnLoad, SharedTokenConv
+from mmlisa.models.layers import PositionResize, PositionsOnLoad, SharedTokenConv
 from mmlisa.ops import layer_dtype, no_autocast
 from mmlisa.registry import MODELS
 
@@ -18,7 +18,7 @@ from .heads import join_heads, split_heads
 
 
 @MODELS.register_module()
-class PolarityAwareAttention(ResizeOnLoad):
+class PolarityAwareAttention(PositionsOnLoad):
     """Polarity-aware linear attention (Meng et al., "PolaFormer"): ``proj((attend(q, k, v) + DWC(v)) * g)``.
 
     q, k, v and the gate g are projections of the input; a learned position is added to the keys. Prefix (class) tokens take part
@@ -56,9 +56,6 @@ class PolarityAwareAttention(ResizeOnLoad):
         self.positional_encoding = nn.Parameter(torch.zeros(1, prod(grid), channels))
         self.resize = PositionResize(grid)
         self.dwc = SharedTokenConv(width, kernel_size)
-
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return self.resize.from_another(theirs, ours, grid)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""

@@ -1,18 +1,17 @@
 """FLatten-PVT and FLatten-PVTv2 (Han et al., "FLatten Transformer", Tables 10-13; hosts: Wang et al., PVT and PVTv2)."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models.layers import PatchEmbed, PositionResize, ResizeOnLoad, init_convolutions
+from mmlisa.models.layers import PatchEmbed, PositionResize, PositionsOnLoad, init_convolutions
 from mmlisa.registry import MODELS
 
 from .pyramid import TokenPyramid
 
 
-class PositionedPatchEmbed(ResizeOnLoad, PatchEmbed):
+class PositionedPatchEmbed(PositionsOnLoad, PatchEmbed):
     """A patch embedding and a learned position for each of its tokens on the pretraining ``grid``."""
 
     on_grid = ("position",)
@@ -22,9 +21,6 @@ class PositionedPatchEmbed(ResizeOnLoad, PatchEmbed):
         self.position = nn.Parameter(torch.empty(1, grid[0] * grid[1], channels))
         self.resize = PositionResize(grid)
         nn.init.trunc_normal_(self.position, std=0.02)
-
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return self.resize.from_another(theirs, ours, grid)
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         x, grid = super().forward(x)

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from mmlisa.arguments import Size, check
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block, PatchEmbed, PositionResize, ResizeOnLoad, init_linear
+from mmlisa.models.layers import Block, PatchEmbed, PositionResize, PositionsOnLoad, init_linear
 
 from .base import Backbone, Stage
 
 OUT_TYPES = ("featmap", "cls_token")
 
 
-class Stem(ResizeOnLoad, PatchEmbed):
+class Stem(PositionsOnLoad, PatchEmbed):
     """Patch embedding with learned positions and an optional class token before the patches.
 
     The image is padded with zeros to whole patches; positions are interpolated to the grid at hand.
@@ -34,9 +34,6 @@ class Stem(ResizeOnLoad, PatchEmbed):
         for tensor in (self.cls_token, self.position):
             if tensor is not None:
                 nn.init.trunc_normal_(tensor, std=0.02)
-
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return self.resize.from_another(theirs, ours, grid)
 
     def forward(self, image: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         """``[B, 3, H, W]`` -> ``[B, (1 +) N, C]`` and the grid of the N patches."""

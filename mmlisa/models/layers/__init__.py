@@ -11,7 +11,7 @@ from .hooks import has_hooks, has_wrapped_weight
 from .init import init_convolutions, init_linear
 from .mobile import ConvNorm, LinearNorm, SqueezeExcite, make_divisible
 from .norms import build_norm, norm_tokens
-from .position_resize import PositionResize
+from .position_resize import PositionResize, PositionsOnLoad
 from .recompute import Branch, LayerNorm
 from .relative_position import RelativePosition
 from .resize_on_load import ResizeOnLoad, resize_rows

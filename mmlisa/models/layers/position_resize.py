@@ -11,7 +11,7 @@ from mmlisa.ops.precision import at_least_fp32, no_autocast
 from mmlisa.ops.tracing import is_traced
 
 from .grid_cache import GridCache
-from .resize_on_load import resize_rows
+from .resize_on_load import ResizeOnLoad, resize_rows
 from .tokens import to_map, to_tokens
 
 _MAX_PREFIX = (
@@ -52,6 +52,17 @@ class PositionResize(nn.Module):
         prefix = table.shape[1] - prod(self.grid)
         resized = _interpolate(at_least_fp32(table[:, prefix:]), self.grid, grid).to(table.dtype)
         return torch.cat([table[:, :prefix], resized], dim=1) if prefix else resized
+
+
+class PositionsOnLoad(ResizeOnLoad):
+    """Base of modules with positions ``[1, N, C]`` on the grid of ``self.resize``, a :class:`PositionResize`."""
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return self.resize.grid
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return self.resize.from_another(theirs, ours, grid)
 
 
 def _interpolate(table: Tensor, old: tuple[int, ...], new: tuple[int, ...]) -> Tensor:

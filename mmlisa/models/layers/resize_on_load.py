@@ -18,6 +18,7 @@ class ResizeOnLoad(nn.Module):
     """
 
     on_grid: ClassVar[tuple[str, ...]] = ()
+    grid: tuple[int, ...] | None = None  # of the parameters, if their shapes do not tell it
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -30,14 +31,22 @@ class ResizeOnLoad(nn.Module):
         """
         raise NotImplementedError
 
+    def fit(self, name: str, theirs: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        """Return ``theirs`` in the shape of the parameter ``name``, or unchanged; ``grid`` as in :meth:`resize_parameter`."""
+        ours = getattr(self, name)
+        if ours is None or theirs.ndim != ours.ndim:
+            return theirs
+        resized = self.resize_parameter(theirs, ours, grid)
+        return resized if resized.shape == ours.shape else theirs
+
     def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str) -> None:
         """Interpolate the parameters of another grid, in ``state_dict``."""
         for name in self.on_grid:
             ours, theirs = getattr(self, name), state_dict.get(prefix + name)
-            if ours is None or theirs is None or theirs.shape == ours.shape or theirs.ndim != ours.ndim:
+            if ours is None or theirs is None or theirs.shape == ours.shape:
                 continue
-            resized = self.resize_parameter(theirs, ours)
-            if resized.shape == ours.shape:
+            resized = self.fit(name, theirs)
+            if resized is not theirs:
                 state_dict[prefix + name] = resized
                 print_log(f"{prefix}{name}: {list(theirs.shape)} interpolated to {list(ours.shape)}", logger="current")
 
