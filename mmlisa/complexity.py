@@ -9,10 +9,10 @@ PyTorch dispatches is counted by kind, because the papers count differently::
     activation, softmax    elements that pass an activation function, or a softmax
     fft                    N log2 N for each channel that is transformed over N points, forward or inverse
 
-Elementwise arithmetic is free, so a product written as ``(a * b).sum()`` would be, and a paper may count an operator by its
-formula and not by how it is evaluated. ``MODULE_RULES`` has a function for every such type of module. What it returns replaces
-everything that the module's ``forward`` computes itself; submodules that ``forward`` calls (its projections) still count by
-themselves. Operators made of linear layers, convolutions, matmul, einsum and SDPA need no rule.
+Elementwise arithmetic counts nothing, so a product written as ``(a * b).sum()`` would be missed. Some papers also count an
+operator by its formula, not by its evaluation. For such modules, ``MODULE_RULES`` has a function whose result replaces the count
+of everything that ``forward`` computes itself. Submodules that ``forward`` calls (projections) are still counted by themselves.
+Operators made of linear layers, convolutions, matmul, einsum and SDPA need no rule.
 """
 
 from collections import Counter
@@ -56,14 +56,17 @@ def count(model: nn.Module, *inputs: Any, forward: Callable[..., Any] | None = N
         inputs: arguments of the forward pass, on the model's device.
         forward: called as ``forward(model, *inputs)`` in place of the model itself; see :func:`forward_tables`.
     """
-    training = model.training
+    modes = {module: module.training for module in model.modules()}  # a frozen norm stays in evaluation mode
     model.eval()
     tally = _Tally()
     enter = register_module_forward_pre_hook(tally.enter_module)
     leave = register_module_forward_hook(tally.leave_module)
-    with enter, leave, torch.inference_mode(), tally:
-        (forward or nn.Module.__call__)(model, *inputs)
-    model.train(training)
+    try:
+        with enter, leave, torch.inference_mode(), tally:
+            (forward or nn.Module.__call__)(model, *inputs)
+    finally:
+        for module, training in modes.items():
+            module.training = training
     layer_weights = {id(m.weight): m.weight.numel() for m in model.modules() if isinstance(m, _WEIGHT_LAYERS)}
     return Complexity(dict(tally.work), sum(p.numel() for p in model.parameters()), sum(layer_weights.values()))
 
@@ -162,7 +165,7 @@ _HANDLERS: dict[str, Callable[..., dict[str, float]]] = {
 
 
 def _lisa(operator: LiSA, x: Tensor, grid: Sequence[int]) -> dict[str, float]:
-    """Of the paper: contractions over the patterns, 2 D N C, and C forward and C D inverse FFTs on either side.
+    """By the paper's formula: 2 D N C products over the patterns; C forward and C D inverse FFTs for key and for value.
 
     Local kernels count as convolutions.
     """

@@ -8,7 +8,10 @@ import torch
 
 
 def peak_extra_bytes(function: Callable[[], Any], device: str = "cpu") -> int:
-    """Most memory that PyTorch holds at once during a call, above what it held before; outputs included."""
+    """Return the most bytes that PyTorch holds during a call beyond those held before it; outputs count.
+
+    The function is called twice. The first call warms up, the second is measured.
+    """
     function()
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()

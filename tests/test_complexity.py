@@ -109,6 +109,10 @@ def test_counting_leaves_the_mode_and_the_outputs_alone():
     count(model, torch.randn(2, 4))
     assert model.training
     assert model(torch.ones(1, 4)).requires_grad
+    model[1].eval()  # as a frozen norm
+    with pytest.raises(RuntimeError):
+        count(model, torch.randn(2, 5))
+    assert [each.training for each in model.modules()] == [True, True, False]
 
 
 def test_a_batch_counts_every_image():

@@ -143,6 +143,6 @@ def recognise(state: Mapping[str, Any]) -> Family:
             return family
     known = ", ".join(dict.fromkeys(family.name.split(",")[0] for family in FAMILIES))
     raise ValueError(
-        f"weights of no known network; known are {known}. The file holds {len(state)} tensors: "
+        f"the weights belong to none of the known networks, {known}. The file holds {len(state)} tensors: "
         f"{', '.join(sorted(state)[:5])}, …"
     )

@@ -17,7 +17,7 @@ from .rules import apply_rules
 
 NO_COUNTERPART = "no counterpart in the file"
 _SHOWN = 40  # names in a line of a report
-VALUE_ONLY = "but for their value: query and key are not the host's"
+VALUE_ONLY = "except for their value, because query and key differ from the host's"
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def convert_picodet(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], tup
         ValueError: ``state`` is not such a detector.
     """
     if not is_picodet(state):
-        raise ValueError(f"no PicoDet of PaddleDetection's: the file holds {', '.join(sorted(state)[:5])}, …")
+        raise ValueError(f"the file is not a PicoDet of PaddleDetection: it holds {', '.join(sorted(state)[:5])}, …")
     backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
     rules = {"backbone": next(iter(recognise(backbone).rules.values())), "neck": PADDLE_PAN}
     if not any(name.startswith(_OTHER_HEADS) for name in state):

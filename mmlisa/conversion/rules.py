@@ -174,7 +174,7 @@ PADDLE_HEAD: Rules = (  # PicoHead with shared towers, of release 2021.10
     *_PADDLE_NORM,
 )
 
-# --- hosts of LiSANet: of their attention the value and the output; LiSA's query and key are unit vectors, theirs are not ---
+# --- hosts of LiSANet. Of their attention, only value and output are taken: LiSA normalises query and key, the hosts do not ---
 
 PVT_TO_LISANET: Rules = (
     (r"\.attn\.(q|sr|norm)\.", None),

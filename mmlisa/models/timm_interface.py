@@ -186,10 +186,14 @@ class TimmInterface(nn.Module):
         backbone, options = self.backbone, {**self._options, "image_size": img_size}
         with torch.device("meta"):
             before, after = type(backbone)(**self._options), type(backbone)(**options)
-        ours = dict(backbone.named_modules())
-        for (name, old), new in zip(before.named_modules(), after.modules(), strict=True):
-            if name in ours:
-                _follow_size(ours[name], old, new)
+        ours, news = dict(backbone.named_modules()), dict(after.named_modules())
+        if (olds := dict(before.named_modules())).keys() != news.keys():
+            raise ValueError(
+                f"img_size={img_size!r}: this network has other layers at that size, because windows there cover the whole map; "
+                "create it with img_size instead"
+            )
+        for name in ours.keys() & olds.keys():
+            _follow_size(ours[name], olds[name], news[name])
         self._options = options
         size = {"img_size": backbone.image_size}
         # timm's names, for its export to the Hub

@@ -66,6 +66,7 @@ def _is_slow(x: Tensor, weight: Tensor) -> bool:
         and x.device.type == "cpu"
         and x.dtype == weight.dtype
         and not torch.is_autocast_enabled("cpu")
+        and min(weight.shape[2:]) >= BLOCK
         and max(weight.shape[2:]) > BLOCK
         and all(k % 2 for k in weight.shape[2:])
         and x.is_contiguous(memory_format=torch.channels_last)
@@ -100,10 +101,10 @@ def _backward(grad, x, weight, padding, wanted) -> tuple[Tensor | None, ...]:
 
 
 def weight_gradient(grad: Tensor, x: Tensor, size: torch.Size | tuple[int, int]) -> Tensor:
-    """``[B, C, H, W]`` twice -> ``[C, 1, *size]``, block by block."""
+    """The gradient ``[C, 1, *size]`` of a depthwise kernel, 3x3 taps at a time; ``grad`` and ``x`` are ``[B, C, H, W]``."""
     batch, channels, height, width = x.shape
     blocks = [-(-k // BLOCK) for k in size]
-    # Below and to the right, zeros for the taps beyond the kernel as well: they are computed and dropped.
+    # Zeros below and to the right also serve the taps beyond the kernel, which the last blocks compute and the return drops.
     tall, wide = height + size[0] - 1, width + size[1] - 1
     spare = BLOCK * blocks[0] + 1
     top, left = size[0] // 2, size[1] // 2
@@ -111,7 +112,7 @@ def weight_gradient(grad: Tensor, x: Tensor, size: torch.Size | tuple[int, int])
     x_BHWC[: batch * tall].view(batch, tall, wide, channels)[:, top : top + height, left : left + width] = x.permute(
         0, 2, 3, 1
     )
-    # As wide as what a block's convolution returns; zero where a shift has run over the end of a row.
+    # As wide as a block's output; zero where a shifted row would continue into the next one.
     grad_BHWC = grad.new_zeros(batch * tall, wide - BLOCK + 1, channels)
     grad_BHWC.view(batch, tall, -1, channels)[:, :height, :width] = grad.permute(0, 2, 3, 1)
     rows = batch * tall + BLOCK - 1

@@ -1,7 +1,7 @@
 """Focused linear attention (Han et al., "FLatten Transformer: Vision Transformer using Focused Linear Attention", Sec. 4).
 
-Shapes: B batch, h heads, N tokens, d channels of a head, C = h d. The focused function works on whole tokens: its norms run over
-the channels of ALL heads, which is why this takes the heads of a token together and not one head at a time::
+Shapes: B batch, h heads, N tokens, d channels of a head, C = h d. The norms of the focused function run over the
+channels of all heads, so the operator needs all heads of a token at once::
 
     t    = (relu(t) + 1e-6) / softplus(scale)        t in {query, key}
     f(t) = t^p / ||t^p|| * ||t||                     Eq. 6, norms over C
@@ -17,7 +17,8 @@ from .precision import at_least_fp32, no_autocast
 from .tracing import is_traced, is_transformed
 
 EPS = 1e-6
-# Below what fp32 divides (and differentiates) safely; only products of norms beyond 1e14 reach it.
+# The smallest denominator that fp32 divides and differentiates safely. Only if the norms of a query and a key have a product
+# beyond 1e14 is the sum smaller.
 _LEAST_DENOMINATOR = 1e-20
 BACKENDS = ("auto", "reference", "linear")
 
@@ -155,8 +156,8 @@ class _Powers(torch.autograd.Function):
 def _linear(q_BhNd, k_BhNd, v_BhNd, scale_hd, p, mask_BN) -> Tensor:
     """(Σ k v) before (q k): O(N d^2).
 
-    The size of a query cancels between numerator and denominator except beside epsilon, and so does the size of the largest key:
-    both are moved there, and what is left is of order one.
+    The scales of a query and of the largest key cancel in the quotient, except in the term with epsilon. Both are therefore
+    divided out of the sums, which are then of order one, and stay in that term only.
     """
     dtype = v_BhNd.dtype
     with no_autocast(q_BhNd.device):

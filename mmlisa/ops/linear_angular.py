@@ -23,7 +23,7 @@ MIN_LENGTH = 1e-2
 
 
 def unit(x: Tensor) -> Tensor:
-    """``x`` scaled to unit length over its last axis; zero stays zero."""
+    """``x / max(||x||, MIN_LENGTH)`` over the last axis: of unit length, unless ``x`` is shorter than :data:`MIN_LENGTH`."""
     # F.normalize computes the same, but pnnx turns it into a normalisation of channels.
     return x / x.norm(dim=-1, keepdim=True).clamp(min=MIN_LENGTH)
 

@@ -19,7 +19,9 @@ from .precision import no_autocast, widest
 
 EPS = 1e-6
 ALPHA = 4
-_LEAST = 1e-30  # what is below has a power of 0 in fp32
+# The smallest magnitude whose logarithm is taken, and the smallest denominator: without pairs of one polarity, the sum is zero,
+# and the divided epsilon may be.
+_LEAST = 1e-30
 
 
 def polarity_aware(
@@ -76,7 +78,7 @@ def _linear(q_BhNd: Tensor, k_BhNd: Tensor, v_BhNd: Tensor, exponent_h1d: Tensor
     queries = torch.cat([q_plus, q_minus], dim=3), torch.cat([q_minus, q_plus], dim=3)
     mean = keys.mean(2)[..., None]
     parts = (
-        query @ (keys.mT @ value / keys.shape[2]) / (query @ mean + eps)
+        query @ (keys.mT @ value / keys.shape[2]) / (query @ mean + eps).clamp(min=_LEAST)
         for query, value in zip(queries, halves, strict=True)
     )
     return torch.cat(list(parts), dim=3)

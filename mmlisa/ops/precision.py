@@ -16,10 +16,10 @@ def no_autocast(device: torch.device) -> AbstractContextManager:
 
 
 def layer_dtype(x: Tensor, module: nn.Module) -> torch.dtype:
-    """Return the dtype of the inputs of ``module``'s layers where autocast is switched off.
+    """Return the dtype in which ``module``'s layers take their inputs inside of :func:`no_autocast`.
 
-    Without autocast it is that of ``x``. With autocast it is that of the first parameter of floating point, at any depth, since
-    quantised and wrapped layers have no ``weight``; fp32 if there is none.
+    Without autocast outside, it is that of ``x``. With autocast, it is that of the module's first floating-point parameter at any
+    depth, since quantised and wrapped layers have no ``weight``; without such a parameter, it is fp32.
     """
     if x.device.type == "meta" or not torch.is_autocast_enabled(x.device.type):
         return x.dtype

@@ -22,9 +22,9 @@ def is_exporting() -> bool:
 
 
 def as_constants(grid: Sequence[int]) -> AbstractContextManager:
-    """Compute with numbers in an export, and record nothing, inside of this context, if the sizes in ``grid`` are known.
+    """Context in which an export computes at once and records nothing, if all sizes in ``grid`` are known.
 
-    onnxruntime does not fold all that would be recorded: what follows from a range is computed in every call.
+    onnxruntime does not fold all that would be recorded: what follows from a range would be computed in every call.
     """
     is_known = all(isinstance(n, int) for n in grid)
     return _disable_current_modes() if is_exporting() and is_known else nullcontext()

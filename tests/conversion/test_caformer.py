@@ -65,7 +65,7 @@ def test_other_files_are_refused():
         state = timm.create_model("caformer_s18").state_dict()
         poolformer = timm.create_model("poolformer_s12").state_dict()
         other_size = timm.create_model("caformer_b36").state_dict()
-    with pytest.raises(ValueError, match="no known network"):
+    with pytest.raises(ValueError, match="none of the known networks"):
         convert_classifier(poolformer, "caformer")
     with pytest.raises(ValueError, match=r"another size than mmlisa\.iViT.* here, .* in the file"):
         convert_classifier(other_size, "caformer")

@@ -222,7 +222,7 @@ def test_official_pvt_host_as_a_start():
 
 def test_foreign_files_are_named():
     resnet = timm.create_model("resnet18").state_dict()
-    with pytest.raises(ValueError, match=r"no known network.*bn1\.bias"):
+    with pytest.raises(ValueError, match=r"none of the known networks.*bn1\.bias"):
         convert_classifier(resnet, "flatten")
     other_size = meta_state("swin", dict(_SWIN, depths=(2, 2, 4, 2)))
     with pytest.raises(

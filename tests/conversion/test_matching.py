@@ -169,7 +169,7 @@ def test_other_families_and_widths():
         resnet = timm.create_model("resnet18").state_dict()
         caformer = timm.create_model("caformer_s18").state_dict()
         wide = timm.create_model("swin_small_patch4_window7_224", embed_dim=48).state_dict()
-    with pytest.raises(ValueError, match=r"no known network.*Swin"):
+    with pytest.raises(ValueError, match=r"none of the known networks.*Swin"):
         recognise(resnet)
     with pytest.raises(ValueError, match="no place in FLattenSwin"):
         carry_over(backbones.FLattenSwin(), caformer)
@@ -201,7 +201,10 @@ def test_lisa_keeps_the_value_and_output_of_another_attention(name, arch):
     assert torch.equal(attention.qkv.weight[:640], before[f"{block}attn.qkv.weight"][:640])
     assert torch.equal(attention.proj.weight, theirs[f"{mixer}proj.weight"])
     report = carried.report()
-    assert "start fresh, but for their value: query and key are not the host's: stages.*.blocks.*.attn.qkv" in report
+    assert (
+        "start fresh, except for their value, because query and key differ from the host's: stages.*.blocks.*.attn.qkv"
+        in report
+    )
     assert "stages.2.blocks.*.mlp.fc1: 960x320 here, 1280x320 in the file" in report
     assert "stages.3.blocks.*.attn.qkv: its value 384x384 here, 512x512 in the file" in report
     assert re.search(r"start fresh, no counterpart in the file: .*stages\.\*\.blocks\.\*\.attn\.kernel_a", report)

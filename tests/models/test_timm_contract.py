@@ -473,3 +473,28 @@ def test_mistakes(options, message):
 def test_formats():
     with pytest.raises(ValueError, match="output_fmt='NHWC'; it must be one of"):
         on_meta("lcnet_x0_25").forward_intermediates(blank(64, 64), output_fmt="NHWC")
+
+
+@pytest.mark.parametrize("operator", ["GlobalFilter", "AgentAttention"])
+def test_set_input_size_resamples_what_an_operator_has_for_each_place(operator):
+    model = mmlisa.create_model("lisanet_i", attention=dict(type=operator))
+    expected = mmlisa.create_model("lisanet_i", attention=dict(type=operator), img_size=(160, 256))
+    expected.load_state_dict(model.state_dict())
+    model.set_input_size((160, 256))
+    assert all(map(torch.equal, model.state_dict().values(), expected.state_dict().values()))
+    image = torch.randn(1, 3, 160, 256)
+    torch.testing.assert_close(model.eval()(image), expected.eval()(image))
+
+
+def test_a_size_with_other_layers_is_refused():
+    model = deepcopy(on_meta("flatten_cswin_t"))
+    shapes = {key: tensor.shape for key, tensor in model.state_dict().items()}
+    with pytest.raises(ValueError, match="img_size=96: this network has other layers at that size"):
+        model.set_input_size(96)
+    assert {key: tensor.shape for key, tensor in model.state_dict().items()} == shapes
+
+
+@pytest.mark.parametrize("name", ["lcnet_x0_25", "hylisanet_s"])
+def test_the_drop_rate_reaches_the_head(name):
+    model = timm.create_model(name, drop_rate=0.3)
+    assert [part.p for part in model.head.modules() if isinstance(part, nn.Dropout)] == [0.3]

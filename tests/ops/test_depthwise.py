@@ -23,7 +23,7 @@ def channels_last(*shape):
     [
         ((2, 5, 9, 7), (7, 7)),
         ((3, 4, 1, 2), (5, 5)),
-        ((1, 3, 6, 8), (1, 7)),
+        ((1, 3, 6, 8), (3, 7)),
         ((2, 3, 4, 5), (9, 5)),
         ((2, 2, 6, 3), (5, 3)),
     ],
@@ -76,3 +76,10 @@ def test_transforms_and_tracers_see_the_convolution(monkeypatch):
     assert torch.equal(torch.jit.trace(ops.depthwise, (x, weight), check_trace=False)(x, weight), expected)
     grad = torch.func.grad(lambda w: ops.depthwise(x, w).sum())(weight)
     torch.testing.assert_close(grad, torch.autograd.grad(expected.sum(), weight)[0])
+
+
+@pytest.mark.parametrize("size", [(7, 1), (1, 7)])
+def test_kernels_along_one_axis(size):
+    torch.manual_seed(0)
+    tensors = [channels_last(2, 3, 6, 5), torch.randn(3, 1, *size, dtype=torch.double, requires_grad=True)]
+    assert gradcheck(ops.depthwise, [*tensors, torch.randn(3, dtype=torch.double, requires_grad=True)])

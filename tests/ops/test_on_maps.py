@@ -204,6 +204,15 @@ def test_powers_of_any_size_are_finite(scale):
     assert y.std() > 0.1
 
 
+def test_large_tokens_of_one_sign_are_finite():
+    """No pair has opposite signs then, and epsilon over the powers is zero in fp32."""
+    q = torch.full((1, 2, 6, 4), 1e4, requires_grad=True)
+    y = ops.polarity_aware(q, q, torch.randn(1, 2, 6, 4), torch.full((2, 4), 9.0), torch.ones(2, 4))
+    y.sum().backward()
+    assert y.isfinite().all()
+    assert q.grad.isfinite().all()
+
+
 def test_shapes_that_do_not_fit():
     q = torch.randn(1, 2, 6, 4)
     for operator in (ops.mila, ops.rala, ops.mala):

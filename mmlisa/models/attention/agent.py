@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.arguments import Size
-from mmlisa.models.layers import LePE
+from mmlisa.models.layers import LePE, ResizeOnLoad
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_map, check_tokens
@@ -18,7 +18,7 @@ from .heads import join_heads, split_heads
 _SIDE = 7  # of the maps that the biases are made from
 
 
-class AgentBias(nn.Module):
+class AgentBias(ResizeOnLoad):
     """Bias between agents and tokens: a small map of tokens for each agent, resized to the grid, plus a row's and a column's.
 
     On another grid than the pretraining one, the rows' and columns' biases are resized as well.
@@ -29,6 +29,8 @@ class AgentBias(nn.Module):
         grid: the pretraining grid (H, W).
     """
 
+    on_grid = ("rows", "columns")
+
     def __init__(self, num_heads: int, agents: int, grid: tuple[int, int]) -> None:
         super().__init__()
         self.map = nn.Parameter(torch.empty(num_heads, agents, _SIDE, _SIDE))
@@ -37,13 +39,19 @@ class AgentBias(nn.Module):
         for parameter in self.parameters():
             nn.init.trunc_normal_(parameter, std=0.02)
 
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return _resize(ops.at_least_fp32(theirs), ours.shape[2:]).to(theirs.dtype)
+
     def forward(self, grid: Sequence[int]) -> Tensor:
         """``[h, n, N]``."""
         height, width = grid
         parts = ((self.map, (height, width)), (self.rows, (height, 1)), (self.columns, (1, width)))
         with ops.no_autocast(self.map.device):
-            resized = (F.interpolate(part, size=size, mode="bilinear", align_corners=False) for part, size in parts)
-            return sum(resized).flatten(2)
+            return sum(_resize(part, size) for part, size in parts).flatten(2)
+
+
+def _resize(part: Tensor, size: Sequence[int]) -> Tensor:
+    return F.interpolate(part, size=tuple(size), mode="bilinear", align_corners=False)
 
 
 @MODELS.register_module()

@@ -20,7 +20,7 @@ class AveragePooling(nn.Module):
 
     Args:
         channels: channels C.
-        num_heads: pooling has no heads; they only must divide the channels, as everywhere.
+        num_heads: unused, but it must divide the channels, as for every operator.
         grid: the pretraining grid, for its number of axes.
         kernel_size: an odd number, the neighbourhood along each axis.
 

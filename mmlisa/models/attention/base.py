@@ -43,9 +43,9 @@ def build_attention(cfg: dict[str, Any], channels: int, num_heads: int, grid: Se
 
 
 class MixedPrecisionOperator(nn.Module):
-    """Base of operators that take prefix tokens, and may have to run in fp32 under autocast, too."""
+    """Base of operators that take prefix tokens; a subclass may need full precision under autocast."""
 
-    # Values that grow with the cube of the tokens leave the range of half precision.
+    # For operators whose values grow with the cube of their input and leave the range of half precision.
     full_precision: ClassVar[bool] = False
 
     @abstractmethod

@@ -17,7 +17,7 @@ class DepthwiseConv(nn.Module):
 
     Args:
         channels: channels C.
-        num_heads: a convolution has no heads; they only must divide the channels, as everywhere.
+        num_heads: unused, but it must divide the channels, as for every operator.
         grid: the pretraining grid, for its number of axes.
         kernel_size: an odd number, or one per axis.
 

@@ -7,26 +7,28 @@ from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.arguments import Size
-from mmlisa.models.layers import to_map, to_tokens
+from mmlisa.models.layers import ResizeOnLoad, to_map, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens
 
 
 @MODELS.register_module()
-class GlobalFilter(nn.Module):
+class GlobalFilter(ResizeOnLoad):
     """GF layer (Rao et al., 2021), a learned filter per channel in the frequency domain, then an output projection.
 
     On a grid other than the pretraining one the filter keeps its taps (:func:`mmlisa.ops.resize_spectrum`).
 
     Args:
         channels: channels C.
-        num_heads: a filter has no heads; they only must divide the channels, as everywhere.
+        num_heads: unused, but it must divide the channels, as for every operator.
         grid: the pretraining grid, the size of the filter.
 
     Raises:
         ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
     """
+
+    on_grid = ("spectrum",)
 
     def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size]) -> None:
         super().__init__()
@@ -35,6 +37,17 @@ class GlobalFilter(nn.Module):
         self.spectrum = nn.Parameter(torch.empty(channels, *grid[:-1], grid[-1] // 2 + 1, 2))  # real, imaginary
         nn.init.normal_(self.spectrum, std=0.02)
         self.proj = nn.Linear(channels, channels)
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        if (
+            grid is None
+        ):  # half a spectrum does not tell whether the last axis is even: it is as long as the one before, or even
+            *others, half = theirs.shape[1:-1]
+            grid = *others, others[-1] if others and others[-1] // 2 + 1 == half else 2 * (half - 1)
+        if tuple(grid) == self.grid:
+            return theirs
+        spectrum = torch.view_as_complex(ops.at_least_fp32(theirs).contiguous())
+        return torch.view_as_real(ops.resize_spectrum(spectrum, grid, self.grid)).to(theirs.dtype)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""

@@ -118,7 +118,8 @@ class LiSA(ResizeOnLoad):
         return self.proj(self.norm(y))
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return ops.resize_kernel(theirs, tuple(self.kernel_b.shape[1:]), self.resize)
+        # Local kernels of another size are of another model.
+        return theirs if self.local else ops.resize_kernel(theirs, tuple(self.kernel_b.shape[1:]), self.resize)
 
     def _kernels(self, grid: tuple[int, ...]) -> ops.LiSAKernels:
         """Return the kernels prepared for ``grid``, from the cache if no gradient is required."""

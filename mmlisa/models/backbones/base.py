@@ -354,10 +354,11 @@ class Backbone(BaseModule):
             stage.with_cp = enable
 
     def init_weights(self) -> None:
-        """MMEngine's; files named in ``init_cfg`` are read safely, once, and refused where less than half of them fits.
+        """Initialise as MMEngine does, but read the files that ``init_cfg`` names safely, and only once.
 
         Raises:
-            ValueError: such a file, with the counts; see :func:`mmlisa.models.init_cfg.loading_from_init_cfg`.
+            ValueError: a file that fills less than half of the network, with the counts; see
+                :func:`mmlisa.models.init_cfg.loading_from_init_cfg`.
         """
         with loading_from_init_cfg(self):
             super().init_weights()

@@ -49,8 +49,8 @@ class _PVT(TokenPyramid):
 class FLattenPVT(_PVT):
     """FLatten-PVT-T / -S / -M / -L; with ``attn_type='SSSS'`` it is PVT, without its class token.
 
-    The maps come unnormed, as the classifier uses them: the official code has a last norm, which its checkpoints hold, which it
-    counts and never applies; here it is frozen. The arguments are :class:`TokenPyramid`'s. Paper's drop path:
+    The maps are not normalised, as in the official classifier. The official code has a last norm that is part of its checkpoints
+    and parameter counts but is never applied; here it is frozen. The arguments are :class:`TokenPyramid`'s. Paper's drop path:
     0.1 (T, S), 0.3 (M, L).
     """
 

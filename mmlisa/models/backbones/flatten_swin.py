@@ -32,9 +32,9 @@ class PatchMerging(nn.Module):
 class FLattenSwin(TokenPyramid):
     """FLatten-Swin-T / -S / -B; with ``attn_type='SSSS'`` it is Swin.
 
-    For the ``L`` stages the paper's window of 56 is the whole map at 224 pixels; here it is global at any size, and
-    ``attention=dict(window=56, shift=True)`` brings the windows back. The arguments are :class:`TokenPyramid`'s. Paper's drop
-    path: 0.2 (T), 0.3 (S), 0.5 (B).
+    In the ``A`` stages (the paper's ``L``), the paper's window of 56 covers the whole map at 224 pixels. Here these stages attend
+    globally at any size; ``attention=dict(window=56, shift=True)`` restores the windows. The arguments are
+    :class:`TokenPyramid`'s. Paper's drop path: 0.2 (T), 0.3 (S), 0.5 (B).
     """
 
     _common: ClassVar[dict[str, Any]] = dict(

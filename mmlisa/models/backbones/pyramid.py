@@ -31,7 +31,7 @@ class TokenPyramid(Backbone):
     """
 
     norm_eps: ClassVar[float] = 1e-5
-    # Where LayerNorms follow the blocks: on the returned maps only, on every stage and what follows it, or nowhere.
+    # LayerNorms behind the blocks: "outputs" on the returned maps only, "stages" at the end of every stage, None nowhere.
     stage_norm: ClassVar[str | None] = "outputs"
     mlp_conv: ClassVar[int | None] = None
 

@@ -22,7 +22,7 @@ class DistilledClassifier(ImageClassifier):
     part of the checkpoints. With a head of its own for the teacher's classes, the scores of a test are the mean of both heads'.
 
     Args:
-        teacher: config of the teacher: a file whose ``model`` it is, or that model's dict.
+        teacher: the config of the teacher's model, or a config file that has it as ``model``.
         teacher_checkpoint: its weights, read when training starts; None for a teacher that brings them along, such as
             ``dict(type='TimmClassifier', model_name=…, pretrained=True)``.
         weight: share of the distillation loss.
@@ -49,7 +49,7 @@ class DistilledClassifier(ImageClassifier):
         self._teacher: list[nn.Module] = []
 
     def init_weights(self) -> None:
-        """Called when training starts, and only then there is a teacher."""
+        """Initialise the student and build the teacher; MMEngine calls this when training starts."""
         with loading_from_init_cfg(self):
             super().init_weights()
         model = MODELS.build(Config.fromfile(self.teacher).model if isinstance(self.teacher, str) else self.teacher)
@@ -60,7 +60,10 @@ class DistilledClassifier(ImageClassifier):
     def loss(self, inputs: Tensor, data_samples: list) -> dict[str, Tensor]:
         """The student's losses, and ``loss_distill``."""
         features = self.extract_feat(inputs)
-        losses = {name: (1 - self.weight) * value for name, value in self.head.loss(features, data_samples).items()}
+        losses = {  # with cal_acc, the head adds accuracies, which are no losses
+            name: (1 - self.weight) * value if "loss" in name else value
+            for name, value in self.head.loss(features, data_samples).items()
+        }
         with torch.no_grad():
             target = self._teacher[0].to(inputs.device)(inputs, mode="tensor").argmax(dim=1)
         scores = (self.distill_head or self.head)(features)

@@ -16,8 +16,8 @@ from mmlisa.registry import MODELS
 class MlpClsHead(ClsHead):
     """(LayerNorm,) Linear, activation, LayerNorm, (dropout,) Linear.
 
-    The defaults are LiSANet's, whose networks end with a norm already: the only reading of its paper under which the
-    classifiers' and the detectors' parameter counts agree. MetaFormer's (iViT's) is ``dict(pre_norm=True,
+    The defaults are LiSANet's. Its networks end with a norm, so there is no ``pre_norm``: only this reading of the paper makes
+    the parameter counts of classifiers and detectors agree. MetaFormer's (iViT's) is ``dict(pre_norm=True,
     activation='SquaredReLU', dropout=0.4)``, for a backbone that ends without a norm.
 
     Args:
@@ -27,7 +27,7 @@ class MlpClsHead(ClsHead):
         activation: ``'GELU'``, ``'ReLU'`` or ``'SquaredReLU'``.
         pre_norm: LayerNorm on the pooled features.
         dropout: rate before the last layer.
-        init_scale: the last layer starts this much smaller; 0.001 is ConvNeXt's for fine-tuning.
+        init_scale: factor on the initial weight and bias of the last layer; ConvNeXt fine-tunes with 0.001.
         kwargs: of mmpretrain's ``ClsHead``: ``loss``, ``topk``, ``cal_acc``, ``init_cfg``.
 
     Raises:

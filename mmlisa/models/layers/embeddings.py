@@ -90,7 +90,7 @@ class InvertedMerging(nn.Module):
     """An inverted bottleneck of stride 2: map ``[B, C_in, H, W]`` -> tokens ``[B, N, C]`` and their grid.
 
     Pointwise convolution to 4 C channels, ReLU, depthwise 3x3 convolution, ReLU, pointwise convolution, batch norm (Han et al.,
-    MILA). An odd side gets a row of zeros before the first convolution, whose bias moves it from zero.
+    MILA). An odd side is padded with zeros before the first convolution, so the padding carries that convolution's bias.
     """
 
     def __init__(self, in_channels: int, channels: int) -> None:

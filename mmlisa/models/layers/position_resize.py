@@ -15,7 +15,7 @@ from .resize_on_load import ResizeOnLoad, resize_rows
 from .tokens import to_map, to_tokens
 
 _MAX_PREFIX = (
-    2  # a class token and a distillation token; a table with more rows than a square and these is not of a square
+    2  # a class and a distillation token; a table with more rows beyond a square number is not of a square grid
 )
 
 
@@ -37,9 +37,10 @@ class PositionResize(nn.Module):
         return self._resized.get(grid, [table], lambda: self._resize(table, grid))
 
     def from_another(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        """Positions ``[1, N, C]`` of ``grid`` (None: a square) for this one.
+        """Interpolate the positions ``theirs: [1, N, C]`` from ``grid`` (None: a square) to ``self.grid``.
 
-        As many prefix tokens as ``ours`` has stay unchanged; further ones, such as a distillation token, are left out.
+        As many prefix tokens as ``ours`` has stay unchanged; further ones, such as a distillation token, are left out. A table
+        that does not fit ``grid`` is returned as it is.
         """
         wanted, count = ours.shape[1] - prod(self.grid), theirs.shape[1]
         grid = grid or (isqrt(count),) * 2

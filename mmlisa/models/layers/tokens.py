@@ -15,8 +15,8 @@ from mmlisa import ops
 def to_map(x: Tensor, grid: Sequence[int]) -> Tensor:
     """``[B, prod(grid), C] -> [B, C, *grid]``, a view in channels-last memory.
 
-    After ``transpose`` and ``unflatten``, the batch stride of a single image would hide from convolutions that the map is
-    channels-last, and each of them would copy it.
+    With ``transpose`` and ``unflatten`` instead, convolutions would not recognise a single image as channels-last because of its
+    batch stride, and each of them would copy it.
     """
     return x.unflatten(1, grid).movedim(-1, 1)
 

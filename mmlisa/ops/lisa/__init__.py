@@ -40,9 +40,13 @@ class LiSAKernels:
         resize: str = "spectrum",
         backend: str = "auto",
     ) -> "LiSAKernels":
-        """Differentiable with respect to the kernels and biases; arguments and errors as :func:`lisa`'s.
+        """Prepare kernels and biases for a grid, differentiably.
 
-        Kernels of another grid than ``grid`` are resampled by :func:`resize_kernel`.
+        Args: see :func:`lisa`; and ``grid``, that of the tokens (None: that of the kernels, which :func:`resize_kernel` resamples
+        to another one), and ``resize``, its mode.
+
+        Raises:
+            ValueError: an unknown backend or mode, or a backend that does not take this grid or dtype.
         """
         grid = tuple(kernel_b.shape[1:]) if grid is None else grid
         encode = mix = backend

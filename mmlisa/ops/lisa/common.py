@@ -8,7 +8,10 @@ TRITON_MAX_TOKENS = 256
 
 
 def chunks(x: Tensor, per_head: int, limit: dict[str, int]) -> list[slice]:
-    """Slices of the heads of ``x: [M, ...]`` with at most ``limit[device]`` numbers, ``per_head`` each, in a temporary."""
+    """Split the M heads of ``x: [M, ...]`` into slices of at least one head.
+
+    A temporary with ``per_head`` numbers for each head then has at most ``limit[device]`` numbers.
+    """
     size = max(1, limit["cuda" if x.is_cuda else "cpu"] // per_head)
     return [slice(start, start + size) for start in range(0, x.shape[0], size)]
 
@@ -19,7 +22,7 @@ def empty(x: Tensor) -> Tensor:
 
 
 def empty_gradients(grad: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    """Return the gradients' shapes of a backward operator, for tracers."""
+    """Return uninitialised gradients of ``inputs``: what tracers take for the results of a backward operator."""
     return tuple(empty(x) for x in inputs)
 
 

@@ -29,7 +29,7 @@ _HAS_TRITON = find_spec("triton") is not None
 
 
 class Thresholds(NamedTuple):
-    """By backend, in order of preference, the largest size it is chosen for; beyond all of them it is ``'fft'``.
+    """The largest size for which each backend is chosen, in order of preference. Beyond all of them, ``'fft'`` is chosen.
 
     A size is the number of products that the circulant form takes for each number it computes: see :func:`encode_size` and
     :func:`mix_size`.
@@ -39,8 +39,8 @@ class Thresholds(NamedTuple):
     mix: dict[str, float]
 
 
-# `python tools/benchmark.py --tune [--device cuda]` measures these and prints the line to paste. The CPU's mixing turns between
-# the measured sizes 27 and 37 (c = 16, D = 8).
+# `python tools/benchmark.py --tune [--device cuda]` measures these and prints the line to paste. On the CPU, mixing by
+# FFT becomes the faster form between the measured sizes 27 and 37 (c = 16, D = 8).
 THRESHOLDS = {
     "cpu": Thresholds(encode={"circulant": 64}, mix={"circulant": 32}),
     # Unmeasured: the circulant form only where its matrices are tiny, and never the Triton kernel.
@@ -59,7 +59,7 @@ def encode_size(grid: tuple[int, ...]) -> float:
 
 
 def mix_size(grid: tuple[int, ...], c: int, num_patterns: int) -> float:
-    """N (1 / c + 1 / D), in units of c D: a matrix of N x N is summed over D patterns and applied to c channels."""
+    """N (1 / c + 1 / D): the N² (c + D) products of the circulant form for a head, divided by N c D."""
     return prod(grid) * (1 / c + 1 / num_patterns)
 
 

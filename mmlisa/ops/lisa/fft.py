@@ -107,7 +107,7 @@ def _inverse(x_f: Tensor) -> Tensor:
 def _convolve_2(x_f: Tensor, kernel_f: Tensor, bias: Tensor) -> Tensor:
     """``[m, c, *grid]`` times the spectrum of a pattern, plus ``[c]`` -> ``[m, c, *grid, 2]``."""
     y_f = x_f * kernel_f
-    y_f.flatten(2)[..., 0] += bias
+    y_f[(..., *(0,) * (y_f.ndim - 2))] += bias  # at frequency 0
     return torch.view_as_real(_inverse(y_f))
 
 

@@ -1,5 +1,8 @@
 """Operators as modules, written out as functions of their weights, in fp64: what goes where, around functions that have tests."""
 
+from functools import partial
+from math import prod
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,7 +10,7 @@ from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.models.attention import HeadPool, build_attention
-from mmlisa.models.layers import RelativePosition
+from mmlisa.models.layers import LePE, RelativePosition
 
 HEADS, CHANNELS, GRID = 2, 12, (4, 5)
 
@@ -139,3 +142,67 @@ def test_average_pooling():
             near = x[:, max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2]
             expected[:, row, column] = near.mean((1, 2)) - x[:, row, column]
     torch.testing.assert_close(operator(x.flatten(1, 2), GRID), expected.flatten(1, 2))
+
+
+@pytest.mark.parametrize("grid", [GRID, (7, 9)])
+def test_agent_by_its_resized_biases(grid):
+    operator, x = build("AgentAttention", agents=4), tokens(prod(grid))
+    query, key, value = heads(operator.qkv(x))
+    agents = ops.pool_landmarks(query, grid, 4)
+
+    def bias(part):
+        maps = zip((part.map, part.rows, part.columns), (grid, (grid[0], 1), (1, grid[1])), strict=True)
+        return sum(F.interpolate(t, size, mode="bilinear") for t, size in maps).flatten(2)
+
+    y = joined(ops.agent(query, key, value, agents, bias(operator.gather_bias), bias(operator.spread_bias).mT))
+    expected = operator.proj(y + operator.dwc(operator.qkv(x)[..., 2 * CHANNELS :], grid))
+    torch.testing.assert_close(operator(x, grid), expected)
+
+
+@pytest.mark.parametrize("prefix", [0, 1])
+def test_inline(prefix):
+    operator, x = build("InLineAttention"), tokens(20 + prefix)
+    kernels = operator.residual(x[:, prefix:].mean(1)).unflatten(1, (-1, 9))
+    value = operator.qkv(x)[:, prefix:, 2 * CHANNELS :].mT.unflatten(2, GRID)
+    local = F.pad(ops.depthwise_per_image(value, kernels).flatten(2).mT, (0, 0, prefix, 0))
+    expected = operator.proj(joined(ops.inline(*heads(operator.qkv(x)))) + local)
+    torch.testing.assert_close(operator(x, GRID), expected)
+
+
+@pytest.mark.parametrize("name", ["rala", "mala"])
+def test_gated(name):
+    torch.manual_seed(0)
+    operator = build_attention(dict(type=f"{name.upper()}Attention"), 16, HEADS, GRID).double().eval()
+    x = torch.randn(2, 20, 16, dtype=torch.double)
+    y = joined(getattr(ops, name)(*heads(operator.qkv(x)), GRID)) + operator.lepe(operator.qkv(x)[..., 32:], GRID)
+    torch.testing.assert_close(operator(x, GRID), operator.output.proj(operator.output.gate(x) * y))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "function"),
+    [
+        ("Hydra", {}, ops.hydra),
+        ("Efficient", {}, ops.efficient),
+        ("Cosine", {}, ops.cosine_attention),
+        ("ReLUExp", {}, ops.relu_exp_attention),
+        ("ReLUSoftmax", dict(average=False), partial(ops.relu_softmax_attention, average=False)),
+        ("MeanCentered", dict(axis="channels"), partial(ops.mean_centered_attention, axis="channels")),
+    ],
+)
+def test_projected(name, options, function):
+    operator, x = build(f"{name}Attention", **options), tokens()
+    torch.testing.assert_close(operator(x, GRID), operator.proj(joined(function(*heads(operator.qkv(x))))))
+
+
+def test_prefix_tokens_have_no_convolution_and_no_position():
+    x, lepe = torch.randn(1, 7, 8), LePE(8, 3)
+    y = lepe(x, (2, 3))
+    assert not y[:, 0].any()
+    torch.testing.assert_close(y[:, 1:], lepe(x[:, 1:], (2, 3)))
+    operator, x = build("PolarityAwareAttention"), tokens(21)
+    query, key, value, gate = operator.qkvg(x).chunk(4, dim=2)
+    key = key + F.pad(operator.positional_encoding, (0, 0, 1, 0))
+    scales = operator.power[0, :, 0], operator.scale.view(HEADS, -1)
+    y = joined(ops.polarity_aware(*heads(torch.cat([query, key, value], dim=2)), *scales))
+    y = y + F.pad(operator.dwc(value[:, 1:], GRID), (0, 0, 1, 0))
+    torch.testing.assert_close(operator(x, GRID), operator.proj(y * gate))

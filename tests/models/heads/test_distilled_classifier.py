@@ -72,3 +72,20 @@ def test_second_head_learns_from_the_teacher_and_halves_the_test(teacher):
     torch.testing.assert_close(model(images, mode="tensor"), (first + second) / 2)
     scores = torch.stack([sample.pred_score for sample in model(images, mode="predict")])
     torch.testing.assert_close(scores, ((first + second) / 2).softmax(1))
+
+
+def test_accuracies_are_not_weighed(teacher):
+    head = dict(NETWORK["head"], cal_acc=True)
+    samples = [DataSample().set_gt_label(i) for i in range(4)]
+    with DefaultScope.overwrite_default_scope("mmpretrain"):
+        model = DistilledClassifier(
+            teacher=dict(type="ImageClassifier", **NETWORK),
+            teacher_checkpoint=teacher,
+            weight=0.3,
+            **{**NETWORK, "head": head},
+        )
+        model.init_weights()
+    losses = model.loss(torch.randn(4, 3, 64, 64), samples)
+    assert 0 <= float(losses["accuracy_top-1"][0]) <= 100
+    total, _ = model.parse_losses(losses)
+    torch.testing.assert_close(total, losses["loss"] + losses["loss_distill"])

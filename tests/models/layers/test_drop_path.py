@@ -4,7 +4,7 @@ import pytest
 import timm.layers
 import torch
 
-from mmlisa.models.layers import DropPath, make_divisible
+from mmlisa.models.layers import Block, DropPath, SepConv, make_divisible
 
 
 @pytest.mark.parametrize("prob", [0.0, 0.4, 1.0])
@@ -25,3 +25,9 @@ def test_stochastic_depth(prob, shape, training):
 def test_widths(divisor):
     for width in (1, 3, 7.9, 8, 10, 11.9, 12, 20, 36.8, 100, 100.5, 513):
         assert make_divisible(width, divisor) == timm.layers.make_divisible(width, divisor)
+
+
+def test_a_block_whose_branches_are_dropped_is_the_identity():
+    block = Block(8, SepConv(8, 3), mlp_ratio=2, drop_path=1.0).train()
+    x = torch.randn(2, 20, 8)
+    torch.testing.assert_close(block(x, (4, 5)), x)

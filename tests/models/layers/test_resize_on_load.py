@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from timm.layers import resample_abs_pos_embed
 
 from helpers.backbones import CASES
+from helpers.operators import CASES as OPERATORS
+from mmlisa import ops
 from mmlisa.checkpoints import load_weights
 from mmlisa.models.attention import build_attention
 from mmlisa.registry import MODELS
@@ -97,3 +99,20 @@ def test_the_log_names_what_was_interpolated(monkeypatch):
     small, large = (MODELS.build({**CASES["flatten-deit"], "image_size": size}) for size in (64, 96))
     large.load_state_dict(small.state_dict())
     assert "stem.position: [1, 17, 32] interpolated to [1, 37, 32]" in lines
+
+
+@pytest.mark.parametrize("case", OPERATORS)
+def test_every_operator_takes_weights_of_another_grid(case):
+    """Whatever an operator has for each place of a grid, it resamples."""
+    first, second = (build_attention(OPERATORS[case], 32, 2, grid) for grid in ((5, 5), (7, 4)))
+    assert str(second.load_state_dict(first.state_dict())) == "<All keys matched successfully>"
+
+
+@pytest.mark.parametrize("grid", [(6, 9), (9, 9), (8, 8)])
+def test_a_filter_of_another_grid_keeps_its_taps(grid):
+    first, second = (build_attention(dict(type="GlobalFilter"), 8, 1, size) for size in ((8, 8), grid))
+    second.load_state_dict(first.state_dict())
+    expected, found = (torch.view_as_complex(each.spectrum.detach()) for each in (first, second))
+    taps = torch.fft.irfft2(found, s=grid)
+    torch.testing.assert_close(taps, torch.fft.irfft2(ops.resize_spectrum(expected, (8, 8), grid), s=grid))
+    assert taps.std() > 1e-3
