@@ -9,6 +9,7 @@ import ctypes
 import math
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
@@ -26,7 +27,7 @@ RANK_VARIABLES = {"pytorch": "RANK", "slurm": "SLURM_PROCID", "mpi": "OMPI_COMM_
 
 
 def check(args: argparse.Namespace) -> None:
-    """Check the arguments of a tool by their names.
+    """Check the arguments of a tool by their names, and write the home folder for ``~`` in paths, which some shells leave.
 
     Raises:
         FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError: a path that cannot be read or written.
@@ -34,7 +35,14 @@ def check(args: argparse.Namespace) -> None:
     """
     for name, value in vars(args).items():
         if name in CHECKS and value is not None:
+            value = [_without_tilde(each) for each in value] if isinstance(value, list) else _without_tilde(value)
+            setattr(args, name, value)
             CHECKS[name](name.upper() if name in _POSITIONAL else f"--{name.replace('_', '-')}", value)
+
+
+def _without_tilde(value: Any) -> Any:
+    is_path = isinstance(value, str | Path) and str(value).startswith("~")
+    return type(value)(os.path.expanduser(value)) if is_path else value
 
 
 # --- files and folders ---------------------------------------------------------------------------------------------------------
@@ -182,7 +190,7 @@ def check_amp(argument: str, enabled: bool) -> None:
 def select_device(name: str) -> None:
     """Make a device the one that MMEngine trains on, in this process and in those that it starts. PyTorch is imported later.
 
-    MMEngine takes the first GPU that it sees, and the CPU if it sees none. Numbers count the GPUs that the environment shows.
+    MMEngine takes the first GPU that it sees, else Apple's, else the CPU. Numbers count the GPUs that the environment shows.
     """
     kind, _, index = name.partition(":")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
@@ -191,15 +199,24 @@ def select_device(name: str) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "" if kind == "cpu" else chosen
 
 
+_COUNT_DEVICES = """
+import ctypes, sys
+driver, count = ctypes.CDLL(sys.argv[1]), ctypes.c_int()
+if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0:
+    print(count.value)
+"""
+
+
 def count_cuda_devices() -> int | None:
     """Return the number of GPUs that the NVIDIA driver shows to this process; None if only PyTorch can tell (AMD's GPUs)."""
+    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
-        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        ctypes.CDLL(library)
     except OSError:
         return None if Path("/dev/kfd").exists() else 0
-    count = ctypes.c_int()
-    ok = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
-    return count.value if ok else 0
+    # Another process asks: from its first call on, the driver ignores what :func:`select_device` sets.
+    asked = subprocess.run([sys.executable, "-S", "-c", _COUNT_DEVICES, library], capture_output=True, text=True)
+    return int(asked.stdout or 0)
 
 
 def rank(launcher: str) -> int:

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from time import monotonic, process_time, sleep
 
-# Rounds of the loop in which a thread of GNU's OpenMP, which PyTorch has on Linux, waits before it sleeps. On a free machine the
-# long one, half a millisecond, is as fast as waiting without an end. Beside other programs it takes processors that somebody
-# needs (docs/benchmarks/README.md).
+# How often an idle thread of GNU's OpenMP (PyTorch's on Linux) looks for work before it sleeps. On a free machine, LONG (half a
+# millisecond) is as fast as looking without an end. Beside other programs, it takes processors that they need: SHORT is better
+# (docs/benchmarks/README.md).
 LONG, SHORT = "30000", "300"
 _WATCHED = 0.2  # seconds
 
@@ -27,12 +27,19 @@ class Others:
 
 
 def _times() -> tuple[float, float, float]:
-    """Seconds of the clock, of all processors at work, and of this process."""
-    statistics, busy = Path("/proc/stat"), 0.0
+    """Seconds of the clock, of this process's processors at work, and of this process."""
+    statistics, busy = Path("/proc/stat"), 0
     if statistics.is_file():
-        user, nice, system, _idle, _waiting, *interrupts = statistics.read_text().split("\n", 1)[0].split()[1:9]
-        busy = sum(map(int, (user, nice, system, *interrupts))) / os.sysconf("SC_CLK_TCK")
-    return monotonic(), busy, process_time() if busy else 0.0
+        lines = {words[0]: words[1:9] for words in map(str.split, statistics.read_text().splitlines()) if words}
+        for number in os.sched_getaffinity(0):
+            user, nice, system, _idle, _waiting, *interrupts = lines.get(f"cpu{number}", [0] * 8)
+            busy += sum(map(int, (user, nice, system, *interrupts)))
+    return monotonic(), busy / os.sysconf("SC_CLK_TCK"), process_time() if busy else 0.0
+
+
+def count_processors() -> int:
+    """Return the number of processors that this process may use; a scheduler may give it a part of the machine's."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def choose_waiting(may_spin: bool) -> None:

@@ -1,8 +1,10 @@
 """Mistakes in arguments are named with argument, value and remedy, before any library is imported."""
 
 import argparse
+import ctypes
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -110,6 +112,33 @@ def test_the_number_of_gpus_is_pytorchs():
     import torch
 
     assert options.count_cuda_devices() in (torch.cuda.device_count(), None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a stand-in of the driver is compiled")
+def test_devices_are_counted_in_another_process(monkeypatch, tmp_path):
+    """The driver reads CUDA_VISIBLE_DEVICES at its first call, and that is chosen later."""
+    source, library = tmp_path / "cuda.c", tmp_path / "libcuda.so.1"
+    source.write_text(
+        f'#include <stdio.h>\n#include <unistd.h>\nint cuInit(int flags) {{ FILE *f = fopen("{tmp_path}/pid", "w"); '
+        'fprintf(f, "%d", getpid()); fclose(f); return 0; }\nint cuDeviceGetCount(int *n) { *n = 3; return 0; }\n'
+    )
+    if shutil.which("cc") is None:
+        pytest.skip("no compiler")
+    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library], check=True)
+    whole = ctypes.CDLL
+    monkeypatch.setattr(options.ctypes, "CDLL", lambda name: whole(str(tmp_path / name)))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    assert options.count_cuda_devices() == 3
+    assert int((tmp_path / "pid").read_text()) != os.getpid()
+
+
+def test_a_home_folder_is_written_out(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    args = argparse.Namespace(work_dir="~/runs", images=["~", "~/a"], device="cpu", config=None)
+    (tmp_path / "a").mkdir()
+    options.check(args)
+    assert args.work_dir == str(tmp_path / "runs")
+    assert args.images == [str(tmp_path), str(tmp_path / "a")]
 
 
 def test_ranks(monkeypatch):

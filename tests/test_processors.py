@@ -55,6 +55,16 @@ def test_a_process_at_work_is_seen():
     assert later[0] - seconds >= 0.5
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
+def test_processors_of_others_do_not_count(monkeypatch):
+    """A scheduler may give a process a part of the machine."""
+    lines = "cpu  999 0 0 0\ncpu0 500 0 0 9 9 0 0 0 0 0\ncpu1 100 20 30 9 9 1 2 3 7 7\nintr 1"
+    monkeypatch.setattr(processors.Path, "read_text", lambda self: lines)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1})
+    assert processors._times()[1] == 156 / os.sysconf("SC_CLK_TCK")
+    assert processors.count_processors() == 1
+
+
 def test_a_system_that_does_not_tell(monkeypatch):
     monkeypatch.setattr(processors.Path, "is_file", lambda self: False)
     others = processors.Others()

@@ -12,5 +12,5 @@ from .loading import (
     match_report,
     state_dict_of,
 )
-from .reading import CheckpointError, load_checkpoint
+from .reading import CheckpointError, load_checkpoint, outline
 from .writing import save_checkpoint, writing_whole

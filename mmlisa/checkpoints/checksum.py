@@ -1,4 +1,4 @@
-"""A checksum over a checkpoint's tensors, written with it and verified when it is read."""
+"""Checksums of a checkpoint's tensors, written with it and verified when it is read."""
 
 import hashlib
 from collections.abc import Iterator
@@ -12,29 +12,31 @@ _PARTS = ("state_dict", "ema_state_dict", "optimizer")
 
 
 def add_checksum(checkpoint: dict[str, Any]) -> None:
-    """Write the checksum of weights, averaged weights and optimizer state into ``checkpoint['meta']``."""
-    checkpoint.setdefault("meta", {})[_KEY] = _checksum(checkpoint)
+    """Write the checksums of weights, averaged weights and optimizer state into ``checkpoint['meta']``."""
+    checkpoint.setdefault("meta", {})[_KEY] = {
+        part: _checksum(checkpoint[part]) for part in _PARTS if part in checkpoint
+    }
 
 
 def verify_checksum(checkpoint: dict[str, Any]) -> None:
-    """Compare a checkpoint with its checksum, if it has one.
+    """Compare a checkpoint with its checksums, if it has any. Parts may have been removed to publish the weights.
 
     Raises:
         ValueError: the tensors are not those that were saved.
     """
     meta = checkpoint.get("meta")
     expected = meta.get(_KEY) if isinstance(meta, dict) else None
-    if expected is not None and expected != _checksum(checkpoint):
-        raise ValueError("its tensors do not match their checksum: it was changed after it was saved")
+    for part, digest in expected.items() if isinstance(expected, dict) else ():
+        if part in checkpoint and digest != _checksum(checkpoint[part]):
+            raise ValueError(f"the tensors of '{part}' do not match their checksum: it was changed after it was saved")
 
 
-def _checksum(checkpoint: dict[str, Any]) -> str:
+def _checksum(part: Any) -> str:
     digest = hashlib.sha256()
-    for part in _PARTS:
-        for name, tensor in _tensors(checkpoint.get(part), part, set()):
-            flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
-            digest.update(memoryview(flat.numpy()))
+    for name, tensor in _tensors(part, "", set()):
+        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
+        digest.update(memoryview(flat.numpy()))
     return digest.hexdigest()
 
 

@@ -55,7 +55,7 @@ def use_safe_loader() -> None:
 
 
 def load_from_mmlisa(filename: str, map_location: MapLocation = None) -> dict[str, Any]:
-    """Read for MMEngine, which logs the end of this function's name."""
+    """Read a checkpoint for MMEngine, which logs what follows ``load_from_`` in the name of a loader."""
     return fetch_checkpoint(filename, map_location)
 
 

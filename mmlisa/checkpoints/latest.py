@@ -18,7 +18,7 @@ def latest_checkpoint(work_dir: str | Path) -> str | None:
         if path.is_file():  # and not a folder, a pipe or a dangling link
             try:
                 checkpoint = outline(path)
-                if "optimizer" in checkpoint:
+                if isinstance(checkpoint, dict) and "optimizer" in checkpoint:
                     found.append((_iteration(checkpoint, path), path.stat().st_mtime_ns, path))
             except CheckpointError as error:
                 _warn(f"skipped when resuming: {error}")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .download import fetch_checkpoint
 from .reading import CheckpointError
 
-_HINT = "--min-matched changes that"
+_HINT = "--min-matched sets another share"
 
 
 def adapt_state_dict(model: nn.Module, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:

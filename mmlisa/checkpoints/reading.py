@@ -55,6 +55,8 @@ def load_checkpoint(filename: str | Path, map_location: MapLocation = "cpu") -> 
             f"checkpoint {path} holds more than weights and could run code when loaded ({error}). It was not loaded; where it "
             "is trusted, save it again as a plain state dict"
         ) from error
+    except (PermissionError, torch.cuda.OutOfMemoryError):  # of the machine, not of the file
+        raise
     # Damage can surface as any exception of the libraries below; MemoryError and RecursionError included.
     except Exception as error:
         reason = str(error) or type(error).__name__

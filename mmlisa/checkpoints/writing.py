@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic writing of files."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from .checksum import add_checksum
 
 @contextmanager
 def writing_whole(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file for writing beside its place and rename it at the end; after an error the previous file stays.
+    """Open a temporary file beside ``path`` and rename it to ``path`` at the end; after an error the previous file stays.
 
     A missing folder is created.
     """

@@ -34,7 +34,8 @@ class CocoDataset(_CocoDataset):
     Raises:
         FileNotFoundError: the annotation file is missing; the message describes the expected layout.
         ValueError: the file is not COCO JSON; all of its entries are bad, or some under ``'error'``; a test set has masks whose
-            runs do not fit the image; the file lacks some of the dataset's classes (mmdet drops such classes silently).
+            runs do not fit the image; the file lacks some of the dataset's classes (mmdet drops such classes silently), or has
+            them in another order.
     """
 
     def __init__(self, *args: Any, on_bad_annotation: Literal["skip", "error"] = "skip", **kwargs: Any) -> None:
@@ -115,6 +116,11 @@ class CocoDataset(_CocoDataset):
             raise ValueError(f"annotation file {path} has no categories: each class needs an entry with id and name")
         missing = [name for name in wanted if name not in names]
         if not missing:
+            if (found := [name for name in names if name in wanted]) != list(wanted):
+                raise ValueError(  # mmdet numbers the classes as the file does, and names them as the data set does
+                    f"annotation file {path} has its categories as {found[:8]}{' …' if len(found) > 8 else ''}, and the data set "
+                    f"its classes as {list(wanted[:8])}: each class needs one category, in the same order"
+                )
             return
         hints = {name: near for name in missing if (near := get_close_matches(name, names, n=1))}
         raise ValueError(

@@ -279,14 +279,18 @@ def write_ade20k(root: Path, split: str, scenes: list[Scene], values: np.ndarray
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Hold an exclusive lock on a file; yields False on platforms without such locks."""
+    """Hold an exclusive lock on a file; yields False on platforms and file systems without such locks."""
     try:
         import fcntl
     except ImportError:
         yield False
         return
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            yield False
+            return
         yield True
 
 

@@ -18,7 +18,7 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 TASKS = ("detection", "segmentation", "classification")
 _SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
 _SPLITS |= {"test": "test", "testing": "test"}
-_MIN_SIDE, _MAX_PIXELS = 8, 89_000_000  # an image must have; the limit is the one above which Pillow warns
+_MIN_SIDE, _MAX_PIXELS = 8, 89_000_000  # of an image's shorter side, and of an image: beyond it, Pillow warns
 _MAX_LEFT_OUT = 0.1  # share of images or annotations that may be left out; more is an error of the whole folder
 
 
@@ -51,7 +51,7 @@ class Problems(list[str]):
     """What is left out of a data set: a line each that names the file and the remedy."""
 
     def check(self, total: int, what: str) -> None:
-        """Accepts a few.
+        """Accept a data set of which at most a tenth is left out.
 
         Raises:
             ValueError: more than a tenth of ``total`` is left out.
@@ -195,7 +195,15 @@ class Folder:
         return found
 
     def text(self, name: str) -> str:
-        return (self.root / name).read_text(encoding="utf-8-sig")
+        """The text of a file.
+
+        Raises:
+            ValueError: it is not UTF-8.
+        """
+        try:
+            return (self.root / name).read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.root / name} is not UTF-8 text ({error}); save it in that encoding") from error
 
     def size(self, name: str) -> tuple[int, int] | None:
         """Width and height of an image; None if it cannot be read."""
@@ -206,10 +214,10 @@ class Folder:
             return None
 
     def find(self, name: str, near: str, split: str = "") -> str | None:
-        """The image that an annotation file ``near`` calls ``name``, by a path of any system; None if there is none.
+        """The image that an annotation file ``near`` calls ``name``, a path of any operating system; None if it is missing.
 
-        If several have the name, it is the one whose path shares most words with ``name`` and ``near``. Images of other splits
-        than ``split`` are not meant.
+        An exact path comes first. Of the other images with this file name, in ``split`` or outside of all splits, it is the one
+        whose path shares most words with ``name`` and ``near``.
         """
         words, folder = PureWindowsPath(name).as_posix().split("/"), PurePosixPath(near).parent
         for candidate in (os.path.normpath(folder.joinpath(*words)), "/".join(words)):

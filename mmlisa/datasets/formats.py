@@ -130,7 +130,7 @@ class _Reader(NamedTuple):
     """A format of objects.
 
     Attributes:
-        read: yields the parts. The two lists get lines about images without annotations, and about objects.
+        read: yields the parts. The two lists collect messages about missing or unreadable images, and about bad objects.
         entry: what the format calls an annotation, in messages.
         remedy: of a bad annotation.
     """
@@ -393,7 +393,7 @@ def _read_voc(folder: Folder, files: Mapping[str, Any], lost: Problems, problems
 
 
 def _number(text: str | None) -> float:
-    """NaN if it is none."""
+    """A number; NaN if the text is missing or not a number."""
     try:
         return float(text or "nan")
     except ValueError:
@@ -456,7 +456,7 @@ _READERS = {
 
 
 def _pair_maps(folder: Folder) -> dict[str, str]:
-    """The class map of each image, by the part of their paths that is not ``images``, ``masks``, ``_labelIds`` and the like."""
+    """The class map of each image: that of the same path, apart from words such as ``images``, ``masks`` and ``_labelIds``."""
     maps, images = {}, {}
     for path in folder.images:
         *folders, name = PurePosixPath(path).parts

@@ -1,4 +1,4 @@
-"""A user's folder as a data set with splits: a seeded split, where there is none, keeps near-duplicates together."""
+"""Reading of a user's folder. Without a validation split, a seeded one is drawn that keeps near-duplicates together."""
 
 import re
 from pathlib import Path, PurePosixPath
@@ -54,7 +54,7 @@ def split(dataset: Dataset, seed: int = SEED, share: float = 0.2) -> str:
         How the images were split, in a sentence.
 
     Raises:
-        ValueError: there are no two images that are not near-duplicates.
+        ValueError: all images are near-duplicates of one another, or there are none.
     """
     samples = [sample for sample in dataset.samples if sample.split in ("", "train")]
     groups = near_duplicates(samples)
@@ -86,7 +86,7 @@ def split(dataset: Dataset, seed: int = SEED, share: float = 0.2) -> str:
 
 
 def near_duplicates(samples: list[Sample]) -> list[list[int]]:
-    """Groups of the indices of samples that are near-duplicates of each other, over any number of steps."""
+    """Groups of sample indices; two samples share a group if a chain of near-duplicates connects them."""
     groups = DisjointSet(range(len(samples)))
     hashes = np.stack([sample.hash for sample in samples]) if samples else np.zeros((0, 32), np.uint8)
     first: dict[object, int] = {}

@@ -50,7 +50,7 @@ def check_classes(model: Mapping, classes: Sequence[str] | None, setting: str) -
     message = f"{', '.join(differing)}, but {setting} has {_listed(classes)}"
     if min(differing.values()) < len(classes):
         raise ValueError(f"{message}: set {len(classes)}")
-    return f"{message}: what is more is never trained"
+    return f"{message}: the surplus classes are never trained"
 
 
 def check_first_image(dataset: Any, setting: str) -> None:

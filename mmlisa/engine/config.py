@@ -41,6 +41,13 @@ def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
     return dataset
 
 
+def find_metainfo(dataset: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names of a data set's config, where it has some, and else those of its type."""
+    from mmengine.registry import DATASETS
+
+    return {**DATASETS.get(dataset["type"]).METAINFO, **(dataset.get("metainfo") or {})}
+
+
 def find_test_pipeline(cfg: Config) -> list[ConfigDict]:
     """Return the steps that read a test image.
 
@@ -173,7 +180,7 @@ def set_epochs(cfg: Config, epochs: int) -> None:
     """
     loop, parts = cfg.get("train_cfg") or {}, cfg.get("param_scheduler") or []
     key = next((key for key in ("max_epochs", "max_iters") if key in loop), None)
-    parts = [parts] if isinstance(parts, Mapping) else parts
+    parts = [parts] if isinstance(parts, Mapping) and "type" in parts else parts  # without it, schedules by optimizer
     if key is None or not isinstance(parts, Sequence):
         raise ValueError(
             f"--epochs '{epochs}': the config has no train_cfg.max_epochs or max_iters, or several schedules"
@@ -266,6 +273,8 @@ def set_show_dir(cfg: Config, directory: str | None) -> None:
 
     :class:`mmlisa.visualization.OverlayHook` replaces the drawing hooks of the libraries.
     """
+    if "default_hooks" not in cfg:
+        cfg.default_hooks = {}
     hook = cfg.default_hooks.pop("visualization", None)
     if directory is None:
         return

@@ -41,7 +41,7 @@ def check_schedule(cfg: Mapping[str, Any]) -> str:
     if not longer:
         return ""
     unit = ("epoch" if by_epoch else "iteration") + "s" * (length != 1)
-    return f"the training ends after {length} {unit}, the schedule of its learning rate later: {', '.join(longer)}"
+    return f"the training ends after {length} {unit}, but its learning-rate schedule later: {', '.join(longer)}"
 
 
 def check_data(cfg: Config, *splits: str) -> None:
@@ -67,8 +67,8 @@ def check_data(cfg: Config, *splits: str) -> None:
             path = None if metric.get("backend_args") else metric.get("ann_file")
             if isinstance(path, str) and "://" not in path and not Path(path).exists():
                 raise FileNotFoundError(
-                    f"annotation file {path} does not exist: {setting}.ann_file. It is not under data_root: write the whole "
-                    f"path, most often that of {loader}.dataset"
+                    f"annotation file {path} of {setting}.ann_file does not exist. An evaluator's path is not relative to "
+                    f"data_root: write the whole path, usually that of the file in {loader}.dataset"
                 )
 
 

@@ -245,7 +245,7 @@ def _rows_at_once(x: Tensor, branch: Branch, grid: Sequence[int]) -> tuple[Tenso
 def _in_chunks(x: Tensor, norm: nn.Module, branch: Branch, scale: nn.Module, count: int, out: Tensor | None) -> Tensor:
     """``scale(x) + branch(norm(x))`` for ``x: [B, L, ..., C]``, ``count`` of the L at a time.
 
-    ``out`` may be ``x``: a convolution lags behind the rows that went into it, so that what is written was read before.
+    ``out`` may be ``x``: the output of a convolution lags behind its input, so only rows that were read are overwritten.
     """
     layers = branch.layers()
     place = len(layers) if branch.dwconv is None else layers.index(branch.dwconv)
@@ -271,9 +271,9 @@ def _run(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
 
 
 def _convolve(conv: nn.Conv2d, x: Tensor, above: Tensor | None, is_last: bool) -> tuple[Tensor, Tensor]:
-    """The rows of ``conv`` for which ``x: [B, R, W, C]`` completes the input, and the last rows, for the next call.
+    """The output rows whose input ``x: [B, R, W, C]`` completes, and the last input rows, the next call's ``above``.
 
-    ``above`` holds the last rows of the call before. A row is final once the rows below it are there: no row is computed twice.
+    A row is final once the rows below it are there: no row is computed twice.
     """
     halo = conv.kernel_size[0] // 2
     border = x.new_zeros(x.shape[0], halo, *x.shape[2:])

@@ -1,6 +1,7 @@
 """Exponential moving averages of the weights."""
 
 from math import comb
+from typing import Any
 
 from mmengine.hooks import EMAHook
 from mmengine.model import BaseAveragedModel
@@ -56,9 +57,11 @@ class CycleEMAHook(EMAHook):
         super().__init__(ema_type=ema_type, **options)
         self.cycle = cycle
 
-    def before_train_epoch(self, runner: Runner) -> None:
-        super().before_train_epoch(runner)
-        if runner.epoch and runner.epoch % self.cycle == 0:
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        super().before_train_iter(runner, batch_idx, data_batch)
+        if (
+            batch_idx == 0 and runner.epoch and runner.epoch % self.cycle == 0
+        ):  # not when resuming in the middle of an epoch
             # At step 0 the average is the current weights.
             self.ema_model.steps.zero_()
 

@@ -23,7 +23,7 @@ from mmlisa.checkpoints import (
     match_report,
     state_dict_of,
 )
-from mmlisa.processors import LONG, Others
+from mmlisa.processors import LONG, Others, count_processors
 from mmlisa.registry import HOOKS
 
 from .checks import check_classes, check_first_image, check_shapes, shape_conflicts
@@ -53,9 +53,9 @@ class FiniteLossHook(Hook):
             last = runner.message_hub.runtime_info.get("last_ckpt")
             raise FloatingPointError(
                 f"iteration {runner.iter + 1}: {', '.join(f'{name} is {value}' for name, value in broken.items())} "
-                f"(all losses: {losses}). Training stopped; the last good checkpoint is "
-                f"{last or 'the one it started from; none was saved yet'}. Usual remedies are a lower learning rate, a "
-                "longer warm-up, and optim_wrapper.clip_grad"
+                f"(all losses: {losses}). Training stopped; "
+                f"{f'the last good checkpoint is {last}' if last else 'no checkpoint was saved yet'}. Usual remedies are a lower "
+                "learning rate, a longer warm-up, and optim_wrapper.clip_grad"
             )
 
 
@@ -82,7 +82,7 @@ class ProgressHook(Hook):
     ) -> None:
         if (megabytes := _peak_megabytes()) and not torch.cuda.is_available():
             runner.message_hub.update_scalar("train/memory", megabytes)
-        if self._first:
+        if self._first and "train/time" in runner.message_hub.log_scalars:  # written by default_hooks.timer
             self._first = False
             seconds = runner.message_hub.get_scalar("train/time").current()
             left = runner.max_iters - runner.iter - 1
@@ -94,10 +94,10 @@ class ProgressHook(Hook):
 
 @HOOKS.register_module()
 class ThreadsHook(Hook):
-    """Computes with as many threads as there are free processors, where the tools let threads spin for long.
+    """Limits PyTorch's threads to the free processors, if the tools let idle threads spin for long.
 
-    Threads that spin on a processor that another program needs make a training several times slower. It takes a thread less
-    then, and all of them again when the other program has ended. A choice of your own in the environment stays
+    A thread that spins on a processor which another program needs makes a training several times slower. While other programs
+    run, the hook therefore takes fewer threads. If the environment says how OpenMP waits, the hook does nothing
     (:func:`mmlisa.processors.choose_waiting`).
     """
 
@@ -117,7 +117,7 @@ class ThreadsHook(Hook):
         if not self._spins or monotonic() - self._checked < _WATCHED:
             return
         self._checked, others = monotonic(), self._others()
-        threads = min(self._most, max(1, floor((os.cpu_count() or 1) - others + 0.25)))
+        threads = min(self._most, max(1, floor(count_processors() - others + 0.25)))
         if threads != torch.get_num_threads():
             torch.set_num_threads(threads)
             taken = f"other processes, such as data loaders, take {others:.1f} processors"
@@ -171,8 +171,6 @@ class DataCheckHook(Hook):
 class CheckpointGuardHook(Hook):
     """Reports how much of the model a loaded checkpoint holds, and refuses a checkpoint that does not fit.
 
-    Saved checkpoints get a checksum of their tensors, which is verified whenever they are read.
-
     Args:
         min_matched: share of the model's entries that must match in name and shape, from 0 to 1.
         same_shapes: refuse a checkpoint with any entry of another shape; otherwise that is a warning, except when resuming.
@@ -182,14 +180,11 @@ class CheckpointGuardHook(Hook):
         CheckpointError: the checkpoint to resume from lacks the state of a training, or that state is invalid.
     """
 
-    # After the hooks that change what is saved.
-    priority = "LOWEST"
+    # Before the hooks that load averages from the weights.
+    priority = "VERY_HIGH"
 
     def __init__(self, min_matched: float, same_shapes: bool = False) -> None:
         self.min_matched, self.same_shapes = min_matched, same_shapes
-
-    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        add_checksum(checkpoint)
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
@@ -209,6 +204,17 @@ class CheckpointGuardHook(Hook):
             )
         check_share(*match_report(model, state), filename, self.min_matched)
         check_values(model.state_dict(), state, filename)
+
+
+@HOOKS.register_module()
+class ChecksumHook(Hook):
+    """Gives saved checkpoints a checksum of their tensors, which is verified whenever they are read."""
+
+    # After the hooks that change what is saved.
+    priority = "LOWEST"
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        add_checksum(checkpoint)
 
 
 def check_training_state(checkpoint: Mapping[str, Any], filename: str) -> None:

@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from pathlib import Path
 
 import torch
 from mmengine.config import Config
@@ -12,7 +13,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
+from mmlisa.checkpoints import latest_checkpoint, load_checkpoint, outline
 
 from .building import guard_process
 from .checks import check_channels, explain_unknown_type
@@ -62,6 +63,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
         # MMEngine would follow last_checkpoint, whatever that file names.
         cfg.load_from = latest_checkpoint(cfg.work_dir)
         cfg.resume = cfg.load_from is not None
+    _take_seed(cfg)
     if not verbose:
         import_quietly(cfg.get("default_scope"))
     _prepare_cpu_processes(cfg)
@@ -71,13 +73,18 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
         dict(type="mmlisa.ThreadsHook"),
         dict(type="mmlisa.DataCheckHook"),
         dict(type="mmlisa.CheckpointGuardHook", min_matched=min_matched, same_shapes=same_shapes),
+        dict(type="mmlisa.ChecksumHook"),
         dict(type="mmlisa.InterruptHook"),
     ]
     _refuse_damaged_images(cfg)
     seed_samples(cfg)
-    checkpoint = cfg.get("default_hooks", {}).get("checkpoint")
-    if checkpoint is not None and checkpoint.get("type") == "CheckpointHook":
-        checkpoint.type = "mmlisa.CheckpointHook"
+    hooks = {
+        "checkpoint": dict(type="CheckpointHook", interval=1),
+        **cfg.get("default_hooks", {}),
+    }  # MMEngine's default
+    if (hooks["checkpoint"] or {}).get("type") == "CheckpointHook":
+        hooks["checkpoint"] = {**hooks["checkpoint"], "type": "mmlisa.CheckpointHook"}
+    cfg.default_hooks = hooks
     loop = cfg.get("train_cfg")
     is_mmengines = loop is not None and loop.get("type", "EpochBasedTrainLoop") == "EpochBasedTrainLoop"
     if is_mmengines and loop.get("by_epoch", True):
@@ -95,6 +102,19 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     if isinstance(built, torch.nn.Module):
         check_channels(getattr(built, "module", built), model.get("module", model))
     return runner
+
+
+def _take_seed(cfg: Config) -> None:
+    """Give a resumed training the seed of its checkpoint, if the config has none.
+
+    MMEngine sets this seed as well, but only after it has built the samplers with a new one.
+    """
+    if not cfg.get("resume") or "://" in cfg.load_from or (cfg.get("randomness") or {}).get("seed") is not None:
+        return
+    checkpoint = outline(Path(cfg.load_from))
+    meta = checkpoint.get("meta") if isinstance(checkpoint, dict) else None
+    if isinstance(meta, dict) and isinstance(meta.get("seed"), int):
+        cfg.randomness = {**(cfg.get("randomness") or {}), "seed": meta["seed"]}
 
 
 def _prepare_cpu_processes(cfg: Config) -> None:
@@ -162,7 +182,7 @@ def train(runner: Runner) -> None:
             runner.train()
     except (RuntimeError, OSError, FloatingPointError) as error:
         runner.call_hook("draw_curves")  # of TrainingCurvesHook
-        if "DataLoader worker" not in str(error):
+        if "DataLoader worker (pid" not in str(error):  # errors inside of a worker name it in another way
             raise
         for hook in runner.hooks:  # a scheduler sends SIGTERM to the workers, too
             if isinstance(hook, InterruptHook) and hook.signal and not hook.busy:

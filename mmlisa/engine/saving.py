@@ -1,5 +1,6 @@
 """Atomic writing of checkpoints, and a lock that allows one training per folder."""
 
+import errno
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any, Literal
 from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook as _CheckpointHook
+from mmengine.logging import print_log
 from mmengine.runner import Runner
 
 from mmlisa.checkpoints import writing_whole
@@ -66,15 +68,15 @@ class CheckpointHook(_CheckpointHook):
                 partial.unlink()
 
     def _save_checkpoint(self, runner: Runner) -> None:
-        with self._all_or_nothing(runner):
+        with self._all_or_nothing(runner, runner.iter + (not self.by_epoch)):
             super()._save_checkpoint(runner)
 
     def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, float]) -> None:
-        with self._all_or_nothing(runner):
+        with self._all_or_nothing(runner, runner.iter):
             super()._save_best_checkpoint(runner, metrics)
 
     @contextmanager
-    def _all_or_nothing(self, runner: Runner) -> Iterator[None]:
+    def _all_or_nothing(self, runner: Runner, iteration: int) -> Iterator[None]:
         """Remove old files after the new one is complete; if it cannot be written, restore the previous state."""
         info = runner.message_hub.runtime_info
         state, info_before = dict(vars(self)), dict(info)
@@ -90,16 +92,18 @@ class CheckpointHook(_CheckpointHook):
             info.update(info_before)
             last = info.get("last_ckpt")
             message = (
-                f"the checkpoint of iteration {runner.iter + 1} could not be written to {self.out_dir}: "
-                f"{error.strerror or error}. The last good one is {last or 'the one it started from; none was saved yet'}"
+                f"the checkpoint of iteration {iteration} could not be written to {self.out_dir}: "
+                f"{error.strerror or error}. {f'The last good one is {last}' if last else 'No checkpoint was saved yet'}"
             )
             if self.on_failure == "stop":
                 raise OSError(error.errno, message) from error
             runner.logger.error(f"{message}. The training continues")
         else:
             self.file_backend = backend
+            new = {value for key, value in info.items() if key == "last_ckpt" or key.startswith("best_ckpt")}
             for path in late.removed:
-                backend.remove(path)
+                if path not in new:  # a new file may have the old one's name
+                    backend.remove(path)
 
 
 @contextmanager
@@ -145,6 +149,13 @@ def _lock(file: Any, folder: str | Path) -> None:
             f"another training ({file.read().strip() or 'process unknown'}) writes into '{folder}'; wait until it ends, or "
             "name another folder with --work-dir",
         ) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+            raise
+        print_log(
+            f"the file system of '{folder}' has no locks: start no second training there", logger="current", level=30
+        )
+        return
     file.truncate(0)
     file.write(f"process {os.getpid()} on {os.uname().nodename}\n")
     file.flush()

@@ -8,6 +8,7 @@ from torch import nn
 
 from mmlisa.checkpoints import (
     CheckpointError,
+    add_checksum,
     check_values,
     load_checkpoint,
     load_weights,
@@ -15,7 +16,7 @@ from mmlisa.checkpoints import (
     state_dict_of,
     writing_whole,
 )
-from mmlisa.engine.hooks import CheckpointGuardHook
+from mmlisa.engine.hooks import CheckpointGuardHook, ChecksumHook
 
 
 class Resampled(nn.Module):
@@ -58,8 +59,8 @@ def test_weights_are_adapted_once(tmp_path):
 
 def test_saved_checkpoints_carry_a_checksum():
     checkpoint = {"state_dict": {"weight": torch.ones(2)}, "meta": {}}
-    CheckpointGuardHook(1.0).before_save_checkpoint(Runner(None), checkpoint)
-    assert len(checkpoint["meta"]["tensor_sha256"]) == 64
+    ChecksumHook().before_save_checkpoint(Runner(None), checkpoint)
+    assert len(checkpoint["meta"]["tensor_sha256"]["state_dict"]) == 64
 
 
 @pytest.mark.parametrize("value", [torch.tensor([1, 2]), torch.tensor([True, False]), torch.tensor([1j, 2]),
@@ -91,7 +92,7 @@ def test_values_are_looked_at_wherever_weights_are_loaded(tmp_path):
 
 def test_what_is_saved_can_be_verified(tmp_path):
     save_checkpoint({"state_dict": {"a": torch.ones(2)}}, tmp_path / "a.pth")
-    assert len(load_checkpoint(tmp_path / "a.pth")["meta"]["tensor_sha256"]) == 64
+    assert len(load_checkpoint(tmp_path / "a.pth")["meta"]["tensor_sha256"]["state_dict"]) == 64
 
 
 def test_a_full_disk_leaves_the_last_good_file(tmp_path, monkeypatch):
@@ -115,3 +116,12 @@ def test_an_interrupted_write_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt), writing_whole(tmp_path / "weights.pth"):
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
+
+
+def test_exchanged_tensors_do_not_match_their_checksum(tmp_path):
+    checkpoint = {"state_dict": {"a": torch.zeros(2), "b": torch.ones(2)}}
+    add_checksum(checkpoint)
+    checkpoint["state_dict"] = {"b": torch.zeros(2), "a": torch.ones(2)}
+    torch.save(checkpoint, tmp_path / "exchanged.pth")
+    with pytest.raises(CheckpointError, match="tensors of 'state_dict' do not match their checksum"):
+        load_checkpoint(tmp_path / "exchanged.pth")

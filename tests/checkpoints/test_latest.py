@@ -86,3 +86,8 @@ def test_a_file_that_changes_after_the_choice_is_read_as_it_is(tmp_path):
     save(tmp_path / "iter_1.pth", 5)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert fetch_checkpoint(path)["meta"]["iter"] == 5
+
+
+def test_a_file_of_one_tensor_is_no_checkpoint(tmp_path):
+    torch.save(torch.ones(2), tmp_path / "points.pth")
+    assert latest_checkpoint(tmp_path) is None

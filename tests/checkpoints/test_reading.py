@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
-from mmlisa.checkpoints import CheckpointError, add_checksum, load_checkpoint
+from mmlisa.checkpoints import CheckpointError, add_checksum, load_checkpoint, reading
 
 
 def saved(checkpoint, **options) -> bytes:
@@ -354,3 +354,17 @@ def test_counters_of_something_else_are_refused(tmp_path, counts):
     torch.save({"state_dict": {}, "counts": counts}, tmp_path / "a.pth")
     with pytest.raises(CheckpointError):
         load_checkpoint(tmp_path / "a.pth")
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied"), torch.cuda.OutOfMemoryError("CUDA out of memory")]
+)
+def test_errors_of_the_machine_are_not_those_of_the_file(tmp_path, monkeypatch, error):
+    torch.save({}, tmp_path / "file.pth")
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(reading, "_read", fail)
+    with pytest.raises(type(error)):
+        load_checkpoint(tmp_path / "file.pth")

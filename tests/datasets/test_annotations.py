@@ -24,6 +24,8 @@ RLE = masks.encode(_MASK)["counts"].decode()  # 1200 pixels in 69 runs
         (dict(bbox=None), "four finite numbers"),
         (dict(bbox=[5, 5, -3, 4]), "smaller than a pixel"),
         (dict(bbox=[50, 5, 3, 4]), "outside the image"),
+        (dict(bbox=[40, 5, 3, 4]), "outside the image"),
+        (dict(bbox=[-10, 5, 5, 4]), "outside the image"),
         (dict(area=math.nan), "area is nan"),
         (dict(segmentation=None), "no segmentation"),
         (dict(segmentation=[]), "segmentation is empty"),
@@ -236,6 +238,12 @@ def test_boxes_by_two_corners_are_asked_about(folder, monkeypatch):
         ),
         ({}, dict(metainfo=dict(classes=("cart",))), r"close ones: \{'cart': \['cat'\]\}"),
         (dict(categories=[]), {}, "has no categories"),
+        (
+            dict(categories=[dict(id=7, name="cat"), dict(id=3, name="dog")]),
+            dict(metainfo=dict(classes=("dog", "cat"))),
+            r"has its categories as \['cat', 'dog'\], and the data set its classes as \['dog', 'cat'\]",
+        ),
+        (dict(categories=[dict(id=7, name="cat"), dict(id=8, name="cat")]), {}, "each class needs one category"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")  # MMEngine looks for a file of that name

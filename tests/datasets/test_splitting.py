@@ -107,3 +107,11 @@ def test_images_of_two_splits_are_named():
     assert shared_images(dataset) == ""
     dataset.samples[7].hash = dataset.samples[2].hash
     assert "7.jpg: this image is also in train (in all 1 of the 4 images of val)" in shared_images(dataset)
+
+
+def test_images_of_training_and_test_are_named():
+    dataset = make(4)
+    for sample, side in zip(dataset.samples, ("train", "train", "val", "test"), strict=True):
+        sample.split = side
+    dataset.samples[3].hash = dataset.samples[0].hash
+    assert "of test" in shared_images(dataset)

@@ -83,3 +83,8 @@ def test_ema_starts_again(tmp_path):
     hook = next(h for h in runner.hooks if type(h).__name__ == "CycleEMAHook")
     # 3 epochs of 5 iterations, started again before the third.
     assert hook.ema_model.steps == 5
+
+
+def test_layers_are_recorded_by_a_part_of_their_name(tmp_path):
+    made = train(tmp_path, Model(), dict(layers=["att"], interval=2))
+    assert "castling/attn/nonzero_count" in made.message_hub.log_scalars

@@ -122,7 +122,7 @@ def test_missing_data_are_named_with_their_setting(tmp_path):
 def test_a_missing_file_of_the_evaluator_is_named(tmp_path):
     cfg = loader(data_root=str(tmp_path))
     cfg.train_evaluator = [dict(type="Other"), dict(type="CocoMetric", ann_file="no/such.json")]
-    with pytest.raises(FileNotFoundError, match=r"no/such\.json does not exist: train_evaluator\.1\.ann_file"):
+    with pytest.raises(FileNotFoundError, match=r"no/such\.json of train_evaluator\.1\.ann_file does not exist"):
         check_data(cfg, "train")
     cfg.train_evaluator = dict(type="CocoMetric", ann_file="no/such.json")
     with pytest.raises(FileNotFoundError, match=r"train_evaluator\.ann_file"):
@@ -146,7 +146,7 @@ def test_heads_of_another_number_of_classes_are_named():
         check_classes(model, ("a", "b"), "val_dataloader.dataset")
     model["roi_head"]["mask_head"]["num_classes"] = 2
     expected = (
-        "model.roi_head.bbox_head.1.num_classes=80, but train_dataloader.dataset has 2 classes (a, b): what is more is"
+        "model.roi_head.bbox_head.1.num_classes=80, but train_dataloader.dataset has 2 classes (a, b): the surplus"
     )
     assert check_classes(model, ("a", "b"), "train_dataloader.dataset").startswith(expected)
     cascade[1]["num_classes"] = 2
@@ -277,3 +277,14 @@ def test_shapes_that_differ_are_named_with_both():
         check_shapes(nn.Linear(4, 3), checkpoint, "a.pth")
     assert shape_conflicts(nn.Linear(4, 8), checkpoint) == ""
     assert shape_conflicts(nn.Linear(4, 8), {"other": torch.zeros(1)}) == ""
+
+
+def test_data_elsewhere_have_no_first_image_here(tmp_path):
+    dataset = Pictures(str(tmp_path / "missing.png"), TRANSFORMS.build(dict(type="LoadImageFromFile")))
+    dataset.backend_args = dict(backend="petrel")
+    check_first_image(dataset, "val_dataloader.dataset")
+
+
+def test_a_missing_root_is_named_without_the_folders_in_it():
+    with pytest.raises(FileNotFoundError, match=r"folder no does not exist: .*data_root"):
+        check_data(loader(data_root="no"), "train")

@@ -6,8 +6,10 @@ import pytest
 import torch
 from mmengine.config import Config
 
+from helpers import toy_runner  # noqa: F401, registers its data
 from mmlisa import config_path
 from mmlisa.engine.config import (
+    find_metainfo,
     load_config,
     set_amp,
     set_auto_scale_lr,
@@ -169,3 +171,28 @@ def test_epochs_stretch_the_schedule(name, epochs, length, ends, tmp_path):
     assert warm_up.end == (before if cfg.train_cfg.get("max_epochs") else ends[0])
     if len(ends) > 2:
         assert rest[0].milestones == ends[2]
+
+
+def test_schedules_by_optimizer_are_not_stretched():
+    cfg = Config(dict(train_cfg=dict(max_epochs=12), param_scheduler=dict(generator=[dict(type="LinearLR", end=12)])))
+    with pytest.raises(ValueError, match=r"--epochs '3': the config has .* several schedules"):
+        set_epochs(cfg, 3)
+
+
+def test_a_last_batch_counts():
+    cfg = load_config("mask_rcnn_hylisanet_demo.py", options={"train_dataloader.batch_size": 3})
+    cfg.train_dataloader.dataset = dict(type="ToyPoints", length=280)
+    cfg.default_scope = "mmengine"
+    set_epochs(cfg, 1)
+    assert cfg.train_cfg.max_iters == 94
+
+
+def test_a_config_without_hooks_is_tested():
+    cfg = Config(dict(model=dict()))
+    set_show_dir(cfg, None)
+    assert cfg.default_hooks == {}
+
+
+def test_names_of_the_data_come_before_those_of_their_type():
+    assert find_metainfo(dict(type="mmdet.CocoDataset"))["classes"][0] == "person"
+    assert find_metainfo(dict(type="mmdet.CocoDataset", metainfo=dict(classes=("cat",))))["classes"] == ("cat",)

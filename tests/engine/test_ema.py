@@ -1,10 +1,14 @@
 """PicoDet's average against PaddleDetection's own formula."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from mmengine.hooks import EMAHook
 from torch import nn
 
-from mmlisa.engine.ema import ThresholdEMA
+from helpers.toy_runner import runner
+from mmlisa.engine.ema import CycleEMAHook, ThresholdEMA
 
 
 def test_average_is_the_bias_corrected_one_from_zeros():
@@ -44,3 +48,25 @@ def test_an_interval_counts_what_was_averaged():
         if t % 3 == 0:
             averaged.update_parameters(model)
     torch.testing.assert_close(sparse.module.state_dict(), averaged.module.state_dict())
+
+
+def test_a_cycle_begins_with_an_epoch_and_not_where_it_is_resumed():
+    hook = CycleEMAHook(cycle=5)
+    hook.ema_model = SimpleNamespace(steps=torch.tensor(7))
+    for epoch, batch, steps in ((5, 3, 7), (4, 0, 7), (5, 0, 0)):
+        hook.before_train_iter(SimpleNamespace(epoch=epoch), batch)
+        assert hook.ema_model.steps == steps
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda state: state, lambda state: {"state_dict": {f"module.{k}": v for k, v in state.items()}}]
+)
+def test_an_average_starts_from_the_loaded_weights(tmp_path, wrap):
+    state = {"layer.weight": torch.full((1, 4), 3.0), "layer.bias": torch.full((1,), 3.0)}
+    torch.save(wrap(state), tmp_path / "loaded.pth")
+    trained, hook = runner(tmp_path, load_from=str(tmp_path / "loaded.pth")), EMAHook()
+    trained.register_hook(hook)
+    trained.call_hook("before_run")
+    trained.load_or_resume()
+    torch.testing.assert_close(hook.ema_model.module.state_dict(), trained.model.state_dict())
+    assert torch.equal(trained.model.layer.weight, state["layer.weight"])

@@ -75,7 +75,8 @@ def test_progress_is_reported(tmp_path, capfd, monkeypatch, length, interval):
 
 def test_the_time_that_is_left():
     messages = []
-    hub = SimpleNamespace(update_scalar=lambda *_: None, get_scalar=lambda name: SimpleNamespace(current=lambda: 90.04))
+    time = SimpleNamespace(current=lambda: 90.04)
+    hub = SimpleNamespace(update_scalar=lambda *_: None, log_scalars={"train/time": time}, get_scalar=lambda name: time)
     half_way = SimpleNamespace(iter=100, max_iters=141, message_hub=hub, logger=SimpleNamespace(info=messages.append))
     ProgressHook().after_train_iter(half_way, 0)
     (message,) = messages
@@ -119,7 +120,7 @@ def threads(monkeypatch):
     """A machine of four processors, PyTorch on all of them, and what the others take at each look."""
     taken, used = [], [4]
     monkeypatch.setattr(hooks, "Others", lambda: lambda: taken.pop(0))
-    monkeypatch.setattr(hooks.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(hooks, "count_processors", lambda: 4)
     monkeypatch.setattr(hooks, "monotonic", iter(range(0, 100, 6)).__next__)
     monkeypatch.setattr(torch, "get_num_threads", lambda: used[-1])
     monkeypatch.setattr(torch, "set_num_threads", used.append)

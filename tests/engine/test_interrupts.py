@@ -13,8 +13,10 @@ from mmengine.hooks import Hook
 
 from helpers.toy_runner import losses, runner
 from mmlisa.checkpoints import load_checkpoint
+from mmlisa.engine import interrupts
 from mmlisa.engine.interrupts import InterruptHook
 from mmlisa.engine.runner import train
+from mmlisa.engine.saving import AtomicBackend
 
 
 @pytest.mark.parametrize("epochs", [None, 2])
@@ -31,6 +33,7 @@ def test_interrupted_and_resumed_run_repeats_the_whole_one(tmp_path, epochs):
     assert signal.getsignal(signal.SIGTERM) is handler
     assert sorted(p.name for p in part.glob("*.pth")) == ["iter_2.pth", "iter_3.pth"]
     assert list(part.glob("*/curves.png"))
+    assert (part / "last_checkpoint").read_text() == str(part / "iter_3.pth")
 
     resumed, places = tmp_path / "resumed", []
     rest = runner(resumed, iterations=8, epochs=epochs, load_from=str(part / "iter_3.pth"), resume=True)
@@ -72,3 +75,22 @@ def test_a_killed_training_leaves_no_workers():
     while worker.is_dir() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not worker.is_dir()
+
+
+def test_the_last_checkpoint_is_written_whole(tmp_path, monkeypatch):
+    paths, put = [], AtomicBackend.put
+    monkeypatch.setattr(
+        AtomicBackend, "put", lambda self, obj, path: (paths.append(Path(path).name), put(self, obj, path))
+    )
+    with pytest.raises(SystemExit):
+        train(runner(tmp_path, model=dict(signal_at=3)))
+    assert paths[-1] == "iter_3.pth"
+
+
+def test_a_signal_to_all_processes_is_not_their_sum(monkeypatch):
+    monkeypatch.setattr(interrupts, "get_world_size", lambda: 2)
+    monkeypatch.setattr(interrupts, "all_reduce", lambda tensor, op: tensor.mul_(2) if op == "sum" else tensor)
+    hook = InterruptHook()
+    hook.signal = 15
+    assert hook._requested()
+    assert hook.signal == 15

@@ -42,19 +42,20 @@ def resumed(folder, checkpoint, **options):
 
 
 @pytest.mark.parametrize(
-    ("loader", "iterations"),
+    ("loader", "iterations", "steps"),
     [
-        (dict(batch_size=1), 14),  # epochs of seven batches
-        (dict(batch_size=7), 2),  # epochs of one
-        (dict(num_workers=2), 8),
-        (dict(dataset=dict(type="ToyPoints", length=3)), 4),
-        (dict(dataset=dict(type="ToyPoints", length=20)), 20),
+        (dict(batch_size=1), 14, 3 + 7),  # four of the first epoch's seven batches are done
+        (dict(batch_size=7), 2, 1),
+        (dict(num_workers=2), 8, 4),
+        (dict(dataset=dict(type="ToyPoints", length=3)), 4, 2),
+        (dict(dataset=dict(type="ToyPoints", length=20)), 20, 6 + 10),
     ],
     ids=["smaller batches", "larger batches", "workers", "fewer data", "more data"],
 )
-def test_other_data_train_to_the_end(tmp_path, start, loader, iterations):
+def test_other_data_train_to_the_end(tmp_path, start, loader, iterations, steps):
     trained = resumed(tmp_path / "resumed", start, loader=loader)
     assert (trained.epoch, trained.max_iters) == (2, iterations)
+    assert trained.model.calls == steps
     assert all(parameter.isfinite().all() for parameter in trained.model.parameters())
 
 
@@ -213,3 +214,26 @@ def test_another_programs_rank_does_not_disable_the_lock(tmp_path, monkeypatch):
     finally:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
+
+
+@pytest.mark.parametrize("signal_at", [3, 7])
+def test_larger_batches_train_every_later_epoch(tmp_path, signal_at):
+    """Interrupted in the first or the second epoch of four batches, then epochs of one."""
+    with pytest.raises(SystemExit):
+        train(runner(tmp_path / "part", epochs=4, model=dict(signal_at=signal_at)))
+    checkpoint = tmp_path / "part" / f"iter_{signal_at}.pth"
+    trained = resumed(tmp_path / "rest", checkpoint, epochs=4, loader=dict(batch_size=7))
+    assert trained.model.calls == 4 - (signal_at // 4 + 1)
+
+
+def test_a_training_without_a_seed_shuffles_as_before(tmp_path):
+    with pytest.raises(SystemExit):
+        train(runner(tmp_path / "part", epochs=2, randomness=dict(seed=None), model=dict(signal_at=3)))
+    seed = load_checkpoint(tmp_path / "part" / "iter_3.pth")["meta"]["seed"]
+    rest = resumed(tmp_path / "rest", tmp_path / "part" / "iter_3.pth", randomness=dict(seed=None))
+    assert rest.train_dataloader.sampler.seed == rest.seed == seed
+
+
+def test_the_newest_checkpoint_is_found_without_load_from(tmp_path):
+    train(runner(tmp_path, iterations=4))
+    assert runner(tmp_path, iterations=8, resume=True)._load_from == str(tmp_path / "iter_4.pth")

@@ -1,16 +1,20 @@
 """Checkpoints are whole or not there; one training per folder."""
 
+import errno
+import fcntl
 import os
 import resource
 import signal
+from pathlib import Path
 
 import pytest
 import torch
 from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
-from helpers.toy_runner import runner
+from helpers.toy_runner import ToyCount, runner
 from mmlisa.checkpoints import CheckpointError, latest_checkpoint, load_checkpoint
+from mmlisa.engine import saving
 from mmlisa.engine.runner import train
 from mmlisa.engine.saving import AtomicBackend, locked
 
@@ -126,3 +130,76 @@ def test_what_a_training_starts_from_runs_no_code(tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match="could run code"):
         runner(tmp_path / "work", load_from=str(tmp_path / "bad.pth")).train()
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_new_checkpoint_of_the_old_name_stays(tmp_path):
+    train(runner(tmp_path, hook=dict(max_keep_ckpts=1, filename_tmpl="latest.pth")))
+    assert load_checkpoint(tmp_path / "latest.pth")["meta"]["iter"] == 6
+
+
+def improving(monkeypatch, hook):
+    """A training validated every second iteration, with ever better results."""
+    scores = iter((1, 2, 3))
+    monkeypatch.setattr(ToyCount, "compute_metrics", lambda *_: {"count": next(scores)})
+    return dict(
+        train_cfg=dict(by_epoch=False, max_iters=6, val_interval=2),
+        val_dataloader=dict(
+            dataset=dict(type="ToyPoints"),
+            sampler=dict(type="DefaultSampler", shuffle=False),
+            batch_size=2,
+            num_workers=0,
+        ),
+        val_cfg=dict(),
+        val_evaluator=dict(type="ToyCount"),
+        hook=dict(save_best="count", rule="greater", **hook),
+    )
+
+
+@pytest.mark.parametrize("by_epoch", [False, True])
+def test_the_best_checkpoint_stays_whatever_its_name(tmp_path, monkeypatch, by_epoch):
+    train(runner(tmp_path, **improving(monkeypatch, dict(by_epoch=by_epoch))))
+    (best,) = tmp_path.glob("best_*")  # epoch 0 in all three, by epochs
+    assert best.name == ("best_count_epoch_0.pth" if by_epoch else "best_count_iter_6.pth")
+    assert load_checkpoint(best)["meta"]["iter"] == 6
+
+
+def test_a_failed_best_checkpoint_leaves_the_one_before(tmp_path, monkeypatch):
+    whole, calls = AtomicBackend.put, []
+
+    def put(self, obj, path):
+        calls.extend([path] * Path(path).name.startswith("best"))
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        whole(self, obj, path)
+
+    options = improving(monkeypatch, dict(max_keep_ckpts=1))
+    monkeypatch.setattr(AtomicBackend, "put", put)
+    with pytest.raises(OSError, match="the checkpoint of iteration 4 could not be written"):
+        train(runner(tmp_path, **options))
+    assert [path.name for path in tmp_path.glob("best_*")] == ["best_count_iter_2.pth"]
+
+
+def test_published_weights_can_be_read(tmp_path):
+    train(runner(tmp_path, hook=dict(published_keys=["meta", "state_dict"])))
+    (published,) = tmp_path.glob("iter_6-*.pth")
+    assert load_checkpoint(published).keys() == {"meta", "state_dict"}
+
+
+def test_a_config_without_hooks_saves_whole_files_too(tmp_path):
+    hooks = runner(tmp_path, default_hooks={}).hooks
+    assert [type(hook).__module__ for hook in hooks if type(hook).__name__ == "CheckpointHook"] == [
+        "mmlisa.engine.saving"
+    ]
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS])
+def test_a_file_system_without_locks_trains_and_says_so(tmp_path, monkeypatch, caplog, code):
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    said = []
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    monkeypatch.setattr(saving, "print_log", lambda message, **_: said.append(message))
+    with locked(tmp_path):
+        pass
+    assert "has no locks: start no second training there" in said[0]
