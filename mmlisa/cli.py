@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import runpy
+import shlex
 import shutil
 import sys
 import warnings
@@ -95,11 +96,11 @@ def command(name: str) -> str:
         module = [str(script.with_name(f"{file}.py"))]
         words = ["python", *module]
     if "UV_RUN_RECURSION_DEPTH" in os.environ:
-        return " ".join(["uv", "run", *words])
+        return shlex.join(["uv", "run", *words])
     found = shutil.which(words[0])
     if found and Path(found).parent == Path(sys.executable).parent:
-        return " ".join(words)
-    return " ".join([sys.executable, *module])  # the environment is not activated
+        return shlex.join(words)
+    return shlex.join([sys.executable, *module])  # the environment is not activated
 
 
 # --- arguments ---------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,10 @@ for name, code in json.loads(sys.argv[1]).items():
 
 
 def run_probes(probes: dict[str, str], timeout: float = 300) -> dict[str, tuple[str, str]]:
-    """Run code by name in one process, and after a crash the rest in another; return the error and the output of each."""
+    """Run pieces of code in another process and return the error (empty on success) and the output of each, by name.
+
+    After a crash, or ``timeout`` seconds, the rest is run in a new process.
+    """
     results: dict[str, tuple[str, str]] = {}
     while rest := {name: code for name, code in probes.items() if name not in results}:
         command = [sys.executable, "-c", _RUN_PROBES, json.dumps(rest)]

@@ -1,4 +1,4 @@
-"""Writes the confusion matrix of a checkpoint (CSV, picture): ``python tools/confusion_matrix.py CONFIG CHECKPOINT``."""
+"""Write the confusion matrix of a checkpoint (CSV, picture): ``python tools/confusion_matrix.py CONFIG CHECKPOINT``."""
 
 import argparse
 import csv
@@ -104,7 +104,7 @@ def build_counter(scope: str, dataset: Any, num_classes: int, score_threshold: f
         names = ("gt_sem_seg", "pred_sem_seg") if scope == "mmseg" else ("gt_label", "pred_label")
         if missing := [name for name in names if name not in sample]:
             raise ValueError(
-                f"the test data or predictions have no '{missing[0]}': the model has no single class for each"
+                f"the test data or predictions have no '{missing[0]}'; a confusion matrix needs one class for each image or pixel"
             )
         values = [sample[name]["data"] if scope == "mmseg" else sample[name] for name in names]
         return count_labels(*(value.cpu().numpy().ravel() for value in values), num_classes)

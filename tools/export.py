@@ -34,6 +34,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="FOLDER",
         help="also write OUT_int8.onnx, calibrated on the images of a folder, and measure both on the test data",
     )
+    parser.add_argument("--min-matched", type=float, default=0.9, help="share of the model the checkpoint must hold")
     parser.add_argument(
         "--tolerance", type=float, default=1e-3, help="largest relative difference (default: %(default)s)"
     )
@@ -77,6 +78,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.deploy import export
     from mmlisa.deploy.results import Prepare, Results, WithResults
     from mmlisa.engine.building import build_model
+    from mmlisa.engine.checks import check_shapes
 
     model = build_model(cfg)
     # A model that cannot be exported is reported before the checkpoint is read.
@@ -85,10 +87,16 @@ def main(args: argparse.Namespace) -> None:
     else:
         module = WithResults(Prepare(model, args.uint8), Results(model))
         fixed = export.final_size(cfg, module[1])
-    meta = {} if args.checkpoint == "none" else load_weights(model, args.checkpoint).get("meta", {})
+    meta = {}
+    if args.checkpoint != "none":
+        loaded = load_weights(model, args.checkpoint, args.min_matched)
+        check_shapes(model, loaded, args.checkpoint)
+        meta = loaded.get("meta", {})
     metadata = export.describe(cfg, module, meta) if isinstance(module, WithResults) else None
     if args.dynamic and len(fixed or ()) == 3:
         raise ValueError("--dynamic: clips have a fixed size; leave it out")
+    if args.int8 and metadata and module[1].task == "video":
+        raise ValueError("--int8: a video classifier cannot be calibrated on images; leave it out")
     size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE
     dynamic = args.dynamic or not (args.size or fixed)
     start = perf_counter()

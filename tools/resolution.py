@@ -18,7 +18,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default=[0.5, 0.75, 1, 1.5, 2],
         help="factors of the size of the test images (default: 0.5 to 2)",
     )
-    parser.add_argument("--work-dir", help="where logs and resolution.png go (default: work_dirs/<config's name>)")
+    parser.add_argument(
+        "--work-dir", help="where logs and resolution.png go (default: work_dirs/<config's name>/resolution)"
+    )
     parser.add_argument("--min-matched", type=float, default=0.9, help="share of the model the checkpoint must hold")
     cli.add_config_options(parser)
     return parser.parse_args(argv)
@@ -39,6 +41,8 @@ def main(args: argparse.Namespace) -> None:
     for factor in args.factors:
         options = parse_options(args.cfg_options)
         cfg = load_config(args.config, options=options, work_dir=args.work_dir)
+        if args.work_dir is None:  # the runner writes the config there, which would replace that of the training
+            cfg.work_dir = str(Path(cfg.work_dir) / "resolution")
         check_data(cfg, "test")
         resolution.scale_test_images(cfg, factor)
         set_show_dir(cfg, None)

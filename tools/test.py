@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from mmlisa import cli
 
@@ -11,7 +12,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
     parser.add_argument("checkpoint", help="checkpoint file, or an .onnx file of `mmlisa export`")
-    parser.add_argument("--work-dir", help="where the log goes (default: work_dirs/<config's name>)")
+    parser.add_argument("--work-dir", help="where the log goes (default: work_dirs/<config's name>/test)")
     parser.add_argument("--out", metavar="FILE.pkl", help="write the predictions for offline evaluation")
     parser.add_argument("--show-dir", help="write pictures of the predictions")
     parser.add_argument("--tta", action="store_true", help="test-time augmentation")
@@ -37,6 +38,8 @@ def main(args: argparse.Namespace) -> None:
 
     options = config.parse_options(args.cfg_options)
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
+    if args.work_dir is None:  # the runner writes the config there, which would replace that of the training
+        cfg.work_dir = str(Path(cfg.work_dir) / "test")
     check_data(cfg, "test")
     config.set_show_dir(cfg, args.show_dir)
     config.set_classwise(cfg)

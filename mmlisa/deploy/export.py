@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
-from mmengine.registry import DATASETS
 from torch import Tensor, nn
 from torch.export import Dim
 
 from mmlisa import __version__
 from mmlisa.deploy import runtime
 from mmlisa.deploy.results import DeformableAttention, Results, WithResults
-from mmlisa.engine.config import find_test_pipeline, innermost_dataset
+from mmlisa.engine.config import find_metainfo, find_test_pipeline, innermost_dataset
 from mmlisa.options import check_exported
 from mmlisa.visualization.overlays import Classes
 
@@ -88,7 +87,7 @@ def reading_steps(cfg: Config) -> list[dict[str, Any]]:
             steps.append(dict(step="crop", size=[size, size] if isinstance(size, int) else list(size)))
         elif name not in _NEUTRAL:
             raise ValueError(
-                f"step {dict(step)} of the test pipeline is not part of the runtime; --raw exports without it"
+                f"the runtime does not have the step {dict(step)} of the test pipeline; --raw exports the network alone"
             )
     return steps
 
@@ -108,7 +107,7 @@ def describe(cfg: Config, model: WithResults, meta: dict[str, Any]) -> dict[str,
     """The metadata of a file, JSON by key: what :mod:`mmlisa.deploy.runtime` has to know; ``meta`` is the checkpoint's."""
     prepare, results = model
     test_cfg = results.model.roi_head.test_cfg if "masks" in results.outputs else {}
-    names = Classes(meta.get("dataset_meta") or DATASETS.get(innermost_dataset(cfg, "test").type).METAINFO).names
+    names = Classes(meta.get("dataset_meta") or find_metainfo(innermost_dataset(cfg, "test"))).names
     preprocessor = results.model.data_preprocessor
     entries = dict(
         format=runtime.FORMAT,
@@ -222,7 +221,9 @@ def _record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: Any) -> torch
     try:
         program = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
-        if not shapes:
+        if not shapes or isinstance(
+            error, AttributeError | LookupError | NameError | TypeError
+        ):  # mistakes in the model's code
             raise
         raise ValueError(
             f"{refusal}one of another size than the pretraining one, or export one file per size. "
@@ -257,9 +258,9 @@ def _to_onnx(
                 verbose=False,
             )
         except Exception as error:
-            remedy = "dynamic: leave H and W fixed, or write a .pt2 file" if shapes else "write a .pt2 file"
+            remedy = "leave H and W fixed, or write a .pt2 file" if shapes else "write a .pt2 file"
             reason = str(error.__cause__ or error).strip().splitlines()[0]
-            raise ValueError(f"{remedy}; PyTorch cannot convert this network to ONNX otherwise: {reason}") from error
+            raise ValueError(f"PyTorch cannot convert this network to ONNX; {remedy}. Its reason: {reason}") from error
     from onnx import inliner
 
     # onnxruntime does not fold CastLike, and behind it neither the biases of convolutions nor their batch norms. Its definition,

@@ -14,7 +14,6 @@ from mmengine.config import Config
 from mmengine.dataset import Compose, pseudo_collate
 from mmengine.device import get_device
 from mmengine.model import BaseModel
-from mmengine.registry import DATASETS
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from tqdm import tqdm
 
@@ -23,7 +22,7 @@ from mmlisa.datasets.folder import IMAGE_SUFFIXES
 from mmlisa.deploy import runtime
 from mmlisa.engine.building import build_model
 from mmlisa.engine.checks import check_channels, check_shapes
-from mmlisa.engine.config import find_test_pipeline, innermost_dataset
+from mmlisa.engine.config import find_metainfo, find_test_pipeline, innermost_dataset
 from mmlisa.engine.cpu import optimize_for_cpu
 from mmlisa.registry import MODELS
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
@@ -88,7 +87,7 @@ class Predictor:
             optimize_for_cpu(self.model)
 
         dataset = innermost_dataset(cfg, "test")
-        self.classes = Classes(meta.get("dataset_meta") or DATASETS.get(dataset.type).METAINFO)
+        self.classes = Classes(meta.get("dataset_meta") or find_metainfo(dataset))
         # Pictures come without annotations; a video's frames are there already.
         load, *steps = (step for step in dataset.pipeline if "LoadAnnotations" not in step["type"])
         self.load, self.pipeline = Compose([load]), Compose(steps)
@@ -276,17 +275,24 @@ class ExportedModel(BaseModel):
     def _predict(self, views: torch.Tensor, sample: BaseDataElement) -> BaseDataElement:
         if self.exported.task != "video":
             return fill_sample(sample, self.exported.predict(sample.img_path, 0.0))
-        clips = views.numpy().astype(np.float32)[:, ::-1]  # [V, 3, T, H, W], BGR as OpenMMLab's loaders leave them
-        mean, std = (np.float32(self.exported.metadata[key])[:, None, None, None] for key in ("mean", "std"))
-        (probabilities,) = self.exported.run((clips - mean) / std)
+        clips, metadata = (
+            views.numpy(),
+            self.exported.metadata,
+        )  # [V, 3, T, H, W], BGR as OpenMMLab's loaders leave them
+        if metadata["channels"] == "RGB":
+            clips = np.ascontiguousarray(clips[:, ::-1])
+        if not metadata["uint8"]:
+            mean, std = (np.float32(metadata[key])[:, None, None, None] for key in ("mean", "std"))
+            clips = (clips.astype(np.float32) - mean) / std
+        (probabilities,) = self.exported.run(clips)
         return fill_sample(sample, runtime.Prediction(probabilities=probabilities.mean(axis=0)))
 
 
 def exported_config(cfg: Config, path: str | Path) -> Config:
     """A copy of a config that tests an exported file in the place of its model.
 
-    Its work dir is a folder of the file's name in the config's: the runner writes the config there, and beside the checkpoints it
-    would replace that of the training, which :func:`load` reads.
+    The copy has a work dir of its own, a subfolder of the config's with the name of the file: MMEngine's runner writes its config
+    there. In the training's folder it would overwrite the config that :func:`load` reads.
     """
     cfg = deepcopy(cfg)
     cfg.model, cfg.load_from, cfg.resume = dict(type="mmlisa.ExportedModel", path=str(path)), None, False

@@ -26,7 +26,7 @@ def find_images(folder: Path) -> list[Path]:
 
     Raises:
         FileNotFoundError: no such folder.
-        ValueError: fewer than :data:`LEAST` images, whose ranges would stand for no others.
+        ValueError: fewer than :data:`LEAST` images, too few to estimate the ranges of the activations.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"calibration folder {str(folder)!r} does not exist")
@@ -80,7 +80,7 @@ def quantise_graph(path: Path, target: Path, images: Iterable[np.ndarray], **opt
 
 
 def _outside_of_layers(path: Path) -> list[str]:
-    """The matrix products of attention and of Fourier transforms, whose eight bits gain no time.
+    """Names of the MatMul nodes outside of layers (attention, Fourier transforms), where eight bits are not faster.
 
     PyTorch's exporter writes the modules that a node belongs to into its metadata: ``"['…', 'torch.nn.….Linear', 'aten.…']"``.
     """

@@ -85,7 +85,10 @@ def _take(boxes: Boxes, index: Tensor) -> Boxes:
 
 
 def dense_candidates(head: nn.Module, maps: Sequence[Tensor], limits: Tensor, cfg: Any, is_rpn: bool = False) -> Boxes:
-    """The best ``nms_pre`` of each level, decoded: pairs of a prior and a class, or PicoDet's priors; RPN's labels are levels."""
+    """The best ``nms_pre`` candidates of each level, decoded. With ``is_rpn``, the labels are the numbers of the levels.
+
+    A candidate is a pair of a prior and a class. Of PicoDet's, it is a prior with all of its classes.
+    """
     scores, predictions, *factors = head(maps)
     keeps_priors = hasattr(head, "to_distances")  # PicoDet
     if keeps_priors:
@@ -242,7 +245,7 @@ def _adopt(module: nn.Module, other: nn.Module) -> None:
 
 
 class DeformableAttention(nn.Module):
-    """mmcv's ``MultiScaleDeformableAttention`` for sizes of maps that are numbers."""
+    """mmcv's ``MultiScaleDeformableAttention``, with the sizes of the maps as numbers instead of a tensor."""
 
     def __init__(self, attention: nn.Module) -> None:
         super().__init__()
@@ -282,7 +285,7 @@ class DeformableAttention(nn.Module):
 
 
 class _PixelDecoder(nn.Module):
-    """MMDetection's ``MSDeformAttnPixelDecoder``, of Mask2Former, for sizes of maps that are numbers."""
+    """MMDetection's ``MSDeformAttnPixelDecoder`` of Mask2Former, with the sizes of the maps as numbers instead of a tensor."""
 
     def __init__(self, decoder: nn.Module) -> None:
         super().__init__()
@@ -448,11 +451,24 @@ class Results(nn.Module):
                 raise ValueError(
                     f"model.test_cfg.mode={mode!r} cannot be exported; add --cfg-options model.test_cfg.mode=whole"
                 )
+            if (channels := model.out_channels) == 1:
+                raise ValueError(
+                    f"model.decode_head.out_channels={channels}: the runtime takes the best of several classes, and has no "
+                    "threshold; --raw writes the logits"
+                )
+            if model.align_corners:
+                raise ValueError(
+                    "align_corners=True of the decode head: the runtime resizes without it; --raw writes the logits"
+                )
         elif hasattr(model, "bbox_head") or hasattr(model, "roi_head"):
             self.task, self.detect = "detection", find_detector(model)
             with_mask = hasattr(model, "roi_head") and model.roi_head.with_mask
             self.outputs = ("boxes", "scores", "labels", *["masks"] * with_mask)
         elif hasattr(model, "head"):
+            if hasattr(model.head, "thr"):
+                raise ValueError(
+                    f"{type(model.head).__name__} predicts several labels per image; --raw writes the scores"
+                )
             self.task = "video" if type(model).__name__ == "VideoClassifier" else "classification"
             self.outputs = ("probabilities",)
         else:

@@ -75,8 +75,7 @@ class Model:
     ) -> None:
         if "mmlisa_format" not in metadata:
             raise ValueError(f"{str(path)!r} has no metadata of mmlisa; write it with `mmlisa export` (without --raw)")
-        ours = {key.removeprefix("mmlisa_"): value for key, value in metadata.items() if key.startswith("mmlisa_")}
-        self.metadata = {key: json.loads(value) for key, value in ours.items()}
+        self.metadata = {key[7:]: json.loads(value) for key, value in metadata.items() if key.startswith("mmlisa_")}
         if self.metadata["format"] > FORMAT:
             raise ValueError(f"{str(path)!r} has format {self.metadata['format']}; update mmlisa, which reads {FORMAT}")
         self.path, self.shape, self.run = Path(path), list(shape), run
@@ -110,14 +109,16 @@ class Model:
         if not self.metadata["uint8"]:
             mean, std = (np.asarray(self.metadata[key], np.float32) for key in ("mean", "std"))
             picture = (picture.astype(np.float32) - mean) / std
-        gap = [n - have if isinstance(n, int) else 0 for n, have in zip(self.shape[2:], size, strict=True)]
-        if min(gap) < 0:
+        taken = [n if isinstance(n, int) else have for n, have in zip(self.shape[2:], size, strict=True)]
+        if np.less(taken, size).any():
             raise ValueError(
-                f"{str(self.path)!r} takes images of {self.shape[2]}x{self.shape[3]} (H, W) only, and this one has "
-                f"{size[0]}x{size[1]} after resizing; export it without --size"
+                f"{str(self.path)!r} takes images of {taken[0]}x{taken[1]} (H, W) only, and this one has {size[0]}x{size[1]} "
+                "after resizing; export it without --size"
             )
-        picture = np.pad(picture, ((0, gap[0]), (0, gap[1]), (0, 0)))
-        return np.ascontiguousarray(picture.transpose(2, 0, 1)[None]), size
+        border = np.rint(self.metadata["mean"]) if self.metadata["uint8"] else 0  # what the network normalises to zero
+        padded = np.full((3, *taken), np.reshape(border, (-1, 1, 1)), picture.dtype)
+        padded[:, : size[0], : size[1]] = picture.transpose(2, 0, 1)
+        return padded[None], size
 
     def finish(
         self, outputs: Sequence[np.ndarray], size: tuple[int, int], original: tuple[int, int], threshold: float = 0.0
@@ -127,17 +128,16 @@ class Model:
             return Prediction(probabilities=outputs[0][0])
         (height, width), (h, w) = original, size
         if self.task == "segmentation":
-            logits = _resize_linear(outputs[0][0][:, :h, :w], original)
-            return Prediction(segmentation=logits.argmax(axis=0))
+            return Prediction(segmentation=_resize_linear(outputs[0][0][:, :h, :w], original).argmax(axis=0))
         boxes, scores, labels = outputs[:3]
         wanted = scores >= threshold
-        boxes = boxes[wanted] / np.float32([w / width, h / height, w / width, h / height])
+        sides = np.float32([width, height, width, height])  # a graph of a fixed size clips to those of the padded image
+        boxes = (boxes[wanted] * sides / np.float32([w, h, w, h])).clip(0, sides)
         found = Prediction(boxes, scores[wanted], labels[wanted])
         if len(outputs) > 3:
-            level = self.metadata["mask_threshold"]
             found.masks = np.zeros((len(boxes), height, width), bool)
             for mask, box, canvas in zip(outputs[3][wanted], boxes, found.masks, strict=True):
-                _paste(mask, box, canvas, level)
+                _paste(mask, box, canvas, self.metadata["mask_threshold"])
         return found
 
 

@@ -1,7 +1,8 @@
-"""What to train on a data set and how: each number with the measurement that it comes from, written as a config."""
+"""The plan of a training: each setting with the measurement that it comes from, written as a config."""
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ _SIDES = {
     "segmentation": ((128, 320), (512, 1024)),
     "classification": ((32, 128), (224, 224)),
 }
-_OBJECT = 48  # pixels that a quarter of the objects may be smaller than, after resizing
+_OBJECT = 48  # pixels after resizing; a quarter of the objects may be smaller
 _FEWEST = 10  # steps of a training
 _ROUND = 32  # sides are multiples of the coarsest feature map's stride
 
@@ -85,7 +86,7 @@ class Plan:
 
 
 def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: bool) -> tuple[Preset, str]:
-    """The preset of a name, or, for ``'auto'``, the one that docs/choosing.md recommends; and why.
+    """The preset ``model``, or for ``'auto'`` the one that docs/choosing.md recommends, and the reason for the choice.
 
     A shipped config keeps the published weights that it names.
 
@@ -117,6 +118,15 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
                 f"--model {model!r} is a config for {task}; {dataset.root} is for {dataset.task}: choose one of "
                 f"{', '.join(presets)}, or a config for {dataset.task}"
             )
+        if "panoptic_head" in config.model or str(config.model.type).endswith("VideoClassifier"):
+            raise ValueError(
+                f"--model {model!r}: a {config.model.type} is not planned from a folder; choose one of {', '.join(presets)}, or "
+                "write a config (docs/finetune.md)"
+            )
+        if not dataset.has_masks and _learns_masks(config.model) and "roi_head" not in config.model:
+            raise ValueError(
+                f"--model {model!r} learns masks, and the objects of {dataset.root} have boxes only; choose another model"
+            )
         start = config.model.backbone.get("init_cfg") or {}
         published = start.get("source", "") if start.get("type") == "mmlisa.PublishedWeights" else ""
         preset = replace(presets["flatten-swin-t"], config=model, weights=published)
@@ -132,7 +142,10 @@ def make_plan(
     batch: int | None = None,
     epochs: int | None = None,
 ) -> Plan:
-    """Derives all numbers but those that need a probed step (:func:`adjust`)."""
+    """Derive all settings except those that depend on a measured training step (:func:`adjust`).
+
+    ``side`` is the longer side of the images in pixels, ``batch`` their number per step, ``epochs`` the passes over the images.
+    """
     train = dataset.split("train")
     reasons: dict[str, str] = {}
     lowest, highest = _SIDES[dataset.task][on_gpu]
@@ -222,14 +235,13 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: 
     ``title`` is its first comment, and ``start`` a comment that says what the training starts from.
     """
     weights, base = plan.preset.weights, Config.fromfile(config_path(plan.preset.config)).model
-    has_mask_head = bool(base.get("roi_head", {}).get("mask_head"))
-    masks = dataset.has_masks and has_mask_head
+    masks = dataset.has_masks and _learns_masks(base)
     model: dict[str, Any] = {}
     if plan.task == "segmentation":
         model["data_preprocessor"] = {"size": (plan.side, plan.side)}
     elif plan.task == "classification" and base.get("train_cfg"):
         model["train_cfg"] = None  # Mixup and CutMix need more data than a small set has
-    elif has_mask_head and not masks:
+    elif _learns_masks(base) and not masks:
         model["roi_head"] = {"mask_roi_extractor": None, "mask_head": None}
     _set_class_counts(base, model, len(dataset.classes))
     backbone: dict[str, Any] = {}
@@ -266,8 +278,15 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: 
     )
 
 
+def _learns_masks(model: Mapping[str, Any]) -> bool:
+    head = model.get("bbox_head")  # RTMDet-Ins predicts masks in it
+    return bool(model.get("roi_head", {}).get("mask_head")) or "Ins" in str(head and head.get("type"))
+
+
 def _code(value: Any, in_lines: bool = False) -> str:
     """A nested dict as it is written in configs, its outer level on lines of its own."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_code, value))}]"
     if not isinstance(value, dict):
         return repr(value)
     entries = [f"{key}={_code(item)}" for key, item in value.items()]
@@ -277,10 +296,24 @@ def _code(value: Any, in_lines: bool = False) -> str:
 def _set_class_counts(base: Any, changes: dict[str, Any], number: int) -> None:
     """Adds ``num_classes`` for each part of a model that has it and is not switched off."""
     for key, part in base.items():
-        if isinstance(part, dict) and key not in ("teacher", "loss_decode") and changes.get(key, {}) is not None:
+        if key in ("teacher", "loss_decode") or changes.get(key, {}) is None:
+            continue
+        if isinstance(part, list) and any(isinstance(each, dict) for each in part):  # such as the stages of a cascade
+            changed = []
+            for each in part:
+                _set_class_counts({"": each}, inner := {}, number)
+                changed.append(Config._merge_a_into_b(inner[""], each) if inner else each)
+            if changed != part:
+                changes[key] = changed  # a config replaces lists as a whole
+        if isinstance(part, dict):
             inner = dict(changes.get(key, {}))
             if "num_classes" in part:
                 inner["num_classes"] = number
+                weights = (part.get("loss_cls") or {}).get("class_weight")
+                if (
+                    isinstance(weights, list) and len(weights) == part["num_classes"] + 1
+                ):  # Mask2Former's, the last for none
+                    inner["loss_cls"] = {"class_weight": [1.0] * number + weights[-1:]}
             _set_class_counts(part, inner, number)
             if inner:
                 changes[key] = inner

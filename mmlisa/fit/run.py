@@ -1,7 +1,7 @@
 """The steps of ``mmlisa fit``, each of which can be interrupted and repeated.
 
-Training, testing and the rest are the commands that the user could type, each in a process of its own: none inherits memory or
-settings from another, and a crash of one ends in a line.
+``check-data``, ``train``, ``test`` and ``export`` are run as commands that the user could type, each in a process of its own. No
+command inherits memory or settings from another, and a crash is reported in one line.
 """
 
 import ctypes
@@ -109,7 +109,7 @@ class Run:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a whole file or none."""
+    """Write a text file: whole, or not at all."""
     from mmlisa.checkpoints.writing import writing_whole  # imports PyTorch
 
     with writing_whole(path) as file:
@@ -182,7 +182,9 @@ def _configure(run: Run) -> None:
     _call("-m", "mmlisa.fit.probe", str(trial), str(result), preset.weights, show=False)
     probe = json.loads(result.read_text())
     if probe["unavailable"]:
-        start = f"{preset.weights} could not be had, so that the training starts from random weights; AP will be lower."
+        start = (
+            f"{preset.weights} could not be loaded. The training starts from random weights, which lowers the accuracy."
+        )
         notes.append(f"warning: {start} ({probe['unavailable']})")
         print(notes[-1])
         plan.preset = replace(preset, weights="")
@@ -260,8 +262,8 @@ def _report(run: Run) -> None:
     example = Path(facts["root"], json.loads((folder / "data" / "split.json").read_text())["val"][0])
     commands = {
         "draw predictions on images": command("infer", run.config, run.checkpoint, example),
-        "test again": command("test", run.config, run.checkpoint),
-        "train again from the config": command("train", run.config),
+        "test again": command("test", run.config, run.checkpoint, "--work-dir", folder / "test_again"),
+        "train again from the config": command("train", run.config, "--work-dir", folder / "train_again"),
         "look at the training images": command("browse", run.config),
         "export": command("export", *_export_words(run)),
     }
@@ -304,10 +306,10 @@ def _mmlisa(name: str, *words: object, accepted: Sequence[int] = (0,)) -> None:
 
 
 def _call(*words: str, show: bool = True, accepted: Sequence[int] = (0,)) -> None:
-    """Runs Python. Ctrl-C ends it, and it is waited for, such as for a last checkpoint.
+    """Run Python in a process of its own. Ctrl-C asks it to end, and waits until it has, because it may save a checkpoint.
 
     Raises:
-        ChildProcessError: it ended with another code than those accepted; has its error.
+        ChildProcessError: an exit code that is not in ``accepted``; the message has the last error that was printed.
     """
     process = subprocess.Popen(
         [sys.executable, *words],

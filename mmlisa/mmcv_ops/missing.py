@@ -1,5 +1,6 @@
 """The error of operators that exist only in compiled form, and the commands that install packages for this Python."""
 
+import shlex
 import sys
 from importlib import metadata
 from importlib.util import find_spec
@@ -20,7 +21,8 @@ def install_command(*requirements: str, options: str = "") -> str:
     """Return the command that installs requirements for this Python; an environment made by uv has no pip."""
     # From the root folder, because in a clone uv would apply the settings of its pyproject.toml.
     pip = "-m pip install" if find_spec("pip") else None
-    start = f"{sys.executable} {pip}" if pip else f"uv pip install --directory / --python {sys.executable}"
+    python = shlex.quote(sys.executable)
+    start = f"{python} {pip}" if pip else f"uv pip install --directory / --python {python}"
     return " ".join([start, *options.split(), *(f'"{requirement}"' for requirement in requirements)])
 
 

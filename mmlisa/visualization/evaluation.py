@@ -1,4 +1,4 @@
-"""What the predictions of a test say of a model: results per class, confusions, and the error on each image."""
+"""Evaluation of a test's predictions: results per class, confusion matrix, and the error on each image."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -44,10 +44,13 @@ def find_worst(images: Sequence[tuple[str, float, str]]) -> list[tuple[str, floa
 
 
 def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], label_map: dict[int, int]) -> Evaluation:
+    """Evaluate boxes and masks, ``test/predictions.{bbox,segm}.json``, against ``data/<split>.json`` in ``folder``."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
     kinds = [kind for kind in ("bbox", "segm") if (folder / "test" / f"predictions.{kind}.json").is_file()]
+    if "bbox" not in kinds:
+        raise FileNotFoundError(f"folder '{folder / 'test'}' has no predictions.bbox.json; run the test first")
     by_kind: dict[str, Any] = {}
     with redirect_stdout(StringIO()):  # pycocotools prints tables
         truth = COCO(str(folder / "data" / f"{split}.json"))
@@ -98,7 +101,7 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
 def match_image(
     annotated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Mapping[str, Any]], list[tuple[int | None, int | None]]]:
-    """Match the objects and detections of an image. What is found in a crowd is neither right nor wrong.
+    """Match the objects and detections of an image. Detections inside of crowds are neither right nor wrong.
 
     Args:
         annotated: entries of COCO, with ``bbox`` (xywh), ``category_id`` and ``iscrowd``.
@@ -160,6 +163,7 @@ def _object_sample(truth: Any, boxes: Any, segments: Any, image_id: int) -> Base
 
 
 def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str], label_map: dict[int, int]) -> Evaluation:
+    """Evaluate the class maps in ``folder/test/predictions`` against those under ``root`` that ``data/<split>.txt`` lists."""
     from PIL import Image
 
     number = len(classes)
@@ -206,6 +210,7 @@ def _ious(confusion: np.ndarray) -> np.ndarray:
 
 
 def evaluate_labels(folder: Path, root: Path, split: str, classes: list[str], label_map: dict[int, int]) -> Evaluation:
+    """Evaluate the class scores in ``folder/test/predictions.pkl``; ``root`` is the folder of the images."""
     from mmengine.fileio import load
 
     entries = load(folder / "test" / "predictions.pkl")  # written by the test a moment ago

@@ -128,7 +128,7 @@ def write_report(
 
 
 def _as_data(path: Path) -> str:
-    """A picture as the address of an image that HTML holds."""
+    """A picture as a ``data:`` URL."""
     return f"data:image/{path.suffix[1:]};base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 

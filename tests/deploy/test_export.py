@@ -136,7 +136,7 @@ def test_an_older_pytorch_is_refused(tmp_path, monkeypatch):
             "hamming, bicubic, lanczos;",
         ),
         (dict(type="ResizeEdge", scale=64, interpolation="lanczos"), "the runtime resizes by"),
-        (dict(type="Resize", scale_factor=2.0), "is not part of the runtime"),
+        (dict(type="Resize", scale_factor=2.0), "the runtime does not have the step"),
     ],
 )
 def test_steps_that_the_runtime_does_not_have(step, words):

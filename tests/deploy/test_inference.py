@@ -2,12 +2,16 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
 import torch
+from mmengine.model import BaseModel
 from mmengine.registry import MODELS, init_default_scope
+from mmengine.structures import BaseDataElement
+from mmpretrain.structures import DataSample
 from PIL import Image
 from pycocotools.mask import decode
 
@@ -16,9 +20,9 @@ from mmlisa import config_path
 from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.deploy import inference, runtime
 from mmlisa.deploy.export import reading_steps
-from mmlisa.deploy.inference import Loaded, Predictor, find_config, predict_pictures
+from mmlisa.deploy.inference import ExportedModel, Loaded, Predictor, find_config, predict_pictures
 from mmlisa.engine.config import load_config
-from mmlisa.visualization.overlays import LONGER_SIDE
+from mmlisa.visualization.overlays import LONGER_SIDE, Classes
 
 
 @pytest.fixture(scope="module")
@@ -250,3 +254,27 @@ def test_the_config_beside_a_checkpoint(tmp_path):
     assert find_config(tmp_path / "best.pth").name == "other.py"
     (tmp_path / f"{tmp_path.name}.py").touch()
     assert find_config(tmp_path / "best.pth").stem == tmp_path.name
+
+
+def test_scores_are_listed_best_first():
+    predictor = Predictor.__new__(Predictor)
+    predictor.classes, predictor.score_threshold = Classes({"classes": "abc"}), 0.3
+    found = predictor.describe(DataSample().set_pred_score(torch.tensor([0.1, 0.7, 0.2])))
+    assert [(entry["category"], entry["score"]) for entry in found["scores"]] == [("b", 0.7), ("c", 0.2), ("a", 0.1)]
+
+
+@pytest.mark.parametrize(("uint8", "channels"), [(False, "RGB"), (True, "RGB"), (False, "BGR")])
+def test_an_exported_video_classifier_gets_what_its_file_wants(uint8, channels):
+    model, seen = ExportedModel.__new__(ExportedModel), []
+    BaseModel.__init__(model)
+    model.exported = SimpleNamespace(
+        task="video",
+        metadata=dict(mean=[1] * 3, std=[2] * 3, uint8=uint8, channels=channels),
+        run=lambda clips: seen.append(clips) or [np.float32([[0.2, 0.8], [0.6, 0.4]])],
+    )
+    views = torch.arange(3, dtype=torch.uint8).view(1, 3, 1, 1, 1).expand(2, 3, 1, 2, 2)  # BGR
+    found = model._predict(views, BaseDataElement())
+    assert found.pred_score.tolist() == pytest.approx([0.4, 0.6])
+    order = [2, 1, 0] if channels == "RGB" else [0, 1, 2]
+    assert seen[0][0, :, 0, 0, 0].tolist() == (order if uint8 else [(value - 1) / 2 for value in order])
+    assert seen[0].dtype == (np.uint8 if uint8 else np.float32)

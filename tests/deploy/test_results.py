@@ -2,10 +2,20 @@
 
 import pytest
 import torch
+from mmdet.models.task_modules import DistancePointBBoxCoder, MlvlPointGenerator
+from mmpretrain.models import MultiLabelLinearClsHead
 from torch import nn
 
 from helpers.whole_models import DETECTORS, SIZE, build, image, predict
-from mmlisa.deploy.results import Prepare, Results, WithResults, find_detector, follow_sizes, suppress
+from mmlisa.deploy.results import (
+    Prepare,
+    Results,
+    WithResults,
+    dense_candidates,
+    find_detector,
+    follow_sizes,
+    suppress,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +99,30 @@ def test_nothing_is_found_in_nothing():
     boxes, scores, labels = suppress(candidates, dict(nms=dict(type="nms", iou_threshold=0.5), max_per_img=3), 0.5)
     assert boxes.shape == (0, 4)
     assert len(scores) == len(labels) == 0
+
+
+def test_what_the_runtime_does_otherwise_is_refused():
+    model = build("semantic_fpn_hylisanet")
+    model.out_channels = 1
+    with pytest.raises(ValueError, match=r"model\.decode_head\.out_channels=1: .* has no threshold"):
+        Results(model)
+    model = build("semantic_fpn_hylisanet")
+    model.align_corners = True
+    with pytest.raises(ValueError, match="align_corners=True"):
+        Results(model)
+    model = build("classifier_hylisanet")
+    model.head = MultiLabelLinearClsHead(num_classes=3, in_channels=4)
+    with pytest.raises(ValueError, match="MultiLabelLinearClsHead predicts several labels"):
+        Results(model)
+
+
+def test_a_centreness_scales_the_scores_of_the_boxes():
+    class Head:
+        cls_out_channels, use_sigmoid_cls = 1, True
+        bbox_coder, prior_generator = DistancePointBBoxCoder(), MlvlPointGenerator([8])
+
+        def __call__(self, maps):
+            return [torch.zeros(1, 1, 2, 2)], [torch.ones(1, 4, 2, 2)], [torch.full((1, 1, 2, 2), -2.0)]
+
+    _, scores, _ = dense_candidates(Head(), None, torch.full((4,), 16.0), {})
+    torch.testing.assert_close(scores.max(), 0.5 * torch.tensor(-2.0).sigmoid())

@@ -180,3 +180,34 @@ def test_it_runs_where_only_numpy_pillow_and_onnxruntime_are(tmp_path):
 def test_the_file_is_short():
     """It is there to be copied and read."""
     assert len(Path(runtime.__file__).read_text().splitlines()) <= 250
+
+
+def test_small_images_are_padded_below_and_to_the_right(tmp_path):
+    model = runtime.load(detector(tmp_path / "m.onnx", shape=(1, 3, 64, 96), mean=[0] * 3, std=[1] * 3, steps=[]))
+    image, size = model.prepare(np.full((50, 90, 3), 255, np.uint8))
+    assert size == (50, 90)
+    assert image.shape == (1, 3, 64, 96)
+    assert image[..., :50, :90].all()
+    assert not image[..., 50:, :].any()
+    assert not image[..., 90:].any()
+
+
+def test_integers_are_padded_with_what_the_network_makes_zero(tmp_path):
+    path = detector(tmp_path / "m.onnx", shape=(1, 3, 64, 96), dtype="UINT8", uint8=True, channels="BGR", steps=[])
+    image, _ = runtime.load(path).prepare(np.full((50, 90, 3), (1, 2, 3), np.uint8))
+    assert image.dtype == np.uint8
+    assert image[0, :, 0, 0].tolist() == [3, 2, 1]
+    assert image[0, :, -1, -1].tolist() == [124, 116, 104]
+
+
+def test_channels_are_exchanged_for_a_network_that_wants_it(tmp_path):
+    for channels, expected in (("RGB", [1, 2, 3]), ("BGR", [3, 2, 1])):
+        model = runtime.load(detector(tmp_path / "m.onnx", channels=channels, mean=[0] * 3, std=[1] * 3, steps=[]))
+        assert model.prepare(np.full((64, 96, 3), (1, 2, 3), np.uint8))[0][0, :, 0, 0].tolist() == expected
+
+
+def test_boxes_end_with_the_image(tmp_path):
+    """The graph of a fixed size knows the padded image only."""
+    model = runtime.load(detector(tmp_path / "m.onnx", shape=(1, 3, 64, 64), steps=[]))
+    found = model.predict(np.zeros((32, 40, 3), np.uint8))
+    np.testing.assert_allclose(found.boxes, [[8, 4, 40, 32]])

@@ -195,3 +195,67 @@ def test_formats_that_the_loader_must_be_told_of(tmp_path):
     cfg = Config.fromfile(tmp_path / "config.py")
     for loader in (cfg.train_dataloader, cfg.val_dataloader):
         assert loader.dataset.pipeline[0] == dict(type="mmlisa.LoadImageFromFile", formats=["PNG", "TIFF"])
+
+
+def config_of(tmp_path, dataset, model):
+    preset, reason = choose_preset(dataset, model, "", False)
+    plan = make_plan(dataset, preset, False)
+    plan.reasons["model"] = reason
+    (tmp_path / "config.py").write_text(write_config(plan, dataset, tmp_path, "", ""))
+    return plan, Config.fromfile(tmp_path / "config.py")
+
+
+def test_rates_rules_and_averages(tmp_path):
+    plan, cfg = config_of(tmp_path, make(), "hylisanet")
+    assert cfg.param_scheduler[-1].eta_min == pytest.approx(plan.rate / 100, rel=0.01)
+    assert cfg.default_hooks.checkpoint.rule == cfg.custom_hooks[-1].rule == "greater"
+    assert cfg.custom_hooks[-2].momentum == pytest.approx(min(0.5, 20 / plan.steps), rel=0.01)
+
+
+def test_a_cascade_learns_the_classes_in_every_stage(tmp_path):
+    _, cfg = config_of(tmp_path, make(), "cascade_mask_rcnn_flatten_swin_t_3x_coco.py")
+    stages = cfg.model.roi_head.bbox_head
+    assert [stage.num_classes for stage in stages] == [3] * 3
+    assert [stage.bbox_coder.target_stds[0] for stage in stages] == [0.1, 0.05, 0.033]
+    with DefaultScope.overwrite_default_scope("mmdet"):
+        MODELS.build(cfg.model)
+
+
+def test_one_average_of_the_weights(tmp_path):
+    """Two would exchange their weights with each other at every validation."""
+    _, cfg = config_of(tmp_path, make(), "picodet_castling_lcnet_s_416_coco.py")
+    assert [hook.type for hook in cfg.custom_hooks if hook.type.endswith("EMAHook")] == ["EMAHook"]
+
+
+def test_mask2formers_weights_of_classes(tmp_path):
+    _, cfg = config_of(tmp_path, make("segmentation"), "mask2former_castling_vit_b_160k_ade20k.py")
+    assert cfg.model.decode_head.loss_cls.class_weight == [1.0, 1.0, 1.0, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "model", "message"),
+    [
+        ("detection", {}, "mask2former_hylisanet_s_50e_coco.py", "a Mask2Former is not planned from a folder"),
+        ("classification", {}, "video_hylisanet_demo.py", "VideoClassifier is not planned from a folder"),
+        (
+            "detection",
+            dict(has_masks=False),
+            "rtmdet_ins_hylisanet_s_300e_coco.py",
+            "learns masks, and the objects .* boxes only",
+        ),
+    ],
+)
+def test_models_that_a_folder_cannot_train(task, options, model, message):
+    with pytest.raises(ValueError, match=message):
+        choose_preset(make(task, **options), model, None, False)
+
+
+def test_masks_are_loaded_for_a_head_that_learns_them(tmp_path):
+    _, cfg = config_of(tmp_path, make(), "rtmdet_ins_hylisanet_s_300e_coco.py")
+    assert cfg.test_evaluator.metric == ["bbox", "segm"]
+
+
+def test_a_batch_leaves_a_fifth_of_the_memory():
+    plan = make_plan(make(), PRESETS["detection"]["hylisanet"], False)
+    adjust(plan, {**PROBE, "available": 4 * 2**20}, None, keep_batch=False)
+    assert plan.batch == 2

@@ -135,7 +135,7 @@ def test_without_a_network_the_training_starts_from_random_weights(tmp_path, mon
     fit(run, dry_run=True)
     text = run.config.read_text()
     assert ("mmlisa.PublishedWeights" in text) == (not unavailable)
-    assert ("so that the training starts from random weights; AP will be lower." in text) == bool(unavailable)
+    assert ("The training starts from random weights, which lowers the accuracy." in text) == bool(unavailable)
     assert any("(no route to the host)" in note for note in run.facts["notes"]) == bool(unavailable)
     assert "measuring a training step" in capsys.readouterr().out
 
@@ -206,3 +206,10 @@ def test_killed_while_it_writes_the_data(tmp_path, seconds):
     subprocess.run([*arguments, "killed"], cwd=tmp_path, check=True)
     for name in ("train.txt", "val.txt", "test.txt", "split.json"):
         assert (tmp_path / "killed" / "data" / name).read_text() == (tmp_path / "whole" / "data" / name).read_text()
+
+
+def test_findings_in_the_data_do_not_end_a_run(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(module, "_call", lambda *words, accepted: seen.append(accepted))
+    module._check_data(Run(tmp_path, Options("d"), facts={"counts": {"train": 1}}))
+    assert seen == [(0, 1)]

@@ -12,6 +12,7 @@ from helpers.exported import detector
 from mmlisa import cli
 
 FILES = ["config.py", "none"]
+DEMO = "classifier_hylisanet_demo.py"
 
 
 @pytest.mark.parametrize(
@@ -61,3 +62,23 @@ def without_metadata(path):
     model = onnx.load(detector(path))
     del model.metadata_props[:]
     return model
+
+
+def test_a_file_that_differs_from_the_model_is_refused(tmp_path, monkeypatch):
+    from mmlisa.deploy import export as module
+
+    monkeypatch.setattr(module, "export", lambda model, out, *_, **__: out.touch())
+    monkeypatch.setattr(module, "largest_difference", lambda *_: 1.0)
+    with pytest.raises(ValueError, match="differs from the model by 1"):
+        export.main(export.parse_args([DEMO, "none", str(tmp_path / "m.onnx")]))
+
+
+def test_a_checkpoint_of_another_number_of_classes_is_refused(tmp_path):
+    from mmlisa.checkpoints import save_checkpoint
+    from mmlisa.engine.building import build_model
+    from mmlisa.engine.config import load_config
+
+    model = build_model(load_config(DEMO, options={"model.head.num_classes": 7}))
+    save_checkpoint({"state_dict": model.state_dict()}, tmp_path / "seven.pth")
+    with pytest.raises(ValueError, match=r"in the checkpoint and \[\d+.* in the model"):
+        export.main(export.parse_args([DEMO, str(tmp_path / "seven.pth"), str(tmp_path / "m.onnx")]))

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mmlisa.checkpoints import load_weights
+from mmlisa.deploy import runtime
 from mmlisa.engine.building import build_model
 from mmlisa.registry import MODELS
 from mmlisa.visualization.overlays import enlarge
@@ -47,11 +48,10 @@ def load_backbone(cfg: Config, checkpoint: str | None, min_matched: float = 0.9)
 
 def read_image(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
     """Read an image file as ``[3, H, W]``, RGB from 0 to 255, resized to ``size`` (H, W) if it is given."""
-    with Image.open(path) as image:
-        image = image.convert("RGB")
-        if size is not None:
-            image = image.resize((size[1], size[0]), Image.Resampling.BICUBIC)
-        return torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
+    image = Image.fromarray(runtime.read_image(path))
+    if size is not None:
+        image = image.resize((size[1], size[0]), Image.Resampling.BICUBIC)
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
 
 
 def find_operators(model: nn.Module) -> dict[str, nn.Module]:

@@ -177,3 +177,10 @@ def test_a_row_per_query_and_network_and_a_column_per_layer_and_head(figures, tm
     assert len(found) == len(expected) == 8
     assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
     assert [axes.get_title() for axes in panels if "head" not in axes.get_title()][:4] == ["one", "two", "one", "two"]
+
+
+def test_images_are_turned_as_their_exif_entry_says(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (40, 30)).save(tmp_path / "turned.jpg", exif=exif)
+    assert read_image(tmp_path / "turned.jpg").shape == (3, 40, 30)
