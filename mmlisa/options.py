@@ -129,6 +129,13 @@ def check_file(argument: str, name: str | Path) -> None:
     check_folder(argument, path if path.is_dir() else path.parent)
 
 
+def check_json(argument: str, name: str | Path) -> None:
+    """Check that a file can be written, and is no folder."""
+    if Path(name).is_dir():
+        raise IsADirectoryError(f"{argument} '{name}' is a folder; name a file in it")
+    check_file(argument, name)
+
+
 def check_exported(argument: str, name: str | Path) -> None:
     """Check that ``mmlisa export`` can write a file: its suffix is known, and its folder exists."""
     path = Path(name)
@@ -242,7 +249,8 @@ CHECKS: dict[str, Callable[[str, Any], None]] = {
     **dict.fromkeys(("checkpoint", "resume"), check_checkpoint),
     "images": check_inputs,
     **dict.fromkeys(("work_dir", "out_dir", "show_dir"), check_folder),
-    **dict.fromkeys(("out", "json"), check_file),
+    "out": check_file,
+    "json": check_json,
     **dict.fromkeys(("score_thr", "min_matched"), check_share),
     **dict.fromkeys(("size", "factors", "tolerance", "batch", "rounds", "threads", "jobs"), check_positive),
     **dict.fromkeys(

@@ -35,6 +35,7 @@ MISTAKES = {
     "resume from nothing": (dict(resume="{0}/none.pth"), r"--resume '.*none\.pth' does not exist"),
     "no such image": (dict(images=["{0}/folder", "{0}/cat.jpg"]), r"IMAGES '.*cat\.jpg' does not exist"),
     "work dir in a file": (dict(work_dir="{0}/config.py/run"), r"--work-dir '.*' cannot be written: .*is not a folder"),
+    "JSON is a folder": (dict(json="{0}/folder"), r"--json '.*/folder' is a folder; name a file in it"),
     "JSON in a file": (dict(json="{0}/config.py/out.json"), r"--json '.*' cannot be written"),
     "score in percent": (dict(score_thr=50.0), r"--score-thr '50' is not a number from 0 to 1; did you mean 0\.5\?"),
     "negative share": (dict(min_matched=-1.0), r"--min-matched '-1' is not a number from 0 to 1"),

@@ -7,6 +7,7 @@ what only a GPU can show: finiteness in half precision, crossing points with sof
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -74,6 +75,7 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def main(args: argparse.Namespace) -> None:
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # PyTorch's profiler prints two lines whenever it measures memory
     import torch
 
     from research import benchmark

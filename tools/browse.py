@@ -18,7 +18,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default="work_dirs/browse.jpg", help="file to write (default: %(default)s)")
     cli.add_config_options(parser)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.out.suffix.lower() not in (".jpg", ".jpeg", ".png"):
+        parser.error(f"--out {args.out}: the suffix must be .jpg or .png")
+    return args
 
 
 def main(args: argparse.Namespace) -> None:

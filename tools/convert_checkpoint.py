@@ -31,7 +31,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     wanted = {"inflate": 4, **dict.fromkeys(CLASSIFIERS, 3)}.get(args.files[0], 2)
     args.family = args.files.pop(0) if len(args.files) == wanted and wanted > 2 else None
-    if len(args.files) != max(wanted - 1, 2) or (args.family and args.to):
+    if len(args.files) != (3 if args.family == "inflate" else 2) or (args.family and args.to):
         parser.error(
             f"SRC and DST are needed, and before them at most one of {', '.join(CLASSIFIERS)}, then without --to; or "
             "inflate IMAGE VIDEO_CONFIG DST"

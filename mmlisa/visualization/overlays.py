@@ -107,25 +107,32 @@ def has_truth(sample: Any) -> bool:
 
 
 def write_video(path: str | Path, frames: Iterable[np.ndarray], rate: float) -> None:
-    """Write frames ``[H, W, 3]`` (RGB, uint8) as MPEG-4, at ``rate`` frames per second; without any frame, write nothing.
+    """Write frames ``[H, W, 3]`` (RGB, uint8) as MPEG-4, at ``rate`` frames per second. Without a frame, or
+    after an error, nothing is written.
 
     Raises:
         OSError: OpenCV cannot write the file.
     """
-    writer = None
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    writer, path = None, Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_stem(f".{path.stem}.partial")
     try:
         for frame in frames:
             if writer is None:
-                writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), rate, frame.shape[1::-1])
+                writer = cv2.VideoWriter(str(partial), cv2.VideoWriter.fourcc(*"mp4v"), rate, frame.shape[1::-1])
             if not writer.isOpened():
                 raise OSError(
                     f"video {path} cannot be written: its folder is not writable, or OpenCV has no MPEG-4 encoder"
                 )
             writer.write(np.ascontiguousarray(frame[..., ::-1]))
-    finally:
+    except BaseException:
         if writer is not None:
             writer.release()
+        partial.unlink(missing_ok=True)
+        raise
+    if writer is not None:
+        writer.release()
+        partial.replace(path)
 
 
 def free_path(target: Path, taken: set[Path]) -> Path:

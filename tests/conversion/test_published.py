@@ -224,6 +224,12 @@ def test_tool_converts_for_another_backbone_or_says_why_not(tmp_path, theirs, mo
     assert not (tmp_path / "ours.pth").exists()
 
 
+def test_a_forgotten_config_is_named(tmp_path):
+    done = run("inflate", tmp_path / "image.pth", tmp_path / "video.pth")
+    assert done.returncode == 2
+    assert "inflate IMAGE VIDEO_CONFIG DST" in done.stderr
+
+
 @pytest.mark.parametrize("share", [1.5, -0.1])
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(ValueError, match=r"min_carried=.* from 0 to 1"):

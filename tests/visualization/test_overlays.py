@@ -167,6 +167,17 @@ def test_a_video_keeps_its_colours(tmp_path):
     np.testing.assert_allclose(frame[32, 32], (0, 0, 200), atol=20)  # BGR
 
 
+def test_a_video_is_whole_or_absent(tmp_path):
+    def frames():
+        yield np.zeros((64, 64, 3), np.uint8)
+        raise ValueError("damaged")
+
+    with pytest.raises(ValueError, match="damaged"):
+        write_video(tmp_path / "half.mp4", frames(), 5)
+    write_video(tmp_path / "none.mp4", [], 5)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_sample_without_a_prediction_is_refused():
     with pytest.raises(ValueError, match="pred_label"):
         draw_prediction(GREY, DataSample(), CLASSES)

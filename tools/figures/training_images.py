@@ -41,8 +41,13 @@ def draw_training_images(cfg: Config, number: int, seed: int = 0) -> np.ndarray:
     cells = []
     for index in np.random.permutation(len(dataset))[:number]:
         entry = dataset[int(index)]
-        image = np.ascontiguousarray(entry["inputs"].numpy().transpose(1, 2, 0)[..., ::-1])
-        cells.append(_fit_cell(draw_truth(image.astype(np.uint8), entry["data_samples"], classes)))
+        if entry["inputs"].ndim == 5:  # clips, of a video
+            from mmlisa.video import contact_sheet
+
+            image = contact_sheet(entry["inputs"])
+        else:
+            image = np.ascontiguousarray(entry["inputs"].numpy().transpose(1, 2, 0)[..., ::-1]).astype(np.uint8)
+        cells.append(_fit_cell(draw_truth(image, entry["data_samples"], classes)))
     columns = math.ceil(math.sqrt(len(cells)))
     cells += [np.full_like(cells[0], 255)] * (-len(cells) % columns)
     return np.vstack([np.hstack(cells[row : row + columns]) for row in range(0, len(cells), columns)])

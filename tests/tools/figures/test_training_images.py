@@ -7,6 +7,7 @@ from figures.training_images import draw_training_images
 from mmlisa import config_path
 from mmlisa.datasets.demo import make_demo
 from mmlisa.engine.config import load_config
+from mmlisa.video.demo import make_video_demo
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +47,11 @@ def test_images_are_augmented_and_annotated(demo):
 def test_no_image_is_refused(demo):
     with pytest.raises(ValueError, match="--images '0' is not greater than 0"):
         draw_training_images(load(demo, "mask_rcnn_hylisanet_demo.py"), 0)
+
+
+def test_clips_are_drawn_frame_by_frame(tmp_path):
+    cfg = load(
+        make_video_demo(tmp_path / "video", num_scenes={"train": 1, "val": 1}, progress=False),
+        "video_hylisanet_demo.py",
+    )
+    assert draw_training_images(cfg, 1).std() > 10
