@@ -209,5 +209,5 @@ def test_another_head_stays_behind(tmp_path, other):
 
 
 def test_other_files_are_refused():
-    with pytest.raises(ValueError, match="no PicoDet"):
+    with pytest.raises(ValueError, match="not a PicoDet"):
         convert_picodet({"a": torch.ones(1)})
