@@ -341,6 +341,28 @@ def test_a_task_chooses_among_annotations(tmp_path):
     assert read(tmp_path, "segmentation").task == "segmentation"
 
 
+def test_an_image_annotated_twice_is_refused(tmp_path):
+    file = folders.write_coco(tmp_path)
+    (tmp_path / "again.json").write_bytes(file.read_bytes())
+    with pytest.raises(ValueError, match=r"another file annotates .*; move one of both files elsewhere"):
+        read(tmp_path)
+
+
+def test_two_yaml_files_are_refused(tmp_path):
+    file = folders.write_yolo(tmp_path)
+    (tmp_path / "dataset.yaml").write_bytes(file.read_bytes())
+    with pytest.raises(ValueError, match="both of YOLO; name the folder of one of them"):
+        read(tmp_path)
+
+
+def test_labels_in_another_encoding_are_named(tmp_path):
+    folders.write_yolo(tmp_path)
+    label = next(path for path in sorted(tmp_path.rglob("*.txt")) if path.read_text())
+    label.write_bytes(label.read_text().encode("utf-16"))
+    with pytest.raises(ValueError, match=rf"{label.name} is not UTF-8 text .*; save it in that encoding"):
+        read(tmp_path)
+
+
 # --- broken folders ----------------------------------------------------------------------------------------------------------
 
 

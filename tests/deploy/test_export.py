@@ -12,7 +12,7 @@ from torch.torch_version import TorchVersion
 
 from helpers.exported import write_model
 from mmlisa.deploy import export as module
-from mmlisa.deploy.export import Exportable, export, final_size, largest_difference, reading_steps
+from mmlisa.deploy.export import Exportable, describe, export, final_size, largest_difference, reading_steps
 from mmlisa.deploy.results import Prepare, Results, WithResults
 from mmlisa.engine.building import build_model
 from mmlisa.engine.config import load_config
@@ -174,3 +174,21 @@ def test_a_file_names_the_commit_of_its_own_clone_only(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(module, "__file__", str(tmp_path / "mmlisa" / "deploy" / "export.py"))
     assert module._commit() is None, "without git"
+
+
+def test_channels_and_thresholds_are_those_of_the_model():
+    cfg = load_config("mask_rcnn_hylisanet_demo.py")
+    model = build_model(cfg)
+    model.data_preprocessor._channel_conversion = False
+    model.roi_head.test_cfg.mask_thr_binary = 0.3
+    found = describe(cfg, WithResults(Prepare(model), Results(model)), {})
+    assert (found["mmlisa_channels"], found["mmlisa_mask_threshold"]) == ('"BGR"', "0.3")
+
+
+def test_a_mistake_in_a_model_is_not_one_of_its_sizes():
+    class Broken(nn.Module):
+        def forward(self, image):
+            return image.no_such_method()
+
+    with pytest.raises(AttributeError, match="no_such_method"):
+        module._record(Broken(), (torch.zeros(1, 3, 64, 96),), {"image": {2: torch.export.Dim.DYNAMIC}})

@@ -19,6 +19,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 
 from mmlisa.checkpoints import CheckpointError
 from mmlisa.engine.building import build_model, guard_process
+from mmlisa.engine.runner import _refuse_damaged_images
 
 ROOT = Path(__file__).parents[2]
 
@@ -214,3 +215,15 @@ def test_an_inferencer_runs_no_config_of_a_checkpoint(unguarded, tmp_path, place
     with pytest.raises(ValueError, match="Cannot find the config"):
         DetInferencer(weights=str(tmp_path / "x.pth"), device="cpu")
     assert not (tmp_path / "ran").exists()
+
+
+def test_damaged_images_end_a_validation_and_a_test():
+    cfg = Config(
+        {
+            f"{split}_dataloader": dict(dataset=dict(pipeline=[dict(type="LoadImageFromFile")]))
+            for split in ("val", "test")
+        }
+    )
+    _refuse_damaged_images(cfg)
+    for split in ("val", "test"):
+        assert cfg[f"{split}_dataloader"].dataset.pipeline[0].type == "mmlisa.LoadImageFromFile"

@@ -230,4 +230,11 @@ def test_classification(folder):
         expected = [precision[:-1][recall[:-1] >= r - 1e-9].max() for r in np.linspace(0, 1, 101)]
         np.testing.assert_allclose(result.precision[label], expected, atol=1e-9)
     assert result.images[int(np.argmax([e for _, e, _ in result.images]))][2] != "recognised"
+    gaps = [
+        (error, scores[i].max() - scores[i][truth[i]])
+        for i, (_, error, said) in enumerate(result.images)
+        if said != "recognised"
+    ]
+    assert gaps
+    assert all(error == pytest.approx(gap) for error, gap in gaps)
     pages(folder)

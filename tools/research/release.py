@@ -58,10 +58,7 @@ METRICS = {
 _SUITE = ("tools/benchmark.py", "--threads", "2", "--suite")
 WORK_DIR = "work_dirs/release/{commit}"  # a log of another commit is never taken for one of this
 STEPS: dict[str, tuple[str, ...]] = {
-    **{
-        suite: (*_SUITE, suite)
-        for suite in ("operators", "scaling", "backbones", "compile", "detectors", "profile")
-    },
+    **{suite: (*_SUITE, suite) for suite in ("operators", "scaling", "backbones", "compile", "detectors", "profile")},
     # Of PVTv2 and CAFormer, whose attention is quadratic, one image of 1792x1792 takes up to 40 s.
     "pixels": (*_SUITE, "pixels", "--rounds", "3", "--models", *NETWORKS["newer"], "LiSANet-S", BASELINE),
     "training": (*_SUITE, "training", "--size", "224x224", "512x512", "--rounds", "3"),
