@@ -15,7 +15,7 @@ from torch.export import Dim
 
 from mmlisa import __version__
 from mmlisa.deploy import runtime
-from mmlisa.deploy.results import DeformableAttention, Results, WithResults
+from mmlisa.deploy.results import DeformableAttention, Results, WithResults, yolox
 from mmlisa.engine.config import find_metainfo, find_test_pipeline, innermost_dataset
 from mmlisa.options import check_exported
 from mmlisa.visualization.overlays import Classes
@@ -123,6 +123,8 @@ def describe(cfg: Config, model: WithResults, meta: dict[str, Any]) -> dict[str,
         divisor=prepare.divisor,
         steps=[] if results.task == "video" else reading_steps(cfg),
         score_threshold=0.3,
+        clip=results.task == "detection"
+        and results.detect is not yolox,  # MMDetection leaves YOLOX's boxes as they are
         mask_threshold=test_cfg.get("mask_thr_binary", 0.5),
         config=Path(cfg.filename or "").name,
         version=__version__,

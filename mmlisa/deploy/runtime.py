@@ -104,8 +104,7 @@ class Model:
         for step in self.metadata["steps"]:
             picture = _STEPS[step["step"]](picture, step)
         size = picture.shape[:2]
-        if self.metadata["channels"] == "BGR":
-            picture = picture[..., ::-1]
+        picture = picture[..., :: -1 if self.metadata["channels"] == "BGR" else 1]
         if not self.metadata["uint8"]:
             mean, std = (np.asarray(self.metadata[key], np.float32) for key in ("mean", "std"))
             picture = (picture.astype(np.float32) - mean) / std
@@ -129,10 +128,11 @@ class Model:
         (height, width), (h, w) = original, size
         if self.task == "segmentation":
             return Prediction(segmentation=_resize_linear(outputs[0][0][:, :h, :w], original).argmax(axis=0))
-        boxes, scores, labels = outputs[:3]
-        wanted = scores >= threshold
-        sides = np.float32([width, height, width, height])  # a graph of a fixed size clips to those of the padded image
-        boxes = (boxes[wanted] * sides / np.float32([w, h, w, h])).clip(0, sides)
+        (boxes, scores, labels), wanted = outputs[:3], outputs[1] >= threshold
+        sides = np.float32([width, height, width, height])
+        boxes = boxes[wanted] * sides / np.float32([w, h, w, h])
+        if self.metadata.get("clip"):  # a graph of a fixed size knows the padded image only
+            boxes = boxes.clip(0, sides)
         found = Prediction(boxes, scores[wanted], labels[wanted])
         if len(outputs) > 3:
             found.masks = np.zeros((len(boxes), height, width), bool)

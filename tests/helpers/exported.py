@@ -35,6 +35,7 @@ def write_model(path: Path, outputs: dict[str, np.ndarray], shape=(1, 3, "h", "w
         uint8=False,
         steps=[KEEP_RATIO],
         score_threshold=0.3,
+        clip=True,
         mask_threshold=0.5,
     )
     entries.update(metadata)
