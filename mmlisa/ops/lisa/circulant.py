@@ -13,7 +13,7 @@ from torch import Tensor
 from ..precision import at_least_fp32, no_autocast
 from ..relative import circulant
 from ..tracing import is_exporting
-from .common import chunks, empty, empty_gradients, save_tensors
+from .common import chunks, empty, empty_gradients, save_tensors, zeros
 
 # Numbers in a temporary; on CPU 8 MiB.
 CHUNK = {"cpu": 1 << 21, "cuda": 1 << 26}
@@ -85,7 +85,7 @@ def encode_backward(
     grad: Tensor, query: Tensor, key: Tensor, a: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, a and bias."""
-    d_query, d_key, d_a, d_bias = empty(query), empty(key), torch.zeros_like(a), torch.zeros_like(bias)
+    d_query, d_key, d_a, d_bias = empty(query), empty(key), zeros(a), zeros(bias)
     with no_autocast(query.device):
         for rows in chunks(query, a[:, 0].numel(), CHUNK):
             q, k, d_s = query[rows], key[rows], grad[rows]
@@ -130,7 +130,7 @@ def mix_backward(
     grad: Tensor, s: Tensor, value: Tensor, b: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, value, b and bias."""
-    d_s, d_value, d_b, d_bias = empty(s), empty(value), torch.zeros_like(b), torch.zeros_like(bias)
+    d_s, d_value, d_b, d_bias = empty(s), empty(value), zeros(b), zeros(bias)
     with no_autocast(value.device):
         for rows in chunks(value, len(b) ** 2, CHUNK):
             s_rows, v, dy = s[rows], value[rows], grad[rows]

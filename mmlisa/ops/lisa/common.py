@@ -21,6 +21,11 @@ def empty(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+def zeros(x: Tensor) -> Tensor:
+    """Return contiguous zeros like ``x``: the strides that :func:`empty_gradients` promises to compilers."""
+    return torch.zeros_like(x, memory_format=torch.contiguous_format)
+
+
 def empty_gradients(grad: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
     """Return uninitialised gradients of ``inputs``: what tracers take for the results of a backward operator."""
     return tuple(empty(x) for x in inputs)

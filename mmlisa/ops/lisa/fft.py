@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..precision import at_least_fp32, no_autocast
-from .common import chunks, empty, empty_gradients, save_tensors
+from .common import chunks, empty, empty_gradients, save_tensors, zeros
 
 # Complex numbers in a temporary of a forward pass; a backward pass, with twice as many temporaries, takes half of it. On CPU:
 # 2 MiB, what the caches hold; on a GPU enough to fill it.
@@ -132,7 +132,7 @@ def encode_backward(
     grad: Tensor, query: Tensor, key: Tensor, kernel_f: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, kernel_f and bias; a complex one is dL/dRe + i dL/dIm, as everywhere in torch."""
-    d_query, d_key, d_kernel_f, d_bias = empty(query), empty(key), torch.zeros_like(kernel_f), torch.zeros_like(bias)
+    d_query, d_key, d_kernel_f, d_bias = empty(query), empty(key), zeros(kernel_f), zeros(bias)
     kernel_f_conj = _conj(kernel_f)
     for rows in chunks(query, 2 * query.shape[1:].numel(), CHUNK):
         query_2, key_f = _repeat_2(query[rows]), _fft(key[rows])
@@ -176,7 +176,7 @@ def mix_backward(
     grad: Tensor, s: Tensor, value: Tensor, kernel_f: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, value, kernel_f and bias."""
-    d_s, d_value, d_kernel_f, d_bias = empty(s), empty(value), torch.zeros_like(kernel_f), torch.zeros_like(bias)
+    d_s, d_value, d_kernel_f, d_bias = empty(s), empty(value), zeros(kernel_f), zeros(bias)
     kernel_f_conj = _conj(kernel_f)
     for rows in chunks(value, 2 * value.shape[1:].numel(), CHUNK):
         value_f, s_rows = _fft(_pair(value[rows], 1)), s[rows, :, None]

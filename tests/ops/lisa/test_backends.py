@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from helpers.lisa import CASES, assert_same, make_inputs, value_and_gradients
 from mmlisa.ops import LiSAKernels, lisa
@@ -107,3 +110,31 @@ def test_exported_forms_resample_kernels_as_resize_kernel_does(grid, own, backen
     tokens = [torch.randn(2, 2, 4, *grid) for _ in range(3)]
     expected = LiSAKernels.prepare(*kernels, grid=grid, backend="reference")(*tokens)
     assert_same([LiSAKernels.prepare(*kernels, grid=grid, backend=backend)(*tokens)], [expected], 1e-5)
+
+
+class Recorder(TorchDispatchMode):
+    """Keeps the calls of our operators with what they returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if function.namespace == "mmlisa":
+            self.calls.append((function, args, result))
+        return result
+
+
+@pytest.mark.parametrize("case", ["even", "odd"])
+@pytest.mark.parametrize("backend", ["fft", "circulant"])
+def test_strides_are_those_that_compilers_are_told(backend, case):
+    inputs = make_inputs(case)
+    with Recorder() as recorder:
+        lisa(*inputs, backend=backend).square().sum().backward()
+    assert len(recorder.calls) == 4
+    for function, args, result in recorder.calls:
+        with FakeTensorMode() as mode:
+            promised = function(*(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args))
+        for real, fake in zip(tree_leaves(result), tree_leaves(promised), strict=True):
+            assert (real.shape, real.stride()) == (fake.shape, fake.stride()), function
