@@ -29,12 +29,13 @@ class Others:
 def _times() -> tuple[float, float, float]:
     """Seconds of the clock, of this process's processors at work, and of this process."""
     statistics, busy = Path("/proc/stat"), 0
-    if statistics.is_file():
-        lines = {words[0]: words[1:9] for words in map(str.split, statistics.read_text().splitlines()) if words}
-        for number in os.sched_getaffinity(0):
-            user, nice, system, _idle, _waiting, *interrupts = lines.get(f"cpu{number}", [0] * 8)
-            busy += sum(map(int, (user, nice, system, *interrupts)))
-    return monotonic(), busy / os.sysconf("SC_CLK_TCK"), process_time() if busy else 0.0
+    if not statistics.is_file():  # Linux alone has it
+        return monotonic(), 0.0, 0.0
+    lines = {words[0]: words[1:9] for words in map(str.split, statistics.read_text().splitlines()) if words}
+    for number in os.sched_getaffinity(0):
+        user, nice, system, _idle, _waiting, *interrupts = lines.get(f"cpu{number}", [0] * 8)
+        busy += sum(map(int, (user, nice, system, *interrupts)))
+    return monotonic(), busy / os.sysconf("SC_CLK_TCK"), process_time()
 
 
 def count_processors() -> int:

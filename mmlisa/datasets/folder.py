@@ -18,7 +18,8 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 TASKS = ("detection", "segmentation", "classification")
 _SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
 _SPLITS |= {"test": "test", "testing": "test"}
-_MIN_SIDE, _MAX_PIXELS = 8, 89_000_000  # of an image's shorter side, and of an image: beyond it, Pillow warns
+_MIN_SIDE = 8  # pixels of an image's shorter side
+_MAX_PIXELS = 89_000_000  # of an image; beyond it, Pillow warns
 _MAX_LEFT_OUT = 0.1  # share of images or annotations that may be left out; more is an error of the whole folder
 
 

@@ -123,8 +123,8 @@ def describe(cfg: Config, model: WithResults, meta: dict[str, Any]) -> dict[str,
         divisor=prepare.divisor,
         steps=[] if results.task == "video" else reading_steps(cfg),
         score_threshold=0.3,
-        clip=results.task == "detection"
-        and results.detect is not yolox,  # MMDetection leaves YOLOX's boxes as they are
+        # MMDetection leaves YOLOX's boxes as they are.
+        clip=results.task == "detection" and results.detect is not yolox,
         mask_threshold=test_cfg.get("mask_thr_binary", 0.5),
         config=Path(cfg.filename or "").name,
         version=__version__,
@@ -223,9 +223,8 @@ def _record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: Any) -> torch
     try:
         program = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
-        if not shapes or isinstance(
-            error, AttributeError | LookupError | NameError | TypeError
-        ):  # mistakes in the model's code
+        is_mistake = isinstance(error, AttributeError | LookupError | NameError | TypeError)  # in the model's code
+        if not shapes or is_mistake:
             raise
         raise ValueError(
             f"{refusal}one of another size than the pretraining one, or export one file per size. "

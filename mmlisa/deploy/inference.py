@@ -275,10 +275,8 @@ class ExportedModel(BaseModel):
     def _predict(self, views: torch.Tensor, sample: BaseDataElement) -> BaseDataElement:
         if self.exported.task != "video":
             return fill_sample(sample, self.exported.predict(sample.img_path, 0.0))
-        clips, metadata = (
-            views.numpy(),
-            self.exported.metadata,
-        )  # [V, 3, T, H, W], BGR as OpenMMLab's loaders leave them
+        metadata = self.exported.metadata
+        clips = views.numpy()  # [V, 3, T, H, W], BGR as OpenMMLab's loaders leave them
         if metadata["channels"] == "RGB":
             clips = np.ascontiguousarray(clips[:, ::-1])
         if not metadata["uint8"]:

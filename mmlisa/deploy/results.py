@@ -451,10 +451,10 @@ class Results(nn.Module):
                 raise ValueError(
                     f"model.test_cfg.mode={mode!r} cannot be exported; add --cfg-options model.test_cfg.mode=whole"
                 )
-            if (channels := model.out_channels) == 1:
+            if model.out_channels == 1:
                 raise ValueError(
-                    f"model.decode_head.out_channels={channels}: the runtime takes the best of several classes, and has no "
-                    "threshold; --raw writes the logits"
+                    "model.decode_head.out_channels=1: the runtime takes the best of several classes, and has no threshold; "
+                    "--raw writes the logits"
                 )
             if model.align_corners:
                 raise ValueError(

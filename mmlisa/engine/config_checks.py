@@ -41,7 +41,7 @@ def check_schedule(cfg: Mapping[str, Any]) -> str:
     if not longer:
         return ""
     unit = ("epoch" if by_epoch else "iteration") + "s" * (length != 1)
-    return f"the training ends after {length} {unit}, but its learning-rate schedule later: {', '.join(longer)}"
+    return f"the training ends after {length} {unit}, but its learning-rate schedule ends later: {', '.join(longer)}"
 
 
 def check_data(cfg: Config, *splits: str) -> None:

@@ -59,9 +59,8 @@ class CycleEMAHook(EMAHook):
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         super().before_train_iter(runner, batch_idx, data_batch)
-        if (
-            batch_idx == 0 and runner.epoch and runner.epoch % self.cycle == 0
-        ):  # not when resuming in the middle of an epoch
+        # A training that is resumed in the middle of an epoch does not begin with batch 0.
+        if batch_idx == 0 and runner.epoch and runner.epoch % self.cycle == 0:
             # At step 0 the average is the current weights.
             self.ema_model.steps.zero_()
 

@@ -78,10 +78,8 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     ]
     _refuse_damaged_images(cfg)
     seed_samples(cfg)
-    hooks = {
-        "checkpoint": dict(type="CheckpointHook", interval=1),
-        **cfg.get("default_hooks", {}),
-    }  # MMEngine's default
+    default = dict(type="CheckpointHook", interval=1)  # MMEngine's
+    hooks = {"checkpoint": default, **cfg.get("default_hooks", {})}
     if (hooks["checkpoint"] or {}).get("type") == "CheckpointHook":
         hooks["checkpoint"] = {**hooks["checkpoint"], "type": "mmlisa.CheckpointHook"}
     cfg.default_hooks = hooks

@@ -235,13 +235,14 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: 
     ``title`` is its first comment, and ``start`` a comment that says what the training starts from.
     """
     weights, base = plan.preset.weights, Config.fromfile(config_path(plan.preset.config)).model
-    masks = dataset.has_masks and _learns_masks(base)
+    learns_masks = _learns_masks(base)
+    masks = dataset.has_masks and learns_masks
     model: dict[str, Any] = {}
     if plan.task == "segmentation":
         model["data_preprocessor"] = {"size": (plan.side, plan.side)}
     elif plan.task == "classification" and base.get("train_cfg"):
         model["train_cfg"] = None  # Mixup and CutMix need more data than a small set has
-    elif _learns_masks(base) and not masks:
+    elif learns_masks and not masks:
         model["roi_head"] = {"mask_roi_extractor": None, "mask_head": None}
     _set_class_counts(base, model, len(dataset.classes))
     backbone: dict[str, Any] = {}
@@ -302,7 +303,9 @@ def _set_class_counts(base: Any, changes: dict[str, Any], number: int) -> None:
             changed = []
             for each in part:
                 _set_class_counts({"": each}, inner := {}, number)
-                changed.append(Config._merge_a_into_b(inner[""], each) if inner else each)
+                stage = Config(each)
+                stage.merge_from_dict(inner.get("", {}))
+                changed.append(stage.to_dict())
             if changed != part:
                 changes[key] = changed  # a config replaces lists as a whole
         if isinstance(part, dict):
@@ -310,9 +313,8 @@ def _set_class_counts(base: Any, changes: dict[str, Any], number: int) -> None:
             if "num_classes" in part:
                 inner["num_classes"] = number
                 weights = (part.get("loss_cls") or {}).get("class_weight")
-                if (
-                    isinstance(weights, list) and len(weights) == part["num_classes"] + 1
-                ):  # Mask2Former's, the last for none
+                # Mask2Former's, the last for none
+                if isinstance(weights, list) and len(weights) == part["num_classes"] + 1:
                     inner["loss_cls"] = {"class_weight": [1.0] * number + weights[-1:]}
             _set_class_counts(part, inner, number)
             if inner:

@@ -306,7 +306,7 @@ def _mmlisa(name: str, *words: object, accepted: Sequence[int] = (0,)) -> None:
 
 
 def _call(*words: str, show: bool = True, accepted: Sequence[int] = (0,)) -> None:
-    """Run Python in a process of its own. Ctrl-C asks it to end, and waits until it has, because it may save a checkpoint.
+    """Run Python in a process of its own. After Ctrl-C it is asked to end and waited for, because it may save a checkpoint.
 
     Raises:
         ChildProcessError: an exit code that is not in ``accepted``; the message has the last error that was printed.

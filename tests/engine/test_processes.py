@@ -19,7 +19,7 @@ from mmengine.registry import METRICS, MODELS
 from torch import nn
 from torch.distributed.nn import all_reduce as all_reduce_with_gradients
 
-from helpers.toy_runner import runner
+from helpers.toy_runner import VALIDATION, runner
 from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
 from mmlisa.engine.runner import train
 from mmlisa.models.backbones import LiSANet
@@ -102,14 +102,7 @@ def toy(folder: Path, processes: int, options: dict | None = None, **model):
         iterations=6,
         model=dict(type="ToyNetwork", **model),
         loader=dict(batch_size=4 // processes),
-        val_dataloader=dict(
-            dataset=dict(type="ToyPoints"),
-            sampler=dict(type="DefaultSampler", shuffle=False),
-            batch_size=2,
-            num_workers=0,
-        ),
-        val_cfg=dict(),
-        val_evaluator=dict(type="Count"),
+        **{**VALIDATION, "val_evaluator": dict(type="Count")},
         **options,
     )
 

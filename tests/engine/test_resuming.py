@@ -9,7 +9,7 @@ import torch
 from mmengine.config import Config
 from mmengine.hooks import EMAHook
 
-from helpers.toy_runner import runner
+from helpers.toy_runner import VALIDATION, runner
 from helpers.training import ROOT
 from mmlisa.checkpoints import CheckpointError, checksum, load_checkpoint
 from mmlisa.engine.runner import test as run_test
@@ -17,14 +17,6 @@ from mmlisa.engine.runner import train
 from mmlisa.engine.saving import locked
 
 pytestmark = pytest.mark.slow
-
-VALIDATION = dict(
-    val_dataloader=dict(
-        dataset=dict(type="ToyPoints"), sampler=dict(type="DefaultSampler", shuffle=False), batch_size=2, num_workers=0
-    ),
-    val_cfg=dict(),
-    val_evaluator=dict(type="ToyCount"),
-)
 
 
 @pytest.fixture(scope="module")

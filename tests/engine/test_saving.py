@@ -12,7 +12,7 @@ import torch
 from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
-from helpers.toy_runner import ToyCount, runner
+from helpers.toy_runner import VALIDATION, ToyCount, runner
 from mmlisa.checkpoints import CheckpointError, latest_checkpoint, load_checkpoint
 from mmlisa.engine import saving
 from mmlisa.engine.runner import train
@@ -143,14 +143,7 @@ def improving(monkeypatch, hook):
     monkeypatch.setattr(ToyCount, "compute_metrics", lambda *_: {"count": next(scores)})
     return dict(
         train_cfg=dict(by_epoch=False, max_iters=6, val_interval=2),
-        val_dataloader=dict(
-            dataset=dict(type="ToyPoints"),
-            sampler=dict(type="DefaultSampler", shuffle=False),
-            batch_size=2,
-            num_workers=0,
-        ),
-        val_cfg=dict(),
-        val_evaluator=dict(type="ToyCount"),
+        **VALIDATION,
         hook=dict(save_best="count", rule="greater", **hook),
     )
 

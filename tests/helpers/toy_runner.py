@@ -70,6 +70,15 @@ MODELS.register_module(module=ToyRegression, force=True)
 DATASETS.register_module(module=ToyPoints, force=True)
 
 
+VALIDATION = dict(
+    val_dataloader=dict(
+        dataset=dict(type="ToyPoints"), sampler=dict(type="DefaultSampler", shuffle=False), batch_size=2, num_workers=0
+    ),
+    val_cfg=dict(),
+    val_evaluator=dict(type="ToyCount"),
+)
+
+
 def runner(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=None, **options) -> Runner:
     cfg = dict(
         model={"type": "ToyRegression", **(model or {})},

@@ -56,13 +56,16 @@ METRICS = {
     "accuracy/top1": "top-1 {:.1f} %",
 }
 _SUITE = ("tools/benchmark.py", "--threads", "2", "--suite")
+_DEPLOY = ("tools/benchmark.py", "--suite", "deploy", "--no-compile")
+_ROUNDS = ("--rounds", "3")  # of what takes seconds per sample: all of it must end within two hours
 WORK_DIR = "work_dirs/release/{commit}"  # a log of another commit is never taken for one of this
 STEPS: dict[str, tuple[str, ...]] = {
-    **{suite: (*_SUITE, suite) for suite in ("operators", "scaling", "backbones", "compile", "detectors", "profile")},
+    **{suite: (*_SUITE, suite) for suite in ("operators", "scaling", "compile")},
+    **{suite: (*_SUITE, suite, *_ROUNDS) for suite in ("backbones", "detectors", "profile")},
     # Of PVTv2 and CAFormer, whose attention is quadratic, one image of 1792x1792 takes up to 40 s.
-    "pixels": (*_SUITE, "pixels", "--rounds", "3", "--models", *NETWORKS["newer"], "LiSANet-S", BASELINE),
-    "training": (*_SUITE, "training", "--size", "224x224", "512x512", "--rounds", "3"),
-    "deploy": ("tools/benchmark.py", "--suite", "deploy"),
+    "pixels": (*_SUITE, "pixels", *_ROUNDS, "--models", *NETWORKS["newer"], "LiSANet-S", BASELINE),
+    "training": (*_SUITE, "training", "--size", "224x224", "512x512", *_ROUNDS),
+    "deploy": (*_DEPLOY, "--size", "224x224", "416x416", "800x1344", *_ROUNDS),
     "forms": ("tools/benchmark.py", "--suite", "forms", "--threads", "1"),
     **{name: ("tools/train.py", f"configs/{name}_demo.py", "--work-dir", f"{WORK_DIR}/{name}") for name in DEMOS},
     "model_zoo": ("tools/model_zoo.py",),

@@ -39,9 +39,8 @@ class GlobalFilter(ResizeOnLoad):
         self.proj = nn.Linear(channels, channels)
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        if (
-            grid is None
-        ):  # half a spectrum does not tell whether the last axis is even: it is as long as the one before, or even
+        # Half a spectrum does not tell whether the last axis is even. It is as long as the one before, or even.
+        if grid is None:
             *others, half = theirs.shape[1:-1]
             grid = *others, others[-1] if others and others[-1] // 2 + 1 == half else 2 * (half - 1)
         if tuple(grid) == self.grid:

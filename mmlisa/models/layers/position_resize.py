@@ -14,9 +14,8 @@ from .grid_cache import GridCache
 from .resize_on_load import ResizeOnLoad, resize_rows
 from .tokens import to_map, to_tokens
 
-_MAX_PREFIX = (
-    2  # a class and a distillation token; a table with more rows beyond a square number is not of a square grid
-)
+# A class and a distillation token. A table with more rows beyond a square number is not of a square grid.
+_MAX_PREFIX = 2
 
 
 class PositionResize(nn.Module):
