@@ -24,6 +24,7 @@ DEVICES = ("cpu", "cuda", "mps", "xpu", "npu", "mlu", "musa")
 _ACCELERATORS = ("torch_npu", "torch_mlu", "torch_musa", "torch_dipu")  # PyTorch's extensions that MMEngine supports
 # The environment variable of a process's number, by launcher.
 RANK_VARIABLES = {"pytorch": "RANK", "slurm": "SLURM_PROCID", "mpi": "OMPI_COMM_WORLD_RANK"}
+_SIZE_VARIABLES = {"pytorch": "WORLD_SIZE", "slurm": "SLURM_NTASKS", "mpi": "OMPI_COMM_WORLD_SIZE"}
 
 
 def check(args: argparse.Namespace) -> None:
@@ -203,7 +204,7 @@ def select_device(name: str) -> None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     number = int(index or 0)
     chosen = visible[number].strip() if visible[0] and number < len(visible) else str(number)
-    os.environ["CUDA_VISIBLE_DEVICES"] = "" if kind == "cpu" else chosen
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1" if kind == "cpu" else chosen
 
 
 _COUNT_DEVICES = """
@@ -242,6 +243,11 @@ def rank(launcher: str) -> int:
     if not value.isdecimal():
         raise ValueError(f"--launcher '{launcher}': {variable}='{value}' in the environment is not a whole number")
     return int(value)
+
+
+def count_processes(launcher: str | None) -> int:
+    """Return the number of processes of a training, as the launcher sets it before anything is initialised."""
+    return int(os.environ.get(_SIZE_VARIABLES.get(launcher, ""), 1))
 
 
 CHECKS: dict[str, Callable[[str, Any], None]] = {

@@ -201,11 +201,11 @@ def test_a_folder_without_permission(tmp_path):
 @pytest.mark.parametrize(
     ("before", "name", "visible"),
     [
-        (None, "cpu", ""),
+        (None, "cpu", "-1"),
         (None, "cuda", "0"),
         (None, "cuda:1", "1"),
         ("", "cuda", "0"),
-        ("3", "cpu", ""),
+        ("3", "cpu", "-1"),
         ("3", "cuda", "3"),
         ("2, 3", "cuda:1", "3"),
         ("GPU-5ebe,GPU-77aa", "cuda:0", "GPU-5ebe"),

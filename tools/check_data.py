@@ -16,7 +16,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
     parser.add_argument("--split", nargs="+", choices=SPLITS, default=SPLITS, help="what to check (default: all)")
     parser.add_argument(
-        "--draw", type=int, default=0, metavar="N", help="draw N samples of each split as the network sees them"
+        "--draw", type=int, default=0, metavar="N", help="draw N samples of each split after its pipeline"
     )
     parser.add_argument("--out-dir", default="data_samples", help="folder of the drawings (default: %(default)s)")
     cli.add_config_options(parser)
@@ -36,10 +36,11 @@ def main(args: argparse.Namespace) -> None:
 
     if not args.verbose:
         import_quietly(cfg.get("default_scope"))
-    from mmlisa.datasets.checking import build_dataset, check_dataset, find_shared, group
+    from mmlisa.datasets.checking import Finding, build_dataset, check_dataset, find_shared, group
+    from mmlisa.engine.checks import compare_classes
 
     found, seen, reports = 0, [], {}
-    for split in args.split:
+    for split in (name for name in SPLITS if name in args.split):  # training first: the others are compared with it
         config = (cfg.get(f"{split}_dataloader") or {}).get("dataset")
         if config is None or config in seen:  # most configs test on the validation data
             continue
@@ -48,6 +49,8 @@ def main(args: argparse.Namespace) -> None:
         findings = reports[split].findings
         if "train" in reports and split != "train":
             findings = [*findings, *find_shared(reports["train"], reports[split])]
+            if difference := compare_classes(reports["train"].classes, reports[split].classes):
+                findings.append(Finding("classes", difference))
         for line in [*reports[split].summary(), *group(findings)]:
             print(f"{split}: {line}", flush=True)
         found += len(findings)
@@ -58,13 +61,22 @@ def main(args: argparse.Namespace) -> None:
 
 
 def draw_samples(config: dict[str, Any], count: int, folder: Path) -> None:
-    """Draw samples of a data set, evenly spaced, after all steps of its pipeline."""
+    """Draw samples of a data set, evenly spaced, after all steps of its pipeline.
+
+    Test pipelines resize images before they load annotations, which then have the size of the file.
+    """
     import cv2
+    import mmcv
+    from mmengine.dataset import Compose
     from mmengine.registry import DATASETS
 
     from mmlisa.visualization.overlays import Classes, draw_truth
 
-    dataset = DATASETS.build(config)
+    inner = dataset = DATASETS.build(config)
+    while hasattr(inner, "dataset"):
+        inner = inner.dataset
+    steps = [type(step).__name__ for step in getattr(inner, "pipeline", Compose(())).transforms]
+    unresized = "LoadAnnotations" in steps and any("Resize" in step for step in steps[: steps.index("LoadAnnotations")])
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(min(count, len(dataset))):
         sample = dataset[number * len(dataset) // count if count < len(dataset) else number]
@@ -73,6 +85,8 @@ def draw_samples(config: dict[str, Any], count: int, folder: Path) -> None:
             from mmlisa.video import contact_sheet
 
             picture = contact_sheet(inputs)
+        elif unresized:
+            picture = mmcv.imread(sample["data_samples"].img_path, channel_order="rgb")
         else:
             picture = inputs.flip(0).permute(1, 2, 0).contiguous().numpy()
         drawing = draw_truth(picture, sample["data_samples"], Classes(dataset.metainfo))

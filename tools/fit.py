@@ -63,6 +63,11 @@ def main(args: argparse.Namespace) -> None:
     names = ("task", "model", "weights", "minutes", "epochs", "size", "batch", "device")
     options = Options(args.data, **{name: getattr(args, name) for name in names})
     run = Run.open(args.work_dir or options.folder(), options)
+    if run.data_changed and not args.goes_on:
+        raise ValueError(
+            f"{args.data} has changed since the run in {run.folder} read it; name the folder of a new run with --work-dir, or "
+            "continue the old one, with its images, with --resume"
+        )
     left = [step for step in STEPS if step not in run.done]
     if not left:
         print(

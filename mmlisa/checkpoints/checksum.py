@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _KEY = "tensor_sha256"
 _PARTS = ("state_dict", "ema_state_dict", "optimizer")
@@ -41,10 +41,10 @@ def _checksum(part: Any) -> str:
 
 
 def _tensors(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """Yield every tensor once, with its path."""
+    """Yield every plain tensor once, with its path."""
     if id(value) in seen:
         return
-    if isinstance(value, Tensor):
+    if type(value) in (Tensor, nn.Parameter):  # not those of which each process holds a part
         seen.add(id(value))
         yield name, value
     elif isinstance(value, dict | list | tuple):

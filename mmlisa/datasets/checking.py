@@ -89,6 +89,10 @@ def build_dataset(cfg: Config, split: str) -> Any:
     """
     init_default_scope(cfg.get("default_scope", "mmengine"))
     dataset = innermost_dataset(cfg, split)
+    if "ConcatDataset" in str(cfg.get(f"{split}_dataloader")):
+        raise ValueError(
+            f"{split}_dataloader.dataset is a ConcatDataset; check one data set at a time, with a config for each"
+        )
     options: dict[str, Any] = {"serialize_data": False}
     if str(dataset.type).endswith("CocoDataset"):
         kind = "mmlisa.CocoDataset" if dataset.type in ("CocoDataset", "mmdet.CocoDataset") else dataset.type
@@ -106,7 +110,8 @@ def check_dataset(dataset: Any) -> Report:
     report.findings += [Finding(file, str(problem)) for problem in getattr(dataset, "problems", ())]
     if suspicion := getattr(dataset, "suspicion", ""):
         report.findings.append(Finding(file, suspicion))
-    load = LoadImageFromFile()
+    first = next(iter(getattr(getattr(dataset, "pipeline", None), "transforms", ())), None)
+    load = first if isinstance(first, LoadImageFromFile) else LoadImageFromFile()
     for index in tqdm(range(len(dataset)), "images", leave=False, disable=None):
         info = dataset.get_data_info(index)
         report.images += 1

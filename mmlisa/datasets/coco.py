@@ -16,6 +16,8 @@ from .demo import Generated
 from .demo_objects import CLASSES, PALETTE
 
 _MOST_OUTSIDE = 0.1  # share of boxes; more than that means another box format
+# Parts of the reasons for which pycocotools fails, or decodes masks that hold uninitialised memory.
+_STOPS_EVALUATION = ("RLE", "area is None", "no segmentation", "segmentation is ")
 
 
 @DATASETS.register_module()
@@ -24,7 +26,7 @@ class CocoDataset(_CocoDataset):
 
     Args:
         on_bad_annotation: ``'skip'`` leaves out the entries that :func:`find_problems` names, and logs them; ``'error'`` refuses
-            the file. ``problems`` holds them afterwards.
+            the file. ``problems`` holds them afterwards. A test set stops at those that the evaluator fails at.
         **kwargs: mmdet's.
 
     Attributes:
@@ -33,9 +35,9 @@ class CocoDataset(_CocoDataset):
 
     Raises:
         FileNotFoundError: the annotation file is missing; the message describes the expected layout.
-        ValueError: the file is not COCO JSON; all of its entries are bad, or some under ``'error'``; a test set has masks whose
-            runs do not fit the image; the file lacks some of the dataset's classes (mmdet drops such classes silently), or has
-            them in another order.
+        ValueError: the file is not COCO JSON; all of its entries are bad, or some under ``'error'``; a test set has entries
+            that the evaluator, which reads the file again, fails at; the file lacks some of the dataset's classes (mmdet drops
+            such classes silently), or has them in another order.
     """
 
     def __init__(self, *args: Any, on_bad_annotation: Literal["skip", "error"] = "skip", **kwargs: Any) -> None:
@@ -85,25 +87,40 @@ class CocoDataset(_CocoDataset):
             question = "Are they (x1, y1, x2, y2)? COCO's bbox is (x, y, width, height)"
             self.suspicion = f"{outside:.0%} of the boxes reach outside their image. {question}"
             print_log(f"annotation file {path}: {self.suspicion}", logger="current", level=30)
-        if not self.problems:
-            return
-        line = f"annotation file {path} has {summarize(self.problems)}"
-        if with_mask and not any(entry.get("segmentation") for entry in content["annotations"]):
+        if self.problems and with_mask and not any(entry.get("segmentation") for entry in content["annotations"]):
             raise ValueError(
                 f"annotation file {path} has boxes without outlines (segmentation), but the pipeline loads masks. To train on "
                 "boxes only, set with_mask=False in LoadAnnotations, and mask_roi_extractor=None and mask_head=None in "
                 "model.roi_head"
             )
+        if self.test_mode:
+            self._check_evaluation(path, content)
+        if not self.problems:
+            return
+        line = f"annotation file {path} has {summarize(self.problems)}"
         if self.on_bad_annotation == "error":
             raise ValueError(f"{line}. CocoDataset(on_bad_annotation='skip') leaves them out")
-        # The evaluator reads the whole file again, and pycocotools decodes any runs.
-        if self.test_mode and any("RLE" in problem.reason for problem in self.problems):
-            raise ValueError(
-                f"{line}. The evaluation would decode these masks: fix the segmentation of these annotations"
-            )
         if not self._content["images"] or (content["annotations"] and not self._content["annotations"]):
             raise ValueError(f"{line}. No usable entry is left")
         print_log(f"skipped: {line}. mmlisa check-data lists all of them", logger="current", level=30)
+
+    def _check_evaluation(self, path: Path, content: dict) -> None:
+        """Check what the evaluator will do with the file, which it reads again as a whole."""
+        bare = [entry["id"] for entry in content["annotations"] if "iscrowd" not in entry]
+        if bare:
+            raise ValueError(
+                f"annotation file {path}: {len(bare)} annotations have no iscrowd, the first has id {bare[0]}. COCO's evaluation "
+                'needs it: add "iscrowd": 0 to each'
+            )
+        stopping = [p for p in self.problems if any(part in p.reason for part in _STOPS_EVALUATION)]
+        if stopping:
+            raise ValueError(
+                f"annotation file {path} has {summarize(stopping)}. COCO's evaluation cannot read them: correct or remove these "
+                "annotations"
+            )
+        if any(entry["id"] == 0 for entry in content["annotations"]):
+            reason = "COCO's evaluation counts the annotation with id 0 as never found; number annotations from 1"
+            print_log(f"annotation file {path}: {reason}", logger="current", level=30)
 
     def _check_classes(self, path: Path, names: list[str]) -> None:
         wanted = self.metainfo["classes"]

@@ -120,6 +120,8 @@ class Dataset:
 
 def _examine(root: Path, sample: Sample) -> tuple[str, str]:
     """Why an image cannot be used, and what to note about it; empty if there is nothing to say."""
+    from .transforms import find_fault  # imports PyTorch
+
     path, note = root / sample.path, ""
     try:
         with Image.open(path) as image:
@@ -135,12 +137,17 @@ def _examine(root: Path, sample: Sample) -> tuple[str, str]:
             if image.mode == "CMYK":
                 note = f"{path}: the image is CMYK and is read as RGB; if its colours look wrong, save it as RGB"
             sample.format = image.format
+            if image.mode.startswith("I"):  # of 16 bits, convert("L") would cut all above 255
+                note = f"{path}: of the image's 16 bits per pixel the upper 8 are read; stretch its contrast if it looks black"
+                image = image.convert("I").point(lambda value: value / 256)
             image.draft("L", (64, 64))
             grey = np.asarray(image.convert("L").resize((17, 16), Image.Resampling.BOX), np.int16)
     except Image.DecompressionBombError:
         return f"{path}: the image has more than {_MAX_PIXELS:,} pixels; cut it into tiles of at most 4000 a side", ""
     except (OSError, SyntaxError, ValueError) as error:
         return f"{path}: the image cannot be read ({error}); export or copy it again", ""
+    if fault := find_fault(path.read_bytes(), formats=None):
+        return f"{path}: the image {fault}; export or copy it again", ""
     if sample.size not in (None, (width, height)):
         stated = "{}x{}".format(*sample.size)
         turn = ", turned by its EXIF tag" if turned else ""
@@ -174,7 +181,7 @@ class Folder:
             kind = NotADirectoryError if self.root.exists() else FileNotFoundError
             raise kind(f"{root} is not a folder; name the folder that holds the images and their annotations")
         self.notes: list[str] = []  # that the readers add for the user
-        files = sorted(_walk(self.root))
+        files = sorted(walk(self.root))
         self.images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
         self._others = [name for name in files if not name.lower().endswith(IMAGE_SUFFIXES)]
         if not self.images:
@@ -229,7 +236,8 @@ class Folder:
         return max(found, key=lambda path: len(shared & {*PurePosixPath(path).parts}), default=None)
 
 
-def _walk(root: Path) -> Iterator[str]:
+def walk(root: Path) -> Iterator[str]:
+    """The files of a folder that are not hidden, relative to it."""
     seen = set()
     for folder, folders, files in os.walk(root, followlinks=True):
         if (real := os.path.realpath(folder)) in seen:  # links can form circles

@@ -156,7 +156,8 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
             found = find_problems(content, has_masks)
         except ValueError as error:
             raise ValueError(f"{path} is not a {kind} file: {error}; export it again") from error
-        found = [problem for problem in found if problem.reason != "it has no segmentation"]  # its box is taken for it
+        # Without an outline, the box is taken for it; some programs write an empty list.
+        found = [p for p in found if p.reason not in ("it has no segmentation", "its segmentation is empty")]
         for problem in found:
             entry = reader.entry if problem.part == "annotations" else "image"
             problems.append(f"{path}, {entry} {problem.id}: {problem.reason}; {reader.remedy}")
@@ -175,7 +176,7 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
             name = image["file_name"]
             if (split, name) in samples:
                 raise ValueError(f"{path}: another file annotates {name}, too; move one of both files elsewhere")
-            by_id[image["id"]] = Sample(name, split, (int(image["width"]), int(image["height"])))
+            by_id[image["id"]] = Sample(name, split or split_of(name), (int(image["width"]), int(image["height"])))
             samples[split, name] = by_id[image["id"]]
         for entry in usable["annotations"]:
             kept = {key: entry[key] for key in ("bbox", "area", "segmentation") if entry.get(key)}
@@ -263,18 +264,21 @@ def _read_yolo(folder: Folder, files: Mapping[str, Any], lost: Problems, problem
     if more:
         raise ValueError(f"{folder.root} holds {name} and {more[0][0]}, both of YOLO; name the folder of one of them")
     classes = list(enumerate(_class_names(folder.root / name, content)))
-    labels = set(folder.files(".txt"))
+    labels, last = set(folder.files(".txt")), None
+    if "kpt_shape" in content:
+        last = 5  # the class and its box
+        folder.notes.append(f"{folder.root / name}: its keypoints are not used, only its boxes")
     for image, split in _yolo_images(folder, name, content).items():
         label = next((label for label in _label_names(image) if label in labels), None)
         size, objects = folder.size(image), {}
-        labels.discard(label)
         for number, line in enumerate(folder.text(label).splitlines() if label and size else (), 1):
             try:
                 if line.strip():
-                    objects[number] = _yolo_object(line.split(), size)
+                    objects[number] = _yolo_object(line.split()[:last], size)
             except ValueError as error:
                 problems.append(f"{folder.root / label}, line {number}: {error}")
         yield _one_image(label or name, split, image, size, objects, classes)
+    labels -= {label for image in folder.images for label in _label_names(image)}
     lost += [
         f"{folder.root / label}: no image belongs to these labels; copy it to {folder.root}, or remove the labels"
         for label in sorted(labels)

@@ -53,6 +53,17 @@ def check_classes(model: Mapping, classes: Sequence[str] | None, setting: str) -
     return f"{message}: the surplus classes are never trained"
 
 
+def compare_classes(train: Sequence[str] | None, other: Sequence[str] | None) -> str:
+    """Return what is wrong if a label stands for one class in training and for another in validation; else an empty string."""
+    for label, (ours, theirs) in enumerate(zip(train or (), other or (), strict=False)):
+        if ours != theirs:
+            return (
+                f"label {label} is '{ours}' in the training data and '{theirs}' here, so that results mean nothing; both need "
+                "the same classes in the same order, and a class without images its folder"
+            )
+    return ""
+
+
 def check_first_image(dataset: Any, setting: str) -> None:
     """Look for the first image of a built data set, if it reads local files; ``setting`` is the data set's place in the config.
 

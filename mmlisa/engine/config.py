@@ -14,7 +14,7 @@ from typing import Any
 from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.logging import print_log
 
-from mmlisa.options import check_key_values, find_config
+from mmlisa.options import check_key_values, count_processes, find_config
 
 # The top-level keys that MMEngine's runner, OpenMMLab's tools and mmlisa's tools read.
 TOP_LEVEL = frozenset(
@@ -34,10 +34,13 @@ _TTA_MODELS = {
 
 
 def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
-    """Return the data set of a split without wrappers such as ``RepeatDataset``; empty if the config has no such loader."""
+    """Return the data set of a split without wrappers such as ``RepeatDataset``; empty if the config has no such loader.
+
+    Of a ``ConcatDataset``, it is the first.
+    """
     dataset = (cfg.get(f"{split}_dataloader") or ConfigDict()).get("dataset") or ConfigDict()
-    while "dataset" in dataset:
-        dataset = dataset.dataset
+    while "dataset" in dataset or "datasets" in dataset:
+        dataset = dataset.dataset if "dataset" in dataset else dataset.datasets[0]
     return dataset
 
 
@@ -173,7 +176,7 @@ def set_epochs(cfg: Config, epochs: int) -> None:
     """Set the length of the training, and stretch to it the parts of the schedule that are counted in the same unit. Parts for
     which no time is left are removed.
 
-    A training that counts iterations gets ``epochs`` times the images over the batch, on one process.
+    A training that counts iterations gets ``epochs`` times the images over the batch of all processes.
 
     Raises:
         ValueError: the config has no training loop, or several schedules.
@@ -194,7 +197,7 @@ def set_epochs(cfg: Config, epochs: int) -> None:
         guard_process(cfg)
         init_default_scope(cfg.get("default_scope", "mmengine"))
         images = len(DATASETS.build(deepcopy(cfg.train_dataloader.dataset)))
-        length = epochs * -(-images // cfg.train_dataloader.batch_size)
+        length = epochs * -(-images // (cfg.train_dataloader.batch_size * count_processes(cfg.get("launcher"))))
     share = length / loop[key]
 
     def stretch(moment: int) -> int:

@@ -1,8 +1,7 @@
 """Hooks that report progress and check the loss, the data and the checkpoint of a training."""
 
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from math import floor
 from time import monotonic
@@ -23,18 +22,20 @@ from mmlisa.checkpoints import (
     match_report,
     state_dict_of,
 )
+from mmlisa.memory import peak_megabytes
 from mmlisa.processors import LONG, Others, count_processors
 from mmlisa.registry import HOOKS
 
-from .checks import check_classes, check_first_image, check_shapes, shape_conflicts
+from .checks import check_classes, check_first_image, check_shapes, compare_classes, shape_conflicts
 from .config_checks import check_schedule
+from .interrupts import largest_of_processes
 
 _WATCHED = 5.0  # seconds between two looks at the other programs
 
 
 @HOOKS.register_module()
 class FiniteLossHook(Hook):
-    """Stops the training at the first loss that is not finite, before a checkpoint of that iteration is written.
+    """Stops all processes at the first loss that is not finite, before a checkpoint of that iteration is written.
 
     Raises:
         FloatingPointError: the message names the iteration, the losses and the last good checkpoint.
@@ -49,11 +50,11 @@ class FiniteLossHook(Hook):
             name: float(torch.as_tensor(value).detach()) for name, value in (outputs or {}).items() if "loss" in name
         }
         broken = {name: value for name, value in losses.items() if not np.isfinite(value)}
-        if broken:
+        if largest_of_processes(int(bool(broken))):
             last = runner.message_hub.runtime_info.get("last_ckpt")
+            found = ", ".join(f"{name} is {value}" for name, value in broken.items()) or "a loss of another process"
             raise FloatingPointError(
-                f"iteration {runner.iter + 1}: {', '.join(f'{name} is {value}' for name, value in broken.items())} "
-                f"(all losses: {losses}). Training stopped; "
+                f"iteration {runner.iter + 1}: {found} (all losses here: {losses}). Training stopped; "
                 f"{f'the last good checkpoint is {last}' if last else 'no checkpoint was saved yet'}. Usual remedies are a lower "
                 "learning rate, a longer warm-up, and optim_wrapper.clip_grad"
             )
@@ -80,7 +81,7 @@ class ProgressHook(Hook):
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
     ) -> None:
-        if (megabytes := _peak_megabytes()) and not torch.cuda.is_available():
+        if (megabytes := peak_megabytes()) and not torch.cuda.is_available():
             runner.message_hub.update_scalar("train/memory", megabytes)
         if self._first and "train/time" in runner.message_hub.log_scalars:  # written by default_hooks.timer
             self._first = False
@@ -124,22 +125,12 @@ class ThreadsHook(Hook):
             runner.logger.info(f"Threads: {threads} from now on; {taken}")
 
 
-def _peak_megabytes() -> float:
-    """Return the largest resident memory of this process so far, in MiB; 0 where the system does not report it."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
-
-
 @HOOKS.register_module()
 class DataCheckHook(Hook):
     """Checks of a config that need the data.
 
     Raises:
-        ValueError: a head has fewer classes than the data; more classes are a warning.
+        ValueError: a head has fewer classes than the data (more are a warning); training and validation differ in their classes.
         FileNotFoundError: the first image is missing.
     """
 
@@ -149,6 +140,9 @@ class DataCheckHook(Hook):
         self._check(runner, "train")
         if runner.val_loop is not None:
             self._check(runner, "val")
+            train, val = _classes(runner.train_dataloader), _classes(runner.val_dataloader)
+            if difference := compare_classes(train, val):
+                raise ValueError(f"val_dataloader.dataset: {difference}")
         if "max_epochs" in (runner.cfg.get("train_cfg") or {}):  # the length in iterations depends on the data
             note = check_schedule({**runner.cfg, "train_cfg": dict(max_iters=runner.max_iters)})
             if note:
@@ -161,10 +155,16 @@ class DataCheckHook(Hook):
     def _check(runner: Runner, split: str) -> None:
         dataset, setting = getattr(runner, f"{split}_dataloader").dataset, f"{split}_dataloader.dataset"
         model = runner.cfg.get("model") or {}
-        note = check_classes(model.get("module", model), getattr(dataset, "metainfo", {}).get("classes"), setting)
+        note = check_classes(model.get("module", model), _classes(getattr(runner, f"{split}_dataloader")), setting)
         if note:
             runner.logger.warning(note)
         check_first_image(dataset, setting)
+
+
+def _classes(loader: Any) -> Sequence[str] | None:
+    metainfo = getattr(loader.dataset, "metainfo", {})
+    # MMDetection's ConcatDataset has a list if its data sets differ.
+    return metainfo.get("classes") if isinstance(metainfo, Mapping) else None
 
 
 @HOOKS.register_module()
@@ -193,7 +193,7 @@ class CheckpointGuardHook(Hook):
         filename = str(runner._load_from)
         if runner._resume:
             check_training_state(checkpoint, filename)
-            _warn_of_learning_rate(runner, checkpoint)
+            _warn_of_schedule(runner, checkpoint)
         # Adapted once; the runner loads the result.
         state = checkpoint["state_dict"] = adapt_state_dict(model, state_dict_of(checkpoint, filename))
         if self.same_shapes or runner._resume:
@@ -243,8 +243,8 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _warn_of_learning_rate(runner: Runner, checkpoint: Mapping[str, Any]) -> None:
-    """Warn if the config's learning rate differs from that of the checkpoint, which MMEngine continues with."""
+def _warn_of_schedule(runner: Runner, checkpoint: Mapping[str, Any]) -> None:
+    """Warn if the config's learning rate, or its end, differs from that of the checkpoint, which MMEngine continues with."""
     if not hasattr(runner.optim_wrapper, "param_groups"):  # several optimizers
         return
     ours, theirs = (
@@ -255,4 +255,11 @@ def _warn_of_learning_rate(runner: Runner, checkpoint: Mapping[str, Any]) -> Non
         runner.logger.warning(
             f"the resumed training continues with the learning rate {theirs[0]:g} of the checkpoint; the config's {ours[0]:g} "
             "is not used. To train with another rate, start from the weights: --cfg-options load_from=…"
+        )
+    schedulers, states = runner.param_schedulers or (), checkpoint.get("param_schedulers") or ()
+    ours, theirs = [scheduler.end for scheduler in schedulers], [state.get("end") for state in states]
+    if ours and theirs and ours != theirs:
+        runner.logger.warning(
+            f"the resumed training continues with the learning-rate schedulers of the checkpoint, which end after {theirs}; "
+            f"the config's ends {ours} are not used. To train longer, start from the weights: --cfg-options load_from=…"
         )

@@ -31,13 +31,20 @@ def end_workers_with_process() -> None:
         os.register_at_fork(after_in_child=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
 
 
+def largest_of_processes(number: int) -> int:
+    """Return the largest of the numbers with which the processes of a training call this; each of them must do so."""
+    largest = torch.tensor(number)
+    all_reduce(largest, "max")
+    return int(largest)
+
+
 @HOOKS.register_module()
 class InterruptHook(Hook):
     """On SIGTERM or SIGINT, saves a checkpoint after the current iteration and draws the curves.
 
     The process exits with 143 or 130, the status that a shell reports for a process that the signal ended. ``--resume``
     continues from the checkpoint. A second signal exits at once. If one of several processes gets the signal, all of them
-    stop after the same iteration.
+    stop after the same iteration. In a validation they stop at its end, because their numbers of batches may differ.
     """
 
     # After all other hooks of an iteration, and after the EMA hook has exchanged the weights.
@@ -76,11 +83,13 @@ class InterruptHook(Hook):
     def after_val_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any | None = None
     ) -> None:
-        if self._handlers and self._requested():
+        if self._handlers and get_world_size() == 1 and self.signal:
             self.stop(runner, runner.iter)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         self.validating = False
+        if self._handlers and get_world_size() > 1 and self._requested():
+            self.stop(runner, runner.iter)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:  # a worker of a data loader, which inherited the handlers
@@ -92,11 +101,7 @@ class InterruptHook(Hook):
         sys.stderr.write(f"{name}: a checkpoint is saved after this iteration; a second signal exits at once\n")
 
     def _requested(self) -> bool:
-        if get_world_size() > 1:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-            number = torch.tensor(self.signal, device=device)
-            all_reduce(number, "max")
-            self.signal = int(number)
+        self.signal = largest_of_processes(self.signal)
         return self.signal != 0
 
     def stop(self, runner: Runner, iteration: int) -> None:

@@ -13,6 +13,7 @@ from mmengine.config import Config
 
 from mmlisa import config_path
 from mmlisa.datasets.folder import Dataset
+from mmlisa.datasets.transforms import FORMATS
 
 
 @dataclass(frozen=True)
@@ -154,9 +155,13 @@ def make_plan(
         reasons["side"] = "chosen by --size"
     else:
         side, reasons["side"] = longer, f"the images' median longer side is {longer:.0f}"
-        sizes = [math.sqrt(entry["bbox"][2] * entry["bbox"][3]) for sample in train for entry in sample.objects]
-        small = float(np.percentile(sizes, 25)) if sizes else math.inf
-        if sizes:
+        shares = [
+            math.sqrt(entry["bbox"][2] * entry["bbox"][3]) / max(sample.size)
+            for sample in train
+            for entry in sample.objects
+        ]
+        small = longer * float(np.percentile(shares, 25)) if shares else math.inf  # in an image of the median size
+        if shares:
             side = longer * _OBJECT / small
             reasons["side"] += (
                 f"; a quarter of the objects are smaller than {small:.0f} and should have {_OBJECT} pixels"
@@ -211,7 +216,8 @@ def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_bat
     fitting = int(0.8 * (probe["available"] - probe["fixed"]) / max(1, probe["per_image"]))
     memory = f"{probe['per_image'] / 2**20:.0f} MiB an image (one probed step), {probe['available'] / 2**30:.1f} GiB are free"
     if not keep_batch:
-        smaller = min(plan.batch, 2 ** int(math.log2(max(1, fitting))))
+        # UperNet pools maps to one pixel, of which batch norm needs two.
+        smaller = min(plan.batch, 2 ** int(math.log2(max(2 if plan.task == "segmentation" else 1, fitting))))
         known = "the most that fits" if smaller < plan.batch else f"{plan.reasons['batch']}, which fits"
         plan.reasons["batch"] = f"{known}: {memory}"
         steps = plan.steps * plan.batch // smaller  # a smaller batch sees as many images
@@ -234,16 +240,19 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: 
 
     ``title`` is its first comment, and ``start`` a comment that says what the training starts from.
     """
-    weights, base = plan.preset.weights, Config.fromfile(config_path(plan.preset.config)).model
+    weights, cfg = plan.preset.weights, Config.fromfile(config_path(plan.preset.config))
+    base = cfg.model
     learns_masks = _learns_masks(base)
     masks = dataset.has_masks and learns_masks
     model: dict[str, Any] = {}
     if plan.task == "segmentation":
-        model["data_preprocessor"] = {"size": (plan.side, plan.side)}
+        model["data_preprocessor"] = {"size": (plan.side, plan.side), "test_cfg": {"size_divisor": _ROUND}}
     elif plan.task == "classification" and base.get("train_cfg"):
         model["train_cfg"] = None  # Mixup and CutMix need more data than a small set has
     elif learns_masks and not masks:
         model["roi_head"] = {"mask_roi_extractor": None, "mask_head": None}
+    if (base.get("data_preprocessor") or {}).get("batch_augments"):
+        model["data_preprocessor"] = {"batch_augments": None}  # they resize images to the size of the recipe
     _set_class_counts(base, model, len(dataset.classes))
     backbone: dict[str, Any] = {}
     if "image_size" in base.backbone and not weights:
@@ -255,8 +264,8 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: 
     if backbone:
         model["backbone"] = backbone
 
-    # Formats other than JPEG and PNG are loaded only if they are named, since damage in them may pass unseen.
-    formats = sorted({sample.format for sample in dataset.samples} - {""})
+    # Other formats than these are loaded only if they are named, since damage in them may pass unseen.
+    formats = {sample.format for sample in dataset.samples} - {""}
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
@@ -270,10 +279,11 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: 
         root=str(dataset.root),
         classes=tuple(dataset.classes),
         label_map=dataset.label_map,
-        formats=formats if set(formats) - {"JPEG", "PNG"} else [],
+        formats=sorted({*FORMATS, *formats}) if formats - {*FORMATS} else [],
         masks=masks,
         load_from=weights if weights and not weights.startswith("timm:") else None,
         model=_code(model, in_lines=True),
+        has_adamw=cfg.optim_wrapper.optimizer.type == "AdamW",  # for which the rates of the presets are
         has_test=bool(dataset.split("test")),
         metric_name=METRICS[plan.task],
     )

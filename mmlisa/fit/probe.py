@@ -65,13 +65,21 @@ def probe(config: str, source: str = "") -> dict[str, Any]:
 
 
 def _available_bytes() -> int:
-    """Free memory of the machine, or of the container."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Memory that the machine, or the container, can give; the caches of files make room."""
+    try:
+        free = 1024 * int(_numbers("/proc/meminfo")["MemAvailable:"])
+    except OSError:  # not Linux: half of the memory, if the system tells
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if hasattr(os, "sysconf") else 4 << 30
     try:
         limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+        return min(free, limit - used + int(_numbers("/sys/fs/cgroup/memory.stat")["inactive_file"]))
     except (OSError, ValueError):  # no container, or no limit
         return free
-    return min(free, limit - used)
+
+
+def _numbers(file: str) -> dict[str, str]:
+    """The second word of each line of a system's file, by the first."""
+    return {words[0]: words[1] for words in map(str.split, Path(file).read_text().splitlines())}
 
 
 if __name__ == "__main__":

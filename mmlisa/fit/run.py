@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import resource
 import shlex
 import signal
 import subprocess
@@ -21,7 +20,7 @@ from time import perf_counter
 from typing import Any
 
 from mmlisa import cli
-from mmlisa.datasets.folder import Dataset
+from mmlisa.datasets.folder import Dataset, walk
 from mmlisa.datasets.splitting import SEED, prepare_data
 from mmlisa.options import select_device
 
@@ -61,12 +60,14 @@ class Run:
         options: of the run.
         done: seconds that each finished step took, by its name.
         facts: what later steps and the report need to know of the earlier ones.
+        data: hash of the names, sizes and dates of the user's files when they were read.
     """
 
     folder: Path
     options: Options
     done: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    data: str = ""
 
     @classmethod
     def open(cls, folder: Path, options: Options) -> "Run":
@@ -83,7 +84,7 @@ class Run:
                 f"{key}={known.get(key)!r}, not {asked[key]!r}" for key in asked if known.get(key) != asked[key]
             ]:
                 raise ValueError(f"--work-dir {str(folder)!r} holds a run with {', '.join(other)}; name another folder")
-            return cls(folder, options, content["done"], content["facts"])
+            return cls(folder, options, content["done"], content["facts"], content.get("data", ""))
         # What a kill leaves of a file that was being written has a hidden name.
         if folder.exists() and (not folder.is_dir() or any(folder.glob("[!.]*"))):
             raise ValueError(
@@ -91,9 +92,14 @@ class Run:
             )
         return cls(folder, options)
 
+    @property
+    def data_changed(self) -> bool:
+        """Whether the user's files are others than those that the config was made for."""
+        return "config" in self.done and self.data not in ("", _hash_of_files(self.options.data))
+
     def save(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        content = {"options": asdict(self.options), "done": self.done, "facts": self.facts}
+        content = {"options": asdict(self.options), "data": self.data, "done": self.done, "facts": self.facts}
         write(self.folder / "run.json", json.dumps(content, indent=1))
 
     @property
@@ -106,6 +112,12 @@ class Run:
         best = sorted(self.folder.glob("train/best_*.pth"), key=lambda path: path.stat().st_mtime)
         last = self.folder / "train" / "last_checkpoint"
         return best[-1] if best else Path(last.read_text()) if last.is_file() else None
+
+
+def _hash_of_files(folder: str) -> str:
+    files = sorted((name, (Path(folder) / name).lstat()) for name in walk(Path(folder)))
+    states = [(name, state.st_size, state.st_mtime_ns) for name, state in files]
+    return hashlib.sha256(json.dumps(states).encode()).hexdigest()
 
 
 def write(path: Path, text: str) -> None:
@@ -153,6 +165,7 @@ def _configure(run: Run) -> None:
     from .plan import adjust, choose_preset, make_plan, write_config  # imports MMEngine
 
     options, folder = run.options, Path(os.path.abspath(run.folder))
+    run.data = _hash_of_files(options.data)
     dataset = prepare_data(options.data, options.task)
     notes = dataset.notes
     counts = {name: len(dataset.split(name)) for name in ("train", "val", "test")}
@@ -224,7 +237,9 @@ def _train(run: Run) -> None:
     folder = run.folder / "train"  # MMEngine writes the whole config there, under the same name
     resume = ["--resume"] if any(folder.glob("*.pth")) else []
     _mmlisa("train", run.config, "--work-dir", folder, *resume)
-    run.facts["memory"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    from mmlisa.memory import peak_megabytes  # imports PyTorch
+
+    run.facts["memory"] = peak_megabytes(of_children=True) / 2**10
 
 
 def _test(run: Run) -> None:
@@ -255,7 +270,7 @@ def _report(run: Run) -> None:
     summary = [
         f"{facts['format']}: {counts['train']} images to train on; the results are those of the {tested} images{chosen}",
         f"{facts['steps']} steps of {facts['batch']} images, longer side {facts['side']} pixels: {run.config}",
-        f"the largest process took {facts['memory']:.1f} GiB of memory",
+        *[f"the largest process took {facts['memory']:.1f} GiB of memory"] * bool(facts["memory"]),
         *facts["notes"],
         *[facts["export"]] * bool(facts["export"]),
     ]

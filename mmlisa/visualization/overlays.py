@@ -28,11 +28,11 @@ class Classes:
     """Names and colours of a data set's classes.
 
     Args:
-        meta: a data set's ``metainfo``; ``classes`` and ``palette`` are optional.
+        meta: a data set's ``metainfo``; ``classes`` and ``palette`` are optional. Of several data sets', the first counts.
     """
 
-    def __init__(self, meta: Mapping[str, Any] | None) -> None:
-        meta = meta or {}
+    def __init__(self, meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
+        meta = (meta[0] if isinstance(meta, list) else meta) or {}
         self.names: Sequence[str] = meta.get("classes") or ()
         palette = meta.get("palette")
         self._palette: Sequence[Sequence[int]] = () if palette is None or isinstance(palette, str) else palette

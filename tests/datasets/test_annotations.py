@@ -1,13 +1,16 @@
 """Bad annotations are named by their ids, skipped or refused."""
 
+import copy
 import math
 import re
 
 import numpy as np
 import pytest
 from pycocotools import mask as masks
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
-from helpers.coco import coco, dataset_cfg
+from helpers.coco import SQUARE, coco, dataset_cfg
 from mmlisa.datasets.annotations import find_problems, read_runs, share_outside, without
 
 _MASK = np.zeros((30, 40), np.uint8, order="F")
@@ -197,10 +200,71 @@ def test_masks_that_do_not_fill_the_image_are_never_decoded(folder, monkeypatch)
     assert [len(info["instances"]) for info in map(dataset.get_data_info, range(len(dataset)))] == [1]
     (message,) = messages
     assert re.search(r"a\.json has 1 bad annotations: annotation 2: the runs of its RLE add up to.*check-data", message)
-    with pytest.raises(ValueError, match=r"a\.json.*annotation 2.*evaluation would decode.*fix the segmentation"):
+    with pytest.raises(ValueError, match=r"a\.json.*annotation 2.*evaluation cannot read them: correct or remove"):
         DATASETS.build(cfg | dict(test_mode=True))
     boxes = dict(type="mmdet.LoadAnnotations", with_bbox=True)
     DATASETS.build(cfg | dict(test_mode=True, pipeline=[boxes]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda entry: entry.pop("iscrowd"),
+            r'1 annotations have no iscrowd, the first has id 2.*add "iscrowd": 0 to each',
+        ),
+        (lambda entry: entry.pop("area"), "annotation 2: area is None.*correct or remove these"),
+        (
+            lambda entry: entry.update(segmentation=[]),
+            "annotation 2: its segmentation is empty.*correct or remove these",
+        ),
+        (lambda entry: entry.pop("segmentation"), "annotation 2: it has no segmentation.*correct or remove these"),
+    ],
+)
+def test_what_the_evaluator_fails_at_is_named_before(folder, change, message):
+    pytest.importorskip("mmdet")
+    from mmlisa.registry import DATASETS
+
+    content = coco({})
+    change(content["annotations"][1])
+    cfg = dataset_cfg(folder, content)
+    with pytest.raises(ValueError, match=message):
+        DATASETS.build(cfg | dict(test_mode=True))
+    DATASETS.build(cfg)
+    detections = [dict(image_id=1, category_id=7, bbox=[2, 2, 10, 10], score=0.9, segmentation=SQUARE)]
+    with pytest.raises((KeyError, IndexError)):
+        evaluate(content, detections)
+
+
+def test_the_annotation_that_is_never_found_is_named(folder, monkeypatch):
+    """pycocotools marks a detection without an object by 0, and one with an object by its id."""
+    pytest.importorskip("mmdet")
+    from mmlisa.registry import DATASETS
+
+    detections = [dict(image_id=1, category_id=7, bbox=[2, 2, 10, 10], score=0.9, segmentation=SQUARE)]
+    messages = []
+    monkeypatch.setattr("mmlisa.datasets.coco.print_log", lambda text, **_: messages.append(text))
+    for number, precision in ((1, 1.0), (0, 0.0)):
+        content = coco()
+        content["annotations"][0]["id"] = number
+        assert evaluate(content, detections) == pytest.approx(precision)
+        DATASETS.build(dataset_cfg(folder, content, test_mode=True))
+        assert len(messages) == (number == 0)
+    assert "counts the annotation with id 0 as never found; number annotations from 1" in messages[0]
+
+
+def evaluate(content, detections):
+    """The AP50 of pycocotools, which mmdet uses."""
+    truth = COCO()
+    truth.dataset = copy.deepcopy(content)
+    truth.createIndex()
+    for one in detections:
+        one["segmentation"] = masks.frPyObjects(SQUARE, 30, 40)[0]
+    result = COCOeval(truth, truth.loadRes(copy.deepcopy(detections)), "segm")
+    result.evaluate()
+    result.accumulate()
+    result.summarize()
+    return result.stats[1]
 
 
 @pytest.mark.parametrize("segmentation", [None, []])  # the converter of supervision writes an empty list

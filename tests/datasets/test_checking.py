@@ -42,9 +42,9 @@ def detection(tmp_path):
         pipeline=[dict(type="mmdet.LoadAnnotations", with_bbox=True, with_mask=True)],
     )  # fmt: skip
 
-    def report() -> Report:
+    def report(**options) -> Report:
         (tmp_path / "a.json").write_text(json.dumps(content))
-        cfg = Config(dict(default_scope="mmdet", train_dataloader=dict(dataset=dataset)))
+        cfg = Config(dict(default_scope="mmdet", train_dataloader=dict(dataset=dataset | options)))
         return check_dataset(build_dataset(cfg, "train"))
 
     return content, report
@@ -282,3 +282,21 @@ def test_a_class_map_5000_pixels_wide(tmp_path):
     )
     assert report.findings == []
     assert report.counts == {0: 3 * 4999, 1: 3}
+
+
+def test_one_data_set_is_checked_at_a_time():
+    joined = dict(type="ConcatDataset", datasets=[dict(type="CocoDataset", ann_file="a.json")] * 2)
+    cfg = Config(dict(default_scope="mmdet", train_dataloader=dict(dataset=dict(type="RepeatDataset", dataset=joined))))
+    with pytest.raises(ValueError, match="is a ConcatDataset; check one data set at a time"):
+        build_dataset(cfg, "train")
+
+
+def test_the_formats_of_the_config_are_read(detection, tmp_path):
+    content, report = detection
+    for name in "abc":
+        Image.open(tmp_path / "images" / f"{name}.png").save(tmp_path / "images" / f"{name}.webp", lossless=True)
+    for image in content["images"]:
+        image["file_name"] = image["file_name"].replace("png", "webp")
+    assert "unsupported format WEBP" in lines(report(), tmp_path)[0]
+    loader = dict(type="mmlisa.LoadImageFromFile", formats=("WEBP",))
+    assert lines(report(pipeline=[loader, dict(type="mmdet.LoadAnnotations", with_bbox=True)]), tmp_path) == []

@@ -17,6 +17,7 @@ from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.datasets.folder import displayed_size, split_of
 from mmlisa.datasets.formats import read
 from mmlisa.datasets.splitting import prepare_data
+from mmlisa.datasets.transforms import find_fault
 
 sv = pytest.importorskip("supervision")
 
@@ -644,3 +645,75 @@ def test_the_displayed_size_is_opencvs(tmp_path, orientation):
 )
 def test_the_split_is_the_nearest_name(path, words, split):
     assert split_of(path, words) == split
+
+
+def test_images_of_16_bits_are_told_apart(tmp_path):
+    folders.write_yolo(tmp_path)
+    for path in (tmp_path / "images").iterdir():
+        grey = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE).astype(np.uint16)
+        cv2.imwrite(str(path.with_suffix(".png")), 256 * grey)
+        path.unlink()
+    dataset = prepare_data(tmp_path)
+    assert len({sample.hash.tobytes() for sample in dataset.samples}) == 12
+    assert "of the image's 16 bits per pixel the upper 8 are read" in dataset.notes[0]
+
+
+def test_a_jpeg_that_training_would_refuse_is_left_out(tmp_path):
+    folders.write_yolo(tmp_path)
+    path = tmp_path / "images" / "003.jpg"
+    content = bytearray(path.read_bytes())
+    content[-60:-40] = b"\xff\x00" * 10
+    path.write_bytes(content)
+    with Image.open(path) as image:
+        image.load()  # Pillow reads it
+    assert find_fault(bytes(content))
+    dataset = prepare_data(tmp_path)
+    assert "003.jpg: the image is damaged" in dataset.notes[0]
+    assert len(dataset.samples) == 11
+
+
+def test_images_that_yolo_does_not_list_are_not_lost(tmp_path):
+    file = folders.write_yolo(tmp_path)
+    (tmp_path / "train.txt").write_text("".join(f"images/{i:03d}.jpg\n" for i in range(6)))
+    (tmp_path / "val.txt").write_text("images/006.jpg\n")
+    file.write_text(file.read_text() + "train: train.txt\nval: val.txt\n")
+    dataset = read(tmp_path)
+    assert (len(dataset.samples), dataset.notes) == (7, [])
+
+
+def test_keypoints_are_not_outlines(tmp_path):
+    file = folders.write_yolo(tmp_path)
+    expected = objects_of(read(tmp_path))
+    file.write_text(file.read_text() + "kpt_shape: [2, 3]\n")
+    for path in (tmp_path / "labels").iterdir():
+        path.write_text("".join(f"{line} 0.5 0.5 2 0.1 0.2 0\n" for line in path.read_text().splitlines()))
+    dataset = read(tmp_path)
+    assert objects_of(dataset) == expected
+    assert not dataset.has_masks
+    assert "data.yaml: its keypoints are not used, only its boxes" in dataset.notes[0]
+
+
+@pytest.mark.parametrize("outline", [[], None])
+def test_boxes_among_outlines_stay(tmp_path, outline):
+    file = folders.write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    for index, entry in enumerate(content["annotations"]):
+        x, y, w, h = entry["bbox"]
+        entry["segmentation"] = [[x, y, x + w, y, x, y + h]] if index % 3 else outline
+    file.write_text(json.dumps(content))
+    dataset = read(tmp_path)
+    assert sum(len(sample.objects) for sample in dataset.samples) == 24
+    assert dataset.notes == ["8 of 24 objects have no outline; their box is taken for it"]
+
+
+def test_the_folders_of_images_are_splits_too(tmp_path):
+    file = folders.write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    for index, image in enumerate(content["images"]):
+        target = tmp_path / ("val" if index < 3 else "train") / image["file_name"]
+        target.parent.mkdir(exist_ok=True)
+        (tmp_path / image["file_name"]).rename(target)
+        image["file_name"] = f"{target.parent.name}/{target.name}"
+    file.write_text(json.dumps(content))
+    dataset = read(tmp_path)
+    assert (len(dataset.split("train")), len(dataset.split("val"))) == (9, 3)

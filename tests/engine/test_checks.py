@@ -16,6 +16,7 @@ from mmlisa.engine.checks import (
     check_classes,
     check_first_image,
     check_shapes,
+    compare_classes,
     explain_unknown_type,
     shape_conflicts,
 )
@@ -288,3 +289,10 @@ def test_data_elsewhere_have_no_first_image_here(tmp_path):
 def test_a_missing_root_is_named_without_the_folders_in_it():
     with pytest.raises(FileNotFoundError, match=r"folder no does not exist: .*data_root"):
         check_data(loader(data_root="no"), "train")
+
+
+def test_labels_stand_for_the_same_classes():
+    assert compare_classes(("a", "b", "c"), ("a", "b", "c")) == ""
+    assert compare_classes(("a", "b", "c"), ("a", "b")) == ""  # the labels agree
+    assert compare_classes(None, ("a",)) == compare_classes(("a",), ()) == ""
+    assert "label 1 is 'b' in the training data and 'c' here" in compare_classes(("a", "b", "c"), ("a", "c"))

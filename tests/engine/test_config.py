@@ -10,6 +10,7 @@ from helpers import toy_runner  # noqa: F401, registers its data
 from mmlisa import config_path
 from mmlisa.engine.config import (
     find_metainfo,
+    innermost_dataset,
     load_config,
     set_amp,
     set_auto_scale_lr,
@@ -196,3 +197,19 @@ def test_a_config_without_hooks_is_tested():
 def test_names_of_the_data_come_before_those_of_their_type():
     assert find_metainfo(dict(type="mmdet.CocoDataset"))["classes"][0] == "person"
     assert find_metainfo(dict(type="mmdet.CocoDataset", metainfo=dict(classes=("cat",))))["classes"] == ("cat",)
+
+
+def test_the_first_of_joined_data_sets_is_the_innermost():
+    joined = dict(type="ConcatDataset", datasets=[dict(type="A", pipeline=[1]), dict(type="B")])
+    cfg = Config(dict(test_dataloader=dict(dataset=dict(type="RepeatDataset", dataset=joined))))
+    assert innermost_dataset(cfg, "test") == dict(type="A", pipeline=[1])
+    assert innermost_dataset(cfg, "val") == {}
+
+
+def test_epochs_of_several_processes(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    for launcher, length in (("none", 140), ("pytorch", 36)):  # 280 images, 4 a step and process, and twice
+        cfg = load_config(config_path("mask_rcnn_hylisanet_demo.py"), launcher=launcher)
+        cfg.train_dataloader.dataset.data_root = str(tmp_path / "demo")
+        set_epochs(cfg, 2)
+        assert cfg.train_cfg.max_iters == length

@@ -8,7 +8,7 @@ import torch
 from mmengine.hooks import LoggerHook
 from torch import nn
 
-from helpers.toy_runner import ToyRegression, losses, runner
+from helpers.toy_runner import VALIDATION, ToyRegression, losses, runner
 from mmlisa.engine import hooks
 from mmlisa.engine.hooks import ProgressHook
 from mmlisa.engine.runner import train
@@ -49,6 +49,23 @@ def test_the_number_of_classes_is_compared_with_the_data_before_the_first_iterat
     monkeypatch.setattr(ToyRegression, "train_step", lambda *_: pytest.fail("trained"))
     with pytest.raises(ValueError, match=rf"num_classes=2, but {split}_dataloader\.dataset has 3 classes"):
         (made.test if split == "test" else made.train)()
+
+
+def test_a_class_that_the_validation_lacks_is_noticed(tmp_path):
+    made = runner(tmp_path, **VALIDATION)
+    made.train_dataloader.dataset.metainfo = dict(classes=("cat", "dog", "newt"))
+    made.val_dataloader.dataset.metainfo = dict(classes=("cat", "newt"))
+    with pytest.raises(
+        ValueError, match=r"val_dataloader\.dataset: label 1 is 'dog' in the training data and 'newt' here"
+    ):
+        made.train()
+
+
+def test_joined_data_sets_with_other_classes_each_train(tmp_path):
+    made = runner(tmp_path, iterations=2)
+    made.train_dataloader.dataset.metainfo = [dict(classes=("a",)), dict(classes=("b",))]
+    made.train()
+    assert sorted(losses(tmp_path)) == [1, 2]
 
 
 def test_a_warm_up_longer_than_the_epochs_is_noted(tmp_path, capfd):

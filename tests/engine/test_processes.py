@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from mmengine.dist import all_reduce, get_rank, get_world_size
 from mmengine.evaluator import BaseMetric
+from mmengine.hooks import Hook
 from mmengine.model import BaseModel
 from mmengine.registry import METRICS, MODELS
 from torch import nn
@@ -33,10 +34,10 @@ SECONDS = 200  # after which a process that hangs is ended
 class ToyNetwork(BaseModel):
     """A backbone, without batch norm unless asked for, in double precision, on constant images of three of a sample's numbers."""
 
-    def __init__(self, signal_at: int = -1, number: int = signal.SIGKILL, **backbone) -> None:
+    def __init__(self, signal_at: int = -1, number: int = signal.SIGKILL, broken_at: int = -1, **backbone) -> None:
         super().__init__()
         self.backbone = LiSANet(ARCH, image_size=32, **backbone).double()
-        self.signal_at, self.number, self.calls = signal_at, number, 0
+        self.signal_at, self.number, self.broken_at, self.calls = signal_at, number, broken_at, 0
 
     def forward(self, inputs, mode="tensor"):
         if mode == "predict":
@@ -46,6 +47,8 @@ class ToyNetwork(BaseModel):
             os.kill(os.getpid(), self.number)
         image = torch.stack(inputs)[:, :3, None, None].double().expand(-1, -1, 32, 32)
         loss = sum((m - 1).square().mean() for m in self.backbone(image))
+        if self.broken_at == self.calls and get_rank() == 1:
+            loss = loss * float("nan")
         return {"loss": loss, "whole": all_reduce_mean(loss)}
 
 
@@ -85,6 +88,8 @@ def in_processes(number: int, function: Callable[[], None]) -> list[int]:
         try:
             function()
             code = 0
+        except SystemExit as stopped:
+            code = stopped.code
         except BaseException:
             traceback.print_exc()
         finally:
@@ -102,8 +107,7 @@ def toy(folder: Path, processes: int, options: dict | None = None, **model):
         iterations=6,
         model=dict(type="ToyNetwork", **model),
         loader=dict(batch_size=4 // processes),
-        **{**VALIDATION, "val_evaluator": dict(type="Count")},
-        **options,
+        **{**VALIDATION, "val_evaluator": dict(type="Count"), **options},
     )
 
 
@@ -212,6 +216,36 @@ def test_a_dead_process_ends_the_others(tmp_path):
     assert codes[1] == -signal.SIGKILL
     assert codes[0] == 1, "rank 0 must end by itself, with an error"
     assert latest_checkpoint(tmp_path / "dead") == str(tmp_path / "dead" / "iter_2.pth")
+
+
+@pytest.mark.fault
+def test_a_broken_loss_of_one_process_stops_all(tmp_path):
+    """Before the other one saves the weights, which the gradients of both have changed."""
+    assert in_processes(2, lambda: train(toy(tmp_path / "broken", 2, broken_at=4))) == [1, 1]
+    assert latest_checkpoint(tmp_path / "broken") == str(tmp_path / "broken" / "iter_2.pth")
+
+
+@pytest.mark.fault
+def test_a_signal_in_a_validation_of_unequal_lengths_stops_all(tmp_path):
+    """Of seven images, one process has four and the other three."""
+    sampler = dict(type="DefaultSampler", shuffle=False, round_up=False)
+    options = dict(
+        val_dataloader=VALIDATION["val_dataloader"] | dict(batch_size=1, sampler=sampler),
+        train_cfg=dict(by_epoch=False, max_iters=6, val_interval=3),
+    )
+
+    class Interrupt(Hook):
+        def before_val_epoch(self, runner):
+            if get_rank() == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def run() -> None:
+        stopped = toy(tmp_path / "stopped", 2, options)
+        stopped.register_hook(Interrupt())
+        train(stopped)
+
+    assert in_processes(2, run) == [143, 143]
+    assert latest_checkpoint(tmp_path / "stopped") == str(tmp_path / "stopped" / "iter_3.pth")
 
 
 def test_weights_sharded_over_two_processes(tmp_path):

@@ -83,6 +83,20 @@ def test_another_learning_rate_is_reported(tmp_path, start, capsys):
     assert "continues with the learning rate" not in capsys.readouterr().out
 
 
+def test_another_end_of_the_schedule_is_reported(tmp_path, capsys):
+    def options(end):
+        return dict(param_scheduler=[dict(type="CosineAnnealingLR", by_epoch=False, end=end)])
+
+    train(runner(tmp_path / "start", iterations=4, **options(4)))
+    for end in (4, 6):
+        resumed(tmp_path / str(end), tmp_path / "start" / "iter_4.pth", **options(end))
+        noted = (
+            "schedulers of the checkpoint, which end after [4]; the config's ends [6] are not"
+            in capsys.readouterr().out
+        )
+        assert noted == (end == 6)
+
+
 def test_the_rate_of_a_warm_up_is_not_another_one(tmp_path, capsys):
     warm_up = dict(param_scheduler=[dict(type="LinearLR", start_factor=0.1, by_epoch=False, end=8)])
     train(runner(tmp_path / "start", epochs=1, **warm_up))

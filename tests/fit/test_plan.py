@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
+from mmseg.structures import SegDataSample
 
 from helpers import folders
 from mmlisa import config_path
@@ -76,6 +78,16 @@ def test_any_shipped_config_is_a_model():
         choose_preset(make(), "yolo", None, False)
 
 
+def test_sizes_of_objects_count_in_their_images():
+    """Half of the images have twice the size, and objects of twice the size."""
+    dataset = make(size=(800, 600), side=60)
+    for sample in dataset.samples[::2]:
+        sample.size = (1600, 1200)
+        sample.objects[0]["bbox"] = [0, 0, 120, 120]
+    preset, _ = choose_preset(dataset, "auto", None, True)
+    assert make_plan(dataset, preset, True).side == 640  # 800 * 48 / 60, and 1600 * 48 / 120
+
+
 def test_objects_that_become_too_small_are_reported():
     dataset = make(size=(4000, 3000), side=48)  # 384 / 4000 of that is 5 pixels
     make_plan(dataset, PRESETS["detection"]["hylisanet"], False)
@@ -117,6 +129,12 @@ def test_number_of_epochs_stays_with_a_smaller_batch():
     assert plan.steps == 40
     adjust(plan, {**PROBE, "available": 3 * 2**20}, None, keep_batch=False)
     assert (plan.batch, plan.steps) == (2, 80)
+
+
+def test_a_segmentation_trains_on_two_images_or_more():
+    plan = make_plan(make("segmentation"), PRESETS["segmentation"]["flatten-swin-t"], False)
+    adjust(plan, {**PROBE, "available": 2**20}, None, keep_batch=False)
+    assert plan.batch == 2
 
 
 def heads_of(model):
@@ -194,7 +212,9 @@ def test_formats_that_the_loader_must_be_told_of(tmp_path):
     (tmp_path / "config.py").write_text(write_config(plan, dataset, tmp_path, "", ""))
     cfg = Config.fromfile(tmp_path / "config.py")
     for loader in (cfg.train_dataloader, cfg.val_dataloader):
-        assert loader.dataset.pipeline[0] == dict(type="mmlisa.LoadImageFromFile", formats=["PNG", "TIFF"])
+        assert loader.dataset.pipeline[0] == dict(
+            type="mmlisa.LoadImageFromFile", formats=["BMP", "JPEG", "MPO", "PNG", "PPM", "TIFF"]
+        )
 
 
 def config_of(tmp_path, dataset, model):
@@ -259,3 +279,28 @@ def test_a_batch_leaves_a_fifth_of_the_memory():
     plan = make_plan(make(), PRESETS["detection"]["hylisanet"], False)
     adjust(plan, {**PROBE, "available": 4 * 2**20}, None, keep_batch=False)
     assert plan.batch == 2
+
+
+def test_long_images_are_padded_to_a_side_that_networks_take(tmp_path):
+    _, cfg = config_of(tmp_path, make("segmentation"), "hylisanet")
+    with DefaultScope.overwrite_default_scope("mmseg"):
+        prepare = MODELS.build(cfg.model.data_preprocessor)
+    found = prepare({"inputs": [torch.zeros(3, 20, 320)], "data_samples": [SegDataSample()]})
+    assert found["inputs"].shape[2:] == (32, 320)
+
+
+def test_rates_are_those_of_adamw(tmp_path):
+    """iViT's classifiers are trained by LAMB, whose rate is the share of a weight that a step changes."""
+    for model, shipped in (("ivit-t", "mmlisa.Lamb"), ("flatten-swin-t", "AdamW")):
+        plan, cfg = config_of(tmp_path, make("classification"), model)
+        assert Config.fromfile(config_path(plan.preset.config)).optim_wrapper.optimizer.type == shipped
+        assert cfg.optim_wrapper.optimizer.type == "AdamW"
+        assert cfg.optim_wrapper.optimizer.lr == plan.rate
+    assert (
+        "momentum" not in config_of(tmp_path, make(), "picodet_castling_lcnet_s_416_coco.py")[1].optim_wrapper.optimizer
+    )
+
+
+def test_no_batch_is_resized_to_the_recipes_size(tmp_path):
+    _, cfg = config_of(tmp_path, make(), "picodet_castling_lcnet_s_416_coco.py")
+    assert cfg.model.data_preprocessor.batch_augments is None

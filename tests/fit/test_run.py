@@ -213,3 +213,19 @@ def test_findings_in_the_data_do_not_end_a_run(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "_call", lambda *words, accepted: seen.append(accepted))
     module._check_data(Run(tmp_path, Options("d"), facts={"counts": {"train": 1}}))
     assert seen == [(0, 1)]
+
+
+def test_changed_data_are_noticed(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "1.txt").write_text("cat")
+    run = Run(tmp_path / "run", Options(str(data)), data=module._hash_of_files(str(data)))
+    run.done["config"] = 1.0
+    run.save()
+    assert not Run.open(run.folder, run.options).data_changed
+    (data / ".DS_Store").touch()
+    assert not run.data_changed
+    (data / "1.txt").write_text("newt")
+    assert Run.open(run.folder, run.options).data_changed
+    run.done.clear()  # the config is written again
+    assert not run.data_changed

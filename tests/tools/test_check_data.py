@@ -1,10 +1,15 @@
 """``mmlisa check-data`` as a user runs it: what it prints, draws and returns."""
 
+import shutil
+
 import cv2
+import numpy as np
 import pytest
 
 from mmlisa import cli
 from mmlisa.datasets.demo import make_demo
+from mmlisa.engine import checks
+from mmlisa.visualization import overlays
 
 pytest.importorskip("mmdet")
 
@@ -14,12 +19,12 @@ def root(tmp_path_factory):
     return make_demo(tmp_path_factory.mktemp("data") / "demo", num_images={"train": 6, "val": 4}, progress=False)
 
 
-def check(config, root, monkeypatch, *words):
+def check(config, root, monkeypatch, *words, more=None):
     monkeypatch.setattr(cli, "_program", None)
     monkeypatch.setattr("sys.argv", [])
     options = [f"{split}_dataloader.dataset.data_root={root}" for split in ("train", "val", "test")]
     with pytest.raises(SystemExit) as end:
-        cli.main(["check-data", config, *words, "--cfg-options", *options])
+        cli.main(["check-data", config, *words, "--cfg-options", *options, *[more] * bool(more)])
     return end.value.code
 
 
@@ -43,9 +48,38 @@ def test_good_data_are_summarised_and_drawn(root, tmp_path, monkeypatch, capsys,
         assert len({cv2.imread(str(path)).tobytes() for path in drawings}) == 3
 
 
-def test_problems_set_the_exit_code(root, tmp_path, monkeypatch, capsys):
-    import shutil
+def test_boxes_are_drawn_where_the_objects_are(root, tmp_path, monkeypatch):
+    """The test pipeline resizes images before it loads boxes, which are those of the file."""
+    monkeypatch.setattr(
+        overlays, "draw_truth", lambda picture, sample, classes: seen.append((picture, sample)) or picture
+    )
+    seen = []
+    scale = "val_dataloader.dataset.pipeline.1.scale=(320,320)"
+    check(
+        "mask_rcnn_hylisanet_demo.py",
+        root,
+        monkeypatch,
+        "--draw",
+        "3",
+        "--split",
+        "val",
+        "--out-dir",
+        str(tmp_path),
+        more=scale,
+    )
+    assert len(seen) == 3
+    for picture, sample in seen:
+        assert picture.shape[:2] == sample.ori_shape != sample.img_shape
+        assert np.array_equal(picture, cv2.imread(sample.img_path)[..., ::-1])
 
+
+def test_the_validation_is_compared_with_the_training_in_any_order(root, monkeypatch, capsys):
+    monkeypatch.setattr(checks, "compare_classes", lambda train, other: "label 0 is 'cat' in the training data")
+    assert check("classifier_hylisanet_demo.py", root, monkeypatch, "--split", "val", "train") == 1
+    assert "val: classes: label 0 is 'cat' in the training data" in capsys.readouterr().out
+
+
+def test_problems_set_the_exit_code(root, tmp_path, monkeypatch, capsys):
     other = tmp_path / "demo"
     shutil.copytree(root, other)
     first = next((other / "cls" / "val" / "cat").glob("*.jpg"))

@@ -77,3 +77,12 @@ def test_a_folder_has_one_name_in_a_work_dir(ran, capsys):
 @pytest.mark.parametrize(("text", "batch"), [("auto", None), ("8", 8)])
 def test_batch(text, batch):
     assert fit.parse_args(["data", "--batch", text]).batch == batch
+
+
+def test_changed_data_start_a_new_run(ran, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module.Run, "data_changed", True)
+    with pytest.raises(ValueError, match=r"data has changed since the run in .* read it; name the folder of a new run"):
+        fit.main(fit.parse_args(["data"]))
+    assert len(ran) == 3
+    fit.main(fit.parse_args(["data", "--resume"]))
+    assert ran[3:] == ["train", "test", "export", "report"]

@@ -184,6 +184,7 @@ def test_a_sample_without_a_prediction_is_refused():
 
 
 def test_classes_without_names_and_colours():
+    assert Classes([{"classes": ("cat",)}, {"classes": ("sky",)}]).name(0) == "cat"  # of a ConcatDataset
     classes = Classes(None)
     assert classes.name(3) == "class 3"
     assert len({classes.colour(label) for label in range(100)}) == 100
