@@ -38,8 +38,11 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.engine.runner import build_runner
     from mmlisa.visualization.report import draw_confusion
 
-    load_checkpoint(args.checkpoint)  # a damaged file is reported before the data are read and the model is built
+    if "://" not in args.checkpoint:  # a damaged file is reported before the data are read and the model is built
+        load_checkpoint(args.checkpoint)
+    folder = Path(args.out_dir or cfg.work_dir)
     cfg.load_from, cfg.resume = args.checkpoint, False
+    cfg.work_dir = str(Path(cfg.work_dir) / "confusion")  # not over the config of the training
     runner = build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)
     optimize_for_cpu(runner.model)
     dataset = runner.test_loop.dataloader.dataset
@@ -50,7 +53,6 @@ def main(args: argparse.Namespace) -> None:
 
     if scope == "mmdet":
         names.append("nothing")
-    folder = Path(args.out_dir or cfg.work_dir)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "confusion.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)

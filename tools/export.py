@@ -87,6 +87,12 @@ def main(args: argparse.Namespace) -> None:
     else:
         module = WithResults(Prepare(model, args.uint8), Results(model))
         fixed = export.final_size(cfg, module[1])
+        one_size = module[1].task == "classification" and fixed and not args.dynamic  # padding would change its mean
+        if one_size and tuple(args.size or fixed) != fixed:
+            raise ValueError(
+                f"--size {' '.join(map(str, args.size))}: the test pipeline of this classifier gives images of "
+                f"{fixed[0]}x{fixed[1]}; change its steps in the config, or leave --size out"
+            )
     meta = {}
     if args.checkpoint != "none":
         loaded = load_weights(model, args.checkpoint, args.min_matched)

@@ -40,6 +40,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.config.endswith(".onnx"):
         args.config, args.checkpoint, args.images = None, args.config, [args.checkpoint, *args.images]
+        if args.cfg_options or args.device not in (None, "cpu"):
+            parser.error(
+                "--device and --cfg-options: an exported file has no config and runs on the CPU; leave them out"
+            )
     if (args.tile or 32) < 32 or not 0 <= args.overlap < 1:
         parser.error(
             f"--tile {args.tile} --overlap {args.overlap}: tiles have at least 32 pixels and overlap by 0 to 1"
@@ -78,15 +82,17 @@ def main(args: argparse.Namespace) -> None:
         overlap=args.overlap,
     )
     done, failed = [], []
-    for prediction in predictions:
-        if prediction.target is None:
-            failed.append(prediction.summary)
-        else:
-            tqdm.write(f"{prediction.source} -> {prediction.target}: {prediction.summary}")
-            done.append({"source": str(prediction.source), **_entry(prediction.result)})
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(done, indent=1) + "\n")
+    try:
+        for prediction in predictions:
+            if prediction.target is None:
+                failed.append(prediction.summary)
+            else:
+                tqdm.write(f"{prediction.source} -> {prediction.target}: {prediction.summary}")
+                done.append({"source": str(prediction.source), **_entry(prediction.result)})
+    finally:
+        if args.json and (done or failed):  # also of the inputs before Ctrl-C
+            args.json.parent.mkdir(parents=True, exist_ok=True)
+            args.json.write_text(json.dumps(done, indent=1) + "\n")
     if failed:
         print(f"error: {len(failed)} of the inputs could not be read:", *failed, sep="\n  ", file=sys.stderr)
         sys.exit(1)

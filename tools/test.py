@@ -58,9 +58,7 @@ def main(args: argparse.Namespace) -> None:
         cfg = exported_config(cfg, args.checkpoint)
     else:
         if "://" not in args.checkpoint:
-            load_checkpoint(
-                args.checkpoint
-            )  # a damaged file is reported before the data are read and the model is built
+            load_checkpoint(args.checkpoint)  # reports a damaged file before the data are read and the model is built
         cfg.load_from = args.checkpoint
     cfg.resume = False
     runner = build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)

@@ -204,7 +204,7 @@ class TiledPredictor(Predictor):
         self.takes_clips, self.score_threshold, self.read = False, predictor.score_threshold, predictor.read
 
         def on_tile(image: np.ndarray) -> supervision.Detections:
-            found = read_sample(predictor.predict(as_loaded(image))[0])
+            found = read_sample(predictor.predict(as_loaded(image))[0], predictor.score_threshold)
             if found.boxes is None:
                 raise ValueError(
                     "--tile needs a detector: parts of an image say nothing about its class or its regions"

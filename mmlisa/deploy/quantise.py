@@ -1,5 +1,6 @@
 """Exported files in eight bits, by onnxruntime's static quantisation."""
 
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -135,5 +136,7 @@ def to_markdown(results: dict[str, dict[str, float]]) -> str:
     """What :func:`compare` returns, with a column for each file."""
     lines = ["| | " + " | ".join(results) + " |", "|---" * (1 + len(results)) + "|"]
     for metric in next(iter(results.values())):
-        lines.append(f"| {metric} | " + " | ".join(f"{found[metric]:.4g}" for found in results.values()) + " |")
+        lines.append(
+            f"| {metric} | " + " | ".join(f"{found.get(metric, math.nan):.4g}" for found in results.values()) + " |"
+        )
     return "\n".join(lines)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from mmengine.model import BaseModel
 from mmengine.registry import MODELS, init_default_scope
-from mmengine.structures import BaseDataElement
+from mmengine.structures import BaseDataElement, InstanceData
 from mmpretrain.structures import DataSample
 from PIL import Image
 from pycocotools.mask import decode
@@ -20,7 +20,7 @@ from mmlisa import config_path
 from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.deploy import inference, runtime
 from mmlisa.deploy.export import reading_steps
-from mmlisa.deploy.inference import ExportedModel, Loaded, Predictor, find_config, predict_pictures
+from mmlisa.deploy.inference import ExportedModel, Loaded, Predictor, TiledPredictor, find_config, predict_pictures
 from mmlisa.engine.config import load_config
 from mmlisa.visualization.overlays import LONGER_SIDE, Classes
 
@@ -214,6 +214,33 @@ def test_tiles_overlap_by_a_share_of_their_side(demo, tmp_path):
     ((*_, result),) = predict_pictures(None, str(file), [str(demo[1] / "noise.jpg")], tmp_path / "out", **options)
     corners = [tuple(instance["bbox"][:2]) for instance in result["instances"]]
     assert {(8, 4), (58, 4), (8, 54), (58, 54)} <= set(corners)
+
+
+def test_tiles_give_what_reaches_the_threshold(demo, monkeypatch):
+    """Before tiles are put together: the masks of hundreds of weak detections would take gigabytes."""
+    supervision, seen = pytest.importorskip("supervision"), []
+
+    class Slicer:
+        def __init__(self, on_tile, **_):
+            self.on_tile = on_tile
+
+        def __call__(self, picture):
+            seen.append(self.on_tile(picture))
+            return seen[-1]
+
+    monkeypatch.setattr(supervision, "InferenceSlicer", Slicer)
+    predictor = SimpleNamespace(
+        classes=CLASSES, device="cpu", score_threshold=0.5, read=None, predict=lambda loaded: (weak_and_strong(), None)
+    )
+    TiledPredictor(predictor, 100, 0.0).predict({"img": np.zeros((60, 80, 3), np.uint8)})
+    assert seen[0].confidence.tolist() == [pytest.approx(0.9)]
+
+
+def weak_and_strong():
+    boxes = torch.tensor([[1.0, 2, 30, 40], [1, 2, 30, 40]])
+    sample = BaseDataElement()
+    sample.pred_instances = InstanceData(bboxes=boxes, scores=torch.tensor([0.4, 0.9]), labels=torch.tensor([0, 0]))
+    return sample
 
 
 def test_tiles_without_an_object(demo, tmp_path):

@@ -107,3 +107,7 @@ def test_report(tmp_path, pictures, monkeypatch):
     assert milliseconds.startswith("| ms per image | ")
     assert len(set(seen)) == 2, "MMEngine's visualizers are global, by name"
     assert cfg.model.type == cfg.visualizer.name == "own"
+
+
+def test_a_metric_that_one_file_lacks():
+    assert quantise.to_markdown({"fp32": {"mAP": 0.5}, "int8": {}}).endswith("| mAP | 0.5 | nan |")

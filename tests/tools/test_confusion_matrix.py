@@ -125,8 +125,10 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", sys.argv)
     command = ["confusion-matrix", "classifier_hylisanet_demo.py", str(tmp_path / "two.pth")]
     options = [f"work_dir={tmp_path}", "test_dataloader.dataset.indices=12"]
+    (tmp_path / "classifier_hylisanet_demo.py").write_text("the training's")
     cli.main([*command, "--out-dir", str(tmp_path / "out"), "--cfg-options", *options])
     assert "confusion.csv" in capsys.readouterr().out
+    assert (tmp_path / "classifier_hylisanet_demo.py").read_text() == "the training's"
     names, *rows = csv.reader((tmp_path / "out" / "confusion.csv").open())
     counts = np.array([row[1:] for row in rows], int)
     assert [row[0] for row in rows] == names[1:]

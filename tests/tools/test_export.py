@@ -82,3 +82,14 @@ def test_a_checkpoint_of_another_number_of_classes_is_refused(tmp_path):
     save_checkpoint({"state_dict": model.state_dict()}, tmp_path / "seven.pth")
     with pytest.raises(ValueError, match=r"in the checkpoint and \[\d+.* in the model"):
         export.main(export.parse_args([DEMO, str(tmp_path / "seven.pth"), str(tmp_path / "m.onnx")]))
+
+
+def test_a_classifier_has_the_size_of_its_pipeline(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"--size 96 128: the test pipeline of this classifier gives images of 224x224"
+    ):
+        export.main(
+            export.parse_args(
+                ["classifier_ivit_t_300e_imagenet.py", "none", str(tmp_path / "m.onnx"), "--size", "96", "128"]
+            )
+        )
