@@ -20,10 +20,11 @@ def adapt_state_dict(model: nn.Module, state_dict: Mapping[str, Tensor]) -> dict
     Entries that fit already stay as they are, so a second call costs nothing.
     """
     adapted = OrderedDict((name.removeprefix("module."), tensor) for name, tensor in state_dict.items())
-    adapted._metadata = getattr(state_dict, "_metadata", OrderedDict())
+    metadata = getattr(state_dict, "_metadata", None) or {}
+    adapted._metadata = OrderedDict((name.removeprefix("module."), dict(of)) for name, of in metadata.items())
     for name, module in model.named_modules():
         if hasattr(module, "adapt_state_dict"):
-            module.adapt_state_dict(adapted, f"{name}." if name else "")
+            module.adapt_state_dict(adapted, f"{name}." if name else "", adapted._metadata.get(name, {}))
     return adapted
 
 
@@ -79,20 +80,21 @@ def state_dict_of(checkpoint: Mapping[str, Any], filename: str = "") -> Mapping[
     return state
 
 
-def load_weights(model: nn.Module, filename: str | Path, min_matched: float = 0.9) -> dict[str, Any]:
+def load_weights(model: nn.Module, filename: str | Path, min_matched: float = 0.9, hint: str = _HINT) -> dict[str, Any]:
     """Load the weights of a checkpoint into ``model`` and return the whole checkpoint.
 
     Args:
         model: the model to load into.
         filename: a file or an address, see :func:`fetch_checkpoint`.
         min_matched: share of the model's entries that must match in name and shape.
+        hint: what to do if fewer match, for the message.
 
     Raises:
         FileNotFoundError: no such file.
         CheckpointError: a damaged or unsafe file, weights of another model, or values that are not weights.
     """
     checkpoint = fetch_checkpoint(str(filename))
-    load_state_dict(model, state_dict_of(checkpoint, str(filename)), str(filename), min_matched)
+    load_state_dict(model, state_dict_of(checkpoint, str(filename)), str(filename), min_matched, hint)
     return checkpoint
 
 

@@ -127,9 +127,14 @@ FAMILIES = (
 )
 
 
+def _has_signature(state: Mapping[str, Any], family: Family) -> bool:
+    # A LiSANet has PVTv2's names, too.
+    return all(name in state for name in family.signature) and not any(n.endswith(".attn.kernel_a") for n in state)
+
+
 def is_known(state: Mapping[str, Any]) -> bool:
     """Whether ``state`` has the signature of a family."""
-    return any(all(name in state for name in family.signature) for family in FAMILIES)
+    return any(_has_signature(state, family) for family in FAMILIES)
 
 
 def recognise(state: Mapping[str, Any]) -> Family:
@@ -139,10 +144,11 @@ def recognise(state: Mapping[str, Any]) -> Family:
         ValueError: the family is unknown; the message lists the known ones.
     """
     for family in FAMILIES:
-        if all(name in state for name in family.signature):
+        if _has_signature(state, family):
             return family
     known = ", ".join(dict.fromkeys(family.name.split(",")[0] for family in FAMILIES))
     raise ValueError(
         f"the weights belong to none of the known networks, {known}. The file holds {len(state)} tensors: "
-        f"{', '.join(sorted(state)[:5])}, …"
+        f"{', '.join(sorted(state)[:5])}, …. A file of this package's own training is loaded without conversion: "
+        "init_cfg=dict(type='Pretrained', checkpoint=…, prefix='backbone.')"
     )

@@ -208,7 +208,7 @@ def _join_projections(state: dict[str, Tensor], ours: Mapping[str, Tensor]) -> d
         elif value in state:
             *own, third = ours[joint].chunk(3)
             if third.shape == state[value].shape:
-                state[joint], partial[joint] = torch.cat([*own, state.pop(value)]), VALUE_ONLY
+                state[joint], partial[joint] = torch.cat([*own, state.pop(value).to(third)]), VALUE_ONLY
             else:
                 partial[joint] = f"its value {different_shapes(third, state.pop(value))}"
     return partial

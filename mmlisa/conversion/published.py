@@ -26,13 +26,15 @@ from .openmmlab import authors_names
 from .paddle import convert_picodet, is_picodet
 from .state_dicts import unwrap
 
+_SAME = 0.9  # share of a backbone's entries; more than any related network has under the same names
+
 
 @WEIGHT_INITIALIZERS.register_module()
 class PublishedWeights:
     """Initialize a backbone with the published weights of its host or of a related network.
 
     Entries that match by name and shape are loaded, and position tables are interpolated. The log lists what was loaded, what
-    keeps its initial values, and why. A model with a ``backbone`` loads a checkpoint of the same model without conversion.
+    keeps its initial values, and why. A backbone, or a model with one, loads a checkpoint of its own kind without conversion.
     From other weights, the backbone loads the matching entries, and necks and heads the layers of the same name and shape.
 
     Args:
@@ -60,9 +62,13 @@ class PublishedWeights:
                 if not getattr(part, "is_init", True):
                     part.init_weights()
         if backbone is None:
-            self._load_backbone(module, state)
+            own = _below_prefix(state) or state
+            if match_report(module, own)[0] >= _SAME:
+                load_state_dict(module, own, self.source, _SAME)
+            else:
+                self._load_backbone(module, state)
         elif _is_own(backbone, state) or not is_known(backbone_weights(state)):
-            load_state_dict(module, state, self.source)
+            load_state_dict(module, state, self.source, hint="to load the backbone alone, set the backbone's init_cfg")
         else:
             self._load_backbone(backbone, state)
             _load_heads(module, state)

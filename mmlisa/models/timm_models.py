@@ -276,6 +276,8 @@ class Classifier(TimmInterface):
             )
         self.num_classes = num_classes
         self.head.reset(num_classes, pool)
+        ours = next(self.backbone.parameters())
+        self.head.to(ours.device, ours.dtype)
 
     def prune_intermediate_layers(
         self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True
@@ -318,7 +320,7 @@ class Features(TimmInterface):
 
     Args:
         name: a key of :data:`NETWORKS`.
-        out_indices: levels; all of a pyramid by default, the last three of a plain network.
+        out_indices: levels, or the number of the last ones; all of a pyramid by default, the last three of a plain network.
         options: see :class:`TimmInterface`.
     """
 
@@ -327,6 +329,8 @@ class Features(TimmInterface):
         stages = all_stages(network.backbone, network.arch)
         if out_indices is None and stages[0].stride == stages[-1].stride:
             out_indices = PLAIN_LEVELS
+        if isinstance(out_indices, int):
+            out_indices = tuple(range(-out_indices, 0))
         is_single = len(stages) == 1
         super().__init__(
             network.backbone,
@@ -335,10 +339,12 @@ class Features(TimmInterface):
             out_indices=None if is_single else out_indices,
             **options,
         )
-        out_indices = (out_indices,) if isinstance(out_indices, int) else out_indices
         levels, _ = feature_take_indices(len(self.levels()), out_indices if is_single else self.backbone.out_indices)
         self.out_indices = tuple(sorted(set(levels)))
         self.feature_info = FeatureInfo(self.level_info, self.out_indices)
+        if not is_single:  # DistributedDataParallel refuses parameters that no output needs
+            self.backbone.stages = self.backbone.stages[: self.out_indices[-1] + 1]
+            self.backbone.frozen_stages = min(self.backbone.frozen_stages, len(self.backbone.stages))
 
     def forward(self, image: Tensor) -> list[Tensor]:
         """``[B, in_chans, H, W]`` -> one ``[B, C_i, H / s_i, W / s_i]`` per level in ``out_indices``, from fine to coarse."""
@@ -420,6 +426,8 @@ def _build(
     network = NETWORKS[name]
     stages = all_stages(network.backbone, network.arch)
     own = features_only and not (feature_cfg.get("feature_cls") or options.get("feature_cls"))
+    if own and "out_indices" in feature_cfg:
+        options.setdefault("out_indices", feature_cfg.pop("out_indices"))
     if features_only and not own:
         is_plain = stages[0].stride == stages[-1].stride
         feature_cfg = {"out_indices": PLAIN_LEVELS if is_plain else tuple(range(len(stages))), **feature_cfg}

@@ -15,8 +15,8 @@ from torch import nn
 from helpers.networks import randomised
 from mmlisa import create_model
 from mmlisa.checkpoints import CheckpointError, load_checkpoint
-from mmlisa.conversion import PublishedWeights, convert_published, known_sources
-from mmlisa.models.backbones import CastlingLCNetViT, FLattenDeiT, LCNet
+from mmlisa.conversion import PublishedWeights, convert_published, known_sources, matching
+from mmlisa.models.backbones import CastlingLCNetViT, FLattenDeiT, LCNet, LiSANet
 
 pytestmark = pytest.mark.slow
 
@@ -250,3 +250,28 @@ def test_a_source_is_read_once(tmp_path, monkeypatch):
     other = create_model("lcnet_x0_25", num_classes=3, pretrained=tmp_path / "own.pth")
     assert len(reads) == 1
     torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=0, atol=0)
+
+
+def test_a_backbone_loads_its_own_checkpoint_whole(tmp_path):
+    """LiSANet has PVTv2's names among its own."""
+    arch = dict(base="hybrid-small", depths=(1, 1, 1, 1), channels=(8, 16, 16, 16), num_heads=(1, 2, 2, 2))
+    theirs = randomised(LiSANet(arch, image_size=64))
+    for state in (theirs.state_dict(), {f"backbone.{name}": tensor for name, tensor in theirs.state_dict().items()}):
+        ours = LiSANet(arch, image_size=64, init_cfg=source(tmp_path / "own.pth", {"state_dict": state}))
+        ours.init_weights()
+        torch.testing.assert_close(dict(ours.state_dict()), dict(theirs.state_dict()), rtol=0, atol=0)
+        with pytest.raises(
+            ValueError, match=r"none of the known networks.* is loaded without conversion: init_cfg=dict"
+        ):
+            convert_published(str(tmp_path / "own.pth"))
+
+
+def test_values_of_a_host_are_joined_where_the_backbone_is():
+    """On a GPU, MMEngine initialises a model that is there already."""
+    ours = {"blocks.0.attn.qkv.weight": torch.zeros(6, 2, dtype=torch.float64)}
+    state = {"blocks.0.attn.v.weight": torch.ones(2, 2)}
+    matching._join_projections(state, {name: tensor.to("meta") for name, tensor in ours.items()})
+    assert state["blocks.0.attn.qkv.weight"].is_meta
+    state = {"blocks.0.attn.v.weight": torch.ones(2, 2)}
+    matching._join_projections(state, ours)
+    assert state["blocks.0.attn.qkv.weight"].tolist() == [[0, 0]] * 4 + [[1, 1]] * 2

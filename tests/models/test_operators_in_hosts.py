@@ -69,7 +69,23 @@ def test_forward_and_backward_on_odd_grids(host, operator):
     assert image.grad.abs().max() > 0
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("case", ["ivit", "mila", "vit3", "castling-deit", "flatten-pvt"])
+def test_the_convolution_of_enhanced_linear_attention(case):
+    """Without it, the operator is plain ReLU attention."""
+    attention = dict(type="EnhancedLinearAttention")
+    network = MODELS.build({**CASES[case], "attention": attention})
+    mixers = [name for name, module in network.named_modules() if type(module).__name__ == attention["type"]]
+    convolutions = [name for name, _ in network.named_parameters() if name.endswith("mlp.dwconv.weight")]
+    assert mixers
+    assert {name.rpartition(".")[0] for name in mixers} <= {
+        name.removesuffix(".mlp.dwconv.weight") for name in convolutions
+    }
+
+
+MAPS_ONLY = ("Interactive", "FocusedLinear", "ShiftedWindow", "CrossShapedWindow", "SpatialReduction", "LeViT")
+
+
+@pytest.mark.parametrize("operator", [*OPERATORS, *(f"{name}Attention" for name in MAPS_ONLY)])
 def test_videos_are_refused(operator):
     arch = dict(base="small", **NARROW)
     with pytest.raises(

@@ -333,6 +333,22 @@ def test_normed_maps_are_the_backbones():
     assert blocks.out_indices == (5, 11)
 
 
+def test_a_number_of_levels_means_the_last_ones():
+    """As timm reads it."""
+    for options in (dict(out_indices=2), dict(feature_cfg=dict(out_indices=(2, 3)))):
+        features = mmlisa.create_model("lcnet_x0_25", features_only=True, **options)
+        assert features.out_indices == (2, 3)
+    assert timm.create_model("resnet10t", features_only=True, out_indices=2).feature_info.out_indices == (3, 4)
+
+
+def test_what_no_level_needs_is_left_out():
+    features = mmlisa.create_model("hylisanet_s", features_only=True, out_indices=(0, 2), frozen_stages=-1)
+    sum(level.square().mean() for level in features(torch.randn(1, 3, 64, 64))).backward()
+    assert not [name for name, parameter in features.named_parameters() if parameter.grad is None]
+    features.set_input_size((96, 64))
+    assert [level.shape[2:] for level in features(torch.randn(1, 3, 96, 64))] == [(24, 16), (6, 4)]
+
+
 @pytest.mark.parametrize("name", [*SMALLEST, "flatten_swin_b_384"])
 def test_set_input_size_gives_the_shapes_of_the_new_size(name):
     model = deepcopy(on_meta(name))

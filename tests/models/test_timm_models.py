@@ -88,6 +88,15 @@ def test_classifier_as_timm_has_them(name):
     assert resolve_model_data_config(model)["mean"] == IMAGENET_DEFAULT_MEAN
 
 
+def test_a_new_classifier_has_the_models_precision_and_device():
+    model = create(SMALL[0]).bfloat16()
+    model.reset_classifier(5)
+    assert model.get_classifier().weight.dtype == torch.bfloat16
+    meta = create(SMALL[0]).to("meta")
+    meta.reset_classifier(5)
+    assert meta.get_classifier().weight.is_meta
+
+
 def test_average_pooling_leaves_the_class_token_out():
     model, image = create("flatten_deit_t", num_classes=0), torch.rand(1, 3, 64, 72)
     with torch.no_grad():

@@ -23,7 +23,7 @@ from mmlisa.models.layers import (
 )
 from mmlisa.registry import MODELS
 
-from .base import check_heads, count_prefix
+from .base import check_heads, check_map, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -76,7 +76,7 @@ class FocusedLinearAttention(PositionsOnLoad):
         if shift and window is None:
             raise ValueError("shift=True shifts windows, and there are none; give window=, or shift=False")
         width = check_heads(channels, num_heads)
-        grid = tuple(grid)
+        grid = check_map(grid)
         self.num_heads, self.focusing_factor, self.shift = num_heads, focusing_factor, shift
         self.window = None if window is None else tuple(min(window, size) for size in grid)
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)

@@ -43,7 +43,7 @@ class GlobalFilter(ResizeOnLoad):
         if grid is None:
             *others, half = theirs.shape[1:-1]
             grid = *others, others[-1] if others and others[-1] // 2 + 1 == half else 2 * (half - 1)
-        if tuple(grid) == self.grid:
+        if tuple(grid) == self.grid or theirs.shape[1:-1] != (*grid[:-1], grid[-1] // 2 + 1):
             return theirs
         spectrum = torch.view_as_complex(ops.at_least_fp32(theirs).contiguous())
         return torch.view_as_real(ops.resize_spectrum(spectrum, grid, self.grid)).to(theirs.dtype)
@@ -52,7 +52,7 @@ class GlobalFilter(ResizeOnLoad):
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
         check_tokens(x, grid)
         grid = tuple(grid)
-        spectrum = torch.view_as_complex(ops.at_least_fp32(self.spectrum))
+        spectrum = torch.view_as_complex(ops.at_least_fp32(self.spectrum).contiguous())
         if grid != self.grid:
             spectrum = ops.resize_spectrum(spectrum, self.grid, grid)
         return self.proj(to_tokens(ops.global_filter(to_map(x, grid), spectrum)))

@@ -9,7 +9,7 @@ from mmlisa import ops
 from mmlisa.arguments import Size
 from mmlisa.registry import MODELS
 
-from .base import check_heads, count_prefix
+from .base import check_heads, check_map, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -52,6 +52,7 @@ class InteractiveAttention(nn.Module):
         check_heads(channels, num_heads)
         if landmarks is not None:
             ops.landmark_side(landmarks)
+            check_map(grid)
         self.landmarks = landmarks
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
         self.proj = nn.Linear(channels, channels, bias=proj_bias)

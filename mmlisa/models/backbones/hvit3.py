@@ -98,5 +98,5 @@ class ViT3(PlainViT):
     def build_block(self, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
         channels = self.arch["channels"]
         attention = build_attention(self.attention, channels, self.arch["num_heads"], grid)
-        mlp = Mlp(channels, int(channels * self.arch["mlp_ratio"]))
+        mlp = Mlp(channels, int(channels * self.arch["mlp_ratio"]), getattr(attention, "mlp_conv", None))
         return ViT3Block(channels, attention, mlp, drop_path=drop_path, eps=1e-6)

@@ -42,7 +42,7 @@ class Block(nn.Module):
         self.token_mixer = token_mixer
         self.res_scale1 = Scale(channels) if res_scale else nn.Identity()
         self.norm2 = LayerNorm(channels, eps=EPS, bias=False)
-        self.mlp = Mlp(channels, 4 * channels, act=StarReLU(), bias=False)
+        self.mlp = Mlp(channels, 4 * channels, getattr(token_mixer, "mlp_conv", None), act=StarReLU(), bias=False)
         self.res_scale2 = Scale(channels) if res_scale else nn.Identity()
         self.drop_path = DropPath(drop_path)
 

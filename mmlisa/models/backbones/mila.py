@@ -34,7 +34,7 @@ class MILABlock(nn.Module):
         self.out_proj = nn.Linear(channels, channels)
         self.cpe2 = TokenConv(channels, 3)
         self.norm2 = LayerNorm(channels)
-        self.mlp = Mlp(channels, int(channels * mlp_ratio))
+        self.mlp = Mlp(channels, int(channels * mlp_ratio), getattr(attention, "mlp_conv", None))
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:

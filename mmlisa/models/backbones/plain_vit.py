@@ -47,8 +47,8 @@ class PlainViT(Backbone):
     """Base of hosts with blocks of one width at one stride; each block is a stage. Subclasses fill ``arch_settings``.
 
     ``forward(image: [B, 3, H, W])`` returns one normed map ``[B, C, ceil(H / p), ceil(W / p)]`` of patch size p per block in
-    ``out_indices``, or, for classifiers, the class token ``[B, C]``, for any H and W of at least 32. An arch may set
-    ``patch_size`` (16 by default) and ``class_token`` (True by default).
+    ``out_indices``, or, for classifiers, the class token ``[B, C]``, for any H and W of at least 32. The archs
+    of some hosts have ``patch_size`` (16 elsewhere) and ``class_token`` (True elsewhere).
 
     Args:
         arch: see :class:`Backbone`; the first of ``arch_settings`` by default.

@@ -15,6 +15,7 @@ class ResizeOnLoad(nn.Module):
     """Base of modules whose parameters :attr:`on_grid` are interpolated when a state dict holds them for another grid.
 
     The log names each of them. A parameter that :meth:`resize_parameter` cannot fit stays unchanged and fails to load as usual.
+    The metadata of a state dict hold the grid of its parameters, so that 18x32 positions are not taken for 24x24.
     """
 
     on_grid: ClassVar[tuple[str, ...]] = ()
@@ -22,7 +23,8 @@ class ResizeOnLoad(nn.Module):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._register_load_state_dict_pre_hook(_adapt, with_module=True)  # public since PyTorch 2.5
+        self.register_load_state_dict_pre_hook(_adapt)
+        self.register_state_dict_post_hook(_note_grid)
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
         """Return ``theirs`` in the shape of ``ours``, or unchanged if that is impossible.
@@ -39,20 +41,30 @@ class ResizeOnLoad(nn.Module):
         resized = self.resize_parameter(theirs, ours, grid)
         return resized if resized.shape == ours.shape else theirs
 
-    def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str) -> None:
-        """Interpolate the parameters of another grid, in ``state_dict``."""
+    def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str, metadata: dict[str, Any]) -> None:
+        """Interpolate the parameters of another grid, in ``state_dict``; ``metadata`` are those of this module there."""
+        grid = metadata.get("grid")
+        if not isinstance(grid, tuple) or not all(isinstance(size, int) for size in grid):  # an older file
+            grid = None
         for name in self.on_grid:
             ours, theirs = getattr(self, name), state_dict.get(prefix + name)
-            if ours is None or theirs is None or theirs.shape == ours.shape:
+            if ours is None or theirs is None or (theirs.shape == ours.shape and grid in (None, self.grid)):
                 continue
-            resized = self.fit(name, theirs)
+            resized = self.fit(name, theirs, grid)
             if resized is not theirs:
                 state_dict[prefix + name] = resized
                 print_log(f"{prefix}{name}: {list(theirs.shape)} interpolated to {list(ours.shape)}", logger="current")
+        if grid is not None:
+            metadata["grid"] = self.grid
 
 
-def _adapt(module: ResizeOnLoad, state_dict: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    module.adapt_state_dict(state_dict, prefix)
+def _adapt(module: ResizeOnLoad, state_dict: dict[str, Tensor], prefix: str, metadata: dict[str, Any], *_: Any) -> None:
+    module.adapt_state_dict(state_dict, prefix, dict(metadata))  # the user's state dict stays as it is
+
+
+def _note_grid(module: ResizeOnLoad, state_dict: dict[str, Tensor], prefix: str, metadata: dict[str, Any]) -> None:
+    if (grid := getattr(module, "grid", None)) is not None:
+        metadata["grid"] = tuple(grid)
 
 
 def resize_rows(

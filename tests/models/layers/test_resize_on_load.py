@@ -4,11 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from timm.layers import resample_abs_pos_embed
+from torch import nn
 
 from helpers.backbones import CASES
 from helpers.operators import CASES as OPERATORS
 from mmlisa import ops
-from mmlisa.checkpoints import load_weights
+from mmlisa.checkpoints import adapt_state_dict, load_checkpoint, load_weights, save_checkpoint
 from mmlisa.models.attention import build_attention
 from mmlisa.registry import MODELS
 
@@ -108,11 +109,41 @@ def test_every_operator_takes_weights_of_another_grid(case):
     assert str(second.load_state_dict(first.state_dict())) == "<All keys matched successfully>"
 
 
+@pytest.mark.parametrize("ours", [(8, 8), (8, 9), (9, 8)])
 @pytest.mark.parametrize("grid", [(6, 9), (9, 9), (8, 8)])
-def test_a_filter_of_another_grid_keeps_its_taps(grid):
-    first, second = (build_attention(dict(type="GlobalFilter"), 8, 1, size) for size in ((8, 8), grid))
+def test_a_filter_of_another_grid_keeps_its_taps(ours, grid):
+    """Also where both have the same half of a spectrum."""
+    first, second = (build_attention(dict(type="GlobalFilter"), 8, 1, size) for size in (ours, grid))
     second.load_state_dict(first.state_dict())
     expected, found = (torch.view_as_complex(each.spectrum.detach()) for each in (first, second))
     taps = torch.fft.irfft2(found, s=grid)
-    torch.testing.assert_close(taps, torch.fft.irfft2(ops.resize_spectrum(expected, (8, 8), grid), s=grid))
+    torch.testing.assert_close(taps, torch.fft.irfft2(ops.resize_spectrum(expected, ours, grid), s=grid))
     assert taps.std() > 1e-3
+
+
+@pytest.mark.parametrize("operator", ["FocusedLinearAttention", "PolarityAwareAttention"])
+@pytest.mark.parametrize("way", ["load_state_dict", "file", "file of a model"])
+def test_positions_of_a_wide_grid_are_not_those_of_a_square(operator, way, tmp_path):
+    """9x16 tokens are as many as 12x12."""
+    wide, square = (build_attention(dict(type=operator), 32, 2, grid) for grid in ((9, 16), (12, 12)))
+    nn.init.normal_(wide.positional_encoding)
+    with torch.no_grad():
+        expected = wide.resize(wide.positional_encoding, square.resize.grid)
+    assert expected.shape == wide.positional_encoding.shape
+    if way == "load_state_dict":
+        for _ in range(2):  # the state dict itself stays as it is
+            square.load_state_dict(state := wide.state_dict())
+            square.load_state_dict(state)
+    else:
+        wide, found = (nn.ModuleDict({"backbone": each}) if "model" in way else each for each in (wide, square))
+        save_checkpoint({"state_dict": wide.state_dict()}, tmp_path / "wide.pth")
+        load_weights(found, tmp_path / "wide.pth")
+        state = adapt_state_dict(found, load_checkpoint(tmp_path / "wide.pth")["state_dict"])
+        found.load_state_dict(adapt_state_dict(found, state))  # adapted twice, as a runner does
+    torch.testing.assert_close(square.positional_encoding, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_channels_last_leave_a_filter_as_it_is():
+    model, x = build_attention(dict(type="GlobalFilter"), 8, 1, (4, 6)), torch.randn(2, 24, 8)
+    expected = model(x, (4, 6))
+    torch.testing.assert_close(model.to(memory_format=torch.channels_last)(x, (4, 6)), expected)
