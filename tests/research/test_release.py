@@ -32,6 +32,12 @@ def root(tmp_path):
             for name, s in (("iViT-T", 3.0), ("Swin-T", 4.0))
         ]
         (benchmarks / f"{suite}_cpu.json").write_text(json.dumps({"rows": rows}))
+    rows = [
+        dict(name=name, case=case, seconds=s, peak_bytes=2e7)
+        for case in ("7x7", "14x14")
+        for name, s in (("LiSA", 0.0012), ("InLine", 0.1 if case == "14x14" else 0.0123), ("pseudo-code", 1.0))
+    ]
+    (benchmarks / "scaling_cpu.json").write_text(json.dumps({"rows": rows}))
     (benchmarks / "deploy.json").write_text('{"rows": []}')
     (tmp_path / "README.md").write_text(
         "before\n<!-- measured: ratios -->\nold\n<!-- /measured -->\n<!-- measured: stamp -->\n<!-- /measured -->\n"
@@ -61,6 +67,17 @@ def test_finished_steps_are_kept(root, capsys):
     )
     assert "| the same, tensors saved for the backward pass | – | – | – | 1.00 |" in readme
     assert f"*Measured at commit {done.commit} on " in readme
+
+
+def test_layers_over_the_number_of_tokens(root):
+    table = release.tables(root, release.current(root))["scaling"]
+    assert table.splitlines() == [
+        "| ms | InLine | LiSA |",
+        "| --- | --- | --- |",
+        "| 7x7 | 12.3 | 1.20 |",
+        "| 14x14 | 100 | 1.20 |",
+        "| peak memory at 14x14, MB | 20 | 20 |",
+    ]
 
 
 def test_other_code_is_measured_anew(root, capsys):

@@ -32,22 +32,28 @@ from .model_zoo import read_measured
 
 QUIET = 0.1  # share of the processors' time that others may take
 _WATCHED = 3  # seconds
-DEMOS = (
-    "mask_rcnn_hylisanet",
-    "mask_rcnn_ivit",
-    "video_hylisanet",
-    "cascade_mask_rcnn_flatten_swin",
-    "picodet_castling_lcnet",
-    "semantic_fpn_hylisanet",
-    "upernet_hylisanet",
-    "upernet_flatten_swin",
-    "classifier_hylisanet",
-)
+DEMOS = ("mask_rcnn_hylisanet", "semantic_fpn_hylisanet", "classifier_hylisanet")  # one per task
 # Networks of the tables, by the name of the table.
 NETWORKS = {
     "ratios": ("HyLiSANet-S", "LiSANet-S", "FLatten-Swin-T", "iViT-T"),
     "newer": ("MILA-T", "H-ViT3-T", "Pola-Swin-T", "HyLiSANet-S", "FLatten-Swin-T", "iViT-T", "ConvNeXt-T"),
 }
+DEPLOYED = (
+    *(*NETWORKS["ratios"], BASELINE),
+    *(f"PicoDet-S 416, {backbone}" for backbone in ("LCNet", "Castling-LCNet", "Castling-ESNet")),
+)
+# Layers of the table over the number of tokens.
+LAYERS = (
+    "softmax (SDPA)",
+    "InLine",
+    "agent (49)",
+    "TTT (gated unit)",
+    "MALA",
+    "RALA",
+    "MILA",
+    "polarity-aware",
+    "LiSA",
+)
 # Metrics in the last validation of a demo.
 METRICS = {
     "coco/bbox_mAP_50": "bbox AP50 {:.3f}",
@@ -65,7 +71,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     # Of PVTv2 and CAFormer, whose attention is quadratic, one image of 1792x1792 takes up to 40 s.
     "pixels": (*_SUITE, "pixels", *_ROUNDS, "--models", *NETWORKS["newer"], "LiSANet-S", BASELINE),
     "training": (*_SUITE, "training", "--size", "224x224", "512x512", *_ROUNDS),
-    "deploy": (*_DEPLOY, "--size", "224x224", "416x416", "800x1344", *_ROUNDS),
+    "deploy": (*_DEPLOY, "--size", "224x224", "416x416", "800x1344", *_ROUNDS, "--models", *DEPLOYED),
     "forms": ("tools/benchmark.py", "--suite", "forms", "--threads", "1"),
     **{name: ("tools/train.py", f"configs/{name}_demo.py", "--work-dir", f"{WORK_DIR}/{name}") for name in DEMOS},
     "model_zoo": ("tools/model_zoo.py",),
@@ -76,6 +82,7 @@ PAGES = (
     "docs/benchmarks/deploy.md",
     "docs/choosing.md",
     "docs/first_hour.md",
+    "docs/newer.md",
 )
 
 
@@ -201,6 +208,7 @@ def tables(root: Path, release: Release) -> dict[str, str]:
     return {
         **ratios,
         "pixels": _table(["time per pixel, 1792x1792 over 224x224", *pixels], [["", *growth]]),
+        "scaling": _scaling(json.loads((folder / "scaling_cpu.json").read_text())["rows"]),
         "demos": _table(["NAME", "measured", "iterations", "minutes"], demos),
         "deploy": deploy_benchmark.to_markdown(json.loads((folder / "deploy.json").read_text())["rows"]),
         "stamp": release.stamp,
@@ -211,6 +219,20 @@ def _ratio(rows: Mapping[tuple[str, str], Mapping[str, Any]], name: str, case: s
     if (name, case) not in rows or (BASELINE, case) not in rows:
         return "–"
     return f"{rows[name, case][key] / rows[BASELINE, case][key]:.2f}"
+
+
+def _scaling(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Milliseconds of a forward pass by grid and layer, and the memory on the last grid."""
+    found = {(row["case"], row["name"]): row for row in rows}
+    *_, last = cases = list(dict.fromkeys(row["case"] for row in rows))
+    names = [name for name in LAYERS if (last, name) in found]
+    times = [[case, *(_rounded(1e3 * found[case, name]["seconds"]) for name in names)] for case in cases]
+    memory = [f"peak memory at {last}, MB", *(f"{found[last, name]['peak_bytes'] / 1e6:.0f}" for name in names)]
+    return _table(["ms", *names], [*times, memory])
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 def _demo(folder: Path) -> list[str]:
