@@ -44,7 +44,7 @@ def _tensors(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Tenso
     """Yield every plain tensor once, with its path."""
     if id(value) in seen:
         return
-    if type(value) in (Tensor, nn.Parameter):  # not those of which each process holds a part
+    if type(value) in (Tensor, nn.Parameter):  # a sharded one would need the other processes
         seen.add(id(value))
         yield name, value
     elif isinstance(value, dict | list | tuple):

@@ -26,7 +26,7 @@ class CocoDataset(_CocoDataset):
 
     Args:
         on_bad_annotation: ``'skip'`` leaves out the entries that :func:`find_problems` names, and logs them; ``'error'`` refuses
-            the file. ``problems`` holds them afterwards. A test set stops at those that the evaluator fails at.
+            the file. ``problems`` holds them afterwards. A test set stops at those that COCO's evaluation cannot read.
         **kwargs: mmdet's.
 
     Attributes:
@@ -35,9 +35,9 @@ class CocoDataset(_CocoDataset):
 
     Raises:
         FileNotFoundError: the annotation file is missing; the message describes the expected layout.
-        ValueError: the file is not COCO JSON; all of its entries are bad, or some under ``'error'``; a test set has entries
-            that the evaluator, which reads the file again, fails at; the file lacks some of the dataset's classes (mmdet drops
-            such classes silently), or has them in another order.
+        ValueError: the file is not COCO JSON; all of its entries are bad, or some under ``'error'``; a test set has entries that
+            COCO's evaluation, which reads the file again, cannot read; the file lacks some of the dataset's classes (mmdet
+            drops such classes silently), or has them in another order.
     """
 
     def __init__(self, *args: Any, on_bad_annotation: Literal["skip", "error"] = "skip", **kwargs: Any) -> None:

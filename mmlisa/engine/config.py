@@ -36,7 +36,7 @@ _TTA_MODELS = {
 def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
     """Return the data set of a split without wrappers such as ``RepeatDataset``; empty if the config has no such loader.
 
-    Of a ``ConcatDataset``, it is the first.
+    For a ``ConcatDataset``, it is the first data set.
     """
     dataset = (cfg.get(f"{split}_dataloader") or ConfigDict()).get("dataset") or ConfigDict()
     while "dataset" in dataset or "datasets" in dataset:

@@ -244,7 +244,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _warn_of_schedule(runner: Runner, checkpoint: Mapping[str, Any]) -> None:
-    """Warn if the config's learning rate, or its end, differs from that of the checkpoint, which MMEngine continues with."""
+    """Warn if the learning rate or the end of its schedule differs from the checkpoint's, which MMEngine continues with."""
     if not hasattr(runner.optim_wrapper, "param_groups"):  # several optimizers
         return
     ours, theirs = (

@@ -32,7 +32,7 @@ def end_workers_with_process() -> None:
 
 
 def largest_of_processes(number: int) -> int:
-    """Return the largest of the numbers with which the processes of a training call this; each of them must do so."""
+    """Return the largest ``number`` of all processes, each of which must call this."""
     largest = torch.tensor(number)
     all_reduce(largest, "max")
     return int(largest)

@@ -65,7 +65,7 @@ def probe(config: str, source: str = "") -> dict[str, Any]:
 
 
 def _available_bytes() -> int:
-    """Memory that the machine, or the container, can give; the caches of files make room."""
+    """Available memory of the machine or of the container; file caches count as available."""
     try:
         free = 1024 * int(_numbers("/proc/meminfo")["MemAvailable:"])
     except OSError:  # not Linux: half of the memory, if the system tells

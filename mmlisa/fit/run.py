@@ -94,7 +94,7 @@ class Run:
 
     @property
     def data_changed(self) -> bool:
-        """Whether the user's files are others than those that the config was made for."""
+        """Whether the user's files differ from those that the config was written for."""
         return "config" in self.done and self.data not in ("", _hash_of_files(self.options.data))
 
     def save(self) -> None:

@@ -320,7 +320,7 @@ class Features(TimmInterface):
 
     Args:
         name: a key of :data:`NETWORKS`.
-        out_indices: levels, or the number of the last ones; all of a pyramid by default, the last three of a plain network.
+        out_indices: levels, or how many of the last ones; all of a pyramid by default, the last three of a plain network.
         options: see :class:`TimmInterface`.
     """
 

@@ -28,7 +28,7 @@ class Classes:
     """Names and colours of a data set's classes.
 
     Args:
-        meta: a data set's ``metainfo``; ``classes`` and ``palette`` are optional. Of several data sets', the first counts.
+        meta: a data set's ``metainfo``; ``classes`` and ``palette`` are optional. Of a list of them, the first counts.
     """
 
     def __init__(self, meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:

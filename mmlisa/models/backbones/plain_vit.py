@@ -48,7 +48,7 @@ class PlainViT(Backbone):
 
     ``forward(image: [B, 3, H, W])`` returns one normed map ``[B, C, ceil(H / p), ceil(W / p)]`` of patch size p per block in
     ``out_indices``, or, for classifiers, the class token ``[B, C]``, for any H and W of at least 32. The archs
-    of some hosts have ``patch_size`` (16 elsewhere) and ``class_token`` (True elsewhere).
+    of some hosts set ``patch_size`` and ``class_token``; the defaults are 16 and True.
 
     Args:
         arch: see :class:`Backbone`; the first of ``arch_settings`` by default.

@@ -15,7 +15,7 @@ class ResizeOnLoad(nn.Module):
     """Base of modules whose parameters :attr:`on_grid` are interpolated when a state dict holds them for another grid.
 
     The log names each of them. A parameter that :meth:`resize_parameter` cannot fit stays unchanged and fails to load as usual.
-    The metadata of a state dict hold the grid of its parameters, so that 18x32 positions are not taken for 24x24.
+    The metadata of a state dict hold the grid of each module, which tells 18x32 positions from 24x24.
     """
 
     on_grid: ClassVar[tuple[str, ...]] = ()
@@ -42,7 +42,7 @@ class ResizeOnLoad(nn.Module):
         return resized if resized.shape == ours.shape else theirs
 
     def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str, metadata: dict[str, Any]) -> None:
-        """Interpolate the parameters of another grid, in ``state_dict``; ``metadata`` are those of this module there."""
+        """Interpolate the parameters of another grid, in ``state_dict``; ``metadata`` is this module's entry in its metadata."""
         grid = metadata.get("grid")
         if not isinstance(grid, tuple) or not all(isinstance(size, int) for size in grid):  # an older file
             grid = None
