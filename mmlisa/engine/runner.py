@@ -67,8 +67,12 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     if not verbose:
         import_quietly(cfg.get("default_scope"))
     _prepare_cpu_processes(cfg)
+    hooks = cfg.get("custom_hooks") or []
+    # Configs name this hook for the libraries' tools. A config that replaces the list would train on with broken weights.
+    finite = [] if any("FiniteLossHook" in str(hook) for hook in hooks) else [dict(type="mmlisa.FiniteLossHook")]
     cfg.custom_hooks = [
-        *cfg.get("custom_hooks", []),
+        *hooks,
+        *finite,
         dict(type="mmlisa.ProgressHook"),
         dict(type="mmlisa.ThreadsHook"),
         dict(type="mmlisa.DataCheckHook"),

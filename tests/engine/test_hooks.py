@@ -10,7 +10,7 @@ from torch import nn
 
 from helpers.toy_runner import VALIDATION, ToyRegression, losses, runner
 from mmlisa.engine import hooks
-from mmlisa.engine.hooks import ProgressHook
+from mmlisa.engine.hooks import FiniteLossHook, ProgressHook
 from mmlisa.engine.runner import train
 
 
@@ -32,6 +32,15 @@ def test_non_finite_loss_stops_and_keeps_the_last_good_checkpoint(tmp_path, brok
         train(stopped)
     assert [p.name for p in (tmp_path / broken).glob("*.pth")] == ["iter_2.pth"]
     assert list((tmp_path / broken).glob("*/curves.png"))
+
+
+def test_a_config_that_replaces_the_hooks_stops_at_such_a_loss_too(tmp_path):
+    stopped = runner(tmp_path, model=dict(broken_at=1), custom_hooks=[dict(type="EmptyCacheHook")])
+    assert sum(isinstance(hook, FiniteLossHook) for hook in stopped.hooks) == 1
+    with pytest.raises(FloatingPointError):
+        train(stopped)
+    named = runner(tmp_path / "named", custom_hooks=[dict(type=FiniteLossHook)])
+    assert sum(isinstance(hook, FiniteLossHook) for hook in named.hooks) == 1
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])

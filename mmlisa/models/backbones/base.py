@@ -138,7 +138,8 @@ class Backbone(BaseModule):
             arch's own, else 224.
         drop_path_rate: stochastic depth of the last block, growing linearly from 0.
         in_channels: channels of the image.
-        out_indices: stages whose maps are returned; negative ones count from the end. None for all.
+        out_indices: stages whose maps are returned; negative ones count from the end. None for all. Stages after the last of them
+            are neither run nor trained.
         frozen_stages: -1 trains everything, 0 freezes the stem, n > 0 also the first n stages.
         norm_eval: batch norms keep their running statistics during training.
         with_cp: recompute blocks in the backward pass to save memory.
@@ -263,7 +264,7 @@ class Backbone(BaseModule):
         """
         x, grid = self.embed(image)
         maps = []
-        for i, stage in enumerate(self.stages):
+        for i, stage in enumerate(self.stages[: self.out_indices[-1] + 1]):
             x, grid = stage(x, grid)
             if i in self.out_indices:
                 maps.append(self.to_output(self.norm_output(x, i), grid))
@@ -339,7 +340,8 @@ class Backbone(BaseModule):
 
     def train(self, mode: bool = True) -> "Backbone":
         super().train(mode)
-        for part in (part for stage in range(self.frozen_stages + 1) for part in self.stage_modules(stage)):
+        frozen = [part for stage in range(self.frozen_stages + 1) for part in self.stage_modules(stage)]
+        for part in (*frozen, *self.stages[self.out_indices[-1] + 1 :]):  # DistributedDataParallel fails on unused parameters
             part.requires_grad_(False).eval()
         if self.norm_eval:
             for module in self.modules():

@@ -309,6 +309,20 @@ def test_maps_come_from_fine_to_coarse_in_any_order(name):
         torch.testing.assert_close(two(image), (maps[second], maps[last]), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_stages_after_the_last_map_are_neither_run_nor_trained(name):
+    if build(name).num_stages == 1:
+        pytest.skip("one stage")
+    backbone = build(name, out_indices=(0, -2)).train()
+    backbone.stages[-1].forward = None  # fails if it is called
+    maps = backbone(torch.randn(2, 3, 64, 72))
+    sum((m * torch.randn_like(m)).sum() for m in maps).backward()
+    unused = {n for n, _ in backbone.named_parameters() if n.startswith(f"stages.{backbone.num_stages - 1}.")}
+    assert unused
+    assert {n for n, p in backbone.named_parameters() if not p.requires_grad} - NEVER_TRAINED == unused
+    assert {n for n, p in backbone.named_parameters() if p.requires_grad and p.grad is None} == set()
+
+
 @pytest.mark.parametrize("size", [200, (200, 136)])
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if "image_size" in case])
 def test_at_the_size_of_its_pretraining_nothing_is_resized(name, size, monkeypatch):
