@@ -103,9 +103,10 @@ def test_autocast_as_in_the_forward_pass(tensors, backward_inside):
         torch.testing.assert_close(a, b, rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_the_recomputation_has_the_forward_passs_autocast(dtype):
-    """What the function sees is half precision both times, although the backward pass runs without autocast."""
+@pytest.mark.parametrize("backward", [None, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("forward", [None, torch.bfloat16, torch.float16])
+def test_the_recomputation_has_the_forward_passs_autocast(forward, backward):
+    """What the function sees has the same dtype both times, whatever autocast the backward pass runs in."""
     seen = []
 
     def function(x):
@@ -114,10 +115,11 @@ def test_the_recomputation_has_the_forward_passs_autocast(dtype):
         return y
 
     x = torch.randn(2, 4, 4, requires_grad=True)
-    with torch.autocast("cpu", dtype):
+    with torch.autocast("cpu", forward, enabled=forward is not None):
         y = ops.linear_of(function, [x], torch.randn(3, 4, requires_grad=True))
-    y.sum().backward()
-    assert seen == [dtype] * 2
+    with torch.autocast("cpu", backward, enabled=backward is not None):
+        y.sum().backward()
+    assert seen == [forward or torch.float32] * 2
 
 
 def test_transforms_and_tracers_see_the_plain_form(tensors, monkeypatch):
