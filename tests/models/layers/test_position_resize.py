@@ -32,3 +32,18 @@ def test_half_precision_is_interpolated_in_fp32():
     y = PositionResize((4, 5))(table, (6, 7))
     assert y.dtype == torch.bfloat16
     assert torch.equal(y, PositionResize((4, 5))(table.float(), (6, 7)).bfloat16())
+
+
+@pytest.mark.parametrize("rectangle", [None, (2, 8)])
+@pytest.mark.parametrize("prefix", [0, 1, 2])
+@pytest.mark.parametrize("wanted", [0, 1, 2])
+def test_positions_of_a_checkpoint_with_more_prefix_tokens(wanted, prefix, rectangle):
+    """As DeiT's distillation token, which comes second: it is left out, and no position moves by a row."""
+    theirs, ours = torch.randn(1, prefix + 16, 3), torch.zeros(1, wanted + 15, 3)
+    found = PositionResize((3, 5)).from_another(theirs, ours, rectangle)
+    if wanted > prefix:
+        assert found is theirs
+        return
+    as_map = theirs[:, prefix:].mT.unflatten(2, rectangle or (4, 4))
+    expected = F.interpolate(as_map, size=(3, 5), mode="bicubic").flatten(2).mT
+    torch.testing.assert_close(found, torch.cat([theirs[:, :wanted], expected], dim=1))
