@@ -341,7 +341,10 @@ class Backbone(BaseModule):
     def train(self, mode: bool = True) -> "Backbone":
         super().train(mode)
         frozen = [part for stage in range(self.frozen_stages + 1) for part in self.stage_modules(stage)]
-        for part in (*frozen, *self.stages[self.out_indices[-1] + 1 :]):  # DistributedDataParallel fails on unused parameters
+        for part in (
+            *frozen,
+            *self.stages[self.out_indices[-1] + 1 :],
+        ):  # DistributedDataParallel fails on unused parameters
             part.requires_grad_(False).eval()
         if self.norm_eval:
             for module in self.modules():

@@ -189,26 +189,27 @@ def _launch(x: Tensor, other: Tensor, out: Tensor, spectra_2: Tensor, bias: Tens
     heads = max(ROWS // channels, 1)
     # Three products of TF32 parts give fp32's accuracy on tensor cores.
     precision = "tf32" if x.is_cuda and torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
-    _lisa_kernel[(triton.cdiv(num_heads, heads),)](
-        x.contiguous(),
-        other.contiguous(),
-        out,
-        spectra_2.contiguous(),  # a compiled graph may hand over an FFT's own strides
-        bias.contiguous(),
-        cos,
-        sin,
-        num_heads,
-        c,
-        cos.shape[0],
-        cos.shape[1],
-        len(spectra_2),
-        ENCODE=encode,
-        PRECISION=precision,
-        HEADS=heads,
-        C=channels,
-        F=max(triton.next_power_of_2(cos.shape[1]), 16),
-        BLOCK=BLOCK,
-    )
+    with torch.cuda.device_of(x):  # Triton launches on the current device
+        _lisa_kernel[(triton.cdiv(num_heads, heads),)](
+            x.contiguous(),
+            other.contiguous(),
+            out,
+            spectra_2.contiguous(),  # a compiled graph may hand over an FFT's own strides
+            bias.contiguous(),
+            cos,
+            sin,
+            num_heads,
+            c,
+            cos.shape[0],
+            cos.shape[1],
+            len(spectra_2),
+            ENCODE=encode,
+            PRECISION=precision,
+            HEADS=heads,
+            C=channels,
+            F=max(triton.next_power_of_2(cos.shape[1]), 16),
+            BLOCK=BLOCK,
+        )
     return out
 
 
