@@ -112,7 +112,7 @@ class Model:
         if np.less(taken, size).any():
             raise ValueError(
                 f"{str(self.path)!r} takes images of {taken[0]}x{taken[1]} (H, W) only, and this one has {size[0]}x{size[1]} "
-                "after resizing; export it without --size"
+                f"after resizing; export it without --size, or with --size {(side := max(*taken, *size))} {side}"
             )
         border = np.rint(self.metadata["mean"]) if self.metadata["uint8"] else 0  # what the network normalises to zero
         padded = np.full((3, *taken), np.reshape(border, (-1, 1, 1)), picture.dtype)
