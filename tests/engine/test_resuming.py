@@ -236,8 +236,10 @@ def test_a_training_without_a_seed_shuffles_as_before(tmp_path):
     with pytest.raises(SystemExit):
         train(runner(tmp_path / "part", epochs=2, randomness=dict(seed=None), model=dict(signal_at=3)))
     seed = load_checkpoint(tmp_path / "part" / "iter_3.pth")["meta"]["seed"]
-    rest = resumed(tmp_path / "rest", tmp_path / "part" / "iter_3.pth", randomness=dict(seed=None))
+    options = dict(seed=None, deterministic=False)
+    rest = resumed(tmp_path / "rest", tmp_path / "part" / "iter_3.pth", randomness=options)
     assert rest.train_dataloader.sampler.seed == rest.seed == seed
+    assert rest.cfg.randomness == {**options, "seed": seed}
 
 
 def test_the_newest_checkpoint_is_found_without_load_from(tmp_path):

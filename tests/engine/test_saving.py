@@ -68,6 +68,14 @@ def test_a_failed_save_stops_and_the_last_good_checkpoint_stays(tmp_path, monkey
     assert load_checkpoint(folder / f"iter_{failure * 2 - 2}.pth")["optimizer"]
 
 
+def test_a_failed_first_save_names_no_checkpoint(tmp_path, monkeypatch):
+    failing_puts(monkeypatch, {1})
+    made = runner(tmp_path)
+    with pytest.raises(OSError, match=r"iteration 2 could not be written.* No checkpoint was saved yet"):
+        train(made)
+    assert "last_ckpt" not in made.message_hub.runtime_info
+
+
 def test_a_failed_save_can_be_passed_over(tmp_path, monkeypatch):
     failing_puts(monkeypatch, {2, 3})
     train(runner(tmp_path / "on", iterations=8, hook=dict(on_failure="continue", max_keep_ckpts=2)))

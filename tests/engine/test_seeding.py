@@ -72,6 +72,15 @@ def test_no_two_processes_load_in_the_same_state(monkeypatch, kind):
     assert sorted(places(0) + places(1)) == [(5, 0, i) for i in range(8)]
 
 
+def test_each_epoch_has_positions_of_its_own():
+    sampler = DATA_SAMPLERS.build(dict(type="DefaultSampler", dataset=range(4), seed=5))
+    places = []
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        places += [index.place for index in sampler]
+    assert places == [(5, epoch, i) for epoch in range(3) for i in range(4)]
+
+
 def test_a_skipped_sampler_continues_with_the_same_positions():
     whole, skipped = (DATA_SAMPLERS.build(dict(type="InfiniteSampler", dataset=range(7), seed=5)) for _ in range(2))
     skipped.skip(9)

@@ -353,11 +353,14 @@ def test_what_no_level_needs_is_left_out():
 @pytest.mark.parametrize("name", [*SMALLEST, "flatten_swin_b_384"])
 def test_set_input_size_gives_the_shapes_of_the_new_size(name):
     model = deepcopy(on_meta(name))
+    shapes, size = {key: t.shape for key, t in model.state_dict().items()}, model.backbone.image_size
     model.set_input_size((160, 256))
     with torch.device("meta"):
         expected = timm.create_model(name, img_size=(160, 256)).state_dict()
     assert {key: t.shape for key, t in model.state_dict().items()} == {key: t.shape for key, t in expected.items()}
     assert model.backbone.image_size == (160, 256)
+    model.set_input_size(size)
+    assert {key: t.shape for key, t in model.state_dict().items()} == shapes
 
 
 @pytest.mark.parametrize(
