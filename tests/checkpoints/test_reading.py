@@ -207,6 +207,13 @@ def test_safetensors_and_arrays(tmp_path):
         assert all(np.array_equal(loaded[name], arrays[name]) for name in arrays)
 
 
+@pytest.mark.parametrize("kind", [">f4", ">i8", "f4,i4", "S3", "O", "M8[s]"])
+def test_arrays_of_another_byte_order_or_kind_are_refused(tmp_path, kind):
+    torch.save({"x": np.zeros(3, kind)}, tmp_path / "a.pth")
+    with pytest.raises(CheckpointError):
+        load_checkpoint(tmp_path / "a.pth")
+
+
 def test_entries_that_are_no_weights(tmp_path):
     for state in ({3: torch.ones(1)}, {"a": [1.0]}, {"a": "text"}, ["a"]):
         with pytest.raises(CheckpointError, match="state_dict"):

@@ -38,6 +38,16 @@ def test_every_class_is_on_both_sides():
         assert of_class.count("val") == pytest.approx(0.2 * len(of_class), abs=1)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_every_class_stays_in_the_training(seed):
+    """Also one of a single image, and one whose images are all near-duplicates."""
+    dataset = make(21, labels=(0,) * 20 + (1,))
+    dataset.samples += [Sample(f"like{i}.jpg", hash=np.full(32, 7, np.uint8), label=2) for i in range(6)]
+    split(dataset, seed)
+    assert [sample.split for sample in dataset.samples[20:]] == ["train"] * 7
+    assert len(dataset.split("val")) == 4
+
+
 @pytest.mark.parametrize(("bits", "together"), [(12, True), (13, False)])
 def test_near_duplicates_by_the_distance_of_their_hashes(bits, together):
     dataset = make(2)
