@@ -308,6 +308,17 @@ def test_masks_in_black_and_white(tmp_path):
     assert (dataset.label_map, dataset.classes) == ({255: 1}, ["skin", "mole"])
 
 
+def test_a_class_beyond_the_named_ones(tmp_path):
+    folders.write_maps(tmp_path)
+    maps = np.stack([cv2.imread(str(path), 0) for path in (tmp_path / "masks").iterdir()])
+    highest = int(maps[maps != 255].max())
+    (tmp_path / "classes.txt").write_text("\n".join("abcdefgh"[: highest + 1]))
+    assert len(read(tmp_path).classes) == highest + 1
+    (tmp_path / "classes.txt").write_text("\n".join("abcdefgh"[:highest]))
+    with pytest.raises(ValueError, match=rf"hold class {highest}; name {highest + 1} classes in .*classes\.txt"):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize("white", [0, 255])
 @pytest.mark.parametrize("names", ["mole", "skin\nmole\nhair"])
 def test_values_in_black_and_white_that_names_do_not_explain(tmp_path, names, white):

@@ -114,7 +114,9 @@ def test_a_fixed_file_pads_what_is_smaller_and_refuses_what_is_larger(tmp_path):
     prepared, size = model.prepare(np.full((50, 90, 3), 255, np.uint8))
     assert (prepared.shape, size) == ((1, 3, 64, 96), (50, 90))
     assert not prepared[..., 50:, :].any()
-    with pytest.raises(ValueError, match=r"takes images of 64x96 \(H, W\) only, and this one has 65x90 .* --size 96 96"):
+    with pytest.raises(
+        ValueError, match=r"takes images of 64x96 \(H, W\) only, and this one has 65x90 .* --size 96 96"
+    ):
         model.prepare(np.zeros((65, 90, 3), np.uint8))
 
 
