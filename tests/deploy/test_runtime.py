@@ -1,5 +1,6 @@
 """The runtime of exported files: it reads images as the test pipelines do, and needs neither PyTorch nor OpenMMLab."""
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -84,6 +85,14 @@ def test_images_are_read_as_mmcv_reads_them(method, tmp_path):
         assert resized.shape == expected.shape
         assert np.abs(resized - expected).max() <= 1
         assert (resized != expected).mean() < (0.01 if method == "bilinear" else 0.1)
+
+
+def test_sides_are_rounded_as_mmcv_rounds_them():
+    """As in a pipeline, where a side that is one pixel shorter moves every box."""
+    step = dict(scale=(33, 20), keep_ratio=True, backend="cv2", method="bilinear")
+    for width, height in itertools.product(range(5, 60, 3), range(4, 60, 3)):
+        found = runtime._STEPS["resize"](np.zeros((height, width, 3), np.uint8), step)
+        assert found.shape[1::-1] == mmcv.rescale_size((width, height), (33, 20)), (width, height)
 
 
 @pytest.mark.parametrize("entry", [b"garbage", b"II*\0"])

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models.layers import PatchEmbed, PositionResize, PositionsOnLoad, init_convolutions
+from mmlisa.models.layers import PatchEmbed, PositionResize, PositionsOnLoad, init_convolutions, init_stem_biases
 from mmlisa.registry import MODELS
 
 from .pyramid import TokenPyramid
@@ -96,6 +96,7 @@ class FLattenPVTv2(_PVT):
     def __init__(self, arch: str | dict[str, Any] = "b0", **options: Any) -> None:
         super().__init__(arch, **options)
         init_convolutions(self)
+        init_stem_biases(self.stem)
 
     def build_embed(self, stage: int, in_channels: int, channels: int, grid: tuple[int, int]) -> nn.Module:
         kernel, stride, padding = (3, 2, 1) if stage else (7, 4, 3)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mmlisa.models.arch import parse_mixers
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import DropPath, LayerNorm, Mlp, SepConv, StarReLU, to_tokens
+from mmlisa.models.layers import DropPath, LayerNorm, Mlp, SepConv, StarReLU, init_stem_biases, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
@@ -122,6 +122,7 @@ class iViT(Backbone):
         strides = [4 * 2**i for i in range(self.num_stages)]
         self.set_outputs(channels, strides, partial(nn.LayerNorm, eps=EPS) if output_norm else None)
         self._init_layers()
+        init_stem_biases(self.stem)
 
     def _build_mixer(self, stage: int, grid: tuple[int, int]) -> nn.Module:
         channels = self.arch["channels"][stage]

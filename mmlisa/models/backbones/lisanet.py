@@ -21,6 +21,7 @@ from mmlisa.models.layers import (
     build_norm,
     init_convolutions,
     init_linear,
+    init_stem_biases,
     to_tokens,
     token_conv,
 )
@@ -180,6 +181,7 @@ class LiSANet(Backbone):
         self.set_outputs(channels, strides, norm)
         init_linear(self)
         init_convolutions(self)
+        init_stem_biases(self.stem)
 
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:

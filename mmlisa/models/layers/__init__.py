@@ -8,7 +8,7 @@ from .embeddings import CONVOLUTIONS, ConvStack, ConvStem, InvertedMerging, Patc
 from .gated import GatedProjection, LePE
 from .grid_cache import GridCache
 from .hooks import has_hooks, has_wrapped_weight
-from .init import init_convolutions, init_linear
+from .init import init_convolutions, init_linear, init_stem_biases
 from .mobile import ConvNorm, LinearNorm, SqueezeExcite, make_divisible
 from .norms import build_norm, norm_tokens
 from .position_resize import PositionResize, PositionsOnLoad

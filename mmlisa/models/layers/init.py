@@ -25,3 +25,14 @@ def init_convolutions(module: nn.Module) -> None:
             nn.init.normal_(layer.weight, std=sqrt(2 / fan_out))
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+
+
+def init_stem_biases(stem: nn.Module) -> None:
+    """Biases of the stem's convolutions: truncated normal with standard deviation 0.02.
+
+    With 0, the padding of a batch would become tokens of exactly 0. Convolutions, LiSA and MLPs keep them so, every LayerNorm
+    there multiplies gradients by 1000, and a dozen blocks overflow fp32.
+    """
+    for layer in stem.modules():
+        if isinstance(layer, nn.Conv2d | nn.Conv3d) and layer.bias is not None:
+            nn.init.trunc_normal_(layer.bias, std=0.02)

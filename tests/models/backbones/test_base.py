@@ -144,6 +144,22 @@ def test_every_trainable_parameter_gets_a_gradient(backbone):
     assert all(p.grad.isfinite().all() for p in trainable.values())
 
 
+@pytest.mark.parametrize("name", backbones.__all__)
+def test_gradients_of_a_padded_image_are_no_larger(name):
+    """In a network of full depth: what turns zero pixels into zero tokens multiplies gradients in every block."""
+    torch.manual_seed(0)
+    backbone = MODELS.build(dict(type=name)).train()
+    largest = []
+    for pixels in (512, 64):
+        image = torch.randn(2, 3, 64, 512)
+        image[1, :, :, pixels:] = 0
+        backbone.zero_grad()
+        sum((m * torch.randn_like(m)).sum() for m in backbone(image)).backward()
+        largest.append(max(float(p.grad.abs().max()) for p in backbone.parameters() if p.grad is not None))
+    assert largest[0] > 1
+    assert largest[1] < 100 * largest[0]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_with_large_activations_is_finite(backbone, dtype):
     with torch.autocast("cpu", dtype=dtype):
