@@ -224,6 +224,8 @@ class Classifier(TimmInterface):
         **options: Any,
     ) -> None:
         network = NETWORKS[name]
+        if "out_indices" in options:
+            raise TypeError(f"out_indices={options['out_indices']!r}: a classifier has none; add features_only=True")
         options = {"out_indices": (-1,), **network.options, **options}
         super().__init__(network.backbone, network.arch, no_decay=network.no_decay, **options)
         self.feature_info = self.level_info
@@ -342,7 +344,10 @@ class Features(TimmInterface):
         levels, _ = feature_take_indices(len(self.levels()), out_indices if is_single else self.backbone.out_indices)
         self.out_indices = tuple(sorted(set(levels)))
         self.feature_info = FeatureInfo(self.level_info, self.out_indices)
-        if not is_single:  # DistributedDataParallel refuses parameters that no output needs
+        # DistributedDataParallel refuses parameters that no output needs.
+        if is_single:
+            self.backbone.stages[0].blocks = self.backbone.stages[0].blocks[: self.out_indices[-1] + 1]
+        else:
             self.backbone.stages = self.backbone.stages[: self.out_indices[-1] + 1]
             self.backbone.frozen_stages = min(self.backbone.frozen_stages, len(self.backbone.stages))
 

@@ -50,8 +50,9 @@ def pool_landmarks(tokens: Tensor, grid: Sequence[int], landmarks: int) -> Tenso
     side = landmark_side(landmarks)
     heads, n = tokens.shape[1], prod(grid)
     tokens = tokens[:, :, tokens.shape[2] - n :]
-    if is_traced():
-        # A recorded adaptive pooling keeps the windows of the example's grid; these follow the grid.
+    if is_traced() or torch.are_deterministic_algorithms_enabled():
+        # A recorded adaptive pooling keeps the windows of the example's grid; these follow the grid. Its gradient on GPUs depends
+        # on the order of additions, which PyTorch refuses if it is told to.
         rows, columns = (pooling_windows(size, side, tokens) for size in grid)
         maps = tokens.unflatten(2, tuple(grid))
         return torch.einsum("iy,jx,bhyxd->bhijd", rows, columns, maps).flatten(2, 3)

@@ -6,7 +6,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from .tracing import as_constants
+from .tracing import as_constants, is_transformed
 
 
 def toeplitz(table: Tensor, grid: Sequence[int]) -> Tensor:
@@ -35,7 +35,8 @@ def circulant(kernel: Tensor, grid: Sequence[int]) -> Tensor:
         for axis, g in zip(range(-len(grid), 0), grid, strict=True):
             offset = offset.index_select(axis, torch.arange(1 - g, g, device=kernel.device) % g)
         offset = toeplitz(offset, grid)
-    return _Circulant.apply(kernel.flatten(-len(grid)), offset)
+    kernel = kernel.flatten(-len(grid))
+    return kernel[..., offset] if is_transformed() else _Circulant.apply(kernel, offset)
 
 
 class _Circulant(torch.autograd.Function):

@@ -350,6 +350,19 @@ def test_what_no_level_needs_is_left_out():
     assert [level.shape[2:] for level in features(torch.randn(1, 3, 96, 64))] == [(24, 16), (6, 4)]
 
 
+def test_what_no_level_of_one_stage_needs_is_left_out():
+    features = mmlisa.create_model("lisanet_i", features_only=True, out_indices=(1, 3), img_size=64)
+    sum((level * torch.randn_like(level)).sum() for level in features(torch.randn(1, 3, 64, 64))).backward()
+    unused = {name for name, parameter in features.named_parameters() if parameter.grad is None}
+    assert not [name for name in unused if ".blocks." in name]
+    assert len(features.backbone.stages[0].blocks) == 4
+
+
+def test_a_classifier_has_no_out_indices():
+    with pytest.raises(TypeError, match=r"out_indices=\(0, 1\): a classifier has none; add features_only=True"):
+        timm.create_model("hylisanet_s", out_indices=(0, 1))
+
+
 @pytest.mark.parametrize("name", [*SMALLEST, "flatten_swin_b_384"])
 def test_set_input_size_gives_the_shapes_of_the_new_size(name):
     model = deepcopy(on_meta(name))

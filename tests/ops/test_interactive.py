@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from mmlisa.ops import interactive, interactive_softmax, pool_landmarks
 
@@ -84,6 +85,19 @@ def test_landmarks_are_averages():
     assert pool_landmarks(x, (4, 4), 16).data_ptr() == x.data_ptr()
     prefixed = torch.cat([torch.full((1, 1, 1, 1), 1e6), x], dim=2)
     torch.testing.assert_close(pool_landmarks(prefixed, (4, 4), 4), pool_landmarks(x, (4, 4), 4))
+
+
+def test_deterministic_training_pools_by_a_product(monkeypatch):
+    """PyTorch refuses the gradient of its adaptive pooling on GPUs then."""
+    x = torch.randn(2, 3, 35, 4, dtype=torch.float64, requires_grad=True)
+    grad = torch.randn(2, 3, 9, 4, dtype=torch.float64)
+    results = []
+    for deterministic in (False, True):
+        monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda on=deterministic: on)
+        y = pool_landmarks(x, (5, 7), 9)
+        results.append((y.detach(), *torch.autograd.grad(y, x, grad)))
+        monkeypatch.setattr(F, "adaptive_avg_pool2d", None)
+    torch.testing.assert_close(*results)
 
 
 def test_softmax_without_decomposition():

@@ -231,7 +231,8 @@ class Backbone(BaseModule):
             raise TypeError(f"attention={attention!r}; it must be a dict such as dict(type='SoftmaxAttention')")
         if default is None:
             raise ValueError(f"attention={attention!r}; {cls.__name__} has no attention to replace")
-        same = attention.get("type", default["type"]) in (default["type"], f"mmlisa.{default['type']}")
+        kind = default.get("type")  # an arch without one is refused when the operator is built
+        same = attention.get("type", kind) in (kind, f"mmlisa.{kind}")
         return {**default, **attention} if same else dict(attention)
 
     def drop_paths(self, depths: Sequence[int]) -> list[list[float]]:
@@ -319,7 +320,7 @@ class Backbone(BaseModule):
             param_name: name of the parameter in the whole model.
             prefix: what names of this backbone's parameters begin with there, such as ``"backbone."``.
         """
-        stages = self.layer_names()
+        stages = self.layer_names()[: self.out_indices[-1] + 1]
         layers = [layer for stage in stages for layer in stage]
         last = len(layers) + 1
         name = param_name.removeprefix(prefix)

@@ -92,6 +92,12 @@ class ViT3(PlainViT):
         "base": dict(_common, channels=768, num_heads=12),
     }
 
+    @classmethod
+    def check_arch(cls, arch: dict[str, Any]) -> None:
+        super().check_arch(arch)
+        if arch["class_token"]:
+            raise ValueError("arch: class_token=True; the convolutions of ViT³ have no place for it, it must be False")
+
     def build_stem(self, patch_size: int, grid: tuple[int, ...]) -> nn.Module:
         return PatchEmbed(self.in_channels, self.arch["channels"], patch_size, patch_size, norm=nn.Identity())
 

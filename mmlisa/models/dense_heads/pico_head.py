@@ -209,11 +209,12 @@ class PicoHead(BaseDenseHead):
         """One image: the ``nms_pre`` best priors of each level with all of their classes, as PaddleDetection selects them;
         MMDetection's own would be the best pairs of a prior and a class."""
         cfg = self.test_cfg if cfg is None else cfg
+        nms_pre = cfg.get("nms_pre", -1)  # -1: all, as in MMDetection
         boxes, scores = [], []
         for logits, distances, priors in zip(cls_score_list, bbox_pred_list, mlvl_priors, strict=True):
             score = logits.permute(1, 2, 0).reshape(-1, self.num_classes).sigmoid()
             best = score.amax(dim=1)
-            kept = best.topk(min(cfg.nms_pre, len(best))).indices
+            kept = best.topk(len(best) if nms_pre < 0 else min(nms_pre, len(best))).indices
             distance = distances.permute(1, 2, 0).reshape(-1, 4)[kept]
             boxes.append(self.bbox_coder.decode(priors[kept], distance, max_shape=img_meta["img_shape"]))
             scores.append(score[kept])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import isqrt, prod
+from numbers import Integral
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
@@ -44,7 +45,7 @@ class ResizeOnLoad(nn.Module):
     def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str, metadata: dict[str, Any]) -> None:
         """Interpolate the parameters of another grid, in ``state_dict``; ``metadata`` is this module's entry in its metadata."""
         grid = metadata.get("grid")
-        if not isinstance(grid, tuple) or not all(isinstance(size, int) for size in grid):  # an older file
+        if not isinstance(grid, tuple) or not all(isinstance(size, Integral) for size in grid):  # an older file
             grid = None
         for name in self.on_grid:
             ours, theirs = getattr(self, name), state_dict.get(prefix + name)

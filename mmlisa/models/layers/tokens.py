@@ -5,6 +5,7 @@ N may exceed prod(grid) by leading prefix (class) tokens.
 
 from collections.abc import Sequence
 from math import prod
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -88,6 +89,6 @@ def token_conv(
     Raises:
         ValueError: ``kernel_size`` is neither a number nor one per axis.
     """
-    if not isinstance(kernel_size, int) and len(kernel_size) != grid_axes:
+    if not isinstance(kernel_size, Integral) and len(kernel_size) != grid_axes:
         raise ValueError(f"kernel_size={kernel_size!r}; it must be a number, or {grid_axes}, one per axis of the grid")
     return TOKEN_CONVOLUTIONS[grid_axes](channels, kernel_size, bias)

@@ -1,7 +1,6 @@
 """Circular kernels on another grid."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 RESIZE_MODES = ("spectrum", "interpolate")
@@ -51,9 +50,12 @@ def _resample(kernel: Tensor, grid: tuple[int, ...]) -> Tensor:
 
 
 def _interpolate(kernel: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """Interpolates the taps around the origin."""
-    axes = tuple(range(-len(grid), 0))
-    mode = ("linear", "bilinear", "trilinear")[len(grid) - 1]
-    centred = torch.fft.fftshift(kernel, dim=axes).flatten(0, -len(grid) - 1)[None]
-    resized = F.interpolate(centred, size=grid, mode=mode, align_corners=False)[0]
-    return torch.fft.ifftshift(resized.reshape(*kernel.shape[: -len(grid)], *grid), dim=axes)
+    """Interpolates the taps at their signed offsets, so that the origin and a symmetric kernel stay what they are."""
+    for axis, size in zip(range(-len(grid), 0), grid, strict=True):
+        old = kernel.shape[axis]
+        offset = torch.arange(size, device=kernel.device)
+        offset = torch.where(offset > size // 2, offset - size, offset) * old  # in units of 1 / size
+        below = offset.div(size, rounding_mode="floor")
+        share = ((offset - below * size) / size).to(kernel.dtype).view(-1, *[1] * (-axis - 1))
+        kernel = torch.lerp(*(kernel.index_select(axis, (below + step) % old) for step in (0, 1)), share)
+    return kernel

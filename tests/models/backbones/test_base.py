@@ -337,6 +337,14 @@ def test_stages_after_the_last_map_are_neither_run_nor_trained(name):
     assert unused
     assert {n for n, p in backbone.named_parameters() if not p.requires_grad} - NEVER_TRAINED == unused
     assert {n for n, p in backbone.named_parameters() if p.requires_grad and p.grad is None} == set()
+    last = [block for stage in backbone.layer_names()[:-1] for block in stage][-1]
+    depth, count = backbone.get_layer_depth(f"{last}weight")
+    assert depth == count - 2, "the layer before that of the norms, for learning rates that decay"
+
+
+def test_vit3_has_no_class_token():
+    with pytest.raises(ValueError, match="class_token=True"):
+        backbones.ViT3(dict(base="tiny", class_token=True))
 
 
 @pytest.mark.parametrize("size", [200, (200, 136)])

@@ -125,15 +125,21 @@ def test_resized_kernel_has_the_same_spectrum():
 
 @pytest.mark.parametrize(("old", "new"), [((5, 4), (8, 9)), ((7, 6), (4, 3)), ((3, 8), (5, 8))])
 def test_taps_are_interpolated_around_the_origin(old, new):
-    """Linearly along each axis, by NumPy; a pixel is a square, whose middle has the value, and the last value goes on."""
+    """Linearly along each axis and around the circle, by NumPy; the origin stays where it is."""
     kernel = torch.randn(2, *old, dtype=torch.float64)
     expected = kernel.numpy()
     for axis, (n, m) in enumerate(zip(old, new, strict=True), start=1):
-        if n != m:
-            places = (np.arange(m) + 0.5) * n / m - 0.5
-            centred = np.roll(expected, n // 2, axis)
-            stretched = np.apply_along_axis(
-                lambda taps, places=places: np.interp(places, np.arange(len(taps)), taps), axis, centred
-            )
-            expected = np.roll(stretched, -(m // 2), axis)
+        places = np.fft.fftfreq(m) * n  # the signed offsets, in taps of the old grid
+        expected = np.apply_along_axis(
+            lambda taps, places=places, n=n: np.interp(places, np.arange(n), taps, period=n), axis, expected
+        )
     torch.testing.assert_close(ops.resize_kernel(kernel, new, "interpolate"), torch.from_numpy(expected))
+
+
+@pytest.mark.parametrize("size", [5, 6, 8, 13, 14, 28])
+def test_an_interpolated_symmetric_kernel_is_symmetric(size):
+    kernel = torch.rand(7, 6, dtype=torch.float64)
+    kernel = kernel + torch.roll(kernel.flip(0, 1), (1, 1), (0, 1))
+    resized = ops.resize_kernel(kernel[None], (size, size + 1), "interpolate")[0]
+    torch.testing.assert_close(resized, torch.roll(resized.flip(0, 1), (1, 1), (0, 1)))
+    assert resized[0, 0] == kernel[0, 0]
