@@ -5,44 +5,51 @@ from typing import Any
 
 from mmengine.logging import print_log
 
+from .loading import state_dict_of
 from .reading import CheckpointError, load_checkpoint, outline
 
 
-def latest_checkpoint(work_dir: str | Path) -> str | None:
-    """Return the checkpoint of ``work_dir`` with the highest iteration that a training can resume from.
+def latest_checkpoint(work_dir: str | Path, *others: str | Path) -> str | None:
+    """Return the checkpoint of ``work_dir`` and ``others`` that was saved last and that a training can resume from.
 
-    The log names each checkpoint that is skipped, and a ``last_checkpoint`` that does not name a file of the folder.
+    Checkpoints hold when they were saved; the iteration decides between those of one second. A copy of a file is as old as the
+    original. The log names each checkpoint that is skipped, and a ``last_checkpoint`` that does not name a file of the folders.
     """
-    found, folder = [], Path(work_dir)
-    for path in folder.glob("*.pth"):
+    found, folder, folders = [], Path(work_dir), [Path(each) for each in (work_dir, *others)]
+    for path in (path for each in folders for path in each.glob("*.pth")):
         if path.is_file():  # and not a folder, a pipe or a dangling link
             try:
                 checkpoint = outline(path)
                 if isinstance(checkpoint, dict) and "optimizer" in checkpoint:
-                    found.append((_iteration(checkpoint, path), path.stat().st_mtime_ns, path))
+                    found.append((*_saved(checkpoint, path), path))
             except CheckpointError as error:
                 _warn(f"skipped when resuming: {error}")
     note = folder / "last_checkpoint"  # where MMEngine notes what it saved last
     if note.is_file():
         with note.open(errors="replace") as file:
             name = file.read(1000).strip()
-        if Path(name).name not in {path.name for path in folder.iterdir()} or "://" in name:
+        if Path(name).name not in {path.name for each in folders for path in each.glob("*")} or "://" in name:
             _warn(f"{note} names {name!r}, which is not a file of this folder; it is ignored")
     for _, _, path in sorted(found, reverse=True):
         try:
-            load_checkpoint(path)
+            state = state_dict_of(load_checkpoint(path), str(path))
+            if broken := [
+                name for name, tensor in state.items() if tensor.is_floating_point() and tensor.isnan().any()
+            ]:
+                raise CheckpointError(f"checkpoint {path}: {broken[0]} holds NaN")
             return str(path)
         except CheckpointError as error:
             _warn(f"skipped when resuming: {error}")
     return None
 
 
-def _iteration(checkpoint: dict[str, Any], path: Path) -> int:
+def _saved(checkpoint: dict[str, Any], path: Path) -> tuple[str, int]:
+    """When the checkpoint was saved, as in ``20260131_235959``, and its iteration."""
     meta = checkpoint.get("meta")
-    iteration = meta.get("iter") if isinstance(meta, dict) else None
+    iteration, time = (meta.get("iter"), meta.get("time")) if isinstance(meta, dict) else (None, None)
     if type(iteration) is not int or iteration < 0:
         raise CheckpointError(f"checkpoint {path} cannot be resumed: meta['iter'] is {iteration!r:.80}, not a count")
-    return iteration
+    return str(time or ""), iteration
 
 
 def _warn(message: str) -> None:

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-EMA_KEYS = ("state_dict_ema", "model_ema", "ema_state_dict")
+EMA_KEYS = ("state_dict_ema", "model_ema")
+_MMENGINES = "ema_state_dict"  # holds the weights without averaging: MMEngine exchanges the two when it saves
 
 
 def unwrap(checkpoint: Mapping[str, Any], ema: bool = False) -> dict[str, Tensor]:
@@ -17,12 +18,12 @@ def unwrap(checkpoint: Mapping[str, Any], ema: bool = False) -> dict[str, Tensor
 
     Args:
         checkpoint: content of the file.
-        ema: use the averaged weights: ``state_dict_ema``, ``model_ema`` or MMEngine's ``ema_state_dict``.
+        ema: use the averaged weights: ``state_dict_ema``, ``model_ema``, or what MMEngine's ``EMAHook`` averaged.
 
     Raises:
         ValueError: the checkpoint has no weights, or no averaged weights.
     """
-    keys = EMA_KEYS if ema else ("model", "state_dict")
+    keys = EMA_KEYS if ema and _MMENGINES not in checkpoint else ("model", "state_dict")
     state = next(
         (checkpoint[key] for key in keys if isinstance(checkpoint.get(key), Mapping)), None if ema else checkpoint
     )

@@ -13,6 +13,7 @@ from torch import nn
 from mmlisa.checkpoints import use_safe_loader
 
 from .checks import explain_unknown_type
+from .config_checks import type_name
 
 # Types that unpickle files past MMEngine's loaders, and the option that makes them do so.
 _UNPICKLE = {
@@ -53,7 +54,7 @@ def guard_process(cfg: Config | Mapping[str, Any]) -> None:
     register_handler(["pkl", "pickle"])(_NoPickles)
     register_handler(["yaml", "yml"])(_PlainYaml)
     for part in _parts(cfg):
-        kind = str(part.get("type")).rpartition(".")[2]
+        kind = type_name(part)
         option = "decode_backend='pickle'" if part.get("decode_backend") == "pickle" else _UNPICKLE.get(kind)
         if option:
             raise ValueError(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mmlisa.checkpoints.loading import adapt_state_dict
 from mmlisa.registry import MODELS
 
-from .config_checks import parts
+from .config_checks import parts, type_name
 
 # Places in cfg.model of the heads whose num_classes is the number of classes of the data. Proposal, semantic, boundary and
 # re-identification heads are not listed, because theirs has another meaning.
@@ -75,7 +75,8 @@ def check_first_image(dataset: Any, setting: str) -> None:
     steps = getattr(getattr(dataset, "pipeline", None), "transforms", ())
     if not steps or not isinstance(steps[0], LoadImageFromFile) or not len(dataset):
         return
-    if steps[0].backend_args or getattr(dataset, "backend_args", None):
+    own = (getattr(part, key, None) for part in (steps[0], dataset) for key in ("backend_args", "file_client_args"))
+    if any(own) or not hasattr(dataset, "get_data_info"):
         return
     path = dataset.get_data_info(0).get("img_path")
     if isinstance(path, str) and "://" not in path and not Path(path).is_file():
@@ -119,14 +120,17 @@ def check_channels(model: nn.Module, cfg: Mapping) -> None:
         return
     channels = list(channels)
     name = type(model.backbone).__name__
-    where, neck = next(parts("model.neck", cfg.get("neck")), ("", {}))
+    (where, neck), *more = [*parts("model.neck", cfg.get("neck"))] or [("", {})]
     takes = neck.get("in_channels")
-    if neck and not (takes is None and "Pooling" in str(neck.get("type"))):
-        if takes is not None and _per_map(takes, channels) != channels:
+    if any("in_channels" in each for _, each in more):  # behind a pooling, for example
+        return
+    if neck and not (takes is None and "Pooling" in type_name(neck)):
+        order = -1 if type_name(neck) == "YOLOV3Neck" else 1  # that neck takes the coarsest map first
+        if takes is not None and _per_map(takes, channels)[::order] != channels:
             raise ValueError(
                 f"{where} ({neck['type']}) takes in_channels={_plain(takes)}, but the backbone ({name}, out_indices="
                 f"{tuple(getattr(model.backbone, 'out_indices', range(len(channels))))}) returns {len(channels)} maps of "
-                f"{channels} channels. Set {where}.in_channels={channels}"
+                f"{channels} channels. Set {where}.in_channels={channels[::order]}"
             )
         return
     for key in cfg:
@@ -179,7 +183,8 @@ def shape_conflicts(model: nn.Module, checkpoint: Mapping[str, Any]) -> str:
         if isinstance(tensor, Tensor) and name in ours and tensor.shape != ours[name].shape
     ]
     message = "; ".join(conflicts[:4]) + (f"; and {len(conflicts) - 4} more" if len(conflicts) > 4 else "")
-    classes = (checkpoint.get("meta", {}).get("dataset_meta") or {}).get("classes")
+    meta = checkpoint.get("meta")
+    classes = ((meta.get("dataset_meta") if isinstance(meta, Mapping) else None) or {}).get("classes")
     return f"{message}. The checkpoint was trained for {_listed(classes)}" if conflicts and classes else message
 
 

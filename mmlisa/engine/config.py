@@ -16,12 +16,15 @@ from mmengine.logging import print_log
 
 from mmlisa.options import check_key_values, count_processes, find_config
 
+from .config_checks import type_name
+
 # The top-level keys that MMEngine's runner, OpenMMLab's tools and mmlisa's tools read.
 TOP_LEVEL = frozenset(
     """model work_dir train_dataloader val_dataloader test_dataloader train_cfg val_cfg test_cfg auto_scale_lr optim_wrapper
     param_scheduler val_evaluator test_evaluator default_hooks custom_hooks data_preprocessor load_from resume launcher env_cfg
     log_processor log_level visualizer default_scope randomness experiment_name sync_bn
-    custom_imports find_unused_parameters model_wrapper_cfg runner_type strategy tta_model tta_pipeline""".split()  # noqa: SIM905
+    custom_imports find_unused_parameters model_wrapper_cfg runner_type strategy tta_model tta_pipeline
+    compile activation_checkpointing efficient_conv_bn_eval""".split()  # noqa: SIM905
 )
 # Names of variables in OpenMMLab's configs that only look like misspelt keys.
 _VARIABLES = frozenset({"models", "test_pipeline"})
@@ -38,9 +41,10 @@ def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
 
     For a ``ConcatDataset``, it is the first data set.
     """
-    dataset = (cfg.get(f"{split}_dataloader") or ConfigDict()).get("dataset") or ConfigDict()
-    while "dataset" in dataset or "datasets" in dataset:
-        dataset = dataset.dataset if "dataset" in dataset else dataset.datasets[0]
+    loader = cfg.get(f"{split}_dataloader")
+    dataset = (loader.get("dataset") if isinstance(loader, Mapping) else None) or ConfigDict()
+    while isinstance(inner := dataset.get("dataset", (dataset.get("datasets") or [None])[0]), Mapping):
+        dataset = inner
     return dataset
 
 
@@ -117,7 +121,7 @@ def load_config(
         cfg.work_dir = str(Path("work_dirs") / path.stem)
     for name in ("train_dataloader", "val_dataloader", "test_dataloader"):
         loader = cfg.get(name)
-        if loader is None:
+        if not isinstance(loader, Mapping):
             continue
         if not loader.get("num_workers"):
             loader.persistent_workers = False
@@ -200,19 +204,28 @@ def set_epochs(cfg: Config, epochs: int) -> None:
         length = epochs * -(-images // (cfg.train_dataloader.batch_size * count_processes(cfg.get("launcher"))))
     share = length / loop[key]
 
-    def stretch(moment: int) -> int:
-        return max(round(moment * share), min(moment, 1))  # a short warm-up does not vanish
+    def stretch(part: dict[str, Any], *names: str) -> None:
+        for name in names:
+            if isinstance(moment := part.get(name), int):
+                part[name] = max(round(moment * share), min(moment, 1))  # a short warm-up does not vanish
 
     loop[key] = length
     if loop.get("val_interval", 1) > length:
         loop.val_interval = length
     for part in parts:
         if part.get("by_epoch", True) == (key == "max_epochs"):
-            for name in {"begin", "end", "T_max", "milestones"} & part.keys():
-                value = part[name]
-                part[name] = [stretch(each) for each in value] if name == "milestones" else stretch(value)
+            for name in {"milestones", "periods"} & part.keys():
+                moments = dict(enumerate(part[name]))
+                stretch(moments, *moments)
+                part[name] = [*moments.values()]
+            stretch(part, "begin", "end", "T_max", "step_size", "total_steps")
+            if type_name(part).startswith("Exponential"):
+                part["gamma"] **= 1 / share
+    for hook in cfg.get("custom_hooks") or () if key == "max_epochs" else ():
+        if isinstance(hook, Mapping):
+            stretch(hook, "switch_epoch", "num_last_epochs", "distill_from")
     if parts:
-        cfg.param_scheduler = [part for part in parts if part.get("begin", 0) < part.get("end", inf)]
+        cfg.param_scheduler = [part for part in parts if part.get("begin", 0) < (part.get("end") or inf)]
 
 
 def set_auto_scale_lr(cfg: Config) -> None:
@@ -233,7 +246,7 @@ def set_amp(cfg: Config) -> None:
         ValueError: there is no GPU, or the config has an optimizer wrapper of another type.
     """
     wrapper = cfg.optim_wrapper
-    if wrapper.get("type", "OptimWrapper") not in ("OptimWrapper", "AmpOptimWrapper"):
+    if "type" in wrapper and type_name(wrapper) not in ("OptimWrapper", "AmpOptimWrapper"):
         raise ValueError(f"--amp needs optim_wrapper.type 'OptimWrapper', but the config has {wrapper.type!r}")
     from mmengine import device  # imports PyTorch
 
@@ -281,7 +294,7 @@ def set_show_dir(cfg: Config, directory: str | None) -> None:
     hook = cfg.default_hooks.pop("visualization", None)
     if directory is None:
         return
-    if hook is None or not hook.type.endswith("OverlayHook"):
+    if hook is None or type_name(hook) != "OverlayHook":
         hook = dict(type="mmlisa.OverlayHook")
     cfg.default_hooks.visualization = dict(hook, draw=True, test_out_dir=str(Path(directory).resolve()))
 
@@ -290,5 +303,5 @@ def set_classwise(cfg: Config) -> None:
     """Print the AP of each class in a test, where the metric is mmdet's for COCO."""
     evaluators = cfg.get("test_evaluator") or []
     for metric in evaluators if isinstance(evaluators, list | tuple) else [evaluators]:
-        if str(metric.get("type")).endswith("CocoMetric"):
+        if type_name(metric) == "CocoMetric":
             metric.setdefault("classwise", True)

@@ -10,6 +10,12 @@ from typing import Any
 from mmengine.config import Config
 
 
+def type_name(part: Mapping[str, Any]) -> str:
+    """The name of a config's ``type`` without its scope; new-style configs hold the class itself."""
+    kind = part.get("type")
+    return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
+
+
 def check_schedule(cfg: Mapping[str, Any]) -> str:
     """Compare the parts of ``param_scheduler`` with each other and with the length of the training.
 
@@ -58,7 +64,7 @@ def check_data(cfg: Config, *splits: str) -> None:
             _check_topk(setting, metric.get("topk"), head.get("num_classes") if isinstance(head, Mapping) else None)
         if cfg.get(loader) is None:
             continue
-        datasets = dict(_datasets(f"{loader}.dataset", cfg[loader].get("dataset")))
+        datasets = dict(datasets_of(f"{loader}.dataset", cfg[loader].get("dataset")))
         if any(str(each.get("type")).startswith("mmlisa.Demo") for each in datasets.values()):
             continue  # these data sets generate their data and the evaluator's file
         for setting, dataset in datasets.items():
@@ -89,15 +95,17 @@ def _check_topk(setting: str, topk: Any, classes: Any) -> None:
         )
 
 
-def _datasets(setting: str, dataset: Any) -> Iterator[tuple[str, Mapping]]:
+def datasets_of(setting: str, dataset: Any) -> Iterator[tuple[str, Mapping]]:
     """The configs of the data sets inside of wrappers, each with its place in the config."""
     for place, each in parts(setting, dataset):
         yield place, each
         for key in ("dataset", "datasets"):
-            yield from _datasets(f"{place}.{key}", each.get(key))
+            yield from datasets_of(f"{place}.{key}", each.get(key))
 
 
 def _check_dataset(setting: str, dataset: Mapping) -> None:
+    if dataset.get("backend_args") or dataset.get("file_client_args"):  # the paths are of another storage
+        return
     root_folder = dataset.get("data_root") or ""
     prefixes = dataset.get("data_prefix") or {}
     named = (
@@ -117,6 +125,8 @@ def _check_dataset(setting: str, dataset: Mapping) -> None:
                 + f": {setting}.{key}={value!r} under data_root={str(root_folder)!r}. Put the data there (docs/data.md), link "
                 f"to them, or set {setting}.data_root"
             )
-    # If none of these is set, the images are in the root itself.
-    if not any(named.values()) and root_folder and "://" not in str(root_folder) and not Path(root_folder).exists():
+    # If none of these is set, the images are in the root itself. Some data sets of mmpretrain download theirs.
+    downloads = dataset.get("download", type_name(dataset) in ("CIFAR10", "CIFAR100", "MNIST", "FashionMNIST"))
+    is_root = root_folder and "://" not in str(root_folder) and not any(named.values())
+    if is_root and not downloads and not Path(root_folder).exists():
         raise FileNotFoundError(f"folder {root_folder} does not exist: {setting}.data_root")

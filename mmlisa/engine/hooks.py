@@ -1,6 +1,7 @@
 """Hooks that report progress and check the loss, the data and the checkpoint of a training."""
 
 import os
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from math import floor
@@ -9,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from mmengine.config import ConfigDict
 from mmengine.hooks import Hook, LoggerHook
 from mmengine.model import is_model_wrapper
+from mmengine.optim import OptimWrapperDict
 from mmengine.runner import Runner
 
 from mmlisa.checkpoints import (
@@ -214,7 +217,20 @@ class ChecksumHook(Hook):
     priority = "LOWEST"
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        for part, key in (("", "param_schedulers"), ("meta", "dataset_meta"), ("message_hub", "runtime_info")):
+            holder = checkpoint.get(part, {}) if part else checkpoint
+            if key in holder:
+                holder[key] = _readable(holder[key])
         add_checksum(checkpoint)
+
+
+def _readable(value: Any) -> Any:
+    """``value`` with plain dicts and without functions such as those of OneCycleLR; a safe reader refuses both."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_readable, value))
+    if type(value) in (dict, OrderedDict, ConfigDict):
+        return {key: _readable(each) for key, each in value.items() if not callable(each)}
+    return value
 
 
 def check_training_state(checkpoint: Mapping[str, Any], filename: str) -> None:
@@ -228,7 +244,7 @@ def check_training_state(checkpoint: Mapping[str, Any], filename: str) -> None:
     problems = [f"meta['{k}'] is {meta.get(k)!r}, not a count" for k in ("epoch", "iter") if not _is_count(meta.get(k))]
     if not isinstance(meta.get("seed"), int | None):
         problems.append(f"meta['seed'] is {meta['seed']!r}, not a number")
-    kinds = {"optimizer": Mapping, "param_schedulers": list | Mapping | None, "message_hub": Mapping | None}
+    kinds = {"optimizer": Mapping, "param_schedulers": list | Mapping | None, "message_hub": Mapping}
     for key, kind in kinds.items():
         if not isinstance(checkpoint.get(key), kind):
             problems.append(f"its entry '{key}' is {'missing' if checkpoint.get(key) is None else 'invalid'}")
@@ -245,7 +261,7 @@ def _is_count(value: Any) -> bool:
 
 def _warn_of_schedule(runner: Runner, checkpoint: Mapping[str, Any]) -> None:
     """Warn if the learning rate or the end of its schedule differs from the checkpoint's, which MMEngine continues with."""
-    if not hasattr(runner.optim_wrapper, "param_groups"):  # several optimizers
+    if isinstance(runner.optim_wrapper, OptimWrapperDict):  # several optimizers
         return
     ours, theirs = (
         [group.get("initial_lr", group.get("lr")) for group in groups if isinstance(group, Mapping)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from mmengine.dist import all_reduce, get_world_size, is_main_process
-from mmengine.hooks import EMAHook, Hook
+from mmengine.hooks import CheckpointHook, EMAHook, Hook
 from mmengine.runner import Runner
 
 from mmlisa.registry import HOOKS
@@ -112,7 +112,8 @@ class InterruptHook(Hook):
                     hook.after_val_epoch(runner)  # exchanges the averaged weights for the trained ones
         path = Path(runner.work_dir) / f"iter_{iteration}.pth"
         info = runner.message_hub.runtime_info
-        if info.get("last_ckpt") != str(path):  # otherwise the schedule has saved this iteration
+        whole = all(h.save_optimizer and h.save_param_scheduler for h in runner.hooks if isinstance(h, CheckpointHook))
+        if info.get("last_ckpt") != str(path) or not whole:  # otherwise the schedule has saved this iteration
             info["last_ckpt"] = str(path)
             runner.save_checkpoint(
                 str(path.parent),

@@ -14,13 +14,26 @@ class EpochBasedTrainLoop(_EpochBasedTrainLoop):
     It loads and skips the batches that the epoch has already trained on. The number of batches per epoch may have changed since.
     """
 
+    @property
+    def max_iters(self) -> int:
+        """Iterations that were trained, and those that are left with the present number of batches."""
+        return self._iter - self._done() + (self._max_epochs - self._epoch) * len(self.dataloader)
+
+    def _done(self) -> int:
+        """Batches of the present epoch that were trained on."""
+        length = len(self.dataloader)
+        start = self.runner.message_hub.runtime_info.get(_EPOCH_START) if self._iter else 0
+        if start is not None:
+            return min(max(self._iter - start, 0), length)
+        # MMEngine's checkpoints have no such entry. With another number of batches, it is taken for one of a whole epoch.
+        done = self._iter - self._epoch * length
+        return done if 0 <= done < length else 0
+
     def run_epoch(self) -> None:
         self.runner.call_hook("before_train_epoch")
         self.runner.model.train()
         batches, hub = iter(self.dataloader), self.runner.message_hub
-        # The hub is saved in checkpoints. MMEngine's do not have the entry.
-        start = hub.get_info(_EPOCH_START, self._epoch * len(self.dataloader)) if self._iter else 0
-        done = min(max(self._iter - start, 0), len(self.dataloader))
+        done = self._done()
         hub.update_info(_EPOCH_START, self._iter - done)
         for _ in range(done):
             next(batches)

@@ -1,7 +1,7 @@
 """From a config to a runner, and a training with it."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -17,7 +17,7 @@ from mmlisa.checkpoints import latest_checkpoint, load_checkpoint, outline
 
 from .building import guard_process
 from .checks import check_channels, explain_unknown_type
-from .config import innermost_dataset
+from .config_checks import datasets_of, type_name
 from .interrupts import InterruptHook, end_workers_with_process
 from .log import QuietRunner, import_quietly
 from .seeding import seed_samples
@@ -35,7 +35,7 @@ def set_resume(cfg: Config, checkpoint: str | None) -> None:
             f"--resume '{checkpoint}' is not a local file; to start from downloaded weights, use "
             f"--cfg-options load_from={checkpoint}"
         )
-    source = checkpoint or latest_checkpoint(cfg.work_dir)
+    source = checkpoint or latest_checkpoint(*_folders(cfg))
     if source is None:
         raise FileNotFoundError(
             f"--resume: '{cfg.work_dir}' has no checkpoint to continue from; name a checkpoint, or train without --resume"
@@ -43,6 +43,15 @@ def set_resume(cfg: Config, checkpoint: str | None) -> None:
     if checkpoint:
         load_checkpoint(checkpoint)  # a damaged file is refused before anything is built
     cfg.resume, cfg.load_from = True, source
+
+
+def _folders(cfg: Config) -> list[Path]:
+    """The folders that the training of a config saves checkpoints into, those of an interrupt first."""
+    folders = [Path(cfg.work_dir)]
+    out_dir = ((cfg.get("default_hooks") or {}).get("checkpoint") or {}).get("out_dir")
+    if out_dir and "://" not in out_dir:
+        folders.append(Path(out_dir, folders[0].absolute().name))  # as MMEngine does
+    return folders
 
 
 def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, verbose: bool = True) -> Runner:
@@ -61,18 +70,13 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     end_workers_with_process()
     if cfg.get("resume") and not cfg.get("load_from"):
         # MMEngine would follow last_checkpoint, whatever that file names.
-        cfg.load_from = latest_checkpoint(cfg.work_dir)
+        cfg.load_from = latest_checkpoint(*_folders(cfg))
         cfg.resume = cfg.load_from is not None
     _take_seed(cfg)
     if not verbose:
         import_quietly(cfg.get("default_scope"))
     _prepare_cpu_processes(cfg)
-    hooks = cfg.get("custom_hooks") or []
-    # Configs name this hook for the libraries' tools. A config that replaces the list would train on with broken weights.
-    finite = [] if any("FiniteLossHook" in str(hook) for hook in hooks) else [dict(type="mmlisa.FiniteLossHook")]
-    cfg.custom_hooks = [
-        *hooks,
-        *finite,
+    added = [
         dict(type="mmlisa.ProgressHook"),
         dict(type="mmlisa.ThreadsHook"),
         dict(type="mmlisa.DataCheckHook"),
@@ -80,15 +84,20 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
         dict(type="mmlisa.ChecksumHook"),
         dict(type="mmlisa.InterruptHook"),
     ]
+    ours = {hook["type"] for hook in added}  # a config that a training has dumped holds them already
+    hooks = [h for h in cfg.get("custom_hooks") or () if not (isinstance(h, Mapping) and h.get("type") in ours)]
+    # Configs name this hook for the libraries' tools. A config that replaces the list would train on with broken weights.
+    finite = [] if any("FiniteLossHook" in str(hook) for hook in hooks) else [dict(type="mmlisa.FiniteLossHook")]
+    cfg.custom_hooks = [*hooks, *finite, *added]
     _refuse_damaged_images(cfg)
     seed_samples(cfg)
     default = dict(type="CheckpointHook", interval=1)  # MMEngine's
     hooks = {"checkpoint": default, **cfg.get("default_hooks", {})}
-    if (hooks["checkpoint"] or {}).get("type") == "CheckpointHook":
+    if hooks["checkpoint"] and type_name(hooks["checkpoint"]) == "CheckpointHook":
         hooks["checkpoint"] = {**hooks["checkpoint"], "type": "mmlisa.CheckpointHook"}
     cfg.default_hooks = hooks
     loop = cfg.get("train_cfg")
-    is_mmengines = loop is not None and loop.get("type", "EpochBasedTrainLoop") == "EpochBasedTrainLoop"
+    is_mmengines = loop is not None and ("type" not in loop or type_name(loop) == "EpochBasedTrainLoop")
     if is_mmengines and loop.get("by_epoch", True):
         loop.pop("by_epoch", None)
         loop.type = "mmlisa.EpochBasedTrainLoop"
@@ -139,9 +148,11 @@ def _refuse_damaged_images(cfg: Config) -> None:
     Configs name the libraries' loader, because the libraries' inferencers need it.
     """
     for split in ("val", "test"):
-        for step in innermost_dataset(cfg, split).get("pipeline", [])[:1]:
-            if step.get("type") == "LoadImageFromFile":
-                step.type = "mmlisa.LoadImageFromFile"
+        loader = cfg.get(f"{split}_dataloader")
+        for _, dataset in datasets_of("", loader.get("dataset") if isinstance(loader, Mapping) else None):
+            for step in (dataset.get("pipeline") or ())[:1]:
+                if type_name(step) == "LoadImageFromFile":
+                    step.type = "mmlisa.LoadImageFromFile"
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,9 +80,8 @@ class CheckpointHook(_CheckpointHook):
     def _all_or_nothing(self, runner: Runner, iteration: int) -> Iterator[None]:
         """Remove old files after the new one is complete; if it cannot be written, restore the previous state."""
         info = runner.message_hub.runtime_info
-        state, info_before = dict(vars(self)), dict(info)
-        if hasattr(self, "keep_ckpt_ids"):
-            state["keep_ckpt_ids"] = deque(self.keep_ckpt_ids, self.keep_ckpt_ids.maxlen)
+        state = {name: copy(value) if isinstance(value, dict | deque) else value for name, value in vars(self).items()}
+        info_before = dict(info)
         backend = self.file_backend
         self.file_backend = late = _LateRemoval(backend)
         try:

@@ -5,7 +5,7 @@ classes of this module into the config: a sampler whose indices carry their posi
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from mmengine.runner import Runner
 from torch.utils.data import Dataset
 
 from mmlisa.registry import DATA_SAMPLERS, DATASETS, HOOKS
+
+from .config_checks import type_name
 
 _LOADING, _FORWARD = 0, 1  # the last word of the entropy keeps the two series of states apart
 
@@ -45,12 +47,13 @@ class IterationSeedHook(Hook):
 
 def seed_samples(cfg: Config) -> None:
     """Make the training data of a config with :class:`IterationSeedHook` load each sample in its own random state."""
-    hooks = [str(hook.get("type")) for hook in cfg.get("custom_hooks") or ()]
+    hooks = [type_name(hook) for hook in cfg.get("custom_hooks") or () if isinstance(hook, Mapping)]
     loader = cfg.get("train_dataloader")
-    if loader is None or not any(hook.endswith("IterationSeedHook") for hook in hooks):
+    if loader is None or "IterationSeedHook" not in hooks:
         return
-    kind = str((loader.get("sampler") or {}).get("type"))
-    if kind.startswith("mmlisa."):  # a dumped config of an earlier training
+    sampler = loader.get("sampler") or {}
+    kind = type_name(sampler)
+    if str(sampler.get("type")).startswith("mmlisa."):  # a dumped config of an earlier training
         return
     if kind not in ("DefaultSampler", "InfiniteSampler"):
         print_log(

@@ -124,6 +124,11 @@ def test_cache_is_checked(server):
     assert list(fetch_checkpoint(f"{server.address}/a/model.pth")) == ["a"]
 
 
+def test_a_date_in_a_name_is_no_checksum(server):
+    server.files["/net-20240115.pth"] = content({"a": torch.ones(1)})
+    assert list(fetch_checkpoint(f"{server.address}/net-20240115.pth")) == ["a"]
+
+
 def test_failed_downloads_leave_nothing(server, tmp_path):
     whole = content({"a": torch.ones(100)})
     server.files["/a-00000000.pth"] = server.files["/cut.pth"] = whole

@@ -21,6 +21,33 @@ def save(path, iteration, **entries):
     return str(path)
 
 
+def test_the_training_that_ran_last_is_continued(tmp_path):
+    """Whichever of two trainings in one folder came further; a copied file is as old as the original."""
+    for age, (name, iteration, time) in enumerate(
+        [("epoch_3", 30, "20260203_110000"), ("epoch_12", 120, "20260202_235959"), ("iter_31", 31, "20260203_110000")]
+    ):
+        save(tmp_path / f"{name}.pth", iteration, meta={"iter": iteration, "time": time})
+        os.utime(tmp_path / f"{name}.pth", (1e9 + age, 1e9 + age))
+    assert latest_checkpoint(tmp_path) == str(tmp_path / "iter_31.pth")
+    (tmp_path / "iter_31.pth").unlink()
+    assert latest_checkpoint(tmp_path) == str(tmp_path / "epoch_3.pth")
+
+
+def test_a_second_folder_is_searched(tmp_path, warnings):
+    save(tmp_path / "iter_1.pth", 1)
+    last = save(tmp_path / "elsewhere" / "iter_2.pth", 2)
+    (tmp_path / "last_checkpoint").write_text(last)
+    assert latest_checkpoint(tmp_path, tmp_path / "elsewhere") == last
+    assert warnings == []
+
+
+def test_weights_that_are_not_numbers_are_skipped(tmp_path, warnings):
+    good = save(tmp_path / "iter_1.pth", 1)
+    save(tmp_path / "iter_2.pth", 2, state_dict={"a": torch.tensor([1.0, float("nan")])})
+    assert latest_checkpoint(tmp_path) == good
+    assert "a holds NaN" in warnings[0]
+
+
 def test_the_highest_iteration_is_the_newest(tmp_path):
     """Not the latest modification time, which a copy changes, and not the name: epochs and iterations mix."""
     for age, (name, iteration) in enumerate({"epoch_3": 30, "iter_35": 35, "iter_9": 9, "epoch_1": 10}.items()):

@@ -59,10 +59,16 @@ def test_files_however_they_are_wrapped(tmp_path, theirs, wrapping):
     torch.testing.assert_close(last, theirs[name], rtol=tolerance, atol=1e-6 * bool(tolerance))
 
 
-@pytest.mark.parametrize("key", ["state_dict_ema", "model_ema", "ema_state_dict"])
+def test_the_weights_that_mmengine_averaged(tmp_path, theirs):
+    """Its hook exchanges the two: ``ema_state_dict`` has the weights without averaging, and a count."""
+    plain = {f"module.{name}": tensor + 1 for name, tensor in theirs.items()} | {"steps": torch.tensor(5)}
+    config = source(tmp_path / "ema.pth", {"state_dict": theirs, "ema_state_dict": plain})
+    assert torch.equal(build(dict(config, ema=True)).stem[0].weight, theirs["conv_stem.weight"])
+
+
+@pytest.mark.parametrize("key", ["state_dict_ema", "model_ema"])
 def test_averaged_weights(tmp_path, theirs, key):
     averaged = {f"module.{name}": tensor + 1 for name, tensor in theirs.items()}
-    averaged |= {"steps": torch.tensor(5)} if key == "ema_state_dict" else {}  # MMEngine counts its updates
     config = source(tmp_path / "ema.pth", {"state_dict": theirs, key: averaged})
     assert torch.equal(build(dict(config, ema=True)).stem[0].weight, theirs["conv_stem.weight"] + 1)
     assert torch.equal(build(config).stem[0].weight, theirs["conv_stem.weight"])

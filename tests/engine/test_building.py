@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
 from mmengine.fileio import dump, load
 from mmengine.fileio.handlers import PickleHandler, YamlHandler, file_handlers
@@ -131,6 +132,7 @@ def test_mmengines_file_loaders_run_no_code(unguarded, tmp_path, suffix):
         dict(type="OpenImagesChallengeDataset", hierarchy_file="x.npy"),
         dict(type="mmdet.OpenImagesChallengeDataset"),
         dict(type="mmpretrain.RAM"),
+        dict(type=type("RAM", (), {})),  # new-style configs hold classes
         dict(type="LoadBiomedicalImageFromFile", decode_backend="pickle"),
     ],
 )
@@ -224,6 +226,11 @@ def test_damaged_images_end_a_validation_and_a_test():
             for split in ("val", "test")
         }
     )
+    cfg.val_dataloader.dataset = dict(
+        type="ConcatDataset",
+        datasets=[cfg.val_dataloader.dataset, dict(pipeline=[dict(type=LoadImageFromFile)]), dict(pipeline=None)],
+    )
     _refuse_damaged_images(cfg)
-    for split in ("val", "test"):
-        assert cfg[f"{split}_dataloader"].dataset.pipeline[0].type == "mmlisa.LoadImageFromFile"
+    first, second, _ = cfg.val_dataloader.dataset.datasets
+    for dataset in (first, second, cfg.test_dataloader.dataset):
+        assert dataset.pipeline[0].type == "mmlisa.LoadImageFromFile"

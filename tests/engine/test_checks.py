@@ -247,6 +247,10 @@ class Detector(nn.Module):
         (dict(neck=dict(type="FPN", in_channels=[256, 512])), r"Set model\.neck\.in_channels=\[64, 128, 320\]"),
         (dict(neck=dict(type="FPN", in_channels=[64, 128])), r"returns 3 maps of \[64, 128, 320\] channels"),
         (dict(rpn_head=dict(in_channels=256)), r"no neck.* model\.neck=dict\(type='FPN', in_channels=\[64, 128, 320\]"),
+        (
+            dict(neck=dict(type="YOLOV3Neck", in_channels=[64, 128, 320])),
+            r"Set model\.neck\.in_channels=\[320, 128, 64\]",
+        ),
         (dict(head=dict(in_channels=64)), r"model\.head\.in_channels=320"),
         (dict(decode_head=dict(in_channels=[64, 128], in_index=[0, 2])), r"decode_head\.in_channels=\[64, 320\]"),
         (dict(decode_head=dict(in_channels=64, in_index=3)), r"in_index=3.* returns 3 maps"),
@@ -266,9 +270,20 @@ def test_a_backbone_that_fits():
             auxiliary_head=[dict(in_channels=128, in_index=-1)],
         ),
         dict(panoptic_head=dict(in_channels=[64, 128])),
+        dict(neck=dict(type="mmdet.YOLOV3Neck", in_channels=[128, 64])),
+        dict(
+            neck=[dict(type="GlobalAveragePooling"), dict(type="LinearNeck", in_channels=128, out_channels=32)],
+            head=dict(in_channels=32),
+        ),
     ):
         check_channels(Detector(64, 128), cfg)
     check_channels(nn.Identity(), dict(neck=dict(in_channels=[1])))
+
+
+@pytest.mark.parametrize("meta", [None, [], {}, {"dataset_meta": None}])
+def test_shapes_that_differ_without_names_of_classes(meta):
+    with pytest.raises(ValueError, match=r"weight is \[8, 4\] in the checkpoint and \[2, 4\] in the model"):
+        check_shapes(nn.Linear(4, 2), {"state_dict": nn.Linear(4, 8).state_dict(), "meta": meta}, "x.pth")
 
 
 def test_shapes_that_differ_are_named_with_both():

@@ -174,6 +174,29 @@ def test_epochs_stretch_the_schedule(name, epochs, length, ends, tmp_path):
         assert rest[0].milestones == ends[2]
 
 
+def test_epochs_stretch_what_counts_epochs():
+    parts = [
+        dict(type="ExponentialLR", gamma=0.9, begin=0, end=None),
+        dict(type="StepLR", step_size=30, gamma=0.1),
+        dict(type="CosineRestartLR", periods=[40, 60], restart_weights=[1, 1]),
+        dict(type="OneCycleLR", total_steps=100, eta_max=1),
+        dict(type="ExponentialLR", gamma=0.9, by_epoch=False),
+    ]
+    hooks = [
+        dict(type="PipelineSwitchHook", switch_epoch=90),
+        dict(type="mmlisa.SelfDistillationHook", distill_from=25),
+    ]
+    cfg = Config(dict(train_cfg=dict(max_epochs=100), param_scheduler=parts, custom_hooks=hooks))
+    set_epochs(cfg, 20)
+    decay, steps, restarts, cycle, by_iteration = cfg.param_scheduler
+    assert decay.gamma**20 == pytest.approx(0.9**100)
+    assert (steps.step_size, steps.gamma) == (6, 0.1)
+    assert restarts.periods == [8, 12]
+    assert cycle.total_steps == 20
+    assert by_iteration.gamma == 0.9
+    assert [cfg.custom_hooks[0].switch_epoch, cfg.custom_hooks[1].distill_from] == [18, 5]
+
+
 def test_schedules_by_optimizer_are_not_stretched():
     cfg = Config(dict(train_cfg=dict(max_epochs=12), param_scheduler=dict(generator=[dict(type="LinearLR", end=12)])))
     with pytest.raises(ValueError, match=r"--epochs '3': the config has .* several schedules"):

@@ -22,6 +22,20 @@ def test_the_k_best_of_fewer_classes_are_refused_before_training(listed, topk, c
             check_data(cfg, "train", "val")
 
 
+def test_data_of_another_storage_or_that_download_themselves_need_no_folder():
+    remote = dict(type="CocoDataset", data_root="nosuch/", ann_file="a.json", backend_args=dict(backend="petrel"))
+    for dataset in (
+        remote,
+        {**remote, "backend_args": None, "file_client_args": dict(backend="petrel")},
+        dict(type="CIFAR10", data_root="nosuch"),
+        dict(type="mmpretrain.MNIST", data_root="nosuch"),
+    ):
+        check_data(Config(dict(train_dataloader=dict(dataset=dataset))), "train")
+    for dataset in ({**remote, "backend_args": None}, dict(type="CIFAR10", data_root="nosuch", download=False)):
+        with pytest.raises(FileNotFoundError, match="nosuch"):
+            check_data(Config(dict(train_dataloader=dict(dataset=dataset))), "train")
+
+
 def test_models_without_a_single_head_have_no_top_k():
     check_data(Config(dict(model=dict(roi_head=dict()), val_evaluator=dict(type="CocoMetric"))), "val")
     check_data(Config(dict(model=dict(head=[dict(num_classes=2)]), val_evaluator=dict(type="Accuracy", topk=5))), "val")

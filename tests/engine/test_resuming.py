@@ -3,18 +3,23 @@
 import os
 import signal
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.hooks import EMAHook
+from mmengine.hooks import CheckpointHook, EMAHook
+from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.runner import EpochBasedTrainLoop
 
 from helpers.toy_runner import VALIDATION, runner
 from helpers.training import ROOT
 from mmlisa.checkpoints import CheckpointError, checksum, load_checkpoint
+from mmlisa.engine.hooks import _warn_of_schedule
+from mmlisa.engine.runner import build_runner, train
 from mmlisa.engine.runner import test as run_test
-from mmlisa.engine.runner import train
 from mmlisa.engine.saving import locked
+from mmlisa.engine.seeding import IterationSeedHook
 
 pytestmark = pytest.mark.slow
 
@@ -37,9 +42,9 @@ def resumed(folder, checkpoint, **options):
     ("loader", "iterations", "steps"),
     [
         (dict(batch_size=1), 14, 3 + 7),  # four of the first epoch's seven batches are done
-        (dict(batch_size=7), 2, 1),
+        (dict(batch_size=7), 5, 1),
         (dict(num_workers=2), 8, 4),
-        (dict(dataset=dict(type="ToyPoints", length=3)), 4, 2),
+        (dict(dataset=dict(type="ToyPoints", length=3)), 6, 2),
         (dict(dataset=dict(type="ToyPoints", length=20)), 20, 6 + 10),
     ],
     ids=["smaller batches", "larger batches", "workers", "fewer data", "more data"],
@@ -245,3 +250,88 @@ def test_a_training_without_a_seed_shuffles_as_before(tmp_path):
 def test_the_newest_checkpoint_is_found_without_load_from(tmp_path):
     train(runner(tmp_path, iterations=4))
     assert runner(tmp_path, iterations=8, resume=True)._load_from == str(tmp_path / "iter_4.pth")
+
+
+def test_a_second_folder_of_checkpoints_is_continued(tmp_path):
+    """``out_dir`` holds those of the schedule, the work dir those of an interrupt."""
+    options = dict(hook=dict(out_dir=str(tmp_path / "scratch")))
+    with pytest.raises(SystemExit):
+        train(runner(tmp_path / "run", model=dict(signal_at=3), **options))
+    assert (tmp_path / "run" / "iter_3.pth").is_file()
+    train(runner(tmp_path / "run", resume=True, **options))
+    last = tmp_path / "scratch" / "run" / "iter_6.pth"
+    assert runner(tmp_path / "run", iterations=8, resume=True, **options)._load_from == str(last)
+
+
+def test_a_checkpoint_of_mmengine_begins_an_epoch_of_another_length(tmp_path, start):
+    checkpoint = load_checkpoint(start)
+    checkpoint["message_hub"]["runtime_info"].pop("mmlisa_epoch_start")
+    checkpoint["meta"]["epoch"] = 1
+    for batch_size, steps in ((1, 7), (2, 4), (4, 2)):
+        torch.save(checkpoint, tmp_path / "theirs.pth")
+        loader = dict(batch_size=batch_size)
+        assert resumed(tmp_path / str(batch_size), tmp_path / "theirs.pth", loader=loader).model.calls == steps
+
+
+@pytest.mark.parametrize(("batch_size", "whole"), [(1, 4 + 3 * 7), (7, 7 + 3 * 1)])
+def test_gradients_are_accumulated_to_the_end_with_other_batches(tmp_path, batch_size, whole):
+    options = dict(optim_wrapper=dict(optimizer=dict(type="SGD", lr=0.01), accumulative_counts=2), epochs=4)
+    with pytest.raises(SystemExit):
+        train(runner(tmp_path / "part", model=dict(signal_at=8), **options))  # the last batch of the second epoch
+    loader = dict(batch_size=batch_size)
+    rest = resumed(tmp_path / "rest", tmp_path / "part" / "iter_8.pth", loader=loader, **options)
+    assert rest.max_iters == rest.optim_wrapper._max_counts == rest.optim_wrapper._inner_count == whole
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_the_checkpoints_of_any_schedule_are_resumed(tmp_path, at):
+    """OneCycleLR keeps a function in its state, and the names of a data set may be nested."""
+    schedule = [dict(type="OneCycleLR", eta_max=0.1, total_steps=8, by_epoch=False)]
+    stopped = runner(tmp_path / "part", iterations=8, param_scheduler=schedule, model=dict(signal_at=at))
+    stopped.train_dataloader.dataset.metainfo = Config(dict(a=dict(b=dict(c=[1])))).a
+    with pytest.raises(SystemExit):
+        train(stopped)
+    checkpoint = tmp_path / "part" / f"iter_{at}.pth"
+    assert load_checkpoint(checkpoint)["meta"]["dataset_meta"] == {"b": {"c": [1]}}
+    rest = resumed(tmp_path / "rest", checkpoint, iterations=8, epochs=None, param_scheduler=schedule)
+    train(whole := runner(tmp_path / "whole", iterations=8, param_scheduler=schedule))
+    torch.testing.assert_close(rest.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
+
+
+def test_a_schedule_of_weights_alone_does_not_replace_what_an_interrupt_saves(tmp_path):
+    with pytest.raises(SystemExit):
+        train(runner(tmp_path, model=dict(signal_at=4), hook=dict(save_optimizer=False)))
+    assert load_checkpoint(tmp_path / "iter_4.pth")["optimizer"]
+    assert runner(tmp_path, resume=True)._load_from == str(tmp_path / "iter_4.pth")
+
+
+def test_several_optimizers_resume(tmp_path):
+    wrapper = OptimWrapperDict(a=OptimWrapper(torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)))
+    schedulers = {"a": [SimpleNamespace(end=4)]}
+    found = SimpleNamespace(optim_wrapper=wrapper, param_schedulers=schedulers)
+    _warn_of_schedule(found, {"optimizer": wrapper.state_dict(), "param_schedulers": {"a": [{"end": 8}]}})
+
+
+def test_a_dumped_config_trains_with_the_options_of_the_command(tmp_path):
+    dumped = runner(tmp_path / "first").cfg
+    dumped.work_dir = str(tmp_path / "second")
+    kinds = [type(hook).__name__ for hook in build_runner(dumped, 0.25).hooks]
+    assert len(kinds) == len(set(kinds))
+    guards = [h for h in build_runner(dumped, 0.25).hooks if type(h).__name__ == "CheckpointGuardHook"]
+    assert [guard.min_matched for guard in guards] == [0.25]
+
+
+def test_new_style_configs_get_the_same_hooks_and_loop(tmp_path):
+    made = runner(
+        tmp_path,
+        epochs=1,
+        train_cfg=dict(type=EpochBasedTrainLoop, max_epochs=1),
+        custom_hooks=[dict(type=IterationSeedHook)],
+        default_hooks=dict(checkpoint=dict(type=CheckpointHook)),
+    )
+    train(made)
+    assert {type(made.train_loop).__module__, type(made.train_dataloader.dataset).__module__} == {
+        "mmlisa.engine.loops",
+        "mmlisa.engine.seeding",
+    }
+    assert [type(h).__module__ for h in made.hooks if isinstance(h, CheckpointHook)] == ["mmlisa.engine.saving"]
