@@ -13,7 +13,7 @@ import torch
 from mmengine.config import ConfigDict
 from mmengine.hooks import Hook, LoggerHook
 from mmengine.model import is_model_wrapper
-from mmengine.optim import OptimWrapperDict
+from mmengine.optim import AmpOptimWrapper, OptimWrapperDict
 from mmengine.runner import Runner
 
 from mmlisa.checkpoints import (
@@ -40,6 +40,9 @@ _WATCHED = 5.0  # seconds between two looks at the other programs
 class FiniteLossHook(Hook):
     """Stops all processes at the first loss that is not finite, before a checkpoint of that iteration is written.
 
+    So does the norm of the gradients that ``clip_grad`` measures: clipped, they would become 0 or NaN. Mixed precision skips such
+    steps.
+
     Raises:
         FloatingPointError: the message names the iteration, the losses and the last good checkpoint.
     """
@@ -52,6 +55,9 @@ class FiniteLossHook(Hook):
         losses = {
             name: float(torch.as_tensor(value).detach()) for name, value in (outputs or {}).items() if "loss" in name
         }
+        norm = runner.message_hub.log_scalars.get("train/grad_norm")
+        if norm and not isinstance(runner.optim_wrapper, AmpOptimWrapper):
+            losses["grad_norm"] = float(norm.current())
         broken = {name: value for name, value in losses.items() if not np.isfinite(value)}
         if largest_of_processes(int(bool(broken))):
             last = runner.message_hub.runtime_info.get("last_ckpt")

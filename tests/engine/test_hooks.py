@@ -34,6 +34,15 @@ def test_non_finite_loss_stops_and_keeps_the_last_good_checkpoint(tmp_path, brok
     assert list((tmp_path / broken).glob("*/curves.png"))
 
 
+def test_gradients_that_are_not_finite_stop_it_too(tmp_path, monkeypatch):
+    """Their norm overflows although the loss is finite."""
+    stopped = runner(tmp_path, optim_wrapper=dict(optimizer=dict(type="SGD", lr=0.1), clip_grad=dict(max_norm=1)))
+    stopped.model.layer.weight.register_hook(lambda grad: grad * (1e38 if stopped.iter == 2 else 1))
+    with pytest.raises(FloatingPointError, match=r"iteration 3: grad_norm is inf .*iter_2\.pth"):
+        train(stopped)
+    assert [p.name for p in tmp_path.glob("*.pth")] == ["iter_2.pth"]
+
+
 def test_a_config_that_replaces_the_hooks_stops_at_such_a_loss_too(tmp_path):
     stopped = runner(tmp_path, model=dict(broken_at=1), custom_hooks=[dict(type="EmptyCacheHook")])
     assert sum(isinstance(hook, FiniteLossHook) for hook in stopped.hooks) == 1
