@@ -16,6 +16,8 @@ from PIL import Image
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 TASKS = ("detection", "segmentation", "classification")
+# Words that tell a folder of images, or an image of a pair, in the usual layouts.
+is_image_word = re.compile(r"images?|imgs?|jpegimages|leftimg8bit|rgb", re.I).fullmatch
 _SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
 _SPLITS |= {"test": "test", "testing": "test"}
 _MIN_SIDE = 8  # pixels of an image's shorter side
@@ -225,7 +227,10 @@ class Folder:
         """The image that an annotation file ``near`` calls ``name``, a path of any operating system; None if it is missing.
 
         An exact path comes first. Of the other images with this file name, in ``split`` or outside of all splits, it is the one
-        whose path shares most words with ``name`` and ``near``.
+        whose path shares most words with ``name`` and ``near``, then one in a folder such as ``images``.
+
+        Raises:
+            ValueError: several images fit equally well.
         """
         words, folder = PureWindowsPath(name).as_posix().split("/"), PurePosixPath(near).parent
         for candidate in (os.path.normpath(folder.joinpath(*words)), "/".join(words)):
@@ -233,7 +238,17 @@ class Folder:
                 return candidate
         found = [path for path in self.by_name.get(words[-1], []) if not split or split_of(path) in ("", split)]
         shared = {*words, *folder.parts}
-        return max(found, key=lambda path: len(shared & {*PurePosixPath(path).parts}), default=None)
+        ranks = [
+            (len(shared & {*parts}), any(map(is_image_word, parts)))
+            for parts in (PurePosixPath(path).parts for path in found)
+        ]
+        best = [path for path, rank in zip(found, ranks, strict=True) if rank == max(ranks)]
+        if len(best) > 1:
+            raise ValueError(
+                f"{self.root / near}: its image {name!r} may be {best[0]} or {best[1]}; write its path relative to "
+                f"{self.root}, or move one of both elsewhere"
+            )
+        return best[0] if best else None
 
 
 def walk(root: Path) -> Iterator[str]:

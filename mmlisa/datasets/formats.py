@@ -20,7 +20,7 @@ import yaml
 from PIL import Image
 
 from .annotations import find_problems, without
-from .folder import Dataset, Folder, Problems, Sample, split_of
+from .folder import Dataset, Folder, Problems, Sample, is_image_word, split_of
 
 _EXPECTED = (
     "COCO (*.json), YOLO (data.yaml and labels/*.txt), Pascal VOC (*.xml), LabelMe (*.json), class maps (masks/*.png) "
@@ -31,8 +31,7 @@ _MAX_UNNAMED = (
     1000  # classes without a name that data.yaml may have; a larger number is a mistake, and fills the memory
 )
 _NAME_FILES = ("classes.txt", "labels.txt", "class_names.txt", "obj.names")
-# Words that tell a folder of images or of class maps, or a file of a pair, in the usual layouts.
-_is_image_word = re.compile(r"images?|imgs?|jpegimages|leftimg8bit|rgb", re.I).fullmatch
+# Words that tell a folder of class maps, or a file of a pair, in the usual layouts.
 _is_map_word = re.compile(
     r"masks?|labels?|label(train)?ids|annotations?|seg|segmentations?|segmentationclass|gt|gtfine|maps", re.I
 ).fullmatch
@@ -61,8 +60,8 @@ def read(root: str | Path, task: str = "") -> Dataset:
             )
         ((name, files),) = found.items()
         dataset = _read_objects(folder, name, files)
-    elif task in ("", "segmentation") and (pairs := _pair_maps(folder)):
-        dataset = read_class_maps(folder, pairs)
+    elif task in ("", "segmentation") and (pairs := _pair_maps(folder, unpaired := Problems())):
+        dataset = read_class_maps(folder, pairs, unpaired)
     elif task in ("", "classification") and (labels := _class_folders(folder)):
         dataset = read_class_folders(folder, labels)
     elif labels := [name for name in folder.files(".txt") if "labels" in PurePosixPath(name).parts]:
@@ -170,7 +169,7 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
             for category in sorted(usable["categories"], key=lambda category: category["id"])
             if category["id"] in used or category["name"] not in parents
         }
-        classes += [name for name in names.values() if name not in classes]
+        classes = list(dict.fromkeys([*classes, *names.values()]))  # categories may share a name
         by_id = {}
         for image in usable["images"]:
             name = image["file_name"]
@@ -367,11 +366,12 @@ def _entry_images(folder: Folder, name: str, path: str, entry: str) -> list[str]
 
 def _read_voc(folder: Folder, files: Mapping[str, Any], lost: Problems, problems: Problems) -> Iterator[_Part]:
     """Pascal VOC: an XML file per image; ``ImageSets/Main/*.txt`` are its splits. Objects marked difficult become crowds."""
-    listed = {
-        line.split()[0]: split_of(name, words=True)
+    stems = {PurePosixPath(name).stem for name in files}
+    listed = {  # a name may hold spaces; the lists of a class have a flag behind it
+        line if line in stems else line.rsplit(maxsplit=1)[0]: split_of(name, words=True)
         for name in folder.files("/train.txt", "/val.txt", "/test.txt")
-        for line in folder.text(name).splitlines()
-        if line.strip() and "ImageSets" in name
+        for line in map(str.strip, folder.text(name).splitlines())
+        if line and "ImageSets" in name
     }
     names = {entry.findtext("name", "").strip() for root in files.values() for entry in root.iter("object")}
     classes = [(name, name) for name in sorted(names - {""})]
@@ -459,21 +459,64 @@ _READERS = {
 # --- class maps and class folders --------------------------------------------------------------------------------------------
 
 
-def _pair_maps(folder: Folder) -> dict[str, str]:
-    """The class map of each image: that of the same path, apart from words such as ``images``, ``masks`` and ``_labelIds``."""
-    maps, images = {}, {}
+def _pair_maps(folder: Folder, unpaired: Problems) -> dict[str, str]:
+    """The class map of each image: that of the same path, apart from words such as ``images``, ``masks`` and ``_labelIds``.
+
+    ``unpaired`` collects messages about images and class maps of the same folders that have no counterpart.
+
+    Raises:
+        ValueError: an image has several class maps, or a class map several images.
+    """
+    maps: dict[tuple[str, ...], list[str]] = {}
+    images: dict[tuple[str, ...], list[str]] = {}
     for path in folder.images:
         *folders, name = PurePosixPath(path).parts
         words = [*folders, *re.split(r"[_\-.]", PurePosixPath(name).stem)]
         is_map = name.lower().endswith((".png", ".tif", ".tiff", ".bmp")) and any(map(_is_map_word, words))
-        key = tuple(word for word in words if not _is_map_word(word) and not _is_image_word(word))
-        (maps if is_map else images).setdefault(key, path)
-    return {image: maps[key] for key, image in images.items() if key in maps}
+        key = tuple(word for word in words if not _is_map_word(word) and not is_image_word(word))
+        (maps if is_map else images).setdefault(key, []).append(path)
+    pairs = {}
+    for key in images.keys() & maps.keys():
+        found = [path for path in maps[key] if "trainids" in path.lower()] or maps[key]
+        for what, several in ("images", images[key]), ("class maps", found):
+            if len(several) > 1:
+                raise ValueError(
+                    f"{folder.root / several[0]} and {folder.root / several[1]} are {what} of one pair; move one of both "
+                    "elsewhere"
+                )
+        pairs[images[key][0]] = found[0]
+    pictured, mapped = {_kind_of_folder(path) for path in pairs}, {_kind_of_folder(path) for path in pairs.values()}
+    drawn = {PurePosixPath(name).stem for name in folder.files(".xml")}  # Pascal VOC has class maps of some images only
+    for key in sorted(images.keys() - maps.keys()):
+        unpaired += [
+            f"{folder.root / path}: this image has no class map; add it, or move the image elsewhere"
+            for path in images[key]
+            if _kind_of_folder(path) in pictured and split_of(path) != "test" and PurePosixPath(path).stem not in drawn
+        ]
+    for key in sorted(maps.keys() - images.keys()):
+        unpaired += [
+            f"{folder.root / path}: this class map has no image; copy the image to {folder.root}, or remove the class map"
+            for path in maps[key]
+            # Cityscapes keeps pictures with one more word (_color, _instanceIds) beside its class maps.
+            if _kind_of_folder(path) in mapped and key[:-1] not in images
+        ]
+    return {image: pairs[image] for image in sorted(pairs)}
 
 
-def read_class_maps(folder: Folder, pairs: Mapping[str, str]) -> Dataset:
-    """Class maps: a picture of class numbers for each image; 255 is not annotated."""
-    samples, problems, values = [], Problems(), set()
+def _kind_of_folder(path: str) -> tuple[str, ...]:
+    """The folders down to one such as ``images`` or ``masks``, without splits; empty if there is none."""
+    folders = [part for part in PurePosixPath(path).parts[:-1] if not split_of(f"{part}/x")]
+    ends = [index for index, part in enumerate(folders, 1) if is_image_word(part) or _is_map_word(part)]
+    return tuple(folders[: ends[0]] if ends else ())
+
+
+def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems) -> Dataset:
+    """Class maps: a picture of class numbers for each image; 255 is not annotated.
+
+    Raises:
+        ValueError: more than a tenth cannot be used, ``unpaired`` included, or the classes do not explain the values.
+    """
+    samples, problems, values = [], Problems(unpaired), set()
     for image, seg_map in pairs.items():
         path = folder.root / seg_map
         try:
@@ -491,7 +534,7 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str]) -> Dataset:
         else:
             values.update(found)
             samples.append(Sample(image, split_of(image), size, seg_map=seg_map))
-    problems.check(len(pairs), "class maps")
+    problems.check(len(pairs) + len(unpaired), "class maps")
     notes = problems.shown("class maps")
     names = [name for name in folder.files(".txt", ".names") if PurePosixPath(name).name in _NAME_FILES]
     classes = [line.strip() for line in folder.text(names[0]).splitlines() if line.strip()] if names else []
@@ -524,13 +567,16 @@ def _class_folders(folder: Folder) -> dict[str, tuple[str, str]]:
         if split_of(f"{next(iter(paths.values()))[0]}/x"):
             break
         paths = {image: parts[1:] for image, parts in paths.items()}
+    has_splits = any(len(parts) > 1 and split_of(f"{parts[0]}/x") for parts in paths.values())
+    if not has_splits and len({parts[0] for parts in paths.values() if parts and not split_of(f"{parts[0]}/x")}) < 2:
+        return {}  # splits of images without classes
     found = {}
     for image, parts in paths.items():
-        split = split_of(f"{parts[0]}/x") if parts else ""
+        split = split_of(f"{parts[0]}/x") if parts and has_splits else ""
         if rest := parts[1:] if split else parts:
             found[image] = split, rest[0]
     names = {name for _, name in found.values()}
-    return found if len(names) > 1 and not all(_is_image_word(n) or _is_map_word(n) for n in names) else {}
+    return found if len(names) > 1 and not all(is_image_word(n) or _is_map_word(n) for n in names) else {}
 
 
 def read_class_folders(folder: Folder, labels: Mapping[str, tuple[str, str]]) -> Dataset:

@@ -204,6 +204,29 @@ def test_values_of_coco_that_are_lists(tmp_path):
     assert dataset.classes == folders.CLASSES
 
 
+def test_an_image_that_may_be_several_is_refused(tmp_path):
+    """A folder such as ``images`` is preferred to other folders."""
+    file = folders.write_coco(tmp_path)
+    for name in ("drawn", "images"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "drawn" / "003.jpg").write_bytes((tmp_path / "003.jpg").read_bytes())
+    (tmp_path / "003.jpg").rename(tmp_path / "images" / "003.jpg")
+    assert "images/003.jpg" in {sample.path for sample in read(tmp_path).samples}
+    (tmp_path / "images").rename(tmp_path / "kept")
+    with pytest.raises(
+        ValueError, match=rf"{file.name}: its image '003\.jpg' may be drawn/003\.jpg or kept/003\.jpg; write"
+    ):
+        read(tmp_path)
+
+
+def test_categories_of_one_name_are_one_class(tmp_path):
+    file = folders.write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    content["categories"][1]["name"] = content["categories"][0]["name"]
+    file.write_text(json.dumps(content))
+    assert read(tmp_path).classes == [folders.CLASSES[0], folders.CLASSES[2]]
+
+
 def test_coco_2017_layout(tmp_path):
     for split in ("train2017", "val2017"):
         file = folders.write_coco(tmp_path, split, 4)
@@ -253,6 +276,21 @@ def test_voc_splits_and_difficult_objects(tmp_path):
     assert [entry["iscrowd"] for entry in dataset.split("val")[0].objects] == [1, 0]
 
 
+def test_voc_names_with_spaces(tmp_path):
+    folders.write_voc(tmp_path)
+    for path in sorted(tmp_path.glob("*/*")):
+        path.rename(path.with_stem(f"scene {path.stem}"))
+    for path in tmp_path.glob("*/*.xml"):
+        edit(path, "<filename>", "<filename>scene ")
+    (tmp_path / "ImageSets" / "Main").mkdir(parents=True)
+    (tmp_path / "ImageSets" / "Main" / "val.txt").write_text("scene 000\nscene 001  1\nscene 002 -1\n")
+    names = [f"scene {i:03d}\n" for i in range(3, 12)]
+    (tmp_path / "ImageSets" / "Main" / "train.txt").write_text("".join(names))
+    dataset = read(tmp_path)
+    assert [Path(sample.path).stem for sample in dataset.split("val")] == [f"scene {i:03d}" for i in range(3)]
+    assert len(dataset.split("train")) == 9
+
+
 def test_voc_outlines(tmp_path):
     file = folders.write_voc(tmp_path)
     outline = "".join(f"<x{i}>{x}</x{i}><y{i}>{y}</y{i}>" for i, (x, y) in enumerate([(6, 7), (20, 7), (6, 20)], 1))
@@ -295,6 +333,57 @@ def test_pairs_of_images_and_class_maps(tmp_path, image, seg_map):
     if seg_map == "a_mask.png":
         (tmp_path / "a_mask.png").with_stem("b_mask").write_bytes((tmp_path / "a_mask.png").read_bytes())
     assert (image, seg_map) in {(sample.path, sample.seg_map) for sample in read(tmp_path).samples}
+
+
+def test_images_and_class_maps_without_a_counterpart(tmp_path):
+    """Of the kinds of folders that hold pairs, except the images of a test."""
+    folders.write_maps(tmp_path, 24)
+    folders.write_images(tmp_path / "images" / "test", 9)
+    folders.write_images(tmp_path / "papers", 9)
+    (tmp_path / "masks" / "003.png").rename(tmp_path / "masks" / "003b.png")
+    dataset = read(tmp_path)
+    assert len(dataset.samples) == 23
+    image, seg_map, number, *_ = dataset.notes
+    assert image == f"{tmp_path}/images/003.jpg: this image has no class map; add it, or move the image elsewhere"
+    assert seg_map.startswith(
+        f"{tmp_path}/masks/003b.png: this class map has no image; copy the image to {tmp_path}, or"
+    )
+    assert number == "number of class maps left out for such problems: 2"
+    folders.write_images(tmp_path / "images" / "val", 9)
+    with pytest.raises(ValueError, match=r"images/003\.jpg: this image has no class map; .* \(11 such problems in 34 "):
+        read(tmp_path)
+
+
+def test_images_of_voc_that_only_have_boxes_need_no_class_map(tmp_path):
+    folders.write_voc(tmp_path)
+    (tmp_path / "SegmentationClass").mkdir()
+    cv2.imwrite(str(tmp_path / "SegmentationClass" / "003.png"), np.eye(64, dtype=np.uint8)[:48])
+    dataset = read(tmp_path, "segmentation")
+    assert [sample.path for sample in dataset.samples] == ["JPEGImages/003.jpg"]
+    assert not any("has no class map" in note for note in dataset.notes)
+
+
+def test_of_several_class_maps_the_train_ids_are_read(tmp_path):
+    folders.write_maps(tmp_path)
+    for kind in ("labelIds", "labelTrainIds", "color"):  # as Cityscapes does
+        for path in tmp_path.glob("masks/???.png"):
+            (path.with_stem(f"{path.stem}_gtFine_{kind}")).write_bytes(path.read_bytes())
+    for path in tmp_path.glob("masks/???.png"):
+        path.unlink()
+    dataset = read(tmp_path)
+    assert {sample.seg_map[-18:] for sample in dataset.samples} == {"_labelTrainIds.png"}
+    assert not any("without" in note or "no image" in note for note in dataset.notes)
+
+
+@pytest.mark.parametrize(("what", "other"), [("class maps", "labels/003.png"), ("images", "rgb/003.jpg")])
+def test_several_class_maps_or_images_of_one_name_are_refused(tmp_path, what, other):
+    folders.write_maps(tmp_path)
+    first = "images/003.jpg" if what == "images" else "masks/003.png"
+    (tmp_path / other).parent.mkdir()
+    (tmp_path / other).write_bytes((tmp_path / first).read_bytes())
+    listed = " and ".join(f"{tmp_path}/{name}" for name in sorted((first, other)))
+    with pytest.raises(ValueError, match=f"{listed} are {what} of one pair; move one of both elsewhere"):
+        read(tmp_path)
 
 
 def test_masks_in_black_and_white(tmp_path):
@@ -344,6 +433,26 @@ def test_class_folders(tmp_path, layout):
         (name, name) for name in folders.CLASSES
     }
     assert len(dataset.split("train")) == (18 if layout == "train/" else 0)
+
+
+def test_a_class_may_be_called_train(tmp_path):
+    for name in ("bus", "car", "train"):
+        folders.write_images(tmp_path / name, 6)
+    dataset = read(tmp_path)
+    assert (dataset.classes, len(dataset.samples)) == (["bus", "car", "train"], 18)
+
+
+def test_a_split_without_class_folders_is_not_a_class(tmp_path):
+    folders.write_classes(tmp_path / "train")
+    folders.write_images(tmp_path / "test", 6)
+    assert read(tmp_path).classes == folders.CLASSES
+
+
+def test_splits_without_class_folders_are_not_classes(tmp_path):
+    for name in ("train", "val"):
+        folders.write_images(tmp_path / name, 6)
+    with pytest.raises(ValueError, match="but no annotations"):
+        read(tmp_path)
 
 
 def test_a_task_chooses_among_annotations(tmp_path):
