@@ -96,7 +96,13 @@ def build_dataset(cfg: Config, split: str) -> Any:
     options: dict[str, Any] = {"serialize_data": False}
     if str(dataset.type).endswith("CocoDataset"):
         kind = "mmlisa.CocoDataset" if dataset.type in ("CocoDataset", "mmdet.CocoDataset") else dataset.type
-        options |= {"type": kind, "on_bad_annotation": "skip", "filter_cfg": None, "test_mode": False}
+        options |= {"type": kind, "filter_cfg": None, "test_mode": False}
+        from .coco import CocoDataset  # imports mmdet
+
+        with DATASETS.switch_scope_and_registry(None) as registry:
+            found = registry.get(kind)
+        if found and issubclass(found, CocoDataset):
+            options["on_bad_annotation"] = "skip"
     elif str(dataset.type).endswith("VideoDataset"):
         options["on_bad_line"] = "skip"
     guard_process(cfg)

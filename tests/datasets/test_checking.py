@@ -12,6 +12,9 @@ from PIL import Image
 from mmlisa.datasets.checking import Finding, Report, build_dataset, check_dataset, find_shared, group
 
 pytest.importorskip("mmdet")
+from mmdet.datasets import CocoDataset
+from mmengine.registry import DATASETS
+
 RNG = np.random.default_rng(0)
 
 
@@ -77,6 +80,15 @@ def test_everything_wrong_with_detection_data_is_listed(detection, tmp_path):
         "images/b.png: is damaged: it is not an image, or its format is unknown",
         "images/none.png: the image does not exist",
     ]
+
+
+def test_a_subclass_of_mmdets_dataset_is_built_as_it_is(detection):
+    @DATASETS.register_module(force=True)
+    class OwnCocoDataset(CocoDataset):
+        pass
+
+    report = detection[1](type="OwnCocoDataset")
+    assert (report.images, report.findings) == (3, [])
 
 
 def test_data_without_any_annotation_are_wrong(detection, tmp_path):
