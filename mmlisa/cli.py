@@ -50,6 +50,15 @@ def commands() -> dict[str, Path]:
     return dict(sorted({**files, CHECK: Path(__file__).with_name("check_env.py")}.items()))
 
 
+# What follows ``python`` instead of ``-m``, without the current folder in sys.path: a file such as queue.py there would replace
+# Python's. Its option -P does the same from 3.11 on.
+RUN_MODULE = (
+    "-c",
+    "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)",
+)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command as ``__main__`` with the other arguments."""
     argv = list(sys.argv[1:] if argv is None else argv)

@@ -92,7 +92,7 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
     A shipped config keeps the published weights that it names.
 
     Raises:
-        ValueError: there is no such preset for the task, nor such a config, or the config is for another task.
+        ValueError: there is no such preset for the task, nor such a config, or the config does not suit the task or a folder.
     """
     presets, reason = PRESETS[dataset.task], "chosen by --model"
     longer = float(np.median([max(sample.size) for sample in dataset.samples]))
@@ -123,6 +123,11 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
             raise ValueError(
                 f"--model {model!r}: a {config.model.type} is not planned from a folder; choose one of {', '.join(presets)}, or "
                 "write a config (docs/finetune.md)"
+            )
+        if "teacher" in config.model:  # its predictions are of the classes of ImageNet
+            raise ValueError(
+                f"--model {model!r} is distilled from a teacher for other classes; choose one of {', '.join(presets)}, or a "
+                "config without a teacher"
             )
         if not dataset.has_masks and _learns_masks(config.model) and "roi_head" not in config.model:
             raise ValueError(
@@ -270,6 +275,8 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: 
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
     environment.filters["repr"] = repr
+    # A comment ends with its line, and folders may have line breaks in their names.
+    environment.filters["line"] = lambda text: " ".join(text.splitlines())
     template = environment.from_string(Path(__file__).with_name("config.py.jinja").read_text(encoding="utf-8"))
     return template.render(
         plan=plan,

@@ -192,7 +192,7 @@ def _configure(run: Run) -> None:
     print(*notes, "measuring a training step …", sep="\n", flush=True)
     trial, result = folder / "probe" / "config.py", folder / "probe" / "result.json"
     write(trial, write_config(plan, dataset, folder, title, start))
-    _call("-m", "mmlisa.fit.probe", str(trial), str(result), preset.weights, show=False)
+    _call(*cli.RUN_MODULE, "mmlisa.fit.probe", str(trial), str(result), preset.weights, show=False)
     probe = json.loads(result.read_text())
     if probe["unavailable"]:
         start = (
@@ -317,7 +317,7 @@ def command(name: str, *words: object) -> str:
 
 def _mmlisa(name: str, *words: object, accepted: Sequence[int] = (0,)) -> None:
     print(f"$ {command(name, *words)}", flush=True)
-    _call("-m", "mmlisa.cli", name, *map(str, words), accepted=accepted)
+    _call(*cli.RUN_MODULE, "mmlisa.cli", name, *map(str, words), accepted=accepted)
 
 
 def _call(*words: str, show: bool = True, accepted: Sequence[int] = (0,)) -> None:
@@ -349,7 +349,7 @@ def _call(*words: str, show: bool = True, accepted: Sequence[int] = (0,)) -> Non
     if code not in accepted:
         errors = [line for line in lines if re.match(r"(error|\w*(Error|Exception)): ", line)] or [*filter(None, lines)]
         reason = errors[-1].removeprefix("error: ") if errors else "it ended without a message"
-        raise ChildProcessError(f"{' '.join(words[1:3]).removeprefix('mmlisa.cli ')} failed: {reason}")
+        raise ChildProcessError(f"{' '.join(words[2:4]).removeprefix('mmlisa.cli ')} failed: {reason}")
 
 
 def _end_with_parent() -> None:

@@ -78,6 +78,14 @@ def test_any_shipped_config_is_a_model():
         choose_preset(make(), "yolo", None, False)
 
 
+def test_a_distilled_classifier_is_refused():
+    message = (
+        r"host_30e_imagenet\.py' is distilled from a teacher for other classes; choose one of hylisanet, .* without a"
+    )
+    with pytest.raises(ValueError, match=message):
+        choose_preset(make("classification"), "classifier_ivit_t_host_30e_imagenet.py", None, False)
+
+
 def test_sizes_of_objects_count_in_their_images():
     """Half of the images have twice the size, and objects of twice the size."""
     dataset = make(size=(800, 600), side=60)

@@ -127,10 +127,27 @@ def test_a_process_that_fails_gives_its_error(capfd, printed, reason):
     assert capfd.readouterr().out == ""
 
 
+def test_files_of_the_current_folder_are_not_imported(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    for name in ("queue", "shlex"):
+        Path(f"{name}.py").write_text("raise SystemExit('imported')")
+    module._mmlisa("--version")
+    assert "imported" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["cats\nraise SystemExit", "cats\rraise SystemExit"])
+def test_line_breaks_in_names_stay_in_the_comments(tmp_path, monkeypatch, name):
+    measured = dict(seconds_per_image=0.1, per_image=2**20, fixed=0, available=2**34, unavailable="")
+    monkeypatch.setattr(module, "_call", lambda *words, **options: Path(words[4]).write_text(json.dumps(measured)))
+    run = Run.open(tmp_path / name / "run", Options(str(folders.write_classes(tmp_path / name / "data"))))
+    fit(run, dry_run=True)
+    assert not [line for line in run.config.read_text().splitlines() if line.startswith("raise SystemExit")]
+
+
 @pytest.mark.parametrize("unavailable", ["", "no route to the host"])
 def test_without_a_network_the_training_starts_from_random_weights(tmp_path, monkeypatch, capsys, unavailable):
     measured = dict(seconds_per_image=0.1, per_image=2**20, fixed=0, available=2**34, unavailable=unavailable)
-    monkeypatch.setattr(module, "_call", lambda *words, **options: Path(words[3]).write_text(json.dumps(measured)))
+    monkeypatch.setattr(module, "_call", lambda *words, **options: Path(words[4]).write_text(json.dumps(measured)))
     run = Run.open(tmp_path / "run", Options(str(folders.write_classes(tmp_path / "data")), model="ivit-t"))
     fit(run, dry_run=True)
     text = run.config.read_text()

@@ -136,7 +136,15 @@ def examples() -> list[str]:
 def train_demo(name: str, root: Path) -> Iterator[str]:
     """Train a demo in another process and yield the last lines of its log; closing the iterator stops the training."""
     config = DEMOS[name]
-    command = [sys.executable, "-m", "mmlisa.cli", "train", config, "--work-dir", str(root / Path(config).stem)]
+    command = [
+        sys.executable,
+        *cli.RUN_MODULE,
+        "mmlisa.cli",
+        "train",
+        config,
+        "--work-dir",
+        str(root / Path(config).stem),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     lines: deque[str] = deque(maxlen=12)
     try:
