@@ -115,10 +115,15 @@ def build_counter(scope: str, dataset: Any, num_classes: int, score_threshold: f
         total = np.zeros((num_classes + (scope == "mmdet"),) * 2, int)
 
         def process(self, data_batch: Any, data_samples: Sequence[Mapping[str, Any]]) -> None:
-            self.results += [count(sample) for sample in data_samples]
+            # Of the matrix of an image, the entries that are not 0. MMEngine gathers a result per image from all processes, and
+            # drops those of the images that fill up the last batch.
+            for matrix in map(count, data_samples):
+                self.results.append((matrix.nonzero(), matrix[matrix.nonzero()]))
 
-        def compute_metrics(self, results: Sequence[np.ndarray]) -> dict[str, float]:
-            self.total = sum(results)
+        def compute_metrics(self, results: Sequence[tuple[tuple[np.ndarray, ...], np.ndarray]]) -> dict[str, float]:
+            self.total = np.zeros_like(self.total)
+            for places, counts in results:
+                self.total[places] += counts
             return {}
 
     infos = (

@@ -1,6 +1,7 @@
 """Confusion matrices against mmdet's, scikit-learn's and mmpretrain's, and the files that the command writes."""
 
 import csv
+import pickle
 import runpy
 import sys
 from pathlib import Path
@@ -110,6 +111,15 @@ def test_images():
     np.testing.assert_array_equal(found, evaluation.ConfusionMatrix.calculate(guess, truth, NUM).numpy())
     with pytest.raises(ValueError, match="have no 'pred_label'"):
         count(confusion_matrix.build_counter("mmpretrain", None, NUM, 0), [dict(gt_label=truth)])
+
+
+def test_of_an_image_only_its_own_entries_are_kept():
+    counter = confusion_matrix.build_counter("mmpretrain", None, 1000, 0)
+    samples = [dict(gt_label=torch.tensor([i % 2]), pred_label=torch.tensor([999])) for i in range(6)]
+    counter.process(None, samples)
+    assert len(pickle.dumps(counter.results)) < 6_000, "a matrix of an image has 8 MB"
+    counter.evaluate(5)  # the sixth fills up a batch of several processes
+    assert (counter.total.sum(), counter.total[0, 999], counter.total[1, 999]) == (5, 3, 2)
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):
