@@ -62,6 +62,18 @@ def _label(config: str, options: Sequence[str]) -> str:
     return ", ".join([Path(config).stem.replace("_", " "), *values])
 
 
+def _labels(models: Sequence[Sequence[str]]) -> list[str]:
+    """Return a name per model; the checkpoint belongs to it if models differ in nothing else."""
+    files = [_files(model) for model in models]
+    labels = [
+        _label(names[0], [item for item in model if "=" in item]) for names, model in zip(files, models, strict=True)
+    ]
+    return [
+        ", ".join([label, *names[1:]]) if labels.count(label) > 1 else label
+        for label, names in zip(labels, files, strict=True)
+    ]
+
+
 def main(args: argparse.Namespace) -> None:
     import torch
 
@@ -80,11 +92,11 @@ def main(args: argparse.Namespace) -> None:
     picture = read_image(args.image, tuple(args.size) if args.size else None)
     queries = [tuple(query) for query in args.query or [(0.5, 0.5)]]
     kernels, features, matrices, chosen = [], [], {}, {}
-    for model in args.model:
+    for label, model in zip(_labels(args.model), args.model, strict=True):
         (config, *checkpoint), options = _files(model), [item for item in model if "=" in item]
         cfg = load_config(config, options=parse_options(options))
         backbone, mean, std = load_backbone(cfg, *(checkpoint or [None]), args.min_matched)
-        image, label = (picture - mean) / std, _label(config, options)
+        image = (picture - mean) / std
         kernels.append((label, attention_kernels(backbone, image, args.layers, queries)))
         features.append((label, feature_norms(backbone, image)))
         if args.matrices:
