@@ -69,6 +69,9 @@ class OverlayHook(Hook):
         draw: whether to draw at all.
         score_thr: lowest score of an object that is drawn.
         test_out_dir: folder of the pictures of a test; None draws none.
+
+    Raises:
+        ValueError: ``interval`` is below 1.
     """
 
     priority = "NORMAL"
@@ -76,12 +79,16 @@ class OverlayHook(Hook):
     def __init__(
         self, interval: int = 50, draw: bool = True, score_thr: float = 0.3, test_out_dir: str | None = None
     ) -> None:
+        if interval < 1:
+            raise ValueError(f"OverlayHook(interval={interval!r}) is below 1; to draw nothing, set draw=False")
         self.interval, self.draw, self.score_thr, self.test_out_dir = interval, draw, score_thr, test_out_dir
         self._seen = 0
+        self._shown: set[Path] = set()
         self._written: set[Path] = set()
 
     def before_val_epoch(self, runner: Runner) -> None:
         self._seen = 0
+        self._shown.clear()
 
     def after_val_iter(
         self, runner: Runner, batch_idx: int, data_batch: Batch = None, outputs: Sequence[Any] | None = None
@@ -89,7 +96,8 @@ class OverlayHook(Hook):
         for inputs, sample in zip(_inputs(data_batch), outputs, strict=True):
             if self.draw and is_main_process() and self._seen % self.interval == 0:
                 drawing = self._drawing(runner.val_dataloader, inputs, sample)
-                runner.visualizer.add_image(Path(sample.img_path).stem, drawing, step=runner.iter)
+                name = free_path(Path(f"{Path(sample.img_path).stem}.png"), self._shown).stem
+                runner.visualizer.add_image(name, drawing, step=runner.iter)
             self._seen += 1
 
     def after_test_iter(

@@ -42,6 +42,20 @@ def test_every_third_image_of_a_validation_goes_to_the_backends(run):
     assert shape[0] > 480, "annotation and prediction below the picture"
 
 
+def test_images_of_one_name_do_not_replace_each_other(run):
+    runner, [(inputs, outputs), _], drawn = run
+    hook = OverlayHook(interval=1)
+    for _ in range(2):
+        hook.before_val_epoch(runner)
+        hook.after_val_iter(runner, 0, {"inputs": inputs}, outputs)
+    assert [name for name, _, _ in drawn] == ["0", "0_2", "1", "1_2"] * 2
+
+
+def test_an_interval_below_1_is_refused():
+    with pytest.raises(ValueError, match=r"OverlayHook\(interval=0\) is below 1; to draw nothing, set draw=False"):
+        OverlayHook(interval=0)
+
+
 def test_all_of_a_test_go_into_the_folder(run, tmp_path):
     runner, batches, drawn = run
     hook = OverlayHook(interval=3, test_out_dir=str(tmp_path / "shown"))
