@@ -242,7 +242,8 @@ class Folder:
             (len(shared & {*parts}), any(map(is_image_word, parts)))
             for parts in (PurePosixPath(path).parts for path in found)
         ]
-        best = [path for path, rank in zip(found, ranks, strict=True) if rank == max(ranks)]
+        highest = max(ranks, default=None)
+        best = [path for path, rank in zip(found, ranks, strict=True) if rank == highest]
         if len(best) > 1:
             raise ValueError(
                 f"{self.root / near}: its image {name!r} may be {best[0]} or {best[1]}; write its path relative to "
