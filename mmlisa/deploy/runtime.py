@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 FORMAT = 1  # of the metadata
+_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation: Image.Transpose
 
 
 @dataclass
@@ -41,9 +42,7 @@ def load(path: str | Path, *, threads: int | None = None, providers: Sequence[st
     if path.suffix != ".onnx":
         raise ValueError(f"{str(path)!r} has the suffix {path.suffix!r}; the runtime reads .onnx files")
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{str(path)!r} does not exist; `mmlisa export CONFIG CHECKPOINT OUT.onnx` writes such files"
-        )
+        raise FileNotFoundError(f"{str(path)!r} does not exist; `mmlisa export CONFIG CHECKPOINT OUT.onnx` writes it")
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -162,8 +161,9 @@ def read_image(image: Any) -> np.ndarray:
             raise ValueError(f"image {str(image)!r} cannot be read: {error}") from error
     if not isinstance(image, Image.Image):
         raise TypeError(f"image is a {type(image).__name__}; it must be a file name, a Pillow image or an array")
-    with suppress(SyntaxError, struct.error):  # of a damaged EXIF entry, which OpenCV ignores, too
-        image = ImageOps.exif_transpose(image)
+    with suppress(KeyError, SyntaxError, struct.error):  # no turn, or a damaged EXIF entry, which OpenCV ignores, too
+        # Not ImageOps.exif_transpose: it writes all entries again, and fails at one of another type than the standard's.
+        image = image.transpose(_TURNS[image.getexif().get(0x0112)])
     if image.mode.startswith("I"):
         grey = (np.asarray(image).astype(np.uint32) >> 8).clip(0, 255).astype(np.uint8)
         return np.repeat(grey[..., None], 3, axis=2)

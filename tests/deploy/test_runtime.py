@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -101,6 +102,19 @@ def test_a_damaged_exif_entry_is_ignored(entry, tmp_path):
     Image.fromarray(picture).save(tmp_path / "a.png", exif=b"Exif\0\0" + entry)
     expected = mmcv.imread(str(tmp_path / "a.png"))[..., ::-1]
     np.testing.assert_array_equal(runtime.read_image(tmp_path / "a.png"), expected)
+
+
+@pytest.mark.parametrize("orientation", range(10))
+@pytest.mark.parametrize("entry", [(0x011A, b"72\0\0"), (0x0128, b"2\0\0\0")])  # the resolution and its unit, as text
+def test_images_are_turned_as_mmcv_turns_them(orientation, entry, tmp_path):
+    tag, text = entry
+    entries = struct.pack("<HHIHH", 0x0112, 3, 1, orientation, 0), struct.pack("<HHI4s", tag, 2, len(text), text)
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + b"".join(sorted(entries)) + bytes(4)
+    picture = np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=np.uint8)
+    Image.fromarray(picture).save(tmp_path / "a.png", exif=exif)
+    expected = mmcv.imread(str(tmp_path / "a.png"))[..., ::-1]
+    np.testing.assert_array_equal(runtime.read_image(tmp_path / "a.png"), expected)
+    assert expected.shape == ((9, 7, 3) if 5 <= orientation <= 8 else (7, 9, 3))
 
 
 def test_the_steps_of_classifiers_are_mmpretrains():
