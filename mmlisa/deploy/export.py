@@ -272,10 +272,10 @@ def _to_onnx(
 def largest_difference(module: nn.Module, out: Path, size: Sequence[int]) -> float | None:
     """The largest difference between ``module`` and its export ``out`` on a random image, over each output's largest value.
 
-    Detections are compared with the nearest one of their label.
+    Detections are compared with the nearest one of their label, masks included.
 
     Returns:
-        The difference; None if neither detects anything in the image, so that nothing was compared.
+        The difference; NaN if an output is NaN; None if neither detects anything in the image, so that nothing was compared.
 
     Raises:
         ValueError: the export is of another size.
@@ -287,19 +287,25 @@ def largest_difference(module: nn.Module, out: Path, size: Sequence[int]) -> flo
     if isinstance(module, WithResults) and module[1].task == "detection":
         if not len(expected[0]) and not len(found[0]):
             return None
-        return max(_unmatched(expected, found, max(size)), _unmatched(found, expected, max(size)))
-    return max(
-        ((f - e).abs().max() / e.abs().max().clamp_min(1e-12)).item() for f, e in zip(found, expected, strict=True)
-    )
+        differences = [_unmatched(expected, found, max(size)), _unmatched(found, expected, max(size))]
+    else:
+        differences = [
+            (f - e).abs().max() / e.abs().max().clamp_min(1e-12) for f, e in zip(found, expected, strict=True)
+        ]
+    return torch.tensor(differences).max().item()  # Python's max can drop a NaN
 
 
 def _unmatched(detections: Sequence[Tensor], others: Sequence[Tensor], side: int) -> float:
-    """The largest distance of a detection to the nearest other one: of boxes in image sides, of scores, or 1 of the label."""
-    (boxes, scores, labels), (theirs, their_scores, their_labels) = detections[:3], others[:3]
+    """The largest distance of a detection to the nearest other one: of boxes in image sides, of scores, or 1 of the label; or the
+    largest difference of their masks.
+    """
+    (boxes, scores, labels, *masks), (theirs, their_scores, their_labels, *their_masks) = detections, others
     if 0 in (len(boxes), len(theirs)):
         return float(len(boxes) > 0)
     distance = (boxes[:, None] - theirs).abs().amax(dim=2) / side + (scores[:, None] - their_scores).abs()
-    return (distance + (labels[:, None] != their_labels).float()).amin(dim=1).max().item()
+    distance, nearest = (distance + (labels[:, None] != their_labels).float()).min(dim=1)
+    differences = [distance, *((ours - other[nearest]).abs() for ours, other in zip(masks, their_masks, strict=True))]
+    return torch.cat([difference.flatten() for difference in differences]).max().item()
 
 
 def _run(out: Path, image: Tensor) -> list[Tensor]:

@@ -116,6 +116,30 @@ def test_detections_of_a_model_that_detects_nothing(threshold, count, difference
     assert largest_difference(WithResults(Prepare(model, False), Results(model)), file, (64, 96)) == difference
 
 
+@pytest.mark.parametrize(
+    ("part", "change", "difference"),
+    [(3, 0.25, 0.25), (3, np.nan, np.nan), (1, np.nan, np.nan), (1, 0.5, 0.5), (2, 0, 0.0)],
+)
+def test_each_part_of_the_detections_is_compared(part, change, difference, monkeypatch):
+    options = {"model.test_cfg.rcnn.score_thr": 0.0, "model.test_cfg.rcnn.max_per_img": 3}
+    model = build_model(load_config("mask_rcnn_hylisanet_demo.py", options=options))
+    results = WithResults(Prepare(model, False), Results(model))
+
+    def changed(out, image):
+        found = [output.clone() for output in results(image)]
+        found[part] += change
+        return found
+
+    monkeypatch.setattr(module, "_run", changed)
+    assert largest_difference(results, None, (64, 96)) == pytest.approx(difference, abs=1e-5, nan_ok=True)
+
+
+@pytest.mark.parametrize("outputs", [(np.nan, 1.0), (1.0, np.nan)])
+def test_a_map_that_is_not_a_number_is_noticed(outputs, monkeypatch):
+    monkeypatch.setattr(module, "_run", lambda out, image: [image * factor for factor in outputs])
+    assert np.isnan(largest_difference(lambda image: [image, image], None, (64, 64)))
+
+
 def test_other_suffixes_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"model\.pb"):
         export(nn.Identity(), tmp_path / "model.pb", (64, 64))

@@ -64,12 +64,13 @@ def without_metadata(path):
     return model
 
 
-def test_a_file_that_differs_from_the_model_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("difference", [1.0, float("nan")])
+def test_a_file_that_differs_from_the_model_is_refused(difference, tmp_path, monkeypatch):
     from mmlisa.deploy import export as module
 
     monkeypatch.setattr(module, "export", lambda model, out, *_, **__: out.touch())
-    monkeypatch.setattr(module, "largest_difference", lambda *_: 1.0)
-    with pytest.raises(ValueError, match="differs from the model by 1"):
+    monkeypatch.setattr(module, "largest_difference", lambda *_: difference)
+    with pytest.raises(ValueError, match=f"differs from the model by {difference:.0f}"):
         export.main(export.parse_args([DEMO, "none", str(tmp_path / "m.onnx")]))
 
 
