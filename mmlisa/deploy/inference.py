@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,9 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose, pseudo_collate
 from mmengine.device import get_device
+from mmengine.hooks import Hook
 from mmengine.model import BaseModel
+from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from tqdm import tqdm
 
@@ -24,7 +27,7 @@ from mmlisa.engine.building import build_model
 from mmlisa.engine.checks import check_channels, check_shapes
 from mmlisa.engine.config import find_metainfo, find_test_pipeline, innermost_dataset
 from mmlisa.engine.cpu import optimize_for_cpu
-from mmlisa.registry import MODELS
+from mmlisa.registry import HOOKS, MODELS
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
@@ -286,8 +289,32 @@ class ExportedModel(BaseModel):
         return fill_sample(sample, runtime.Prediction(probabilities=probabilities.mean(axis=0)))
 
 
+@HOOKS.register_module()
+class ExportedClassesHook(Hook):
+    """Compares the classes of an exported file with those of the test data.
+
+    Raises:
+        ValueError: they differ in number, name or order.
+    """
+
+    priority = "VERY_HIGH"
+
+    def before_test(self, runner: Runner) -> None:
+        exported = runner.model.exported
+        names = exported.classes, list(Classes(getattr(runner.test_dataloader.dataset, "metainfo", None)).names)
+        if not all(names):
+            return
+        for label, (ours, theirs) in enumerate(zip_longest(*names, fillvalue="(none)")):
+            if ours != theirs:
+                raise ValueError(
+                    f"{str(exported.path)!r} has {len(names[0])} classes and test_dataloader.dataset has {len(names[1])}; "
+                    f"label {label} is '{ours}' in the file and '{theirs}' in the data; test it with the config that it was "
+                    "exported from"
+                )
+
+
 def exported_config(cfg: Config, path: str | Path) -> Config:
-    """A copy of a config that tests an exported file in the place of its model.
+    """A copy of a config that tests an exported file in the place of its model, if the data have the file's classes.
 
     The copy has a work dir of its own, a subfolder of the config's with the name of the file: MMEngine's runner writes its config
     there. In the training's folder it would overwrite the config that :func:`load` reads.
@@ -295,6 +322,7 @@ def exported_config(cfg: Config, path: str | Path) -> Config:
     cfg = deepcopy(cfg)
     cfg.model, cfg.load_from, cfg.resume = dict(type="mmlisa.ExportedModel", path=str(path)), None, False
     cfg.work_dir = str(Path(cfg.get("work_dir") or "work_dirs") / Path(path).stem)
+    cfg.custom_hooks = [*(cfg.get("custom_hooks") or []), dict(type="mmlisa.ExportedClassesHook")]
     return cfg
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from mmengine.model import BaseModel
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import HOOKS, MODELS, init_default_scope
 from mmengine.structures import BaseDataElement, InstanceData
 from mmpretrain.structures import DataSample
 from PIL import Image
@@ -21,7 +21,15 @@ from mmlisa import config_path
 from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.deploy import inference, runtime
 from mmlisa.deploy.export import reading_steps
-from mmlisa.deploy.inference import ExportedModel, Loaded, Predictor, TiledPredictor, find_config, predict_pictures
+from mmlisa.deploy.inference import (
+    ExportedModel,
+    Loaded,
+    Predictor,
+    TiledPredictor,
+    exported_config,
+    find_config,
+    predict_pictures,
+)
 from mmlisa.engine.config import load_config
 from mmlisa.visualization.overlays import LONGER_SIDE, Classes
 
@@ -308,3 +316,27 @@ def test_an_exported_video_classifier_gets_what_its_file_wants(uint8, channels):
     order = [2, 1, 0] if channels == "RGB" else [0, 1, 2]
     assert seen[0][0, :, 0, 0, 0].tolist() == (order if uint8 else [(value - 1) / 2 for value in order])
     assert seen[0].dtype == (np.uint8 if uint8 else np.float32)
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (
+            ("dog", "cat"),
+            r"model\.onnx' has 2 classes and test_dataloader\.dataset has 2; label 0 is 'cat' .* and 'dog'",
+        ),
+        (("cat",), r"has 2 classes and test_dataloader\.dataset has 1; label 1 is 'dog' in the file and '\(none\)' in"),
+        (("cat", "dog", "cow"), r"has 3; label 2 is '\(none\)' in the file and 'cow' in the data; test it with"),
+    ],
+)
+def test_an_exported_file_is_not_tested_on_other_classes(classes, message, tmp_path):
+    cfg = exported_config(load_config("mask_rcnn_hylisanet_demo.py"), detector(tmp_path / "model.onnx"))
+    data = SimpleNamespace(dataset=SimpleNamespace(metainfo=dict(classes=("cat", "dog"))))
+    runner = SimpleNamespace(model=MODELS.build(cfg.model), test_dataloader=data)
+    hook = HOOKS.build(cfg.custom_hooks[-1])
+    hook.before_test(runner)
+    data.dataset.metainfo = {}  # of unknown names
+    hook.before_test(runner)
+    data.dataset.metainfo = dict(classes=classes)
+    with pytest.raises(ValueError, match=message):
+        hook.before_test(runner)
