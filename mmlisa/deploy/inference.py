@@ -332,9 +332,14 @@ class Loaded:
     def __init__(self, predictor: Predictor) -> None:
         self.predictor, self.classes = predictor, list(predictor.classes.names)
 
-    def predict(self, image: Any, score_threshold: float = 0.3) -> runtime.Prediction:
-        """See :meth:`mmlisa.deploy.runtime.Model.predict`."""
-        return read_sample(self.predictor.predict(as_loaded(runtime.read_image(image)))[0], score_threshold)
+    def predict(self, image: Any, score_threshold: float | None = None) -> runtime.Prediction:
+        """See :meth:`mmlisa.deploy.runtime.Model.predict`; None takes the threshold of the :class:`Predictor`, 0.3 by default."""
+        if self.predictor.takes_clips:
+            raise ValueError(
+                "this model classifies clips, not images; predict on videos with `mmlisa infer CONFIG CHECKPOINT VIDEO`"
+            )
+        threshold = self.predictor.score_threshold if score_threshold is None else score_threshold
+        return read_sample(self.predictor.predict(as_loaded(runtime.read_image(image)))[0], threshold)
 
 
 def load(path: str | Path, config: str | Path | None = None, *, device: str | None = None) -> Loaded | runtime.Model:

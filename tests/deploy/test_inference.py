@@ -275,6 +275,14 @@ def test_a_checkpoint_has_the_interface_of_an_exported_file(demo):
     assert len(found.scores) > 2
     middle = float(np.median(found.scores))
     assert len(model.predict(folder / "noise.jpg", middle).scores) == (found.scores >= middle).sum()
+    model.predictor.score_threshold = middle
+    assert len(model.predict(folder / "noise.jpg", None).scores) == (found.scores >= middle).sum()
+
+
+def test_a_checkpoint_of_a_video_classifier_takes_no_image():
+    model = Loaded(SimpleNamespace(takes_clips=True, classes=Classes({})))
+    with pytest.raises(ValueError, match="classifies clips, not images; predict on videos with `mmlisa infer"):
+        model.predict(np.zeros((8, 8, 3), np.uint8))
 
 
 def test_a_picture_is_drawn_on_as_it_was_read(demo):
