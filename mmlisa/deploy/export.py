@@ -68,8 +68,9 @@ def reading_steps(cfg: Config) -> list[dict[str, Any]]:
     Raises:
         ValueError: a step that the runtime does not have, or no test pipeline.
     """
-    steps = []
-    for step in find_test_pipeline(cfg):
+    steps, pipeline = [], find_test_pipeline(cfg)
+    resizes = any("Resize" in step["type"] for step in pipeline)
+    for step in pipeline:
         name = step["type"].rpartition(".")[2]
         sampling = dict(method=step.get("interpolation", "bilinear"), backend=step.get("backend", "cv2"))
         if sampling["method"] not in _METHODS.get(sampling["backend"], ()):
@@ -82,10 +83,14 @@ def reading_steps(cfg: Config) -> list[dict[str, Any]]:
             steps.append(dict(step="resize", scale=scale, keep_ratio=step.get("keep_ratio", False), **sampling))
         elif name == "ResizeEdge":
             steps.append(dict(step="resize_edge", scale=step["scale"], edge=step.get("edge", "short"), **sampling))
-        elif name == "CenterCrop":
+        elif name == "CenterCrop" and not step.get("auto_pad"):
             size = step["crop_size"]
             steps.append(dict(step="crop", size=[size, size] if isinstance(size, int) else list(size)))
-        elif name not in _NEUTRAL:
+        elif (
+            name not in _NEUTRAL
+            or step.get("color_type", "color") != "color"
+            or (step.get("to_float32") and resizes)  # resized floats are not rounded
+        ):
             raise ValueError(
                 f"the runtime does not have the step {dict(step)} of the test pipeline; --raw exports the network alone"
             )

@@ -161,12 +161,22 @@ def test_an_older_pytorch_is_refused(tmp_path, monkeypatch):
         ),
         (dict(type="ResizeEdge", scale=64, interpolation="lanczos"), "the runtime resizes by"),
         (dict(type="Resize", scale_factor=2.0), "the runtime does not have the step"),
+        (dict(type="CenterCrop", crop_size=64, auto_pad=True), "the runtime does not have the step .*auto_pad"),
+        (dict(type="LoadImageFromFile", color_type="unchanged"), "the runtime does not have the step .*color_type"),
+        (dict(type="mmlisa.LoadImageFromFile", to_float32=True), "the runtime does not have the step .*to_float32"),
     ],
 )
 def test_steps_that_the_runtime_does_not_have(step, words):
-    cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=[dict(type="LoadImageFromFile"), step]))))
+    pipeline = [dict(type="LoadImageFromFile"), step, dict(type="Resize", scale=64)]
+    cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=pipeline))))
     with pytest.raises(ValueError, match=words):
         reading_steps(cfg)
+
+
+def test_loading_as_float_changes_nothing_without_resizing():
+    pipeline = [dict(type="LoadImageFromFile", to_float32=True), dict(type="CenterCrop", crop_size=64)]
+    cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=pipeline))))
+    assert reading_steps(cfg) == [dict(step="crop", size=[64, 64])]
 
 
 @pytest.mark.parametrize(
