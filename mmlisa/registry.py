@@ -76,5 +76,5 @@ OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "mmlisa.en
 DATA_SAMPLERS = _child(roots.DATA_SAMPLERS, "mmlisa.engine.seeding")
 DATASETS = _child(roots.DATASETS, "mmlisa.engine.seeding", *_DATASETS, *_VIDEO)
 TRANSFORMS = _child(roots.TRANSFORMS, "mmlisa.datasets.transforms", *_VIDEO)
-METRICS = _child(roots.METRICS, "mmlisa.datasets.segmentation")
+METRICS = _child(roots.METRICS, "mmlisa.visualization.evaluation", "mmlisa.datasets.segmentation")
 WEIGHT_INITIALIZERS = _child(roots.WEIGHT_INITIALIZERS, "mmlisa.conversion")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import confusion_matrix, jaccard_score, precision_recall_curve
 
+from mmlisa.registry import METRICS
 from mmlisa.visualization.evaluation import evaluate_labels, evaluate_maps, evaluate_objects, match
 from mmlisa.visualization.report import write_report
 
@@ -238,3 +239,13 @@ def test_classification(folder):
     assert gaps
     assert all(error == pytest.approx(gap) for error, gap in gaps)
     pages(folder)
+
+
+def test_predictions_are_written_without_logits(tmp_path):
+    sample = dict(img_path="a.png", pred_sem_seg=torch.ones(4, 4), seg_logits=torch.ones(150, 4, 4))
+    dump = METRICS.build(dict(type="mmlisa.DumpWithoutLogits", out_file_path=str(tmp_path / "a.pkl")))
+    dump.process(None, [sample])
+    dump.evaluate(1)
+    (found,) = pickle.loads((tmp_path / "a.pkl").read_bytes())
+    assert found.keys() == {"img_path", "pred_sem_seg"}
+    assert "seg_logits" in sample, "which other metrics may read"
