@@ -52,6 +52,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--dynamic --size {' '.join(map(str, args.size))}: clips have a fixed size; leave out --dynamic")
     if args.int8 and (args.raw or args.backbone_only or args.out.suffix != ".onnx"):
         parser.error("--int8 needs an .onnx file with results: leave out --raw and --backbone-only")
+    if args.uint8 and (args.raw or args.backbone_only):
+        parser.error("--uint8 needs a file with results: leave out --raw and --backbone-only")
     if args.int8:
         from mmlisa.deploy.quantise import find_images  # imports neither PyTorch nor onnxruntime
 

@@ -24,6 +24,8 @@ DEMO = "classifier_hylisanet_demo.py"
         (["model.onnx", "--size", "16", "64"], "--size 16 64: H and W of at least 32"),
         (["model.onnx", "--size", "64"], "--size 64: H and W"),
         (["model.onnx", "--raw", "--int8", "."], "--int8 needs an .onnx file with results"),
+        (["model.onnx", "--raw", "--uint8"], "--uint8 needs a file with results: leave out --raw and --backbone-only"),
+        (["model.onnx", "--backbone-only", "--uint8"], "--uint8 needs a file with results"),
         (["model.onnx", "--int8", "missing"], "calibration folder 'missing' does not exist"),
         (["model.onnx", "--int8", "one"], "calibration folder 'one' has 1 images; at least 8 are needed"),
     ],
