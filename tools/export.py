@@ -20,7 +20,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         type=int,
         nargs="+",
         metavar="N",
-        help="H W of the images, or T H W of clips (default: that of the test pipeline; free if the pipeline keeps the ratio)",
+        help="H W of the images, or T H W of clips (default: that of the test pipeline; free if the pipeline keeps the ratio; "
+        "with --raw and --backbone-only 224 224, or the clips of the backbone)",
     )
     parser.add_argument("--dynamic", action="store_true", help="leave H and W free; --size is the example")
     parser.add_argument("--raw", action="store_true", help="write the maps of the head instead of the results")
@@ -85,7 +86,8 @@ def main(args: argparse.Namespace) -> None:
     model = build_model(cfg)
     # A model that cannot be exported is reported before the checkpoint is read.
     if args.raw or args.backbone_only:
-        module, fixed = export.Exportable(model, args.backbone_only), (224, 224)
+        own = getattr(model.backbone, "image_size", ())
+        module, fixed = export.Exportable(model, args.backbone_only), own if len(own) == 3 else (224, 224)
     else:
         module = WithResults(Prepare(model, args.uint8), Results(model))
         fixed = export.final_size(cfg, module[1])

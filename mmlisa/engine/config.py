@@ -49,10 +49,19 @@ def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
 
 
 def find_metainfo(dataset: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names of a data set's config, where it has some, and else those of its type."""
+    """Return the names of a data set's config, where it has some, and else those of its type.
+
+    The config may name a file with a name per line, and mmpretrain's data sets also have an option ``classes``.
+    """
+    from mmengine.fileio import list_from_file
     from mmengine.registry import DATASETS
 
-    return {**DATASETS.get(dataset["type"]).METAINFO, **(dataset.get("metainfo") or {})}
+    kind, classes = dataset["type"], dataset.get("classes")
+    given = {**({"classes": classes} if classes else {}), **(dataset.get("metainfo") or {})}
+    for key, value in given.items():
+        if isinstance(value, str) and (path := Path(value).expanduser()).is_file():
+            given[key] = list_from_file(path)
+    return {**(kind if isinstance(kind, type) else DATASETS.get(kind)).METAINFO, **given}
 
 
 def find_test_pipeline(cfg: Config) -> list[ConfigDict]:
@@ -263,12 +272,15 @@ def set_tta(cfg: Config) -> None:
         ValueError: the library has no such model for this config.
     """
     scope = cfg.get("default_scope")
+    heads = {**cfg.model, **cfg.model.get("roi_head", {})}
+    single = heads.get("bbox_head")
+    has_masks = heads.get("mask_head") or heads.get("panoptic_head")
+    has_masks = has_masks or (isinstance(single, Mapping) and "Ins" in type_name(single))  # RTMDet-Ins
+    if has_masks and type_name(cfg.get("tta_model") or _TTA_MODELS.get(scope, {})) == "DetTTAModel":
+        raise ValueError(
+            "--tta: mmdet merges the boxes of augmented images, but not their masks, and this model has masks"
+        )
     if "tta_model" not in cfg:
-        heads = {**cfg.model, **cfg.model.get("roi_head", {})}
-        if scope == "mmdet" and (heads.get("mask_head") or heads.get("panoptic_head")):
-            raise ValueError(
-                "--tta: mmdet merges the boxes of augmented images, but not their masks, and this model has masks"
-            )
         if scope not in _TTA_MODELS:
             raise ValueError(f"--tta: the config has no tta_model, and there is no default for default_scope={scope!r}")
         cfg.tta_model = deepcopy(_TTA_MODELS[scope])

@@ -1,6 +1,7 @@
 """Config loading and the command line's options."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from mmlisa.engine.config import (
 from mmlisa.engine.runner import set_resume
 
 COCO = config_path("mask_rcnn_hylisanet_s_1x_coco.py")
+RTMDET_INS = next(Path(COCO).parent.glob("rtmdet_ins_*.py"))
 
 
 def test_missing_config_names_close_ones():
@@ -86,6 +88,8 @@ def test_resume(tmp_path):
 def test_tta_and_show_dir(tmp_path):
     with pytest.raises(ValueError, match=r"--tta: .* this model has masks"):
         set_tta(load_config(COCO))
+    with pytest.raises(ValueError, match=r"--tta: .* this model has masks"):
+        set_tta(load_config(RTMDET_INS))
     cfg = load_config("retinanet_flatten_swin_demo.py")
     set_tta(cfg)
     assert cfg.model.type == "DetTTAModel"
@@ -220,6 +224,18 @@ def test_a_config_without_hooks_is_tested():
 def test_names_of_the_data_come_before_those_of_their_type():
     assert find_metainfo(dict(type="mmdet.CocoDataset"))["classes"][0] == "person"
     assert find_metainfo(dict(type="mmdet.CocoDataset", metainfo=dict(classes=("cat",))))["classes"] == ("cat",)
+
+
+def test_names_of_the_data_may_be_in_a_file(tmp_path):
+    (tmp_path / "names.txt").write_text("red fox\nnewt\n")
+    names = str(tmp_path / "names.txt")
+    for dataset in (
+        dict(type="mmdet.CocoDataset", metainfo=dict(classes=names)),
+        dict(type="mmpretrain.CustomDataset", classes=names),
+        dict(type="mmpretrain.CustomDataset", classes=["red fox", "newt"]),
+        dict(type="mmpretrain.CustomDataset", classes="nosuch.txt", metainfo=dict(classes=["red fox", "newt"])),
+    ):
+        assert find_metainfo(dataset)["classes"] == ["red fox", "newt"]
 
 
 def test_the_first_of_joined_data_sets_is_the_innermost():
