@@ -7,7 +7,7 @@ _base_ = [
 ]
 
 model = dict(
-    data_preprocessor=dict(batch_augments=[dict(type="BatchFixedSizePad", size=(1024, 1024), pad_mask=True)]),
+    data_preprocessor=dict(pad_size_divisor=1024),  # every image becomes 1024x1024, as the positions are
     neck=dict(_delete_=True, type="mmlisa.SimpleFeaturePyramid", out_channels=256),
     rpn_head=dict(num_convs=2),
     roi_head=dict(
@@ -17,6 +17,14 @@ model = dict(
         mask_head=dict(norm_cfg=dict(type="mmpretrain.LN2d", eps=1e-6)),
     ),
 )
+test_pipeline = [
+    dict(type="LoadImageFromFile"),
+    dict(type="Resize", scale=(1024, 1024), keep_ratio=True),
+    dict(type="LoadAnnotations", with_bbox=True, with_mask=True),
+    dict(type="PackDetInputs", meta_keys=("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")),
+]
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+test_dataloader = val_dataloader
 optim_wrapper = dict(
     _delete_=True,
     type="OptimWrapper",

@@ -7,6 +7,7 @@ from typing import Any
 import mmdet
 import pytest
 import torch
+from mmdet.models.data_preprocessors import DetDataPreprocessor
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
@@ -156,7 +157,14 @@ def test_vitdet_recipe(name):
         step for step in cfg.train_dataloader.dataset.dataset.pipeline if step.type in ("RandomResize", "RandomCrop")
     )
     assert (resize.scale, resize.ratio_range, crop.crop_size) == ((1024, 1024), (0.1, 2.0), (1024, 1024))
+    for loader in (cfg.val_dataloader, cfg.test_dataloader):
+        (resize,) = (step for step in loader.dataset.pipeline if step.type == "Resize")
+        assert (resize.scale, resize.keep_ratio) == ((1024, 1024), True)
     model = build(cfg)
+    pad = DetDataPreprocessor(**{k: v for k, v in cfg.model.data_preprocessor.items() if k != "type"})
+    for training in (True, False):  # smaller images are padded to the size of the positions
+        batch = dict(inputs=[torch.zeros(3, 700, 1024), torch.zeros(3, 1024, 500)], data_samples=None)
+        assert pad(batch, training)["inputs"].shape == (2, 3, 1024, 1024)
     found = groups(cfg, model)
     assert found["roi_head.bbox_head.fc_cls.weight"] == (pytest.approx(1e-4), 0.1)
     rates = {}
