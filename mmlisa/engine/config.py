@@ -306,7 +306,7 @@ def set_show_dir(cfg: Config, directory: str | None) -> None:
     hook = cfg.default_hooks.pop("visualization", None)
     if directory is None:
         return
-    if hook is None or type_name(hook) != "OverlayHook":
+    if hook is None or not type_name(hook).endswith("OverlayHook"):
         hook = dict(type="mmlisa.OverlayHook")
     cfg.default_hooks.visualization = dict(hook, draw=True, test_out_dir=str(Path(directory).resolve()))
 
@@ -315,5 +315,5 @@ def set_classwise(cfg: Config) -> None:
     """Print the AP of each class in a test, where the metric is mmdet's for COCO."""
     evaluators = cfg.get("test_evaluator") or []
     for metric in evaluators if isinstance(evaluators, list | tuple) else [evaluators]:
-        if type_name(metric) == "CocoMetric":
+        if type_name(metric).endswith("CocoMetric"):
             metric.setdefault("classwise", True)
