@@ -118,7 +118,8 @@ def build_counter(scope: str, dataset: Any, num_classes: int, score_threshold: f
             # Of the matrix of an image, the entries that are not 0. MMEngine gathers a result per image from all processes, and
             # drops those of the images that fill up the last batch.
             for matrix in map(count, data_samples):
-                self.results.append((matrix.nonzero(), matrix[matrix.nonzero()]))
+                places = matrix.nonzero()
+                self.results.append((places, matrix[places]))
 
         def compute_metrics(self, results: Sequence[tuple[tuple[np.ndarray, ...], np.ndarray]]) -> dict[str, float]:
             self.total = np.zeros_like(self.total)

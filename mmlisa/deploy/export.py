@@ -17,6 +17,7 @@ from mmlisa import __version__
 from mmlisa.deploy import runtime
 from mmlisa.deploy.results import DeformableAttention, Results, WithResults, yolox
 from mmlisa.engine.config import find_metainfo, find_test_pipeline, innermost_dataset
+from mmlisa.engine.config_checks import type_name
 from mmlisa.options import check_exported
 from mmlisa.visualization.overlays import Classes
 
@@ -69,9 +70,9 @@ def reading_steps(cfg: Config) -> list[dict[str, Any]]:
         ValueError: a step that the runtime does not have, or no test pipeline.
     """
     steps, pipeline = [], find_test_pipeline(cfg)
-    resizes = any("Resize" in step["type"] for step in pipeline)
+    resizes = any("Resize" in type_name(step) for step in pipeline)
     for step in pipeline:
-        name = step["type"].rpartition(".")[2]
+        name = type_name(step)
         sampling = dict(method=step.get("interpolation", "bilinear"), backend=step.get("backend", "cv2"))
         if sampling["method"] not in _METHODS.get(sampling["backend"], ()):
             raise ValueError(

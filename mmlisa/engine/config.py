@@ -64,6 +64,15 @@ def find_metainfo(dataset: Mapping[str, Any]) -> dict[str, Any]:
     return {**(kind if isinstance(kind, type) else DATASETS.get(kind)).METAINFO, **given}
 
 
+def predicts_masks(model: Mapping[str, Any]) -> bool:
+    """Whether the config of a detector has a head for masks; RTMDet-Ins predicts them with the boxes."""
+    heads = {**model, **model.get("roi_head", {})}
+    if heads.get("mask_head") or heads.get("panoptic_head"):
+        return True
+    boxes = heads.get("bbox_head")
+    return isinstance(boxes, Mapping) and "Ins" in type_name(boxes)
+
+
 def find_test_pipeline(cfg: Config) -> list[ConfigDict]:
     """Return the steps that read a test image.
 
@@ -272,11 +281,8 @@ def set_tta(cfg: Config) -> None:
         ValueError: the library has no such model for this config.
     """
     scope = cfg.get("default_scope")
-    heads = {**cfg.model, **cfg.model.get("roi_head", {})}
-    single = heads.get("bbox_head")
-    has_masks = heads.get("mask_head") or heads.get("panoptic_head")
-    has_masks = has_masks or (isinstance(single, Mapping) and "Ins" in type_name(single))  # RTMDet-Ins
-    if has_masks and type_name(cfg.get("tta_model") or _TTA_MODELS.get(scope, {})) == "DetTTAModel":
+    merging = type_name(cfg.get("tta_model") or _TTA_MODELS.get(scope, {}))
+    if merging == "DetTTAModel" and predicts_masks(cfg.model):
         raise ValueError(
             "--tta: mmdet merges the boxes of augmented images, but not their masks, and this model has masks"
         )

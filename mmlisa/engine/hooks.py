@@ -217,21 +217,24 @@ class CheckpointGuardHook(Hook):
 
 @HOOKS.register_module()
 class ChecksumHook(Hook):
-    """Gives saved checkpoints a checksum of their tensors, which is verified whenever they are read."""
+    """Gives saved checkpoints a checksum of their tensors, which is verified whenever they are read.
+
+    It also leaves out of them what the safe reader would refuse.
+    """
 
     # After the hooks that change what is saved.
     priority = "LOWEST"
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        for part, key in (("", "param_schedulers"), ("meta", "dataset_meta"), ("message_hub", "runtime_info")):
-            holder = checkpoint.get(part, {}) if part else checkpoint
-            if key in holder:
-                holder[key] = _readable(holder[key])
+        meta, hub = checkpoint.get("meta", {}), checkpoint.get("message_hub", {})
+        for part, key in ((checkpoint, "param_schedulers"), (meta, "dataset_meta"), (hub, "runtime_info")):
+            if key in part:
+                part[key] = _readable(part[key])
         add_checksum(checkpoint)
 
 
 def _readable(value: Any) -> Any:
-    """``value`` with plain dicts and without functions such as those of OneCycleLR; a safe reader refuses both."""
+    """``value`` without functions, which OneCycleLR's state holds, and with plain dicts for MMEngine's."""
     if isinstance(value, list | tuple):
         return type(value)(map(_readable, value))
     if type(value) in (dict, OrderedDict, ConfigDict):

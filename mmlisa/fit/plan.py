@@ -2,7 +2,6 @@
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from mmengine.config import Config
 from mmlisa import config_path
 from mmlisa.datasets.folder import Dataset
 from mmlisa.datasets.transforms import FORMATS
+from mmlisa.engine.config import predicts_masks
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
                 f"--model {model!r} is distilled from a teacher for other classes; choose one of {', '.join(presets)}, or a "
                 "config without a teacher"
             )
-        if not dataset.has_masks and _learns_masks(config.model) and "roi_head" not in config.model:
+        if not dataset.has_masks and predicts_masks(config.model) and "roi_head" not in config.model:
             raise ValueError(
                 f"--model {model!r} learns masks, and the objects of {dataset.root} have boxes only; choose another model"
             )
@@ -247,7 +247,7 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: 
     """
     weights, cfg = plan.preset.weights, Config.fromfile(config_path(plan.preset.config))
     base = cfg.model
-    learns_masks = _learns_masks(base)
+    learns_masks = predicts_masks(base)
     masks = dataset.has_masks and learns_masks
     model: dict[str, Any] = {}
     if plan.task == "segmentation":
@@ -294,11 +294,6 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path, title: str, start: 
         has_test=bool(dataset.split("test")),
         metric_name=METRICS[plan.task],
     )
-
-
-def _learns_masks(model: Mapping[str, Any]) -> bool:
-    head = model.get("bbox_head")  # RTMDet-Ins predicts masks in it
-    return bool(model.get("roi_head", {}).get("mask_head")) or "Ins" in str(head and head.get("type"))
 
 
 def _code(value: Any, in_lines: bool = False) -> str:

@@ -265,8 +265,8 @@ class Backbone(BaseModule):
         """
         x, grid = self.embed(image)
         maps = []
-        for i, stage in enumerate(self.stages[: self.out_indices[-1] + 1]):
-            x, grid = stage(x, grid)
+        for i in range(self.out_indices[-1] + 1):
+            x, grid = self.stages[i](x, grid)
             if i in self.out_indices:
                 maps.append(self.to_output(self.norm_output(x, i), grid))
         return tuple(maps)

@@ -187,10 +187,10 @@ def _launch(x: Tensor, other: Tensor, out: Tensor, spectra_2: Tensor, bias: Tens
     cos, sin = _waves(tuple(grid), x.device)
     channels = triton.next_power_of_2(c)
     heads = max(ROWS // channels, 1)
-    # Three products of TF32 parts give fp32's accuracy on tensor cores.
     matmul = torch.backends.cuda.matmul
     # PyTorch 2.9 replaced the switch, and refuses to read the old one after the new one was set.
     is_tf32 = matmul.fp32_precision == "tf32" if hasattr(matmul, "fp32_precision") else matmul.allow_tf32
+    # Three products of TF32 parts give fp32's accuracy on tensor cores.
     precision = "tf32" if x.is_cuda and is_tf32 else "tf32x3"
     with torch.cuda.device_of(x):  # Triton launches on the current device
         _lisa_kernel[(triton.cdiv(num_heads, heads),)](
