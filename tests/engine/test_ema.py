@@ -8,7 +8,7 @@ from mmengine.hooks import EMAHook
 from torch import nn
 
 from helpers.toy_runner import runner
-from mmlisa.engine.ema import CycleEMAHook, ThresholdEMA
+from mmlisa.engine.ema import CycleEMAHook, SelfDistillationHook, ThresholdEMA
 
 
 def test_average_is_the_bias_corrected_one_from_zeros():
@@ -56,6 +56,14 @@ def test_a_cycle_begins_with_an_epoch_and_not_where_it_is_resumed():
     for epoch, batch, steps in ((5, 3, 7), (4, 0, 7), (5, 0, 0)):
         hook.before_train_iter(SimpleNamespace(epoch=epoch), batch)
         assert hook.ema_model.steps == steps
+
+
+@pytest.mark.parametrize(("epoch", "distils"), [(2, False), (3, True), (5, True)])
+def test_a_training_resumed_after_the_first_distilled_epoch_distils(epoch, distils):
+    hook, teachers, average = SelfDistillationHook(distill_from=3), [], object()
+    hook.src_model, hook.ema_model = SimpleNamespace(set_teacher=teachers.append), SimpleNamespace(module=average)
+    hook.before_train_epoch(SimpleNamespace(epoch=epoch))
+    assert teachers == [average] * distils
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,19 @@ def test_interrupted_and_resumed_run_repeats_the_whole_one(tmp_path, epochs):
     assert all(torch.equal(final[0][name], final[1][name]) for name in final[0])
 
 
+@pytest.mark.parametrize("left_out", ["save_optimizer", "save_param_scheduler"])
+def test_a_scheduled_checkpoint_that_cannot_be_resumed_is_completed(tmp_path, left_out):
+    """The signal comes in an iteration that the schedule saves, without what resuming needs."""
+    schedule = dict(param_scheduler=dict(type="ConstantLR", factor=0.5, end=5, by_epoch=False))
+    with pytest.raises(SystemExit):
+        train(runner(tmp_path / "part", model=dict(signal_at=4), hook={left_out: False}, **schedule))
+    checkpoint = load_checkpoint(tmp_path / "part" / "iter_4.pth")
+    assert {"optimizer", "param_schedulers"} <= checkpoint.keys()
+    rest = runner(tmp_path / "rest", load_from=str(tmp_path / "part" / "iter_4.pth"), resume=True, **schedule)
+    rest.train()
+    assert sorted(losses(tmp_path / "rest")) == [5, 6]
+
+
 def test_a_second_signal_exits_at_once(monkeypatch):
     codes = []
     monkeypatch.setattr(os, "_exit", codes.append)

@@ -295,3 +295,30 @@ def test_frozen_stages_on_two_processes():
         torch.distributed.destroy_process_group()
 
     assert in_processes(2, step_twice) == [0, 0]
+
+
+def test_picodets_losses_count_the_positives_of_all_processes():
+    """The mean over two processes with one image each is the loss of both images, although one has three times the boxes."""
+    pytest.importorskip("mmdet")
+    from mmengine.structures import InstanceData
+
+    from mmlisa.models.dense_heads import PicoHead
+
+    torch.manual_seed(0)
+    head = PicoHead(3, 16, train_cfg=dict(assigner=dict(type="mmlisa.VarifocalSimOTAAssigner"))).eval()
+    sizes = [(8, 9), (4, 5), (2, 3), (1, 2)]
+    maps = [[2 * torch.randn(2, channels, *size) for size in sizes] for channels in (3, 32)]
+    boxes = torch.tensor([[4.0, 6, 30, 40], [20, 10, 66, 60], [40, 2, 70, 30], [30, 2, 50, 30]])
+    gts = [InstanceData(bboxes=part, labels=torch.arange(len(part)) % 3) for part in (boxes[:3], boxes[3:])]
+    expected = head.loss_by_feat(*maps, gts, [{}, {}])
+
+    def step() -> None:
+        torch.distributed.init_process_group("gloo")
+        rank = get_rank()
+        own = head.loss_by_feat(*([m[rank : rank + 1] for m in of] for of in maps), gts[rank : rank + 1], [{}])
+        for name, loss in own.items():
+            assert abs(loss / expected[name] - 1) > 0.05, "the processes have the same"
+            torch.testing.assert_close(all_reduce_mean(loss), expected[name], rtol=1e-4, atol=0)
+        torch.distributed.destroy_process_group()
+
+    assert in_processes(2, step) == [0, 0]

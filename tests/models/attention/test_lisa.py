@@ -79,6 +79,23 @@ def test_kept_kernels_follow_every_change(operator, x, change):
     assert torch.equal(after, fresh(operator, x))
 
 
+@pytest.mark.parametrize("name", ["kernel_a", "kernel_b", "bias", "bias_a"])
+def test_each_parameter_of_the_first_version_counts_alone(x, name):
+    """Its change shows although the others are as they were, and it may be the only one that is trained."""
+    torch.manual_seed(0)
+    first = dict(type="LiSA", num_patterns=3, norm=False, encoding_bias=True)
+    operator = build_attention(first, 32, 2, (6, 7)).eval().requires_grad_(False)
+    before = operator(x, GRID)
+    parameter = getattr(operator, name)
+    parameter.add_(0.1)
+    after = operator(x, GRID)
+    assert not torch.equal(before, after)
+    assert torch.equal(after, fresh(operator, x))
+    parameter.requires_grad_()
+    operator(x, GRID).square().sum().backward()
+    assert parameter.grad.abs().sum() > 0
+
+
 def test_kernels_kept_in_inference_mode_serve_a_gradient(operator, x):
     """A frozen operator inside a trained network: its tokens need a gradient, its kernels are kept."""
     operator.requires_grad_(False)

@@ -252,11 +252,14 @@ def test_assignment_is_simotas(seed):
 
 
 def test_losses_by_their_formulas(head):
-    """Varifocal over all priors, GIoU and distribution focal over the positives, weighted by their best class score."""
+    """Varifocal over all priors, GIoU and distribution focal over the positives, weighted by their best class score.
+
+    The IoU in the varifocal loss is a target, and the score of the other two a weight: neither has a gradient.
+    """
     torch.manual_seed(1)
     sizes = [(8, 9), (4, 5), (2, 3), (1, 2)]
-    scores = [2 * torch.randn(2, CLASSES, *size) for size in sizes]
-    sides = [2 * torch.randn(2, 32, *size) for size in sizes]
+    scores = [(2 * torch.randn(2, CLASSES, *size)).requires_grad_() for size in sizes]
+    sides = [(2 * torch.randn(2, 32, *size)).requires_grad_() for size in sizes]
     gts = [
         InstanceData(bboxes=torch.tensor([[4.0, 6, 30, 40], [20, 10, 66, 60]]), labels=torch.tensor([2, 0])),
         InstanceData(bboxes=torch.tensor([[30.0, 2, 50, 30]]), labels=torch.tensor([1])),
@@ -278,13 +281,14 @@ def test_losses_by_their_formulas(head):
         distance = corners.softmax(-1) @ torch.arange(8.0) * priors[:, 2:3]
         predicted = torch.cat([priors[:, :2] - distance[:, :2], priors[:, :2] + distance[:, 2:]], dim=1)
         probability, target = logits.sigmoid(), torch.zeros_like(logits)
-        for i, number in enumerate(assigned(priors, predicted, probability, gt.bboxes, gt.labels)):
+        numbers = assigned(priors, predicted.detach(), probability.detach(), gt.bboxes, gt.labels)
+        for i, number in enumerate(numbers):
             if not number:
                 continue
             box, label = gt.bboxes[number - 1], gt.labels[number - 1]
             general, iou = giou(predicted[i], box)
-            weight = probability[i].max()
-            target[i, label] = iou
+            weight = probability[i].max().detach()
+            target[i, label] = iou.detach()
             boxes_loss += weight * (1 - general)
             wanted = torch.cat([priors[i, :2] - box[:2], box[2:] - priors[i, :2]]) / priors[i, 2]
             wanted = wanted.clamp(0, 7 - 0.1)  # mmdet's coder
@@ -299,4 +303,10 @@ def test_losses_by_their_formulas(head):
     expected = dict(
         loss_cls=varifocal / count, loss_bbox=2 * boxes_loss / weights, loss_dfl=0.25 * distribution / weights
     )
-    torch.testing.assert_close({k: v.detach() for k, v in losses.items()}, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
+    for name, loss in losses.items():
+        found, own = (torch.autograd.grad(x, scores + sides, allow_unused=True) for x in (loss, expected[name]))
+        assert any(g is not None and g.abs().max() > 1e-3 for g in own)
+        for a, b, x in zip(found, own, scores + sides, strict=True):
+            a, b = (torch.zeros_like(x) if g is None else g for g in (a, b))
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6, msg=name)
