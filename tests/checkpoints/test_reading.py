@@ -148,11 +148,14 @@ def test_hostile_programs(tmp_path, program):
         read(tmp_path / "bad.pkl", b"\x80\x02}" + text("x") + program + b"s.")
 
 
-def test_the_code_that_mmengine_runs_on_resuming_is_left_out(tmp_path):
-    """Runner.resume passes ``meta['config']`` to Config.fromstring, which executes it."""
-    path = tmp_path / "config.pth"
-    torch.save({"meta": {"config": "raise SystemExit('code ran')", "iter": 3}, "state_dict": {}}, path)
-    assert load_checkpoint(path)["meta"] == {"iter": 3}
+@pytest.mark.parametrize("name", ["config", "cfg"])
+def test_the_code_that_mmengine_runs_is_left_out(tmp_path, name):
+    """``Runner.resume`` passes ``meta['config']`` to ``Config.fromstring``, which executes it, and the inferencers of MMDetection
+    and MMEngine ``meta['cfg']`` and ``message_hub['runtime_info']['cfg']``."""
+    path, part = tmp_path / "config.pth", {name: "raise SystemExit('code ran')", "iter": 3}
+    torch.save({"meta": part, "message_hub": {"runtime_info": part}, "state_dict": {}}, path)
+    read = load_checkpoint(path)
+    assert read["meta"] == read["message_hub"]["runtime_info"] == {"iter": 3}
 
 
 @pytest.mark.parametrize("key", [2**60, -(2**60)])

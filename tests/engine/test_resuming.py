@@ -237,6 +237,13 @@ def test_larger_batches_train_every_later_epoch(tmp_path, signal_at):
     assert trained.model.calls == 4 - (signal_at // 4 + 1)
 
 
+def test_the_checkpoint_of_an_epoch_is_continued_with_all_of_the_next_one(tmp_path):
+    """Epochs of four batches; the schedule saves the first one when it ends."""
+    train(runner(tmp_path / "part", epochs=1, hook=dict(by_epoch=True, interval=1)))
+    trained = resumed(tmp_path / "rest", tmp_path / "part" / "epoch_1.pth", epochs=3)
+    assert (trained.epoch, trained.iter, trained.model.calls) == (3, 12, 8)
+
+
 def test_a_training_without_a_seed_shuffles_as_before(tmp_path):
     with pytest.raises(SystemExit):
         train(runner(tmp_path / "part", epochs=2, randomness=dict(seed=None), model=dict(signal_at=3)))

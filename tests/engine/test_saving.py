@@ -140,14 +140,16 @@ def test_what_a_training_starts_from_runs_no_code(tmp_path, monkeypatch):
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_new_checkpoint_of_the_old_name_stays(tmp_path):
-    train(runner(tmp_path, hook=dict(max_keep_ckpts=1, filename_tmpl="latest.pth")))
-    assert load_checkpoint(tmp_path / "latest.pth")["meta"]["iter"] == 6
+@pytest.mark.parametrize("iterations", [4, 6])
+def test_a_new_checkpoint_of_the_old_name_stays(tmp_path, iterations):
+    """After the second save and after the third: one that removed its own file would find nothing to remove the next time."""
+    train(runner(tmp_path, iterations=iterations, hook=dict(max_keep_ckpts=1, filename_tmpl="latest.pth")))
+    assert load_checkpoint(tmp_path / "latest.pth")["meta"]["iter"] == iterations
 
 
-def improving(monkeypatch, hook):
+def improving(monkeypatch, hook, scores=(1, 2, 3)):
     """A training validated every second iteration, with ever better results."""
-    scores = iter((1, 2, 3))
+    scores = iter(scores)
     monkeypatch.setattr(ToyCount, "compute_metrics", lambda *_: {"count": next(scores)})
     return dict(
         train_cfg=dict(by_epoch=False, max_iters=6, val_interval=2),
@@ -156,12 +158,13 @@ def improving(monkeypatch, hook):
     )
 
 
+@pytest.mark.parametrize(("scores", "iteration"), [((1, 2, 3), 6), ((1, 2, 0), 4)])
 @pytest.mark.parametrize("by_epoch", [False, True])
-def test_the_best_checkpoint_stays_whatever_its_name(tmp_path, monkeypatch, by_epoch):
-    train(runner(tmp_path, **improving(monkeypatch, dict(by_epoch=by_epoch))))
+def test_the_best_checkpoint_stays_whatever_its_name(tmp_path, monkeypatch, by_epoch, scores, iteration):
+    train(runner(tmp_path, **improving(monkeypatch, dict(by_epoch=by_epoch), scores)))
     (best,) = tmp_path.glob("best_*")  # epoch 0 in all three, by epochs
-    assert best.name == ("best_count_epoch_0.pth" if by_epoch else "best_count_iter_6.pth")
-    assert load_checkpoint(best)["meta"]["iter"] == 6
+    assert best.name == ("best_count_epoch_0.pth" if by_epoch else f"best_count_iter_{iteration}.pth")
+    assert load_checkpoint(best)["meta"]["iter"] == iteration
 
 
 def test_a_failed_best_checkpoint_leaves_the_one_before(tmp_path, monkeypatch):
