@@ -146,9 +146,14 @@ def test_labelme_shapes(tmp_path):
         {"label": "dog", "points": [[20, 20], [20, 10]], "shape_type": "circle"},
         {"label": "newt", "points": [[1, 1], [9, 1], [1, 9]], "shape_type": "polygon", "group_id": 3},
         {"label": "newt", "points": [[40, 30], [50, 30], [40, 40]], "shape_type": "polygon", "group_id": 3},
+        {"label": "cat", "points": [[2, 3], [8, 3], [2, 7]], "shape_type": "polygon", "group_id": 3},
     ]
     file.write_text(json.dumps(content))
-    cat, dog, newt = read(tmp_path).samples[0].objects
+    dataset = read(tmp_path)
+    cat, dog, newt, other = dataset.samples[0].objects
+    # The numbers of LabelMe's groups are often counted anew for each class.
+    assert [dataset.classes[each["category_id"]] for each in (cat, newt, other)] == ["cat", "newt", "cat"]
+    assert other["bbox"] == [2, 3, 6, 4]
     assert cat["bbox"] == [10, 5, 20, 15]
     assert dog["bbox"] == pytest.approx([10, 10, 20, 20])
     assert dog["area"] == pytest.approx(np.pi * 100, rel=0.01)
