@@ -8,11 +8,12 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.metrics import confusion_matrix, jaccard_score, precision_recall_curve
 
 from mmlisa.registry import METRICS
 from mmlisa.visualization.evaluation import evaluate_labels, evaluate_maps, evaluate_objects, match
-from mmlisa.visualization.report import write_report
+from mmlisa.visualization.report import draw_confusion, write_report
 
 NAMES = ["cat", "dog & co", "newt"]
 COMMON = dict(
@@ -249,3 +250,18 @@ def test_predictions_are_written_without_logits(tmp_path):
     (found,) = pickle.loads((tmp_path / "a.pkl").read_bytes())
     assert found.keys() == {"img_path", "pred_sem_seg"}
     assert "seg_logits" in sample, "which other metrics may read"
+
+
+def test_colours_of_a_confusion_matrix_are_shares_of_its_rows(tmp_path):
+    from matplotlib import colormaps
+
+    draw_confusion(np.array([[10, 0], [30, 30]]), ["cat", "dog"], tmp_path / "matrix.png")
+    with Image.open(tmp_path / "matrix.png") as picture:
+        pixels = np.asarray(picture.convert("RGB")).astype(int)
+
+    def cells(share: float) -> int:
+        """Pixels in the colour of a share, in the size of a cell, which is that of the empty one."""
+        areas = [(abs(pixels - np.multiply(colormaps["Blues"](x)[:3], 255)).max(-1) < 2).sum() for x in (share, 0)]
+        return round(areas[0] / areas[1])
+
+    assert [cells(share) for share in (0.25, 0.5, 0.75, 1)] == [0, 2, 0, 1]
