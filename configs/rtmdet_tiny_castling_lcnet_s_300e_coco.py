@@ -9,7 +9,7 @@ model = dict(
         type="mmlisa.CastlingLCNetViT",
         arch="small",
         out_indices=(1, 2, 3),
-        init_cfg=dict(type="mmlisa.PublishedWeights", source="timm:lcnet_100.ra2_in1k"),
+        init_cfg=dict(type="mmlisa.PublishedWeights", source="timm:lcnet_075.ra2_in1k", min_carried=0.05),
     ),
 )
 custom_hooks = [
@@ -18,3 +18,5 @@ custom_hooks = [
     dict(type="mmlisa.TrainingCurvesHook"),
     dict(type="mmlisa.CastlingHook", interval=500),
 ]
+# The rate is that of 8 x 32 images; mmdet's file inherits 16 from the recipe of ResNets.
+auto_scale_lr = dict(base_batch_size=256)

@@ -3,7 +3,9 @@ _base_ = "./picodet_416.py"
 
 model = dict(
     backbone=dict(
-        type="mmlisa.CastlingESNetViT", arch="small", attention=dict(type="LinearAngularAttention", pooled=True)
+        type="mmlisa.CastlingESNetViT",
+        arch="small",
+        attention=dict(type="LinearAngularAttention", pooled=True, aux=False),
     ),
     neck=dict(type="mmlisa.CSPPAN", in_channels=[96, 192, 384], out_channels=96),
     bbox_head=dict(in_channels=96, stacked_convs=2),

@@ -6,7 +6,7 @@ model = dict(
         type="mmlisa.CastlingLCNetViT",
         arch="medium",
         out_indices=(1, 2, 3),
-        attention=dict(type="LinearAngularAttention", pooled=True, qkv_bias=False),
+        attention=dict(type="LinearAngularAttention", pooled=True, qkv_bias=False, aux=False),
     ),
     neck=dict(type="mmlisa.LCPAN", in_channels=[192, 384, 768], out_channels=128),
     bbox_head=dict(in_channels=128, stacked_convs=4),

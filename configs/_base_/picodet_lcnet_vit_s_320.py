@@ -6,7 +6,7 @@ model = dict(
         type="mmlisa.CastlingLCNetViT",
         arch="small",
         out_indices=(1, 2, 3),
-        attention=dict(type="LinearAngularAttention", pooled=True, qkv_bias=False),
+        attention=dict(type="LinearAngularAttention", pooled=True, qkv_bias=False, aux=False),
     ),
     neck=dict(type="mmlisa.LCPAN", in_channels=[96, 192, 384], out_channels=96),
     bbox_head=dict(in_channels=96, stacked_convs=2),

@@ -11,3 +11,5 @@ custom_hooks = [
     dict(type="mmlisa.FiniteLossHook"),
     dict(type="mmlisa.TrainingCurvesHook"),
 ]
+# The rate is that of 8 x 32 images; mmdet's file inherits 16 from the recipe of ResNets.
+auto_scale_lr = dict(base_batch_size=256)

@@ -10,6 +10,7 @@ from mmengine.config import Config
 from mmlisa import config_path
 from mmlisa.engine.castling import CastlingHook
 from mmlisa.models.attention import castling_operators
+from mmlisa.registry import MODELS
 from research.paper_tables import build_on_meta
 
 pytestmark = pytest.mark.slow
@@ -38,6 +39,14 @@ def test_the_head_is_of_its_size(name):
     head = Config.fromfile(config_path(name)).model.bbox_head
     expected = {"s": (2, 96), "m": (4, 128), "l": (4, 160)}[re.search(r"_([sml])_\d", name)[1]]
     assert (head.stacked_convs, head.in_channels) == expected
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("**/*lcnet_vit*.py")), ids=lambda path: path.stem)
+def test_a_training_that_casts_no_branch_off_has_none(path):
+    """The archs have the auxiliary branch; without a CastlingHook, a test would drop it all at once."""
+    backbone = Config.fromfile(path).model.backbone
+    operators = castling_operators(MODELS.build({**backbone, "init_cfg": None}))
+    assert not operators, f"the auxiliary branch is trained in {sorted(operators)}"
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "distilled" not in name])
