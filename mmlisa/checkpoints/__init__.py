@@ -5,6 +5,7 @@ from .download import fetch_checkpoint, local_file, use_safe_loader
 from .latest import latest_checkpoint
 from .loading import (
     adapt_state_dict,
+    below_prefix,
     check_share,
     check_values,
     load_state_dict,

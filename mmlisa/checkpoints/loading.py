@@ -28,6 +28,16 @@ def adapt_state_dict(model: nn.Module, state_dict: Mapping[str, Tensor]) -> dict
     return adapted
 
 
+def below_prefix(state_dict: Mapping[str, Tensor], prefix: str) -> "OrderedDict[str, Tensor]":
+    """Return the entries whose names start with ``prefix``, without it, and what their modules noted, such as grids."""
+    part = OrderedDict((name.removeprefix(prefix), t) for name, t in state_dict.items() if name.startswith(prefix))
+    modules = {f"{name}.": of for name, of in (getattr(state_dict, "_metadata", None) or {}).items()}
+    part._metadata = OrderedDict(
+        (name.removeprefix(prefix).removesuffix("."), of) for name, of in modules.items() if name.startswith(prefix)
+    )
+    return part
+
+
 def match_report(model: nn.Module, state_dict: Mapping[str, Tensor]) -> tuple[float, str]:
     """Return the share of the model's entries that ``state_dict`` holds in a shape that fits, and a line that describes it."""
     return _report(model.state_dict(), adapt_state_dict(model, state_dict))

@@ -13,7 +13,7 @@ from mmengine.logging import print_log
 from mmengine.model import update_init_info
 from torch import Tensor, nn
 
-from mmlisa.checkpoints import CheckpointError, load_checkpoint, load_state_dict, local_file, match_report
+from mmlisa.checkpoints import CheckpointError, below_prefix, load_checkpoint, load_state_dict, local_file, match_report
 from mmlisa.models import backbones
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
@@ -62,7 +62,7 @@ class PublishedWeights:
                 if not getattr(part, "is_init", True):
                     part.init_weights()
         if backbone is None:
-            own = _below_prefix(state) or state
+            own = below_prefix(state, "backbone.") or state
             if match_report(module, own)[0] >= _SAME:
                 load_state_dict(module, own, self.source, _SAME)
             else:
@@ -89,7 +89,7 @@ class PublishedWeights:
 
 def _is_own(backbone: nn.Module, state: dict[str, Tensor]) -> bool:
     """Whether a file has most of the backbone under our names, with their prefix."""
-    return match_report(backbone, _below_prefix(state))[0] >= 0.5
+    return match_report(backbone, below_prefix(state, "backbone."))[0] >= 0.5
 
 
 def _load_heads(model: nn.Module, state: dict[str, Tensor]) -> None:
@@ -123,11 +123,7 @@ def read_source(source: str, ema: bool = False) -> dict[str, Tensor]:
 
 def backbone_weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the backbone's weights of a detector or classifier, without their prefix and under their authors' names."""
-    return authors_names(_below_prefix(state) or state)
-
-
-def _below_prefix(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
+    return authors_names(below_prefix(state, "backbone.") or state)
 
 
 def known_sources() -> list[str]:

@@ -1,11 +1,14 @@
 """State dicts of third-party checkpoints."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from mmlisa.checkpoints import below_prefix
 
 EMA_KEYS = ("state_dict_ema", "model_ema")
 _MMENGINES = "ema_state_dict"  # holds the weights without averaging: MMEngine exchanges the two when it saves
@@ -29,14 +32,16 @@ def unwrap(checkpoint: Mapping[str, Any], ema: bool = False) -> dict[str, Tensor
     )
     if state is None:
         raise ValueError(f"the file has no averaged weights {' or '.join(EMA_KEYS)}; it holds {sorted(checkpoint)[:8]}")
-    tensors = {str(name): tensor for name, value in state.items() if (tensor := _as_tensor(value)) is not None}
+    tensors = OrderedDict(
+        (str(name), tensor) for name, value in state.items() if (tensor := _as_tensor(value)) is not None
+    )
+    tensors._metadata = getattr(state, "_metadata", None)
     if not tensors:
         raise ValueError(f"the file holds no weights, but {sorted(map(str, checkpoint))[:8]}")
     for prefix in ("module.", "model."):
         if all(name.startswith(prefix) for name in tensors if name != "steps"):
-            tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name != "steps"}
-    halves = (torch.float16, torch.bfloat16)
-    return {name: tensor.float() if tensor.dtype in halves else tensor for name, tensor in tensors.items()}
+            tensors = below_prefix(tensors, prefix)
+    return tensors
 
 
 def _as_tensor(value: Any) -> Tensor | None:
@@ -44,5 +49,7 @@ def _as_tensor(value: Any) -> Tensor | None:
     if type(value) is tuple and len(value) == 2:
         value = value[1]
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-        return torch.from_numpy(value)
-    return value if isinstance(value, Tensor) else None
+        value = torch.from_numpy(value)
+    if not isinstance(value, Tensor):
+        return None
+    return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value

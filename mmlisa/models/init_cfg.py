@@ -8,7 +8,7 @@ from mmengine.model import BaseModule, PretrainedInit, update_init_info
 from mmengine.registry import WEIGHT_INITIALIZERS
 from torch import nn
 
-from mmlisa.checkpoints import fetch_checkpoint, load_state_dict, state_dict_of
+from mmlisa.checkpoints import below_prefix, fetch_checkpoint, load_state_dict, state_dict_of
 
 _PRETRAINED = ("Pretrained", "PretrainedInit", PretrainedInit)
 _PUBLISHED = "mmlisa.PublishedWeights"
@@ -51,7 +51,6 @@ def _load_pretrained(
     state = state_dict_of(fetch_checkpoint(checkpoint, map_location), checkpoint)
     if prefix is not None:
         start = prefix.rstrip(".") + "."
-        plain = {name.removeprefix("module."): tensor for name, tensor in state.items()}
-        state = {name.removeprefix(start): tensor for name, tensor in plain.items() if name.startswith(start)}
+        state = below_prefix(state, start) or below_prefix(state, f"module.{start}")
     hint = f"is prefix={prefix!r} right? init_cfg=dict(…, min_matched=0) loads what there is"
     load_state_dict(module, state, checkpoint, min_matched, hint)

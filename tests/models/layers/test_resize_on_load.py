@@ -143,6 +143,27 @@ def test_positions_of_a_wide_grid_are_not_those_of_a_square(operator, way, tmp_p
     torch.testing.assert_close(square.positional_encoding, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("parallel", ["", "module."])
+@pytest.mark.parametrize(
+    "options",
+    [dict(type="Pretrained", prefix="backbone."), dict(type="mmlisa.PublishedWeights")],
+    ids=["Pretrained", "PublishedWeights"],
+)
+def test_the_grid_of_positions_reaches_an_initialization(options, parallel, tmp_path):
+    """Below the prefix of a detector's backbone; 8x18 positions are as many as 12x12."""
+    network = dict(type="mmlisa.FLattenDeiT")
+    wide, square = (MODELS.build({**network, "image_size": size}) for size in ((128, 288), (192, 192)))
+    detector = nn.ModuleDict({"backbone": wide})
+    detector = nn.ModuleDict({"module": detector}) if parallel else detector
+    save_checkpoint({"state_dict": detector.state_dict()}, tmp_path / "wide.pth")
+    file = "source" if "Published" in options["type"] else "checkpoint"
+    started = MODELS.build({**network, "image_size": 192, "init_cfg": {**options, file: str(tmp_path / "wide.pth")}})
+    started.init_weights()
+    square.load_state_dict(wide.state_dict())
+    assert not torch.equal(square.stem.position, wide.stem.position)
+    torch.testing.assert_close(started.stem.position, square.stem.position)
+
+
 def test_channels_last_leave_a_filter_as_it_is():
     model, x = build_attention(dict(type="GlobalFilter"), 8, 1, (4, 6)), torch.randn(2, 24, 8)
     expected = model(x, (4, 6))
