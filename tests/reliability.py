@@ -101,6 +101,12 @@ FAULTS = [
         "dead_process",
     ),
     (
+        "a loss of NaN in one of two processes",
+        "both stop before they save",
+        "tests/engine/test_processes.py",
+        "broken_loss",
+    ),
+    (
         "two processes instead of one",
         "the same loss curve and weights up to rounding; metrics counted once; sharded weights have the same gradients",
         "tests/engine/test_processes.py",
