@@ -1,8 +1,8 @@
 """The base of all backbones: a stem, stages of blocks, and one map per returned stage."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, ClassVar
@@ -12,12 +12,13 @@ import torch.fx
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.checkpoint import checkpoint, noop_context_fn
+from torch.utils.checkpoint import checkpoint
 
 from mmlisa.arguments import Size, Typed, fits
 from mmlisa.models.arch import check_values, look_up_arch, parse_image_size
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.models.layers import norm_tokens, to_map, to_tokens
+from mmlisa.ops.tracing import is_traced
 
 MIN_IMAGE_SIZE = 32
 # By the axes of the grid. In this memory format, conversions between maps and tokens are views.
@@ -96,10 +97,13 @@ class Stage(nn.Module):
 
     def run(self, layer: nn.Module, *args: Any) -> Any:
         """Call a layer of this stage; ``with_cp`` recomputes it in the backward pass."""
-        if self.with_cp and self.training and torch.is_grad_enabled():
-            context_fn = partial(_recomputing, layer) if _batch_norms(layer) else noop_context_fn
-            return checkpoint(layer, *args, use_reentrant=False, context_fn=context_fn)
-        return layer(*args)
+        if not (self.with_cp and self.training and torch.is_grad_enabled()):
+            return layer(*args)
+        if not _batch_norms(layer):
+            return checkpoint(layer, *args, use_reentrant=False)
+        if is_traced():  # compilers take no contexts, and would update running statistics twice
+            return layer(*args)
+        return checkpoint(layer, *args, use_reentrant=False, context_fn=partial(_recomputing, layer))
 
 
 def _batch_norms(layer: nn.Module) -> list[_BatchNorm]:
@@ -109,19 +113,22 @@ def _batch_norms(layer: nn.Module) -> list[_BatchNorm]:
 
 def _recomputing(layer: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
     """Contexts of a checkpointed layer's forward pass and of its recomputation."""
-    return nullcontext(), _keeping_statistics(layer)
+    return nullcontext(), _KeptStatistics(layer)
 
 
-@contextmanager
-def _keeping_statistics(layer: nn.Module) -> Iterator[None]:
-    """Keep the running statistics, which the forward pass has updated already."""
-    kept = [(norm, norm.momentum, norm.num_batches_tracked) for norm in _batch_norms(layer)]
-    for norm, _, number in kept:
-        norm.momentum, norm.num_batches_tracked = 0.0, number.clone()
-    try:
-        yield
-    finally:
-        for norm, momentum, number in kept:
+class _KeptStatistics(AbstractContextManager):
+    """Keeps the running statistics, which the forward pass has updated already. Every backward pass enters it again."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        self.layer = layer
+
+    def __enter__(self) -> None:
+        self.kept = [(norm, norm.momentum, norm.num_batches_tracked) for norm in _batch_norms(self.layer)]
+        for norm, _, number in self.kept:
+            norm.momentum, norm.num_batches_tracked = 0.0, number.clone()
+
+    def __exit__(self, *_: Any) -> None:
+        for norm, momentum, number in self.kept:
             norm.momentum, norm.num_batches_tracked = momentum, number
 
 
