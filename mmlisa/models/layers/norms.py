@@ -20,7 +20,8 @@ def norm_tokens(norm: nn.Module, x: Tensor) -> Tensor:
 
 
 def build_norm(cfg: dict[str, Any], channels: int) -> nn.Module:
-    """Build a norm for :func:`norm_tokens` over ``channels``: ``dict(type='LN' | 'BN' | 'SyncBN', eps=…)``.
+    """Build a norm for :func:`norm_tokens` over ``channels``: ``dict(type='LN' | 'BN' | 'SyncBN', eps=…)``;
+    ``requires_grad=False`` freezes it, as in OpenMMLab's configs.
 
     Raises:
         TypeError: ``cfg`` is not a dict, or has an unknown option.
@@ -29,7 +30,7 @@ def build_norm(cfg: dict[str, Any], channels: int) -> nn.Module:
     if not isinstance(cfg, dict):
         raise TypeError(f"norm_cfg={cfg!r}; it must be a dict such as dict(type='LN', eps=1e-6)")
     options = dict(cfg)
-    name = options.pop("type", None)
+    name, trained = options.pop("type", None), options.pop("requires_grad", True)
     if name not in _NORMS:
         raise ValueError(f"norm_cfg=dict(type={name!r}); it must be one of {sorted(_NORMS)}")
-    return _NORMS[name](channels, **options)
+    return _NORMS[name](channels, **options).requires_grad_(trained)

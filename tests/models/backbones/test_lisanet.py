@@ -1,6 +1,7 @@
 """LiSANet's own options."""
 
 import pytest
+from torch.nn import SyncBatchNorm
 
 from mmlisa.models.backbones import LiSANet
 
@@ -20,3 +21,11 @@ def test_an_option_of_the_operator_keeps_the_rest_of_the_archs(cfg):
 def test_bad_arch_letters_are_named(arch):
     with pytest.raises(ValueError, match=next(iter(arch))):
         LiSANet(dict(base="hybrid-small", **arch))
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_norm_config_is_that_of_openmmlabs_files(trained):
+    network = LiSANet("small", norm_cfg=dict(type="SyncBN", requires_grad=trained))
+    norms = [module for module in network.modules() if isinstance(module, SyncBatchNorm)]
+    assert norms
+    assert all(p.requires_grad is trained for norm in norms for p in norm.parameters())
