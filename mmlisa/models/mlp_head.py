@@ -16,7 +16,7 @@ _ACTIVATIONS = {"GELU": nn.GELU, "ReLU": nn.ReLU, "SquaredReLU": SquaredReLU}
 def hidden_layers(
     channels: int, *, hidden_ratio: float = 4, activation: str = "GELU", pre_norm: bool = False, dropout: float = 0.0
 ) -> dict[str, nn.Module]:
-    """(LayerNorm,) Linear C -> ``hidden_ratio * C``, activation, LayerNorm, (dropout), by name and in order.
+    """(LayerNorm,) Linear C -> ``hidden_ratio * C``, activation, LayerNorm, (dropout), by name and in order; MetaFormer's head.
 
     Raises:
         ValueError: an unknown activation.
@@ -25,9 +25,9 @@ def hidden_layers(
         raise ValueError(f"activation is {activation!r}; it must be one of {sorted(_ACTIVATIONS)}")
     hidden = int(channels * hidden_ratio)
     return {
-        "pre_norm": nn.LayerNorm(channels) if pre_norm else nn.Identity(),
+        "pre_norm": nn.LayerNorm(channels, eps=1e-6) if pre_norm else nn.Identity(),
         "fc1": nn.Linear(channels, hidden),
         "activation": _ACTIVATIONS[activation](),
-        "norm": nn.LayerNorm(hidden),
+        "norm": nn.LayerNorm(hidden, eps=1e-6),
         "dropout": nn.Dropout(dropout),
     }

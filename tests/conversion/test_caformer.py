@@ -43,7 +43,11 @@ def test_classifier_with_softmax_gives_the_logits_of_timm(tmp_path):
     image = torch.randn(1, 3, 64, 96)
     with torch.no_grad():
         expected, logits = theirs(image), ours.head(ours.extract_feat(image))
-    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+        image = image.double()
+        expected, logits = theirs.double()(image), (ours := ours.double()).head(ours.extract_feat(image))
+    # The operators compute in fp32 at least, here in fp64; the constants of the norms show.
+    torch.testing.assert_close(logits, expected, rtol=1e-9, atol=1e-9 * expected.abs().max().item())
 
 
 @pytest.mark.parametrize(

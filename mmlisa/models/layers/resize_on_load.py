@@ -56,7 +56,7 @@ class ResizeOnLoad(nn.Module):
                 state_dict[prefix + name] = resized
                 print_log(f"{prefix}{name}: {list(theirs.shape)} interpolated to {list(ours.shape)}", logger="current")
         if grid is not None:
-            metadata["grid"] = self.grid
+            metadata["grid"] = getattr(self, "grid", None)  # a module that has its positions left out has none
 
 
 def _adapt(module: ResizeOnLoad, state_dict: dict[str, Tensor], prefix: str, metadata: dict[str, Any], *_: Any) -> None:

@@ -164,6 +164,14 @@ def test_the_grid_of_positions_reaches_an_initialization(options, parallel, tmp_
     torch.testing.assert_close(started.stem.position, square.stem.position)
 
 
+def test_positions_that_a_module_leaves_out_are_unexpected():
+    whole, without = (
+        build_attention(dict(type="FocusedLinearAttention", position=position), 32, 2, (6, 7))
+        for position in (True, False)
+    )
+    assert without.load_state_dict(whole.state_dict(), strict=False).unexpected_keys == ["positional_encoding"]
+
+
 def test_channels_last_leave_a_filter_as_it_is():
     model, x = build_attention(dict(type="GlobalFilter"), 8, 1, (4, 6)), torch.randn(2, 24, 8)
     expected = model(x, (4, 6))
