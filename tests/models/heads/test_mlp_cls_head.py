@@ -21,9 +21,9 @@ def test_forward(activation, pre_norm):
     for parameter in head.parameters():
         nn.init.normal_(parameter)
     first, last = (torch.randn(4, 12, dtype=torch.float64) for _ in range(2))
-    x = F.layer_norm(last, (12,), head.pre_norm.weight, head.pre_norm.bias) if pre_norm else last
+    x = F.layer_norm(last, (12,), head.pre_norm.weight, head.pre_norm.bias, 1e-6) if pre_norm else last
     x = ACTIVATIONS[activation](F.linear(x, head.fc1.weight, head.fc1.bias))
-    x = F.layer_norm(x, (36,), head.norm.weight, head.norm.bias)
+    x = F.layer_norm(x, (36,), head.norm.weight, head.norm.bias, 1e-6)
     expected = F.linear(x, head.fc2.weight, head.fc2.bias)
     torch.testing.assert_close(head((first, last)), expected, rtol=1e-9, atol=1e-9)
     assert not torch.allclose(head.train()((first, last)), expected)
