@@ -32,10 +32,19 @@ register_backend("mmlisa.atomic", AtomicBackend, force=True)
 
 
 class _LateRemoval:
-    """A file backend that collects the paths to remove instead of removing them."""
+    """A file backend that collects the paths to remove instead of removing them, and finds files of one folder only.
 
-    def __init__(self, backend: Any) -> None:
-        self.backend, self.removed = backend, []
+    A training that was resumed into another folder still knows the best checkpoint of the run before, which must stay.
+    """
+
+    def __init__(self, backend: Any, folder: str) -> None:
+        self.backend, self.folder, self.removed = backend, folder, []
+
+    def isfile(self, path: str) -> bool:
+        return os.path.dirname(path) == self.folder and self.backend.isfile(path)
+
+    def isdir(self, path: str) -> bool:
+        return os.path.dirname(path) == self.folder and self.backend.isdir(path)
 
     def remove(self, path: str) -> None:
         self.removed.append(path)
@@ -83,7 +92,7 @@ class CheckpointHook(_CheckpointHook):
         state = {name: copy(value) if isinstance(value, dict | deque) else value for name, value in vars(self).items()}
         info_before = dict(info)
         backend = self.file_backend
-        self.file_backend = late = _LateRemoval(backend)
+        self.file_backend = late = _LateRemoval(backend, self.out_dir)
         try:
             yield
         except OSError as error:

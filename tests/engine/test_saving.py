@@ -183,6 +183,15 @@ def test_a_failed_best_checkpoint_leaves_the_one_before(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.glob("best_*")] == ["best_count_iter_2.pth"]
 
 
+def test_a_run_resumed_elsewhere_leaves_the_best_checkpoint_of_the_first(tmp_path, monkeypatch):
+    first, second = tmp_path / "first", tmp_path / "second"
+    train(runner(first, **improving(monkeypatch, {})))
+    options = improving(monkeypatch, {}, (4,)) | dict(train_cfg=dict(by_epoch=False, max_iters=8, val_interval=2))
+    train(runner(second, **options, resume=True, load_from=str(first / "iter_6.pth")))
+    assert [path.name for path in first.glob("best_*")] == ["best_count_iter_6.pth"]
+    assert [path.name for path in second.glob("best_*")] == ["best_count_iter_8.pth"]
+
+
 def test_published_weights_can_be_read(tmp_path):
     train(runner(tmp_path, hook=dict(published_keys=["meta", "state_dict"])))
     (published,) = tmp_path.glob("iter_6-*.pth")
