@@ -1,5 +1,6 @@
 """Reading of checkpoint files from strangers: no file runs code, none takes more memory than its own size justifies."""
 
+import errno
 import io
 import threading
 import zipfile
@@ -37,6 +38,7 @@ def load_checkpoint(filename: str | Path, map_location: MapLocation = "cpu") -> 
 
     Raises:
         FileNotFoundError: no such file.
+        OSError: the file cannot be read now.
         CheckpointError: the file is truncated, changed, not a checkpoint, or could run code.
     """
     path = Path(filename).expanduser()
@@ -55,10 +57,13 @@ def load_checkpoint(filename: str | Path, map_location: MapLocation = "cpu") -> 
             f"checkpoint {path} holds more than weights and could run code when loaded ({error}). It was not loaded; where it "
             "is trusted, save it again as a plain state dict"
         ) from error
-    except (PermissionError, torch.cuda.OutOfMemoryError):  # of the machine, not of the file
+    except torch.cuda.OutOfMemoryError:
         raise
     # Damage can surface as any exception of the libraries below; MemoryError and RecursionError included.
     except Exception as error:
+        # A damaged offset gives EINVAL, a damaged compressed member gives no number. The others are errors of the machine.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise OSError(error.errno, f"checkpoint {path} cannot be read: {error.strerror}") from error
         reason = str(error) or type(error).__name__
         raise CheckpointError(
             f"checkpoint {path} is truncated, damaged or not a checkpoint ({path.stat().st_size} bytes): {reason}"

@@ -1,6 +1,7 @@
 """Damaged, hostile and senseless files: refused with one exception, and nothing runs."""
 
 import contextlib
+import errno
 import io
 import json
 import pickle
@@ -367,7 +368,13 @@ def test_counters_of_something_else_are_refused(tmp_path, counts):
 
 
 @pytest.mark.parametrize(
-    "error", [PermissionError(13, "Permission denied"), torch.cuda.OutOfMemoryError("CUDA out of memory")]
+    "error",
+    [
+        PermissionError(errno.EACCES, "Permission denied"),
+        OSError(errno.EIO, "Input/output error"),
+        OSError(errno.ESTALE, "Stale file handle"),
+        torch.cuda.OutOfMemoryError("CUDA out of memory"),
+    ],
 )
 def test_errors_of_the_machine_are_not_those_of_the_file(tmp_path, monkeypatch, error):
     torch.save({}, tmp_path / "file.pth")
@@ -376,5 +383,5 @@ def test_errors_of_the_machine_are_not_those_of_the_file(tmp_path, monkeypatch, 
         raise error
 
     monkeypatch.setattr(reading, "_read", fail)
-    with pytest.raises(type(error)):
+    with pytest.raises(type(error), match=error.args[-1]):
         load_checkpoint(tmp_path / "file.pth")
