@@ -1,5 +1,7 @@
 """The newest checkpoint of a folder."""
 
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from .reading import CheckpointError, load_checkpoint, outline
 def latest_checkpoint(work_dir: str | Path, *others: str | Path) -> str | None:
     """Return the checkpoint of ``work_dir`` and ``others`` that was saved last and that a training can resume from.
 
-    Checkpoints hold when they were saved; the iteration decides between those of one second. A copy of a file is as old as the
+    Checkpoints hold when they were saved; the iteration decides between equal times. A copy of a file is as old as the
     original. The log names each checkpoint that is skipped, and a ``last_checkpoint`` that does not name a file of the folders.
     """
     found, folder, folders = [], Path(work_dir), [Path(each) for each in (work_dir, *others)]
@@ -43,13 +45,17 @@ def latest_checkpoint(work_dir: str | Path, *others: str | Path) -> str | None:
     return None
 
 
-def _saved(checkpoint: dict[str, Any], path: Path) -> tuple[str, int]:
-    """When the checkpoint was saved, as in ``20260131_235959``, and its iteration."""
-    meta = checkpoint.get("meta")
-    iteration, time = (meta.get("iter"), meta.get("time")) if isinstance(meta, dict) else (None, None)
+def _saved(checkpoint: dict[str, Any], path: Path) -> tuple[float, int]:
+    """When the checkpoint was saved, in seconds since 1970, and its iteration."""
+    meta = checkpoint.get("meta") if isinstance(checkpoint.get("meta"), dict) else {}
+    iteration, saved = meta.get("iter"), meta.get("saved_at")
     if type(iteration) is not int or iteration < 0:
         raise CheckpointError(f"checkpoint {path} cannot be resumed: meta['iter'] is {iteration!r:.80}, not a count")
-    return str(time or ""), iteration
+    if not isinstance(saved, float):  # another program's checkpoint has MMEngine's local time only
+        saved = 0.0
+        with suppress(ValueError, OverflowError):
+            saved = time.mktime(time.strptime(str(meta.get("time")), "%Y%m%d_%H%M%S"))
+    return saved, iteration
 
 
 def _warn(message: str) -> None:

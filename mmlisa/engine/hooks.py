@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from math import floor
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import numpy as np
@@ -217,7 +217,7 @@ class CheckpointGuardHook(Hook):
 
 @HOOKS.register_module()
 class ChecksumHook(Hook):
-    """Gives saved checkpoints a checksum of their tensors, which is verified whenever they are read.
+    """Gives saved checkpoints the time, and a checksum of their tensors that is verified whenever they are read.
 
     It also leaves out of them what the safe reader would refuse.
     """
@@ -230,6 +230,9 @@ class ChecksumHook(Hook):
         for part, key in ((checkpoint, "param_schedulers"), (meta, "dataset_meta"), (hub, "runtime_info")):
             if key in part:
                 part[key] = _readable(part[key])
+        meta["saved_at"] = (
+            time()
+        )  # MMEngine's meta['time'] is local, so its order depends on time zones and summer time
         add_checksum(checkpoint)
 
 

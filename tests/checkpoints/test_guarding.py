@@ -1,6 +1,7 @@
 """Resuming and saving through MMEngine's runner: one adaption, a checksum, whole files."""
 
 import errno
+import time
 
 import pytest
 import torch
@@ -57,9 +58,10 @@ def test_weights_are_adapted_once(tmp_path):
     assert model[0].resampled == 1
 
 
-def test_saved_checkpoints_carry_a_checksum():
-    checkpoint = {"state_dict": {"weight": torch.ones(2)}, "meta": {}}
+def test_saved_checkpoints_carry_a_checksum_and_the_time():
+    checkpoint, before = {"state_dict": {"weight": torch.ones(2)}, "meta": {}}, time.time()
     ChecksumHook().before_save_checkpoint(Runner(None), checkpoint)
+    assert before <= checkpoint["meta"]["saved_at"] <= time.time()
     assert len(checkpoint["meta"]["tensor_sha256"]["state_dict"]) == 64
 
 

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import pytest
 import torch
@@ -23,14 +24,28 @@ def save(path, iteration, **entries):
 
 def test_the_training_that_ran_last_is_continued(tmp_path):
     """Whichever of two trainings in one folder came further; a copied file is as old as the original."""
-    for age, (name, iteration, time) in enumerate(
+    for age, (name, iteration, clock) in enumerate(
         [("epoch_3", 30, "20260203_110000"), ("epoch_12", 120, "20260202_235959"), ("iter_31", 31, "20260203_110000")]
     ):
-        save(tmp_path / f"{name}.pth", iteration, meta={"iter": iteration, "time": time})
+        save(tmp_path / f"{name}.pth", iteration, meta={"iter": iteration, "time": clock})
         os.utime(tmp_path / f"{name}.pth", (1e9 + age, 1e9 + age))
     assert latest_checkpoint(tmp_path) == str(tmp_path / "iter_31.pth")
     (tmp_path / "iter_31.pth").unlink()
     assert latest_checkpoint(tmp_path) == str(tmp_path / "epoch_3.pth")
+
+
+def test_a_local_time_of_another_zone_does_not_decide(tmp_path):
+    """The first was saved hours before the second, by the clock of a zone that is further ahead."""
+    now = time.mktime(time.strptime("20260203_120000", "%Y%m%d_%H%M%S"))
+    for iteration, clock, saved in (
+        (1, "20260203_200000", now - 1.0),
+        (2, "20260203_120000", None),
+        (3, "20260203_040000", now + 1.0),
+    ):
+        save(tmp_path / f"iter_{iteration}.pth", iteration, meta={"iter": iteration, "time": clock, "saved_at": saved})
+    assert latest_checkpoint(tmp_path) == str(tmp_path / "iter_3.pth")
+    (tmp_path / "iter_3.pth").unlink()
+    assert latest_checkpoint(tmp_path) == str(tmp_path / "iter_2.pth")
 
 
 def test_a_second_folder_is_searched(tmp_path, warnings):
