@@ -64,9 +64,11 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
         verbose: print everything that MMEngine logs.
 
     Raises:
-        ValueError: a ``type`` that does not exist, or a backbone that does not fit the neck.
+        ValueError: a ``type`` that does not exist, a backbone that does not fit the neck, or a work dir whose config would be
+            overwritten.
     """
     guard_process(cfg)
+    _keep_config(cfg)
     end_workers_with_process()
     if cfg.get("resume") and not cfg.get("load_from"):
         # MMEngine would follow last_checkpoint, whatever that file names.
@@ -113,6 +115,19 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     if isinstance(built, torch.nn.Module):
         check_channels(getattr(built, "module", built), model.get("module", model))
     return runner
+
+
+def _keep_config(cfg: Config) -> None:
+    """Refuse a work dir that holds the config itself: MMEngine writes the whole config there under the same name."""
+    source = Path(cfg.filename or "")
+    target = Path(cfg.work_dir) / source.name
+    if not target.is_file() or target.resolve() != source.resolve():
+        return
+    if "mmlisa.InterruptHook" not in source.read_text(encoding="utf-8"):  # the config of an earlier run has this hook
+        raise ValueError(
+            f"the work dir '{cfg.work_dir}' holds the config '{source.name}', which the whole config of the run would "
+            f"overwrite; name another folder, such as --work-dir {target.with_suffix('')}"
+        )
 
 
 def _take_seed(cfg: Config) -> None:

@@ -328,6 +328,20 @@ def test_a_dumped_config_trains_with_the_options_of_the_command(tmp_path):
     assert [guard.min_matched for guard in guards] == [0.25]
 
 
+def test_a_config_in_the_work_dir_is_not_overwritten(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(text := f"work_dir = {str(tmp_path)!r}  # here\nmodel = dict(type='ToyRegression')\n")
+    with pytest.raises(ValueError, match=r"holds the config 'mine\.py'.* --work-dir .*/mine"):
+        build_runner(Config.fromfile(path), 0.5)
+    assert path.read_text() == text
+
+
+def test_a_dumped_config_is_continued_in_its_folder(tmp_path):
+    runner(tmp_path)
+    (dumped,) = tmp_path.glob("*.py")
+    assert build_runner(Config.fromfile(dumped), 0.5).cfg.filename == str(dumped)
+
+
 def test_new_style_configs_get_the_same_hooks_and_loop(tmp_path):
     made = runner(
         tmp_path,
