@@ -131,6 +131,11 @@ def load_config(
         new = check_options(cfg, options)
         if new:
             print_log(f"--cfg-options: new in the config: {', '.join(new)}")
+        if variables := [key for key in options if key.partition(".")[0] not in TOP_LEVEL]:
+            print_log(
+                f"--cfg-options: {', '.join(variables)}: a variable of the config file. The entries that were computed from it "
+                "keep their values; set these entries instead, such as model.backbone.depth"
+            )
         cfg.merge_from_dict(options)
     cfg.launcher = launcher
     if work_dir is not None:

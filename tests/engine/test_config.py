@@ -47,6 +47,16 @@ def test_options_and_work_dir():
     assert load_config(COCO, work_dir="elsewhere").work_dir == "elsewhere"
 
 
+def test_variables_of_a_config_are_noted(tmp_path, capsys):
+    path = tmp_path / "config.py"
+    path.write_text("width = 8\nsizes = dict(a=1)\nmodel = dict(width=width, sizes=sizes)\n")
+    cfg = load_config(str(path), options={"model.width": 16})
+    assert "variable" not in capsys.readouterr().out
+    cfg = load_config(str(path), options={"width": 16, "sizes.a": 2})
+    assert (cfg.width, cfg.model.width) == (16, 8)
+    assert "--cfg-options: width, sizes.a: a variable of the config file" in capsys.readouterr().out
+
+
 def test_amp(monkeypatch):
     cfg = load_config(COCO)
     monkeypatch.setattr("mmengine.device.get_device", lambda: "cpu")
