@@ -57,6 +57,8 @@ def main(args: argparse.Namespace) -> None:
     if note := check_schedule(cfg):
         print(f"note: {note}")
     check_data(cfg, "train", "val")
+    if args.device:
+        config.check_default_device(args.device)
     if args.amp:
         config.set_amp(cfg)
 

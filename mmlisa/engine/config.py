@@ -262,6 +262,25 @@ def set_auto_scale_lr(cfg: Config) -> None:
     cfg.auto_scale_lr.enable = True
 
 
+def check_default_device(name: str) -> None:
+    """Check that MMEngine trains on the device of ``--device``, after :func:`mmlisa.options.select_device`.
+
+    MMEngine chooses the device itself when it is imported. Of NVIDIA's GPUs only the visible ones count for it.
+
+    Raises:
+        ValueError: MMEngine chose a device of another kind.
+    """
+    from mmengine import device  # imports PyTorch
+
+    chosen = device.get_device()
+    if name.partition(":")[0] != chosen:
+        missing = "; with PYTORCH_ENABLE_MPS_FALLBACK=1, operators that MPS lacks run on the CPU" * (chosen == "mps")
+        raise ValueError(
+            f"--device '{name}': MMEngine trains on '{chosen}' on this machine and has no option for another device; leave "
+            f"--device out{missing}"
+        )
+
+
 def set_amp(cfg: Config) -> None:
     """Train with automatic mixed precision.
 

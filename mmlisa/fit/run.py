@@ -162,9 +162,13 @@ def fit(run: Run, *, dry_run: bool = False) -> None:
 
 
 def _configure(run: Run) -> None:
-    from .plan import adjust, choose_preset, make_plan, write_config  # imports MMEngine
+    from mmlisa.engine.config import check_default_device  # imports MMEngine
+
+    from .plan import adjust, choose_preset, make_plan, write_config
 
     options, folder = run.options, Path(os.path.abspath(run.folder))
+    if options.device:
+        check_default_device(options.device)
     run.data = _hash_of_files(options.data)
     dataset = prepare_data(options.data, options.task)
     notes = dataset.notes

@@ -10,6 +10,7 @@ from mmengine.config import Config
 from helpers import toy_runner  # noqa: F401, registers its data
 from mmlisa import config_path
 from mmlisa.engine.config import (
+    check_default_device,
     find_metainfo,
     innermost_dataset,
     load_config,
@@ -73,6 +74,20 @@ def test_amp(monkeypatch):
     cfg.optim_wrapper.type = "ApexOptimWrapper"
     with pytest.raises(ValueError, match="ApexOptimWrapper"):
         set_amp(cfg)
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "hint"),
+    [
+        ("cpu", "mps", "MMEngine trains on 'mps' .* PYTORCH_ENABLE_MPS_FALLBACK=1"),
+        ("xpu", "cpu", "leave --device out$"),
+    ],
+)
+def test_a_device_that_mmengine_does_not_take_is_refused(monkeypatch, name, chosen, hint):
+    monkeypatch.setattr("mmengine.device.get_device", lambda: chosen)
+    with pytest.raises(ValueError, match=f"--device '{name}': .*{hint}"):
+        check_default_device(name)
+    check_default_device(f"{chosen}:0")
 
 
 def test_auto_scale_lr():
