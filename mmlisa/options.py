@@ -245,6 +245,16 @@ def rank(launcher: str) -> int:
     return int(value)
 
 
+def set_local_rank(launcher: str, number: int) -> None:
+    """Set ``LOCAL_RANK``, the GPU of MMEngine's model wrapper, if the launcher has not set it.
+
+    mpirun numbers the processes of a machine in another variable, which MMEngine reads only to choose the GPU of the model.
+    ``number`` is the option ``--local_rank`` of the other launchers.
+    """
+    counted = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK") if launcher == "mpi" else None
+    os.environ.setdefault("LOCAL_RANK", counted or str(number))
+
+
 def count_processes(launcher: str | None) -> int:
     """Return the number of processes of a training, as the launcher sets it before anything is initialised."""
     return int(os.environ.get(_SIZE_VARIABLES.get(launcher, ""), 1))

@@ -152,6 +152,19 @@ def test_ranks(monkeypatch):
         options.rank("pytorch")
 
 
+@pytest.mark.parametrize(
+    ("launcher", "before", "local_rank"),
+    [("mpi", None, "3"), ("mpi", "2", "2"), ("pytorch", None, "1"), ("none", None, "1")],
+)
+def test_the_gpu_of_a_process_is_the_launchers(monkeypatch, launcher, before, local_rank):
+    monkeypatch.setenv("LOCAL_RANK", before or "")
+    if before is None:
+        monkeypatch.delenv("LOCAL_RANK")
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3")
+    options.set_local_rank(launcher, 1)
+    assert os.environ["LOCAL_RANK"] == local_rank
+
+
 def test_mistakes_import_no_library(files):
     """Each tool that takes a config, in one process."""
     script = f"""

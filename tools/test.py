@@ -1,11 +1,11 @@
 """Evaluate a checkpoint or an exported file (mAP, mIoU, top-1): ``python tools/test.py CONFIG CHECKPOINT``."""
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from mmlisa import cli
+from mmlisa.options import set_local_rank
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -28,7 +28,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
+    set_local_rank(args.launcher, args.local_rank)
     if exported := args.checkpoint.endswith(".onnx"):
         from mmlisa import deploy
 

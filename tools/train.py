@@ -1,14 +1,13 @@
 """Train a detector, segmentor or classifier: ``python tools/train.py CONFIG``."""
 
 import argparse
-import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mmlisa import cli
-from mmlisa.options import select_device
+from mmlisa.options import select_device, set_local_rank
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -40,7 +39,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
+    set_local_rank(args.launcher, args.local_rank)
     if args.device:
         select_device(args.device)
     from mmlisa.engine import config
