@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from mmengine.config import Config
+from mmengine.device import get_device
 from mmengine.dist import barrier
 from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
@@ -64,8 +65,8 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
         verbose: print everything that MMEngine logs.
 
     Raises:
-        ValueError: a ``type`` that does not exist, a backbone that does not fit the neck, or a work dir whose config would be
-            overwritten.
+        ValueError: a ``type`` that does not exist, a backbone that does not fit the neck, a work dir whose config would be
+            overwritten, or a launcher other than torchrun without a GPU.
     """
     guard_process(cfg)
     _keep_config(cfg)
@@ -145,16 +146,21 @@ def _take_seed(cfg: Config) -> None:
 
 def _prepare_cpu_processes(cfg: Config) -> None:
     """Set up several processes on CPUs; MMEngine's own initialisation and its default model wrapper need GPUs."""
-    if cfg.get("launcher", "none") == "none" or torch.cuda.is_available():
+    if cfg.get("launcher", "none") == "none" or get_device() != "cpu":
         return
+    if not torch.distributed.is_initialized():
+        if cfg.launcher != "pytorch":
+            raise ValueError(
+                f"--launcher '{cfg.launcher}': this machine has no GPU, and MMEngine starts such processes on GPUs only; start "
+                "them with torchrun and --launcher pytorch"
+            )
+        torch.distributed.init_process_group("gloo")
     cfg.model_wrapper_cfg = dict(
         type="MMDistributedDataParallel",
         device_ids=None,
         broadcast_buffers=False,
         find_unused_parameters=cfg.get("find_unused_parameters", False),
     )
-    if cfg.launcher == "pytorch" and not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("gloo")
 
 
 def _refuse_damaged_images(cfg: Config) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from mmengine.config import Config
 from mmengine.dist import all_reduce, get_rank, get_world_size
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
@@ -22,7 +23,7 @@ from torch.distributed.nn import all_reduce as all_reduce_with_gradients
 
 from helpers.toy_runner import VALIDATION, runner
 from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
-from mmlisa.engine.runner import train
+from mmlisa.engine.runner import _prepare_cpu_processes, train
 from mmlisa.models.backbones import LiSANet
 
 pytestmark = pytest.mark.slow
@@ -114,6 +115,19 @@ def toy(folder: Path, processes: int, options: dict | None = None, **model):
 def logged(folder: Path) -> list[dict]:
     (path,) = folder.glob("*/vis_data/2*.json")
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_other_launchers_need_a_gpu(tmp_path):
+    with pytest.raises(ValueError, match=r"--launcher 'slurm': this machine has no GPU, .* start them with torchrun"):
+        runner(tmp_path, launcher="slurm")
+
+
+def test_other_accelerators_are_left_to_mmengine(monkeypatch):
+    monkeypatch.setattr("mmlisa.engine.runner.get_device", lambda: "npu")
+    cfg = Config(dict(launcher="pytorch"))
+    _prepare_cpu_processes(cfg)
+    assert not torch.distributed.is_initialized()
+    assert "model_wrapper_cfg" not in cfg
 
 
 def test_two_processes_train_as_one_does(tmp_path):
