@@ -13,7 +13,7 @@ import torch
 from mmengine.config import ConfigDict
 from mmengine.hooks import Hook, LoggerHook
 from mmengine.model import is_model_wrapper
-from mmengine.optim import AmpOptimWrapper, OptimWrapperDict
+from mmengine.optim import AmpOptimWrapper, ApexOptimWrapper, BaseOptimWrapper, OptimWrapperDict
 from mmengine.runner import Runner
 
 from mmlisa.checkpoints import (
@@ -56,7 +56,7 @@ class FiniteLossHook(Hook):
             name: float(torch.as_tensor(value).detach()) for name, value in (outputs or {}).items() if "loss" in name
         }
         norm = runner.message_hub.log_scalars.get("train/grad_norm")
-        if norm and not isinstance(runner.optim_wrapper, AmpOptimWrapper):
+        if norm and _measures_gradients(runner.optim_wrapper):
             losses["grad_norm"] = float(norm.current())
         broken = {name: value for name, value in losses.items() if not np.isfinite(value)}
         if largest_of_processes(int(bool(broken))):
@@ -67,6 +67,13 @@ class FiniteLossHook(Hook):
                 f"{f'the last good checkpoint is {last}' if last else 'no checkpoint was saved yet'}. Usual remedies are a lower "
                 "learning rate, a longer warm-up, and optim_wrapper.clip_grad"
             )
+
+
+def _measures_gradients(wrapper: BaseOptimWrapper) -> bool:
+    """Whether an infinite norm of the gradients is an error, and of this run: a resumed one also holds the last norm before."""
+    wrappers = wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]
+    mixed = any(isinstance(each, AmpOptimWrapper | ApexOptimWrapper) for each in wrappers)
+    return not mixed and any(getattr(each, "clip_grad_kwargs", None) for each in wrappers)
 
 
 @HOOKS.register_module()

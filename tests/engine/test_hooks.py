@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from mmengine.hooks import LoggerHook
+from mmengine.optim import AmpOptimWrapper, ApexOptimWrapper, OptimWrapperDict
 from torch import nn
 
 from helpers.toy_runner import VALIDATION, ToyRegression, losses, runner
@@ -41,6 +42,23 @@ def test_gradients_that_are_not_finite_stop_it_too(tmp_path, monkeypatch):
     with pytest.raises(FloatingPointError, match=r"iteration 3: grad_norm is inf .*iter_2\.pth"):
         train(stopped)
     assert [p.name for p in tmp_path.glob("*.pth")] == ["iter_2.pth"]
+
+
+@pytest.mark.parametrize("kind", [AmpOptimWrapper, ApexOptimWrapper])
+@pytest.mark.parametrize("several", [False, True])
+def test_steps_that_mixed_precision_skips_do_not_stop_it(tmp_path, kind, several):
+    wrapper = kind.__new__(kind)  # building it needs a GPU
+    wrapper.clip_grad_kwargs = dict(max_norm=1)
+    made = runner(tmp_path)
+    made.optim_wrapper = OptimWrapperDict(a=wrapper) if several else wrapper
+    made.message_hub.update_scalar("train/grad_norm", float("inf"))
+    FiniteLossHook().after_train_iter(made, 0)
+
+
+def test_an_infinite_norm_from_before_resuming_does_not_stop_it(tmp_path):
+    made = runner(tmp_path, iterations=2)
+    made.message_hub.update_scalar("train/grad_norm", float("inf"))
+    train(made)
 
 
 def test_a_config_that_replaces_the_hooks_stops_at_such_a_loss_too(tmp_path):
