@@ -233,8 +233,11 @@ def set_epochs(cfg: Config, epochs: int) -> None:
                 part[name] = max(round(moment * share), min(moment, 1))  # a short warm-up does not vanish
 
     loop[key] = length
+    stretch(loop, "val_begin")
     if loop.get("val_interval", 1) > length:
         loop.val_interval = length
+    if loop.get("dynamic_intervals"):
+        loop.dynamic_intervals = [(max(round(begin * share), 1), each) for begin, each in loop.dynamic_intervals]
     for part in parts:
         if part.get("by_epoch", True) == (key == "max_epochs"):
             for name in {"milestones", "periods"} & part.keys():
@@ -244,9 +247,10 @@ def set_epochs(cfg: Config, epochs: int) -> None:
             stretch(part, "begin", "end", "T_max", "step_size", "total_steps")
             if type_name(part).startswith("Exponential"):
                 part["gamma"] **= 1 / share
-    for hook in cfg.get("custom_hooks") or () if key == "max_epochs" else ():
+    epochs_of_hooks = ("switch_epoch", "num_last_epochs", "distill_from", "begin_epoch")
+    for hook in cfg.get("custom_hooks") or ():
         if isinstance(hook, Mapping):
-            stretch(hook, "switch_epoch", "num_last_epochs", "distill_from")
+            stretch(hook, *(epochs_of_hooks if key == "max_epochs" else ("begin_iter",)))
     if parts:
         cfg.param_scheduler = [part for part in parts if part.get("begin", 0) < (part.get("end") or inf)]
 

@@ -214,8 +214,10 @@ def test_epochs_stretch_what_counts_epochs():
     hooks = [
         dict(type="PipelineSwitchHook", switch_epoch=90),
         dict(type="mmlisa.SelfDistillationHook", distill_from=25),
+        dict(type="EMAHook", begin_epoch=50, begin_iter=0),
     ]
-    cfg = Config(dict(train_cfg=dict(max_epochs=100), param_scheduler=parts, custom_hooks=hooks))
+    loop = dict(max_epochs=100, val_begin=80, val_interval=10, dynamic_intervals=[(90, 1)])
+    cfg = Config(dict(train_cfg=loop, param_scheduler=parts, custom_hooks=hooks))
     set_epochs(cfg, 20)
     decay, steps, restarts, cycle, by_iteration = cfg.param_scheduler
     assert decay.gamma**20 == pytest.approx(0.9**100)
@@ -224,6 +226,8 @@ def test_epochs_stretch_what_counts_epochs():
     assert cycle.total_steps == 20
     assert by_iteration.gamma == 0.9
     assert [cfg.custom_hooks[0].switch_epoch, cfg.custom_hooks[1].distill_from] == [18, 5]
+    assert (cfg.custom_hooks[2].begin_epoch, cfg.custom_hooks[2].begin_iter) == (10, 0)
+    assert cfg.train_cfg == dict(max_epochs=20, val_begin=16, val_interval=10, dynamic_intervals=[(18, 1)])
 
 
 def test_schedules_by_optimizer_are_not_stretched():
@@ -236,8 +240,10 @@ def test_a_last_batch_counts():
     cfg = load_config("mask_rcnn_hylisanet_demo.py", options={"train_dataloader.batch_size": 3})
     cfg.train_dataloader.dataset = dict(type="ToyPoints", length=280)
     cfg.default_scope = "mmengine"
+    cfg.custom_hooks = [dict(type="EMAHook", begin_iter=200)]  # of 400
     set_epochs(cfg, 1)
     assert cfg.train_cfg.max_iters == 94
+    assert cfg.custom_hooks[0].begin_iter == 47
 
 
 def test_a_config_without_hooks_is_tested():
