@@ -87,7 +87,8 @@ def _annotation_files(folder: Folder) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {name: {} for name in _READERS}
     for name in folder.files(".json"):
         content = _parse(folder, name, "JSON", json.loads)
-        if isinstance(content, Mapping) and isinstance(content.get("shapes"), list):
+        if isinstance(content, dict) and isinstance(content.get("shapes"), list):
+            content.pop("imageData", None)  # the image itself in base64; of all files it could fill the memory
             found["LabelMe"][name] = content
         elif isinstance(content, Mapping) and {"images", "annotations", "categories"} <= content.keys():
             found["COCO"][name] = content

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import tracemalloc
 from pathlib import Path
 
 import cv2
@@ -170,6 +171,19 @@ def test_a_shape_that_is_none_is_left_out(tmp_path, points):
     dataset = read(tmp_path)
     assert sum(len(sample.objects) for sample in dataset.samples) == 23
     assert [note for note in dataset.notes if "000.json, shape 0" in note and "correct it in LabelMe" in note]
+
+
+def test_labelmes_copies_of_the_images_do_not_stay_in_memory(tmp_path):
+    folders.write_labelme(tmp_path)
+    size = 2**20
+    for file in tmp_path.glob("*.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "imageData": "A" * size}))
+    tracemalloc.start()
+    dataset = read(tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(dataset.samples) == 12
+    assert peak < 8 * size  # the bytes and the text of one file, and what is parsed of it
 
 
 def test_roboflow_and_splits(tmp_path):
