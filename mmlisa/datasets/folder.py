@@ -16,8 +16,11 @@ from PIL import Image
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 TASKS = ("detection", "segmentation", "classification")
-# Words that tell a folder of images, or an image of a pair, in the usual layouts.
+# Words that tell a folder of images or of class maps, or a file of a pair, in the usual layouts.
 is_image_word = re.compile(r"images?|imgs?|jpegimages|leftimg8bit|rgb", re.I).fullmatch
+is_map_word = re.compile(
+    r"masks?|labels?|label(train)?ids|annotations?|seg|segmentations?|segmentationclass|gt|gtfine|maps", re.I
+).fullmatch
 _SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
 _SPLITS |= {"test": "test", "testing": "test"}
 _MIN_SIDE = 8  # pixels of an image's shorter side
@@ -266,9 +269,25 @@ def walk(root: Path) -> Iterator[str]:
 
 
 def split_of(path: str, words: bool = False) -> str:
-    """The split that one of a path's folders is called after, or, with ``words``, a word of the file's name; else empty."""
+    """The split of a path: that of its last folder such as ``val``, ``val2017``, ``val_masks`` or ``val_set``, else empty.
+
+    With ``words``, a word of the file's name comes first.
+    """
     *folders, name = PurePosixPath(path).parts
-    parts = [re.sub(r"[\d_-]", "", folder.lower()) for folder in folders]
+    parts = []
+    for folder in folders:
+        rest = [word for word in re.split(r"[\d_-]+", folder.lower()) if not (is_image_word(word) or is_map_word(word))]
+        parts.append("".join(rest).removesuffix("set"))
     if words:
         parts += re.findall("[a-z]+", name.lower())
     return next((_SPLITS[part] for part in reversed(parts) if part in _SPLITS), "")
+
+
+def folder_words(name: str) -> list[str]:
+    """The words of a folder such as ``train_masks`` or ``images_png``, without the format; other names as a whole.
+
+    A folder such as ``lung_segmentation`` may hold images and class maps.
+    """
+    words = [word for word in re.split(r"[_\-.]", name) if f".{word.lower()}" not in IMAGE_SUFFIXES]
+    known = all(is_image_word(word) or is_map_word(word) or word.lower() in _SPLITS for word in words)
+    return words if known else [name]

@@ -20,7 +20,7 @@ import yaml
 from PIL import Image
 
 from .annotations import find_problems, without
-from .folder import Dataset, Folder, Problems, Sample, is_image_word, split_of
+from .folder import Dataset, Folder, Problems, Sample, folder_words, is_image_word, is_map_word, split_of
 
 _EXPECTED = (
     "COCO (*.json), YOLO (data.yaml and labels/*.txt), Pascal VOC (*.xml), LabelMe (*.json), class maps (masks/*.png) "
@@ -31,10 +31,6 @@ _MAX_UNNAMED = (
     1000  # classes without a name that data.yaml may have; a larger number is a mistake, and fills the memory
 )
 _NAME_FILES = ("classes.txt", "labels.txt", "class_names.txt", "obj.names")
-# Words that tell a folder of class maps, or a file of a pair, in the usual layouts.
-_is_map_word = re.compile(
-    r"masks?|labels?|label(train)?ids|annotations?|seg|segmentations?|segmentationclass|gt|gtfine|maps", re.I
-).fullmatch
 
 
 def read(root: str | Path, task: str = "") -> Dataset:
@@ -472,9 +468,10 @@ def _pair_maps(folder: Folder, unpaired: Problems) -> dict[str, str]:
     images: dict[tuple[str, ...], list[str]] = {}
     for path in folder.images:
         *folders, name = PurePosixPath(path).parts
-        words = [*folders, *re.split(r"[_\-.]", PurePosixPath(name).stem)]
-        is_map = name.lower().endswith((".png", ".tif", ".tiff", ".bmp")) and any(map(_is_map_word, words))
-        key = tuple(word for word in words if not _is_map_word(word) and not is_image_word(word))
+        words = [word for folder_name in folders for word in folder_words(folder_name)]
+        words += re.split(r"[_\-.]", PurePosixPath(name).stem)
+        is_map = name.lower().endswith((".png", ".tif", ".tiff", ".bmp")) and any(map(is_map_word, words))
+        key = tuple(word for word in words if not is_map_word(word) and not is_image_word(word))
         (maps if is_map else images).setdefault(key, []).append(path)
     pairs = {}
     for key in images.keys() & maps.keys():
@@ -505,10 +502,12 @@ def _pair_maps(folder: Folder, unpaired: Problems) -> dict[str, str]:
 
 
 def _kind_of_folder(path: str) -> tuple[str, ...]:
-    """The folders down to one such as ``images`` or ``masks``, without splits; empty if there is none."""
-    folders = [part for part in PurePosixPath(path).parts[:-1] if not split_of(f"{part}/x")]
-    ends = [index for index, part in enumerate(folders, 1) if is_image_word(part) or _is_map_word(part)]
-    return tuple(folders[: ends[0]] if ends else ())
+    """The folders' words down to one such as ``images`` or ``masks``, without splits; empty if there is none."""
+    words = [
+        word for part in PurePosixPath(path).parts[:-1] for word in folder_words(part) if not split_of(f"{word}/x")
+    ]
+    ends = [index for index, word in enumerate(words, 1) if is_image_word(word) or is_map_word(word)]
+    return tuple(words[: ends[0]] if ends else ())
 
 
 def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems) -> Dataset:
@@ -571,13 +570,25 @@ def _class_folders(folder: Folder) -> dict[str, tuple[str, str]]:
     has_splits = any(len(parts) > 1 and split_of(f"{parts[0]}/x") for parts in paths.values())
     if not has_splits and len({parts[0] for parts in paths.values() if parts and not split_of(f"{parts[0]}/x")}) < 2:
         return {}  # splits of images without classes
+    inner: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for parts in paths.values():
+        inner.setdefault(parts[:1], set()).add(parts[1:2])
     found = {}
     for image, parts in paths.items():
         split = split_of(f"{parts[0]}/x") if parts and has_splits else ""
-        if rest := parts[1:] if split else parts:
+        rest = parts[1:] if split else parts
+        if len(rest) > 1 and inner[parts[:1]] == {parts[:1]}:  # train/train/cat, as archives of Kaggle have it
+            rest = rest[1:]
+        if rest:
             found[image] = split, rest[0]
     names = {name for _, name in found.values()}
-    return found if len(names) > 1 and not all(is_image_word(n) or _is_map_word(n) for n in names) else {}
+    if len({split_of(name, words=True) for name in names} - {""}) > 1:  # one class may be called train
+        listed = ", ".join(sorted(names)[:6])
+        raise ValueError(
+            f"{folder.root}: the folders {listed} look like splits, not like classes; call splits train, val and test, and "
+            "classes by other words"
+        )
+    return found if len(names) > 1 and not all(is_image_word(n) or is_map_word(n) for n in names) else {}
 
 
 def read_class_folders(folder: Folder, labels: Mapping[str, tuple[str, str]]) -> Dataset:

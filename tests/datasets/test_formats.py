@@ -339,6 +339,10 @@ def test_class_maps(tmp_path):
         ("leftImg8bit/val/ulm/ulm_01_leftImg8bit.png", "gtFine/val/ulm/ulm_01_gtFine_labelIds.png"),
         ("a.jpg", "a_mask.png"),
         ("JPEGImages/a.jpg", "SegmentationClass/a.png"),
+        ("train_images/a.jpg", "train_masks/a.png"),
+        ("tiff/train/a.tiff", "tiff/train_labels/a.tif"),
+        ("Train/Urban/images_png/a.png", "Train/Urban/masks_png/a.png"),
+        ("lung-segmentation/images/a.png", "lung-segmentation/masks/a.png"),
     ],
 )
 def test_pairs_of_images_and_class_maps(tmp_path, image, seg_map):
@@ -380,6 +384,17 @@ def test_images_of_voc_that_only_have_boxes_need_no_class_map(tmp_path):
     dataset = read(tmp_path, "segmentation")
     assert [sample.path for sample in dataset.samples] == ["JPEGImages/003.jpg"]
     assert not any("has no class map" in note for note in dataset.notes)
+
+
+def test_folders_called_after_splits_and_kinds(tmp_path):
+    for split in ("train", "val"):
+        folders.write_maps(tmp_path / split, 6)
+        for kind in ("images", "masks"):
+            (tmp_path / split / kind).rename(tmp_path / f"{split}_{kind}")
+    folders.write_images(tmp_path / "papers", 9)
+    dataset = read(tmp_path)
+    assert (dataset.task, len(dataset.split("train")), len(dataset.split("val"))) == ("segmentation", 6, 6)
+    assert not any("papers" in note for note in dataset.notes)
 
 
 def test_of_several_class_maps_the_train_ids_are_read(tmp_path):
@@ -471,6 +486,26 @@ def test_splits_without_class_folders_are_not_classes(tmp_path):
     for name in ("train", "val"):
         folders.write_images(tmp_path / name, 6)
     with pytest.raises(ValueError, match="but no annotations"):
+        read(tmp_path)
+
+
+def test_splits_within_folders_of_the_same_name(tmp_path):
+    for name in ("training_set", "test_set"):
+        folders.write_classes(tmp_path / name / name)
+    dataset = read(tmp_path)
+    assert (dataset.classes, len(dataset.split("train")), len(dataset.split("test"))) == (folders.CLASSES, 18, 18)
+
+
+def test_a_class_that_is_called_after_its_split(tmp_path):
+    for name in ("bus", "train"):
+        folders.write_images(tmp_path / "train" / name / "morning", 6)
+    assert read(tmp_path).classes == ["bus", "train"]
+
+
+def test_folders_that_look_like_splits_are_not_classes(tmp_path):
+    for name in ("train_data", "test_data"):
+        folders.write_classes(tmp_path / name)
+    with pytest.raises(ValueError, match=r"the folders test_data, train_data look like splits, .*; call splits train"):
         read(tmp_path)
 
 
@@ -780,6 +815,10 @@ def test_the_displayed_size_is_opencvs(tmp_path, orientation):
         ("images/train.jpg", False, ""),
         ("val/annotations/instances_train2017.json", True, "train"),
         ("val/annotations/instances.json", True, "val"),
+        ("train_images/1.jpg", False, "train"),
+        ("test_set/val2017_masks/1.png", False, "val"),
+        ("test_set/1.jpg", False, "test"),
+        ("steam_train/set/1.jpg", False, ""),
     ],
 )
 def test_the_split_is_the_nearest_name(path, words, split):
