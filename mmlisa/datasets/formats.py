@@ -8,7 +8,7 @@ The tests read files that supervision has written.
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -192,7 +192,20 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
         entry["segmentation"] = [[x, y, x + w, y, x + w, y + h, x, y + h]]
     for entry in () if has_masks else objects:
         entry.pop("segmentation", None)
-    return Dataset(folder.root, kind, "detection", classes, list(samples.values()), notes, has_masks=has_masks)
+    dataset = Dataset(folder.root, kind, "detection", classes, list(samples.values()), notes, has_masks=has_masks)
+    _leave_out_blank(dataset, {sample.split for sample in dataset.samples if sample.objects})
+    return dataset
+
+
+def _leave_out_blank(dataset: Dataset, annotated: Collection[str]) -> None:
+    """Leaves out a validation or test whose annotations were not published: every model has an AP of 0 on it."""
+    for name in ("val", "test"):
+        if name not in annotated and (blank := dataset.split(name)):
+            dataset.samples = [sample for sample in dataset.samples if sample.split != name]
+            dataset.notes.append(
+                f"{dataset.root}: none of the {len(blank)} images of {name} has an annotation; all are left out; add annotations "
+                "to use them"
+            )
 
 
 def _leave_out_absent(folder: Folder, file: str, split: str, content: dict[str, list], lost: Problems) -> None:
@@ -516,7 +529,7 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
     Raises:
         ValueError: more than a tenth cannot be used, ``unpaired`` included, or the classes do not explain the values.
     """
-    samples, problems, values = [], Problems(unpaired), set()
+    samples, problems, values, annotated = [], Problems(unpaired), set(), set()
     for image, seg_map in pairs.items():
         path = folder.root / seg_map
         try:
@@ -534,6 +547,8 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
         else:
             values.update(found)
             samples.append(Sample(image, split_of(image), size, seg_map=seg_map))
+            if found != [255]:
+                annotated.add(samples[-1].split)
     problems.check(len(pairs) + len(unpaired), "class maps")
     notes = problems.shown("class maps")
     names = [name for name in folder.files(".txt", ".names") if PurePosixPath(name).name in _NAME_FILES]
@@ -557,7 +572,10 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
     if not classes:
         notes.append(f"{folder.root}: the classes have no names; add classes.txt, a name per line, from class 0 on")
     classes = classes or [f"class {index}" for index in range(highest + 1)]
-    return Dataset(folder.root, "class maps", "segmentation", classes, samples, notes, label_map=label_map)
+    dataset = Dataset(folder.root, "class maps", "segmentation", classes, samples, notes, label_map=label_map)
+    if not label_map:
+        _leave_out_blank(dataset, annotated)
+    return dataset
 
 
 def _class_folders(folder: Folder) -> dict[str, tuple[str, str]]:

@@ -200,6 +200,30 @@ def test_roboflow_and_splits(tmp_path):
     assert dataset.split("val")[0].path == "valid/000.jpg"
 
 
+def leave_out_annotations(root, kind, split):
+    if kind == "boxes":
+        file = root / split / "_annotations.coco.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "annotations": []}))
+    for path in root.glob(f"{split}/masks/*"):
+        cv2.imwrite(str(path), np.full(folders.SIZE[::-1], 255, np.uint8))
+
+
+@pytest.mark.parametrize("kind", ["boxes", "class maps"])
+def test_splits_without_annotations_are_left_out(tmp_path, kind):
+    """Nothing can be measured on them."""
+    for split in ("train", "val", "test"):
+        if kind == "boxes":
+            folders.write_coco(tmp_path, split, 10)
+        else:
+            folders.write_maps(tmp_path / split, 10)
+    for split in ("test", "val"):
+        leave_out_annotations(tmp_path, kind, split)
+        dataset = prepare_data(tmp_path)
+        assert not dataset.split("test")
+        assert any(f"none of the 10 images of {split} has an annotation; all are" in note for note in dataset.notes)
+    assert (len(dataset.split("train")), len(dataset.split("val"))) == (8, 2)  # drawn from the training
+
+
 def test_an_image_is_not_replaced_by_one_of_another_split(tmp_path):
     for split in ("train", "valid"):
         folders.write_coco(tmp_path, split, 12)
