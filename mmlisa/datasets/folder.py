@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+import cv2
 import numpy as np
 from PIL import Image
 
@@ -125,7 +126,7 @@ class Dataset:
 
 def _examine(root: Path, sample: Sample) -> tuple[str, str]:
     """Why an image cannot be used, and what to note about it; empty if there is nothing to say."""
-    from .transforms import find_fault  # imports PyTorch
+    from .transforms import FORMATS, find_fault  # imports PyTorch
 
     path, note = root / sample.path, ""
     try:
@@ -151,8 +152,11 @@ def _examine(root: Path, sample: Sample) -> tuple[str, str]:
         return f"{path}: the image has more than {_MAX_PIXELS:,} pixels; cut it into tiles of at most 4000 a side", ""
     except (OSError, SyntaxError, ValueError) as error:
         return f"{path}: the image cannot be read ({error}); export or copy it again", ""
-    if fault := find_fault(path.read_bytes(), formats=None):
+    content = path.read_bytes()
+    if fault := find_fault(content, formats=None):
         return f"{path}: the image {fault}; export or copy it again", ""
+    if sample.format not in FORMATS and not _is_decodable(content):
+        return f"{path}: OpenCV cannot decode this file, whose format is {sample.format}; save it as JPEG or PNG", ""
     if sample.size not in (None, (width, height)):
         stated = "{}x{}".format(*sample.size)
         turn = ", turned by its EXIF tag" if turned else ""
@@ -162,6 +166,14 @@ def _examine(root: Path, sample: Sample) -> tuple[str, str]:
     # dHash: whether each pixel is lighter than its left neighbour
     sample.hash = np.packbits(grey[:, 1:] > grey[:, :-1])
     return "", note
+
+
+def _is_decodable(content: bytes) -> bool:
+    """Whether OpenCV decodes a file: Pillow reads more formats, such as GIF and AVIF."""
+    try:
+        return cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) is not None
+    except cv2.error:
+        return False
 
 
 def displayed_size(image: Image.Image) -> tuple[int, int]:

@@ -233,7 +233,7 @@ def _write_data(run: Run, dataset: Dataset) -> None:
 
 def _check_data(run: Run) -> None:
     splits = [name for name, number in run.facts["counts"].items() if number]
-    # 1: problems, which are listed, and which the training leaves out
+    # 1: problems, which are listed; what a training cannot use was left out when the folder was read
     _mmlisa("check-data", run.config, "--split", *splits, accepted=(0, 1))
 
 

@@ -874,6 +874,22 @@ def test_a_jpeg_that_training_would_refuse_is_left_out(tmp_path):
     assert len(dataset.samples) == 11
 
 
+@pytest.mark.parametrize("kind", ["GIF", "TGA"])
+def test_files_that_opencv_cannot_decode_are_left_out(tmp_path, kind):
+    """Pillow reads them whatever their suffix is. Builds of OpenCV differ in GIF and AVIF, but none reads TGA."""
+    folders.write_yolo(tmp_path)
+    path = tmp_path / "images" / "003.jpg"
+    with Image.open(path) as image:
+        image.save(path, kind)
+    dataset = prepare_data(tmp_path)
+    is_left_out = cv2.imread(str(path)) is None
+    assert len(dataset.samples) == 12 - is_left_out
+    assert (
+        any(f"003.jpg: OpenCV cannot decode this file, whose format is {kind}; save" in n for n in dataset.notes)
+        == is_left_out
+    )
+
+
 def test_images_that_yolo_does_not_list_are_not_lost(tmp_path):
     file = folders.write_yolo(tmp_path)
     (tmp_path / "train.txt").write_text("".join(f"images/{i:03d}.jpg\n" for i in range(6)))
