@@ -213,17 +213,19 @@ def _leave_out_absent(folder: Folder, file: str, split: str, content: dict[str, 
     absent = set()  # ids as text, since a wrong one may be a list
     for image in content["images"]:
         stated = str(image.get("file_name"))
+        # VIA writes -1 for both sides, and Label Studio null where it did not have the image.
+        is_sized = all(isinstance(side := image.get(key), int | float) and side > 0 for key in ("width", "height"))
         if not (found := folder.find(stated, file, split)):
             lost.append(
                 f"{folder.root / file}: its image {stated!r} is not in {folder.root}; copy it there, or correct its name"
             )
             absent.add(repr(image.get("id")))
-        elif "width" not in image and not (size := folder.size(found)):
+        elif not is_sized and not (size := folder.size(found)):
             lost.append(f"{folder.root / found}: the image cannot be read; export or copy it again")
             absent.add(repr(image.get("id")))
         else:
             image["file_name"] = found
-            if "width" not in image:
+            if not is_sized:
                 image["width"], image["height"] = size
     for part, key in (("images", "id"), ("annotations", "image_id")) if absent else ():
         content[part] = [entry for entry in content[part] if repr(entry.get(key)) not in absent]
@@ -261,10 +263,24 @@ def _read_coco(folder: Folder, files: Mapping[str, Any], lost: Problems, problem
             if not isinstance(content[part], list) or not all(isinstance(entry, dict) for entry in content[part]):
                 raise ValueError(f"{folder.root / name}: {part} is not a list of dicts; export it again")
         for entry in content["annotations"]:
-            if not entry.get("area"):
-                with suppress(KeyError, IndexError, TypeError):  # of a bad box, which is found later
-                    entry["area"] = entry["bbox"][2] * entry["bbox"][3]
+            _complete(entry)
         yield _Part(name, split_of(name, words=True), content)
+
+
+def _complete(entry: dict[str, Any]) -> None:
+    """Brings an annotation into COCO's form: an outline in a list, a box around it, an area. What is invalid stays so."""
+    outline, box = entry.get("segmentation"), entry.get("bbox")
+    if isinstance(outline, list):
+        if outline and all(isinstance(number, int | float) for number in outline):  # of VIA
+            outline = [outline]
+        outline = entry["segmentation"] = [polygon for polygon in outline if polygon != []]
+        if outline and (box is None or (isinstance(box, list) and None in box)):
+            with suppress(OverflowError, TypeError, ValueError):
+                around = _object(None, polygons=outline)
+                entry |= {"bbox": around["bbox"], "area": around["area"]}
+    if not entry.get("area"):
+        with suppress(KeyError, IndexError, TypeError):
+            entry["area"] = entry["bbox"][2] * entry["bbox"][3]
 
 
 def _read_yolo(folder: Folder, files: Mapping[str, Any], lost: Problems, problems: Problems) -> Iterator[_Part]:

@@ -270,6 +270,29 @@ def test_categories_of_one_name_are_one_class(tmp_path):
     assert read(tmp_path).classes == [folders.CLASSES[0], folders.CLASSES[2]]
 
 
+@pytest.mark.parametrize("size", [(-1, -1), (None, None), (64, None)])
+def test_sizes_that_a_coco_file_does_not_know(tmp_path, size):
+    file = folders.write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    for image in content["images"]:
+        image["width"], image["height"] = size
+    file.write_text(json.dumps(content))
+    assert {sample.size for sample in read(tmp_path).samples} == {folders.SIZE}
+
+
+def test_outlines_as_via_writes_them(tmp_path):
+    """A flat list without a box and an area."""
+    file = folders.write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    for entry in content["annotations"]:
+        x, y, w, h = entry["bbox"]
+        entry |= {"segmentation": [x, y, x + w, y, x, y + h], "bbox": [None] * 4, "area": None}
+    file.write_text(json.dumps(content))
+    entry = read(tmp_path).samples[0].objects[0]
+    assert (entry["bbox"], entry["area"]) == ([4, 5, 20, 17], 170)
+    assert entry["segmentation"] == [[4, 5, 24, 5, 4, 22]]
+
+
 def test_coco_2017_layout(tmp_path):
     for split in ("train2017", "val2017"):
         file = folders.write_coco(tmp_path, split, 4)
@@ -721,7 +744,7 @@ def no_names(root):
 
 
 def not_a_coco_file(root):
-    edit(folders.write_coco(root), '"file_name": "000.jpg", "width": 64', '"file_name": "000.jpg", "width": null')
+    edit(folders.write_coco(root), '"file_name": "000.jpg", "width": 64', '"file_name": "000.jpg", "width": 640000')
     edit(root / "annotations.json", '"category_id": 1', '"category_id": 9')
 
 
@@ -911,7 +934,7 @@ def test_keypoints_are_not_outlines(tmp_path):
     assert "data.yaml: its keypoints are not used, only its boxes" in dataset.notes[0]
 
 
-@pytest.mark.parametrize("outline", [[], None])
+@pytest.mark.parametrize("outline", [[], [[]], None])
 def test_boxes_among_outlines_stay(tmp_path, outline):
     file = folders.write_coco(tmp_path)
     content = json.loads(file.read_text())
