@@ -615,7 +615,8 @@ def _class_folders(folder: Folder) -> dict[str, tuple[str, str]]:
             rest = rest[1:]
         if rest:
             found[image] = split, rest[0]
-    names = {name for _, name in found.values()}
+    names = {name for split, name in found.values() if split == "train"} or {name for _, name in found.values()}
+    found = {image: label for image, label in found.items() if label[1] in names}  # without test/unknown
     if len({split_of(name, words=True) for name in names} - {""}) > 1:  # one class may be called train
         listed = ", ".join(sorted(names)[:6])
         raise ValueError(
@@ -632,7 +633,7 @@ def read_class_folders(folder: Folder, labels: Mapping[str, tuple[str, str]]) ->
     dataset = Dataset(folder.root, "class folders", "classification", classes, samples)
     if outside := [image for image in folder.images if image not in labels]:
         dataset.notes.append(
-            f"{folder.root / outside[0]}: this image is outside of the class folders; all {len(outside)} such images are left "
-            "out; move them into one to use them"
+            f"{folder.root / outside[0]}: this image is outside of the class folders (those in train, if there are splits); all "
+            f"{len(outside)} such images are left out; move them into one to use them"
         )
     return dataset

@@ -536,6 +536,18 @@ def test_splits_without_class_folders_are_not_classes(tmp_path):
         read(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["unknown", "test"])
+def test_folders_that_train_lacks_are_not_classes(tmp_path, name):
+    """Tests without labels lie in a folder of any name."""
+    folders.write_classes(tmp_path / "train")
+    folders.write_images(tmp_path / "test" / name, 6)
+    folders.write_images(tmp_path / "test" / "cat", 6, seed=9)
+    folders.write_images(tmp_path / "seg_pred", 6)
+    dataset = read(tmp_path)
+    assert (dataset.classes, len(dataset.split("test")), len(dataset.samples)) == (folders.CLASSES, 6, 24)
+    assert "outside of the class folders (those in train, if there are splits); all 12 such" in dataset.notes[0]
+
+
 def test_splits_within_folders_of_the_same_name(tmp_path):
     for name in ("training_set", "test_set"):
         folders.write_classes(tmp_path / name / name)
