@@ -246,12 +246,11 @@ def _object(category: Any, corners: Any = None, polygons: Any = None, crowd: boo
 
 
 def _one_image(
-    file: str, split: str, name: str, size: tuple[int, int] | None, objects: Mapping[int, dict], classes: list[Any]
+    file: str, split: str, name: str, size: tuple[int, int] | None, objects: Mapping[int, dict], categories: list[dict]
 ) -> _Part:
-    """The part of one image; ``objects`` by their numbers in the file, ``classes`` as pairs of id and name."""
+    """The part of one image; ``objects`` by their numbers in the file. The parts of a data set share ``categories``."""
     image = {"id": 0, "file_name": name, **(dict(zip(("width", "height"), size, strict=True)) if size else {})}
     annotations = [{**entry, "id": number, "image_id": 0} for number, entry in objects.items()]
-    categories = [{"id": key, "name": name} for key, name in classes]
     return _Part(file, split, {"images": [image], "annotations": annotations, "categories": categories})
 
 
@@ -288,7 +287,7 @@ def _read_yolo(folder: Folder, files: Mapping[str, Any], lost: Problems, problem
     (name, content), *more = files.items()
     if more:
         raise ValueError(f"{folder.root} holds {name} and {more[0][0]}, both of YOLO; name the folder of one of them")
-    classes = list(enumerate(_class_names(folder.root / name, content)))
+    categories = [{"id": key, "name": each} for key, each in enumerate(_class_names(folder.root / name, content))]
     labels, last = set(folder.files(".txt")), None
     if "kpt_shape" in content:
         last = 5  # the class and its box
@@ -302,7 +301,7 @@ def _read_yolo(folder: Folder, files: Mapping[str, Any], lost: Problems, problem
                     objects[number] = _yolo_object(line.split()[:last], size)
             except ValueError as error:
                 problems.append(f"{folder.root / label}, line {number}: {error}")
-        yield _one_image(label or name, split, image, size, objects, classes)
+        yield _one_image(label or name, split, image, size, objects, categories)
     labels -= {label for image in folder.images for label in _label_names(image)}
     lost += [
         f"{folder.root / label}: no image belongs to these labels; copy it to {folder.root}, or remove the labels"
@@ -400,7 +399,7 @@ def _read_voc(folder: Folder, files: Mapping[str, Any], lost: Problems, problems
         if line and "ImageSets" in name
     }
     names = {entry.findtext("name", "").strip() for root in files.values() for entry in root.iter("object")}
-    classes = [(name, name) for name in sorted(names - {""})]
+    categories = [{"id": name, "name": name} for name in sorted(names - {""})]
     # The format counts pixels from 1, and includes the last; files with a 0 come from programs that count from 0.
     starts = {_number(x.text) for root in files.values() for tag in ("xmin", "ymin") for x in root.iter(tag)}
     origin = 0 if 0 in starts else 1
@@ -419,7 +418,7 @@ def _read_voc(folder: Folder, files: Mapping[str, Any], lost: Problems, problems
             category, is_crowd = entry.findtext("name", "").strip(), entry.findtext("difficult") == "1"
             objects[number] = _object(category, corners, outline, is_crowd)
         known = tuple(map(int, size)) if all(0 < side < math.inf for side in size) else None
-        yield _one_image(name, listed.get(stem, split_of(name)), image, known, objects, classes)
+        yield _one_image(name, listed.get(stem, split_of(name)), image, known, objects, categories)
 
 
 def _number(text: str | None) -> float:
@@ -434,6 +433,7 @@ def _read_labelme(folder: Folder, files: Mapping[str, Any], lost: Problems, prob
     """LabelMe: a JSON file per image, with polygons, rectangles and circles; shapes of one ``group_id`` are one object."""
     shapes = [shape for content in files.values() for shape in content["shapes"] if isinstance(shape, Mapping)]
     names = {str(shape.get("label")) for shape in shapes if shape.get("shape_type", "polygon") in _SHAPES}
+    categories = [{"id": name, "name": name} for name in sorted(names)]
     for name, content in files.items():
         objects: dict[int, dict] = {}
         groups: dict[Any, tuple[int, list[list[float]]]] = {}
@@ -457,9 +457,7 @@ def _read_labelme(folder: Folder, files: Mapping[str, Any], lost: Problems, prob
                 )
         size = content.get("imageWidth"), content.get("imageHeight")
         stated = str(content.get("imagePath") or "")
-        yield _one_image(
-            name, split_of(name), stated, size if all(size) else None, objects, [(each, each) for each in sorted(names)]
-        )
+        yield _one_image(name, split_of(name), stated, size if all(size) else None, objects, categories)
 
 
 def _circle(points: np.ndarray) -> tuple[None, list[list[float]]]:

@@ -173,17 +173,30 @@ def test_a_shape_that_is_none_is_left_out(tmp_path, points):
     assert [note for note in dataset.notes if "000.json, shape 0" in note and "correct it in LabelMe" in note]
 
 
+def peak_of_reading(root):
+    """Bytes of Python's objects."""
+    tracemalloc.start()
+    try:
+        assert read(root).samples
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 def test_labelmes_copies_of_the_images_do_not_stay_in_memory(tmp_path):
     folders.write_labelme(tmp_path)
     size = 2**20
     for file in tmp_path.glob("*.json"):
         file.write_text(json.dumps({**json.loads(file.read_text()), "imageData": "A" * size}))
-    tracemalloc.start()
-    dataset = read(tmp_path)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(dataset.samples) == 12
-    assert peak < 8 * size  # the bytes and the text of one file, and what is parsed of it
+    assert peak_of_reading(tmp_path) < 8 * size  # the bytes and the text of one file, and what is parsed of it
+
+
+def test_memory_does_not_grow_with_images_times_classes(tmp_path):
+    file = folders.write_labelme(tmp_path, 40)
+    content = json.loads(file.read_text())
+    content["shapes"] += [{**content["shapes"][0], "label": f"class {index}"} for index in range(2000)]
+    file.write_text(json.dumps(content))
+    assert peak_of_reading(tmp_path) < 100 * 40 * 2000  # bytes; a dict takes 184
 
 
 def test_roboflow_and_splits(tmp_path):
