@@ -30,6 +30,7 @@ _YAML_NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 _MAX_UNNAMED = (
     1000  # classes without a name that data.yaml may have; a larger number is a mistake, and fills the memory
 )
+_MOST_CLASSES = 182  # of COCO-Stuff; class maps without names and with higher values are rather masks with soft edges
 _NAME_FILES = ("classes.txt", "labels.txt", "class_names.txt", "obj.names")
 
 
@@ -578,6 +579,11 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
             )
         notes.append(f"{seen}; 255 is taken for class 1, {classes[1]}")
     highest = max(values - {255}, default=0)
+    if 255 in values and _MOST_CLASSES < highest < 255 and highest >= len(classes):
+        raise ValueError(
+            f"the class maps of {folder.root} hold {len(values)} values up to 255; save masks with soft edges in 0 and 255 only, "
+            "or name the classes in classes.txt"
+        )
     if highest > 254 or (classes and highest >= len(classes)):
         raise ValueError(
             f"the class maps of {folder.root} hold class {highest}; name {highest + 1} classes in "

@@ -491,6 +491,21 @@ def test_masks_in_black_and_white(tmp_path):
     assert (dataset.label_map, dataset.classes) == ({255: 1}, ["skin", "mole"])
 
 
+def test_masks_with_soft_edges_are_not_class_maps(tmp_path):
+    folders.write_maps(tmp_path)
+    for path in (tmp_path / "masks").iterdir():
+        white = (cv2.imread(str(path), 0) == 1) * np.uint8(255)
+        cv2.imwrite(str(path), cv2.resize(cv2.resize(white, (24, 18), interpolation=cv2.INTER_AREA), folders.SIZE))
+    for names in ("", "skin\nmole"):
+        (tmp_path / "classes.txt").write_text(names)
+        with pytest.raises(
+            ValueError, match=r"values up to 255; save masks with soft edges in 0 and 255 only, or name"
+        ):
+            read(tmp_path)
+    (tmp_path / "classes.txt").write_text("\n".join(f"class {index}" for index in range(255)))
+    assert len(read(tmp_path).classes) == 255
+
+
 def test_a_class_beyond_the_named_ones(tmp_path):
     folders.write_maps(tmp_path)
     maps = np.stack([cv2.imread(str(path), 0) for path in (tmp_path / "masks").iterdir()])
