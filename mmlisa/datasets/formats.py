@@ -293,7 +293,7 @@ def _read_yolo(folder: Folder, files: Mapping[str, Any], lost: Problems, problem
     if "kpt_shape" in content:
         last = 5  # the class and its box
         folder.notes.append(f"{folder.root / name}: its keypoints are not used, only its boxes")
-    for image, split in _yolo_images(folder, name, content).items():
+    for image, split in _yolo_images(folder, name, content, lost).items():
         label = next((label for label in _label_names(image) if label in labels), None)
         size, objects = folder.size(image), {}
         for number, line in enumerate(folder.text(label).splitlines() if label and size else (), 1):
@@ -353,13 +353,16 @@ def _class_names(source: Path, content: Any) -> list[str]:
     return [str(name) for name in names]
 
 
-def _yolo_images(folder: Folder, name: str, content: Mapping[str, Any]) -> dict[str, str]:
-    """The split of each image that ``data.yaml`` names, or, where it names none, of each image by its folder."""
+def _yolo_images(folder: Folder, name: str, content: Mapping[str, Any], lost: Problems) -> dict[str, str]:
+    """The split of each image that ``data.yaml`` names, or, where it names none, of each image by its folder.
+
+    ``lost`` collects messages about images that a list names and that are missing.
+    """
     found: dict[str, str] = {}
     for key in ("val", "valid", "test", "train"):  # an image of several splits is not trained on
         entries = content.get(key) or ()
         for entry in [entries] if isinstance(entries, str) else entries:
-            images = _entry_images(folder, name, str(content.get("path") or ""), str(entry))
+            images = _entry_images(folder, name, str(content.get("path") or ""), str(entry), lost)
             if not images and key != "test":
                 raise ValueError(
                     f"{folder.root / name}: {key} is {entry!r}, where {folder.root} holds no image; correct it, or copy the "
@@ -375,7 +378,7 @@ def _yolo_images(folder: Folder, name: str, content: Mapping[str, Any]) -> dict[
     return found or {image: split_of(image) for image in folder.images}
 
 
-def _entry_images(folder: Folder, name: str, path: str, entry: str) -> list[str]:
+def _entry_images(folder: Folder, name: str, path: str, entry: str, lost: Problems) -> list[str]:
     """The images of an entry of ``data.yaml``: a folder or a list, whose path may be of another computer."""
     words = [word for word in re.split(r"[\\/]+", f"{path}/{entry}") if word not in ("", ".", "..")]
     own = PurePosixPath(name).parent
@@ -384,7 +387,14 @@ def _entry_images(folder: Folder, name: str, path: str, entry: str) -> list[str]
         for base in dict.fromkeys((own.joinpath(*words[start:]).as_posix(), "/".join(words[start:]) or ".")):
             if base in lists:
                 lines = [line.strip() for line in folder.text(base).splitlines() if line.strip()]
-                return [image for line in lines if (image := folder.find(line, base))]
+                found = {line: folder.find(line, base) for line in lines}
+                if any(found.values()):  # else no part of the split was downloaded
+                    lost += [
+                        f"{folder.root / base}: its image {line!r} is not in {folder.root}; copy it there, or remove the line"
+                        for line, image in found.items()
+                        if not image
+                    ]
+                return [image for image in found.values() if image]
             if start < len(words) and (images := [image for image in folder.images if image.startswith(f"{base}/")]):
                 return images
     return []

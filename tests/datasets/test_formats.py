@@ -962,6 +962,29 @@ def test_images_that_yolo_does_not_list_are_not_lost(tmp_path):
     assert (len(dataset.samples), dataset.notes) == (7, [])
 
 
+def test_images_of_yolos_lists_that_are_missing(tmp_path):
+    """Unless all images of a test are, which was not downloaded."""
+    file = folders.write_yolo(tmp_path, 24)
+    lists = {"train": range(22), "val": (22, 23), "test": range(50, 90)}
+    for split, numbers in lists.items():
+        (tmp_path / f"{split}.txt").write_text("".join(f"./images/{i:03d}.jpg\n" for i in numbers))
+    file.write_text(file.read_text() + "".join(f"{split}: {split}.txt\n" for split in lists))
+    for index in range(2):
+        (tmp_path / "images" / f"{index:03d}.jpg").unlink()
+        (tmp_path / "labels" / f"{index:03d}.txt").unlink()
+    dataset = read(tmp_path)
+    assert len(dataset.samples) == 22
+    listed = (
+        f"{tmp_path}/train.txt: its image './images/001.jpg' is not in {tmp_path}; copy it there, or remove the line"
+    )
+    assert dataset.notes[1:] == [listed, "number of images left out for such problems: 2"]
+    (tmp_path / "images" / "002.jpg").rename(tmp_path / "images" / "002.png")
+    with pytest.raises(
+        ValueError, match=r"train\.txt: its image '\./images/000\.jpg' is not in .* \(3 such problems in 24 "
+    ):
+        read(tmp_path)
+
+
 def test_keypoints_are_not_outlines(tmp_path):
     file = folders.write_yolo(tmp_path)
     expected = objects_of(read(tmp_path))
