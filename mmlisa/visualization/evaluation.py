@@ -1,9 +1,9 @@
 """Evaluation of a test's predictions: results per class, confusion matrix, and the error on each image."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class Evaluation:
         confusion: [annotated, predicted], counts of objects, pixels or images; of detection, the last row and column are the
             background.
         images: path, error (the larger, the worse) and a caption, of each image.
+        sample: an image's path -> its annotations and predictions, as :func:`draw_prediction` takes them. The masks of a large
+            image take gigabytes, so they are decoded with each call.
         sides: of detection, the square roots of the areas of found and of missed objects.
         precision: of each class, precision at 101 values of recall from 0 to 1; NaN where there are no objects.
     """
@@ -45,9 +47,9 @@ class Evaluation:
     table: list[list[str]]
     confusion: np.ndarray
     images: list[tuple[str, float, str]]
+    sample: Callable[[str], BaseDataElement]
     sides: tuple[list[float], list[float]] | None = None
     precision: np.ndarray | None = None
-    samples: dict[str, BaseDataElement] = field(default_factory=dict)  # of the worst images, to draw
 
 
 def find_worst(images: Sequence[tuple[str, float, str]]) -> list[tuple[str, float, str]]:
@@ -87,7 +89,7 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
         f"{shown[kind]} AP {mean(precision[kind]):.3f}, AP50 {mean(precision[kind][0]):.3f}" for kind in kinds
     )
     confusion = np.zeros((len(classes) + 1, len(classes) + 1), int)
-    images, sides, samples = [], ([], []), {}
+    images, sides, ids = [], ([], []), {}
     for image_id, image in truth.imgs.items():
         found = (
             [e for e in boxes.cocoDt.imgToAnns.get(image_id, []) if e["score"] >= SCORE] if boxes.cocoDt.anns else []
@@ -104,10 +106,13 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
         missed, added = sum(j is None for _, j in pairs), sum(i is None for i, _ in pairs)
         caption = f"{missed} of {len(objects)} missed, {added} found where nothing is, {wrong - missed - added} of another class"
         images.append((image["file_name"], float(wrong), caption))
-        samples[image["file_name"]] = image_id
+        ids[image["file_name"]] = image_id
     segments = by_kind["segm"].cocoDt if "segm" in by_kind else None
-    drawn = {path: _object_sample(truth, boxes.cocoDt, segments, samples[path]) for path, *_ in find_worst(images)}
-    return Evaluation(score, table, confusion, images, sides, precision["bbox"][0].T, drawn)
+
+    def sample(path: str) -> BaseDataElement:
+        return _object_sample(truth, boxes.cocoDt, segments, ids[path])
+
+    return Evaluation(score, table, confusion, images, sample, sides, precision["bbox"][0].T)
 
 
 def match_image(
@@ -156,10 +161,12 @@ def match(
 
 
 def _object_sample(truth: Any, boxes: Any, segments: Any, image_id: int) -> BaseDataElement:
-    """Annotations and detections of one image, as :func:`draw_prediction` takes them."""
+    """Annotations of one image, and its detections from :data:`SCORE` on."""
 
     def instances(coco: Any, masks: Any) -> InstanceData:
         entries = coco.imgToAnns.get(image_id, []) if coco.anns else []
+        shown = [i for i, entry in enumerate(entries) if entry.get("score", 1.0) >= SCORE]
+        entries = [entries[i] for i in shown]
         data = InstanceData()
         x, y, w, h = np.array([e["bbox"] for e in entries], float).reshape(-1, 4).T
         data.bboxes = np.stack([x, y, x + w, y + h], 1)
@@ -167,7 +174,7 @@ def _object_sample(truth: Any, boxes: Any, segments: Any, image_id: int) -> Base
         if entries and "score" in entries[0]:
             data.scores = np.array([e["score"] for e in entries])
         if masks is not None and entries:
-            data.masks = np.stack([masks.annToMask(e) for e in masks.imgToAnns[image_id]])
+            data.masks = np.stack([masks.annToMask(masks.imgToAnns[image_id][i]) for i in shown])
         return data
 
     truth_masks = truth if segments is not None else None
@@ -179,24 +186,25 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str], labe
     from PIL import Image
 
     number = len(classes)
-    confusion, images, worst, samples = np.zeros((number, number), int), [], [], {}
-    for line in (folder / "data" / f"{split}.txt").read_text(encoding="utf-8").splitlines():
-        path, seg_map = line.split("\t")
-        with Image.open(root / seg_map) as picture:
+    confusion, images = np.zeros((number, number), int), []
+    lines = (folder / "data" / f"{split}.txt").read_text(encoding="utf-8").splitlines()
+    seg_maps = dict(line.split("\t") for line in lines)
+
+    def sample(path: str) -> BaseDataElement:
+        with Image.open(root / seg_maps[path]) as picture:
             truth = np.array(picture, int)
         for value, label in label_map.items():
             truth[truth == value] = label
         with Image.open(folder / "test" / "predictions" / f"{path}.png") as picture:
             found = np.array(picture, int)
-        counts = count_labels(truth, found, number)
+        return BaseDataElement(gt_sem_seg=PixelData(data=truth[None]), pred_sem_seg=PixelData(data=found[None]))
+
+    for path in seg_maps:
+        maps = sample(path)
+        counts = count_labels(maps.gt_sem_seg.data, maps.pred_sem_seg.data, number)
         confusion += counts
         score = mean(_ious(counts))
         images.append((path, 1 - score, f"mIoU {100 * score:.1f}"))
-        samples[path] = BaseDataElement(
-            gt_sem_seg=PixelData(data=truth[None]), pred_sem_seg=PixelData(data=found[None])
-        )
-        worst = find_worst([*worst, images[-1]])
-        samples = {path: samples[path] for path, *_ in worst}
     ious = _ious(confusion)
     shares = confusion.sum(1) / max(1, confusion.sum())
     table = [["class", "share of pixels", "IoU"]]
@@ -204,7 +212,7 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str], labe
         [name, f"{share:.1%}", f"{100 * iou:.1f}"] for name, share, iou in zip(classes, shares, ious, strict=True)
     ]
     score = f"mIoU {100 * mean(ious):.1f}, {np.trace(confusion) / max(1, confusion.sum()):.1%} of the pixels are right"
-    return Evaluation(score, table, confusion, images, samples=samples)
+    return Evaluation(score, table, confusion, images, sample)
 
 
 def count_labels(annotated: np.ndarray, predicted: np.ndarray, number: int) -> np.ndarray:
@@ -246,7 +254,7 @@ def evaluate_labels(folder: Path, root: Path, split: str, classes: list[str], la
         )
         samples[path] = BaseDataElement(gt_label=np.array([label]), pred_label=np.array([guess]), pred_score=score)
     score = f"top-1 {np.mean(truth == found):.1%} of {len(truth)} images"
-    return Evaluation(score, table, confusion, images, precision=precision, samples=samples)
+    return Evaluation(score, table, confusion, images, samples.__getitem__, precision=precision)
 
 
 def _precision_at(scores: np.ndarray, positive: np.ndarray) -> np.ndarray:

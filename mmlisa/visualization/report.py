@@ -92,7 +92,7 @@ def write_report(
         if picture is not None:
             drawn = draw_prediction(
                 picture[..., ::-1],
-                result.samples[path],
+                result.sample(path),
                 Classes({"classes": tuple(classes)}),
                 score_threshold=SCORE,
                 with_truth=True,
