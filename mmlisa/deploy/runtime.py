@@ -126,7 +126,7 @@ class Model:
             return Prediction(probabilities=outputs[0][0])
         (height, width), (h, w) = original, size
         if self.task == "segmentation":
-            return Prediction(segmentation=_resize_linear(outputs[0][0][:, :h, :w], original).argmax(axis=0))
+            return Prediction(segmentation=_best_class(outputs[0][0][:, :h, :w], original))
         (boxes, scores, labels), wanted = outputs[:3], outputs[1] >= threshold
         sides = np.float32([width, height, width, height])
         boxes = boxes[wanted] * sides / np.float32([w, h, w, h])
@@ -228,14 +228,14 @@ def _taps(old: int, new: int, method: str = "bilinear") -> tuple[np.ndarray, np.
     return (first + offset + np.arange(len(weight))[:, None]).clip(0, old - 1), weight
 
 
-def _resize_linear(maps: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """``[C, h, w] -> [C, H, W]``, bilinear."""
-    for axis, target in enumerate(size, 1):
-        if maps.shape[axis] != target:
-            (i, j), (v, w) = _taps(maps.shape[axis], target)
-            shape = (1, -1, 1) if axis == 1 else (1, 1, -1)
-            maps = np.take(maps, i, axis) * v.reshape(shape) + np.take(maps, j, axis) * w.reshape(shape)
-    return maps
+def _best_class(maps: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """``[C, h, w]`` -> the class of each pixel of ``size`` (H, W), bilinear; in bands, as whole maps may take gigabytes."""
+    (rows, down), (columns, across) = (_taps(*n) for n in zip(maps.shape[1:], size, strict=True))
+    found = np.empty(size, np.int64)
+    for band in np.array_split(np.arange(size[0]), -(-size[0] // 16)):
+        tall = sum(maps[:, i[band]] * w[band, None] for i, w in zip(rows, down, strict=True))
+        found[band] = sum(tall[..., i] * w for i, w in zip(columns, across, strict=True)).argmax(axis=0)
+    return found
 
 
 def _paste(mask: np.ndarray, box: np.ndarray, canvas: np.ndarray, threshold: float) -> None:

@@ -5,6 +5,7 @@ import json
 import shutil
 import struct
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import cv2
@@ -39,13 +40,26 @@ def test_boxes_and_masks_are_those_of_the_original_image(tmp_path):
     assert 1000 < found.masks.sum() < 64 * 64
 
 
-def test_logits_are_resized_before_the_class_is_chosen(tmp_path):
+@pytest.mark.parametrize("size", [(37, 51), (150, 20)])
+def test_logits_are_resized_before_the_class_is_chosen(size, tmp_path):
     logits = np.random.default_rng(0).normal(size=(1, 3, 12, 20)).astype(np.float32)
     path = write_model(tmp_path / "m.onnx", dict(logits=logits), task="segmentation", steps=[])
     model = runtime.load(path)
-    found = model.finish([logits], (12, 20), (37, 51)).segmentation
-    resized = torch.nn.functional.interpolate(torch.from_numpy(logits), (37, 51), mode="bilinear")
+    found = model.finish([logits], (12, 20), size).segmentation
+    resized = torch.nn.functional.interpolate(torch.from_numpy(logits), size, mode="bilinear")
     assert (found == resized.argmax(1)[0].numpy()).mean() > 0.999
+
+
+def test_logits_of_a_large_image_are_never_in_memory_at_once(tmp_path):
+    logits = np.random.default_rng(0).normal(size=(1, 50, 8, 8)).astype(np.float32)
+    model = runtime.load(write_model(tmp_path / "m.onnx", dict(logits=logits), task="segmentation", steps=[]))
+    tracemalloc.start()
+    try:
+        model.finish([logits], (8, 8), (600, 800))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 50 * 600 * 800 * 4 / 2  # bytes of all logits at that size
 
 
 def test_the_padding_of_logits_is_cut_off(tmp_path):
