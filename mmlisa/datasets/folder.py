@@ -133,6 +133,8 @@ def _examine(root: Path, sample: Sample) -> tuple[str, str]:
         with Image.open(path) as image:
             width, height = displayed_size(image)
             turned = image.size != (width, height)
+            if image.format == "WEBP" and _orientation(image) != 1:
+                return f"{path}: an EXIF tag turns it, which OpenCV may ignore in WebP; save it without the tag", ""
             if min(width, height) < _MIN_SIDE:
                 return (
                     f"{path}: the image has {width}x{height} pixels; replace it by one of {_MIN_SIDE} or more a side",
@@ -178,10 +180,18 @@ def _is_decodable(content: bytes) -> bool:
 
 def displayed_size(image: Image.Image) -> tuple[int, int]:
     """Width and height after the rotation that a camera wrote into the file, which OpenCV applies."""
+    return image.size[::-1] if _orientation(image) in (5, 6, 7, 8) else image.size
+
+
+def _orientation(image: Image.Image) -> int:
+    """The orientation in a file's EXIF entry; 1 (upright) for a TIFF, which Pillow turns as it opens it."""
+    exif = Image.Exif()  # not image.getexif(), which also reads XMP, unlike OpenCV
     with suppress(SyntaxError, struct.error):  # of a damaged EXIF entry, which OpenCV ignores
-        if image.getexif().get(0x0112, 1) in (5, 6, 7, 8):
-            return image.size[::-1]
-    return image.size
+        if image.format == "PNG":
+            image.load()  # the entry may follow the pixels
+        exif.load(image.info.get("exif", b""))
+        return exif.get(0x0112, 1)
+    return 1
 
 
 class Folder:

@@ -162,8 +162,8 @@ def read_image(image: Any) -> np.ndarray:
     if not isinstance(image, Image.Image):
         raise TypeError(f"image is a {type(image).__name__}; it must be a file name, a Pillow image or an array")
     with suppress(KeyError, SyntaxError, struct.error):  # no turn, or a damaged EXIF entry, which OpenCV ignores, too
-        # Not ImageOps.exif_transpose: it writes all entries again, and fails at one of another type than the standard's.
-        image = image.transpose(_TURNS[image.getexif().get(0x0112)])
+        (exif := Image.Exif()).load(image.info.get("exif", b""))  # not getexif(), which also reads XMP, unlike OpenCV
+        image = image.transpose(_TURNS[exif.get(0x0112)])
     if image.mode.startswith("I"):
         grey = (np.asarray(image).astype(np.uint32) >> 8).clip(0, 255).astype(np.uint8)
         return np.repeat(grey[..., None], 3, axis=2)

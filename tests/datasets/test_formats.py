@@ -8,6 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import cv2
+import mmcv
 import numpy as np
 import pytest
 from PIL import Image
@@ -886,12 +887,32 @@ def test_a_damaged_exif_entry_turns_nothing(entry, tmp_path):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_the_displayed_size_is_opencvs(tmp_path, orientation):
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.tif"])
+def test_the_displayed_size_is_opencvs(name, tmp_path, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    Image.new("RGB", (9, 7)).save(tmp_path / "a.jpg", exif=exif)
+    Image.new("RGB", (9, 7)).save(tmp_path / name, exif=exif)
+    with Image.open(tmp_path / name) as image:
+        assert displayed_size(image) == mmcv.imread(str(tmp_path / name)).shape[1::-1]
+
+
+def test_an_orientation_in_xmp_turns_nothing(tmp_path):
+    Image.new("RGB", (9, 7)).save(tmp_path / "a.jpg", xmp=folders.TURNED_XMP)
     with Image.open(tmp_path / "a.jpg") as image:
-        assert displayed_size(image) == cv2.imread(str(tmp_path / "a.jpg")).shape[1::-1]
+        assert displayed_size(image) == mmcv.imread(str(tmp_path / "a.jpg")).shape[1::-1] == (9, 7)
+
+
+def test_turned_webp_images_are_left_out(tmp_path):
+    """Whether OpenCV turns them depends on its version."""
+    folders.write_classes(tmp_path)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    first = sorted(tmp_path.rglob("*.jpg"))[0]
+    with Image.open(first) as image:
+        image.save(first.with_suffix(".webp"), exif=exif)
+    dataset = prepare_data(tmp_path)
+    assert any("webp: an EXIF tag turns it" in note for note in dataset.notes)
+    assert not any(sample.path.endswith(".webp") for sample in dataset.samples)
 
 
 @pytest.mark.parametrize(

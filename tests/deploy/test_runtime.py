@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from helpers.exported import BOX, KEEP_RATIO, MASK, detector, odd_images, write_model
+from helpers.folders import TURNED_XMP
 from mmlisa.deploy import runtime
 
 onnx = pytest.importorskip("onnx")
@@ -129,6 +130,26 @@ def test_images_are_turned_as_mmcv_turns_them(orientation, entry, tmp_path):
     expected = mmcv.imread(str(tmp_path / "a.png"))[..., ::-1]
     np.testing.assert_array_equal(runtime.read_image(tmp_path / "a.png"), expected)
     assert expected.shape == ((9, 7, 3) if 5 <= orientation <= 8 else (7, 9, 3))
+
+
+def test_an_orientation_in_xmp_turns_nothing(tmp_path):
+    picture = np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=np.uint8)
+    Image.fromarray(picture).save(tmp_path / "a.jpg", xmp=TURNED_XMP)
+    expected = mmcv.imread(str(tmp_path / "a.jpg"))[..., ::-1]
+    assert expected.shape == (7, 9, 3)
+    np.testing.assert_array_equal(runtime.read_image(tmp_path / "a.jpg"), expected)
+
+
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_a_turned_tiff_is_turned_once(orientation, tmp_path):
+    picture = np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(picture).save(tmp_path / "a.tif", exif=exif)
+    expected = mmcv.imread(str(tmp_path / "a.tif"))[..., ::-1]
+    np.testing.assert_array_equal(runtime.read_image(tmp_path / "a.tif"), expected)
+    with Image.open(tmp_path / "a.tif") as opened:  # Pillow has not decoded it yet
+        np.testing.assert_array_equal(runtime.read_image(opened), expected)
 
 
 def test_the_steps_of_classifiers_are_mmpretrains():
