@@ -1,6 +1,7 @@
 """Reading of a user's folder. Without a validation split, a seeded one is drawn that keeps near-duplicates together."""
 
 import re
+from collections import Counter
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -42,8 +43,8 @@ def prepare_data(root: str | Path, task: str = "") -> Dataset:
 def split(dataset: Dataset, seed: int = SEED, share: float = 0.2) -> str:
     """Assigns the training images of a data set without validation to ``train`` and ``val``.
 
-    Classes of class folders have the same share in both. Images that differ in at most 12 of the 256 bits of their perceptual
-    hash, and Roboflow's augmented copies of an image, go to the same side.
+    Classes of class folders have the same share in both, and every class of objects stays in the training. Images that differ
+    in at most 12 of the 256 bits of their perceptual hash, and Roboflow's augmented copies of an image, go to the same side.
 
     Args:
         dataset: examined, so that its samples have hashes; the samples' ``split`` is set.
@@ -67,14 +68,18 @@ def split(dataset: Dataset, seed: int = SEED, share: float = 0.2) -> str:
             f"{dataset.root} holds only {len(groups)} different image{'s' * (len(groups) != 1)}; training and validation need at "
             "least one each: add images"
         )
+    shown = [{entry["category_id"] for entry in sample.objects} for sample in samples]
+    left = Counter(label for labels in shown for label in labels)  # training images of each class
     rng, val = np.random.default_rng(seed), []
     for label in dict.fromkeys(samples[group[0]].label for group in groups):
         stratum = [group for group in groups if samples[group[0]].label == label]
         wanted, taken = share * sum(map(len, stratum)), 0
         for index in rng.permutation(len(stratum))[: len(stratum) - 1]:  # each class keeps one group for training
-            size = len(stratum[index])
-            if taken < wanted and (not taken or taken + size <= 1.5 * wanted):
+            size, held = len(stratum[index]), Counter(label for i in stratum[index] for label in shown[i])
+            is_free = all(left[label] > number for label, number in held.items())
+            if is_free and taken < wanted and (not taken or taken + size <= 1.5 * wanted):
                 taken += size
+                left -= held
                 val += stratum[index]
     for sample in samples:
         sample.split = "train"

@@ -48,6 +48,19 @@ def test_every_class_stays_in_the_training(seed):
     assert len(dataset.split("val")) == 4
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_last_images_of_a_class_of_objects_stay_in_the_training(seed):
+    """Ten classes of one image, ten of two, and one of all 100."""
+    dataset = make(100)
+    for index, sample in enumerate(dataset.samples):
+        sample.objects = [{"category_id": label} for label in ([0, 0, index + 1] if index < 10 else [0])]
+    for index in range(20):
+        dataset.samples[20 + index].objects.append({"category_id": 11 + index // 2})
+    split(dataset, seed)
+    assert {entry["category_id"] for sample in dataset.split("train") for entry in sample.objects} == set(range(21))
+    assert len(dataset.split("val")) == 20
+
+
 @pytest.mark.parametrize(("bits", "together"), [(12, True), (13, False)])
 def test_near_duplicates_by_the_distance_of_their_hashes(bits, together):
     dataset = make(2)
