@@ -88,7 +88,8 @@ def draw_samples(config: dict[str, Any], count: int, folder: Path) -> None:
         elif unresized:
             picture = mmcv.imread(sample["data_samples"].img_path, channel_order="rgb")
         else:
-            picture = inputs.flip(0).permute(1, 2, 0).contiguous().numpy()
+            # Pipelines may leave floating-point values, and beyond those of 8 bits.
+            picture = inputs.flip(0).permute(1, 2, 0).clamp(0, 255).byte().contiguous().numpy()
         drawing = draw_truth(picture, sample["data_samples"], Classes(dataset.metainfo))
         cv2.imwrite(str(folder / f"{number:03}.png"), drawing[..., ::-1])
     print(f"samples: {folder}")

@@ -48,6 +48,13 @@ def test_good_data_are_summarised_and_drawn(root, tmp_path, monkeypatch, capsys,
         assert len({cv2.imread(str(path)).tobytes() for path in drawings}) == 3
 
 
+def test_images_of_floating_point_are_drawn(root, tmp_path, monkeypatch):
+    words = ["--draw", "1", "--split", "train", "--out-dir", str(tmp_path)]
+    option = "train_dataloader.dataset.pipeline.0.to_float32=True"
+    assert check("mask_rcnn_hylisanet_demo.py", root, monkeypatch, *words, more=option) == 0
+    assert cv2.imread(str(tmp_path / "train" / "000.png")).std() > 10
+
+
 def test_boxes_are_drawn_where_the_objects_are(root, tmp_path, monkeypatch):
     """The test pipeline resizes images before it loads boxes, which are those of the file."""
     monkeypatch.setattr(

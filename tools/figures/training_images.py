@@ -46,7 +46,8 @@ def draw_training_images(cfg: Config, number: int, seed: int = 0) -> np.ndarray:
 
             image = contact_sheet(entry["inputs"])
         else:
-            image = np.ascontiguousarray(entry["inputs"].numpy().transpose(1, 2, 0)[..., ::-1]).astype(np.uint8)
+            # Pipelines may leave floating-point values, and beyond those of 8 bits.
+            image = entry["inputs"].flip(0).permute(1, 2, 0).clamp(0, 255).byte().contiguous().numpy()
         cells.append(_fit_cell(draw_truth(image, entry["data_samples"], classes)))
     columns = math.ceil(math.sqrt(len(cells)))
     cells += [np.full_like(cells[0], 255)] * (-len(cells) % columns)

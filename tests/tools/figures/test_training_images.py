@@ -44,6 +44,20 @@ def test_images_are_augmented_and_annotated(demo):
     assert (draw_training_images(cfg, 4) != flipped).any()  # boxes in another colour
 
 
+class Overexposed:
+    """A pipeline's step that leaves values of floating point above 255, as ``PhotoMetricDistortion`` does."""
+
+    def __call__(self, results):
+        return {**results, "img": results["img"].astype(np.float32) + 256}
+
+
+def test_values_beyond_white_are_white(demo):
+    cfg = load(demo, "classifier_hylisanet_demo.py")
+    cfg.train_dataloader.dataset.pipeline.insert(-1, dict(type=Overexposed))
+    sheet = draw_training_images(cfg, 1)
+    assert (sheet[20:200, 20:340] == 255).all()
+
+
 def test_no_image_is_refused(demo):
     with pytest.raises(ValueError, match="--images '0' is not greater than 0"):
         draw_training_images(load(demo, "mask_rcnn_hylisanet_demo.py"), 0)
