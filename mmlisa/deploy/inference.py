@@ -31,6 +31,7 @@ from mmlisa.registry import HOOKS, MODELS
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
+_SHOWN = "[!.]*"  # files that are not hidden: macOS leaves a ._NAME.jpg that is not an image beside each NAME.jpg
 
 
 class Prediction(NamedTuple):
@@ -482,7 +483,8 @@ def _expand(path: Path) -> list[Path]:
     if path.is_dir():
         suffixes = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
         # Directly in the folder, or else in its subfolders, as classes are stored.
-        found = [sorted(p for p in path.glob(pattern) if p.suffix.lower() in suffixes) for pattern in ("*", "*/*")]
+        patterns = (_SHOWN, f"{_SHOWN}/{_SHOWN}")
+        found = [sorted(p for p in path.glob(pattern) if p.suffix.lower() in suffixes) for pattern in patterns]
         found = found[0] or found[1]
         if not found:
             raise FileNotFoundError(f"folder {path} holds no image ({', '.join(IMAGE_SUFFIXES)})")
@@ -494,7 +496,7 @@ def _expand_videos(path: Path) -> list[Path]:
     """A video, or a folder of its frames, as it is; of another folder the videos and the folders of frames in it."""
     if not path.is_dir() or (_holds(path, IMAGE_SUFFIXES) and not _holds(path, VIDEO_SUFFIXES)):
         return [path]
-    found = sorted(p for p in path.iterdir() if p.suffix.lower() in VIDEO_SUFFIXES or _holds(p, IMAGE_SUFFIXES))
+    found = sorted(p for p in path.glob(_SHOWN) if p.suffix.lower() in VIDEO_SUFFIXES or _holds(p, IMAGE_SUFFIXES))
     if not found:
         raise FileNotFoundError(f"folder {path} holds no video ({', '.join(VIDEO_SUFFIXES)}) and no folder of frames")
     return found
@@ -502,4 +504,4 @@ def _expand_videos(path: Path) -> list[Path]:
 
 def _holds(path: Path, suffixes: Sequence[str]) -> bool:
     """Whether there is a file of such a kind in a folder."""
-    return path.is_dir() and any(p.suffix.lower() in suffixes for p in path.iterdir())
+    return path.is_dir() and any(p.suffix.lower() in suffixes for p in path.glob(_SHOWN))

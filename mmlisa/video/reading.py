@@ -87,4 +87,4 @@ def _open(path: Path) -> cv2.VideoCapture:
 
 
 def _frame_files(path: Path) -> list[Path]:
-    return sorted(file for file in path.iterdir() if file.suffix.lower() in FRAME_SUFFIXES)
+    return sorted(file for file in path.glob("[!.]*") if file.suffix.lower() in FRAME_SUFFIXES)

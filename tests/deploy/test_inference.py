@@ -31,6 +31,7 @@ from mmlisa.deploy.inference import (
     predict_pictures,
 )
 from mmlisa.engine.config import load_config
+from mmlisa.video import reading
 from mmlisa.visualization.overlays import LONGER_SIDE, Classes
 
 
@@ -128,6 +129,22 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
     for name in sorted(names, key=lambda name: name[::-1], reverse=True):
         (tmp_path / name).touch()
     assert [path.name for path in inference._expand(tmp_path)] == names
+
+
+@pytest.mark.parametrize("folder", ["", "cat"])
+def test_hidden_files_are_not_inputs(folder, tmp_path):
+    for name in (f"{folder}/1.jpg", f"{folder}/._1.jpg", "__MACOSX/._1.jpg", ".thumbnails/1.jpg"):
+        (tmp_path / name.strip("/")).parent.mkdir(exist_ok=True)
+        (tmp_path / name.strip("/")).touch()
+    assert inference._expand(tmp_path) == [tmp_path / folder / "1.jpg"]
+
+
+def test_hidden_files_are_neither_videos_nor_frames(tmp_path):
+    for name in ("a.mp4", "._a.mp4", "frames/1.jpg", "frames/._1.jpg", "__MACOSX/._a.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert inference._expand_videos(tmp_path) == [tmp_path / "a.mp4", tmp_path / "frames"]
+    assert reading.count_frames(tmp_path / "frames") == 1
 
 
 def test_an_empty_folder_is_named(demo, tmp_path):

@@ -52,6 +52,20 @@ def test_calibration_images_are_spread_over_the_folder(tmp_path, number, expecte
     assert found[-1] >= number - 5
 
 
+def test_hidden_files_do_not_calibrate(tmp_path):
+    for name in (
+        *(f"{index}.PNG" for index in range(8)),
+        ".hidden/0.png",
+        "__MACOSX/._0.png",
+        "more/._1.png",
+        "more/1.png",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = [path.relative_to(tmp_path).as_posix() for path in quantise.find_images(tmp_path)]
+    assert found == [*(f"{index}.PNG" for index in range(8)), "more/1.png"]
+
+
 def test_eight_bits_are_close_and_keep_the_metadata(tmp_path, pictures):
     exact = convolution(tmp_path / "model.onnx")
     target = quantise.quantise(exact, pictures)
