@@ -31,6 +31,13 @@ def prepare_data(root: str | Path, task: str = "") -> Dataset:
     train = dataset.split("train")
     if not train:
         raise ValueError(f"{root} has images for validation, but none in a folder train; add training images")
+    if dataset.task == "detection" and (empty := sum(not sample.objects for sample in train)):
+        # The written config's filter_empty_gt drops them, so the plan of the training must not count them.
+        dataset.samples = [sample for sample in dataset.samples if sample.split != "train" or sample.objects]
+        dataset.notes.append(f"{root}: {empty} of {len(train)} training images show no object and are left out")
+        train = dataset.split("train")
+        if not train:
+            raise ValueError(f"{root} has no training image with an object; annotate some, or move some of validation")
     if dataset.task != "segmentation":
         seen = {sample.label for sample in train} | {e["category_id"] for sample in train for e in sample.objects}
         if absent := [name for index, name in enumerate(dataset.classes) if index not in seen]:

@@ -87,9 +87,9 @@ def test_demo_data_are_equal_in_three_formats(demo_data, kind):
     dataset = prepare_data(demo_data / kind)
     assert (dataset.format, dataset.classes, dataset.has_masks) == (kind, list(CLASSES), True)
     for split in ("train", "val"):
-        for sample, (image, wanted) in zip(
-            dataset.split(split), folders.demo_objects(demo_data / "COCO", split), strict=True
-        ):
+        demo = folders.demo_objects(demo_data / "COCO", split)
+        expected = [(image, objects) for image, objects in demo if objects or split == "val"]
+        for sample, (image, wanted) in zip(dataset.split(split), expected, strict=True):
             assert Path(sample.path).name == image["file_name"]
             assert sample.size == (image["width"], image["height"])
             wanted = [entry for entry in wanted if kind != "YOLO" or not entry["iscrowd"]]
@@ -972,6 +972,28 @@ def test_files_that_opencv_cannot_decode_are_left_out(tmp_path, kind):
         any(f"003.jpg: OpenCV cannot decode this file, whose format is {kind}; save" in n for n in dataset.notes)
         == is_left_out
     )
+
+
+def test_training_images_without_objects_do_not_count(tmp_path):
+    """mmdet drops them; validation and test images without objects show false alarms."""
+    for split in ("train", "valid"):
+        file = folders.write_coco(tmp_path, split)
+        content = json.loads(file.read_text())
+        content["annotations"] = content["annotations"][6:]  # two each on 12 images
+        file.write_text(json.dumps(content))
+    dataset = prepare_data(tmp_path)
+    assert (len(dataset.split("train")), len(dataset.split("val"))) == (9, 12)
+    assert dataset.notes == [f"{tmp_path}: 3 of 12 training images show no object and are left out"]
+
+
+def test_a_training_without_objects_is_refused(tmp_path):
+    for split in ("train", "valid"):
+        file = folders.write_coco(tmp_path, split)
+        content = json.loads(file.read_text())
+        content["annotations"] = content["annotations"] if split == "valid" else []
+        file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="has no training image with an object; annotate some"):
+        prepare_data(tmp_path)
 
 
 def test_images_that_yolo_does_not_list_are_not_lost(tmp_path):
