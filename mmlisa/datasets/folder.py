@@ -3,6 +3,7 @@
 import os
 import re
 import struct
+import unicodedata
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -223,10 +224,10 @@ class Folder:
 
     @cached_property
     def by_name(self) -> dict[str, list[str]]:
-        """The images by their names without folders."""
+        """The images by their names without folders, in composed characters."""
         found: dict[str, list[str]] = {}
         for path in self.images:
-            found.setdefault(PurePosixPath(path).name, []).append(path)
+            found.setdefault(_composed(PurePosixPath(path).name), []).append(path)
         return found
 
     def text(self, name: str) -> str:
@@ -261,11 +262,12 @@ class Folder:
         for candidate in (os.path.normpath(folder.joinpath(*words)), "/".join(words)):
             if candidate in self.image_set:
                 return candidate
-        found = [path for path in self.by_name.get(words[-1], []) if not split or split_of(path) in ("", split)]
-        shared = {*words, *folder.parts}
+        named = self.by_name.get(_composed(words[-1]), [])
+        found = [path for path in named if not split or split_of(path) in ("", split)]
+        shared = {*map(_composed, (*words, *folder.parts))}
         ranks = [
             (len(shared & {*parts}), any(map(is_image_word, parts)))
-            for parts in (PurePosixPath(path).parts for path in found)
+            for parts in (PurePosixPath(_composed(path)).parts for path in found)
         ]
         highest = max(ranks, default=None)
         best = [path for path, rank in zip(found, ranks, strict=True) if rank == highest]
@@ -275,6 +277,11 @@ class Folder:
                 f"{self.root}, or move one of both elsewhere"
             )
         return best[0] if best else None
+
+
+def _composed(name: str) -> str:
+    """A name with each accent in its letter, as browsers write it; macOS stores letters and accents apart."""
+    return unicodedata.normalize("NFC", name)
 
 
 def walk(root: Path) -> Iterator[str]:

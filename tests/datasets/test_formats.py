@@ -5,6 +5,9 @@ import json
 import os
 import re
 import tracemalloc
+
+
+import unicodedata
 from pathlib import Path
 
 import cv2
@@ -259,6 +262,22 @@ def test_values_of_coco_that_are_lists(tmp_path):
     assert sum(len(sample.objects) for sample in dataset.samples) == 23
     assert any("annotations.json: its image 'absent.jpg' is not in" in note for note in dataset.notes)
     assert dataset.classes == folders.CLASSES
+
+
+def test_names_in_another_unicode_form_are_found(tmp_path):
+    """A Mac decomposes 'é' into two characters, a browser writes one."""
+    file = folders.write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    for index, image in enumerate(content["images"]):
+        name = f"{'né'[index % 2]}/é{index // 2}.jpg"
+        stored = tmp_path / unicodedata.normalize("NFD", name)
+        stored.parent.mkdir(exist_ok=True)
+        (tmp_path / image["file_name"]).rename(stored)
+        image["file_name"] = unicodedata.normalize("NFC", name)
+    file.write_text(json.dumps(content))
+    dataset = read(tmp_path)
+    assert (len(dataset.samples), dataset.notes) == (12, [])
+    assert all((tmp_path / sample.path).is_file() for sample in dataset.samples)
 
 
 def test_an_image_that_may_be_several_is_refused(tmp_path):
