@@ -560,6 +560,9 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
         try:
             with Image.open(path) as picture:
                 mode, size, found = picture.mode, picture.size, np.unique(np.asarray(picture)).tolist()
+        except Image.DecompressionBombError:
+            problems.append(f"{path}: the class map has too many pixels; cut it and its image into tiles")
+            continue
         except (OSError, SyntaxError, ValueError) as error:
             problems.append(f"{path}: the class map cannot be read ({error}); export it again")
             continue

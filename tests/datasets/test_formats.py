@@ -500,6 +500,15 @@ def test_several_class_maps_or_images_of_one_name_are_refused(tmp_path, what, ot
         read(tmp_path)
 
 
+def test_a_class_map_with_too_many_pixels_is_left_out(tmp_path):
+    folders.write_maps(tmp_path)
+    path = tmp_path / "masks" / "000.png"
+    Image.new("1", (20_000, 20_000)).save(path)
+    dataset = read(tmp_path)
+    assert len(dataset.samples) == 11
+    assert dataset.notes[0] == f"{path}: the class map has too many pixels; cut it and its image into tiles"
+
+
 def test_masks_in_black_and_white(tmp_path):
     folders.write_maps(tmp_path)
     for path in (tmp_path / "masks").iterdir():
