@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -38,6 +39,35 @@ def largest_of_processes(number: int) -> int:
     return int(largest)
 
 
+class Signals:
+    """The signals that ask this process to end. While they are caught, the first one is noted; a second one exits at once."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of the signal that this process, or another one of the training, has got
+        self._process = os.getpid()
+        self._replaced: dict[int, Any] = {}  # handlers
+
+    def catch(self) -> None:
+        """Note signals from now on. Only the main thread can; in another one this does nothing."""
+        with suppress(ValueError):
+            for number in _SIGNALS:
+                self._replaced[number] = signal.signal(number, self._note)
+
+    def restore(self) -> None:
+        """Handle signals as before :meth:`catch`."""
+        for number, handler in self._replaced.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a worker of a data loader, which inherited the handlers
+            return
+        if self.number:
+            os._exit(128 + number)
+        self.number = number
+        name = signal.Signals(number).name
+        sys.stderr.write(f"{name}: a checkpoint is saved after this iteration; a second signal exits at once\n")
+
+
 @HOOKS.register_module()
 class InterruptHook(Hook):
     """On SIGTERM or SIGINT, saves a checkpoint after the current iteration and draws the curves.
@@ -51,24 +81,15 @@ class InterruptHook(Hook):
     priority = "LOWEST"
 
     def __init__(self) -> None:
-        self.signal = 0
+        self.signals = Signals()
         self.busy = False  # in the middle of an iteration: its weights must not be saved
         self.validating = False  # the model may hold averaged weights
-        self._process = os.getpid()
-        self._handlers: dict[int, Any] = {}
 
     def before_train(self, runner: Runner) -> None:
-        try:
-            self._handlers = {number: signal.signal(number, self._handle) for number in _SIGNALS}
-        except ValueError:  # not the main thread, which handles the signals
-            self._handlers = {}
+        self.signals.catch()
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         self.busy = True
-
-    def after_train(self, runner: Runner) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
@@ -83,26 +104,20 @@ class InterruptHook(Hook):
     def after_val_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any | None = None
     ) -> None:
-        if self._handlers and get_world_size() == 1 and self.signal:
+        if get_world_size() == 1 and self._requested():
             self.stop(runner, runner.iter)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         self.validating = False
-        if self._handlers and get_world_size() > 1 and self._requested():
+        if get_world_size() > 1 and self._requested():
             self.stop(runner, runner.iter)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a worker of a data loader, which inherited the handlers
-            return
-        if self.signal:
-            os._exit(128 + number)
-        self.signal = number
-        name = signal.Signals(number).name
-        sys.stderr.write(f"{name}: a checkpoint is saved after this iteration; a second signal exits at once\n")
+    def after_train(self, runner: Runner) -> None:
+        self.signals.restore()
 
     def _requested(self) -> bool:
-        self.signal = largest_of_processes(self.signal)
-        return self.signal != 0
+        self.signals.number = largest_of_processes(self.signals.number)
+        return self.signals.number != 0
 
     def stop(self, runner: Runner, iteration: int) -> None:
         """Save the state after ``iteration`` iterations and end the process."""
@@ -110,6 +125,13 @@ class InterruptHook(Hook):
             for hook in runner.hooks:
                 if isinstance(hook, EMAHook):
                     hook.after_val_epoch(runner)  # exchanges the averaged weights for the trained ones
+        path = self._save(runner, iteration)
+        runner.call_hook("draw_curves")  # of TrainingCurvesHook
+        runner.logger.warning(f"interrupted after iteration {iteration}: {path} is saved, --resume continues from it")
+        self.signals.restore()
+        sys.exit(128 + self.signals.number)
+
+    def _save(self, runner: Runner, iteration: int) -> Path:
         path = Path(runner.work_dir) / f"iter_{iteration}.pth"
         info = runner.message_hub.runtime_info
         whole = all(h.save_optimizer and h.save_param_scheduler for h in runner.hooks if isinstance(h, CheckpointHook))
@@ -124,7 +146,4 @@ class InterruptHook(Hook):
             )
         if is_main_process():
             (path.parent / "last_checkpoint").write_text(str(path))
-        runner.call_hook("draw_curves")  # of TrainingCurvesHook
-        runner.logger.warning(f"interrupted after iteration {iteration}: {path} is saved, --resume continues from it")
-        self.after_train(runner)
-        sys.exit(128 + self.signal)
+        return path

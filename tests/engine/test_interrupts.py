@@ -14,7 +14,7 @@ from mmengine.hooks import Hook
 from helpers.toy_runner import losses, runner
 from mmlisa.checkpoints import load_checkpoint
 from mmlisa.engine import interrupts
-from mmlisa.engine.interrupts import InterruptHook
+from mmlisa.engine.interrupts import InterruptHook, Signals
 from mmlisa.engine.runner import train
 from mmlisa.engine.saving import AtomicBackend
 
@@ -64,10 +64,10 @@ def test_a_scheduled_checkpoint_that_cannot_be_resumed_is_completed(tmp_path, le
 def test_a_second_signal_exits_at_once(monkeypatch):
     codes = []
     monkeypatch.setattr(os, "_exit", codes.append)
-    hook = InterruptHook()
-    hook._handle(signal.SIGINT, None)
+    signals = Signals()
+    signals._note(signal.SIGINT, None)
     assert codes == []
-    hook._handle(signal.SIGINT, None)
+    signals._note(signal.SIGINT, None)
     assert codes == [130]
 
 
@@ -103,6 +103,6 @@ def test_the_last_checkpoint_is_written_whole(tmp_path, monkeypatch):
 def test_a_signal_to_all_processes_is_not_their_sum(monkeypatch):
     monkeypatch.setattr(interrupts, "all_reduce", lambda tensor, op: tensor.mul_(2) if op == "sum" else tensor)
     hook = InterruptHook()
-    hook.signal = 15
+    hook.signals.number = 15
     assert hook._requested()
-    assert hook.signal == 15
+    assert hook.signals.number == 15
