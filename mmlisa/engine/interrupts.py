@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from time import monotonic
 from types import FrameType
 from typing import Any
 
@@ -40,11 +41,17 @@ def largest_of_processes(number: int) -> int:
 
 
 class Signals:
-    """The signals that ask this process to end. While they are caught, the first one is noted; a second one exits at once."""
+    """The signals that ask this process to end.
+
+    While they are caught, the first one is noted. One that comes more than a second later exits at once; before that, it may
+    be the same signal, sent to the process by a launcher and to the process group by the system.
+    """
 
     def __init__(self) -> None:
         self.number = 0  # of the signal that this process, or another one of the training, has got
+        self.busy = False  # in an iteration or a save, which the end of a loader worker must not break
         self._process = os.getpid()
+        self._first: float | None = None  # time of this process's first signal
         self._replaced: dict[int, Any] = {}  # handlers
 
     def catch(self) -> None:
@@ -57,15 +64,28 @@ class Signals:
         """Handle signals as before :meth:`catch`."""
         for number, handler in self._replaced.items():
             signal.signal(number, handler)
+        self._replaced.clear()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:  # a worker of a data loader, which inherited the handlers
             return
-        if self.number:
-            os._exit(128 + number)
-        self.number = number
+        now = monotonic()
+        if self._first is not None:
+            if now - self._first > 1:
+                os._exit(128 + number)
+            return
+        self.number, self._first = number, now
+        if hasattr(signal, "SIGCHLD"):  # launchers send a signal to the loader workers, too
+            self._replaced[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._on_end_of_child)
         name = signal.Signals(number).name
-        sys.stderr.write(f"{name}: a checkpoint is saved after this iteration; a second signal exits at once\n")
+        sys.stderr.write(
+            f"{name}: a checkpoint is saved after this iteration; a second signal, after more than a second, exits at once\n"
+        )
+
+    def _on_end_of_child(self, number: int, frame: FrameType | None) -> None:
+        handler = self._replaced[number]  # PyTorch's, which raises an error if a loader worker was killed
+        if callable(handler) and not self.busy:
+            handler(number, frame)
 
 
 @HOOKS.register_module()
@@ -82,21 +102,20 @@ class InterruptHook(Hook):
 
     def __init__(self) -> None:
         self.signals = Signals()
-        self.busy = False  # in the middle of an iteration: its weights must not be saved
         self.validating = False  # the model may hold averaged weights
 
     def before_train(self, runner: Runner) -> None:
         self.signals.catch()
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        self.busy = True
+        self.signals.busy = True
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
     ) -> None:
-        self.busy = False
         if self._requested():
             self.stop(runner, runner.iter + 1)
+        self.signals.busy = False
 
     def before_val_epoch(self, runner: Runner) -> None:
         self.validating = True
@@ -121,6 +140,7 @@ class InterruptHook(Hook):
 
     def stop(self, runner: Runner, iteration: int) -> None:
         """Save the state after ``iteration`` iterations and end the process."""
+        self.signals.busy = True
         if self.validating:
             for hook in runner.hooks:
                 if isinstance(hook, EMAHook):

@@ -219,7 +219,7 @@ def train(runner: Runner) -> None:
         if "DataLoader worker (pid" not in str(error):  # errors inside of a worker name it in another way
             raise
         for hook in runner.hooks:  # a scheduler sends SIGTERM to the workers, too
-            if isinstance(hook, InterruptHook) and hook.signals.number and not hook.busy:
+            if isinstance(hook, InterruptHook) and hook.signals.number and not hook.signals.busy:
                 hook.stop(runner, runner.iter)
         last = runner.message_hub.runtime_info.get("last_ckpt")
         raise ChildProcessError(

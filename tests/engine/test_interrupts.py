@@ -1,5 +1,6 @@
 """A training that gets a signal saves, draws and ends; resumed, it is the training that got none."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import torch
 from mmengine.hooks import Hook
 
 from helpers.toy_runner import losses, runner
-from mmlisa.checkpoints import load_checkpoint
+from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
 from mmlisa.engine import interrupts
 from mmlisa.engine.interrupts import InterruptHook, Signals
 from mmlisa.engine.runner import train
@@ -61,14 +62,28 @@ def test_a_scheduled_checkpoint_that_cannot_be_resumed_is_completed(tmp_path, le
     assert sorted(losses(tmp_path / "rest")) == [5, 6]
 
 
-def test_a_second_signal_exits_at_once(monkeypatch):
-    codes = []
+@pytest.fixture
+def signals():
+    caught = Signals()
+    yield caught
+    caught.restore()
+
+
+def test_a_second_signal_exits_at_once(signals, monkeypatch):
+    codes, seconds = [], iter([0.0, 0.5, 2.0])
     monkeypatch.setattr(os, "_exit", codes.append)
-    signals = Signals()
+    monkeypatch.setattr(interrupts, "monotonic", lambda: next(seconds))
     signals._note(signal.SIGINT, None)
+    signals._note(signal.SIGINT, None)  # a launcher may repeat a signal that the whole process group has got
     assert codes == []
     signals._note(signal.SIGINT, None)
     assert codes == [130]
+
+
+def test_a_signal_that_another_process_got_first_is_not_the_second(signals, monkeypatch):
+    monkeypatch.setattr(os, "_exit", lambda code: pytest.fail("the checkpoint is not complete"))
+    signals.number = signal.SIGTERM
+    signals._note(signal.SIGTERM, None)
 
 
 @pytest.mark.fault
@@ -106,3 +121,25 @@ def test_a_signal_to_all_processes_is_not_their_sum(monkeypatch):
     hook.signals.number = 15
     assert hook._requested()
     assert hook.signals.number == 15
+
+
+@pytest.mark.fault
+def test_a_signal_that_ends_the_loader_workers_too_does_not_break_the_iteration(tmp_path):
+    """A launcher sends it to the whole process group."""
+
+    class Launcher(Hook):
+        def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+            if runner.iter == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+                for worker in multiprocessing.active_children():
+                    worker.kill()
+                    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+
+    stopped = runner(tmp_path, loader=dict(num_workers=1))
+    stopped.register_hook(Launcher())
+    with pytest.raises(SystemExit) as ended:
+        train(stopped)
+    assert ended.value.code == 143
+    assert latest_checkpoint(tmp_path) == str(tmp_path / "iter_3.pth")
+    assert "torch" in signal.getsignal(signal.SIGCHLD).__module__
+    stopped.train_loop.dataloader_iterator = None  # else PyTorch would report its worker to later tests
