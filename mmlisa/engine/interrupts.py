@@ -77,10 +77,11 @@ class Signals:
         self.number, self._first = number, now
         if hasattr(signal, "SIGCHLD"):  # launchers send a signal to the loader workers, too
             self._replaced[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._on_end_of_child)
-        name = signal.Signals(number).name
-        sys.stderr.write(
-            f"{name}: a checkpoint is saved after this iteration; a second signal, after more than a second, exits at once\n"
-        )
+        name, later = signal.Signals(number).name, "a second signal, after more than a second, exits at once"
+        with suppress(
+            OSError
+        ):  # what reads stderr may have ended first; and sys.stderr cannot be interrupted by itself
+            os.write(2, f"{name}: a checkpoint is saved after this iteration; {later}\n".encode())
 
     def _on_end_of_child(self, number: int, frame: FrameType | None) -> None:
         handler = self._replaced[number]  # PyTorch's, which raises an error if a loader worker was killed

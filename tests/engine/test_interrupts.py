@@ -86,6 +86,24 @@ def test_a_signal_that_another_process_got_first_is_not_the_second(signals, monk
     signals._note(signal.SIGTERM, None)
 
 
+def test_a_signal_is_noted_although_the_terminal_is_gone(signals, monkeypatch):
+    """As after Ctrl-C in ``mmlisa train … 2>&1 | tee log``, which ends ``tee`` first."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    stderr = os.dup(2)
+    with os.fdopen(os.dup(writer), "w", buffering=1) as text:
+        monkeypatch.setattr(sys, "stderr", text)
+        os.dup2(writer, 2)
+        try:
+            signals._note(signal.SIGINT, None)
+        finally:
+            os.dup2(stderr, 2)
+            monkeypatch.undo()
+    os.close(writer)
+    os.close(stderr)
+    assert signals.number == signal.SIGINT
+
+
 @pytest.mark.fault
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux ends the workers")
 def test_a_killed_training_leaves_no_workers():
