@@ -49,7 +49,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.number = 0  # of the signal that this process, or another one of the training, has got
-        self.busy = False  # in an iteration or a save, which the end of a loader worker must not break
+        self.busy = False  # until the weights can be saved: the end of a loader worker raises no error
         self._process = os.getpid()
         self._first: float | None = None  # time of this process's first signal
         self._replaced: dict[int, Any] = {}  # handlers
@@ -78,9 +78,8 @@ class Signals:
         if hasattr(signal, "SIGCHLD"):  # launchers send a signal to the loader workers, too
             self._replaced[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._on_end_of_child)
         name, later = signal.Signals(number).name, "a second signal, after more than a second, exits at once"
-        with suppress(
-            OSError
-        ):  # what reads stderr may have ended first; and sys.stderr cannot be interrupted by itself
+        # The reader of stderr may have ended. Python's own sys.stderr fails in a handler that interrupts one of its writes.
+        with suppress(OSError):
             os.write(2, f"{name}: a checkpoint is saved after this iteration; {later}\n".encode())
 
     def _on_end_of_child(self, number: int, frame: FrameType | None) -> None:
@@ -95,7 +94,8 @@ class InterruptHook(Hook):
 
     The process exits with 143 or 130, the status that a shell reports for a process that the signal ended. ``--resume``
     continues from the checkpoint. A second signal exits at once. If one of several processes gets the signal, all of them
-    stop after the same iteration. In a validation they stop at its end, because their numbers of batches may differ.
+    stop after the same iteration. In a validation a single process stops after the current batch. Several
+    processes stop at its end, because their numbers of batches may differ.
     """
 
     # After all other hooks of an iteration, and after the EMA hook has exchanged the weights.
@@ -120,16 +120,20 @@ class InterruptHook(Hook):
 
     def before_val_epoch(self, runner: Runner) -> None:
         self.validating = True
+        # mmpretrain's hook exchanges the weights in the middle and validates both.
+        self.signals.busy = any(getattr(hook, "evaluate_on_origin", False) for hook in runner.hooks)
 
     def after_val_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any | None = None
     ) -> None:
-        if get_world_size() == 1 and self._requested():
+        if get_world_size() == 1 and not self.signals.busy and self._requested():
             self.stop(runner, runner.iter)
+        if batch_idx + 1 == len(runner.val_dataloader):
+            self.signals.busy = True  # the EMA hook exchanges the weights again before after_val_epoch of this hook
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        self.validating = False
-        if get_world_size() > 1 and self._requested():
+        self.validating = self.signals.busy = False
+        if self._requested():
             self.stop(runner, runner.iter)
 
     def after_train(self, runner: Runner) -> None:

@@ -1,5 +1,6 @@
 """A training resumed under other settings, or from a checkpoint that was edited."""
 
+import multiprocessing
 import os
 import signal
 from contextlib import nullcontext
@@ -8,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.hooks import CheckpointHook, EMAHook
+from mmengine.hooks import CheckpointHook, EMAHook, Hook
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import EpochBasedTrainLoop
 
@@ -171,6 +172,68 @@ def test_a_signal_during_validation_saves_the_trained_weights(tmp_path, kill_wor
     assert not torch.equal(expected["state_dict"]["layer.weight"], expected["ema_state_dict"]["module.layer.weight"])
     torch.testing.assert_close(found["state_dict"], expected["state_dict"], rtol=0, atol=0)
     torch.testing.assert_close(found["ema_state_dict"], expected["ema_state_dict"], rtol=0, atol=0)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("at", [1, 6], ids=["averaged weights", "trained weights"])
+def test_a_signal_while_both_weights_are_validated_stops_after_the_second(tmp_path, at):
+    """mmpretrain's hook validates the trained weights where it exchanges them, after four batches of the averaged ones."""
+    both = pytest.importorskip("mmpretrain.engine.hooks.ema_hook").EMAHook
+
+    class Interrupt(Hook):
+        def __init__(self):
+            self.batches = 0
+
+        def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+            self.batches += 1
+            if self.batches == at:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    options = dict(train_cfg=dict(by_epoch=False, max_iters=8, val_interval=4), **VALIDATION)
+    found = []
+    for name, hooks in (("whole", []), ("part", [interrupt := Interrupt()])):
+        trained = runner(tmp_path / name, **options, hook=dict(interval=100 if hooks else 4))
+        for hook in (both(momentum=0.5, evaluate_on_origin=True), *hooks):
+            trained.register_hook(hook)
+        with pytest.raises(SystemExit) if hooks else nullcontext():
+            train(trained)
+        found.append(load_checkpoint(tmp_path / name / "iter_4.pth"))
+    assert interrupt.batches == 8
+    whole, part = found
+    assert not torch.equal(whole["state_dict"]["layer.weight"], whole["ema_state_dict"]["module.layer.weight"])
+    torch.testing.assert_close(part["state_dict"], whole["state_dict"], rtol=0, atol=0)
+    torch.testing.assert_close(part["ema_state_dict"], whole["ema_state_dict"], rtol=0, atol=0)
+
+
+@pytest.mark.fault
+def test_a_signal_at_the_end_of_a_validation_saves_the_trained_weights(tmp_path):
+    """They are back in the model when the best checkpoint is saved. The loader workers get the signal, too."""
+
+    class Interrupt(Hook):
+        priority = "LOW"
+
+        def after_val_epoch(self, runner, metrics=None):
+            os.kill(os.getpid(), signal.SIGTERM)
+            for worker in multiprocessing.active_children():
+                worker.kill()
+                os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+
+    options = dict(
+        train_cfg=dict(by_epoch=False, max_iters=6, val_interval=3), loader=dict(num_workers=1), **VALIDATION
+    )
+    found = []
+    for name, hooks in (("whole", []), ("part", [Interrupt()])):
+        trained = runner(tmp_path / name, **options, hook=dict(interval=100 if hooks else 3))
+        for hook in (EMAHook(momentum=0.5), *hooks):
+            trained.register_hook(hook)
+        with pytest.raises(SystemExit) if hooks else nullcontext():
+            train(trained)
+        trained.train_loop.dataloader_iterator = None  # else PyTorch would report its worker to later tests
+        found.append(load_checkpoint(tmp_path / name / "iter_3.pth"))
+    whole, part = found
+    assert part["meta"]["iter"] == 3
+    torch.testing.assert_close(part["state_dict"], whole["state_dict"], rtol=0, atol=0)
+    torch.testing.assert_close(part["ema_state_dict"], whole["ema_state_dict"], rtol=0, atol=0)
 
 
 @pytest.mark.fault
