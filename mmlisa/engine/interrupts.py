@@ -61,10 +61,11 @@ class Signals:
                 self._replaced[number] = signal.signal(number, self._note)
 
     def restore(self) -> None:
-        """Handle signals as before :meth:`catch`."""
+        """Handle signals as before :meth:`catch`, and forget those that came."""
         for number, handler in self._replaced.items():
             signal.signal(number, handler)
         self._replaced.clear()
+        self.number, self.busy, self._first = 0, False, None
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:  # a worker of a data loader, which inherited the handlers
@@ -153,8 +154,9 @@ class InterruptHook(Hook):
         path = self._save(runner, iteration)
         runner.call_hook("draw_curves")  # of TrainingCurvesHook
         runner.logger.warning(f"interrupted after iteration {iteration}: {path} is saved, --resume continues from it")
+        status = 128 + self.signals.number
         self.signals.restore()
-        sys.exit(128 + self.signals.number)
+        sys.exit(status)
 
     def _save(self, runner: Runner, iteration: int) -> Path:
         path = Path(runner.work_dir) / f"iter_{iteration}.pth"

@@ -211,6 +211,7 @@ def train(runner: Runner) -> None:
     Raises:
         ChildProcessError: a process that loads data was killed.
     """
+    interrupts = [hook for hook in runner.hooks if isinstance(hook, InterruptHook)]
     try:
         with _ending_together(runner):
             runner.train()
@@ -218,8 +219,8 @@ def train(runner: Runner) -> None:
         runner.call_hook("draw_curves")  # of TrainingCurvesHook
         if "DataLoader worker (pid" not in str(error):  # errors inside of a worker name it in another way
             raise
-        for hook in runner.hooks:  # a scheduler sends SIGTERM to the workers, too
-            if isinstance(hook, InterruptHook) and hook.signals.number and not hook.signals.busy:
+        for hook in interrupts:  # a scheduler sends SIGTERM to the workers, too
+            if hook.signals.number and not hook.signals.busy:
                 hook.stop(runner, runner.iter)
         last = runner.message_hub.runtime_info.get("last_ckpt")
         raise ChildProcessError(
@@ -227,3 +228,6 @@ def train(runner: Runner) -> None:
             "train_dataloader.num_workers, or enlarge the shared memory. "
             + (f"--resume continues from {last}" if last else "No checkpoint was saved yet")
         ) from error
+    finally:
+        for hook in interrupts:
+            hook.signals.restore()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from mmengine.hooks import Hook
 
-from helpers.toy_runner import losses, runner
+from helpers.toy_runner import VALIDATION, losses, runner
 from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
 from mmlisa.engine import interrupts
 from mmlisa.engine.interrupts import InterruptHook, Signals
@@ -78,6 +78,21 @@ def test_a_second_signal_exits_at_once(signals, monkeypatch):
     assert codes == []
     signals._note(signal.SIGINT, None)
     assert codes == [130]
+
+
+def test_a_training_that_fails_restores_the_handlers(tmp_path):
+    """In a notebook, an interrupt must stop the next cell."""
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with pytest.raises(FloatingPointError):
+        train(runner(tmp_path, model=dict(broken_at=3)))
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_a_runner_validates_after_an_interrupt(tmp_path):
+    stopped = runner(tmp_path, model=dict(signal_at=3), **VALIDATION)
+    with pytest.raises(SystemExit):
+        train(stopped)
+    assert stopped.val() == {"count": 7}
 
 
 def test_a_signal_that_another_process_got_first_is_not_the_second(signals, monkeypatch):
