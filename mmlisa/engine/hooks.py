@@ -237,9 +237,8 @@ class ChecksumHook(Hook):
         for part, key in ((checkpoint, "param_schedulers"), (meta, "dataset_meta"), (hub, "runtime_info")):
             if key in part:
                 part[key] = _readable(part[key])
-        meta["saved_at"] = (
-            time()
-        )  # MMEngine's meta['time'] is local, so its order depends on time zones and summer time
+        # MMEngine's meta['time'] is local, so that its order depends on time zones and summer time.
+        meta["saved_at"] = time()
         add_checksum(checkpoint)
 
 

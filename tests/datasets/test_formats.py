@@ -5,8 +5,6 @@ import json
 import os
 import re
 import tracemalloc
-
-
 import unicodedata
 from pathlib import Path
 
