@@ -6,12 +6,15 @@ from typing import Any
 
 import mmdet
 import pytest
+import timm
 import torch
 from mmdet.models.data_preprocessors import DetDataPreprocessor
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
+
+from mmlisa.conversion.matching import carry_over
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +73,23 @@ def without(node: Any, *names: str) -> Any:
 def test_every_such_config_is_here():
     ours = {path.stem for path in CONFIGS.rglob("*.py") if re.match(r"#[^\n]+Ours: \w+'s recipe", path.read_text())}
     assert ours == PAIRS.keys() | VITDET
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in CONFIGS.rglob("*.py") if "PublishedWeights" in path.read_text()],
+    ids=lambda path: path.stem,
+)
+def test_the_weights_that_a_config_names_are_of_its_size(path):
+    """Those of another width fit in a few entries only, which the log alone says."""
+    backbone = read(path).model.backbone
+    source = (backbone.pop("init_cfg", None) or {}).get("source", "")
+    if not source.startswith("timm:"):
+        pytest.skip("a file that the user has, or a comment")
+    with torch.device("meta"):
+        built, state = MODELS.build(backbone), timm.create_model(source.removeprefix("timm:")).state_dict()
+    carried = carry_over(built, state)
+    assert carried.share > 0.05, carried.report()
 
 
 @pytest.mark.parametrize("name", PAIRS)
