@@ -70,7 +70,7 @@ def test_any_shipped_config_is_a_model():
     preset, _ = choose_preset(make(), "retinanet_flatten_swin_demo.py", "swin.pth", False)
     assert (preset.config, preset.weights) == ("retinanet_flatten_swin_demo.py", "swin.pth")
     hosted, _ = choose_preset(make(), "mask_rcnn_hylisanet_s_host_1x_coco.py", None, False)
-    assert hosted.weights == "timm:caformer_s18.sail_in1k"
+    assert hosted.weights == "timm:caformer_s36.sail_in1k"
     assert choose_preset(make(), "mask_rcnn_hylisanet_s_1x_coco.py", None, False)[0].weights == ""
     with pytest.raises(ValueError, match=r"is a config for segmentation; .* is for detection: choose one of hylisanet"):
         choose_preset(make(), "upernet_flatten_swin_t_160k_ade20k.py", None, False)
