@@ -47,7 +47,8 @@ def main(args: argparse.Namespace) -> None:
         resolution.scale_test_images(cfg, factor)
         set_show_dir(cfg, None)
         cfg.load_from, cfg.resume = args.checkpoint, False
-        cfg.visualizer.name = f"images times {factor}"  # MMEngine's visualizers are global, by name
+        if cfg.get("visualizer"):  # MMEngine's visualizers are global, by name
+            cfg.visualizer.name = f"images times {factor}"
         runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
         optimize_for_cpu(runner.model)
         results[factor] = runner.test()

@@ -119,7 +119,9 @@ def compare(
     with TemporaryDirectory() as folder:
         for name, file in files.items():
             own = inference.exported_config(cfg, file)
-            own.work_dir, own.visualizer.name = folder, f"{__name__}.{name}"  # visualizers are global, by name
+            own.work_dir = folder
+            if own.get("visualizer"):  # visualizers are global, by name
+                own.visualizer.name = f"{__name__}.{name}"
             results[name] = build_runner(own, 1.0, verbose=False).test()
     models = {name: runtime.load(file, threads=threads) for name, file in files.items()}
     prepared = {name: model.prepare(runtime.read_image(image))[0] for name, model in models.items()}

@@ -261,7 +261,7 @@ def set_auto_scale_lr(cfg: Config) -> None:
     Raises:
         ValueError: the config does not name the batch size of its learning rate.
     """
-    if "base_batch_size" not in cfg.get("auto_scale_lr", {}):
+    if "base_batch_size" not in (cfg.get("auto_scale_lr") or {}):
         raise ValueError("--auto-scale-lr: the config has no auto_scale_lr.base_batch_size")
     cfg.auto_scale_lr.enable = True
 
@@ -335,7 +335,7 @@ def set_show_dir(cfg: Config, directory: str | None) -> None:
 
     :class:`mmlisa.visualization.OverlayHook` replaces the drawing hooks of the libraries.
     """
-    if "default_hooks" not in cfg:
+    if not cfg.get("default_hooks"):
         cfg.default_hooks = {}
     hook = cfg.default_hooks.pop("visualization", None)
     if directory is None:

@@ -95,7 +95,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     _refuse_damaged_images(cfg)
     seed_samples(cfg)
     default = dict(type="CheckpointHook", interval=1)  # MMEngine's
-    hooks = {"checkpoint": default, **cfg.get("default_hooks", {})}
+    hooks = {"checkpoint": default, **(cfg.get("default_hooks") or {})}
     if hooks["checkpoint"] and type_name(hooks["checkpoint"]) == "CheckpointHook":
         hooks["checkpoint"] = {**hooks["checkpoint"], "type": "mmlisa.CheckpointHook"}
     cfg.default_hooks = hooks

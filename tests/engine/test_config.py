@@ -97,6 +97,8 @@ def test_auto_scale_lr():
     assert (cfg.auto_scale_lr.enable, cfg.auto_scale_lr.base_batch_size) == (True, 16)
     with pytest.raises(ValueError, match="base_batch_size"):
         set_auto_scale_lr(Config(dict(auto_scale_lr=dict(enable=False))))
+    with pytest.raises(ValueError, match="base_batch_size"):
+        set_auto_scale_lr(Config(dict(auto_scale_lr=None)))
 
 
 def test_resume(tmp_path):
@@ -246,8 +248,9 @@ def test_a_last_batch_counts():
     assert cfg.custom_hooks[0].begin_iter == 47
 
 
-def test_a_config_without_hooks_is_tested():
-    cfg = Config(dict(model=dict()))
+@pytest.mark.parametrize("given", [{}, dict(default_hooks=None)])
+def test_a_config_without_hooks_is_tested(given):
+    cfg = Config(dict(model=dict(), **given))
     set_show_dir(cfg, None)
     assert cfg.default_hooks == {}
 

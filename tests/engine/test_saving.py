@@ -198,8 +198,9 @@ def test_published_weights_can_be_read(tmp_path):
     assert load_checkpoint(published).keys() == {"meta", "state_dict"}
 
 
-def test_a_config_without_hooks_saves_whole_files_too(tmp_path):
-    hooks = runner(tmp_path, default_hooks={}).hooks
+@pytest.mark.parametrize("given", [{}, None])
+def test_a_config_without_hooks_saves_whole_files_too(tmp_path, given):
+    hooks = runner(tmp_path, default_hooks=given).hooks
     assert [type(hook).__module__ for hook in hooks if type(hook).__name__ == "CheckpointHook"] == [
         "mmlisa.engine.saving"
     ]
