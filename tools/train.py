@@ -69,13 +69,13 @@ def main(args: argparse.Namespace) -> None:
             set_resume(cfg, None if args.resume == "auto" else args.resume)
         runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
         train(runner)
-    report(runner, args.config)
+    report(runner, args)
 
 
-def report(runner: Any, config: str) -> None:
+def report(runner: Any, args: argparse.Namespace) -> None:
     """Print where a finished training wrote its results, and what to type next.
 
-    ``config`` is the config as the user named it.
+    If options changed the config, the next commands need the one that MMEngine wrote with them.
     """
     if runner.rank != 0:
         return
@@ -90,7 +90,8 @@ def report(runner: Any, config: str) -> None:
     lines += [f"  pictures    {_shown(pictures)}/"] * pictures.is_dir()
     lines.append(f"  log         {_shown(runner.log_dir)}/")
     if checkpoint:
-        words = shlex.join([config, _shown(checkpoint)])
+        written = Path(runner.work_dir, Path(runner.cfg.filename).name)
+        words = shlex.join([_shown(written) if args.cfg_options else args.config, _shown(checkpoint)])
         lines += ["Next:", f"  {cli.command('test')} {words}", f"  {cli.command('infer')} {words} IMAGE …"]
     print("\n".join(lines))
 
