@@ -58,11 +58,12 @@ class CheckpointHook(_CheckpointHook):
     """MMEngine's hook with atomic writes. It removes older files only after the new one is complete.
 
     Args:
-        on_failure: ``'stop'`` ends the training if a checkpoint cannot be written; ``'continue'`` logs the error and continues.
+        on_failure: ``'stop'`` ends the training if a checkpoint cannot be written; ``'continue'`` logs the error and continues,
+            except after the last iteration, whose result would be lost.
         **options: see :class:`mmengine.hooks.CheckpointHook`.
 
     Raises:
-        OSError: with ``'stop'``, if a checkpoint cannot be written; the message names it and the last good one.
+        OSError: a checkpoint cannot be written; with ``'continue'``, the last one. The message names it and the last good one.
     """
 
     def __init__(self, *args: Any, on_failure: Literal["stop", "continue"] = "stop", **options: Any) -> None:
@@ -78,7 +79,8 @@ class CheckpointHook(_CheckpointHook):
                 partial.unlink()
 
     def _save_checkpoint(self, runner: Runner) -> None:
-        with self._all_or_nothing(runner, runner.iter + (not self.by_epoch)):
+        is_last = self.is_last_train_epoch(runner) if self.by_epoch else self.is_last_train_iter(runner)
+        with self._all_or_nothing(runner, runner.iter + (not self.by_epoch), stop=is_last):
             super()._save_checkpoint(runner)
 
     def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, float]) -> None:
@@ -86,7 +88,7 @@ class CheckpointHook(_CheckpointHook):
             super()._save_best_checkpoint(runner, metrics)
 
     @contextmanager
-    def _all_or_nothing(self, runner: Runner, iteration: int) -> Iterator[None]:
+    def _all_or_nothing(self, runner: Runner, iteration: int, stop: bool = False) -> Iterator[None]:
         """Remove old files after the new one is complete; if it cannot be written, restore the previous state."""
         info = runner.message_hub.runtime_info
         state = {name: copy(value) if isinstance(value, dict | deque) else value for name, value in vars(self).items()}
@@ -104,7 +106,7 @@ class CheckpointHook(_CheckpointHook):
                 f"the checkpoint of iteration {iteration} could not be written to {self.out_dir}: "
                 f"{error.strerror or error}. {f'The last good one is {last}' if last else 'No checkpoint was saved yet'}"
             )
-            if self.on_failure == "stop":
+            if stop or self.on_failure == "stop":
                 raise OSError(error.errno, message) from error
             runner.logger.error(f"{message}. The training continues")
         else:
