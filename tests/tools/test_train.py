@@ -1,11 +1,14 @@
 """The command that trains: what it prints at the end."""
 
 import runpy
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from mmlisa import cli
+
+TRAIN = runpy.run_path(str(cli.commands()["train"]))
 
 
 @pytest.mark.parametrize(("options", "config"), [([], "configs/mine.py"), (["a.b=1"], "run/mine.py")])
@@ -20,8 +23,20 @@ def test_the_next_commands_have_the_options_of_the_training(tmp_path, monkeypatc
         cfg=SimpleNamespace(filename=str(tmp_path / "configs" / "mine.py")),
         message_hub=SimpleNamespace(runtime_info={"last_ckpt": str(run / "iter_2.pth")}),
     )
-    report = runpy.run_path(str(cli.commands()["train"]))["report"]
-    report(runner, SimpleNamespace(config="configs/mine.py", cfg_options=options))
+    TRAIN["report"](runner, SimpleNamespace(config="configs/mine.py", cfg_options=options))
     test, infer = capsys.readouterr().out.splitlines()[-2:]
     assert test.endswith(f" {config} run/iter_2.pth")
     assert infer.endswith(f" {config} run/iter_2.pth IMAGE …")
+
+
+@pytest.mark.parametrize(
+    ("options", "noted"), [([], True), (["--cfg-options", "resume=False", "load_from=None"], False)]
+)
+def test_a_config_that_resumes_is_noted(tmp_path, monkeypatch, capsys, options, noted):
+    """As the config is that MMEngine writes when it resumes."""
+    (tmp_path / "mine.py").write_text("model = dict()\nresume = True\nload_from = 'x/iter_2.pth'\n")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setattr("mmlisa.engine.runner.build_runner", lambda cfg, *_, **__: sys.exit(int(cfg.resume)))
+    with pytest.raises(SystemExit, match=str(int(noted))):
+        TRAIN["main"](TRAIN["parse_args"]([f"{tmp_path}/mine.py", "--work-dir", f"{tmp_path}/again", *options]))
+    assert ("the config itself resumes from x/iter_2.pth" in capsys.readouterr().out) is noted
