@@ -50,7 +50,7 @@ def check_values(
         arch: the settings.
         table: the host's archs by name.
         num_stages: length of settings with one entry per stage.
-        optional: keys whose value may be None.
+        optional: keys whose value is a size or None, also if all archs have None.
 
     Raises:
         TypeError, ValueError: an invalid value; see :func:`mmlisa.arguments.check`.
@@ -60,7 +60,7 @@ def check_values(
         if is_per_stage := isinstance(examples[0], tuple):
             examples = [entry for example in examples for entry in example]
         kinds = {type(example) for example in examples if example is not None}
-        kind = kinds.pop() if len(kinds) == 1 else Any
+        kind = kinds.pop() if len(kinds) == 1 else int if key in optional else Any
         hint: Any = {int: Positive if key.startswith("mlp_ratio") else Size, float: Positive}.get(kind, kind)
         if key in optional or None in examples:
             hint = Optional[hint]  # noqa: UP045 (Any | None is not allowed)

@@ -89,8 +89,12 @@ def check(build: Callable[[], nn.Module], name: str, value: Any, run: Callable[[
         assert name in message, message
         assert repr(value) in message or any(repr(leaf) in message for leaf in leaves(value)), message
         return
-    with torch.no_grad():
-        run(model.eval())
+    try:
+        with torch.no_grad():
+            run(model.eval())
+    except ValueError as error:  # hosts do not know what a valid operator takes
+        if "no place for class tokens" not in str(error):
+            raise
 
 
 @pytest.mark.fuzz

@@ -94,7 +94,7 @@ def check_tokens(x: Tensor, grid: Sequence[int]) -> None:
     if prefix := count_prefix(x, grid):
         raise ValueError(
             f"this operator has no place for class tokens: it takes the {prod(grid)} tokens of the grid {tuple(grid)}, and got "
-            f"{prod(grid) + prefix}; choose another operator, or a host without class tokens"
+            f"{prod(grid) + prefix}; set attention to another operator, or choose a host without class tokens"
         )
 
 
