@@ -24,7 +24,7 @@ is_map_word = re.compile(
     r"masks?|labels?|label(train)?ids|annotations?|seg|segmentations?|segmentationclass|gt|gtfine|maps", re.I
 ).fullmatch
 _SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
-_SPLITS |= {"test": "test", "testing": "test"}
+_SPLITS |= {"test": "test", "testing": "test", "trainval": "train"}
 _MIN_SIDE = 8  # pixels of an image's shorter side
 _MAX_PIXELS = 89_000_000  # of an image; beyond it, Pillow warns
 _MAX_LEFT_OUT = 0.1  # share of images or annotations that may be left out; more is an error of the whole folder

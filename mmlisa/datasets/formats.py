@@ -70,11 +70,16 @@ def read(root: str | Path, task: str = "") -> Dataset:
             f"{root} holds {len(folder.images)} images but no annotations{f' for {task}' * bool(task)}: add them as {_EXPECTED}"
         )
     unassigned = dataset.split("")
-    if 0 < len(unassigned) < len(dataset.samples):
+    if unassigned and (dataset.split("train") or dataset.split("val")):
         dataset.samples = [sample for sample in dataset.samples if sample.split]
         dataset.notes.append(
             f"{folder.root / unassigned[0].path}: this image is outside of the folders train, val and test; all "
             f"{len(unassigned)} such images are left out; move them into one of these folders to use them"
+        )
+    if len(dataset.split("test")) == len(dataset.samples):
+        raise ValueError(
+            f"all {len(dataset.samples)} images of {root} are test images, as a folder, a list or the annotation file is called "
+            "test; rename it, or add images to train on"
         )
     return dataset
 
@@ -402,13 +407,7 @@ def _entry_images(folder: Folder, name: str, path: str, entry: str, lost: Proble
 
 def _read_voc(folder: Folder, files: Mapping[str, Any], lost: Problems, problems: Problems) -> Iterator[_Part]:
     """Pascal VOC: an XML file per image; ``ImageSets/Main/*.txt`` are its splits. Objects marked difficult become crowds."""
-    stems = {PurePosixPath(name).stem for name in files}
-    listed = {  # a name may hold spaces; the lists of a class have a flag behind it
-        line if line in stems else line.rsplit(maxsplit=1)[0]: split_of(name, words=True)
-        for name in folder.files("/train.txt", "/val.txt", "/test.txt")
-        for line in map(str.strip, folder.text(name).splitlines())
-        if line and "ImageSets" in name
-    }
+    listed = _listed_splits(folder, "Main", {PurePosixPath(name).stem for name in files})
     names = {entry.findtext("name", "").strip() for root in files.values() for entry in root.iter("object")}
     categories = [{"id": name, "name": name} for name in sorted(names - {""})]
     # The format counts pixels from 1, and includes the last; files with a 0 come from programs that count from 0.
@@ -430,6 +429,21 @@ def _read_voc(folder: Folder, files: Mapping[str, Any], lost: Problems, problems
             objects[number] = _object(category, corners, outline, is_crowd)
         known = tuple(map(int, size)) if all(0 < side < math.inf for side in size) else None
         yield _one_image(name, listed.get(stem, split_of(name)), image, known, objects, categories)
+
+
+def _listed_splits(folder: Folder, kind: str, stems: Collection[str]) -> dict[str, str]:
+    """The splits of Pascal VOC's images by their stems, from the lists in ``ImageSets`` and ``ImageSets/<kind>``."""
+    lists = [
+        *folder.files("/trainval.txt"),
+        *folder.files("/train.txt", "/val.txt", "/test.txt"),
+    ]  # the later ones prevail
+    return {  # a name may hold spaces; the lists of a class have a flag behind it
+        line if line in stems else line.rsplit(maxsplit=1)[0]: split_of(name, words=True)
+        for name in lists
+        if PurePosixPath(f"/{name}").parts[-2] in ("ImageSets", kind) and "ImageSets" in name
+        for line in map(str.strip, folder.text(name).splitlines())
+        if line
+    }
 
 
 def _number(text: str | None) -> float:
@@ -555,6 +569,7 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
         ValueError: more than a tenth cannot be used, ``unpaired`` included, or the classes do not explain the values.
     """
     samples, problems, values, annotated = [], Problems(unpaired), set(), set()
+    listed = _listed_splits(folder, "Segmentation", {PurePosixPath(image).stem for image in pairs})
     for image, seg_map in pairs.items():
         path = folder.root / seg_map
         try:
@@ -574,9 +589,10 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
             )
         else:
             values.update(found)
-            samples.append(Sample(image, split_of(image), size, seg_map=seg_map))
+            split = listed.get(PurePosixPath(image).stem, split_of(image))
+            samples.append(Sample(image, split, size, seg_map=seg_map))
             if found != [255]:
-                annotated.add(samples[-1].split)
+                annotated.add(split)
     problems.check(len(pairs) + len(unpaired), "class maps")
     notes = problems.shown("class maps")
     names = [name for name in folder.files(".txt", ".names") if PurePosixPath(name).name in _NAME_FILES]
@@ -632,7 +648,8 @@ def _class_folders(folder: Folder) -> dict[str, tuple[str, str]]:
             rest = rest[1:]
         if rest:
             found[image] = split, rest[0]
-    names = {name for split, name in found.values() if split == "train"} or {name for _, name in found.values()}
+    by_split = [{name for split, name in found.values() if split == wanted} for wanted in ("train", "", "val", "test")]
+    names = next(filter(None, by_split), set())
     found = {image: label for image, label in found.items() if label[1] in names}  # without test/unknown
     if len({split_of(name, words=True) for name in names} - {""}) > 1:  # one class may be called train
         listed = ", ".join(sorted(names)[:6])

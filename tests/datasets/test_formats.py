@@ -373,6 +373,48 @@ def test_voc_splits_and_difficult_objects(tmp_path):
     assert [entry["iscrowd"] for entry in dataset.split("val")[0].objects] == [1, 0]
 
 
+def write_lists(folder, **lists):
+    folder.mkdir(parents=True)
+    for name, numbers in lists.items():
+        (folder / f"{name}.txt").write_text("".join(f"{index:03d}\n" for index in numbers))
+
+
+def test_voc_that_lists_training_and_validation_together(tmp_path):
+    folders.write_voc(tmp_path)
+    write_lists(tmp_path / "ImageSets" / "Main", trainval=range(8), test=range(8, 12))
+    dataset = prepare_data(tmp_path)
+    counts = [len(dataset.split(name)) for name in ("train", "val", "test")]
+    assert counts == [6, 2, 4]
+    write_lists(tmp_path / "ImageSets" / "Segmentation", train=range(12))
+    (tmp_path / "ImageSets" / "Main" / "val.txt").write_text("003\n")
+    assert [sample.path for sample in read(tmp_path).split("val")] == ["JPEGImages/003.jpg"]
+
+
+@pytest.mark.parametrize("kind", ["", "Segmentation"])
+def test_voc_lists_the_splits_of_class_maps(tmp_path, kind):
+    folders.write_maps(tmp_path)
+    write_lists(tmp_path / "ImageSets" / kind, train=range(3, 12), val=range(3))
+    assert [sample.path[-7:] for sample in read(tmp_path).split("val")] == ["000.jpg", "001.jpg", "002.jpg"]
+
+
+def test_images_beside_a_test_are_trained_on(tmp_path):
+    folders.write_classes(tmp_path)
+    folders.write_classes(tmp_path / "test")
+    folders.write_images(tmp_path / "test" / "unknown")
+    dataset = prepare_data(tmp_path)
+    assert (dataset.classes, len(dataset.split("test"))) == (folders.CLASSES, 18)
+    assert len(dataset.split("train")) + len(dataset.split("val")) == 18
+
+
+def test_a_test_alone_is_refused(tmp_path):
+    file = folders.write_coco(tmp_path)
+    file.rename(tmp_path / "annotations_test.json")
+    with pytest.raises(
+        ValueError, match=r"all 12 images of .* are test images, as .* is called test; rename it, or add"
+    ):
+        read(tmp_path)
+
+
 def test_voc_names_with_spaces(tmp_path):
     folders.write_voc(tmp_path)
     for path in sorted(tmp_path.glob("*/*")):
