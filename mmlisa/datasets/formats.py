@@ -177,6 +177,8 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
         for image in usable["images"]:
             name = image["file_name"]
             if (split, name) in samples:
+                if any(sample.path == name for sample in by_id.values()):
+                    raise ValueError(f"{path}: two of its images are {name}; keep one of both entries")
                 raise ValueError(f"{path}: another file annotates {name}, too; move one of both files elsewhere")
             by_id[image["id"]] = Sample(name, split or split_of(name), (int(image["width"]), int(image["height"])))
             samples[split, name] = by_id[image["id"]]
@@ -433,10 +435,8 @@ def _read_voc(folder: Folder, files: Mapping[str, Any], lost: Problems, problems
 
 def _listed_splits(folder: Folder, kind: str, stems: Collection[str]) -> dict[str, str]:
     """The splits of Pascal VOC's images by their stems, from the lists in ``ImageSets`` and ``ImageSets/<kind>``."""
-    lists = [
-        *folder.files("/trainval.txt"),
-        *folder.files("/train.txt", "/val.txt", "/test.txt"),
-    ]  # the later ones prevail
+    # The other lists prevail over trainval.txt.
+    lists = folder.files("/trainval.txt") + folder.files("/train.txt", "/val.txt", "/test.txt")
     return {  # a name may hold spaces; the lists of a class have a flag behind it
         line if line in stems else line.rsplit(maxsplit=1)[0]: split_of(name, words=True)
         for name in lists

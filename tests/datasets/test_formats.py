@@ -679,6 +679,17 @@ def test_an_image_annotated_twice_is_refused(tmp_path):
         read(tmp_path)
 
 
+def test_an_image_listed_twice_in_a_file_is_refused(tmp_path):
+    file = folders.write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    content["images"].append({**content["images"][3], "id": 99})  # as Label Studio has it for two annotators
+    file.write_text(json.dumps(content))
+    with pytest.raises(
+        ValueError, match=r"annotations\.json: two of its images are 003\.jpg; keep one of both entries"
+    ):
+        read(tmp_path)
+
+
 def test_two_yaml_files_are_refused(tmp_path):
     file = folders.write_yolo(tmp_path)
     (tmp_path / "dataset.yaml").write_bytes(file.read_bytes())
