@@ -20,7 +20,17 @@ import yaml
 from PIL import Image
 
 from .annotations import find_problems, without
-from .folder import Dataset, Folder, Problems, Sample, folder_words, is_image_word, is_map_word, split_of
+from .folder import (
+    IMAGE_SUFFIXES,
+    Dataset,
+    Folder,
+    Problems,
+    Sample,
+    folder_words,
+    is_image_word,
+    is_map_word,
+    split_of,
+)
 
 _EXPECTED = (
     "COCO (*.json), YOLO (data.yaml and labels/*.txt), Pascal VOC (*.xml), LabelMe (*.json), class maps (masks/*.png) "
@@ -418,7 +428,7 @@ def _read_voc(folder: Folder, files: Mapping[str, Any], lost: Problems, problems
     for name, root in files.items():
         stem = PurePosixPath(name).stem
         stated = root.findtext("filename") or ""
-        near = [stated, *(f"{stem}{suffix}" for suffix in (".jpg", ".png", ".jpeg"))]
+        near = [stated, *(f"{stem}{form}" for suffix in IMAGE_SUFFIXES for form in (suffix, suffix.upper()))]
         image = next((found for each in near if each and (found := folder.find(each, name))), stated or stem)
         size = [_number(root.findtext(f"size/{side}")) for side in ("width", "height")]
         objects = {}

@@ -127,6 +127,16 @@ def test_voc_that_counts_from_zero_is_not_shifted(tmp_path):
     assert left == 6  # as the file says
 
 
+@pytest.mark.parametrize("suffix", [".JPG", ".bmp", ".webp"])
+def test_voc_whose_filename_has_no_suffix(tmp_path, suffix):
+    folders.write_voc(tmp_path)
+    for path in tmp_path.glob("Annotations/*"):
+        edit(path, ".jpg", "")
+    for path in tmp_path.glob("JPEGImages/*"):
+        path.rename(path.with_suffix(suffix))
+    assert {Path(sample.path).suffix for sample in read(tmp_path).samples} == {suffix}
+
+
 def test_polygons_are_kept_as_they_are(tmp_path):
     folders.write_yolo(tmp_path)
     polygon = [0.125, 0.25, 0.5, 0.25, 0.3, 0.75, 0.125, 0.7]
