@@ -467,18 +467,14 @@ def _number(text: str | None) -> float:
 def _read_labelme(folder: Folder, files: Mapping[str, Any], lost: Problems, problems: Problems) -> Iterator[_Part]:
     """LabelMe: a JSON file per image, with polygons, rectangles and circles; shapes of one ``group_id`` are one object."""
     shapes = [shape for content in files.values() for shape in content["shapes"] if isinstance(shape, Mapping)]
-    names = {str(shape.get("label")) for shape in shapes if shape.get("shape_type", "polygon") in _SHAPES}
+    names = {str(shape.get("label")) for shape in shapes if _shape_type(shape) in _SHAPES}
     categories = [{"id": name, "name": name} for name in sorted(names)]
     for name, content in files.items():
         objects: dict[int, dict] = {}
         groups: dict[Any, tuple[int, list[list[float]]]] = {}
         for index, shape in enumerate(content["shapes"]):
             try:
-                kind, label, group = (
-                    shape.get("shape_type") or "polygon",
-                    str(shape.get("label")),
-                    shape.get("group_id"),
-                )
+                kind, label, group = _shape_type(shape), str(shape.get("label")), shape.get("group_id")
                 corners, outline = _SHAPES[kind](np.array(shape.get("points"), float).reshape(-1, 2))
                 if outline and group is not None:
                     index, outlines = groups.setdefault((group, label), (index, []))
@@ -493,6 +489,11 @@ def _read_labelme(folder: Folder, files: Mapping[str, Any], lost: Problems, prob
         size = content.get("imageWidth"), content.get("imageHeight")
         stated = str(content.get("imagePath") or "")
         yield _one_image(name, split_of(name), stated, size if all(size) else None, objects, categories)
+
+
+def _shape_type(shape: Mapping[str, Any]) -> str:
+    """Old versions of LabelMe write no type for polygons, and some converters write null."""
+    return str(shape.get("shape_type") or "polygon")
 
 
 def _circle(points: np.ndarray) -> tuple[None, list[list[float]]]:

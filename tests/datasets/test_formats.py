@@ -174,6 +174,17 @@ def test_labelme_shapes(tmp_path):
     assert len(newt["segmentation"]) == 2
 
 
+def test_labelme_shapes_without_a_type(tmp_path):
+    file = folders.write_labelme(tmp_path)
+    content = json.loads(file.read_text())
+    first, second = content["shapes"]
+    first |= {"label": "eft", "shape_type": None}
+    second["shape_type"] = []
+    file.write_text(json.dumps(content))
+    dataset = read(tmp_path)
+    assert [dataset.classes[entry["category_id"]] for entry in dataset.samples[0].objects] == ["eft", "dog"]
+
+
 @pytest.mark.parametrize("points", [[], [[1, 2, 3]], None, [[1, 1]], "line"])
 def test_a_shape_that_is_none_is_left_out(tmp_path, points):
     file = folders.write_labelme(tmp_path)
