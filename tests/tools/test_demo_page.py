@@ -56,6 +56,18 @@ def test_checkpoints_of_work_dirs(work_dirs):
     assert gradio_app.find_models(work_dirs / "none") == {}
 
 
+def test_models_of_fit_are_found(tmp_path):
+    expected = {f"{run}/{file}" for run in ("fit/a-1", "fit/b-2", "own") for file in ("train/best_1.pth", "model.onnx")}
+    for name in expected:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+        (tmp_path / name).with_name("config.py").touch()
+    (tmp_path / "fit" / "a-1" / "report").mkdir()
+    (tmp_path / "fit" / "a-1" / "report" / "other.pth").touch()
+    found = gradio_app.find_models(tmp_path)
+    assert found == {name: tmp_path / name for name in expected}
+
+
 def test_a_prediction_with_its_time_and_memory(predictor, picture):
     run = gradio_app.predict(predictor, picture, 0.3)
     assert run.drawing.shape[1] == LONGER_SIDE

@@ -59,10 +59,12 @@ class Run(NamedTuple):
 
 
 def find_models(root: Path) -> dict[str, Path]:
-    """Return checkpoints and exported files of image models under ``root`` by ``<work dir>/<file>``, the newest first."""
-    files = [path for pattern in ("*/*.pth", "*/*.onnx") for path in root.glob(pattern)]
+    """Return checkpoints and exported files of image models in the work dirs under ``root`` by their paths, the newest first."""
+    # `mmlisa fit` trains in a folder of its work dir, which is by default under fit/.
+    folders = ("*", "*/train", "fit/*", "fit/*/train")
+    files = [path for folder in folders for kind in ("pth", "onnx") for path in root.glob(f"{folder}/*.{kind}")]
     known = [path for path in files if path.suffix == ".onnx" or any(path.parent.glob("*.py"))]
-    return {f"{path.parent.name}/{path.name}": path for path in sorted(known, key=lambda path: -path.stat().st_mtime)}
+    return {path.relative_to(root).as_posix(): path for path in sorted(known, key=lambda path: -path.stat().st_mtime)}
 
 
 @lru_cache(maxsize=4)
