@@ -200,7 +200,7 @@ class Folder:
 
     Raises:
         FileNotFoundError, NotADirectoryError: it is not a folder.
-        ValueError: it holds no image.
+        ValueError: it holds no image, or one whose path is not UTF-8.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -214,6 +214,8 @@ class Folder:
         self._others = [name for name in files if not name.lower().endswith(IMAGE_SUFFIXES)]
         if not self.images:
             raise ValueError(f"{root} holds no image ({', '.join(IMAGE_SUFFIXES)}); name the folder that holds them")
+        if bad := next(filter(re.compile("[\ud800-\udfff]").search, self.images), None):  # Python's form of other bytes
+            raise ValueError(f"{os.fsencode(self.root / bad)!r}: this path is not UTF-8; rename the file or folder")
 
     def files(self, *suffixes: str) -> list[str]:
         return [name for name in self._others if name.lower().endswith(suffixes)]

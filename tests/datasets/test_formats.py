@@ -801,6 +801,12 @@ def spaces_and_unicode(root):
             path.rename(path.with_stem(f"Größe – 写真 {path.stem}"))
 
 
+def name_in_latin_1(root):
+    folders.write_classes(root)
+    path = root / "cat" / "000.jpg"
+    path.rename(path.with_name(os.fsdecode("Straße.jpg".encode("latin-1"))))
+
+
 def read_only(root):
     folders.write_coco(root)
     for path in (*root.iterdir(), root):
@@ -913,6 +919,7 @@ REFUSED = {
     colour_maps: r"masks/000\.png: the class map is a colour picture; save it as an 8-bit picture",
     no_names: r"labels/000\.txt belongs to YOLO, but .*data has no data\.yaml; add one with names",
     not_a_coco_file: r"annotations\.json, image 1: .*; correct it, or export the file again",
+    name_in_latin_1: r"b'.*/data/cat/Stra\\xdfe\.jpg': this path is not UTF-8; rename the file or folder",
     empty_folder: r"data holds no image .*; name the folder that holds them",
 }
 NOTED = {
