@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end a training with a checkpoint, and SIGKILL ends its loader workers, too."""
+"""SIGTERM, SIGHUP and Ctrl-C end a training with a checkpoint, and SIGKILL ends its loader workers, too."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ from mmengine.runner import Runner
 
 from mmlisa.registry import HOOKS
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
@@ -41,7 +41,7 @@ def largest_of_processes(number: int) -> int:
 
 
 class Signals:
-    """The signals that ask this process to end.
+    """The signals that ask this process to end: SIGTERM, SIGINT (Ctrl-C) and SIGHUP (its terminal was closed).
 
     While they are caught, the first one is noted. One that comes more than a second later exits at once; before that, it may
     be the same signal, sent to the process by a launcher and to the process group by the system.
@@ -55,10 +55,14 @@ class Signals:
         self._replaced: dict[int, Any] = {}  # handlers
 
     def catch(self) -> None:
-        """Note signals from now on. Only the main thread can; in another one this does nothing."""
+        """Note signals from now on. Only the main thread can; in another one this does nothing.
+
+        Shells make background jobs ignore SIGINT, and ``nohup`` makes them ignore SIGHUP. Ignored signals stay ignored.
+        """
         with suppress(ValueError):
             for number in _SIGNALS:
-                self._replaced[number] = signal.signal(number, self._note)
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._replaced[number] = signal.signal(number, self._note)
 
     def restore(self) -> None:
         """Handle signals as before :meth:`catch`, and forget those that came."""
@@ -91,9 +95,9 @@ class Signals:
 
 @HOOKS.register_module()
 class InterruptHook(Hook):
-    """On SIGTERM or SIGINT, saves a checkpoint after the current iteration and draws the curves.
+    """On SIGTERM, SIGINT or SIGHUP, saves a checkpoint after the current iteration and draws the curves.
 
-    The process exits with 143 or 130, the status that a shell reports for a process that the signal ended. ``--resume``
+    The process exits with 143, 130 or 129, the status that a shell reports for a process that the signal ended. ``--resume``
     continues from the checkpoint. A second signal exits at once. If one of several processes gets the signal, all of them
     stop after the same iteration. In a validation a single process stops after the current batch. Several
     processes stop at its end, because their numbers of batches may differ.

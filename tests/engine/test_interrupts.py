@@ -80,6 +80,22 @@ def test_a_second_signal_exits_at_once(signals, monkeypatch):
     assert codes == [130]
 
 
+def test_a_signal_that_the_process_ignores_stays_ignored(signals):
+    """A shell makes the background jobs of a script ignore Ctrl-C, and ``nohup`` makes them ignore the end of the session."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)}
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        signals.catch()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert signals.number == signal.SIGHUP
+    finally:
+        signals.restore()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_a_training_that_fails_restores_the_handlers(tmp_path):
     """In a notebook, an interrupt must stop the next cell."""
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
