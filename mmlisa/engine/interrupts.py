@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 from mmengine.dist import all_reduce, get_world_size, is_main_process
-from mmengine.hooks import CheckpointHook, EMAHook, Hook
-from mmengine.runner import Runner
+from mmengine.hooks import EMAHook, Hook
+from mmengine.runner import IterBasedTrainLoop, Runner
 
 from mmlisa.registry import HOOKS
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
+_VALIDATION_DUE = "mmlisa_validation_due"  # in the message hub of a checkpoint: the loop would go on without it
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
@@ -112,6 +113,9 @@ class InterruptHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         self.signals.catch()
+        if runner.val_loop is not None and runner.message_hub.get_info(_VALIDATION_DUE):
+            runner.message_hub.update_info(_VALIDATION_DUE, False)
+            runner.val_loop.run()
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         self.signals.busy = True
@@ -164,17 +168,18 @@ class InterruptHook(Hook):
 
     def _save(self, runner: Runner, iteration: int) -> Path:
         path = Path(runner.work_dir) / f"iter_{iteration}.pth"
-        info = runner.message_hub.runtime_info
-        whole = all(h.save_optimizer and h.save_param_scheduler for h in runner.hooks if isinstance(h, CheckpointHook))
-        if info.get("last_ckpt") != str(path) or not whole:  # otherwise the schedule has saved this iteration
-            info["last_ckpt"] = str(path)
-            runner.save_checkpoint(
-                str(path.parent),
-                path.name,
-                meta=dict(epoch=runner.epoch, iter=iteration),
-                by_epoch=False,
-                backend_args={"backend": "mmlisa.atomic"},
-            )
+        runner.message_hub.runtime_info["last_ckpt"] = str(path)
+        # MMEngine's loop of iterations validates after the last one, but not if it is resumed there.
+        at_end = isinstance(runner.train_loop, IterBasedTrainLoop) and iteration == runner.max_iters
+        runner.message_hub.update_info(_VALIDATION_DUE, self.validating or at_end)
+        # The schedule may have saved this iteration, but without the note above, or without the optimizer.
+        runner.save_checkpoint(
+            str(path.parent),
+            path.name,
+            meta=dict(epoch=runner.epoch, iter=iteration),
+            by_epoch=False,
+            backend_args={"backend": "mmlisa.atomic"},
+        )
         if is_main_process():
             (path.parent / "last_checkpoint").write_text(str(path))
         return path

@@ -175,6 +175,43 @@ def test_a_signal_during_validation_saves_the_trained_weights(tmp_path, kill_wor
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize("moment", ["before_val_epoch", "after_train_iter"])
+@pytest.mark.parametrize(("epochs", "last"), [(None, 6), (2, 8)], ids=["iterations", "epochs"])
+def test_a_training_interrupted_at_its_last_validation_gets_its_result(tmp_path, epochs, last, moment):
+    validated = []
+    schedule = (
+        dict(max_epochs=epochs, val_interval=9) if epochs else dict(by_epoch=False, max_iters=last, val_interval=9)
+    )
+    options = dict(
+        epochs=epochs,
+        train_cfg=schedule,
+        hook=dict(by_epoch=bool(epochs), save_best="count", rule="greater"),
+        **VALIDATION,
+    )
+    part = runner(tmp_path, **options)
+    interrupt = Hook()
+
+    def at_the_end(runner, batch_idx=last - 1, data_batch=None, outputs=None):
+        if moment == "before_val_epoch" or runner.iter == last - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    setattr(interrupt, moment, at_the_end)
+    part.register_hook(interrupt)
+    with pytest.raises(SystemExit):
+        train(part)
+    assert not list(tmp_path.glob("best*"))
+
+    rest = runner(tmp_path, resume=True, **options)
+    recorder = Hook()
+    recorder.after_val_epoch = lambda runner, metrics: validated.append((runner.epoch, runner.iter, metrics))
+    rest.register_hook(recorder)
+    train(rest)
+    assert validated == [(epochs or 0, last, {"count": 7})]
+    assert rest.model.calls == 0
+    assert len(list(tmp_path.glob("best_count_*.pth"))) == 1
+
+
+@pytest.mark.fault
 @pytest.mark.parametrize("at", [1, 6], ids=["averaged weights", "trained weights"])
 def test_a_signal_while_both_weights_are_validated_stops_after_the_second(tmp_path, at):
     """mmpretrain's hook validates the trained weights where it exchanges them, after four batches of the averaged ones."""
