@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from mmengine.dist import all_reduce, get_world_size, is_main_process
 from mmengine.hooks import EMAHook, Hook
+from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import IterBasedTrainLoop, Runner
 
 from mmlisa.registry import HOOKS
@@ -39,6 +40,13 @@ def largest_of_processes(number: int) -> int:
     largest = torch.tensor(number)
     all_reduce(largest, "max")
     return int(largest)
+
+
+def gradients_wait(runner: Runner) -> bool:
+    """Whether an optimizer accumulates gradients and has not used those of the last iteration, which no checkpoint holds."""
+    wrapper = runner.optim_wrapper
+    wrappers = wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]
+    return any(isinstance(each, OptimWrapper) and not each.should_update() for each in wrappers)
 
 
 class Signals:
@@ -99,9 +107,11 @@ class InterruptHook(Hook):
     """On SIGTERM, SIGINT or SIGHUP, saves a checkpoint after the current iteration and draws the curves.
 
     The process exits with 143, 130 or 129, the status that a shell reports for a process that the signal ended. ``--resume``
-    continues from the checkpoint. A second signal exits at once. If one of several processes gets the signal, all of them
-    stop after the same iteration. In a validation a single process stops after the current batch. Several
-    processes stop at its end, because their numbers of batches may differ.
+    continues from the checkpoint. A second signal exits at once.
+
+    If one of several processes gets the signal, all of them stop after the same iteration. If gradients are accumulated, this
+    is the one of the optimizer's next step. In a validation a single process stops after the current batch. Several processes
+    stop at its end, because their numbers of batches may differ.
     """
 
     # After all other hooks of an iteration, and after the EMA hook has exchanged the weights.
@@ -123,7 +133,7 @@ class InterruptHook(Hook):
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
     ) -> None:
-        if self._requested():
+        if self._requested(runner):
             self.stop(runner, runner.iter + 1)
         self.signals.busy = False
 
@@ -135,22 +145,22 @@ class InterruptHook(Hook):
     def after_val_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any | None = None
     ) -> None:
-        if get_world_size() == 1 and not self.signals.busy and self._requested():
+        if get_world_size() == 1 and not self.signals.busy and self._requested(runner):
             self.stop(runner, runner.iter)
         if batch_idx + 1 == len(runner.val_dataloader):
             self.signals.busy = True  # the EMA hook exchanges the weights again before after_val_epoch of this hook
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         self.validating = self.signals.busy = False
-        if self._requested():
+        if self._requested(runner):
             self.stop(runner, runner.iter)
 
     def after_train(self, runner: Runner) -> None:
         self.signals.restore()
 
-    def _requested(self) -> bool:
+    def _requested(self, runner: Runner) -> bool:
         self.signals.number = largest_of_processes(self.signals.number)
-        return self.signals.number != 0
+        return self.signals.number != 0 and not gradients_wait(runner)
 
     def stop(self, runner: Runner, iteration: int) -> None:
         """Save the state after ``iteration`` iterations and end the process."""

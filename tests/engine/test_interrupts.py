@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -168,7 +169,7 @@ def test_a_signal_to_all_processes_is_not_their_sum(monkeypatch):
     monkeypatch.setattr(interrupts, "all_reduce", lambda tensor, op: tensor.mul_(2) if op == "sum" else tensor)
     hook = InterruptHook()
     hook.signals.number = 15
-    assert hook._requested()
+    assert hook._requested(SimpleNamespace(optim_wrapper=None))
     assert hook.signals.number == 15
 
 

@@ -17,6 +17,7 @@ from helpers.toy_runner import VALIDATION, runner
 from helpers.training import ROOT
 from mmlisa.checkpoints import CheckpointError, checksum, load_checkpoint
 from mmlisa.engine.hooks import _warn_of_schedule
+from mmlisa.engine.interrupts import gradients_wait
 from mmlisa.engine.runner import build_runner, train
 from mmlisa.engine.runner import test as run_test
 from mmlisa.engine.saving import locked
@@ -388,6 +389,32 @@ def test_gradients_are_accumulated_to_the_end_with_other_batches(tmp_path, batch
     loader = dict(batch_size=batch_size)
     rest = resumed(tmp_path / "rest", tmp_path / "part" / "iter_8.pth", loader=loader, **options)
     assert rest.max_iters == rest.optim_wrapper._max_counts == rest.optim_wrapper._inner_count == whole
+
+
+def test_an_interrupt_waits_for_the_step_of_accumulated_gradients(tmp_path):
+    """No checkpoint holds the gradients. The validation after the third iteration is in the middle of four."""
+    options = dict(
+        train_cfg=dict(by_epoch=False, max_iters=6, val_interval=3),
+        optim_wrapper=dict(optimizer=dict(type="SGD", lr=0.01), accumulative_counts=4),
+        hook=dict(interval=100),
+        **VALIDATION,
+    )
+    train(whole := runner(tmp_path / "whole", **options))
+    with pytest.raises(SystemExit):
+        train(runner(tmp_path / "part", model=dict(signal_at=2), **options))
+    train(rest := runner(tmp_path / "rest", load_from=str(tmp_path / "part" / "iter_4.pth"), resume=True, **options))
+    torch.testing.assert_close(rest.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
+
+
+def test_an_interrupt_waits_for_the_steps_of_several_optimizers():
+    parameter = torch.ones(1, requires_grad=True)
+    wrappers = {str(n): OptimWrapper(torch.optim.SGD([parameter], lr=0.1), accumulative_counts=n) for n in (1, 2, 3)}
+    found = []
+    for _ in range(6):
+        for wrapper in wrappers.values():
+            wrapper.backward(parameter.sum())
+        found.append(gradients_wait(SimpleNamespace(optim_wrapper=OptimWrapperDict(**wrappers))))
+    assert found == [True, True, True, True, True, False]
 
 
 @pytest.mark.parametrize("at", [1, 3])
