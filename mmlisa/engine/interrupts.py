@@ -13,14 +13,16 @@ from typing import Any
 
 import torch
 from mmengine.dist import all_reduce, get_world_size, is_main_process
-from mmengine.hooks import EMAHook, Hook
+from mmengine.hooks import CheckpointHook, EMAHook, Hook
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import IterBasedTrainLoop, Runner
 
 from mmlisa.registry import HOOKS
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
-_VALIDATION_DUE = "mmlisa_validation_due"  # in the message hub of a checkpoint: the loop would go on without it
+# Entries of the message hub, which checkpoints contain.
+_VALIDATION_DUE = "mmlisa_validation_due"  # the loop would continue without it
+_OURS = "mmlisa_interrupt_checkpoint"  # the last one that the hook has saved
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
@@ -177,12 +179,15 @@ class InterruptHook(Hook):
         sys.exit(status)
 
     def _save(self, runner: Runner, iteration: int) -> Path:
-        path = Path(runner.work_dir) / f"iter_{iteration}.pth"
-        runner.message_hub.runtime_info["last_ckpt"] = str(path)
+        path, hub = Path(runner.work_dir) / f"iter_{iteration}.pth", runner.message_hub
+        earlier = Path(hub.get_info(_OURS, path))
+        if hub.get_info("last_ckpt") != str(path):  # otherwise it is the schedule's, which also removes it
+            hub.update_info(_OURS, str(path))
+        hub.update_info("last_ckpt", str(path))
         # MMEngine's loop of iterations validates after the last one, but not if it is resumed there.
         at_end = isinstance(runner.train_loop, IterBasedTrainLoop) and iteration == runner.max_iters
-        runner.message_hub.update_info(_VALIDATION_DUE, self.validating or at_end)
-        # The schedule may have saved this iteration, but without the note above, or without the optimizer.
+        hub.update_info(_VALIDATION_DUE, self.validating or at_end)
+        # The file of the schedule, if there is one, lacks the note above and perhaps the optimizer.
         runner.save_checkpoint(
             str(path.parent),
             path.name,
@@ -192,4 +197,7 @@ class InterruptHook(Hook):
         )
         if is_main_process():
             (path.parent / "last_checkpoint").write_text(str(path))
+            few = any(hook.max_keep_ckpts > 0 for hook in runner.hooks if isinstance(hook, CheckpointHook))
+            if few and earlier != path and earlier.parent == path.parent and earlier.is_file():
+                earlier.unlink()
         return path

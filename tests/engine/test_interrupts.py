@@ -63,6 +63,38 @@ def test_a_scheduled_checkpoint_that_cannot_be_resumed_is_completed(tmp_path, le
     assert sorted(losses(tmp_path / "rest")) == [5, 6]
 
 
+def test_the_resumed_training_names_the_checkpoint_of_an_interrupt(tmp_path):
+    with pytest.raises(SystemExit):
+        train(runner(tmp_path, hook=dict(interval=100), model=dict(signal_at=3)))
+    with pytest.raises(FloatingPointError, match=r"last good checkpoint is .*iter_3\.pth"):
+        train(runner(tmp_path, hook=dict(interval=100), resume=True, model=dict(broken_at=2)))
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        (dict(max_keep_ckpts=1), {"iter_4.pth", "iter_5.pth"}),
+        (dict(), {"iter_2.pth", "iter_3.pth", "iter_4.pth", "iter_5.pth"}),
+    ],
+)
+def test_the_next_interrupt_removes_the_checkpoint_of_the_last_one_if_few_are_kept(tmp_path, options, left):
+    hook = dict(interval=2, **options)
+    for signal_at in (3, 2):
+        with pytest.raises(SystemExit):
+            train(runner(tmp_path, resume=True, hook=hook, model=dict(signal_at=signal_at)))
+    assert {path.name for path in tmp_path.glob("*.pth")} == left
+
+
+def test_an_interrupt_keeps_a_checkpoint_of_the_schedule(tmp_path):
+    """The first interrupt completes it."""
+    for signal_at in (2, 1):
+        with pytest.raises(SystemExit):
+            train(
+                runner(tmp_path, resume=True, hook=dict(interval=2, max_keep_ckpts=3), model=dict(signal_at=signal_at))
+            )
+    assert {path.name for path in tmp_path.glob("*.pth")} == {"iter_2.pth", "iter_3.pth"}
+
+
 @pytest.fixture
 def signals():
     caught = Signals()
