@@ -122,6 +122,7 @@ class InterruptHook(Hook):
     def __init__(self) -> None:
         self.signals = Signals()
         self.validating = False  # the model may hold averaged weights
+        self._saving: int | None = None  # iterations of the checkpoint that stop() saves
 
     def before_train(self, runner: Runner) -> None:
         self.signals.catch()
@@ -157,6 +158,10 @@ class InterruptHook(Hook):
         if self._requested(runner):
             self.stop(runner, runner.iter)
 
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        if self._saving is not None:
+            checkpoint["meta"]["iter"] = self._saving  # in a validation, the runners count one iteration too many
+
     def after_train(self, runner: Runner) -> None:
         self.signals.restore()
 
@@ -188,13 +193,9 @@ class InterruptHook(Hook):
         at_end = isinstance(runner.train_loop, IterBasedTrainLoop) and iteration == runner.max_iters
         hub.update_info(_VALIDATION_DUE, self.validating or at_end)
         # The file of the schedule, if there is one, lacks the note above and perhaps the optimizer.
-        runner.save_checkpoint(
-            str(path.parent),
-            path.name,
-            meta=dict(epoch=runner.epoch, iter=iteration),
-            by_epoch=False,
-            backend_args={"backend": "mmlisa.atomic"},
-        )
+        self._saving = iteration
+        runner.save_checkpoint(str(path.parent), path.name, by_epoch=False, backend_args={"backend": "mmlisa.atomic"})
+        self._saving = None
         if is_main_process():
             (path.parent / "last_checkpoint").write_text(str(path))
             few = any(hook.max_keep_ckpts > 0 for hook in runner.hooks if isinstance(hook, CheckpointHook))

@@ -95,6 +95,26 @@ def test_an_interrupt_keeps_a_checkpoint_of_the_schedule(tmp_path):
     assert {path.name for path in tmp_path.glob("*.pth")} == {"iter_2.pth", "iter_3.pth"}
 
 
+@pytest.mark.parametrize("validating", [False, True])
+def test_the_flexible_runner_saves_the_iteration(tmp_path, validating):
+    flexible = dict(
+        runner_type="FlexibleRunner", strategy=dict(type="SingleDeviceStrategy"), env_cfg=dict(dist_cfg=None)
+    )
+    stopped = runner(
+        tmp_path,
+        model=dict(signal_at=-1 if validating else 3),
+        **flexible,
+        **VALIDATION | dict(train_cfg=dict(by_epoch=False, max_iters=6, val_interval=3)),
+    )
+    if validating:
+        interrupt = Hook()
+        interrupt.before_val_epoch = lambda runner: os.kill(os.getpid(), signal.SIGTERM)
+        stopped.register_hook(interrupt)
+    with pytest.raises(SystemExit):
+        train(stopped)
+    assert load_checkpoint(tmp_path / "iter_3.pth")["meta"]["iter"] == 3
+
+
 @pytest.fixture
 def signals():
     caught = Signals()
