@@ -70,6 +70,7 @@ class Signals:
 
         Shells make background jobs ignore SIGINT, and ``nohup`` makes them ignore SIGHUP. Ignored signals stay ignored.
         """
+        self.restore()  # an earlier training of this runner may have failed
         with suppress(ValueError):
             for number in _SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:
@@ -189,8 +190,8 @@ class InterruptHook(Hook):
         if hub.get_info("last_ckpt") != str(path):  # otherwise it is the schedule's, which also removes it
             hub.update_info(_OURS, str(path))
         hub.update_info("last_ckpt", str(path))
-        # MMEngine's loop of iterations validates after the last one, but not if it is resumed there.
-        at_end = isinstance(runner.train_loop, IterBasedTrainLoop) and iteration == runner.max_iters
+        # MMEngine's loop of iterations does not validate if it is resumed after the last one, which is not counted yet here.
+        at_end = isinstance(runner.train_loop, IterBasedTrainLoop) and runner.iter < iteration == runner.max_iters
         hub.update_info(_VALIDATION_DUE, self.validating or at_end)
         # The file of the schedule, if there is one, lacks the note above and perhaps the optimizer.
         self._saving = iteration

@@ -157,6 +157,15 @@ def test_a_training_that_fails_restores_the_handlers(tmp_path):
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
+def test_signals_caught_twice_are_restored(signals):
+    """MMEngine's runner restores nothing if a training fails."""
+    before = signal.getsignal(signal.SIGTERM)
+    signals.catch()
+    signals.catch()
+    signals.restore()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_a_runner_validates_after_an_interrupt(tmp_path):
     stopped = runner(tmp_path, model=dict(signal_at=3), **VALIDATION)
     with pytest.raises(SystemExit):

@@ -176,7 +176,7 @@ def test_a_signal_during_validation_saves_the_trained_weights(tmp_path, kill_wor
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("moment", ["before_val_epoch", "after_train_iter"])
+@pytest.mark.parametrize("moment", ["after_train_iter", "before_val_epoch", "after_val_epoch"])
 @pytest.mark.parametrize(("epochs", "last"), [(None, 6), (2, 8)], ids=["iterations", "epochs"])
 def test_a_training_interrupted_at_its_last_validation_gets_its_result(tmp_path, epochs, last, moment):
     validated = []
@@ -192,22 +192,23 @@ def test_a_training_interrupted_at_its_last_validation_gets_its_result(tmp_path,
     part = runner(tmp_path, **options)
     interrupt = Hook()
 
-    def at_the_end(runner, batch_idx=last - 1, data_batch=None, outputs=None):
-        if moment == "before_val_epoch" or runner.iter == last - 1:
+    def at_the_end(runner, batch_idx=None, **results):
+        if moment != "after_train_iter" or runner.iter == last - 1:
             os.kill(os.getpid(), signal.SIGTERM)
 
     setattr(interrupt, moment, at_the_end)
     part.register_hook(interrupt)
     with pytest.raises(SystemExit):
         train(part)
-    assert not list(tmp_path.glob("best*"))
+    finished = moment == "after_val_epoch"
+    assert len(list(tmp_path.glob("best_count_*.pth"))) == finished
 
     rest = runner(tmp_path, resume=True, **options)
     recorder = Hook()
     recorder.after_val_epoch = lambda runner, metrics: validated.append((runner.epoch, runner.iter, metrics))
     rest.register_hook(recorder)
     train(rest)
-    assert validated == [(epochs or 0, last, {"count": 7})]
+    assert validated == ([] if finished else [(epochs or 0, last, {"count": 7})])
     assert rest.model.calls == 0
     assert len(list(tmp_path.glob("best_count_*.pth"))) == 1
 
