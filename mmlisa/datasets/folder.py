@@ -321,4 +321,4 @@ def folder_words(name: str) -> list[str]:
     """
     words = [word for word in re.split(r"[_\-.]", name) if f".{word.lower()}" not in IMAGE_SUFFIXES]
     known = all(is_image_word(word) or is_map_word(word) or word.lower() in _SPLITS for word in words)
-    return words if known else [name]
+    return words if words and known else [name]

@@ -503,7 +503,8 @@ def test_images_and_class_maps_without_a_counterpart(tmp_path):
     """Of the kinds of folders that hold pairs, except the images of a test."""
     folders.write_maps(tmp_path, 24)
     folders.write_images(tmp_path / "images" / "test", 9)
-    folders.write_images(tmp_path / "papers", 9)
+    for name in ("papers", "tif"):
+        folders.write_images(tmp_path / name, 9)
     (tmp_path / "masks" / "003.png").rename(tmp_path / "masks" / "003b.png")
     dataset = read(tmp_path)
     assert len(dataset.samples) == 23
