@@ -70,6 +70,7 @@ def draw_samples(config: dict[str, Any], count: int, folder: Path) -> None:
     from mmengine.dataset import Compose
     from mmengine.registry import DATASETS
 
+    from figures.training_images import to_picture
     from mmlisa.visualization.overlays import Classes, draw_truth
 
     inner = dataset = DATASETS.build(config)
@@ -80,16 +81,10 @@ def draw_samples(config: dict[str, Any], count: int, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(min(count, len(dataset))):
         sample = dataset[number * len(dataset) // count if count < len(dataset) else number]
-        inputs = sample["inputs"]
-        if inputs.ndim == 5:
-            from mmlisa.video import contact_sheet
-
-            picture = contact_sheet(inputs)
-        elif unresized:
+        if unresized and sample["inputs"].ndim == 3:
             picture = mmcv.imread(sample["data_samples"].img_path, channel_order="rgb")
         else:
-            # Pipelines may leave floating-point values, and beyond those of 8 bits.
-            picture = inputs.flip(0).permute(1, 2, 0).clamp(0, 255).byte().contiguous().numpy()
+            picture = to_picture(sample["inputs"])
         drawing = draw_truth(picture, sample["data_samples"], Classes(dataset.metainfo))
         cv2.imwrite(str(folder / f"{number:03}.png"), drawing[..., ::-1])
     print(f"samples: {folder}")

@@ -13,7 +13,7 @@ import torch
 from mmengine.config import ConfigDict
 from mmengine.hooks import Hook, LoggerHook
 from mmengine.model import is_model_wrapper
-from mmengine.optim import AmpOptimWrapper, ApexOptimWrapper, BaseOptimWrapper, OptimWrapperDict
+from mmengine.optim import AmpOptimWrapper, ApexOptimWrapper, OptimWrapperDict
 from mmengine.runner import Runner
 
 from mmlisa.checkpoints import (
@@ -31,7 +31,7 @@ from mmlisa.registry import HOOKS
 
 from .checks import check_classes, check_first_image, check_shapes, compare_classes, shape_conflicts
 from .config_checks import check_schedule
-from .interrupts import largest_of_processes
+from .interrupts import largest_of_processes, optim_wrappers
 
 _WATCHED = 5.0  # seconds between two looks at the other programs
 
@@ -56,7 +56,7 @@ class FiniteLossHook(Hook):
             name: float(torch.as_tensor(value).detach()) for name, value in (outputs or {}).items() if "loss" in name
         }
         norm = runner.message_hub.log_scalars.get("train/grad_norm")
-        if norm and _measures_gradients(runner.optim_wrapper):
+        if norm and _measures_gradients(runner):
             losses["grad_norm"] = float(norm.current())
         broken = {name: value for name, value in losses.items() if not np.isfinite(value)}
         if largest_of_processes(int(bool(broken))):
@@ -69,9 +69,9 @@ class FiniteLossHook(Hook):
             )
 
 
-def _measures_gradients(wrapper: BaseOptimWrapper) -> bool:
+def _measures_gradients(runner: Runner) -> bool:
     """Whether an infinite norm of the gradients is an error, and of this run: a resumed one also holds the last norm before."""
-    wrappers = wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]
+    wrappers = optim_wrappers(runner)
     mixed = any(isinstance(each, AmpOptimWrapper | ApexOptimWrapper) for each in wrappers)
     return not mixed and any(getattr(each, "clip_grad_kwargs", None) for each in wrappers)
 

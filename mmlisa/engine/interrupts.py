@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from mmengine.dist import all_reduce, get_world_size, is_main_process
 from mmengine.hooks import CheckpointHook, EMAHook, Hook
-from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.optim import BaseOptimWrapper, OptimWrapper, OptimWrapperDict
 from mmengine.runner import IterBasedTrainLoop, Runner
 
 from mmlisa.registry import HOOKS
@@ -44,11 +44,15 @@ def largest_of_processes(number: int) -> int:
     return int(largest)
 
 
+def optim_wrappers(runner: Runner) -> list[BaseOptimWrapper]:
+    """Return the wrappers of all optimizers of a training, which are often one."""
+    wrapper = runner.optim_wrapper
+    return list(wrapper.values()) if isinstance(wrapper, OptimWrapperDict) else [wrapper]
+
+
 def gradients_wait(runner: Runner) -> bool:
     """Whether an optimizer accumulates gradients and has not used those of the last iteration, which no checkpoint holds."""
-    wrapper = runner.optim_wrapper
-    wrappers = wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]
-    return any(isinstance(each, OptimWrapper) and not each.should_update() for each in wrappers)
+    return any(isinstance(each, OptimWrapper) and not each.should_update() for each in optim_wrappers(runner))
 
 
 class Signals:

@@ -14,6 +14,20 @@ from mmlisa.visualization.overlays import Classes, draw_truth
 _CELL = 360  # pixels
 
 
+def to_picture(inputs: torch.Tensor) -> np.ndarray:
+    """The inputs of a sample, as a pipeline packs them, as a picture: RGB, ``[H, W, 3]``, uint8.
+
+    Args:
+        inputs: an image ``[3, H, W]`` in BGR, or the clips of a video ``[clips, 3, T, H, W]``, drawn in rows.
+    """
+    if inputs.ndim == 5:
+        from mmlisa.video import contact_sheet
+
+        return contact_sheet(inputs)
+    # Pipelines may leave floating-point values, and beyond those of 8 bits.
+    return inputs.flip(0).permute(1, 2, 0).clamp(0, 255).byte().contiguous().numpy()
+
+
 def draw_training_images(cfg: Config, number: int, seed: int = 0) -> np.ndarray:
     """Return a sheet with training images of a config.
 
@@ -41,14 +55,7 @@ def draw_training_images(cfg: Config, number: int, seed: int = 0) -> np.ndarray:
     cells = []
     for index in np.random.permutation(len(dataset))[:number]:
         entry = dataset[int(index)]
-        if entry["inputs"].ndim == 5:  # clips, of a video
-            from mmlisa.video import contact_sheet
-
-            image = contact_sheet(entry["inputs"])
-        else:
-            # Pipelines may leave floating-point values, and beyond those of 8 bits.
-            image = entry["inputs"].flip(0).permute(1, 2, 0).clamp(0, 255).byte().contiguous().numpy()
-        cells.append(_fit_cell(draw_truth(image, entry["data_samples"], classes)))
+        cells.append(_fit_cell(draw_truth(to_picture(entry["inputs"]), entry["data_samples"], classes)))
     columns = math.ceil(math.sqrt(len(cells)))
     cells += [np.full_like(cells[0], 255)] * (-len(cells) % columns)
     return np.vstack([np.hstack(cells[row : row + columns]) for row in range(0, len(cells), columns)])
