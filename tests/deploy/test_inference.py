@@ -31,6 +31,7 @@ from mmlisa.deploy.inference import (
     predict_pictures,
 )
 from mmlisa.engine.config import load_config
+from mmlisa.engine.runner import build_runner
 from mmlisa.video import reading
 from mmlisa.visualization.overlays import LONGER_SIDE, Classes
 
@@ -341,6 +342,14 @@ def test_an_exported_video_classifier_gets_what_its_file_wants(uint8, channels):
     order = [2, 1, 0] if channels == "RGB" else [0, 1, 2]
     assert seen[0][0, :, 0, 0, 0].tolist() == (order if uint8 else [(value - 1) / 2 for value in order])
     assert seen[0].dtype == (np.uint8 if uint8 else np.float32)
+
+
+def test_an_exported_file_is_tested_with_a_config_that_has_its_data_preprocessor_beside_the_model(tmp_path):
+    cfg = load_config("classifier_hylisanet_demo.py", work_dir=str(tmp_path))
+    cfg.data_preprocessor = cfg.model.pop("data_preprocessor")
+    runner = build_runner(exported_config(cfg, detector(tmp_path / "model.onnx")), 1.0, verbose=False)
+    assert type(runner.model) is ExportedModel
+    assert cfg.data_preprocessor is not None, "the config itself stays"
 
 
 @pytest.mark.parametrize(
