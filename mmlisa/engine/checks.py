@@ -10,7 +10,7 @@ from mmcv.transforms import LoadImageFromFile
 from mmengine.registry import Registry, root
 from torch import Tensor, nn
 
-from mmlisa.checkpoints.loading import adapt_state_dict
+from mmlisa.checkpoints.loading import adapt_state_dict, state_dict_of
 from mmlisa.registry import MODELS
 
 from .config_checks import parts, type_name
@@ -176,7 +176,7 @@ def _plain(value: Any) -> Any:
 def shape_conflicts(model: nn.Module, checkpoint: Mapping[str, Any]) -> str:
     """Describe the entries of a checkpoint whose shapes differ from the model's, with both shapes; empty if there are none."""
     ours = model.state_dict()
-    theirs = adapt_state_dict(model, checkpoint.get("state_dict", checkpoint))
+    theirs = adapt_state_dict(model, state_dict_of(checkpoint))
     conflicts = [
         f"{name} is {list(tensor.shape)} in the checkpoint and {list(ours[name].shape)} in the model"
         for name, tensor in theirs.items()

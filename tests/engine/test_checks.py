@@ -295,6 +295,12 @@ def test_shapes_that_differ_are_named_with_both():
     assert shape_conflicts(nn.Linear(4, 8), {"other": torch.zeros(1)}) == ""
 
 
+def test_shapes_are_compared_wherever_the_weights_are_read_from():
+    """``load_weights`` also takes the entry ``model``, as many training scripts write it."""
+    with pytest.raises(ValueError, match=r"weight is \[8, 4\] in the checkpoint and \[3, 4\] in the model"):
+        check_shapes(nn.Linear(4, 3), {"model": nn.Linear(4, 8).state_dict(), "epoch": 3}, "a.pth")
+
+
 def test_data_elsewhere_have_no_first_image_here(tmp_path):
     dataset = Pictures(str(tmp_path / "missing.png"), TRANSFORMS.build(dict(type="LoadImageFromFile")))
     dataset.backend_args = dict(backend="petrel")
