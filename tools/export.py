@@ -81,7 +81,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.deploy import export
     from mmlisa.deploy.results import Prepare, Results, WithResults
     from mmlisa.engine.building import build_model
-    from mmlisa.engine.checks import check_shapes
+    from mmlisa.engine.checks import check_shapes, saved_metainfo
 
     model = build_model(cfg)
     # A model that cannot be exported is reported before the checkpoint is read.
@@ -97,12 +97,12 @@ def main(args: argparse.Namespace) -> None:
                 f"--size {' '.join(map(str, args.size))}: the test pipeline of this classifier gives images of "
                 f"{fixed[0]}x{fixed[1]}; change its steps in the config, or leave --size out"
             )
-    meta = {}
+    metainfo = {}
     if args.checkpoint != "none":
         loaded = load_weights(model, args.checkpoint, args.min_matched)
         check_shapes(model, loaded, args.checkpoint)
-        meta = loaded.get("meta", {})
-    metadata = export.describe(cfg, module, meta) if isinstance(module, WithResults) else None
+        metainfo = saved_metainfo(loaded)
+    metadata = export.describe(cfg, module, metainfo) if isinstance(module, WithResults) else None
     if args.dynamic and len(fixed or ()) == 3:
         raise ValueError("--dynamic: clips have a fixed size; leave it out")
     if args.int8 and metadata and module[1].task == "video":

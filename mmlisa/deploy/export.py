@@ -109,11 +109,14 @@ def final_size(cfg: Config, results: Results) -> tuple[int, ...] | None:
     return height, width
 
 
-def describe(cfg: Config, model: WithResults, meta: dict[str, Any]) -> dict[str, str]:
-    """The metadata of a file, JSON by key: what :mod:`mmlisa.deploy.runtime` has to know; ``meta`` is the checkpoint's."""
+def describe(cfg: Config, model: WithResults, metainfo: dict[str, Any]) -> dict[str, str]:
+    """The metadata of a file, JSON by key: what :mod:`mmlisa.deploy.runtime` has to know.
+
+    ``metainfo`` holds the names of the classes; if it is empty, the test data have them.
+    """
     prepare, results = model
     test_cfg = results.model.roi_head.test_cfg if "masks" in results.outputs else {}
-    names = Classes(meta.get("dataset_meta") or find_metainfo(innermost_dataset(cfg, "test"))).names
+    names = Classes(metainfo or find_metainfo(innermost_dataset(cfg, "test"))).names
     preprocessor = results.model.data_preprocessor
     entries = dict(
         format=runtime.FORMAT,

@@ -24,7 +24,7 @@ from mmlisa.checkpoints import load_weights
 from mmlisa.datasets.folder import IMAGE_SUFFIXES
 from mmlisa.deploy import runtime
 from mmlisa.engine.building import build_model
-from mmlisa.engine.checks import check_channels, check_shapes
+from mmlisa.engine.checks import check_channels, check_shapes, saved_metainfo
 from mmlisa.engine.config import find_metainfo, find_test_pipeline, innermost_dataset
 from mmlisa.engine.cpu import optimize_for_cpu
 from mmlisa.registry import HOOKS, MODELS
@@ -83,7 +83,6 @@ class Predictor:
         check_channels(self.model, cfg.model)
         loaded = load_weights(self.model, checkpoint, min_matched)
         check_shapes(self.model, loaded, checkpoint)
-        meta = loaded.get("meta", {})
         device = torch.device(device or get_device())
         self.model.to(device).eval()
         self.device = device.type
@@ -91,7 +90,7 @@ class Predictor:
             optimize_for_cpu(self.model)
 
         dataset = innermost_dataset(cfg, "test")
-        self.classes = Classes(meta.get("dataset_meta") or find_metainfo(dataset))
+        self.classes = Classes(saved_metainfo(loaded) or find_metainfo(dataset))
         # Pictures come without annotations; a video's frames are there already.
         load, *steps = (step for step in dataset.pipeline if "LoadAnnotations" not in step["type"])
         self.load, self.pipeline = Compose([load]), Compose(steps)

@@ -183,9 +183,19 @@ def shape_conflicts(model: nn.Module, checkpoint: Mapping[str, Any]) -> str:
         if isinstance(tensor, Tensor) and name in ours and tensor.shape != ours[name].shape
     ]
     message = "; ".join(conflicts[:4]) + (f"; and {len(conflicts) - 4} more" if len(conflicts) > 4 else "")
-    meta = checkpoint.get("meta")
-    classes = ((meta.get("dataset_meta") if isinstance(meta, Mapping) else None) or {}).get("classes")
+    classes = saved_metainfo(checkpoint).get("classes")
     return f"{message}. The checkpoint was trained for {_listed(classes)}" if conflicts and classes else message
+
+
+def saved_metainfo(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ``metainfo`` of the training data that a checkpoint holds; empty if it holds none.
+
+    Data sets that differ leave a list, of which the first counts. Before mmdet 3.0, the keys had capital letters.
+    """
+    meta = checkpoint.get("meta")
+    found = meta.get("dataset_meta") if isinstance(meta, Mapping) else None
+    found = next(iter(found), None) if isinstance(found, list) else found
+    return {str(key).lower(): value for key, value in found.items()} if isinstance(found, Mapping) else {}
 
 
 def _listed(classes: Sequence[str]) -> str:
