@@ -26,6 +26,7 @@ from mmlisa.deploy import runtime
 from mmlisa.engine.building import build_model
 from mmlisa.engine.checks import check_channels, check_shapes, saved_metainfo
 from mmlisa.engine.config import find_metainfo, find_test_pipeline, innermost_dataset
+from mmlisa.engine.config_checks import type_name
 from mmlisa.engine.cpu import optimize_for_cpu
 from mmlisa.registry import HOOKS, MODELS
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
@@ -52,7 +53,7 @@ class Prediction(NamedTuple):
 
 def takes_clips(cfg: Config) -> bool:
     """Whether a config's model classifies videos, each of which is one input."""
-    return find_test_pipeline(cfg)[0]["type"].endswith("LoadClips")
+    return type_name(find_test_pipeline(cfg)[0]).endswith("LoadClips")
 
 
 class Predictor:
@@ -92,7 +93,7 @@ class Predictor:
         dataset = innermost_dataset(cfg, "test")
         self.classes = Classes(saved_metainfo(loaded) or find_metainfo(dataset))
         # Pictures come without annotations; a video's frames are there already.
-        load, *steps = (step for step in dataset.pipeline if "LoadAnnotations" not in step["type"])
+        load, *steps = (step for step in dataset.pipeline if "LoadAnnotations" not in type_name(step))
         self.load, self.pipeline = Compose([load]), Compose(steps)
         self.score_threshold = score_threshold
 

@@ -1,6 +1,7 @@
 """Predictions on pictures: all that can be read are done, the others named, nothing is overwritten."""
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from mmengine.model import BaseModel
-from mmengine.registry import HOOKS, MODELS, init_default_scope
+from mmengine.registry import HOOKS, MODELS, TRANSFORMS, init_default_scope
 from mmengine.structures import BaseDataElement, InstanceData
 from mmpretrain.structures import DataSample
 from PIL import Image
@@ -309,6 +310,17 @@ def test_a_picture_is_drawn_on_as_it_was_read(demo):
     predictor = Predictor(cfg, str(folder / "random.pth"), device="cpu")
     _, picture = predictor.predict(predictor.read(folder / "noise.jpg"))
     np.testing.assert_array_equal(picture, runtime.read_image(folder / "noise.jpg"))
+
+
+def test_a_new_style_config_holds_classes_instead_of_names(demo):
+    cfg, folder = deepcopy(demo[0]), demo[1]
+    init_default_scope(cfg.default_scope)
+    for step in cfg.test_dataloader.dataset.pipeline:
+        step.type = TRANSFORMS.get(step.type)
+        assert isinstance(step.type, type)
+    predictor = Predictor(cfg, str(folder / "random.pth"), score_threshold=0.0, device="cpu")
+    sample, _ = predictor.predict(predictor.read(folder / "noise.jpg"))
+    assert len(sample.pred_instances) > 2
 
 
 def test_the_config_beside_a_checkpoint(tmp_path):
