@@ -398,8 +398,11 @@ class Prepare(nn.Module):
     """``[B, 3, H, W]`` -> the same normalised and padded to multiples of the model's divisor, and (W, H, W, H).
 
     Args:
-        model: its data preprocessor holds mean, standard deviation and divisor.
+        model: its data preprocessor holds mean, standard deviation, divisor, and the normalised value of the padding.
         uint8: the images have integers from 0 to 255; otherwise they are normalised already.
+
+    Attributes:
+        least: H and W to which the data preprocessor pads smaller images; this module does not.
     """
 
     def __init__(self, model: nn.Module, uint8: bool = False) -> None:
@@ -408,8 +411,12 @@ class Prepare(nn.Module):
         self.uint8 = uint8
         self.register_buffer("mean", getattr(preprocessor, "mean", torch.zeros(3, 1, 1)).clone())
         self.register_buffer("std", getattr(preprocessor, "std", torch.ones(3, 1, 1)).clone())
-        test_cfg = getattr(preprocessor, "test_cfg", None) or {}  # of mmseg
-        self.divisor = max(getattr(preprocessor, "pad_size_divisor", 1) or 1, test_cfg.get("size_divisor") or 1)
+        self.value, self.divisor = getattr(preprocessor, "pad_value", 0), getattr(preprocessor, "pad_size_divisor", 1)
+        self.least = (0, 0)
+        if hasattr(preprocessor, "test_cfg"):  # of mmseg, whose other sizes are those of a training
+            test_cfg = preprocessor.test_cfg or {}
+            self.divisor, self.least = test_cfg.get("size_divisor"), tuple(test_cfg.get("size") or self.least)
+        self.divisor = self.divisor or 1
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         if self.uint8:
@@ -417,7 +424,7 @@ class Prepare(nn.Module):
         height, width = image.shape[-2:]
         limits = torch.stack([image.new_zeros(()) + side for side in (width, height, width, height)])
         if self.divisor > 1:
-            image = F.pad(image, (0, -width % self.divisor, 0, -height % self.divisor))
+            image = F.pad(image, (0, -width % self.divisor, 0, -height % self.divisor), value=self.value)
         return image, limits
 
 

@@ -1,12 +1,17 @@
 """Results computed with exportable operations equal those of the libraries' own ``predict``."""
 
+import numpy as np
 import pytest
 import torch
 from mmdet.models.task_modules import DistancePointBBoxCoder, MlvlPointGenerator
+from mmengine.registry import MODELS
 from mmpretrain.models import MultiLabelLinearClsHead
+from mmseg.structures import SegDataSample
 from torch import nn
 
 from helpers.whole_models import DETECTORS, SIZE, build, image, predict
+from mmlisa.deploy import runtime
+from mmlisa.deploy.export import describe
 from mmlisa.deploy.results import (
     Prepare,
     Results,
@@ -16,6 +21,7 @@ from mmlisa.deploy.results import (
     follow_sizes,
     suppress,
 )
+from mmlisa.engine.config import load_config
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +66,36 @@ def test_logits_and_probabilities_equal_the_librarys(name, scope):
         found = found[..., : SIZE[0], : SIZE[1]]
     torch.testing.assert_close(found[0], expected)
     assert expected.std() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "size"),
+    [
+        ("mmdet.DetDataPreprocessor", dict(pad_size_divisor=32, pad_value=2), (160, 192)),
+        ("mmseg.SegDataPreProcessor", dict(size_divisor=32), SIZE),  # in training alone
+        ("mmseg.SegDataPreProcessor", dict(size_divisor=64, test_cfg=dict(size_divisor=32), pad_val=2), (160, 192)),
+        ("mmseg.SegDataPreProcessor", dict(size=(64, 64), test_cfg=dict(size=(256, 200)), pad_val=2), (256, 200)),
+    ],
+)
+def test_images_are_padded_as_the_data_preprocessor_pads_them(kind, options, size, tmp_path):
+    colours = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
+    preprocessor = MODELS.build(dict(type=kind, **colours, **options))
+    expected = preprocessor(dict(inputs=[image()[0].flip(0)], data_samples=[SegDataSample()]))["inputs"]
+    assert expected.shape[2:] == size
+    model = build("semantic_fpn_hylisanet", light=True)
+    model.data_preprocessor = preprocessor
+    prepare = Prepare(model, uint8=True)
+    if not any(prepare.least):
+        torch.testing.assert_close(prepare(image())[0], expected)
+    cfg = load_config("semantic_fpn_hylisanet_demo.py")
+    metadata = describe(cfg, WithResults(Prepare(model), Results(model)), {})
+    metadata |= {"mmlisa_steps": "[]"}
+    shape = [1, 3, *size] if prepare.divisor > 1 else [1, 3, "h", "w"]
+    prepared, inside = runtime.Model(tmp_path, metadata, shape, None).prepare(
+        image()[0].permute(1, 2, 0).numpy().astype(np.uint8)
+    )
+    np.testing.assert_allclose(prepared, expected, atol=1e-5)
+    assert inside == SIZE
 
 
 def test_layers_that_keep_the_size_of_the_example_are_replaced():
