@@ -340,22 +340,36 @@ def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tup
     from mmdet.models.dense_heads import DINOHead, YOLOXHead
     from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
     from mmdet.models.roi_heads import CascadeRoIHead, StandardRoIHead
+    from mmdet.models.roi_heads.bbox_heads import BBoxHead
 
     from mmlisa.models.dense_heads import PicoHead
 
     head = getattr(model, "roi_head", None) or getattr(model, "bbox_head", None)
     known = {StandardRoIHead: two_stage, CascadeRoIHead: two_stage, YOLOXHead: yolox, DINOHead: transformer}
     known[PicoHead] = single_stage
-    if type(head) in known:
-        return known[type(head)]
-    inherited = ("predict_by_feat", "_predict_by_feat_single", "_bbox_post_process")
-    if isinstance(head, BaseDenseHead) and all(
-        getattr(type(head), name) is getattr(BaseDenseHead, name) for name in inherited
-    ):
-        return single_stage
-    raise ValueError(
-        f"{type(head or model).__name__!r} cannot be exported with its results; --raw writes the maps of its head"
-    )
+    single = ("predict_by_feat", "_predict_by_feat_single", "_bbox_post_process")
+    find = known.get(type(head), single_stage if _predicts_like(head, BaseDenseHead, *single) else None)
+    parts, refused = [head], head or model
+    if find is two_stage:
+        parts = list(_stages(head.bbox_head))
+        own = ("predict_by_feat", "_predict_by_feat_single", "regress_by_class")
+        refused = next((part for part in parts if not _predicts_like(part, BBoxHead, *own)), None)
+        find = find if refused is None else None
+    if find is None:
+        raise ValueError(
+            f"{type(refused).__name__!r} cannot be exported with its results; --raw writes the maps of its head"
+        )
+    for loss in (getattr(part, "loss_cls", None) for part in parts):
+        if getattr(loss, "custom_cls_channels", False) or (find is transformer and not loss.use_sigmoid):
+            raise ValueError(
+                f"the scores of {type(loss).__name__!r} cannot be exported with the results; --raw writes the maps of the head"
+            )
+    return find
+
+
+def _predicts_like(head: Any, base: type, *methods: str) -> bool:
+    """Whether a head has a library's methods."""
+    return isinstance(head, base) and all(getattr(type(head), name) is getattr(base, name) for name in methods)
 
 
 class _AveragePool(nn.Module):
@@ -475,6 +489,12 @@ class Results(nn.Module):
             if hasattr(model.head, "thr"):
                 raise ValueError(
                     f"{type(model.head).__name__} predicts several labels per image; --raw writes the scores"
+                )
+            from mmpretrain.models.heads import ClsHead
+
+            if not _predicts_like(model.head, ClsHead, "predict", "_get_predictions"):
+                raise ValueError(
+                    f"{type(model.head).__name__!r} does not predict probabilities of classes by a softmax; --raw writes its scores"
                 )
             self.task = "video" if type(model).__name__ == "VideoClassifier" else "classification"
             self.outputs = ("probabilities",)

@@ -152,6 +152,33 @@ def test_what_the_runtime_does_otherwise_is_refused():
         Results(model)
 
 
+@pytest.mark.parametrize(
+    ("name", "head"), [("mask_rcnn_hylisanet", "roi_head.bbox_head"), ("retinanet_flatten_swin", "bbox_head")]
+)
+def test_scores_of_another_activation_are_refused(name, head):
+    """Seesaw loss has two outputs more, and its scores are products."""
+    model = build(name)
+    model.get_submodule(head).loss_cls = MODELS.build(dict(type="mmdet.SeesawLoss", num_classes=8))
+    with pytest.raises(ValueError, match=r"scores of 'SeesawLoss' cannot be exported with the results; --raw"):
+        Results(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "method", "message"),
+    [
+        ("mask_rcnn_hylisanet", "roi_head.bbox_head", "predict_by_feat", "'Other' cannot be exported with its results"),
+        ("classifier_hylisanet", "head", "_get_predictions", "'Other' does not predict probabilities of classes"),
+    ],
+)
+def test_heads_that_predict_in_another_way_are_refused(name, place, method, message):
+    """As mmdet's SABLHead and mmpretrain's RegressionHead do."""
+    model = build(name)
+    head = model.get_submodule(place)
+    head.__class__ = type("Other", (type(head),), {method: lambda self, *args: None})
+    with pytest.raises(ValueError, match=message):
+        Results(model)
+
+
 def test_a_centreness_scales_the_scores_of_the_boxes():
     class Head:
         cls_out_channels, use_sigmoid_cls = 1, True
