@@ -234,7 +234,8 @@ def transformer(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
     scores, boxes = (x[-1][0] for x in head(**decoded))
     best, index = scores.sigmoid().flatten().topk(model.test_cfg.get("max_per_img", scores.shape[0]))
     centre, sides = boxes[index // head.num_classes].split(2, dim=1)
-    boxes = torch.cat([centre - sides / 2, centre + sides / 2], dim=1) * limits
+    height, width = image.shape[2:]  # the queries know the padded image only
+    boxes = torch.cat([centre - sides / 2, centre + sides / 2], dim=1) * image.new_tensor([width, height] * 2)
     return clip(boxes, limits), best, index % head.num_classes
 
 

@@ -98,6 +98,19 @@ def test_images_are_padded_as_the_data_preprocessor_pads_them(kind, options, siz
     assert inside == SIZE
 
 
+def test_boxes_of_queries_lie_in_the_padded_image():
+    model = build("dino_ivit")
+    model.data_preprocessor.pad_size_divisor = 32
+    prepare, results = Prepare(model), Results(model)
+    padded, limits = prepare(image() / 64 - 2)
+    assert padded.shape[2:] == (160, 192)
+    with torch.no_grad():
+        found, _, _ = results(padded, limits)
+        whole, _, _ = results(padded, torch.tensor([192.0, 160.0, 192.0, 160.0]))
+    torch.testing.assert_close(found, torch.minimum(whole, limits))
+    assert (found < limits - 1).any(dim=1).any()
+
+
 def test_layers_that_keep_the_size_of_the_example_are_replaced():
     from mmseg.models.utils import Upsample
 
