@@ -368,11 +368,12 @@ def find_config(checkpoint: Path) -> Path:
     Raises:
         FileNotFoundError: the folder has none, or several of other names.
     """
-    configs = sorted(checkpoint.parent.glob("*.py"))
-    named = [path for path in configs if path.stem == checkpoint.parent.name]
+    folder = checkpoint.absolute().parent
+    configs = sorted(folder.glob("*.py"))
+    named = [path for path in configs if path.stem == folder.name]
     if len(named or configs) != 1:
         raise FileNotFoundError(
-            f"folder {str(checkpoint.parent)!r} has {len(configs)} configs; name the one of {checkpoint.name!r}: "
+            f"folder {str(folder)!r} has {len(configs)} configs; name the one of {checkpoint.name!r}: "
             "mmlisa.load(checkpoint, config)"
         )
     return (named or configs)[0]

@@ -323,13 +323,15 @@ def test_a_new_style_config_holds_classes_instead_of_names(demo):
     assert len(sample.pred_instances) > 2
 
 
-def test_the_config_beside_a_checkpoint(tmp_path):
+def test_the_config_beside_a_checkpoint(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"has 0 configs; name the one of 'best\.pth'"):
         find_config(tmp_path / "best.pth")
     (tmp_path / "other.py").touch()
     assert find_config(tmp_path / "best.pth").name == "other.py"
     (tmp_path / f"{tmp_path.name}.py").touch()
     assert find_config(tmp_path / "best.pth").stem == tmp_path.name
+    monkeypatch.chdir(tmp_path)
+    assert find_config(Path("best.pth")).stem == tmp_path.name
 
 
 def test_scores_are_listed_best_first():
