@@ -98,6 +98,7 @@ def reading_steps(cfg: Config) -> list[dict[str, Any]]:
         elif (
             name not in _NEUTRAL
             or step.get("color_type", "color") != "color"
+            or step.get("imdecode_backend") == "tifffile"  # its colours are in another order, and 16 bits stay
             or (step.get("to_float32") and resizes)  # resized floats are not rounded
         ):
             raise ValueError(
