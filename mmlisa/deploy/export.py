@@ -157,13 +157,11 @@ def describe(cfg: Config, model: WithResults, metainfo: dict[str, Any]) -> dict[
     prepare, results = model
     test_cfg = results.model.roi_head.test_cfg if "masks" in results.outputs else {}
     names = Classes(metainfo or find_metainfo(innermost_dataset(cfg, "test"))).names
-    preprocessor = results.model.data_preprocessor
-    is_rgb = getattr(preprocessor, "_channel_conversion", getattr(preprocessor, "to_rgb", True))
     steps = [] if results.task == "video" else reading_steps(cfg)
     least, border = prepare.least, (prepare.mean + prepare.value * prepare.std).flatten().tolist()
     if pads := _ends_with_padding(steps):
         *steps, padding = steps
-        least, border = padding["size"][::-1], padding["value"][:: -1 if is_rgb else 1]
+        least, border = padding["size"][::-1], padding["value"][:: -1 if prepare.is_rgb else 1]
     entries = dict(
         format=runtime.FORMAT,
         task=results.task,
@@ -171,7 +169,7 @@ def describe(cfg: Config, model: WithResults, metainfo: dict[str, Any]) -> dict[
         classes=list(names),
         mean=prepare.mean.flatten().tolist(),
         std=prepare.std.flatten().tolist(),
-        channels="RGB" if is_rgb else "BGR",
+        channels="RGB" if prepare.is_rgb else "BGR",
         uint8=prepare.uint8,
         divisor=prepare.divisor,
         least=least,

@@ -418,6 +418,7 @@ class Prepare(nn.Module):
 
     Attributes:
         least: H and W to which the data preprocessor pads smaller images; this module does not.
+        is_rgb: whether the channels of the image are red, green and blue, or the reverse.
     """
 
     def __init__(self, model: nn.Module, uint8: bool = False) -> None:
@@ -426,6 +427,8 @@ class Prepare(nn.Module):
         self.uint8 = uint8
         self.register_buffer("mean", getattr(preprocessor, "mean", torch.zeros(3, 1, 1)).clone())
         self.register_buffer("std", getattr(preprocessor, "std", torch.ones(3, 1, 1)).clone())
+        # OpenMMLab reads images as BGR.
+        self.is_rgb = getattr(preprocessor, "_channel_conversion", getattr(preprocessor, "to_rgb", True))
         self.value, self.divisor = getattr(preprocessor, "pad_value", 0), getattr(preprocessor, "pad_size_divisor", 1)
         self.least = (0, 0)
         if hasattr(preprocessor, "test_cfg"):  # of mmseg, whose other sizes are those of a training
