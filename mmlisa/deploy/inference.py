@@ -95,6 +95,7 @@ class Predictor:
         # Pictures come without annotations; a video's frames are there already.
         load, *steps = (step for step in dataset.pipeline if "LoadAnnotations" not in type_name(step))
         self.load, self.pipeline = Compose([load]), Compose(steps)
+        self.is_grey = str(load.get("color_type")).startswith("grayscale")
         self.score_threshold = score_threshold
 
     def read(self, path: Path) -> dict[str, Any]:
@@ -114,13 +115,16 @@ class Predictor:
 
     def predict(self, loaded: dict[str, Any]) -> tuple[Any, np.ndarray]:
         """The data sample of one input, and a picture of it [H, W, 3] (RGB, uint8): the image, or the frames of the clips."""
+        if self.is_grey and loaded["img"].ndim == 3:  # frames of a video and arrays have colours
+            loaded = {**loaded, "img": mmcv.bgr2gray(loaded["img"])}
         batch = pseudo_collate([self.pipeline(dict(loaded))])  # its steps replace entries; the drawing needs these
         if self.takes_clips:
             from mmlisa.video import contact_sheet  # which needs mmpretrain
 
             picture = contact_sheet(batch["inputs"][0])
         else:
-            picture = np.ascontiguousarray(loaded["img"][..., ::-1].astype(np.uint8))
+            image = loaded["img"].astype(np.uint8)
+            picture = np.stack([image] * 3, axis=2) if image.ndim == 2 else np.ascontiguousarray(image[..., ::-1])
         with torch.no_grad():
             return self.model.test_step(batch)[0].cpu(), picture
 

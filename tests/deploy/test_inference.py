@@ -323,6 +323,21 @@ def test_a_new_style_config_holds_classes_instead_of_names(demo):
     assert len(sample.pred_instances) > 2
 
 
+def test_a_model_of_grey_images(demo, tmp_path):
+    cfg, file = deepcopy(demo[0]), demo[1] / "noise.jpg"
+    cfg.test_dataloader.dataset.pipeline[0].color_type = "grayscale"
+    cfg.model.backbone.in_channels = 1
+    cfg.model.data_preprocessor.update(mean=[127.5], std=[60.0], bgr_to_rgb=False)
+    init_default_scope(cfg.default_scope)
+    torch.save({"state_dict": MODELS.build(cfg.model).state_dict()}, tmp_path / "grey.pth")
+    predictor = Predictor(cfg, str(tmp_path / "grey.pth"), score_threshold=0.0, device="cpu")
+    sample, picture = predictor.predict(predictor.read(file))
+    grey = cv2.imread(str(file), cv2.IMREAD_GRAYSCALE)
+    np.testing.assert_array_equal(picture, np.stack([grey] * 3, axis=2))
+    assert predictor.draw(sample, picture).shape[1] == LONGER_SIDE
+    assert len(Loaded(predictor).predict(file).scores) > 2, "an array has colours"
+
+
 def test_the_config_beside_a_checkpoint(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"has 0 configs; name the one of 'best\.pth'"):
         find_config(tmp_path / "best.pth")
