@@ -272,6 +272,7 @@ def test_a_backbone_that_fits():
         ),
         dict(panoptic_head=dict(in_channels=[64, 128])),
         dict(neck=dict(type="mmdet.YOLOV3Neck", in_channels=[128, 64])),
+        dict(neck=dict(type="CTResNetNeck", in_channels=128)),  # reads the last map
         dict(
             neck=[dict(type="GlobalAveragePooling"), dict(type="LinearNeck", in_channels=128, out_channels=32)],
             head=dict(in_channels=32),
