@@ -108,7 +108,7 @@ def reading_steps(cfg: Config) -> list[dict[str, Any]]:
 
 
 def _read_padding(step: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """A step ``Pad`` after other steps: the size (W, H) of every image behind it and the border's value (B, G, R).
+    """Read a step ``Pad`` that follows other steps: the size (W, H) of the padded images and the value (B, G, R) of the border.
 
     None for another mode, a size that depends on the image, or a value that mmcv gives to one channel only.
     """

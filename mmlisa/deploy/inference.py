@@ -326,7 +326,7 @@ def exported_config(cfg: Config, path: str | Path) -> Config:
     """
     cfg = deepcopy(cfg)
     cfg.model, cfg.load_from, cfg.resume = dict(type="mmlisa.ExportedModel", path=str(path)), None, False
-    cfg.data_preprocessor = None  # the runner would pass one beside the model to it
+    cfg.data_preprocessor = None  # MMEngine's runner would pass it to the exported model
     cfg.work_dir = str(Path(cfg.get("work_dir") or "work_dirs") / Path(path).stem)
     cfg.custom_hooks = [*(cfg.get("custom_hooks") or []), dict(type="mmlisa.ExportedClassesHook")]
     return cfg

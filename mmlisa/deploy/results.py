@@ -369,7 +369,7 @@ def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tup
 
 
 def _predicts_like(head: Any, base: type, *methods: str) -> bool:
-    """Whether a head has a library's methods."""
+    """Whether a head inherits these methods of a library's base class unchanged."""
     return isinstance(head, base) and all(getattr(type(head), name) is getattr(base, name) for name in methods)
 
 

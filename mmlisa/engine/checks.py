@@ -126,7 +126,7 @@ def check_channels(model: nn.Module, cfg: Mapping) -> None:
         return
     if neck and not (takes is None and "Pooling" in type_name(neck)):
         order = -1 if type_name(neck) == "YOLOV3Neck" else 1  # that neck takes the coarsest map first
-        reads_last = takes == channels[-1]  # of CTResNetNeck and DilatedEncoder
+        reads_last = takes == channels[-1]  # as CTResNetNeck and DilatedEncoder do
         if takes is not None and not reads_last and _per_map(takes, channels)[::order] != channels:
             raise ValueError(
                 f"{where} ({neck['type']}) takes in_channels={_plain(takes)}, but the backbone ({name}, out_indices="
