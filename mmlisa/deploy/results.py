@@ -498,7 +498,7 @@ class Results(nn.Module):
 
             if not _predicts_like(model.head, ClsHead, "predict", "_get_predictions"):
                 raise ValueError(
-                    f"{type(model.head).__name__!r} does not predict probabilities of classes by a softmax; --raw writes its scores"
+                    f"{type(model.head).__name__!r} does not predict probabilities by a softmax; --raw writes its scores"
                 )
             self.task = "video" if type(model).__name__ == "VideoClassifier" else "classification"
             self.outputs = ("probabilities",)

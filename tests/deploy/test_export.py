@@ -247,7 +247,7 @@ def test_images_are_padded_as_the_pipeline_pads_them(step, size, value, tmp_path
 def test_padding_fixes_the_size_if_every_image_fits(steps, size):
     cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=[dict(type="LoadImageFromFile"), *steps]))))
     assert final_size(cfg, SimpleNamespace(task="detection")) == size
-    with pytest.raises(ValueError, match="step Pad .*: MMSegmentation stretches the padded maps"):
+    with pytest.raises(ValueError, match=r"step Pad .*: MMSegmentation stretches the padded maps"):
         final_size(cfg, SimpleNamespace(task="segmentation"))
 
 

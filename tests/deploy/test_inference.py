@@ -10,8 +10,9 @@ import mmcv
 import numpy as np
 import pytest
 import torch
+from mmdet.registry import TRANSFORMS
 from mmengine.model import BaseModel
-from mmengine.registry import HOOKS, MODELS, TRANSFORMS, init_default_scope
+from mmengine.registry import HOOKS, MODELS, init_default_scope
 from mmengine.structures import BaseDataElement, InstanceData
 from mmpretrain.structures import DataSample
 from PIL import Image

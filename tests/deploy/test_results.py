@@ -180,7 +180,7 @@ def test_scores_of_another_activation_are_refused(name, head):
     ("name", "place", "method", "message"),
     [
         ("mask_rcnn_hylisanet", "roi_head.bbox_head", "predict_by_feat", "'Other' cannot be exported with its results"),
-        ("classifier_hylisanet", "head", "_get_predictions", "'Other' does not predict probabilities of classes"),
+        ("classifier_hylisanet", "head", "_get_predictions", "'Other' does not predict probabilities by a softmax"),
     ],
 )
 def test_heads_that_predict_in_another_way_are_refused(name, place, method, message):

@@ -99,7 +99,7 @@ def test_kernels_of_every_layer(predictor, picture):
 def test_kernels_of_a_model_that_does_not_normalise_or_takes_bgr(predictor, monkeypatch, to_rgb):
     seen = []
     monkeypatch.setattr(gradio_app, "attention_kernels", lambda backbone, image, *_: seen.append(image) or {})
-    monkeypatch.setattr(predictor.model, "data_preprocessor", ClsDataPreprocessor(to_rgb=to_rgb))
+    monkeypatch.setitem(predictor.model._modules, "data_preprocessor", ClsDataPreprocessor(to_rgb=to_rgb))
     gradio_app.kernels(predictor, np.full((64, 64, 3), (10, 20, 30), np.uint8), (0.5, 0.5))
     assert seen[0][:, 0, 0].tolist() == pytest.approx([10, 20, 30] if to_rgb else [30, 20, 10])
 

@@ -39,8 +39,14 @@ def test_an_exported_file_has_no_device_and_no_config(words, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["config.py", "model.onnx", "image.png"], "'model.onnx' is an exported file, which needs no config: leave CONFIG"),
-        (["config.py", "best.pth", "image.png", "--tile", "0"], "--tile 0 --overlap 0.2: tiles have at least 32 pixels"),
+        (
+            ["config.py", "model.onnx", "image.png"],
+            "'model.onnx' is an exported file, which needs no config: leave CONFIG",
+        ),
+        (
+            ["config.py", "best.pth", "image.png", "--tile", "0"],
+            "--tile 0 --overlap 0.2: tiles have at least 32 pixels",
+        ),
     ],
 )
 def test_mistakes(words, message, capsys):
