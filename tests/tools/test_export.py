@@ -70,7 +70,7 @@ def without_metadata(path):
 def test_a_file_that_differs_from_the_model_is_refused(difference, tmp_path, monkeypatch):
     from mmlisa.deploy import export as module
 
-    monkeypatch.setattr(module, "export", lambda model, out, *_, **__: out.touch())
+    monkeypatch.setattr(module, "export", lambda model, out, *_, **__: out.write_text("new"))
     monkeypatch.setattr(module, "largest_difference", lambda *_: difference)
     (tmp_path / "m.onnx").write_text("earlier")
     with pytest.raises(ValueError, match=f"differs from the model by {difference:.0f}"):
