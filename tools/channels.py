@@ -6,7 +6,8 @@ from pathlib import Path
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default="docs/channels.md", help="file to write (default: %(default)s)")
+    default = Path(__file__).parents[1] / "docs" / "channels.md"
+    parser.add_argument("--out", type=Path, default=default, help="file to write (default: %(default)s)")
     return parser.parse_args()
 
 

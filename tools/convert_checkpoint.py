@@ -42,9 +42,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(args: argparse.Namespace) -> None:
     from mmengine.config import Config
 
-    from mmlisa.checkpoints import fetch_checkpoint, save_checkpoint
-    from mmlisa.conversion import convert_classifier, convert_published, inflate_classifier
-    from mmlisa.conversion.state_dicts import unwrap
+    from mmlisa.checkpoints import save_checkpoint
+    from mmlisa.conversion import convert_classifier, convert_published, inflate_classifier, read_source
     from mmlisa.engine.building import build_model
     from mmlisa.engine.config import load_config
 
@@ -54,11 +53,11 @@ def main(args: argparse.Namespace) -> None:
     elif args.family == "inflate":
         backbone = load_config(args.files[1]).model.backbone.to_dict()
         model = build_model(Config(dict(model=dict(backbone, init_cfg=None), default_scope="mmlisa")))
-        state_dict = inflate_classifier(unwrap(fetch_checkpoint(source)), model, args.mode)
+        state_dict = inflate_classifier(read_source(source, args.ema), model, args.mode)
         checkpoint = {"state_dict": state_dict, "meta": {"backbone": backbone}}
         report = f"inflated: all {len(state_dict)} weights of the backbone; the video's head starts fresh"
     else:
-        conversion = convert_classifier(fetch_checkpoint(source), args.family, ema=args.ema)
+        conversion = convert_classifier(read_source(source, args.ema), args.family)
         checkpoint = {"state_dict": conversion.state_dict, "meta": {"backbone": conversion.backbone}}
         report = conversion.report()
     save_checkpoint(checkpoint, target)

@@ -81,7 +81,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.deploy import export
     from mmlisa.deploy.results import Prepare, Results, WithResults
     from mmlisa.engine.building import build_model
-    from mmlisa.engine.checks import check_shapes
+    from mmlisa.engine.checks import check_shapes, saved_metainfo
 
     model = build_model(cfg)
     # A model that cannot be exported is reported before the checkpoint is read.
@@ -97,12 +97,12 @@ def main(args: argparse.Namespace) -> None:
                 f"--size {' '.join(map(str, args.size))}: the test pipeline of this classifier gives images of "
                 f"{fixed[0]}x{fixed[1]}; change its steps in the config, or leave --size out"
             )
-    meta = {}
+    metainfo = {}
     if args.checkpoint != "none":
         loaded = load_weights(model, args.checkpoint, args.min_matched)
         check_shapes(model, loaded, args.checkpoint)
-        meta = loaded.get("meta", {})
-    metadata = export.describe(cfg, module, meta) if isinstance(module, WithResults) else None
+        metainfo = saved_metainfo(loaded)
+    metadata = export.describe(cfg, module, metainfo) if isinstance(module, WithResults) else None
     if args.dynamic and len(fixed or ()) == 3:
         raise ValueError("--dynamic: clips have a fixed size; leave it out")
     if args.int8 and metadata and module[1].task == "video":
@@ -110,30 +110,39 @@ def main(args: argparse.Namespace) -> None:
     size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE
     dynamic = args.dynamic or not (args.size or fixed)
     start = perf_counter()
-    export.export(module, args.out, size, dynamic=dynamic, metadata=metadata)
-    shape = "free" if dynamic else "x".join(map(str, size))
-    if metadata and not (dynamic or args.size):
-        shape += " of the " + ("backbone" if len(size) == 3 else "test pipeline, free with --dynamic")
-    task = module[1].task if metadata else None
-    batch = {None: "1", "detection": "1, because the number of boxes differs between images"}.get(task, "free")
-    print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB in {perf_counter() - start:.0f} s")
-    print(f"size: {shape}; batch: {batch}")
-    sizes, tolerance = [tuple(size)], args.tolerance
-    if dynamic:
-        height, width = size
-        sizes += [(height + 32, width), (height, width + 64), (96, 96), (224, 224), (336, 96)]
-        if args.out.suffix == ".onnx":  # a .pt2 program takes multiples of the size divisor only
-            sizes.append((101, 203))
-    for size in sizes:
-        difference = export.largest_difference(module, args.out, size)
-        if difference is None:
-            print(f"{'x'.join(map(str, size))}: nothing compared, as nothing is detected in a random image; {_LOWER}")
-            continue
-        print(f"{'x'.join(map(str, size))}: differs from PyTorch by {difference:.1e} of the largest output")
-        if not difference <= tolerance:  # also NaN
-            raise ValueError(f"{args.out} differs from the model by {difference:.1e}, more than {tolerance:.1e}")
-        # Other sizes must be about as close as the example: a window or table of its size would show here.
-        tolerance = min(tolerance, max(10 * difference, 1e-5))
+    # A file that turns out to differ from the model replaces no other.
+    partial = args.out.with_name(f".{args.out.stem}.partial{args.out.suffix}")
+    try:
+        export.export(module, partial, size, dynamic=dynamic, metadata=metadata)
+        shape = "free" if dynamic else "x".join(map(str, size))
+        if metadata and not (dynamic or args.size):
+            shape += " of the " + ("backbone" if len(size) == 3 else "test pipeline, free with --dynamic")
+        task = module[1].task if metadata else None
+        batch = {None: "1", "detection": "1, because the number of boxes differs between images"}.get(task, "free")
+        print(f"{args.out}: {partial.stat().st_size / 2**20:.1f} MiB in {perf_counter() - start:.0f} s")
+        print(f"size: {shape}; batch: {batch}")
+        sizes, tolerance = [tuple(size)], args.tolerance
+        if dynamic:
+            height, width = size
+            sizes += [(height + 32, width), (height, width + 64), (96, 96), (224, 224), (336, 96)]
+            if args.out.suffix == ".onnx":  # a .pt2 program takes multiples of the size divisor only
+                sizes.append((101, 203))
+        for size in sizes:
+            difference = export.largest_difference(module, partial, size)
+            shape = "x".join(map(str, size))
+            if difference is None:
+                print(f"{shape}: nothing compared, as nothing is detected in a random image; {_LOWER}")
+                continue
+            print(f"{shape}: differs from PyTorch by {difference:.1e} of the largest output")
+            if not difference <= tolerance:  # also NaN
+                raise ValueError(
+                    f"{args.out} differs from the model by {difference:.1e}, more than {tolerance:.1e}; it was not written"
+                )
+            # Other sizes must be about as close as the example: a window or table of its size would show here.
+            tolerance = min(tolerance, max(10 * difference, 1e-5))
+        partial.replace(args.out)
+    finally:
+        partial.unlink(missing_ok=True)
     if args.int8:
         from mmlisa.deploy.quantise import compare, find_images, quantise, to_markdown
 

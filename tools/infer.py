@@ -14,7 +14,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "config", help="config file, or the name of a config that ships with mmlisa; left out before an exported file"
     )
-    parser.add_argument("checkpoint", help="checkpoint file, or an .onnx file of `mmlisa export`")
+    parser.add_argument("checkpoint", help="checkpoint file, or an .onnx file of `mmlisa export`, without a config")
     parser.add_argument(
         "images",
         nargs="*",
@@ -44,7 +44,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
             parser.error(
                 "--device and --cfg-options: an exported file has no config and runs on the CPU; leave them out"
             )
-    if (args.tile or 32) < 32 or not 0 <= args.overlap < 1:
+    elif args.checkpoint.endswith(".onnx"):
+        parser.error(f"CHECKPOINT '{args.checkpoint}' is an exported file, which needs no config: leave CONFIG out")
+    if (args.tile is not None and args.tile < 32) or not 0 <= args.overlap < 1:
         parser.error(
             f"--tile {args.tile} --overlap {args.overlap}: tiles have at least 32 pixels and overlap by 0 to 1"
         )

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from .matching import block_of
+
 MODES = ("centre", "mean")
 _GRID_AXES = 3  # of a video: (T, H, W)
 
@@ -24,7 +26,7 @@ def inflate(state: Mapping[str, Tensor], model: nn.Module, mode: str = "centre")
         A state dict for ``model.load_state_dict``.
 
     Raises:
-        ValueError: an unknown mode, or weights that do not fit the model; the message names them.
+        ValueError: an unknown mode, weights that do not fit the model, or more blocks than it has; the message names them.
     """
     if mode not in MODES:
         raise ValueError(f"mode is {mode!r}; it must be one of {MODES}")
@@ -35,6 +37,9 @@ def inflate(state: Mapping[str, Tensor], model: nn.Module, mode: str = "centre")
     )
     if wrong:
         raise ValueError(f"{len(wrong)} of {len(targets)} weights do not fit the video model, among them {wrong[:3]}")
+    lost = sorted({block_of(name) or "" for name in state} - {block_of(name) or "" for name in targets} - {""})
+    if lost:
+        raise ValueError(f"the video model lacks {len(lost)} blocks of the image model, among them {lost[:3]}")
     return inflated
 
 

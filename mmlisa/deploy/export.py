@@ -5,6 +5,7 @@ import logging
 import subprocess
 import warnings
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,11 @@ def reading_steps(cfg: Config) -> list[dict[str, Any]]:
     resizes = any("Resize" in type_name(step) for step in pipeline)
     for step in pipeline:
         name = type_name(step)
+        if _ends_with_padding(steps) and name not in _NEUTRAL:
+            raise ValueError(
+                f"step {dict(step)} of the test pipeline changes the image after Pad, which the runtime does not; --raw exports "
+                "the network alone"
+            )
         sampling = dict(method=step.get("interpolation", "bilinear"), backend=step.get("backend", "cv2"))
         if sampling["method"] not in _METHODS.get(sampling["backend"], ()):
             raise ValueError(
@@ -87,15 +93,39 @@ def reading_steps(cfg: Config) -> list[dict[str, Any]]:
         elif name == "CenterCrop" and not step.get("auto_pad"):
             size = step["crop_size"]
             steps.append(dict(step="crop", size=[size, size] if isinstance(size, int) else list(size)))
+        elif name == "Pad" and (padding := _read_padding(step, steps)):
+            steps.append(padding)
         elif (
             name not in _NEUTRAL
             or step.get("color_type", "color") != "color"
+            or step.get("imdecode_backend") == "tifffile"  # its colours are in another order, and 16 bits stay
             or (step.get("to_float32") and resizes)  # resized floats are not rounded
         ):
             raise ValueError(
                 f"the runtime does not have the step {dict(step)} of the test pipeline; --raw exports the network alone"
             )
     return steps
+
+
+def _read_padding(step: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Read a step ``Pad`` that follows other steps: the size (W, H) of the padded images and the value (B, G, R) of the border.
+
+    None for another mode, a size that depends on the image, or a value that mmcv gives to one channel only.
+    """
+    size, last = step.get("size"), steps[-1] if steps else {}
+    if step.get("pad_to_square") and last.get("step") == "resize" and len({*last["scale"]}) == 1:
+        size = last["scale"]  # the longer side has this length
+    value = step.get("pad_val", 0)
+    value = value.get("img", 0) if isinstance(value, dict) else value
+    value = [value] * 3 if isinstance(value, int) else value
+    is_constant = step.get("padding_mode", "constant") == "constant" and not isinstance(value, float)
+    if not size or step.get("size_divisor") or not is_constant:
+        return None
+    return dict(step="pad", size=list(size), value=list(value))
+
+
+def _ends_with_padding(steps: list[dict[str, Any]]) -> bool:
+    return bool(steps) and steps[-1]["step"] == "pad"
 
 
 def final_size(cfg: Config, results: Results) -> tuple[int, ...] | None:
@@ -105,16 +135,33 @@ def final_size(cfg: Config, results: Results) -> tuple[int, ...] | None:
     steps = reading_steps(cfg)
     if not steps or steps[-1]["step"] == "resize_edge" or steps[-1].get("keep_ratio"):
         return None
+    if _ends_with_padding(steps):
+        if results.task == "segmentation":
+            raise ValueError(
+                "step Pad of the test pipeline: MMSegmentation stretches the padded maps over the image, and the runtime does "
+                "not; pad by model.data_preprocessor.test_cfg instead, or export with --raw"
+            )
+        before = steps[-2] if len(steps) > 1 else {}
+        sides = before["scale"] if before.get("step") == "resize" else before.get("size", [inf])
+        if max(sides) > min(steps[-1]["size"]):  # in one of the two orientations, an image may be larger
+            return None
     width, height = steps[-1].get("scale") or steps[-1]["size"]
     return height, width
 
 
-def describe(cfg: Config, model: WithResults, meta: dict[str, Any]) -> dict[str, str]:
-    """The metadata of a file, JSON by key: what :mod:`mmlisa.deploy.runtime` has to know; ``meta`` is the checkpoint's."""
+def describe(cfg: Config, model: WithResults, metainfo: dict[str, Any]) -> dict[str, str]:
+    """The metadata of a file, JSON by key: what :mod:`mmlisa.deploy.runtime` has to know.
+
+    ``metainfo`` holds the names of the classes; if it is empty, the test data have them.
+    """
     prepare, results = model
     test_cfg = results.model.roi_head.test_cfg if "masks" in results.outputs else {}
-    names = Classes(meta.get("dataset_meta") or find_metainfo(innermost_dataset(cfg, "test"))).names
-    preprocessor = results.model.data_preprocessor
+    names = Classes(metainfo or find_metainfo(innermost_dataset(cfg, "test"))).names
+    steps = [] if results.task == "video" else reading_steps(cfg)
+    least, border = prepare.least, (prepare.mean + prepare.value * prepare.std).flatten().tolist()
+    if pads := _ends_with_padding(steps):
+        *steps, padding = steps
+        least, border = padding["size"][::-1], padding["value"][:: -1 if prepare.is_rgb else 1]
     entries = dict(
         format=runtime.FORMAT,
         task=results.task,
@@ -122,15 +169,15 @@ def describe(cfg: Config, model: WithResults, meta: dict[str, Any]) -> dict[str,
         classes=list(names),
         mean=prepare.mean.flatten().tolist(),
         std=prepare.std.flatten().tolist(),
-        channels="RGB"
-        if getattr(preprocessor, "_channel_conversion", getattr(preprocessor, "to_rgb", True))
-        else "BGR",
+        channels="RGB" if prepare.is_rgb else "BGR",
         uint8=prepare.uint8,
         divisor=prepare.divisor,
-        steps=[] if results.task == "video" else reading_steps(cfg),
+        least=least,
+        border=border,
+        steps=steps,
         score_threshold=0.3,
-        # MMDetection leaves YOLOX's boxes as they are.
-        clip=results.task == "detection" and results.detect is not yolox,
+        # MMDetection leaves YOLOX's boxes as they are, and takes an image that its pipeline has padded for the whole.
+        clip=results.task == "detection" and results.detect is not yolox and not pads,
         mask_threshold=test_cfg.get("mask_thr_binary", 0.5),
         config=Path(cfg.filename or "").name,
         version=__version__,

@@ -24,8 +24,9 @@ from mmlisa.checkpoints import load_weights
 from mmlisa.datasets.folder import IMAGE_SUFFIXES
 from mmlisa.deploy import runtime
 from mmlisa.engine.building import build_model
-from mmlisa.engine.checks import check_channels, check_shapes
+from mmlisa.engine.checks import check_channels, check_shapes, saved_metainfo
 from mmlisa.engine.config import find_metainfo, find_test_pipeline, innermost_dataset
+from mmlisa.engine.config_checks import type_name
 from mmlisa.engine.cpu import optimize_for_cpu
 from mmlisa.registry import HOOKS, MODELS
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
@@ -52,7 +53,7 @@ class Prediction(NamedTuple):
 
 def takes_clips(cfg: Config) -> bool:
     """Whether a config's model classifies videos, each of which is one input."""
-    return find_test_pipeline(cfg)[0]["type"].endswith("LoadClips")
+    return type_name(find_test_pipeline(cfg)[0]).endswith("LoadClips")
 
 
 class Predictor:
@@ -83,7 +84,6 @@ class Predictor:
         check_channels(self.model, cfg.model)
         loaded = load_weights(self.model, checkpoint, min_matched)
         check_shapes(self.model, loaded, checkpoint)
-        meta = loaded.get("meta", {})
         device = torch.device(device or get_device())
         self.model.to(device).eval()
         self.device = device.type
@@ -91,10 +91,11 @@ class Predictor:
             optimize_for_cpu(self.model)
 
         dataset = innermost_dataset(cfg, "test")
-        self.classes = Classes(meta.get("dataset_meta") or find_metainfo(dataset))
+        self.classes = Classes(saved_metainfo(loaded) or find_metainfo(dataset))
         # Pictures come without annotations; a video's frames are there already.
-        load, *steps = (step for step in dataset.pipeline if "LoadAnnotations" not in step["type"])
+        load, *steps = (step for step in dataset.pipeline if "LoadAnnotations" not in type_name(step))
         self.load, self.pipeline = Compose([load]), Compose(steps)
+        self.is_grey = str(load.get("color_type")).startswith("grayscale")
         self.score_threshold = score_threshold
 
     def read(self, path: Path) -> dict[str, Any]:
@@ -114,13 +115,16 @@ class Predictor:
 
     def predict(self, loaded: dict[str, Any]) -> tuple[Any, np.ndarray]:
         """The data sample of one input, and a picture of it [H, W, 3] (RGB, uint8): the image, or the frames of the clips."""
+        if self.is_grey and loaded["img"].ndim == 3:  # frames of a video and arrays have colours
+            loaded = {**loaded, "img": mmcv.bgr2gray(loaded["img"])}
         batch = pseudo_collate([self.pipeline(dict(loaded))])  # its steps replace entries; the drawing needs these
         if self.takes_clips:
             from mmlisa.video import contact_sheet  # which needs mmpretrain
 
             picture = contact_sheet(batch["inputs"][0])
         else:
-            picture = np.ascontiguousarray(loaded["img"][..., ::-1].astype(np.uint8))
+            image = loaded["img"].astype(np.uint8)
+            picture = np.stack([image] * 3, axis=2) if image.ndim == 2 else np.ascontiguousarray(image[..., ::-1])
         with torch.no_grad():
             return self.model.test_step(batch)[0].cpu(), picture
 
@@ -322,6 +326,7 @@ def exported_config(cfg: Config, path: str | Path) -> Config:
     """
     cfg = deepcopy(cfg)
     cfg.model, cfg.load_from, cfg.resume = dict(type="mmlisa.ExportedModel", path=str(path)), None, False
+    cfg.data_preprocessor = None  # MMEngine's runner would pass it to the exported model
     cfg.work_dir = str(Path(cfg.get("work_dir") or "work_dirs") / Path(path).stem)
     cfg.custom_hooks = [*(cfg.get("custom_hooks") or []), dict(type="mmlisa.ExportedClassesHook")]
     return cfg
@@ -367,11 +372,12 @@ def find_config(checkpoint: Path) -> Path:
     Raises:
         FileNotFoundError: the folder has none, or several of other names.
     """
-    configs = sorted(checkpoint.parent.glob("*.py"))
-    named = [path for path in configs if path.stem == checkpoint.parent.name]
+    folder = checkpoint.absolute().parent
+    configs = sorted(folder.glob("*.py"))
+    named = [path for path in configs if path.stem == folder.name]
     if len(named or configs) != 1:
         raise FileNotFoundError(
-            f"folder {str(checkpoint.parent)!r} has {len(configs)} configs; name the one of {checkpoint.name!r}: "
+            f"folder {str(folder)!r} has {len(configs)} configs; name the one of {checkpoint.name!r}: "
             "mmlisa.load(checkpoint, config)"
         )
     return (named or configs)[0]

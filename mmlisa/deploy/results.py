@@ -234,7 +234,8 @@ def transformer(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
     scores, boxes = (x[-1][0] for x in head(**decoded))
     best, index = scores.sigmoid().flatten().topk(model.test_cfg.get("max_per_img", scores.shape[0]))
     centre, sides = boxes[index // head.num_classes].split(2, dim=1)
-    boxes = torch.cat([centre - sides / 2, centre + sides / 2], dim=1) * limits
+    height, width = image.shape[2:]  # the queries know the padded image only
+    boxes = torch.cat([centre - sides / 2, centre + sides / 2], dim=1) * image.new_tensor([width, height] * 2)
     return clip(boxes, limits), best, index % head.num_classes
 
 
@@ -340,22 +341,36 @@ def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tup
     from mmdet.models.dense_heads import DINOHead, YOLOXHead
     from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
     from mmdet.models.roi_heads import CascadeRoIHead, StandardRoIHead
+    from mmdet.models.roi_heads.bbox_heads import BBoxHead
 
     from mmlisa.models.dense_heads import PicoHead
 
     head = getattr(model, "roi_head", None) or getattr(model, "bbox_head", None)
     known = {StandardRoIHead: two_stage, CascadeRoIHead: two_stage, YOLOXHead: yolox, DINOHead: transformer}
     known[PicoHead] = single_stage
-    if type(head) in known:
-        return known[type(head)]
-    inherited = ("predict_by_feat", "_predict_by_feat_single", "_bbox_post_process")
-    if isinstance(head, BaseDenseHead) and all(
-        getattr(type(head), name) is getattr(BaseDenseHead, name) for name in inherited
-    ):
-        return single_stage
-    raise ValueError(
-        f"{type(head or model).__name__!r} cannot be exported with its results; --raw writes the maps of its head"
-    )
+    single = ("predict_by_feat", "_predict_by_feat_single", "_bbox_post_process")
+    find = known.get(type(head), single_stage if _predicts_like(head, BaseDenseHead, *single) else None)
+    parts, refused = [head], head or model
+    if find is two_stage:
+        parts = list(_stages(head.bbox_head))
+        own = ("predict_by_feat", "_predict_by_feat_single", "regress_by_class")
+        refused = next((part for part in parts if not _predicts_like(part, BBoxHead, *own)), None)
+        find = find if refused is None else None
+    if find is None:
+        raise ValueError(
+            f"{type(refused).__name__!r} cannot be exported with its results; --raw writes the maps of its head"
+        )
+    for loss in (getattr(part, "loss_cls", None) for part in parts):
+        if getattr(loss, "custom_cls_channels", False) or (find is transformer and not loss.use_sigmoid):
+            raise ValueError(
+                f"the scores of {type(loss).__name__!r} cannot be exported with the results; --raw writes the maps of the head"
+            )
+    return find
+
+
+def _predicts_like(head: Any, base: type, *methods: str) -> bool:
+    """Whether a head inherits these methods of a library's base class unchanged."""
+    return isinstance(head, base) and all(getattr(type(head), name) is getattr(base, name) for name in methods)
 
 
 class _AveragePool(nn.Module):
@@ -398,8 +413,12 @@ class Prepare(nn.Module):
     """``[B, 3, H, W]`` -> the same normalised and padded to multiples of the model's divisor, and (W, H, W, H).
 
     Args:
-        model: its data preprocessor holds mean, standard deviation and divisor.
+        model: its data preprocessor holds mean, standard deviation, divisor, and the normalised value of the padding.
         uint8: the images have integers from 0 to 255; otherwise they are normalised already.
+
+    Attributes:
+        least: H and W to which the data preprocessor pads smaller images; this module does not.
+        is_rgb: whether the channels of the image are red, green and blue, or the reverse.
     """
 
     def __init__(self, model: nn.Module, uint8: bool = False) -> None:
@@ -408,8 +427,14 @@ class Prepare(nn.Module):
         self.uint8 = uint8
         self.register_buffer("mean", getattr(preprocessor, "mean", torch.zeros(3, 1, 1)).clone())
         self.register_buffer("std", getattr(preprocessor, "std", torch.ones(3, 1, 1)).clone())
-        test_cfg = getattr(preprocessor, "test_cfg", None) or {}  # of mmseg
-        self.divisor = max(getattr(preprocessor, "pad_size_divisor", 1) or 1, test_cfg.get("size_divisor") or 1)
+        # OpenMMLab reads images as BGR.
+        self.is_rgb = getattr(preprocessor, "_channel_conversion", getattr(preprocessor, "to_rgb", True))
+        self.value, self.divisor = getattr(preprocessor, "pad_value", 0), getattr(preprocessor, "pad_size_divisor", 1)
+        self.least = (0, 0)
+        if hasattr(preprocessor, "test_cfg"):  # of mmseg, whose other sizes are those of a training
+            test_cfg = preprocessor.test_cfg or {}
+            self.divisor, self.least = test_cfg.get("size_divisor"), tuple(test_cfg.get("size") or self.least)
+        self.divisor = self.divisor or 1
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         if self.uint8:
@@ -417,7 +442,7 @@ class Prepare(nn.Module):
         height, width = image.shape[-2:]
         limits = torch.stack([image.new_zeros(()) + side for side in (width, height, width, height)])
         if self.divisor > 1:
-            image = F.pad(image, (0, -width % self.divisor, 0, -height % self.divisor))
+            image = F.pad(image, (0, -width % self.divisor, 0, -height % self.divisor), value=self.value)
         return image, limits
 
 
@@ -468,6 +493,12 @@ class Results(nn.Module):
             if hasattr(model.head, "thr"):
                 raise ValueError(
                     f"{type(model.head).__name__} predicts several labels per image; --raw writes the scores"
+                )
+            from mmpretrain.models.heads import ClsHead
+
+            if not _predicts_like(model.head, ClsHead, "predict", "_get_predictions"):
+                raise ValueError(
+                    f"{type(model.head).__name__!r} does not predict probabilities by a softmax; --raw writes its scores"
                 )
             self.task = "video" if type(model).__name__ == "VideoClassifier" else "classification"
             self.outputs = ("probabilities",)

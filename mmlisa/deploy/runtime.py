@@ -103,20 +103,18 @@ class Model:
         for step in self.metadata["steps"]:
             picture = _STEPS[step["step"]](picture, step)
         size = picture.shape[:2]
-        picture = picture[..., :: -1 if self.metadata["channels"] == "BGR" else 1]
-        if not self.metadata["uint8"]:
-            mean, std = (np.asarray(self.metadata[key], np.float32) for key in ("mean", "std"))
-            picture = (picture.astype(np.float32) - mean) / std
-        taken = [n if isinstance(n, int) else have for n, have in zip(self.shape[2:], size, strict=True)]
+        least = self.metadata.get("least", size)  # to which the config pads
+        taken = [n if isinstance(n, int) else max(pair) for n, *pair in zip(self.shape[2:], size, least, strict=True)]
         if np.less(taken, size).any():
             raise ValueError(
                 f"{str(self.path)!r} takes images of {taken[0]}x{taken[1]} (H, W) only, and this one has {size[0]}x{size[1]} "
                 f"after resizing; export it without --size, or with --size {(side := max(*taken, *size))} {side}"
             )
-        border = np.rint(self.metadata["mean"]) if self.metadata["uint8"] else 0  # what the network normalises to zero
-        padded = np.full((3, *taken), np.reshape(border, (-1, 1, 1)), picture.dtype)
-        padded[:, : size[0], : size[1]] = picture.transpose(2, 0, 1)
-        return padded[None], size
+        mean, std = (np.float32(self.metadata[key]) for key in ("mean", "std"))
+        padded = np.full((*taken, 3), self.metadata.get("border", mean), np.float32)  # the mean becomes zero
+        padded[: size[0], : size[1]] = picture[..., :: -1 if self.metadata["channels"] == "BGR" else 1]
+        padded = np.rint(padded).astype(np.uint8) if self.metadata["uint8"] else (padded - mean) / std
+        return np.ascontiguousarray(padded.transpose(2, 0, 1))[None], size
 
     def finish(
         self, outputs: Sequence[np.ndarray], size: tuple[int, int], original: tuple[int, int], threshold: float = 0.0

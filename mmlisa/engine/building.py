@@ -74,13 +74,16 @@ def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
 def build_model(cfg: Config) -> nn.Module:
     """Build the model of a config. All tools build their models here: parts such as teachers read files while they are built.
 
+    A ``data_preprocessor`` beside the model becomes the model's if it has none, as in MMEngine's runner.
+
     Raises:
         ValueError: a ``type`` that does not exist, or that would unpickle a file.
         CheckpointError: a file that the model reads is damaged or could run code.
     """
     guard_process(cfg)
     init_default_scope(cfg.get("default_scope", "mmengine"))
+    preprocessor = cfg.get("data_preprocessor")
     try:
-        return MODELS.build(cfg.model)
+        return MODELS.build(cfg.model, default_args=preprocessor and {"data_preprocessor": preprocessor})
     except KeyError as error:
         raise explain_unknown_type(error) or error from error

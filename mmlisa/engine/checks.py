@@ -10,7 +10,7 @@ from mmcv.transforms import LoadImageFromFile
 from mmengine.registry import Registry, root
 from torch import Tensor, nn
 
-from mmlisa.checkpoints.loading import adapt_state_dict
+from mmlisa.checkpoints.loading import adapt_state_dict, state_dict_of
 from mmlisa.registry import MODELS
 
 from .config_checks import parts, type_name
@@ -126,7 +126,8 @@ def check_channels(model: nn.Module, cfg: Mapping) -> None:
         return
     if neck and not (takes is None and "Pooling" in type_name(neck)):
         order = -1 if type_name(neck) == "YOLOV3Neck" else 1  # that neck takes the coarsest map first
-        if takes is not None and _per_map(takes, channels)[::order] != channels:
+        reads_last = takes == channels[-1]  # as CTResNetNeck and DilatedEncoder do
+        if takes is not None and not reads_last and _per_map(takes, channels)[::order] != channels:
             raise ValueError(
                 f"{where} ({neck['type']}) takes in_channels={_plain(takes)}, but the backbone ({name}, out_indices="
                 f"{tuple(getattr(model.backbone, 'out_indices', range(len(channels))))}) returns {len(channels)} maps of "
@@ -176,16 +177,26 @@ def _plain(value: Any) -> Any:
 def shape_conflicts(model: nn.Module, checkpoint: Mapping[str, Any]) -> str:
     """Describe the entries of a checkpoint whose shapes differ from the model's, with both shapes; empty if there are none."""
     ours = model.state_dict()
-    theirs = adapt_state_dict(model, checkpoint.get("state_dict", checkpoint))
+    theirs = adapt_state_dict(model, state_dict_of(checkpoint))
     conflicts = [
         f"{name} is {list(tensor.shape)} in the checkpoint and {list(ours[name].shape)} in the model"
         for name, tensor in theirs.items()
         if isinstance(tensor, Tensor) and name in ours and tensor.shape != ours[name].shape
     ]
     message = "; ".join(conflicts[:4]) + (f"; and {len(conflicts) - 4} more" if len(conflicts) > 4 else "")
-    meta = checkpoint.get("meta")
-    classes = ((meta.get("dataset_meta") if isinstance(meta, Mapping) else None) or {}).get("classes")
+    classes = saved_metainfo(checkpoint).get("classes")
     return f"{message}. The checkpoint was trained for {_listed(classes)}" if conflicts and classes else message
+
+
+def saved_metainfo(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ``metainfo`` of the training data that a checkpoint holds; empty if it holds none.
+
+    Data sets that differ leave a list, of which the first counts. Before mmdet 3.0, the keys had capital letters.
+    """
+    meta = checkpoint.get("meta")
+    found = meta.get("dataset_meta") if isinstance(meta, Mapping) else None
+    found = next(iter(found), None) if isinstance(found, list) else found
+    return {str(key).lower(): value for key, value in found.items()} if isinstance(found, Mapping) else {}
 
 
 def _listed(classes: Sequence[str]) -> str:

@@ -61,7 +61,10 @@ def find_metainfo(dataset: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in given.items():
         if isinstance(value, str) and (path := Path(value).expanduser()).is_file():
             given[key] = list_from_file(path)
-    return {**(kind if isinstance(kind, type) else DATASETS.get(kind)).METAINFO, **given}
+    if not isinstance(kind, type):
+        with DATASETS.switch_scope_and_registry(None) as registry:  # the default scope's
+            kind = registry.get(kind)
+    return {**kind.METAINFO, **given}
 
 
 def predicts_masks(model: Mapping[str, Any]) -> bool:

@@ -236,6 +236,19 @@ def test_a_forgotten_config_is_named(tmp_path):
     assert "inflate IMAGE VIDEO_CONFIG DST" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "files", [("caformer", "timm:x"), ("flatten", "timm:x"), ("inflate", "timm:x", "video_hylisanet_demo.py")]
+)
+def test_every_conversion_takes_the_sources_and_the_averaged_weights_of_the_help(files, tmp_path, monkeypatch):
+    import convert_checkpoint
+
+    seen = []
+    monkeypatch.setattr("mmlisa.conversion.read_source", lambda *arguments: seen.append(arguments) or {})
+    with pytest.raises(ValueError, match=r"holds no weights|do not fit"):
+        convert_checkpoint.main(convert_checkpoint.parse_args([*files, str(tmp_path / "ours.pth"), "--ema"]))
+    assert seen == [("timm:x", True)]
+
+
 @pytest.mark.parametrize("share", [1.5, -0.1])
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(ValueError, match=r"min_carried=.* from 0 to 1"):

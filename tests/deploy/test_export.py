@@ -1,5 +1,6 @@
 """Exports give what the model gives."""
 
+import json
 import subprocess
 from types import SimpleNamespace
 
@@ -7,12 +8,15 @@ import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.dataset import Compose
 from torch import nn
 from torch.torch_version import TorchVersion
 
 from helpers.exported import write_model
 from mmlisa.deploy import export as module
+from mmlisa.deploy import runtime
 from mmlisa.deploy.export import Exportable, describe, export, final_size, largest_difference, reading_steps
+from mmlisa.deploy.inference import as_loaded
 from mmlisa.deploy.results import Prepare, Results, WithResults
 from mmlisa.engine.building import build_model
 from mmlisa.engine.config import load_config
@@ -162,7 +166,12 @@ def test_an_older_pytorch_is_refused(tmp_path, monkeypatch):
         (dict(type="ResizeEdge", scale=64, interpolation="lanczos"), "the runtime resizes by"),
         (dict(type="Resize", scale_factor=2.0), "the runtime does not have the step"),
         (dict(type="CenterCrop", crop_size=64, auto_pad=True), "the runtime does not have the step .*auto_pad"),
+        (dict(type="Pad", pad_to_square=True), "the runtime does not have the step .*pad_to_square"),
+        (dict(type="Pad", size_divisor=32), "the runtime does not have the step .*size_divisor"),
+        (dict(type="Pad", size=(64, 64), padding_mode="reflect"), "the runtime does not have the step .*reflect"),
+        (dict(type="Pad", size=(64, 64)), "step .*Resize.* changes the image after Pad"),
         (dict(type="LoadImageFromFile", color_type="unchanged"), "the runtime does not have the step .*color_type"),
+        (dict(type="LoadImageFromFile", imdecode_backend="tifffile"), "the runtime does not have the step .*tifffile"),
         (dict(type="mmlisa.LoadImageFromFile", to_float32=True), "the runtime does not have the step .*to_float32"),
     ],
 )
@@ -193,6 +202,53 @@ def test_the_size_of_every_image_is_height_and_width(step, size):
     """Pipelines name the width first."""
     cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=[dict(type="LoadImageFromFile"), step]))))
     assert final_size(cfg, SimpleNamespace(task="segmentation")) == size
+
+
+@pytest.mark.parametrize(
+    ("step", "size", "value"),
+    [
+        (dict(type="Pad", size=(128, 96), pad_val=dict(img=(10, 20, 30))), (96, 128), [30, 20, 10]),
+        (dict(type="Pad", size=(128, 96), pad_val=7), (96, 128), [7, 7, 7]),
+        (dict(type="Pad", pad_to_square=True, pad_val=dict(img=(114.0, 114.0, 114.0))), (96, 96), [114, 114, 114]),
+    ],
+)
+def test_images_are_padded_as_the_pipeline_pads_them(step, size, value, tmp_path):
+    """By RTMDet's and YOLOX's recipes, with pixels that the network does not make zero."""
+    cfg = load_config("rtmdet_castling_lcnet_demo.py")
+    *_, pack = cfg.test_dataloader.dataset.pipeline
+    steps = [dict(type="Resize", scale=(96, 96), keep_ratio=True), step]
+    cfg.test_dataloader.dataset.pipeline = [dict(type="LoadImageFromFile"), *steps, pack]
+    model = build_model(cfg)
+    results = WithResults(Prepare(model), Results(model))
+    assert final_size(cfg, results[1]) == size
+    metadata = {key.removeprefix("mmlisa_"): json.loads(text) for key, text in describe(cfg, results, {}).items()}
+    assert (metadata["border"], metadata.pop("outputs")) == (value, ["boxes", "scores", "labels"])
+    assert not metadata["clip"], "MMDetection takes the padded image for the whole"
+    file = write_model(tmp_path / "model.onnx", dict(boxes=np.zeros((0, 4), np.float32)), **metadata)
+    picture = np.random.default_rng(0).integers(0, 256, (76, 96, 3), dtype=np.uint8)  # nothing to resize
+    prepared, inside = runtime.load(file).prepare(picture)
+    data = Compose([*steps, pack])(as_loaded(picture))
+    expected = model.data_preprocessor(dict(inputs=[data["inputs"]], data_samples=[data["data_samples"]]))["inputs"]
+    np.testing.assert_allclose(prepared, expected, atol=1e-5)
+    assert (prepared.shape[2:], inside) == (size, (76, 96))
+    assert np.abs(prepared[0, :, -1]).min() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("steps", "size"),
+    [
+        ([dict(type="Resize", scale=(96, 64), keep_ratio=True), dict(type="Pad", size=(96, 96))], (96, 96)),
+        # In the other orientation, the image is 96 pixels high.
+        ([dict(type="Resize", scale=(96, 64), keep_ratio=True), dict(type="Pad", size=(96, 64))], None),
+        ([dict(type="ResizeEdge", scale=64), dict(type="Pad", size=(96, 96))], None),
+        ([dict(type="Pad", size=(96, 96))], None),
+    ],
+)
+def test_padding_fixes_the_size_if_every_image_fits(steps, size):
+    cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=[dict(type="LoadImageFromFile"), *steps]))))
+    assert final_size(cfg, SimpleNamespace(task="detection")) == size
+    with pytest.raises(ValueError, match=r"step Pad .*: MMSegmentation stretches the padded maps"):
+        final_size(cfg, SimpleNamespace(task="segmentation"))
 
 
 def test_a_file_names_the_commit_of_its_own_clone_only(monkeypatch, tmp_path):

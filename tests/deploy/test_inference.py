@@ -1,6 +1,7 @@
 """Predictions on pictures: all that can be read are done, the others named, nothing is overwritten."""
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import mmcv
 import numpy as np
 import pytest
 import torch
+from mmdet.registry import TRANSFORMS
 from mmengine.model import BaseModel
 from mmengine.registry import HOOKS, MODELS, init_default_scope
 from mmengine.structures import BaseDataElement, InstanceData
@@ -31,6 +33,7 @@ from mmlisa.deploy.inference import (
     predict_pictures,
 )
 from mmlisa.engine.config import load_config
+from mmlisa.engine.runner import build_runner
 from mmlisa.video import reading
 from mmlisa.visualization.overlays import LONGER_SIDE, Classes
 
@@ -310,13 +313,41 @@ def test_a_picture_is_drawn_on_as_it_was_read(demo):
     np.testing.assert_array_equal(picture, runtime.read_image(folder / "noise.jpg"))
 
 
-def test_the_config_beside_a_checkpoint(tmp_path):
+def test_a_new_style_config_holds_classes_instead_of_names(demo):
+    cfg, folder = deepcopy(demo[0]), demo[1]
+    init_default_scope(cfg.default_scope)
+    for step in cfg.test_dataloader.dataset.pipeline:
+        step.type = TRANSFORMS.get(step.type)
+        assert isinstance(step.type, type)
+    predictor = Predictor(cfg, str(folder / "random.pth"), score_threshold=0.0, device="cpu")
+    sample, _ = predictor.predict(predictor.read(folder / "noise.jpg"))
+    assert len(sample.pred_instances) > 2
+
+
+def test_a_model_of_grey_images(demo, tmp_path):
+    cfg, file = deepcopy(demo[0]), demo[1] / "noise.jpg"
+    cfg.test_dataloader.dataset.pipeline[0].color_type = "grayscale"
+    cfg.model.backbone.in_channels = 1
+    cfg.model.data_preprocessor.update(mean=[127.5], std=[60.0], bgr_to_rgb=False)
+    init_default_scope(cfg.default_scope)
+    torch.save({"state_dict": MODELS.build(cfg.model).state_dict()}, tmp_path / "grey.pth")
+    predictor = Predictor(cfg, str(tmp_path / "grey.pth"), score_threshold=0.0, device="cpu")
+    sample, picture = predictor.predict(predictor.read(file))
+    grey = cv2.imread(str(file), cv2.IMREAD_GRAYSCALE)
+    np.testing.assert_array_equal(picture, np.stack([grey] * 3, axis=2))
+    assert predictor.draw(sample, picture).shape[1] == LONGER_SIDE
+    assert len(Loaded(predictor).predict(file).scores) > 2, "an array has colours"
+
+
+def test_the_config_beside_a_checkpoint(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"has 0 configs; name the one of 'best\.pth'"):
         find_config(tmp_path / "best.pth")
     (tmp_path / "other.py").touch()
     assert find_config(tmp_path / "best.pth").name == "other.py"
     (tmp_path / f"{tmp_path.name}.py").touch()
     assert find_config(tmp_path / "best.pth").stem == tmp_path.name
+    monkeypatch.chdir(tmp_path)
+    assert find_config(Path("best.pth")).stem == tmp_path.name
 
 
 def test_scores_are_listed_best_first():
@@ -341,6 +372,14 @@ def test_an_exported_video_classifier_gets_what_its_file_wants(uint8, channels):
     order = [2, 1, 0] if channels == "RGB" else [0, 1, 2]
     assert seen[0][0, :, 0, 0, 0].tolist() == (order if uint8 else [(value - 1) / 2 for value in order])
     assert seen[0].dtype == (np.uint8 if uint8 else np.float32)
+
+
+def test_an_exported_file_is_tested_with_a_config_that_has_its_data_preprocessor_beside_the_model(tmp_path):
+    cfg = load_config("classifier_hylisanet_demo.py", work_dir=str(tmp_path))
+    cfg.data_preprocessor = cfg.model.pop("data_preprocessor")
+    runner = build_runner(exported_config(cfg, detector(tmp_path / "model.onnx")), 1.0, verbose=False)
+    assert type(runner.model) is ExportedModel
+    assert cfg.data_preprocessor is not None, "the config itself stays"
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,17 @@
 """Results computed with exportable operations equal those of the libraries' own ``predict``."""
 
+import numpy as np
 import pytest
 import torch
 from mmdet.models.task_modules import DistancePointBBoxCoder, MlvlPointGenerator
+from mmengine.registry import MODELS
 from mmpretrain.models import MultiLabelLinearClsHead
+from mmseg.structures import SegDataSample
 from torch import nn
 
 from helpers.whole_models import DETECTORS, SIZE, build, image, predict
+from mmlisa.deploy import runtime
+from mmlisa.deploy.export import describe
 from mmlisa.deploy.results import (
     Prepare,
     Results,
@@ -16,6 +21,7 @@ from mmlisa.deploy.results import (
     follow_sizes,
     suppress,
 )
+from mmlisa.engine.config import load_config
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +66,49 @@ def test_logits_and_probabilities_equal_the_librarys(name, scope):
         found = found[..., : SIZE[0], : SIZE[1]]
     torch.testing.assert_close(found[0], expected)
     assert expected.std() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "size"),
+    [
+        ("mmdet.DetDataPreprocessor", dict(pad_size_divisor=32, pad_value=2), (160, 192)),
+        ("mmseg.SegDataPreProcessor", dict(size_divisor=32), SIZE),  # in training alone
+        ("mmseg.SegDataPreProcessor", dict(size_divisor=64, test_cfg=dict(size_divisor=32), pad_val=2), (160, 192)),
+        ("mmseg.SegDataPreProcessor", dict(size=(64, 64), test_cfg=dict(size=(256, 200)), pad_val=2), (256, 200)),
+    ],
+)
+def test_images_are_padded_as_the_data_preprocessor_pads_them(kind, options, size, tmp_path):
+    colours = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
+    preprocessor = MODELS.build(dict(type=kind, **colours, **options))
+    expected = preprocessor(dict(inputs=[image()[0].flip(0)], data_samples=[SegDataSample()]))["inputs"]
+    assert expected.shape[2:] == size
+    model = build("semantic_fpn_hylisanet", light=True)
+    model.data_preprocessor = preprocessor
+    prepare = Prepare(model, uint8=True)
+    if not any(prepare.least):
+        torch.testing.assert_close(prepare(image())[0], expected)
+    cfg = load_config("semantic_fpn_hylisanet_demo.py")
+    metadata = describe(cfg, WithResults(Prepare(model), Results(model)), {})
+    metadata |= {"mmlisa_steps": "[]"}
+    shape = [1, 3, *size] if prepare.divisor > 1 else [1, 3, "h", "w"]
+    prepared, inside = runtime.Model(tmp_path, metadata, shape, None).prepare(
+        image()[0].permute(1, 2, 0).numpy().astype(np.uint8)
+    )
+    np.testing.assert_allclose(prepared, expected, atol=1e-5)
+    assert inside == SIZE
+
+
+def test_boxes_of_queries_lie_in_the_padded_image():
+    model = build("dino_ivit")
+    model.data_preprocessor.pad_size_divisor = 32
+    prepare, results = Prepare(model), Results(model)
+    padded, limits = prepare(image() / 64 - 2)
+    assert padded.shape[2:] == (160, 192)
+    with torch.no_grad():
+        found, _, _ = results(padded, limits)
+        whole, _, _ = results(padded, torch.tensor([192.0, 160.0, 192.0, 160.0]))
+    torch.testing.assert_close(found, torch.minimum(whole, limits))
+    assert (found < limits - 1).any(dim=1).any()
 
 
 def test_layers_that_keep_the_size_of_the_example_are_replaced():
@@ -113,6 +162,33 @@ def test_what_the_runtime_does_otherwise_is_refused():
     model = build("classifier_hylisanet")
     model.head = MultiLabelLinearClsHead(num_classes=3, in_channels=4)
     with pytest.raises(ValueError, match="MultiLabelLinearClsHead predicts several labels"):
+        Results(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "head"), [("mask_rcnn_hylisanet", "roi_head.bbox_head"), ("retinanet_flatten_swin", "bbox_head")]
+)
+def test_scores_of_another_activation_are_refused(name, head):
+    """Seesaw loss has two outputs more, and its scores are products."""
+    model = build(name)
+    model.get_submodule(head).loss_cls = MODELS.build(dict(type="mmdet.SeesawLoss", num_classes=8))
+    with pytest.raises(ValueError, match=r"scores of 'SeesawLoss' cannot be exported with the results; --raw"):
+        Results(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "method", "message"),
+    [
+        ("mask_rcnn_hylisanet", "roi_head.bbox_head", "predict_by_feat", "'Other' cannot be exported with its results"),
+        ("classifier_hylisanet", "head", "_get_predictions", "'Other' does not predict probabilities by a softmax"),
+    ],
+)
+def test_heads_that_predict_in_another_way_are_refused(name, place, method, message):
+    """As mmdet's SABLHead and mmpretrain's RegressionHead do."""
+    model = build(name)
+    head = model.get_submodule(place)
+    head.__class__ = type("Other", (type(head),), {method: lambda self, *args: None})
+    with pytest.raises(ValueError, match=message):
         Results(model)
 
 

@@ -80,6 +80,20 @@ def backbone(cfg):
     load_backbone(cfg, None)
 
 
+class Plain(BaseModel):
+    def forward(self, *args):
+        pass
+
+
+def test_a_data_preprocessor_beside_the_model_is_the_models():
+    """As mmpretrain's configs have it. MMEngine's runner passes it to a model that has none."""
+    preprocessor = dict(type="ImgDataPreprocessor", mean=[1.0] * 3, std=[2.0] * 3)
+    cfg = Config(dict(model=dict(type=Plain), data_preprocessor=preprocessor, default_scope="mmengine"))
+    assert build_model(cfg).data_preprocessor.mean.flatten().tolist() == [1] * 3
+    cfg.model.data_preprocessor = dict(preprocessor, mean=[3.0] * 3)
+    assert build_model(cfg).data_preprocessor.mean.flatten().tolist() == [3] * 3
+
+
 @pytest.mark.fault
 @pytest.mark.parametrize("build", [build_model, predictor, backbone])
 def test_a_teacher_runs_no_code(cfg, tmp_path, build):

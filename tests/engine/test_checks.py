@@ -18,6 +18,7 @@ from mmlisa.engine.checks import (
     check_shapes,
     compare_classes,
     explain_unknown_type,
+    saved_metainfo,
     shape_conflicts,
 )
 from mmlisa.engine.config import check_options
@@ -271,6 +272,7 @@ def test_a_backbone_that_fits():
         ),
         dict(panoptic_head=dict(in_channels=[64, 128])),
         dict(neck=dict(type="mmdet.YOLOV3Neck", in_channels=[128, 64])),
+        dict(neck=dict(type="CTResNetNeck", in_channels=128)),  # reads the last map
         dict(
             neck=[dict(type="GlobalAveragePooling"), dict(type="LinearNeck", in_channels=128, out_channels=32)],
             head=dict(in_channels=32),
@@ -293,6 +295,32 @@ def test_shapes_that_differ_are_named_with_both():
         check_shapes(nn.Linear(4, 3), checkpoint, "a.pth")
     assert shape_conflicts(nn.Linear(4, 8), checkpoint) == ""
     assert shape_conflicts(nn.Linear(4, 8), {"other": torch.zeros(1)}) == ""
+
+
+def test_shapes_are_compared_wherever_the_weights_are_read_from():
+    """``load_weights`` also takes the entry ``model``, as many training scripts write it."""
+    with pytest.raises(ValueError, match=r"weight is \[8, 4\] in the checkpoint and \[3, 4\] in the model"):
+        check_shapes(nn.Linear(4, 3), {"model": nn.Linear(4, 8).state_dict(), "epoch": 3}, "a.pth")
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"dataset_meta": {"classes": ("cat", "dog")}},
+        {"dataset_meta": {"CLASSES": ("cat", "dog")}},  # of mmdet's release candidates
+        {"dataset_meta": [{"classes": ("cat", "dog")}, {"classes": ("dog", "newt")}]},  # of a ConcatDataset
+    ],
+)
+def test_the_classes_that_a_checkpoint_was_trained_for(meta):
+    checkpoint = {"state_dict": nn.Linear(4, 8).state_dict(), "meta": meta}
+    assert saved_metainfo(checkpoint) == {"classes": ("cat", "dog")}
+    with pytest.raises(ValueError, match=r"trained for 2 classes \(cat, dog\)"):
+        check_shapes(nn.Linear(4, 3), checkpoint, "a.pth")
+
+
+@pytest.mark.parametrize("meta", [None, [], {}, {"dataset_meta": None}, {"dataset_meta": []}, {"dataset_meta": [None]}])
+def test_a_checkpoint_without_classes(meta):
+    assert saved_metainfo({"meta": meta}) == saved_metainfo({}) == {}
 
 
 def test_data_elsewhere_have_no_first_image_here(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.registry import DefaultScope
 
 from helpers import toy_runner  # noqa: F401, registers its data
 from mmlisa import config_path
@@ -258,6 +259,8 @@ def test_a_config_without_hooks_is_tested(given):
 def test_names_of_the_data_come_before_those_of_their_type():
     assert find_metainfo(dict(type="mmdet.CocoDataset"))["classes"][0] == "person"
     assert find_metainfo(dict(type="mmdet.CocoDataset", metainfo=dict(classes=("cat",))))["classes"] == ("cat",)
+    with DefaultScope.overwrite_default_scope("mmdet"):  # types of most configs have no scope
+        assert find_metainfo(dict(type="CocoDataset"))["classes"][0] == "person"
 
 
 def test_names_of_the_data_may_be_in_a_file(tmp_path):

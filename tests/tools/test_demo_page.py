@@ -8,6 +8,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
+from mmpretrain.models import ClsDataPreprocessor
 from PIL import Image
 
 import gradio_app
@@ -92,6 +93,15 @@ def test_kernels_of_every_layer(predictor, picture):
         "stages.3.blocks.0.attn",
     ]
     assert all(drawing.shape == (192, 320, 3) for drawing, _ in found)
+
+
+@pytest.mark.parametrize("to_rgb", [True, False])
+def test_kernels_of_a_model_that_does_not_normalise_or_takes_bgr(predictor, monkeypatch, to_rgb):
+    seen = []
+    monkeypatch.setattr(gradio_app, "attention_kernels", lambda backbone, image, *_: seen.append(image) or {})
+    monkeypatch.setitem(predictor.model._modules, "data_preprocessor", ClsDataPreprocessor(to_rgb=to_rgb))
+    gradio_app.kernels(predictor, np.full((64, 64, 3), (10, 20, 30), np.uint8), (0.5, 0.5))
+    assert seen[0][:, 0, 0].tolist() == pytest.approx([10, 20, 30] if to_rgb else [30, 20, 10])
 
 
 @pytest.mark.slow

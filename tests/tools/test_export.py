@@ -70,10 +70,13 @@ def without_metadata(path):
 def test_a_file_that_differs_from_the_model_is_refused(difference, tmp_path, monkeypatch):
     from mmlisa.deploy import export as module
 
-    monkeypatch.setattr(module, "export", lambda model, out, *_, **__: out.touch())
+    monkeypatch.setattr(module, "export", lambda model, out, *_, **__: out.write_text("new"))
     monkeypatch.setattr(module, "largest_difference", lambda *_: difference)
+    (tmp_path / "m.onnx").write_text("earlier")
     with pytest.raises(ValueError, match=f"differs from the model by {difference:.0f}"):
         export.main(export.parse_args([DEMO, "none", str(tmp_path / "m.onnx")]))
+    assert (tmp_path / "m.onnx").read_text() == "earlier"
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
 
 
 def test_a_checkpoint_of_another_number_of_classes_is_refused(tmp_path):

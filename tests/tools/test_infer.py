@@ -34,3 +34,22 @@ def test_an_exported_file_has_no_device_and_no_config(words, capsys):
     assert "an exported file has no config and runs on the CPU; leave them out" in " ".join(
         capsys.readouterr().err.split()
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["config.py", "model.onnx", "image.png"],
+            "'model.onnx' is an exported file, which needs no config: leave CONFIG",
+        ),
+        (
+            ["config.py", "best.pth", "image.png", "--tile", "0"],
+            "--tile 0 --overlap 0.2: tiles have at least 32 pixels",
+        ),
+    ],
+)
+def test_mistakes(words, message, capsys):
+    with pytest.raises(SystemExit):
+        infer.parse_args(words)
+    assert message in " ".join(capsys.readouterr().err.split())

@@ -26,6 +26,7 @@ from mmlisa.deploy.inference import (
     summarise,
     takes_clips,
 )
+from mmlisa.deploy.results import Prepare
 from mmlisa.engine.config import load_config
 from mmlisa.memory import peak_extra_bytes
 
@@ -112,8 +113,10 @@ def kernels(predictor: Predictor, picture: np.ndarray, query: tuple[float, float
     shape = predictor.pipeline(as_loaded(picture))["data_samples"].img_shape
     tensor = torch.from_numpy(picture.copy()).permute(2, 0, 1).float()
     resized = F.interpolate(tensor[None], size=tuple(shape[:2]), mode="bilinear", antialias=True)[0]
-    mean, std = (getattr(model.data_preprocessor, name).reshape(3, 1, 1) for name in ("mean", "std"))
-    found = attention_kernels(model.backbone, (resized.to(mean.device) - mean) / std, layers, [query])
+    prepare = Prepare(model, uint8=True).to(next(model.parameters()).device)
+    image = resized if prepare.is_rgb else resized.flip(0)
+    normalised = (image.to(prepare.mean.device) - prepare.mean) / prepare.std
+    found = attention_kernels(model.backbone, normalised, layers, [query])
     return [
         (
             overlay_kernel(tensor, kernel[0].mean(dim=0), query),

@@ -66,6 +66,10 @@ def test_inflation_refuses_what_does_not_fit():
         inflate(image_model.state_dict(), other)
     with pytest.raises(ValueError, match="mode is 'repeat'"):
         inflate({}, other, "repeat")
+    deeper = LiSANet(dict(ARCHS["hybrid"], depths=(1, 1, 3, 1)), image_size=64)
+    video_model = LiSANet(ARCHS["hybrid"], image_size=(8, 64, 64))
+    with pytest.raises(ValueError, match=r"lacks 2 blocks of the image model, among them \['stages\.2\.blocks\.1'"):
+        inflate(deeper.state_dict(), video_model)
 
 
 def test_images_and_videos_are_told_apart():
