@@ -4,8 +4,9 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -16,6 +17,7 @@ from mmengine.dist import all_reduce, get_world_size, is_main_process
 from mmengine.hooks import CheckpointHook, EMAHook, Hook
 from mmengine.optim import BaseOptimWrapper, OptimWrapper, OptimWrapperDict
 from mmengine.runner import IterBasedTrainLoop, Runner
+from torch.utils.data import DataLoader
 
 from mmlisa.registry import HOOKS
 
@@ -35,6 +37,19 @@ def end_workers_with_process() -> None:
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
         os.register_at_fork(after_in_child=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
+
+
+def leave_group(init: Callable[[int], None] | None, worker: int) -> None:
+    """Start a worker of a data loader, whose own function for this is ``init``, in a process group of its own.
+
+    torchrun and terminals send a signal to the whole group of a training, which needs its workers until it has stopped. Only
+    Linux ends them with their process, however it ends; on other systems they stay in its group.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a worker may be spawned instead of forked
+        os.setpgid(0, 0)
+    if init is not None:
+        init(worker)
 
 
 def largest_of_processes(number: int) -> int:
@@ -96,7 +111,7 @@ class Signals:
                 os._exit(128 + number)
             return
         self.number, self._first = number, now
-        if hasattr(signal, "SIGCHLD"):  # launchers send a signal to the loader workers, too
+        if hasattr(signal, "SIGCHLD"):  # some launchers send a signal to the loader workers, too
             self._replaced[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._on_end_of_child)
         name, later = signal.Signals(number).name, "a second signal, after more than a second, exits at once"
         # The reader of stderr may have ended. Python's own sys.stderr fails in a handler that interrupts one of its writes.
@@ -131,6 +146,9 @@ class InterruptHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         self.signals.catch()
+        for loader in (runner.train_dataloader, runner.val_loop and runner.val_dataloader):
+            if isinstance(loader, DataLoader):
+                loader.worker_init_fn = partial(leave_group, loader.worker_init_fn)
         if runner.val_loop is not None and runner.message_hub.get_info(_VALIDATION_DUE):
             runner.message_hub.update_info(_VALIDATION_DUE, False)
             runner.val_loop.run()

@@ -254,3 +254,31 @@ def test_a_signal_that_ends_the_loader_workers_too_does_not_break_the_iteration(
     assert latest_checkpoint(tmp_path) == str(tmp_path / "iter_3.pth")
     assert "torch" in signal.getsignal(signal.SIGCHLD).__module__
     stopped.train_loop.dataloader_iterator = None  # else PyTorch would report its worker to later tests
+
+
+@pytest.mark.fault
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the workers stay in the group")
+def test_a_signal_to_the_process_group_leaves_the_loader_workers(tmp_path):
+    """torchrun sends it there. The gradients of six batches make a step, so the training needs five more."""
+
+    class Launcher(Hook):
+        def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+            if runner.iter == 0:
+                os.killpg(0, signal.SIGTERM)
+
+    if not (process := os.fork()):
+        code = 1
+        try:
+            os.setsid()
+            accumulated = dict(optimizer=dict(type="SGD", lr=0.1), accumulative_counts=6)
+            stopped = runner(
+                tmp_path, iterations=8, loader=dict(num_workers=1), hook=dict(interval=100), optim_wrapper=accumulated
+            )
+            stopped.register_hook(Launcher())
+            train(stopped)
+        except SystemExit as ended:
+            code = ended.code
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 143
+    assert latest_checkpoint(tmp_path) == str(tmp_path / "iter_6.pth")
