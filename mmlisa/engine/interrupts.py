@@ -16,7 +16,7 @@ import torch
 from mmengine.dist import all_reduce, get_world_size, is_main_process
 from mmengine.hooks import CheckpointHook, EMAHook, Hook
 from mmengine.optim import BaseOptimWrapper, OptimWrapper, OptimWrapperDict
-from mmengine.runner import IterBasedTrainLoop, Runner
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 from torch.utils.data import DataLoader
 
 from mmlisa.registry import HOOKS
@@ -153,6 +153,9 @@ class InterruptHook(Hook):
             runner.message_hub.update_info(_VALIDATION_DUE, False)
             runner.val_loop.run()
 
+    def before_train_epoch(self, runner: Runner) -> None:
+        self.signals.busy = False
+
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         self.signals.busy = True
 
@@ -161,7 +164,12 @@ class InterruptHook(Hook):
     ) -> None:
         if self._requested(runner):
             self.stop(runner, runner.iter + 1)
-        self.signals.busy = False
+        # The loop counts an epoch after the hooks of its end, which step schedulers and save.
+        epochs = isinstance(runner.train_loop, EpochBasedTrainLoop)
+        self.signals.busy = epochs and batch_idx + 1 == len(runner.train_dataloader)
+
+    def before_val(self, runner: Runner) -> None:
+        self.signals.busy = True  # before_val_epoch of the EMA hook exchanges the weights
 
     def before_val_epoch(self, runner: Runner) -> None:
         self.validating = True

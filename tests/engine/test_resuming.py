@@ -34,6 +34,14 @@ def start(tmp_path_factory):
     return folder / "iter_4.pth"
 
 
+def signal_to_all():
+    """SIGTERM to this process, and the end of its loader workers."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    for worker in multiprocessing.active_children():
+        worker.kill()
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+
+
 def resumed(folder, checkpoint, **options):
     trained = runner(folder, load_from=str(checkpoint), resume=True, **{"epochs": 2, **options})
     train(trained)
@@ -245,17 +253,14 @@ def test_a_signal_while_both_weights_are_validated_stops_after_the_second(tmp_pa
 
 
 @pytest.mark.fault
-def test_a_signal_at_the_end_of_a_validation_saves_the_trained_weights(tmp_path):
-    """They are back in the model when the best checkpoint is saved. The loader workers get the signal, too."""
+@pytest.mark.parametrize("moment", ["before_val_epoch", "after_val_epoch"])
+def test_a_signal_at_an_end_of_a_validation_saves_the_trained_weights(tmp_path, moment):
+    """The EMA hook has just exchanged the weights. The loader workers get the signal, too."""
 
     class Interrupt(Hook):
         priority = "LOW"
 
-        def after_val_epoch(self, runner, metrics=None):
-            os.kill(os.getpid(), signal.SIGTERM)
-            for worker in multiprocessing.active_children():
-                worker.kill()
-                os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+    setattr(Interrupt, moment, lambda self, runner, metrics=None: signal_to_all())
 
     options = dict(
         train_cfg=dict(by_epoch=False, max_iters=6, val_interval=3), loader=dict(num_workers=1), **VALIDATION
@@ -484,3 +489,21 @@ def test_new_style_configs_get_the_same_hooks_and_loop(tmp_path):
         "mmlisa.engine.seeding",
     }
     assert [type(h).__module__ for h in made.hooks if isinstance(h, CheckpointHook)] == ["mmlisa.engine.saving"]
+
+
+@pytest.mark.fault
+def test_a_signal_at_the_end_of_an_epoch_does_not_repeat_it(tmp_path):
+    """Of two epochs of four batches. The loader workers, which stay for the next epoch, get the signal, too."""
+
+    class Interrupt(Hook):
+        def after_train_epoch(self, runner):
+            signal_to_all()
+
+    stopped = runner(tmp_path / "part", epochs=2, loader=dict(num_workers=1, persistent_workers=True))
+    stopped.register_hook(Interrupt())
+    with pytest.raises(SystemExit) as ended:
+        train(stopped)
+    stopped.train_dataloader._iterator._shutdown_workers()  # else PyTorch would report its worker to later tests
+    assert ended.value.code == 143
+    rest = resumed(tmp_path / "rest", tmp_path / "part" / "iter_4.pth")
+    assert (rest.epoch, rest.iter, rest.model.calls) == (2, 8, 4)
