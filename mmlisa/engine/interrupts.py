@@ -16,10 +16,12 @@ import torch
 from mmengine.dist import all_reduce, get_world_size, is_main_process
 from mmengine.hooks import CheckpointHook, EMAHook, Hook
 from mmengine.optim import BaseOptimWrapper, OptimWrapper, OptimWrapperDict
-from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
+from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch.utils.data import DataLoader
 
 from mmlisa.registry import HOOKS
+
+from .loops import validation_follows
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 # Entries of the message hub, which checkpoints contain.
@@ -220,9 +222,8 @@ class InterruptHook(Hook):
         if hub.get_info("last_ckpt") != str(path):  # otherwise it is the schedule's, which also removes it
             hub.update_info(_OURS, str(path))
         hub.update_info("last_ckpt", str(path))
-        # MMEngine's loop of iterations does not validate if it is resumed after the last one, which is not counted yet here.
-        at_end = isinstance(runner.train_loop, IterBasedTrainLoop) and runner.iter < iteration == runner.max_iters
-        hub.update_info(_VALIDATION_DUE, self.validating or at_end)
+        due = iteration > runner.iter and validation_follows(runner, ends_epoch=False)
+        hub.update_info(_VALIDATION_DUE, self.validating or due)
         # The file of the schedule, if there is one, lacks the note above and perhaps the optimizer.
         self._saving = iteration
         runner.save_checkpoint(str(path.parent), path.name, by_epoch=False, backend_args={"backend": "mmlisa.atomic"})

@@ -222,6 +222,29 @@ def test_a_training_interrupted_at_its_last_validation_gets_its_result(tmp_path,
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize(
+    ("loop", "expected"),
+    [
+        (dict(val_interval=3), [3, 6]),
+        (dict(val_interval=5, dynamic_intervals=[(2, 3)]), [3, 6]),
+        (dict(val_interval=3, val_begin=4), [6]),
+        (dict(val_interval=4), [4, 6]),
+    ],
+    ids=["due", "another interval by then", "before the first", "not due"],
+)
+def test_an_interrupt_before_a_validation_does_not_skip_it(tmp_path, loop, expected):
+    options = dict(train_cfg=dict(by_epoch=False, max_iters=6, **loop), hook=dict(interval=100), **VALIDATION)
+    validated, recorder = [], Hook()
+    recorder.after_val_epoch = lambda runner, metrics: validated.append(runner.iter)
+    for signal_at in (3, -1):
+        part = runner(tmp_path, resume=True, model=dict(signal_at=signal_at), **options)
+        part.register_hook(recorder)
+        with pytest.raises(SystemExit) if signal_at > 0 else nullcontext():
+            train(part)
+        assert validated == (expected if signal_at < 0 else [])
+
+
+@pytest.mark.fault
 @pytest.mark.parametrize("at", [1, 6], ids=["averaged weights", "trained weights"])
 def test_a_signal_while_both_weights_are_validated_stops_after_the_second(tmp_path, at):
     """mmpretrain's hook validates the trained weights where it exchanges them, after four batches of the averaged ones."""
