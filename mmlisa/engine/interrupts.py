@@ -21,12 +21,10 @@ from torch.utils.data import DataLoader
 
 from mmlisa.registry import HOOKS
 
-from .loops import validation_follows
+from .loops import VALIDATION_DUE, validation_follows
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
-# Entries of the message hub, which checkpoints contain.
-_VALIDATION_DUE = "mmlisa_validation_due"  # the loop would continue without it
-_OURS = "mmlisa_interrupt_checkpoint"  # the last one that the hook has saved
+_OURS = "mmlisa_interrupt_checkpoint"  # in the message hub: the last one that the hook has saved
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
@@ -151,8 +149,8 @@ class InterruptHook(Hook):
         for loader in (runner.train_dataloader, runner.val_loop and runner.val_dataloader):
             if isinstance(loader, DataLoader):
                 loader.worker_init_fn = partial(leave_group, loader.worker_init_fn)
-        if runner.val_loop is not None and runner.message_hub.get_info(_VALIDATION_DUE):
-            runner.message_hub.update_info(_VALIDATION_DUE, False)
+        if runner.val_loop is not None and runner.message_hub.get_info(VALIDATION_DUE):
+            runner.message_hub.update_info(VALIDATION_DUE, False)
             runner.val_loop.run()
 
     def before_train_epoch(self, runner: Runner) -> None:
@@ -223,7 +221,7 @@ class InterruptHook(Hook):
             hub.update_info(_OURS, str(path))
         hub.update_info("last_ckpt", str(path))
         due = iteration > runner.iter and validation_follows(runner, ends_epoch=False)
-        hub.update_info(_VALIDATION_DUE, self.validating or due)
+        hub.update_info(VALIDATION_DUE, self.validating or due)
         # The file of the schedule, if there is one, lacks the note above and perhaps the optimizer.
         self._saving = iteration
         runner.save_checkpoint(str(path.parent), path.name, by_epoch=False, backend_args={"backend": "mmlisa.atomic"})

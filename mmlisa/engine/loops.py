@@ -7,7 +7,9 @@ from mmengine.runner import IterBasedTrainLoop, Runner
 
 from mmlisa.registry import LOOPS
 
-_EPOCH_START = "mmlisa_epoch_start"  # iterations before the epoch, in the message hub
+# Entries of the message hub, which checkpoints contain.
+_EPOCH_START = "mmlisa_epoch_start"  # iterations before the epoch
+VALIDATION_DUE = "mmlisa_validation_due"  # the resumed loop would continue without it
 
 
 @LOOPS.register_module()

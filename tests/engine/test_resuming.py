@@ -530,3 +530,32 @@ def test_a_signal_at_the_end_of_an_epoch_does_not_repeat_it(tmp_path):
     assert ended.value.code == 143
     rest = resumed(tmp_path / "rest", tmp_path / "part" / "iter_4.pth")
     assert (rest.epoch, rest.iter, rest.model.calls) == (2, 8, 4)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(("epochs", "expected"), [(None, [3, 6]), (2, [4, 8])], ids=["iterations", "epochs"])
+@pytest.mark.parametrize("at", [0, 1], ids=["in the middle", "at the end"])
+def test_a_validation_in_which_the_training_was_killed_is_run(tmp_path, epochs, expected, at):
+    loop = dict(max_epochs=epochs) if epochs else dict(by_epoch=False, max_iters=6, val_interval=3)
+    hook = dict(by_epoch=bool(epochs), interval=1 if epochs else 3, save_best="count", rule="greater")
+    options = dict(epochs=epochs, train_cfg=loop, hook=hook, **VALIDATION)
+
+    class Killed(Exception):
+        pass
+
+    class Kill(Hook):
+        def before_val_epoch(self, runner):
+            if runner.iter == expected[at]:
+                raise Killed
+
+    killed = runner(tmp_path, **options)
+    killed.register_hook(Kill())
+    with pytest.raises(Killed):
+        train(killed)
+    validated, recorder = [], Hook()
+    recorder.after_val_epoch = lambda runner, metrics: validated.append(runner.iter)
+    rest = runner(tmp_path, resume=True, **options)
+    rest.register_hook(recorder)
+    train(rest)
+    assert validated == expected[at:]
+    assert len(list(tmp_path.glob("best_count_*.pth"))) == 1
