@@ -26,6 +26,7 @@ from .loops import VALIDATION_DUE, validation_follows
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 _OURS = "mmlisa_interrupt_checkpoint"  # in the message hub: the last one that the hook has saved
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
+_ASKED_EVERY = 10  # batches of a validation, after which several processes ask each other for a signal
 
 
 @cache  # once per process
@@ -133,7 +134,7 @@ class InterruptHook(Hook):
 
     If one of several processes gets the signal, all of them stop after the same iteration. If gradients are accumulated, this
     is the one of the optimizer's next step. In a validation a single process stops after the current batch. Several processes
-    stop at its end, because their numbers of batches may differ.
+    stop after the same batch, a tenth one, or at the end.
     """
 
     # After all other hooks of an iteration, and after the EMA hook has exchanged the weights.
@@ -143,6 +144,7 @@ class InterruptHook(Hook):
         self.signals = Signals()
         self.validating = False  # the model may hold averaged weights
         self._saving: int | None = None  # iterations of the checkpoint that stop() saves
+        self._common = 0  # batches of the validation that all processes have
 
     def before_train(self, runner: Runner) -> None:
         self.signals.catch()
@@ -175,11 +177,13 @@ class InterruptHook(Hook):
         self.validating = True
         # mmpretrain's hook exchanges the weights in the middle and validates both.
         self.signals.busy = any(getattr(hook, "evaluate_on_origin", False) for hook in runner.hooks)
+        self._common = -largest_of_processes(-len(runner.val_dataloader))
 
     def after_val_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any | None = None
     ) -> None:
-        if get_world_size() == 1 and not self.signals.busy and self._requested(runner):
+        asks = get_world_size() == 1 or (batch_idx < self._common and (batch_idx + 1) % _ASKED_EVERY == 0)
+        if asks and not self.signals.busy and self._requested(runner):
             self.stop(runner, runner.iter)
         if batch_idx + 1 == len(runner.val_dataloader):
             self.signals.busy = True  # the EMA hook exchanges the weights again before after_val_epoch of this hook

@@ -267,6 +267,42 @@ def test_a_signal_in_a_validation_of_unequal_lengths_stops_all(tmp_path):
     assert latest_checkpoint(tmp_path / "stopped") == str(tmp_path / "stopped" / "iter_3.pth")
 
 
+@pytest.mark.fault
+def test_a_signal_in_a_long_validation_stops_all_before_its_end(tmp_path):
+    """torchrun does not wait longer than 30 seconds. Of 31 images, one process has 16 and the other 15."""
+    data = dict(
+        batch_size=1,
+        dataset=dict(type="ToyPoints", length=31),
+        sampler=dict(type="DefaultSampler", shuffle=False, round_up=False),
+    )
+    options = dict(
+        val_dataloader=VALIDATION["val_dataloader"] | data,
+        train_cfg=dict(by_epoch=False, max_iters=6, val_interval=3),
+    )
+
+    class Interrupt(Hook):
+        batches = 0
+
+        def before_val_epoch(self, runner):
+            if get_rank() == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+            self.batches += 1
+
+    def run() -> None:
+        stopped, interrupt = toy(tmp_path / "stopped", 2, options), Interrupt()
+        stopped.register_hook(interrupt)
+        with pytest.raises(SystemExit):
+            train(stopped)
+        assert interrupt.batches == 10
+
+    assert in_processes(2, run) == [0, 0]
+    last = tmp_path / "stopped" / "iter_3.pth"
+    assert latest_checkpoint(tmp_path / "stopped") == str(last)
+    assert load_checkpoint(last)["message_hub"]["runtime_info"]["mmlisa_validation_due"]
+
+
 def test_weights_sharded_over_two_processes(tmp_path):
     """PyTorch's FSDP2 around a backbone and each of its blocks: the gradients are those of one process."""
     fsdp = pytest.importorskip("torch.distributed.fsdp")
