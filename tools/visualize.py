@@ -83,6 +83,7 @@ def main(args: argparse.Namespace) -> None:
         draw_kernels,
         feature_norms,
         load_backbone,
+        network_input,
         read_image,
     )
     from figures.matrices import attention_matrices, draw_head_statistics, draw_matrices
@@ -95,8 +96,8 @@ def main(args: argparse.Namespace) -> None:
     for label, model in zip(_labels(args.model), args.model, strict=True):
         (config, *checkpoint), options = _files(model), [item for item in model if "=" in item]
         cfg = load_config(config, options=parse_options(options))
-        backbone, mean, std = load_backbone(cfg, *(checkpoint or [None]), args.min_matched)
-        image = (picture - mean) / std
+        backbone, preprocessor = load_backbone(cfg, *(checkpoint or [None]), args.min_matched)
+        image = network_input(picture, preprocessor)
         kernels.append((label, attention_kernels(backbone, image, args.layers, queries)))
         features.append((label, feature_norms(backbone, image)))
         if args.matrices:

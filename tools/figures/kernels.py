@@ -33,8 +33,8 @@ class Call:
     grid: tuple[int, ...]
 
 
-def load_backbone(cfg: Config, checkpoint: str | None, min_matched: float = 0.9) -> tuple[nn.Module, Tensor, Tensor]:
-    """Return the backbone of a config's model in evaluation mode, and the mean and std of its images, ``[3, 1, 1]`` in RGB.
+def load_backbone(cfg: Config, checkpoint: str | None, min_matched: float = 0.9) -> tuple[nn.Module, nn.Module]:
+    """Return the backbone of a config's model in evaluation mode, and the model's data preprocessor.
 
     Raises:
         FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model.
@@ -42,8 +42,21 @@ def load_backbone(cfg: Config, checkpoint: str | None, min_matched: float = 0.9)
     model = build_model(cfg)
     if checkpoint:
         load_weights(model, checkpoint, min_matched)
-    preprocessor = model.data_preprocessor
-    return model.backbone.eval(), preprocessor.mean.reshape(3, 1, 1), preprocessor.std.reshape(3, 1, 1)
+    return model.backbone.eval(), model.data_preprocessor
+
+
+def network_input(picture: Tensor, preprocessor: nn.Module) -> Tensor:
+    """Return a picture as a data preprocessor passes it to the network: in its order of channels, and normalised if it does so.
+
+    Args:
+        picture: ``[3, H, W]``, RGB from 0 to 255.
+        preprocessor: of a model of mmdet, mmseg or mmpretrain, whose pipelines read images as BGR.
+    """
+    is_rgb = getattr(preprocessor, "_channel_conversion", getattr(preprocessor, "to_rgb", False))
+    image = (picture if is_rgb else picture.flip(0)).to(preprocessor.device)
+    if not hasattr(preprocessor, "mean"):
+        return image
+    return (image - preprocessor.mean.reshape(-1, 1, 1)) / preprocessor.std.reshape(-1, 1, 1)
 
 
 def read_image(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:

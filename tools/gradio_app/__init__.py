@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from figures.kernels import attention_kernels, find_operators, overlay_kernel
+from figures.kernels import attention_kernels, find_operators, network_input, overlay_kernel
 from mmlisa import cli
 from mmlisa.deploy.inference import (
     IMAGE_SUFFIXES,
@@ -109,11 +109,12 @@ def kernels(predictor: Predictor, picture: np.ndarray, query: tuple[float, float
     layers = range(len(find_operators(model.backbone)))
     if not layers:
         raise ValueError(f"{type(model.backbone).__name__} has no attention operator")
-    shape = predictor.pipeline(as_loaded(picture))["data_samples"].img_shape
+    # img_shape is also that of paddings and crops.
+    wider, higher = predictor.pipeline(as_loaded(picture))["data_samples"].get("scale_factor", (1.0, 1.0))
+    size = round(picture.shape[0] * higher), round(picture.shape[1] * wider)
     tensor = torch.from_numpy(picture.copy()).permute(2, 0, 1).float()
-    resized = F.interpolate(tensor[None], size=tuple(shape[:2]), mode="bilinear", antialias=True)[0]
-    mean, std = (getattr(model.data_preprocessor, name).reshape(3, 1, 1) for name in ("mean", "std"))
-    found = attention_kernels(model.backbone, (resized.to(mean.device) - mean) / std, layers, [query])
+    resized = F.interpolate(tensor[None], size=size, mode="bilinear", antialias=True)[0]
+    found = attention_kernels(model.backbone, network_input(resized, model.data_preprocessor), layers, [query])
     return [
         (
             overlay_kernel(tensor, kernel[0].mean(dim=0), query),

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from mmengine.model import ImgDataPreprocessor
 from PIL import Image
 
 from figures.kernels import (
@@ -11,6 +12,7 @@ from figures.kernels import (
     draw_kernels,
     feature_norms,
     find_operators,
+    network_input,
     overlay_kernel,
     query_token,
     read_image,
@@ -184,3 +186,19 @@ def test_images_are_turned_as_their_exif_entry_says(tmp_path):
     exif[0x0112] = 6
     Image.new("RGB", (40, 30)).save(tmp_path / "turned.jpg", exif=exif)
     assert read_image(tmp_path / "turned.jpg").shape == (3, 40, 30)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(mean=[1, 2, 3], std=[4, 5, 6], bgr_to_rgb=True),
+        dict(mean=[1, 2, 3], std=[4, 5, 6]),  # networks that learned from Caffe's weights
+        dict(mean=[7], std=[2], bgr_to_rgb=True),
+        {},
+    ],
+    ids=["RGB", "BGR", "one mean", "as it is"],
+)
+def test_the_network_gets_what_its_preprocessor_makes_of_a_file(options):
+    preprocessor, picture = ImgDataPreprocessor(**options), torch.randint(0, 256, (3, 4, 5))
+    expected = preprocessor({"inputs": [picture.flip(0).byte()]})["inputs"][0]
+    torch.testing.assert_close(network_input(picture.float(), preprocessor), expected)
