@@ -130,6 +130,20 @@ def test_other_accelerators_are_left_to_mmengine(monkeypatch):
     assert "model_wrapper_cfg" not in cfg
 
 
+def test_the_wrapper_of_a_config_stays(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr("mmlisa.engine.runner.get_device", lambda: "cpu")
+    cfg = Config(dict(launcher="pytorch", model_wrapper_cfg=dict(static_graph=True)))
+    _prepare_cpu_processes(cfg)
+    assert cfg.model_wrapper_cfg == dict(
+        type="MMDistributedDataParallel",
+        static_graph=True,
+        broadcast_buffers=False,
+        find_unused_parameters=False,
+        device_ids=None,
+    )
+
+
 def test_two_processes_train_as_one_does(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     train(toy(one, 1))
