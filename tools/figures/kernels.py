@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from mmlisa.checkpoints import load_weights
 from mmlisa.deploy import runtime
 from mmlisa.engine.building import build_model
+from mmlisa.models.attention import TTTAttention
+from mmlisa.models.backbones.base import Backbone
 from mmlisa.registry import MODELS
 from mmlisa.visualization.overlays import enlarge
 
@@ -68,9 +70,13 @@ def read_image(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
 
 
 def find_operators(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the attention operators of a model by their names, in order: registered modules that are not networks."""
+    """Return the attention operators of a model by their names, in order: registered modules that are not networks.
+
+    Those behind the last map that a backbone returns are left out, because they never run.
+    """
     registered = tuple(MODELS.module_dict.values())
-    named = model.named_modules()
+    idle = model.stages[model.out_indices[-1] + 1 :].modules() if isinstance(model, Backbone) else ()
+    named = model.named_modules(memo=set(idle))
     return {name: m for name, m in named if isinstance(m, registered) and not isinstance(m, BaseModule)}
 
 
@@ -257,12 +263,12 @@ def record_calls(backbone: nn.Module, image: Tensor, operators: Sequence[nn.Modu
 
 
 def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> tuple[Tensor, Tensor] | None:
-    """Return the operator's values, as a leaf of autograd, and its output before the last norm and projection.
+    """Return the operator's values, as a leaf of autograd, and its output before the last norm, gate and projection.
 
     The result is None if values and output are not both tokens ``[1, N, C']``, with values a third of the output of ``qkv``.
     """
-    if not (hasattr(operator, "qkv") and hasattr(operator, "num_heads")):
-        return None
+    if not (hasattr(operator, "qkv") and hasattr(operator, "num_heads")) or isinstance(operator, TTTAttention):
+        return None  # the last third of what ViT³ projects is not its values
     found: dict[str, Tensor] = {}
 
     def replace_values(module: nn.Module, inputs: tuple, output: Tensor) -> Tensor:
@@ -271,12 +277,10 @@ def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> t
         return torch.cat([query, key, found["values"]], dim=-1)
 
     def keep(module: nn.Module, inputs: tuple) -> None:
-        found.setdefault("gathered", inputs[0])
+        found.setdefault("gathered", inputs[-1])
 
-    tail = [
-        getattr(operator, name) for name in ("norm", "proj") if isinstance(getattr(operator, name, None), nn.Module)
-    ]
-    hooks = [operator.qkv.register_forward_hook(replace_values)] + [m.register_forward_pre_hook(keep) for m in tail]
+    hooks = [operator.qkv.register_forward_hook(replace_values)]
+    hooks += [module.register_forward_pre_hook(keep) for module in find_tail(operator)]
     try:
         output = operator(x.detach(), grid)
     finally:
@@ -284,6 +288,12 @@ def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> t
             hook.remove()
     values, gathered = found["values"], found.get("gathered", output)
     return (values, gathered) if gathered.shape == values.shape and values.shape[1] == x.shape[1] else None
+
+
+def find_tail(operator: nn.Module) -> list[nn.Module]:
+    """Return what follows the attention in an operator; the last input of the first that is called is the attention's output."""
+    tail = (getattr(operator, name, None) for name in ("norm", "proj", "output"))  # `output` also takes the input for its gate
+    return [module for module in tail if isinstance(module, nn.Module)]
 
 
 def _block_name(model: nn.Module, name: str) -> str:
