@@ -216,6 +216,28 @@ def test_a_killed_training_leaves_no_workers():
     assert not worker.is_dir()
 
 
+@pytest.mark.fault
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux ends the workers")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_killed_training_leaves_no_workers_in_groups_of_their_own(method):
+    code = (
+        "import multiprocessing, time; from mmlisa.engine.interrupts import leave_group;"
+        f"context = multiprocessing.get_context({method!r});"
+        "worker = context.Process(target=leave_group, args=(time.sleep, 600)); worker.start();"
+        "print(worker.pid, flush=True); worker.join()"
+    )
+    training = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    worker, deadline = int(training.stdout.readline()), time.monotonic() + 60
+    while os.getpgid(worker) != worker and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert os.getpgid(worker) == worker
+    training.kill()
+    training.wait()
+    while Path("/proc", str(worker)).is_dir() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path("/proc", str(worker)).is_dir()
+
+
 def test_the_last_checkpoint_is_written_whole(tmp_path, monkeypatch):
     paths, put = [], AtomicBackend.put
     monkeypatch.setattr(
