@@ -201,8 +201,10 @@ class InterruptHook(Hook):
         self.signals.restore()
 
     def _requested(self, runner: Runner) -> bool:
-        self.signals.number = largest_of_processes(self.signals.number)
-        return self.signals.number != 0 and not gradients_wait(runner)
+        number = largest_of_processes(self.signals.number)
+        if number:  # a signal may have come while this process waited for the others, which will learn of it the next time
+            self.signals.number = number
+        return number != 0 and not gradients_wait(runner)
 
     def stop(self, runner: Runner, iteration: int) -> None:
         """Save the state after ``iteration`` iterations and end the process."""

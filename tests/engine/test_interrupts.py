@@ -256,6 +256,20 @@ def test_a_signal_to_all_processes_is_not_their_sum(monkeypatch):
     assert hook.signals.number == 15
 
 
+def test_a_signal_that_comes_while_the_processes_ask_each_other_is_not_lost(monkeypatch):
+    """The others have not heard of it yet, and all must stop after the same iteration."""
+    hook, signals = InterruptHook(), [15]
+
+    def wait(tensor: torch.Tensor, op: str) -> None:
+        if signals:
+            hook.signals.number = signals.pop()
+
+    monkeypatch.setattr(interrupts, "all_reduce", wait)
+    runner = SimpleNamespace(optim_wrapper=None)
+    assert [hook._requested(runner), hook._requested(runner)] == [False, True]
+    assert hook.signals.number == 15
+
+
 @pytest.mark.fault
 def test_a_signal_that_ends_the_loader_workers_too_does_not_break_the_iteration(tmp_path):
     """A launcher sends it to the whole process group."""
