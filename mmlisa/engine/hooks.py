@@ -292,6 +292,10 @@ def _warn_of_schedule(runner: Runner, checkpoint: Mapping[str, Any]) -> None:
         )
     schedulers, states = runner.param_schedulers or (), checkpoint.get("param_schedulers") or ()
     ours, theirs = [scheduler.end for scheduler in schedulers], [state.get("end") for state in states]
+    if ours and not theirs:
+        runner.logger.warning(
+            "the checkpoint has no state of learning-rate schedulers; those of the config begin anew, at its learning rate"
+        )
     if ours and theirs and ours != theirs:
         runner.logger.warning(
             f"the resumed training continues with the learning-rate schedulers of the checkpoint, which end after {theirs}; "

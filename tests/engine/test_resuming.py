@@ -112,6 +112,13 @@ def test_another_end_of_the_schedule_is_reported(tmp_path, capsys):
         assert noted == (end == 6)
 
 
+def test_a_checkpoint_without_its_schedulers_is_reported(tmp_path, capsys):
+    schedule = dict(param_scheduler=[dict(type="CosineAnnealingLR", by_epoch=False, end=8)])
+    train(runner(tmp_path / "start", iterations=4, hook=dict(save_param_scheduler=False), **schedule))
+    resumed(tmp_path / "resumed", tmp_path / "start" / "iter_4.pth", **schedule)
+    assert "has no state of learning-rate schedulers; those of the config begin anew" in capsys.readouterr().out
+
+
 def test_the_rate_of_a_warm_up_is_not_another_one(tmp_path, capsys):
     warm_up = dict(param_scheduler=[dict(type="LinearLR", start_factor=0.1, by_epoch=False, end=8)])
     train(runner(tmp_path / "start", epochs=1, **warm_up))
