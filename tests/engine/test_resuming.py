@@ -119,6 +119,14 @@ def test_a_checkpoint_without_its_schedulers_is_reported(tmp_path, capsys):
     assert "has no state of learning-rate schedulers; those of the config begin anew" in capsys.readouterr().out
 
 
+def test_averaged_weights_without_their_hook_are_reported(tmp_path, capsys):
+    averaged = runner(tmp_path / "start", iterations=4)
+    averaged.register_hook(EMAHook(momentum=0.5))
+    train(averaged)
+    resumed(tmp_path / "resumed", tmp_path / "start" / "iter_4.pth")
+    assert "the config has no EMAHook: the training continues from the averages" in capsys.readouterr().out
+
+
 def test_the_rate_of_a_warm_up_is_not_another_one(tmp_path, capsys):
     warm_up = dict(param_scheduler=[dict(type="LinearLR", start_factor=0.1, by_epoch=False, end=8)])
     train(runner(tmp_path / "start", epochs=1, **warm_up))
