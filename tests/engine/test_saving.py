@@ -175,6 +175,13 @@ def test_the_best_checkpoint_stays_whatever_its_name(tmp_path, monkeypatch, by_e
     assert load_checkpoint(best)["meta"]["iter"] == iteration
 
 
+def test_the_checkpoint_of_the_best_validation_holds_its_metrics(tmp_path, monkeypatch):
+    """The curves of a training that is resumed from it show them."""
+    train(runner(tmp_path, **improving(monkeypatch, {})))
+    history = load_checkpoint(tmp_path / "iter_6.pth")["message_hub"]["runtime_info"]["metric_history"]
+    assert [entry["iteration"] for entry in history] == [2, 4, 6]
+
+
 def test_a_failed_best_checkpoint_leaves_the_one_before(tmp_path, monkeypatch):
     whole, calls = AtomicBackend.put, []
 
