@@ -78,8 +78,11 @@ class CheckpointHook(_CheckpointHook):
 
     def before_train(self, runner: Runner) -> None:
         super().before_train(runner)
-        if is_main_process() and "://" not in self.out_dir:
-            for partial in Path(self.out_dir).glob(".*.pth.*.partial"):  # of a process killed while it saved
+        if not is_main_process():
+            return
+        folders = {runner.work_dir} if "://" in self.out_dir else {runner.work_dir, self.out_dir}
+        for folder in folders:  # an interrupt saves into the work dir
+            for partial in Path(folder).glob(".*.pth.*.partial"):  # of a process killed while it saved
                 partial.unlink()
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float]) -> None:
