@@ -202,7 +202,9 @@ class InterruptHook(Hook):
 
     def _requested(self, runner: Runner) -> bool:
         number = largest_of_processes(self.signals.number)
-        if number:  # a signal may have come while this process waited for the others, which will learn of it the next time
+        if (
+            number
+        ):  # a signal may have come while this process waited for the others, which will learn of it the next time
             self.signals.number = number
         return number != 0 and not gradients_wait(runner)
 

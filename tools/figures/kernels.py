@@ -292,7 +292,9 @@ def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> t
 
 def find_tail(operator: nn.Module) -> list[nn.Module]:
     """Return what follows the attention in an operator; the last input of the first that is called is the attention's output."""
-    tail = (getattr(operator, name, None) for name in ("norm", "proj", "output"))  # `output` also takes the input for its gate
+    tail = (
+        getattr(operator, name, None) for name in ("norm", "proj", "output")
+    )  # `output` also takes the input for its gate
     return [module for module in tail if isinstance(module, nn.Module)]
 
 
