@@ -137,3 +137,17 @@ def test_names_written_down_for_the_help_are_those_of_the_package():
     from research.paper_tables import papers
 
     assert list(runpy.run_path(str(cli.commands()["tables"]))["PAPERS"]) == list(papers())
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "names", "found"),
+    [
+        ("infer", "c.py w.pth --out-dir pictures a.png --score-thr 0.5 b.png", "config images", ["c.py", ["a.png", "b.png"]]),
+        ("infer", "model.onnx --json a.json a.png b.png", "checkpoint images", ["model.onnx", ["a.png", "b.png"]]),
+        ("curves", "one --out curves.png two", "work_dirs", [["one", "two"]]),
+        ("convert", "timm:a --ema b.pth", "files", [["timm:a", "b.pth"]]),
+    ],
+)  # fmt: skip
+def test_options_may_stand_between_the_files(name, words, names, found):
+    args = runpy.run_path(str(cli.commands()[name]))["parse_args"](words.split())
+    assert [getattr(args, each) for each in names.split()] == found

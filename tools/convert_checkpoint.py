@@ -28,7 +28,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--mode", choices=INFLATION_MODES, default="centre", help="where inflated taps lie in time (default: centre)"
     )
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     wanted = {"inflate": 4, **dict.fromkeys(CLASSIFIERS, 3)}.get(args.files[0], 2)
     args.family = args.files.pop(0) if len(args.files) == wanted and wanted > 2 else None
     if len(args.files) != (3 if args.family == "inflate" else 2) or (args.family and args.to):

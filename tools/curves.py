@@ -11,7 +11,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("work_dirs", nargs="+", metavar="WORK_DIR", help="folders of trainings, finished or not")
     parser.add_argument("--out", type=Path, default="work_dirs/curves.png", help="file (default: %(default)s)")
-    return parser.parse_args(argv)
+    return parser.parse_intermixed_args(argv)
 
 
 def main(args: argparse.Namespace) -> None:

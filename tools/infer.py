@@ -37,7 +37,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--device", default=None, help="cpu, cuda:0, … (default: a GPU where there is one)")
     parser.add_argument("--min-matched", type=float, default=0.9, help="share of the model the checkpoint must hold")
     cli.add_config_options(parser)
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     if args.config.endswith(".onnx"):
         args.config, args.checkpoint, args.images = None, args.config, [args.checkpoint, *args.images]
         if args.cfg_options or args.device not in (None, "cpu"):

@@ -35,12 +35,19 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     cli.add_config_options(parser)
     cli.add_launcher(parser)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.launcher != "none" and ":" in (args.device or ""):
+        parser.error(
+            f"--device {args.device}: each process of a launcher trains on a GPU of its own; name the GPUs in "
+            "CUDA_VISIBLE_DEVICES, and leave the number out"
+        )
+    return args
 
 
 def main(args: argparse.Namespace) -> None:
     set_local_rank(args.launcher, args.local_rank)
-    if args.device:
+    # Each process of a launcher takes the GPU of its rank, and must see all of them.
+    if args.device == "cpu" or (args.device and args.launcher == "none"):
         select_device(args.device)
     from mmlisa.engine import config
     from mmlisa.engine.config_checks import check_data, check_schedule

@@ -52,7 +52,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def _files(model: Sequence[str]) -> list[str]:
     """Return the files that --model names, without the new values of config entries."""
-    return [item for item in model if "=" not in item]
+    return [item for item in model if "=" not in item or Path(item).is_file()]
+
+
+def _options(model: Sequence[str]) -> list[str]:
+    """Return the new values of config entries."""
+    return [item for item in model if item not in _files(model)]
 
 
 def _label(config: str, options: Sequence[str]) -> str:
@@ -65,9 +70,7 @@ def _label(config: str, options: Sequence[str]) -> str:
 def _labels(models: Sequence[Sequence[str]]) -> list[str]:
     """Return a name per model; the checkpoint belongs to it if models differ in nothing else."""
     files = [_files(model) for model in models]
-    labels = [
-        _label(names[0], [item for item in model if "=" in item]) for names, model in zip(files, models, strict=True)
-    ]
+    labels = [_label(names[0], _options(model)) for names, model in zip(files, models, strict=True)]
     return [
         ", ".join([label, *names[1:]]) if labels.count(label) > 1 else label
         for label, names in zip(labels, files, strict=True)
@@ -83,6 +86,7 @@ def main(args: argparse.Namespace) -> None:
         draw_kernels,
         feature_norms,
         load_backbone,
+        network_input,
         read_image,
     )
     from figures.matrices import attention_matrices, draw_head_statistics, draw_matrices
@@ -93,10 +97,10 @@ def main(args: argparse.Namespace) -> None:
     queries = [tuple(query) for query in args.query or [(0.5, 0.5)]]
     kernels, features, matrices, chosen = [], [], {}, {}
     for label, model in zip(_labels(args.model), args.model, strict=True):
-        (config, *checkpoint), options = _files(model), [item for item in model if "=" in item]
+        (config, *checkpoint), options = _files(model), _options(model)
         cfg = load_config(config, options=parse_options(options))
-        backbone, mean, std = load_backbone(cfg, *(checkpoint or [None]), args.min_matched)
-        image = (picture - mean) / std
+        backbone, preprocessor = load_backbone(cfg, *(checkpoint or [None]), args.min_matched)
+        image = network_input(picture, preprocessor)
         kernels.append((label, attention_kernels(backbone, image, args.layers, queries)))
         features.append((label, feature_norms(backbone, image)))
         if args.matrices:

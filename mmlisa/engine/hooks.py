@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine.config import ConfigDict
-from mmengine.hooks import Hook, LoggerHook
+from mmengine.hooks import EMAHook, Hook, LoggerHook
 from mmengine.model import is_model_wrapper
 from mmengine.optim import AmpOptimWrapper, ApexOptimWrapper, OptimWrapperDict
 from mmengine.runner import Runner
@@ -210,6 +210,11 @@ class CheckpointGuardHook(Hook):
         if runner._resume:
             check_training_state(checkpoint, filename)
             _warn_of_schedule(runner, checkpoint)
+            if "ema_state_dict" in checkpoint and not any(isinstance(hook, EMAHook) for hook in runner.hooks):
+                runner.logger.warning(
+                    f"{filename} holds averaged weights, but the config has no EMAHook: the training continues from the averages "
+                    "instead of the weights that were trained"
+                )
         # Adapted once; the runner loads the result.
         state = checkpoint["state_dict"] = adapt_state_dict(model, state_dict_of(checkpoint, filename))
         if self.same_shapes or runner._resume:
@@ -292,6 +297,10 @@ def _warn_of_schedule(runner: Runner, checkpoint: Mapping[str, Any]) -> None:
         )
     schedulers, states = runner.param_schedulers or (), checkpoint.get("param_schedulers") or ()
     ours, theirs = [scheduler.end for scheduler in schedulers], [state.get("end") for state in states]
+    if ours and not theirs:
+        runner.logger.warning(
+            "the checkpoint has no state of learning-rate schedulers; those of the config begin anew, at its learning rate"
+        )
     if ours and theirs and ours != theirs:
         runner.logger.warning(
             f"the resumed training continues with the learning-rate schedulers of the checkpoint, which end after {theirs}; "

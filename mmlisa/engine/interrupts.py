@@ -4,8 +4,9 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -15,15 +16,17 @@ import torch
 from mmengine.dist import all_reduce, get_world_size, is_main_process
 from mmengine.hooks import CheckpointHook, EMAHook, Hook
 from mmengine.optim import BaseOptimWrapper, OptimWrapper, OptimWrapperDict
-from mmengine.runner import IterBasedTrainLoop, Runner
+from mmengine.runner import EpochBasedTrainLoop, Runner
+from torch.utils.data import DataLoader
 
 from mmlisa.registry import HOOKS
 
+from .loops import VALIDATION_DUE, validation_follows
+
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
-# Entries of the message hub, which checkpoints contain.
-_VALIDATION_DUE = "mmlisa_validation_due"  # the loop would continue without it
-_OURS = "mmlisa_interrupt_checkpoint"  # the last one that the hook has saved
+_OURS = "mmlisa_interrupt_checkpoint"  # in the message hub: the last one that the hook has saved
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
+_ASKED_EVERY = 10  # batches of a validation, after which several processes ask each other for a signal
 
 
 @cache  # once per process
@@ -35,6 +38,19 @@ def end_workers_with_process() -> None:
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
         os.register_at_fork(after_in_child=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
+
+
+def leave_group(init: Callable[[int], None] | None, worker: int) -> None:
+    """Start a worker of a data loader, whose own function for this is ``init``, in a process group of its own.
+
+    torchrun and terminals send a signal to the whole group of a training, which needs its workers until it has stopped. Only
+    Linux ends them with their process, however it ends; on other systems they stay in its group.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a worker may be spawned instead of forked
+        os.setpgid(0, 0)
+    if init is not None:
+        init(worker)
 
 
 def largest_of_processes(number: int) -> int:
@@ -96,7 +112,7 @@ class Signals:
                 os._exit(128 + number)
             return
         self.number, self._first = number, now
-        if hasattr(signal, "SIGCHLD"):  # launchers send a signal to the loader workers, too
+        if hasattr(signal, "SIGCHLD"):  # some launchers send a signal to the loader workers, too
             self._replaced[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._on_end_of_child)
         name, later = signal.Signals(number).name, "a second signal, after more than a second, exits at once"
         # The reader of stderr may have ended. Python's own sys.stderr fails in a handler that interrupts one of its writes.
@@ -118,7 +134,7 @@ class InterruptHook(Hook):
 
     If one of several processes gets the signal, all of them stop after the same iteration. If gradients are accumulated, this
     is the one of the optimizer's next step. In a validation a single process stops after the current batch. Several processes
-    stop at its end, because their numbers of batches may differ.
+    stop after the same batch, a tenth one, or at the end.
     """
 
     # After all other hooks of an iteration, and after the EMA hook has exchanged the weights.
@@ -128,12 +144,19 @@ class InterruptHook(Hook):
         self.signals = Signals()
         self.validating = False  # the model may hold averaged weights
         self._saving: int | None = None  # iterations of the checkpoint that stop() saves
+        self._common = 0  # batches of the validation that all processes have
 
     def before_train(self, runner: Runner) -> None:
         self.signals.catch()
-        if runner.val_loop is not None and runner.message_hub.get_info(_VALIDATION_DUE):
-            runner.message_hub.update_info(_VALIDATION_DUE, False)
+        for loader in (runner.train_dataloader, runner.val_loop and runner.val_dataloader):
+            if isinstance(loader, DataLoader):
+                loader.worker_init_fn = partial(leave_group, loader.worker_init_fn)
+        if runner.val_loop is not None and runner.message_hub.get_info(VALIDATION_DUE):
+            runner.message_hub.update_info(VALIDATION_DUE, False)
             runner.val_loop.run()
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        self.signals.busy = False
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         self.signals.busy = True
@@ -143,17 +166,24 @@ class InterruptHook(Hook):
     ) -> None:
         if self._requested(runner):
             self.stop(runner, runner.iter + 1)
-        self.signals.busy = False
+        # The loop counts an epoch after the hooks of its end, which step schedulers and save.
+        epochs = isinstance(runner.train_loop, EpochBasedTrainLoop)
+        self.signals.busy = epochs and batch_idx + 1 == len(runner.train_dataloader)
+
+    def before_val(self, runner: Runner) -> None:
+        self.signals.busy = True  # before_val_epoch of the EMA hook exchanges the weights
 
     def before_val_epoch(self, runner: Runner) -> None:
         self.validating = True
         # mmpretrain's hook exchanges the weights in the middle and validates both.
         self.signals.busy = any(getattr(hook, "evaluate_on_origin", False) for hook in runner.hooks)
+        self._common = -largest_of_processes(-len(runner.val_dataloader))
 
     def after_val_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any | None = None
     ) -> None:
-        if get_world_size() == 1 and not self.signals.busy and self._requested(runner):
+        asks = get_world_size() == 1 or (batch_idx < self._common and (batch_idx + 1) % _ASKED_EVERY == 0)
+        if asks and not self.signals.busy and self._requested(runner):
             self.stop(runner, runner.iter)
         if batch_idx + 1 == len(runner.val_dataloader):
             self.signals.busy = True  # the EMA hook exchanges the weights again before after_val_epoch of this hook
@@ -171,8 +201,12 @@ class InterruptHook(Hook):
         self.signals.restore()
 
     def _requested(self, runner: Runner) -> bool:
-        self.signals.number = largest_of_processes(self.signals.number)
-        return self.signals.number != 0 and not gradients_wait(runner)
+        number = largest_of_processes(self.signals.number)
+        if (
+            number
+        ):  # a signal may have come while this process waited for the others, which will learn of it the next time
+            self.signals.number = number
+        return number != 0 and not gradients_wait(runner)
 
     def stop(self, runner: Runner, iteration: int) -> None:
         """Save the state after ``iteration`` iterations and end the process."""
@@ -194,9 +228,8 @@ class InterruptHook(Hook):
         if hub.get_info("last_ckpt") != str(path):  # otherwise it is the schedule's, which also removes it
             hub.update_info(_OURS, str(path))
         hub.update_info("last_ckpt", str(path))
-        # MMEngine's loop of iterations does not validate if it is resumed after the last one, which is not counted yet here.
-        at_end = isinstance(runner.train_loop, IterBasedTrainLoop) and runner.iter < iteration == runner.max_iters
-        hub.update_info(_VALIDATION_DUE, self.validating or at_end)
+        due = iteration > runner.iter and validation_follows(runner, ends_epoch=False)
+        hub.update_info(VALIDATION_DUE, self.validating or due)
         # The file of the schedule, if there is one, lacks the note above and perhaps the optimizer.
         self._saving = iteration
         runner.save_checkpoint(str(path.parent), path.name, by_epoch=False, backend_args={"backend": "mmlisa.atomic"})

@@ -1,10 +1,15 @@
-"""Epoch-based training that can resume in the middle of an epoch."""
+"""Epoch-based training that can resume in the middle of an epoch, and the validations of MMEngine's loops."""
+
+from bisect import bisect
 
 from mmengine.runner import EpochBasedTrainLoop as _EpochBasedTrainLoop
+from mmengine.runner import IterBasedTrainLoop, Runner
 
 from mmlisa.registry import LOOPS
 
-_EPOCH_START = "mmlisa_epoch_start"  # iterations before the epoch, in the message hub
+# Entries of the message hub, which checkpoints contain.
+_EPOCH_START = "mmlisa_epoch_start"  # iterations before the epoch
+VALIDATION_DUE = "mmlisa_validation_due"  # the resumed loop would continue without it
 
 
 @LOOPS.register_module()
@@ -42,3 +47,16 @@ class EpochBasedTrainLoop(_EpochBasedTrainLoop):
         hub.update_info(_EPOCH_START, self._iter)  # before the checkpoint of the whole epoch is saved
         self.runner.call_hook("after_train_epoch")
         self._epoch += 1
+
+
+def validation_follows(runner: Runner, *, ends_epoch: bool) -> bool:
+    """Whether the loop validates behind the hooks of the present iteration, or of the end of the present epoch.
+
+    MMEngine's loops count an iteration or an epoch after its hooks.
+    """
+    loop = runner.train_loop
+    if runner.val_loop is None or not isinstance(loop, _EpochBasedTrainLoop if ends_epoch else IterBasedTrainLoop):
+        return False
+    count, last = (loop.epoch + 1, loop.max_epochs) if ends_epoch else (loop.iter + 1, loop.max_iters)
+    interval = loop.dynamic_intervals[bisect(loop.dynamic_milestones, count + 1) - 1]
+    return count >= loop.val_begin and (count % interval == 0 or count == last)

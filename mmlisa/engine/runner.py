@@ -155,12 +155,12 @@ def _prepare_cpu_processes(cfg: Config) -> None:
                 "them with torchrun and --launcher pytorch"
             )
         torch.distributed.init_process_group("gloo")
-    cfg.model_wrapper_cfg = dict(
+    default = dict(
         type="MMDistributedDataParallel",
-        device_ids=None,
         broadcast_buffers=False,
         find_unused_parameters=cfg.get("find_unused_parameters", False),
     )
+    cfg.model_wrapper_cfg = {**default, **(cfg.get("model_wrapper_cfg") or {}), "device_ids": None}
 
 
 def _refuse_damaged_images(cfg: Config) -> None:

@@ -19,6 +19,8 @@ from mmlisa.checkpoints import writing_whole
 from mmlisa.options import rank
 from mmlisa.registry import HOOKS
 
+from .loops import VALIDATION_DUE, validation_follows
+
 
 class AtomicBackend(LocalBackend):
     """MMEngine's local files, written atomically: a file gets a temporary name until it is complete."""
@@ -57,6 +59,8 @@ class _LateRemoval:
 class CheckpointHook(_CheckpointHook):
     """MMEngine's hook with atomic writes. It removes older files only after the new one is complete.
 
+    A checkpoint that is saved before a validation says so: a training that was killed in it validates when it is resumed.
+
     Args:
         on_failure: ``'stop'`` ends the training if a checkpoint cannot be written; ``'continue'`` logs the error and continues,
             except after the last iteration, whose result would be lost.
@@ -74,11 +78,19 @@ class CheckpointHook(_CheckpointHook):
 
     def before_train(self, runner: Runner) -> None:
         super().before_train(runner)
-        if is_main_process() and "://" not in self.out_dir:
-            for partial in Path(self.out_dir).glob(".*.pth.*.partial"):  # of a process killed while it saved
+        if not is_main_process():
+            return
+        folders = {runner.work_dir} if "://" in self.out_dir else {runner.work_dir, self.out_dir}
+        for folder in folders:  # an interrupt saves into the work dir
+            for partial in Path(folder).glob(".*.pth.*.partial"):  # of a process killed while it saved
                 partial.unlink()
 
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float]) -> None:
+        runner.message_hub.update_info(VALIDATION_DUE, False)
+        super().after_val_epoch(runner, metrics)
+
     def _save_checkpoint(self, runner: Runner) -> None:
+        runner.message_hub.update_info(VALIDATION_DUE, validation_follows(runner, ends_epoch=self.by_epoch))
         is_last = self.is_last_train_epoch(runner) if self.by_epoch else self.is_last_train_iter(runner)
         with self._all_or_nothing(runner, runner.iter + (not self.by_epoch), stop=is_last):
             super()._save_checkpoint(runner)

@@ -27,7 +27,7 @@ class TrainingCurvesHook(Hook):
     writes it when the training fails or is interrupted.
     """
 
-    priority = "LOWEST"
+    priority = "LOW"  # before the hook that saves the best checkpoint, and the last one again, with the history
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         history = list(runner.message_hub.runtime_info.get("metric_history", []))

@@ -216,6 +216,28 @@ def test_a_killed_training_leaves_no_workers():
     assert not worker.is_dir()
 
 
+@pytest.mark.fault
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux ends the workers")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_killed_training_leaves_no_workers_in_groups_of_their_own(method):
+    code = (
+        "import multiprocessing, time; from mmlisa.engine.interrupts import leave_group;"
+        f"context = multiprocessing.get_context({method!r});"
+        "worker = context.Process(target=leave_group, args=(time.sleep, 600)); worker.start();"
+        "print(worker.pid, flush=True); worker.join()"
+    )
+    training = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    worker, deadline = int(training.stdout.readline()), time.monotonic() + 60
+    while os.getpgid(worker) != worker and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert os.getpgid(worker) == worker
+    training.kill()
+    training.wait()
+    while Path("/proc", str(worker)).is_dir() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path("/proc", str(worker)).is_dir()
+
+
 def test_the_last_checkpoint_is_written_whole(tmp_path, monkeypatch):
     paths, put = [], AtomicBackend.put
     monkeypatch.setattr(
@@ -231,6 +253,20 @@ def test_a_signal_to_all_processes_is_not_their_sum(monkeypatch):
     hook = InterruptHook()
     hook.signals.number = 15
     assert hook._requested(SimpleNamespace(optim_wrapper=None))
+    assert hook.signals.number == 15
+
+
+def test_a_signal_that_comes_while_the_processes_ask_each_other_is_not_lost(monkeypatch):
+    """The others have not heard of it yet, and all must stop after the same iteration."""
+    hook, signals = InterruptHook(), [15]
+
+    def wait(tensor: torch.Tensor, op: str) -> None:
+        if signals:
+            hook.signals.number = signals.pop()
+
+    monkeypatch.setattr(interrupts, "all_reduce", wait)
+    runner = SimpleNamespace(optim_wrapper=None)
+    assert [hook._requested(runner), hook._requested(runner)] == [False, True]
     assert hook.signals.number == 15
 
 
@@ -254,3 +290,31 @@ def test_a_signal_that_ends_the_loader_workers_too_does_not_break_the_iteration(
     assert latest_checkpoint(tmp_path) == str(tmp_path / "iter_3.pth")
     assert "torch" in signal.getsignal(signal.SIGCHLD).__module__
     stopped.train_loop.dataloader_iterator = None  # else PyTorch would report its worker to later tests
+
+
+@pytest.mark.fault
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the workers stay in the group")
+def test_a_signal_to_the_process_group_leaves_the_loader_workers(tmp_path):
+    """torchrun sends it there. The gradients of six batches make a step, so the training needs five more."""
+
+    class Launcher(Hook):
+        def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+            if runner.iter == 0:
+                os.killpg(0, signal.SIGTERM)
+
+    if not (process := os.fork()):
+        code = 1
+        try:
+            os.setsid()
+            accumulated = dict(optimizer=dict(type="SGD", lr=0.1), accumulative_counts=6)
+            stopped = runner(
+                tmp_path, iterations=8, loader=dict(num_workers=1), hook=dict(interval=100), optim_wrapper=accumulated
+            )
+            stopped.register_hook(Launcher())
+            train(stopped)
+        except SystemExit as ended:
+            code = ended.code
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 143
+    assert latest_checkpoint(tmp_path) == str(tmp_path / "iter_6.pth")

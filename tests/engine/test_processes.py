@@ -130,6 +130,20 @@ def test_other_accelerators_are_left_to_mmengine(monkeypatch):
     assert "model_wrapper_cfg" not in cfg
 
 
+def test_the_wrapper_of_a_config_stays(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr("mmlisa.engine.runner.get_device", lambda: "cpu")
+    cfg = Config(dict(launcher="pytorch", model_wrapper_cfg=dict(static_graph=True)))
+    _prepare_cpu_processes(cfg)
+    assert cfg.model_wrapper_cfg == dict(
+        type="MMDistributedDataParallel",
+        static_graph=True,
+        broadcast_buffers=False,
+        find_unused_parameters=False,
+        device_ids=None,
+    )
+
+
 def test_two_processes_train_as_one_does(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     train(toy(one, 1))
@@ -265,6 +279,42 @@ def test_a_signal_in_a_validation_of_unequal_lengths_stops_all(tmp_path):
 
     assert in_processes(2, run) == [143, 143]
     assert latest_checkpoint(tmp_path / "stopped") == str(tmp_path / "stopped" / "iter_3.pth")
+
+
+@pytest.mark.fault
+def test_a_signal_in_a_long_validation_stops_all_before_its_end(tmp_path):
+    """torchrun does not wait longer than 30 seconds. Of 31 images, one process has 16 and the other 15."""
+    data = dict(
+        batch_size=1,
+        dataset=dict(type="ToyPoints", length=31),
+        sampler=dict(type="DefaultSampler", shuffle=False, round_up=False),
+    )
+    options = dict(
+        val_dataloader=VALIDATION["val_dataloader"] | data,
+        train_cfg=dict(by_epoch=False, max_iters=6, val_interval=3),
+    )
+
+    class Interrupt(Hook):
+        batches = 0
+
+        def before_val_epoch(self, runner):
+            if get_rank() == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+            self.batches += 1
+
+    def run() -> None:
+        stopped, interrupt = toy(tmp_path / "stopped", 2, options), Interrupt()
+        stopped.register_hook(interrupt)
+        with pytest.raises(SystemExit):
+            train(stopped)
+        assert interrupt.batches == 10
+
+    assert in_processes(2, run) == [0, 0]
+    last = tmp_path / "stopped" / "iter_3.pth"
+    assert latest_checkpoint(tmp_path / "stopped") == str(last)
+    assert load_checkpoint(last)["message_hub"]["runtime_info"]["mmlisa_validation_due"]
 
 
 def test_weights_sharded_over_two_processes(tmp_path):

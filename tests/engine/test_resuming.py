@@ -34,6 +34,14 @@ def start(tmp_path_factory):
     return folder / "iter_4.pth"
 
 
+def signal_to_all():
+    """SIGTERM to this process, and the end of its loader workers."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    for worker in multiprocessing.active_children():
+        worker.kill()
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+
+
 def resumed(folder, checkpoint, **options):
     trained = runner(folder, load_from=str(checkpoint), resume=True, **{"epochs": 2, **options})
     train(trained)
@@ -102,6 +110,21 @@ def test_another_end_of_the_schedule_is_reported(tmp_path, capsys):
             in capsys.readouterr().out
         )
         assert noted == (end == 6)
+
+
+def test_a_checkpoint_without_its_schedulers_is_reported(tmp_path, capsys):
+    schedule = dict(param_scheduler=[dict(type="CosineAnnealingLR", by_epoch=False, end=8)])
+    train(runner(tmp_path / "start", iterations=4, hook=dict(save_param_scheduler=False), **schedule))
+    resumed(tmp_path / "resumed", tmp_path / "start" / "iter_4.pth", **schedule)
+    assert "has no state of learning-rate schedulers; those of the config begin anew" in capsys.readouterr().out
+
+
+def test_averaged_weights_without_their_hook_are_reported(tmp_path, capsys):
+    averaged = runner(tmp_path / "start", iterations=4)
+    averaged.register_hook(EMAHook(momentum=0.5))
+    train(averaged)
+    resumed(tmp_path / "resumed", tmp_path / "start" / "iter_4.pth")
+    assert "the config has no EMAHook: the training continues from the averages" in capsys.readouterr().out
 
 
 def test_the_rate_of_a_warm_up_is_not_another_one(tmp_path, capsys):
@@ -214,6 +237,29 @@ def test_a_training_interrupted_at_its_last_validation_gets_its_result(tmp_path,
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize(
+    ("loop", "expected"),
+    [
+        (dict(val_interval=3), [3, 6]),
+        (dict(val_interval=5, dynamic_intervals=[(2, 3)]), [3, 6]),
+        (dict(val_interval=3, val_begin=4), [6]),
+        (dict(val_interval=4), [4, 6]),
+    ],
+    ids=["due", "another interval by then", "before the first", "not due"],
+)
+def test_an_interrupt_before_a_validation_does_not_skip_it(tmp_path, loop, expected):
+    options = dict(train_cfg=dict(by_epoch=False, max_iters=6, **loop), hook=dict(interval=100), **VALIDATION)
+    validated, recorder = [], Hook()
+    recorder.after_val_epoch = lambda runner, metrics: validated.append(runner.iter)
+    for signal_at in (3, -1):
+        part = runner(tmp_path, resume=True, model=dict(signal_at=signal_at), **options)
+        part.register_hook(recorder)
+        with pytest.raises(SystemExit) if signal_at > 0 else nullcontext():
+            train(part)
+        assert validated == (expected if signal_at < 0 else [])
+
+
+@pytest.mark.fault
 @pytest.mark.parametrize("at", [1, 6], ids=["averaged weights", "trained weights"])
 def test_a_signal_while_both_weights_are_validated_stops_after_the_second(tmp_path, at):
     """mmpretrain's hook validates the trained weights where it exchanges them, after four batches of the averaged ones."""
@@ -245,17 +291,14 @@ def test_a_signal_while_both_weights_are_validated_stops_after_the_second(tmp_pa
 
 
 @pytest.mark.fault
-def test_a_signal_at_the_end_of_a_validation_saves_the_trained_weights(tmp_path):
-    """They are back in the model when the best checkpoint is saved. The loader workers get the signal, too."""
+@pytest.mark.parametrize("moment", ["before_val_epoch", "after_val_epoch"])
+def test_a_signal_at_an_end_of_a_validation_saves_the_trained_weights(tmp_path, moment):
+    """The EMA hook has just exchanged the weights. The loader workers get the signal, too."""
 
     class Interrupt(Hook):
         priority = "LOW"
 
-        def after_val_epoch(self, runner, metrics=None):
-            os.kill(os.getpid(), signal.SIGTERM)
-            for worker in multiprocessing.active_children():
-                worker.kill()
-                os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+    setattr(Interrupt, moment, lambda self, runner, metrics=None: signal_to_all())
 
     options = dict(
         train_cfg=dict(by_epoch=False, max_iters=6, val_interval=3), loader=dict(num_workers=1), **VALIDATION
@@ -484,3 +527,50 @@ def test_new_style_configs_get_the_same_hooks_and_loop(tmp_path):
         "mmlisa.engine.seeding",
     }
     assert [type(h).__module__ for h in made.hooks if isinstance(h, CheckpointHook)] == ["mmlisa.engine.saving"]
+
+
+@pytest.mark.fault
+def test_a_signal_at_the_end_of_an_epoch_does_not_repeat_it(tmp_path):
+    """Of two epochs of four batches. The loader workers, which stay for the next epoch, get the signal, too."""
+
+    class Interrupt(Hook):
+        def after_train_epoch(self, runner):
+            signal_to_all()
+
+    stopped = runner(tmp_path / "part", epochs=2, loader=dict(num_workers=1, persistent_workers=True))
+    stopped.register_hook(Interrupt())
+    with pytest.raises(SystemExit) as ended:
+        train(stopped)
+    stopped.train_dataloader._iterator._shutdown_workers()  # else PyTorch would report its worker to later tests
+    assert ended.value.code == 143
+    rest = resumed(tmp_path / "rest", tmp_path / "part" / "iter_4.pth")
+    assert (rest.epoch, rest.iter, rest.model.calls) == (2, 8, 4)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(("epochs", "expected"), [(None, [3, 6]), (2, [4, 8])], ids=["iterations", "epochs"])
+@pytest.mark.parametrize("at", [0, 1], ids=["in the middle", "at the end"])
+def test_a_validation_in_which_the_training_was_killed_is_run(tmp_path, epochs, expected, at):
+    loop = dict(max_epochs=epochs) if epochs else dict(by_epoch=False, max_iters=6, val_interval=3)
+    hook = dict(by_epoch=bool(epochs), interval=1 if epochs else 3, save_best="count", rule="greater")
+    options = dict(epochs=epochs, train_cfg=loop, hook=hook, **VALIDATION)
+
+    class Killed(Exception):
+        pass
+
+    class Kill(Hook):
+        def before_val_epoch(self, runner):
+            if runner.iter == expected[at]:
+                raise Killed
+
+    killed = runner(tmp_path, **options)
+    killed.register_hook(Kill())
+    with pytest.raises(Killed):
+        train(killed)
+    validated, recorder = [], Hook()
+    recorder.after_val_epoch = lambda runner, metrics: validated.append(runner.iter)
+    rest = runner(tmp_path, resume=True, **options)
+    rest.register_hook(recorder)
+    train(rest)
+    assert validated == expected[at:]
+    assert len(list(tmp_path.glob("best_count_*.pth"))) == 1

@@ -99,12 +99,15 @@ def test_a_training_whose_result_cannot_be_saved_fails(tmp_path, monkeypatch, by
         train(runner(tmp_path, iterations=2, epochs=2 if by_epoch else None, hook=hook))
 
 
-def test_what_a_killed_save_left_is_removed(tmp_path):
-    folder = tmp_path / "left"
-    folder.mkdir()
-    (folder / ".iter_2.pth.7.partial").write_bytes(b"half")
-    train(runner(folder, iterations=2))
-    assert not list(folder.glob(".*.partial"))
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_a_killed_save_left_is_removed(tmp_path, elsewhere):
+    """Of the schedule, and in the work dir also of an interrupt."""
+    folders = [tmp_path / "left", *[tmp_path / "scratch" / "left"] * elsewhere]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / ".iter_2.pth.7.partial").write_bytes(b"half")
+    train(runner(folders[0], iterations=2, hook=dict(out_dir=str(tmp_path / "scratch")) if elsewhere else None))
+    assert not list(tmp_path.rglob(".*.partial"))
 
 
 def test_one_training_per_folder_and_no_lock_survives_a_kill(tmp_path):
@@ -173,6 +176,13 @@ def test_the_best_checkpoint_stays_whatever_its_name(tmp_path, monkeypatch, by_e
     (best,) = tmp_path.glob("best_*")  # epoch 0 in all three, by epochs
     assert best.name == ("best_count_epoch_0.pth" if by_epoch else f"best_count_iter_{iteration}.pth")
     assert load_checkpoint(best)["meta"]["iter"] == iteration
+
+
+def test_the_checkpoint_of_the_best_validation_holds_its_metrics(tmp_path, monkeypatch):
+    """The curves of a training that is resumed from it show them."""
+    train(runner(tmp_path, **improving(monkeypatch, {})))
+    history = load_checkpoint(tmp_path / "iter_6.pth")["message_hub"]["runtime_info"]["metric_history"]
+    assert [entry["iteration"] for entry in history] == [2, 4, 6]
 
 
 def test_a_failed_best_checkpoint_leaves_the_one_before(tmp_path, monkeypatch):

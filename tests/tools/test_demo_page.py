@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mmcv.transforms import Pad, Resize
 from mmengine.config import Config
+from mmengine.dataset import Compose
 from mmengine.registry import MODELS, init_default_scope
 from mmpretrain.models import ClsDataPreprocessor
 from PIL import Image
@@ -102,6 +104,20 @@ def test_kernels_of_a_model_that_does_not_normalise_or_takes_bgr(predictor, monk
     monkeypatch.setitem(predictor.model._modules, "data_preprocessor", ClsDataPreprocessor(to_rgb=to_rgb))
     gradio_app.kernels(predictor, np.full((64, 64, 3), (10, 20, 30), np.uint8), (0.5, 0.5))
     assert seen[0][:, 0, 0].tolist() == pytest.approx([10, 20, 30] if to_rgb else [30, 20, 10])
+
+
+def test_kernels_are_those_of_the_picture_as_the_network_gets_it(predictor, picture, monkeypatch):
+    """At the size of the pipeline without its padding, and in the network's order of channels."""
+    steps = [Resize(scale=(60, 60), keep_ratio=True), Pad(size=(60, 60)), *predictor.pipeline.transforms]
+    monkeypatch.setattr(predictor, "pipeline", Compose(steps))
+    preprocessor, images = predictor.model.data_preprocessor, []
+    monkeypatch.setattr(gradio_app, "attention_kernels", lambda backbone, image, *_: images.append(image) or {})
+    for to_rgb in (True, False):
+        monkeypatch.setattr(preprocessor, "to_rgb", to_rgb)
+        gradio_app.kernels(predictor, picture, (0.5, 0.5))
+    assert images[0].shape == (3, 36, 60)
+    rgb, bgr = (image * preprocessor.std + preprocessor.mean for image in images)
+    torch.testing.assert_close(bgr, rgb.flip(0))
 
 
 @pytest.mark.slow

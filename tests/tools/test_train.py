@@ -1,5 +1,6 @@
-"""The command that trains: what it prints at the end."""
+"""The command that trains: its devices, and what it prints at the end."""
 
+import os
 import runpy
 import sys
 from types import SimpleNamespace
@@ -40,3 +41,19 @@ def test_a_config_that_resumes_is_noted(tmp_path, monkeypatch, capsys, options, 
     with pytest.raises(SystemExit, match=str(int(noted))):
         TRAIN["main"](TRAIN["parse_args"]([f"{tmp_path}/mine.py", "--work-dir", f"{tmp_path}/again", *options]))
     assert ("the config itself resumes from x/iter_2.pth" in capsys.readouterr().out) is noted
+
+
+@pytest.mark.parametrize(("device", "visible"), [("cuda", "2,3"), ("cpu", "-1")])
+def test_the_processes_of_a_launcher_see_all_gpus(monkeypatch, device, visible):
+    """Each takes the one of its rank."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(FileNotFoundError, match="nosuch"):
+        TRAIN["main"](TRAIN["parse_args"](["nosuch.py", "--launcher", "pytorch", "--device", device]))
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
+
+
+def test_a_launcher_and_one_gpu_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        TRAIN["parse_args"](["mine.py", "--launcher", "slurm", "--device", "cuda:1"])
+    assert "each process of a launcher trains on a GPU of its own" in " ".join(capsys.readouterr().err.split())

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from mmlisa.checkpoints import load_weights
 from mmlisa.deploy import runtime
 from mmlisa.engine.building import build_model
+from mmlisa.models.attention import TTTAttention
+from mmlisa.models.backbones.base import Backbone
 from mmlisa.registry import MODELS
 from mmlisa.visualization.overlays import enlarge
 
@@ -33,8 +35,8 @@ class Call:
     grid: tuple[int, ...]
 
 
-def load_backbone(cfg: Config, checkpoint: str | None, min_matched: float = 0.9) -> tuple[nn.Module, Tensor, Tensor]:
-    """Return the backbone of a config's model in evaluation mode, and the mean and std of its images, ``[3, 1, 1]`` in RGB.
+def load_backbone(cfg: Config, checkpoint: str | None, min_matched: float = 0.9) -> tuple[nn.Module, nn.Module]:
+    """Return the backbone of a config's model in evaluation mode, and the model's data preprocessor.
 
     Raises:
         FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model.
@@ -42,8 +44,21 @@ def load_backbone(cfg: Config, checkpoint: str | None, min_matched: float = 0.9)
     model = build_model(cfg)
     if checkpoint:
         load_weights(model, checkpoint, min_matched)
-    preprocessor = model.data_preprocessor
-    return model.backbone.eval(), preprocessor.mean.reshape(3, 1, 1), preprocessor.std.reshape(3, 1, 1)
+    return model.backbone.eval(), model.data_preprocessor
+
+
+def network_input(picture: Tensor, preprocessor: nn.Module) -> Tensor:
+    """Return a picture as a data preprocessor passes it to the network: in its order of channels, and normalised if it does so.
+
+    Args:
+        picture: ``[3, H, W]``, RGB from 0 to 255.
+        preprocessor: of a model of mmdet, mmseg or mmpretrain, whose pipelines read images as BGR.
+    """
+    is_rgb = getattr(preprocessor, "_channel_conversion", getattr(preprocessor, "to_rgb", False))
+    image = (picture if is_rgb else picture.flip(0)).to(preprocessor.device)
+    if not hasattr(preprocessor, "mean"):
+        return image
+    return (image - preprocessor.mean.reshape(-1, 1, 1)) / preprocessor.std.reshape(-1, 1, 1)
 
 
 def read_image(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
@@ -55,9 +70,13 @@ def read_image(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
 
 
 def find_operators(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the attention operators of a model by their names, in order: registered modules that are not networks."""
+    """Return the attention operators of a model by their names, in order: registered modules that are not networks.
+
+    Those behind the last map that a backbone returns are left out, because they never run.
+    """
     registered = tuple(MODELS.module_dict.values())
-    named = model.named_modules()
+    idle = model.stages[model.out_indices[-1] + 1 :].modules() if isinstance(model, Backbone) else ()
+    named = model.named_modules(memo=set(idle))
     return {name: m for name, m in named if isinstance(m, registered) and not isinstance(m, BaseModule)}
 
 
@@ -244,12 +263,12 @@ def record_calls(backbone: nn.Module, image: Tensor, operators: Sequence[nn.Modu
 
 
 def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> tuple[Tensor, Tensor] | None:
-    """Return the operator's values, as a leaf of autograd, and its output before the last norm and projection.
+    """Return the operator's values, as a leaf of autograd, and its output before the last norm, gate and projection.
 
     The result is None if values and output are not both tokens ``[1, N, C']``, with values a third of the output of ``qkv``.
     """
-    if not (hasattr(operator, "qkv") and hasattr(operator, "num_heads")):
-        return None
+    if not (hasattr(operator, "qkv") and hasattr(operator, "num_heads")) or isinstance(operator, TTTAttention):
+        return None  # the last third of what ViT³ projects is not its values
     found: dict[str, Tensor] = {}
 
     def replace_values(module: nn.Module, inputs: tuple, output: Tensor) -> Tensor:
@@ -258,12 +277,10 @@ def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> t
         return torch.cat([query, key, found["values"]], dim=-1)
 
     def keep(module: nn.Module, inputs: tuple) -> None:
-        found.setdefault("gathered", inputs[0])
+        found.setdefault("gathered", inputs[-1])
 
-    tail = [
-        getattr(operator, name) for name in ("norm", "proj") if isinstance(getattr(operator, name, None), nn.Module)
-    ]
-    hooks = [operator.qkv.register_forward_hook(replace_values)] + [m.register_forward_pre_hook(keep) for m in tail]
+    hooks = [operator.qkv.register_forward_hook(replace_values)]
+    hooks += [module.register_forward_pre_hook(keep) for module in find_tail(operator)]
     try:
         output = operator(x.detach(), grid)
     finally:
@@ -271,6 +288,14 @@ def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> t
             hook.remove()
     values, gathered = found["values"], found.get("gathered", output)
     return (values, gathered) if gathered.shape == values.shape and values.shape[1] == x.shape[1] else None
+
+
+def find_tail(operator: nn.Module) -> list[nn.Module]:
+    """Return what follows the attention in an operator; the last input of the first that is called is the attention's output."""
+    tail = (
+        getattr(operator, name, None) for name in ("norm", "proj", "output")
+    )  # `output` also takes the input for its gate
+    return [module for module in tail if isinstance(module, nn.Module)]
 
 
 def _block_name(model: nn.Module, name: str) -> str:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from figures.kernels import find_operators, record_calls, save
+from figures.kernels import find_operators, find_tail, record_calls, save
 
 MAX_TOKENS = 1024  # of a matrix, which has this number squared of weights per head
 _BATCH = 64  # columns computed at a time
@@ -59,7 +59,7 @@ def attention_matrix(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> Ten
 
 @torch.no_grad()
 def _gather(operator: nn.Module, x: Tensor, grid: Sequence[int], values: Tensor) -> Tensor | None:
-    """Return the output before the last norm and projection in the first channel of each head, ``[B, N, h]``.
+    """Return the output before the last norm, gate and projection in the first channel of each head, ``[B, N, h]``.
 
     ``values`` ``[B, N]`` replace the values in that channel; the other channels get zeros.
     """
@@ -73,10 +73,10 @@ def _gather(operator: nn.Module, x: Tensor, grid: Sequence[int], values: Tensor)
         return torch.cat([query, key, replaced.flatten(2)], dim=-1)
 
     def keep(module: nn.Module, inputs: tuple) -> None:
-        found.append(inputs[0])
+        found.append(inputs[-1])
 
-    tail = [m for m in (getattr(operator, name, None) for name in ("norm", "proj")) if isinstance(m, nn.Module)]
-    hooks = [operator.qkv.register_forward_hook(replace_values), *(m.register_forward_pre_hook(keep) for m in tail)]
+    hooks = [operator.qkv.register_forward_hook(replace_values)]
+    hooks += [module.register_forward_pre_hook(keep) for module in find_tail(operator)]
     try:
         output = operator(x.expand(len(values), -1, -1), grid)
     finally:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from figures.kernels import attention_kernels, find_operators, overlay_kernel
+from figures.kernels import attention_kernels, find_operators, network_input, overlay_kernel
 from mmlisa import cli
 from mmlisa.deploy.inference import (
     IMAGE_SUFFIXES,
@@ -26,7 +26,6 @@ from mmlisa.deploy.inference import (
     summarise,
     takes_clips,
 )
-from mmlisa.deploy.results import Prepare
 from mmlisa.engine.config import load_config
 from mmlisa.memory import peak_extra_bytes
 
@@ -110,13 +109,12 @@ def kernels(predictor: Predictor, picture: np.ndarray, query: tuple[float, float
     layers = range(len(find_operators(model.backbone)))
     if not layers:
         raise ValueError(f"{type(model.backbone).__name__} has no attention operator")
-    shape = predictor.pipeline(as_loaded(picture))["data_samples"].img_shape
+    # img_shape is also that of paddings and crops.
+    wider, higher = predictor.pipeline(as_loaded(picture))["data_samples"].get("scale_factor", (1.0, 1.0))
+    size = round(picture.shape[0] * higher), round(picture.shape[1] * wider)
     tensor = torch.from_numpy(picture.copy()).permute(2, 0, 1).float()
-    resized = F.interpolate(tensor[None], size=tuple(shape[:2]), mode="bilinear", antialias=True)[0]
-    prepare = Prepare(model, uint8=True).to(next(model.parameters()).device)
-    image = resized if prepare.is_rgb else resized.flip(0)
-    normalised = (image.to(prepare.mean.device) - prepare.mean) / prepare.std
-    found = attention_kernels(model.backbone, normalised, layers, [query])
+    resized = F.interpolate(tensor[None], size=size, mode="bilinear", antialias=True)[0]
+    found = attention_kernels(model.backbone, network_input(resized, model.data_preprocessor), layers, [query])
     return [
         (
             overlay_kernel(tensor, kernel[0].mean(dim=0), query),

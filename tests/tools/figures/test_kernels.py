@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from mmengine.model import ImgDataPreprocessor
 from PIL import Image
 
 from figures.kernels import (
@@ -11,10 +12,12 @@ from figures.kernels import (
     draw_kernels,
     feature_norms,
     find_operators,
+    network_input,
     overlay_kernel,
     query_token,
     read_image,
 )
+from figures.matrices import attention_matrix
 from mmlisa import ops
 from mmlisa.models.attention import build_attention
 from mmlisa.registry import MODELS
@@ -184,3 +187,45 @@ def test_images_are_turned_as_their_exif_entry_says(tmp_path):
     exif[0x0112] = 6
     Image.new("RGB", (40, 30)).save(tmp_path / "turned.jpg", exif=exif)
     assert read_image(tmp_path / "turned.jpg").shape == (3, 40, 30)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(mean=[1, 2, 3], std=[4, 5, 6], bgr_to_rgb=True),
+        dict(mean=[1, 2, 3], std=[4, 5, 6]),  # networks that learned from Caffe's weights
+        dict(mean=[7], std=[2], bgr_to_rgb=True),
+        {},
+    ],
+    ids=["RGB", "BGR", "one mean", "as it is"],
+)
+def test_the_network_gets_what_its_preprocessor_makes_of_a_file(options):
+    preprocessor, picture = ImgDataPreprocessor(**options), torch.randint(0, 256, (3, 4, 5))
+    expected = preprocessor({"inputs": [picture.flip(0).byte()]})["inputs"][0]
+    torch.testing.assert_close(network_input(picture.float(), preprocessor), expected)
+
+
+def test_stages_behind_the_last_map_are_left_out():
+    """They never run."""
+    narrow = dict(depths=(1, 1, 2, 1), channels=(16, 32, 32, 48), num_heads=(1, 2, 2, 3))
+    cfg = dict(type="LiSANet", arch=dict(base="hybrid-small", **narrow), image_size=64, out_indices=(0, 2))
+    shorter = MODELS.build(cfg).eval()
+    assert list(find_operators(shorter)) == [f"stages.2.blocks.{i}.attn" for i in (0, 1)]
+    assert list(feature_norms(shorter, torch.randn(3, 64, 64))) == [f"stages.2.blocks.{i}" for i in (0, 1)]
+
+
+def test_an_operator_with_more_projections_has_its_receptive_field(x):
+    """ViT³ projects to keys, queries and values of two branches."""
+    assert attention_kernel(build(type="TTTAttention"), x, GRID, 13).shape == (1, *GRID)
+
+
+@pytest.mark.parametrize("kind", ["RALAAttention", "MALAAttention"])
+def test_the_gate_behind_an_attention_is_left_out(x, kind):
+    operator = build(type=kind)
+    for parameter in operator.lepe.parameters():
+        torch.nn.init.zeros_(parameter)  # the convolution has other weights for each channel
+    query, key, value = (t.unflatten(2, (2, 16)).transpose(1, 2) for t in operator.qkv(x).chunk(3, dim=2))
+    expected = operator.attend(query, key, value, GRID)[0, :, 13]
+    kernel = attention_kernel(operator, x, GRID, 13).flatten(1)
+    torch.testing.assert_close((kernel[:, None] @ value[0])[:, 0], expected)
+    torch.testing.assert_close(attention_matrix(operator, x, GRID)[:, 13], kernel)
