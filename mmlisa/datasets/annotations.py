@@ -69,6 +69,18 @@ def summarize(problems: Sequence[Problem], most: int = 5) -> str:
     return f"{' and '.join(f'{number} bad {part}' for part, number in counts.items())}: {shown}"
 
 
+def find_crowded(coco: Mapping[str, Any]) -> list[str]:
+    """Return the classes of which more than half of the annotations, and at least two, are crowds; of a file without problems.
+
+    CVAT exports every mask as a crowd (``iscrowd=1``). Detectors neither train on crowds nor are they tested on them. In COCO
+    itself, a few per cent of a class are crowds.
+    """
+    names = {category["id"]: category["name"] for category in coco["categories"]}
+    counts = Counter(names[entry["category_id"]] for entry in coco["annotations"])
+    crowds = Counter(names[entry["category_id"]] for entry in coco["annotations"] if entry.get("iscrowd"))
+    return [name for name, number in crowds.items() if number > 1 and 2 * number > counts[name]]
+
+
 def share_outside(coco: Mapping[str, Any]) -> float:
     """Return the share of boxes that reach more than a pixel outside their image, of a file that `find_problems` accepts.
 

@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from .annotations import find_problems, without
+from .annotations import find_crowded, find_problems, without
 from .folder import (
     IMAGE_SUFFIXES,
     Dataset,
@@ -202,6 +202,10 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
     objects = [entry for sample in samples.values() for entry in sample.objects]
     if not objects:
         raise ValueError(f"{folder.root}: no image has an annotation ({kind}); add labels, or name another folder")
+    if kind == "COCO":
+        notes += _read_crowds_as_objects(folder.root, classes, objects)
+    if crowds := sum(bool(entry["iscrowd"]) for entry in objects):
+        notes.append(f"{crowds} of {len(objects)} objects are crowds or difficult; the training and the results ignore them")
     bare = [entry for entry in objects if "segmentation" not in entry]
     if has_masks and bare:
         notes.append(f"{len(bare)} of {len(objects)} objects have no outline; their box is taken for it")
@@ -213,6 +217,19 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
     dataset = Dataset(folder.root, kind, "detection", classes, list(samples.values()), notes, has_masks=has_masks)
     _leave_out_blank(dataset, {sample.split for sample in dataset.samples if sample.objects})
     return dataset
+
+
+def _read_crowds_as_objects(root: Path, classes: list[str], objects: list[dict[str, Any]]) -> list[str]:
+    """Makes objects of the crowds of the classes that :func:`find_crowded` names, and returns what to note about them."""
+    categories = [{"id": label, "name": name} for label, name in enumerate(classes)]
+    crowded = find_crowded({"categories": categories, "annotations": objects})
+    wrong = [entry for entry in objects if entry["iscrowd"] and classes[entry["category_id"]] in crowded]
+    for entry in wrong:
+        entry["iscrowd"] = 0
+    return [
+        f"warning: {root}: most annotations of {', '.join(crowded)} are crowds (iscrowd=1), as CVAT exports masks; these "
+        f"{len(wrong)} are read as objects"
+    ] * bool(wrong)
 
 
 def _leave_out_blank(dataset: Dataset, annotated: Collection[str]) -> None:

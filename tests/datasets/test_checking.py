@@ -104,6 +104,16 @@ def test_boxes_by_two_corners_are_wrong(detection, tmp_path):
     assert "Are they (x1, y1, x2, y2)?" in lines(report(), tmp_path)[0]
 
 
+def test_a_class_of_crowds_is_wrong(detection, tmp_path):
+    """A single crowd is not."""
+    content, report = detection
+    content["annotations"] += [square(4, 1, category=9) | dict(iscrowd=1)]
+    assert report().findings == []
+    content["annotations"] += [square(5, 2, category=9) | dict(iscrowd=1), square(6, 3) | dict(iscrowd=1)]
+    (line,) = lines(report(), tmp_path)
+    assert line.startswith("a.json: most annotations of dog are crowds (iscrowd=1), which training and evaluation ignore.")
+
+
 def test_repeated_findings_are_grouped():
     findings = [
         Finding("a.json", f"annotation {i}: bbox [{i}, 2, 0, 3] is smaller than a pixel (im/{i}.png)") for i in range(9)

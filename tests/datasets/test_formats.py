@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from helpers import folders
-from mmlisa.datasets.demo import make_demo
+from mmlisa.datasets.demo import make_demo, mask_to_rle
 from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.datasets.folder import displayed_size, split_of
 from mmlisa.datasets.formats import read
@@ -343,6 +343,25 @@ def test_outlines_as_via_writes_them(tmp_path):
     entry = read(tmp_path).samples[0].objects[0]
     assert (entry["bbox"], entry["area"]) == ([4, 5, 20, 17], 170)
     assert entry["segmentation"] == [[4, 5, 24, 5, 4, 22]]
+
+
+def test_masks_that_are_exported_as_crowds_are_objects(tmp_path):
+    """CVAT writes every mask as RLE with iscrowd=1; of the class newt, one object of eight is a crowd."""
+    file = folders.write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    for entry in content["annotations"]:
+        x, y, w, h = map(int, entry["bbox"])
+        mask = np.zeros(folders.SIZE[::-1], bool)
+        mask[y : y + h, x : x + w] = True
+        entry["segmentation"] = mask_to_rle(mask)
+        entry["iscrowd"] = int(entry["category_id"] < 3 or entry["image_id"] == 3)
+    file.write_text(json.dumps(content))
+    dataset = read(tmp_path)
+    assert dataset.has_masks
+    objects = [entry for sample in dataset.samples for entry in sample.objects]
+    assert [entry["category_id"] for entry in objects if entry["iscrowd"]] == [2]
+    assert "most annotations of cat, dog are crowds (iscrowd=1), as CVAT exports masks; these 16 are" in dataset.notes[0]
+    assert dataset.notes[1] == "1 of 24 objects are crowds or difficult; the training and the results ignore them"
 
 
 def test_coco_2017_layout(tmp_path):
