@@ -16,7 +16,8 @@ import cv2
 import numpy as np
 from PIL import Image
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".tif", ".tiff", ".webp")
+_UNREAD_SUFFIXES = (".avif", ".gif", ".heic", ".heif", ".jp2", ".jxl")  # of images that OpenCV does not decode everywhere
 TASKS = ("detection", "segmentation", "classification")
 # Words that tell a folder of images or of class maps, or a file of a pair, in the usual layouts.
 is_image_word = re.compile(r"images?|imgs?|jpegimages|leftimg8bit|rgb", re.I).fullmatch
@@ -200,7 +201,7 @@ class Folder:
 
     Raises:
         FileNotFoundError, NotADirectoryError: it is not a folder.
-        ValueError: it holds no image, or one whose path is not UTF-8.
+        ValueError: it holds no image, or one whose path is not UTF-8, or more than a tenth of the images have other formats.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -208,10 +209,15 @@ class Folder:
         if not self.root.is_dir():
             kind = NotADirectoryError if self.root.exists() else FileNotFoundError
             raise kind(f"{root} is not a folder; name the folder that holds the images and their annotations")
-        self.notes: list[str] = []  # that the readers add for the user
         files = sorted(walk(self.root))
         self.images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
         self._others = [name for name in files if not name.lower().endswith(IMAGE_SUFFIXES)]
+        unread = Problems(
+            f"{self.root / name}: images of this format are not read; save it as JPEG or PNG"
+            for name in self.files(*_UNREAD_SUFFIXES)
+        )
+        unread.check(len(self.images) + len(unread), "images")
+        self.notes = unread.shown("images")  # for the user; the readers add more
         if not self.images:
             raise ValueError(f"{root} holds no image ({', '.join(IMAGE_SUFFIXES)}); name the folder that holds them")
         if bad := next(filter(re.compile("[\ud800-\udfff]").search, self.images), None):  # Python's form of other bytes

@@ -622,7 +622,7 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
             if found != [255]:
                 annotated.add(split)
     problems.check(len(pairs) + len(unpaired), "class maps")
-    notes = problems.shown("class maps")
+    notes = folder.notes + problems.shown("class maps")
     names = [name for name in folder.files(".txt", ".names") if PurePosixPath(name).name in _NAME_FILES]
     classes = [line.strip() for line in folder.text(names[0]).splitlines() if line.strip()] if names else []
     label_map = {}
@@ -692,7 +692,7 @@ def read_class_folders(folder: Folder, labels: Mapping[str, tuple[str, str]]) ->
     """Class folders, under ``train/`` and ``val/`` where there are splits."""
     classes = sorted({name for _, name in labels.values()})
     samples = [Sample(image, split, label=classes.index(name)) for image, (split, name) in labels.items()]
-    dataset = Dataset(folder.root, "class folders", "classification", classes, samples)
+    dataset = Dataset(folder.root, "class folders", "classification", classes, samples, folder.notes)
     if outside := [image for image in folder.images if image not in labels]:
         dataset.notes.append(
             f"{folder.root / outside[0]}: this image is outside of the class folders (those in train, if there are splits); all "

@@ -654,6 +654,27 @@ def test_class_folders(tmp_path, layout):
     assert len(dataset.split("train")) == (18 if layout == "train/" else 0)
 
 
+def test_images_of_formats_that_are_not_read_are_named(tmp_path):
+    folders.write_classes(tmp_path, 10)
+    (tmp_path / "cat" / "000.jpg").rename(tmp_path / "cat" / "000.HEIC")
+    dataset = read(tmp_path)
+    assert len(dataset.samples) == 29
+    assert dataset.notes[0] == f"{tmp_path}/cat/000.HEIC: images of this format are not read; save it as JPEG or PNG"
+    for path in (tmp_path / "dog").iterdir():
+        path.rename(path.with_suffix(".avif"))
+    with pytest.raises(ValueError, match=r"cat/000\.HEIC: images of .* as JPEG or PNG \(11 such problems in 30 images\)"):
+        read(tmp_path)
+
+
+def test_jfif_is_a_jpeg(tmp_path):
+    folders.write_classes(tmp_path)
+    for path in sorted(tmp_path.glob("*/*")):
+        path.rename(path.with_suffix(".jfif"))
+    dataset = prepare_data(tmp_path)
+    assert {sample.format for sample in dataset.samples} == {"JPEG"}
+    assert len(dataset.samples) == 18
+
+
 def test_a_class_may_be_called_train(tmp_path):
     for name in ("bus", "car", "train"):
         folders.write_images(tmp_path / name, 6)
