@@ -57,7 +57,7 @@ def read(root: str | Path, task: str = "") -> Dataset:
             names the file and the remedy.
         FileNotFoundError, NotADirectoryError: the folder does not exist.
     """
-    folder = Folder(root)
+    folder, foreign = Folder(root), ""
     if task in ("", "detection") and (found := _annotation_files(folder)):
         if len(found) > 1:
             listed = "; ".join(f"{name}: {next(iter(files))}" for name, files in found.items())
@@ -69,11 +69,20 @@ def read(root: str | Path, task: str = "") -> Dataset:
         dataset = _read_objects(folder, name, files)
     elif task in ("", "segmentation") and (pairs := _pair_maps(folder, unpaired := Problems())):
         dataset = read_class_maps(folder, pairs, unpaired)
-    elif task in ("", "classification") and (labels := _class_folders(folder)):
+    elif (
+        task in ("", "classification")
+        and (labels := _class_folders(folder))
+        and (task or not (foreign := _foreign_annotations(folder)))
+    ):
         dataset = read_class_folders(folder, labels)
     elif labels := [name for name in folder.files(".txt") if "labels" in PurePosixPath(name).parts]:
         raise ValueError(
             f"{folder.root / labels[0]} belongs to YOLO, but {root} has no data.yaml; add one with names: [first, second, …]"
+        )
+    elif foreign:
+        raise ValueError(
+            f"{folder.root / foreign} seems to annotate the images in a format that is not known; add the annotations as "
+            f"{_EXPECTED}. If the folders of {root} are the classes, add --task classification"
         )
     else:
         raise ValueError(
@@ -113,6 +122,24 @@ def _annotation_files(folder: Folder) -> dict[str, dict[str, Any]]:
         if (isinstance(content, Mapping) and "names" in content) or PurePosixPath(name).name in _YAML_NAMES:
             found["YOLO"][name] = content
     return {name: files for name, files in found.items() if files}
+
+
+def _foreign_annotations(folder: Folder) -> str:
+    """A file that annotates images in a format without a reader, such as KITTI's, DOTA's or a CSV file; empty if there is none.
+
+    Such files have the names of the images, or one of them holds these names.
+    """
+    names = {name for path in map(PurePosixPath, folder.images) for name in (path.stem, path.name)}
+    beside = [file for file in folder.files(".txt", ".json", ".xml", ".csv", ".mat") if PurePosixPath(file).stem in names]
+    if 2 * len(beside) > len(folder.images):
+        return beside[0]
+    some = [PurePosixPath(image).name for image in folder.images[:: max(1, len(folder.images) // 20)]]
+    for file in folder.files(".json", ".jsonl", ".xml", ".csv", ".tsv"):
+        with suppress(ValueError):  # in another encoding
+            text = folder.text(file)
+            if all(name in text for name in some):
+                return file
+    return ""
 
 
 def _parse(folder: Folder, name: str, kind: str, parse: Callable[[str], Any]) -> Any:
@@ -685,7 +712,9 @@ def _class_folders(folder: Folder) -> dict[str, tuple[str, str]]:
             f"{folder.root}: the folders {listed} look like splits, not like classes; call splits train, val and test, and "
             "classes by other words"
         )
-    return found if len(names) > 1 and not all(is_image_word(n) or is_map_word(n) for n in names) else {}
+    if all(map(is_map_word, names)) or any(is_image_word(word) for name in names for word in folder_words(name)):
+        return {}  # kinds of pictures, such as images_jpg and depth
+    return found if len(names) > 1 else {}
 
 
 def read_class_folders(folder: Folder, labels: Mapping[str, tuple[str, str]]) -> Dataset:

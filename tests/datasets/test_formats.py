@@ -654,6 +654,38 @@ def test_class_folders(tmp_path, layout):
     assert len(dataset.split("train")) == (18 if layout == "train/" else 0)
 
 
+@pytest.mark.parametrize("name", ["annotations.xml", "labels.csv", "{}.txt", "{}.jpg.json"])
+def test_folders_of_images_annotated_in_an_unknown_format_are_not_classes(tmp_path, name):
+    """CVAT's XML, a table, KITTI's or DOTA's text, Supervisely's JSON."""
+    folders.write_classes(tmp_path)
+    images = sorted(tmp_path.glob("*/*.jpg"))
+    if "{}" in name:
+        for image in images:
+            image.with_name(name.format(image.stem)).write_text("{}")
+    else:
+        entries = "".join(f'<image name="{image.name}"/>' for image in images)
+        (tmp_path / name).write_text(f"<annotations>{entries}</annotations>")
+    with pytest.raises(ValueError, match=r"(annotations|labels|000)\S* seems to annotate the images in .* --task classification"):
+        read(tmp_path)
+    assert read(tmp_path, "classification").classes == folders.CLASSES
+
+
+def test_files_beside_the_images_may_be_something_else(tmp_path):
+    folders.write_classes(tmp_path)
+    (tmp_path / "licence.txt").write_text("000.jpg is by me")
+    (tmp_path / "sizes.csv").write_text("000.jpg,64\n")
+    (tmp_path / "cat" / "000.txt").write_text("a cat")
+    assert read(tmp_path).classes == folders.CLASSES
+
+
+@pytest.mark.parametrize("names", [("images_jpg", "masks_jpg"), ("rgb", "depth")])
+def test_kinds_of_pictures_are_not_classes(tmp_path, names):
+    for seed, name in enumerate(names):
+        folders.write_images(tmp_path / name, 6, seed=seed)
+    with pytest.raises(ValueError, match="holds 12 images but no annotations"):
+        read(tmp_path)
+
+
 def test_images_of_formats_that_are_not_read_are_named(tmp_path):
     folders.write_classes(tmp_path, 10)
     (tmp_path / "cat" / "000.jpg").rename(tmp_path / "cat" / "000.HEIC")
