@@ -124,7 +124,7 @@ def check_dataset(dataset: Any) -> Report:
         _count(report, info)
         if isinstance(info.get("num_frames"), int):
             report.findings += [Finding(info["img_path"], fault) for fault in dataset.find_faults(info)]
-        else:
+        elif "img_path" in info:  # CIFAR and MNIST hold the images themselves
             report.findings += _check_image(report, info, load)
     if report.images and report.empty == report.images:
         report.findings.append(Finding(file, f"none of the {report.images} images has annotations"))
@@ -163,7 +163,11 @@ def _count(report: Report, info: Mapping[str, Any]) -> None:
             report.sizes[next(size for size, limit in _SIDES.items() if area <= limit)] += 1
         report.empty += not info["instances"]
     elif "gt_label" in info:
-        report.counts.update(np.atleast_1d(info["gt_label"]).tolist())
+        labels = np.atleast_1d(info["gt_label"]).tolist()
+        report.counts.update(labels)
+        if wrong := [label for label in labels if report.classes and not 0 <= label < len(report.classes)]:
+            reason = f"the labels {wrong[:8]} do not exist, the highest is {len(report.classes) - 1}"
+            report.findings.append(Finding(info.get("img_path", ""), reason))
 
 
 def _check_image(report: Report, info: Mapping[str, Any], load: LoadImageFromFile) -> list[Finding]:

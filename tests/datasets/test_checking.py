@@ -136,6 +136,31 @@ def test_images_in_training_and_validation_are_found_by_content(tmp_path):
     assert val.summary()[1] == "images per class: cat 2, dog 2"
 
 
+def test_labels_that_no_class_has_are_named(tmp_path):
+    from mmpretrain.datasets import CustomDataset
+
+    picture(tmp_path / "a.png")
+    (tmp_path / "list.txt").write_text("a.png 2\na.png 0\na.png -1\n")
+    names = dict(classes=("cat", "dog"))
+    report = check_dataset(CustomDataset(str(tmp_path), ann_file=str(tmp_path / "list.txt"), metainfo=names))
+    expected = [f"a.png: the labels [{label}] do not exist, the highest is 1" for label in (2, -1)]
+    assert lines(report, tmp_path) == expected
+
+
+def test_images_that_lie_in_one_file_are_counted():
+    """As CIFAR has them."""
+    from mmpretrain.datasets import BaseDataset
+
+    class Digits(BaseDataset):
+        METAINFO: ClassVar = dict(classes=("one", "two"))
+
+        def load_data_list(self):
+            return [dict(img=np.zeros((8, 8)), gt_label=label) for label in (0, 1, 1)]
+
+    report = check_dataset(Digits(ann_file=""))
+    assert (report.images, report.findings, report.counts) == (3, [], {0: 1, 1: 2})
+
+
 def maps(tmp_path, values, **options):
     """The report on one image of 4 x 6 pixels with a class map."""
     from mmseg.datasets import BaseSegDataset
