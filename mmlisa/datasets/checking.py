@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from mmlisa.engine.building import guard_process
 from mmlisa.engine.config import innermost_dataset
+from mmlisa.engine.config_checks import type_name
 
 from .transforms import BadImageError, LoadImageFromFile, find_fault
 
@@ -87,23 +88,25 @@ def build_dataset(cfg: Config, split: str) -> Any:
     Raises:
         FileNotFoundError, ValueError: there are no data to check.
     """
-    init_default_scope(cfg.get("default_scope", "mmengine"))
+    init_default_scope(cfg.get("default_scope") or "mmengine")  # None in new-style configs
     dataset = innermost_dataset(cfg, split)
     if "ConcatDataset" in str(cfg.get(f"{split}_dataloader")):
         raise ValueError(
             f"{split}_dataloader.dataset is a ConcatDataset; check one data set at a time, with a config for each"
         )
     options: dict[str, Any] = {"serialize_data": False}
-    if str(dataset.type).endswith("CocoDataset"):
-        kind = "mmlisa.CocoDataset" if dataset.type in ("CocoDataset", "mmdet.CocoDataset") else dataset.type
-        options |= {"type": kind, "filter_cfg": None, "test_mode": False}
-        from .coco import CocoDataset  # imports mmdet
+    if type_name(dataset).endswith("CocoDataset"):
+        from mmdet.datasets import CocoDataset as MmdetDataset
+
+        from .coco import CocoDataset
 
         with DATASETS.switch_scope_and_registry(None) as registry:
-            found = registry.get(kind)
+            found = dataset.type if isinstance(dataset.type, type) else registry.get(dataset.type)
+        found = CocoDataset if found is MmdetDataset else found
+        options |= {"type": found or dataset.type, "filter_cfg": None, "test_mode": False}
         if found and issubclass(found, CocoDataset):
             options["on_bad_annotation"] = "skip"
-    elif str(dataset.type).endswith("VideoDataset"):
+    elif type_name(dataset).endswith("VideoDataset"):
         options["on_bad_line"] = "skip"
     guard_process(cfg)
     return DATASETS.build({**dataset, **options})

@@ -91,6 +91,15 @@ def test_a_subclass_of_mmdets_dataset_is_built_as_it_is(detection):
     assert (report.images, report.findings) == (3, [])
 
 
+def test_types_may_be_classes(detection, tmp_path):
+    """New-style configs hold them instead of names."""
+    content, report = detection
+    content["annotations"].append(square(4, 3, 5, 5, 10) | dict(area=-1))
+    found = report(type=CocoDataset)
+    assert lines(found, tmp_path) == ["a.json: annotation 4: area is -1 (c.png)"]
+    assert found.images == 3, "the filter is off"
+
+
 def test_data_without_any_annotation_are_wrong(detection, tmp_path):
     content, report = detection
     content["annotations"].clear()
