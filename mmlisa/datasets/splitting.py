@@ -50,8 +50,9 @@ def prepare_data(root: str | Path, task: str = "") -> Dataset:
 def split(dataset: Dataset, seed: int = SEED, share: float = 0.2) -> str:
     """Assigns the training images of a data set without validation to ``train`` and ``val``.
 
-    Classes of class folders have the same share in both, and every class of objects stays in the training. Images that differ
-    in at most 12 of the 256 bits of their perceptual hash, and Roboflow's augmented copies of an image, go to the same side.
+    Classes of class folders have the same share in both, and so have images with and without objects. Every class of objects
+    stays in the training. Images that differ in at most 12 of the 256 bits of their perceptual hash, and Roboflow's augmented
+    copies of an image, go to the same side.
 
     Args:
         dataset: examined, so that its samples have hashes; the samples' ``split`` is set.
@@ -78,19 +79,25 @@ def split(dataset: Dataset, seed: int = SEED, share: float = 0.2) -> str:
     shown = [{entry["category_id"] for entry in sample.objects} for sample in samples]
     left = Counter(label for labels in shown for label in labels)  # training images of each class
     rng, val = np.random.default_rng(seed), []
-    for label in dict.fromkeys(samples[group[0]].label for group in groups):
-        stratum = [group for group in groups if samples[group[0]].label == label]
-        wanted, taken = share * sum(map(len, stratum)), 0
-        for index in rng.permutation(len(stratum))[: len(stratum) - 1]:  # each class keeps one group for training
+    # Each class of class folders has the same share on both sides; of objects, the images with and without them.
+    strata: dict[tuple[int, bool], list[list[int]]] = {}
+    for group in groups:
+        strata.setdefault((samples[group[0]].label, any(shown[index] for index in group)), []).append(group)
+    for stratum in strata.values():
+        whole = sum(map(len, stratum))
+        wanted, taken = share * whole, 0
+        for index in rng.permutation(len(stratum)):
             size, held = len(stratum[index]), Counter(label for i in stratum[index] for label in shown[i])
             is_free = all(left[label] > number for label, number in held.items())
-            if is_free and taken < wanted and (not taken or taken + size <= 1.5 * wanted):
+            # The first group may be larger than the share, but half of the class stays in the training.
+            fits = taken + size <= 1.5 * wanted or (not taken and 2 * size <= whole)
+            if is_free and taken < wanted and fits:
                 taken += size
                 left -= held
                 val += stratum[index]
     for sample in samples:
         sample.split = "train"
-    for index in val or (val := groups[0]):  # every class may have a single group
+    for index in val or (val := min(groups, key=len)):  # every class may have a single group
         samples[index].split = "val"
     kept = len(samples) - len(groups)
     note = note or f" {kept} near-duplicates stay on the side of their original." * bool(kept)
