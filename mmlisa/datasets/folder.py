@@ -201,7 +201,8 @@ class Folder:
 
     Raises:
         FileNotFoundError, NotADirectoryError: it is not a folder.
-        ValueError: it holds no image, or one whose path is not UTF-8, or more than a tenth of the images have other formats.
+        ValueError: it holds no image, or one whose path is not UTF-8 or breaks lists, or more than a tenth of the images have
+            other formats.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -222,6 +223,11 @@ class Folder:
             raise ValueError(f"{root} holds no image ({', '.join(IMAGE_SUFFIXES)}); name the folder that holds them")
         if bad := next(filter(re.compile("[\ud800-\udfff]").search, self.images), None):  # Python's form of other bytes
             raise ValueError(f"{os.fsencode(self.root / bad)!r}: this path is not UTF-8; rename the file or folder")
+        # Lists of images have a line for each, and separate paths by tabs; mmpretrain strips the lines.
+        if bad := next((name for name in self.images if "\t" in name or name.splitlines() != [name.strip()]), None):
+            raise ValueError(
+                f"{str(self.root / bad)!r}: this path holds a tab or a line break, or begins with a space; rename the file or folder"
+            )
 
     def files(self, *suffixes: str) -> list[str]:
         return [name for name in self._others if name.lower().endswith(suffixes)]

@@ -880,6 +880,22 @@ def name_in_latin_1(root):
     path.rename(path.with_name(os.fsdecode("Straße.jpg".encode("latin-1"))))
 
 
+def name_with_a_tab(root):
+    folders.write_maps(root)
+    for path in (root / "images" / "000.jpg", root / "masks" / "000.png"):
+        path.rename(path.with_stem("a\tb"))
+
+
+def name_with_a_line_separator(root):
+    folders.write_classes(root)
+    (root / "cat" / "000.jpg").rename(root / "cat" / "a\u2028b.jpg")
+
+
+def name_with_a_space_in_front(root):
+    folders.write_classes(root)
+    (root / "cat").rename(root / " cat")
+
+
 def read_only(root):
     folders.write_coco(root)
     for path in (*root.iterdir(), root):
@@ -993,6 +1009,9 @@ REFUSED = {
     no_names: r"labels/000\.txt belongs to YOLO, but .*data has no data\.yaml; add one with names",
     not_a_coco_file: r"annotations\.json, image 1: .*; correct it, or export the file again",
     name_in_latin_1: r"b'.*/data/cat/Stra\\xdfe\.jpg': this path is not UTF-8; rename the file or folder",
+    name_with_a_tab: r"'.*/data/images/a\\tb\.jpg': this path holds a tab or a line break, or begins with a space; rename",
+    name_with_a_line_separator: r"'.*/data/cat/a\\u2028b\.jpg': this path holds a tab or a line break, or begins",
+    name_with_a_space_in_front: r"'.*/data/ cat/000\.jpg': this path holds a tab or a line break, or begins with a space",
     empty_folder: r"data holds no image .*; name the folder that holds them",
 }
 NOTED = {
