@@ -16,6 +16,8 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from mmlisa.processors import count_processors
+
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".tif", ".tiff", ".webp")
 _UNREAD_SUFFIXES = (".avif", ".gif", ".heic", ".heif", ".jp2", ".jxl")  # of images that OpenCV does not decode everywhere
 TASKS = ("detection", "segmentation", "classification")
@@ -106,7 +108,7 @@ class Dataset:
         Raises:
             ValueError: more than a tenth cannot be used; names the first.
         """
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(count_processors()) as pool:
             results = list(pool.map(partial(_examine, self.root), self.samples))
         problems = Problems(problem for problem, _ in results if problem)
         problems.check(len(self.samples), "images")

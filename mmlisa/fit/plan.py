@@ -1,7 +1,6 @@
 """The plan of a training: each setting with the measurement that it comes from, written as a config."""
 
 import math
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from mmlisa import config_path
 from mmlisa.datasets.folder import Dataset
 from mmlisa.datasets.transforms import FORMATS
 from mmlisa.engine.config import predicts_masks
+from mmlisa.processors import count_processors
 
 
 @dataclass(frozen=True)
@@ -189,8 +189,8 @@ def make_plan(
     else:
         steps = max(preset.steps, preset.epochs * per_epoch)
         reasons["steps"] = f"at least {preset.steps} steps and {preset.epochs} epochs of {per_epoch} steps"
-    workers = min(8, max(0, (os.cpu_count() or 1) - 2))
-    reasons["workers"] = f"of {os.cpu_count()} cores, two are left to the training and the system"
+    workers = min(8, max(0, count_processors() - 2))
+    reasons["workers"] = f"of {count_processors()} cores, two are left to the training and the system"
     plan = Plan(dataset.task, preset, on_gpu, side, batch, 0.0, 0, 0, 0, 0.0, workers, reasons)
     _set_schedule(plan, steps)
     return plan
