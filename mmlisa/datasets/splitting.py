@@ -39,7 +39,8 @@ def prepare_data(root: str | Path, task: str = "") -> Dataset:
         if not train:
             raise ValueError(f"{root} has no training image with an object; annotate some, or move some of validation")
     if dataset.task != "segmentation":
-        seen = {sample.label for sample in train} | {e["category_id"] for sample in train for e in sample.objects}
+        seen = {sample.label for sample in train}
+        seen |= {entry["category_id"] for sample in train for entry in sample.objects if not entry["iscrowd"]}
         if absent := [name for index, name in enumerate(dataset.classes) if index not in seen]:
             dataset.notes.append(
                 f"{root}: no training image shows {', '.join(absent)}, so that the model cannot find them; add images"
@@ -76,7 +77,7 @@ def split(dataset: Dataset, seed: int = SEED, share: float = 0.2) -> str:
             f"{dataset.root} holds only {len(groups)} different image{'s' * (len(groups) != 1)}; training and validation need at "
             "least one each: add images"
         )
-    shown = [{entry["category_id"] for entry in sample.objects} for sample in samples]
+    shown = [{entry["category_id"] for entry in sample.objects if not entry.get("iscrowd")} for sample in samples]
     left = Counter(label for labels in shown for label in labels)  # training images of each class
     rng, val = np.random.default_rng(seed), []
     # Each class of class folders has the same share on both sides; of objects, the images with and without them.

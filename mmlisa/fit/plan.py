@@ -164,6 +164,7 @@ def make_plan(
             math.sqrt(entry["bbox"][2] * entry["bbox"][3]) / max(sample.size)
             for sample in train
             for entry in sample.objects
+            if not entry.get("iscrowd")
         ]
         small = longer * float(np.percentile(shares, 25)) if shares else math.inf  # in an image of the median size
         if shares:

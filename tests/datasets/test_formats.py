@@ -413,6 +413,15 @@ def test_voc_splits_and_difficult_objects(tmp_path):
     assert [entry["iscrowd"] for entry in dataset.split("val")[0].objects] == [1, 0]
 
 
+def test_a_class_of_difficult_objects_alone_is_named(tmp_path):
+    folders.write_voc(tmp_path)
+    for path in tmp_path.glob("Annotations/*"):
+        path.write_text(path.read_text().replace("<name>newt", "<difficult>1</difficult><name>newt"))
+    notes = prepare_data(tmp_path).notes
+    assert "8 of 24 objects are crowds or difficult; the training and the results ignore them" in notes
+    assert notes[-1].endswith("no training image shows newt, so that the model cannot find them; add images")
+
+
 def write_lists(folder, **lists):
     folder.mkdir(parents=True)
     for name, numbers in lists.items():

@@ -97,6 +97,13 @@ def test_sizes_of_objects_count_in_their_images():
     assert make_plan(dataset, preset, True).side == 640  # 800 * 48 / 60, and 1600 * 48 / 120
 
 
+def test_crowds_have_no_say_in_the_side():
+    dataset = make(size=(2000, 1500), side=144)
+    for sample in dataset.samples:
+        sample.objects += [dict(category_id=0, bbox=[0, 0, 20, 20], iscrowd=1)] * 3
+    assert make_plan(dataset, PRESETS["detection"]["flatten-swin-t"], True).side == 672
+
+
 def test_objects_that_become_too_small_are_reported():
     dataset = make(size=(4000, 3000), side=48)  # 384 / 4000 of that is 5 pixels
     make_plan(dataset, PRESETS["detection"]["hylisanet"], False)

@@ -153,6 +153,7 @@ def test_detections_in_a_crowd_do_not_count(folder):
     file.write_text(json.dumps(content))
     result = evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
     assert (result.confusion[0, 0], result.confusion[3, 0], result.confusion.sum()) == (14, 14, 28)
+    assert [row[1] for row in result.table[1:]] == ["14", "0", "0"], "a crowd is not an object"
 
 
 def test_objects_and_detections_are_matched_once():
