@@ -26,7 +26,7 @@ def prepare_data(root: str | Path, task: str = "") -> Dataset:
     dataset.examine()
     if not dataset.split("val"):
         dataset.notes.append(split(dataset))
-    elif shared := shared_images(dataset):
+    if shared := shared_images(dataset):
         dataset.notes.append(f"warning: {shared}")
     train = dataset.split("train")
     if not train:
@@ -127,14 +127,15 @@ def near_duplicates(samples: list[Sample]) -> list[list[int]]:
 
 
 def shared_images(dataset: Dataset) -> str:
-    """A sentence about images that are in several splits; empty if there are none."""
+    """Sentences about images that are in several splits; empty if there are none."""
     train = {sample.hash.tobytes() for sample in dataset.split("train")}
+    sentences = []
     for split_name in ("val", "test"):
         samples = dataset.split(split_name)
         known = [sample for sample in samples if sample.hash.tobytes() in train]
         if known:
-            return (
+            sentences.append(
                 f"{dataset.root / known[0].path}: this image is also in train (in all {len(known)} of the {len(samples)} "
                 f"images of {split_name}), so that the results look better than they are; keep each image in one split"
             )
-    return ""
+    return ". ".join(sentences)

@@ -446,6 +446,19 @@ def test_voc_lists_the_splits_of_class_maps(tmp_path, kind):
     assert [sample.path[-7:] for sample in read(tmp_path).split("val")] == ["000.jpg", "001.jpg", "002.jpg"]
 
 
+def test_images_that_a_test_shares_with_the_training_are_named(tmp_path):
+    """Also if the validation is drawn from the training."""
+    folders.write_coco(tmp_path, "train", 20)
+    folders.write_coco(tmp_path, "test", 10)
+    for index in range(20):
+        (tmp_path / "test" / f"{index % 10:03d}.jpg").write_bytes((tmp_path / "train" / f"{index:03d}.jpg").read_bytes())
+    dataset = prepare_data(tmp_path)
+    (shared,) = [note for note in dataset.notes if "also in train" in note]
+    number = len([sample for sample in dataset.split("train") if int(Path(sample.path).stem) >= 10])
+    assert shared.startswith(f"warning: {tmp_path}/test/")
+    assert f"(in all {number} of the 10 images of test)" in shared
+
+
 def test_images_beside_a_test_are_trained_on(tmp_path):
     folders.write_classes(tmp_path)
     folders.write_classes(tmp_path / "test")
