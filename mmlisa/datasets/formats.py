@@ -673,6 +673,11 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
             f"the class maps of {folder.root} hold class {highest}; name {highest + 1} classes in "
             f"{names[0] if names else 'classes.txt'}"
         )
+    if not classes and highest >= 2 * len(values - {255}):
+        notes.append(
+            f"warning: {folder.root}: the class maps hold only the values {', '.join(map(str, sorted(map(int, values))[:8]))}"
+            f"{' …' * (len(values) > 8)}, and the model gets {highest + 1} classes; number the classes 0, 1, 2 … in the maps"
+        )
     if not classes:
         notes.append(f"{folder.root}: the classes have no names; add classes.txt, a name per line, from class 0 on")
     classes = classes or [f"class {index}" for index in range(highest + 1)]

@@ -649,6 +649,21 @@ def test_a_class_beyond_the_named_ones(tmp_path):
         read(tmp_path)
 
 
+def test_masks_in_grey_are_named(tmp_path):
+    """Programs draw the classes in levels of grey, such as 0 and 128."""
+    folders.write_maps(tmp_path)
+    assert not any("the model gets" in note for note in read(tmp_path).notes)
+    for path in (tmp_path / "masks").iterdir():
+        cv2.imwrite(str(path), (cv2.imread(str(path), 0) == 1) * np.uint8(128))
+    dataset = read(tmp_path)
+    assert dataset.notes[0] == (
+        f"warning: {tmp_path}: the class maps hold only the values 0, 128, and the model gets 129 classes; number the classes "
+        "0, 1, 2 … in the maps"
+    )
+    (tmp_path / "classes.txt").write_text("\n".join(f"class {index}" for index in range(129)))
+    assert not read(tmp_path).notes
+
+
 @pytest.mark.parametrize("white", [0, 255])
 @pytest.mark.parametrize("names", ["mole", "skin\nmole\nhair"])
 def test_values_in_black_and_white_that_names_do_not_explain(tmp_path, names, white):
