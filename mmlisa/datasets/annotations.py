@@ -11,6 +11,7 @@ import numpy as np
 
 _PARTS = ("images", "annotations", "categories")
 _MAX_SIDE = 100_000  # pixels; no decoder reads larger images
+MOST_OUTSIDE = 0.1  # share of boxes that reach outside their image; more than that means another box format
 
 
 class Problem(NamedTuple):

@@ -11,11 +11,10 @@ from mmengine.logging import print_log
 
 from mmlisa.registry import DATASETS
 
-from .annotations import Problem, find_crowded, find_problems, share_outside, summarize, without
+from .annotations import MOST_OUTSIDE, Problem, find_crowded, find_problems, share_outside, summarize, without
 from .demo import Generated
 from .demo_objects import CLASSES, PALETTE
 
-_MOST_OUTSIDE = 0.1  # share of boxes; more than that means another box format
 # Parts of the reasons for which pycocotools fails, or decodes masks that hold uninitialised memory.
 _STOPS_EVALUATION = ("RLE", "area is None", "no segmentation", "segmentation is ")
 
@@ -84,7 +83,7 @@ class CocoDataset(_CocoDataset):
 
     def _report(self, path: Path, content: dict, with_mask: bool) -> None:
         doubts = []
-        if (outside := share_outside(content)) > _MOST_OUTSIDE:
+        if (outside := share_outside(content)) > MOST_OUTSIDE:
             question = "Are they (x1, y1, x2, y2)? COCO's bbox is (x, y, width, height)"
             doubts.append(f"{outside:.0%} of the boxes reach outside their image. {question}")
         if crowded := [name for name in find_crowded(self._content) if name in self.metainfo["classes"]]:

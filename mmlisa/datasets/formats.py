@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from .annotations import find_crowded, find_problems, without
+from .annotations import MOST_OUTSIDE, find_crowded, find_problems, share_outside, without
 from .folder import (
     IMAGE_SUFFIXES,
     Dataset,
@@ -200,6 +200,11 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
         for problem in found:
             entry = reader.entry if problem.part == "annotations" else "image"
             problems.append(f"{path}, {entry} {problem.id}: {problem.reason}; {reader.remedy}")
+        if kind == "COCO" and (outside := share_outside(content)) > MOST_OUTSIDE:
+            folder.notes.append(
+                f"warning: {path}: {outside:.0%} of the boxes reach outside their image; if they are (x1, y1, x2, y2), write them "
+                "as (x, y, width, height)"
+            )
         usable = without(content, found)
         # Roboflow lists the name of the whole project as a category that no object has.
         parents = {p for category in usable["categories"] if isinstance(p := category.get("supercategory"), str)}

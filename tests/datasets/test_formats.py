@@ -364,6 +364,17 @@ def test_masks_that_are_exported_as_crowds_are_objects(tmp_path):
     assert dataset.notes[1] == "1 of 24 objects are crowds or difficult; the training and the results ignore them"
 
 
+def test_boxes_by_two_corners_are_named(tmp_path):
+    file = folders.write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    for entry in content["annotations"]:
+        x, y, w, h = entry["bbox"]
+        entry["bbox"] = [x, y, x + w, y + h]
+    file.write_text(json.dumps(content))
+    (note,) = [note for note in read(tmp_path).notes if "(x1, y1, x2, y2)" in note]
+    assert note.startswith(f"warning: {file}: 50% of the boxes reach outside their image; if they are (x1, y1, x2, y2)")
+
+
 def test_coco_2017_layout(tmp_path):
     for split in ("train2017", "val2017"):
         file = folders.write_coco(tmp_path, split, 4)
