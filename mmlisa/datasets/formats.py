@@ -373,7 +373,7 @@ def _read_yolo(folder: Folder, files: Mapping[str, Any], lost: Problems, problem
     lost += [
         f"{folder.root / label}: no image belongs to these labels; copy it to {folder.root}, or remove the labels"
         for label in sorted(labels)
-        if "labels" in PurePosixPath(label).parts
+        if "labels" in PurePosixPath(label).parts and PurePosixPath(label).name not in _NAME_FILES  # LabelImg's classes.txt
     ]
 
 

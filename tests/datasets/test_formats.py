@@ -120,6 +120,14 @@ def test_scores_of_predicted_boxes_change_nothing(tmp_path):
     assert objects_of(read(tmp_path)) == expected
 
 
+def test_names_of_classes_beside_yolos_labels_are_not_labels(tmp_path):
+    """LabelImg writes them there."""
+    folders.write_yolo(tmp_path, 3)
+    (tmp_path / "labels" / "classes.txt").write_text("cat\ndog\nnewt\n")
+    dataset = read(tmp_path)
+    assert (len(dataset.samples), dataset.notes) == (3, [])
+
+
 def test_voc_that_counts_from_zero_is_not_shifted(tmp_path):
     file = folders.write_voc(tmp_path)
     file.write_text(file.read_text().replace("<xmin>5.0</xmin>", "<xmin>0</xmin>"))
