@@ -476,9 +476,7 @@ def _read_voc(folder: Folder, files: Mapping[str, Any], lost: Problems, problems
     origin = 0 if 0 in starts else 1
     for name, root in files.items():
         stem = PurePosixPath(name).stem
-        stated = root.findtext("filename") or ""
-        near = [stated, *(f"{stem}{form}" for suffix in IMAGE_SUFFIXES for form in (suffix, suffix.upper()))]
-        image = next((found for each in near if each and (found := folder.find(each, name))), stated or stem)
+        image = _image_of(folder, name, root.findtext("filename") or "")
         size = [_number(root.findtext(f"size/{side}")) for side in ("width", "height")]
         objects = {}
         for number, entry in enumerate(root.iter("object"), 1):
@@ -490,6 +488,14 @@ def _read_voc(folder: Folder, files: Mapping[str, Any], lost: Problems, problems
             objects[number] = _object(category, corners, outline, is_crowd)
         known = tuple(map(int, size)) if all(0 < side < math.inf for side in size) else None
         yield _one_image(name, listed.get(stem, split_of(name)), image, known, objects, categories)
+
+
+def _image_of(folder: Folder, file: str, stated: str) -> str:
+    """The image of a file with its annotations: the one that it states, or else, if it was renamed, the one of the file's name."""
+    stem = PurePosixPath(file).stem
+    names = [stated, *(f"{stem}{form}" for suffix in IMAGE_SUFFIXES for form in (suffix, suffix.upper()))]
+    found = (folder.find(name, file, split_of(file)) for name in names if name)
+    return next(filter(None, found), stated or stem)
 
 
 def _listed_splits(folder: Folder, kind: str, stems: Collection[str]) -> dict[str, str]:
@@ -536,8 +542,8 @@ def _read_labelme(folder: Folder, files: Mapping[str, Any], lost: Problems, prob
                     "in LabelMe"
                 )
         size = content.get("imageWidth"), content.get("imageHeight")
-        stated = str(content.get("imagePath") or "")
-        yield _one_image(name, split_of(name), stated, size if all(size) else None, objects, categories)
+        image = _image_of(folder, name, str(content.get("imagePath") or ""))
+        yield _one_image(name, split_of(name), image, size if all(size) else None, objects, categories)
 
 
 def _shape_type(shape: Mapping[str, Any]) -> str:

@@ -193,6 +193,26 @@ def test_labelme_shapes_without_a_type(tmp_path):
     assert [dataset.classes[entry["category_id"]] for entry in dataset.samples[0].objects] == ["eft", "dog"]
 
 
+@pytest.mark.parametrize("write", [folders.write_voc, folders.write_labelme])
+def test_renamed_images_are_found_by_the_name_of_their_annotations(tmp_path, write):
+    write(tmp_path)
+    expected = objects_of(read(tmp_path))
+    for path in sorted(tmp_path.rglob("*.*")):
+        path.rename(path.with_stem(f"new {path.stem}"))
+    assert objects_of(read(tmp_path)) == {f"new {name}": objects for name, objects in expected.items()}
+
+
+@pytest.mark.parametrize("write", [folders.write_voc, folders.write_labelme])
+def test_an_image_of_another_split_is_not_taken_for_a_missing_one(tmp_path, write):
+    for split in ("train", "val"):
+        write(tmp_path / split)
+    (missing,) = tmp_path.glob("val/**/003.jpg")
+    missing.unlink()
+    dataset = read(tmp_path)
+    assert (len(dataset.split("train")), len(dataset.split("val"))) == (12, 11)
+    assert any("its image '003.jpg' is not in" in note for note in dataset.notes)
+
+
 @pytest.mark.parametrize("points", [[], [[1, 2, 3]], None, [[1, 1]], "line"])
 def test_a_shape_that_is_none_is_left_out(tmp_path, points):
     file = folders.write_labelme(tmp_path)
