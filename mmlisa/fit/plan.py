@@ -210,7 +210,7 @@ def _set_schedule(plan: Plan, steps: int) -> None:
     plan.momentum = float(f"{min(0.5, 20 / plan.steps):.3g}")
 
 
-def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_batch: bool) -> None:
+def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_batch: bool) -> str:
     """Fits the batch to the memory, and the steps to the minutes, by what a probed step took.
 
     Args:
@@ -218,6 +218,9 @@ def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_bat
         probe: of :mod:`mmlisa.fit.probe`.
         minutes: for the training; None for the steps of the plan.
         keep_batch: the user has chosen the batch.
+
+    Returns:
+        A warning if the memory does not hold the batch; empty otherwise.
     """
     fitting = int(0.8 * (probe["available"] - probe["fixed"]) / max(1, probe["per_image"]))
     memory = f"{probe['per_image'] / 2**20:.0f} MiB an image (one probed step), {probe['available'] / 2**30:.1f} GiB are free"
@@ -236,6 +239,12 @@ def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_bat
         _set_schedule(plan, int(0.75 * 60 * minutes / seconds))
     else:
         plan.reasons["steps"] += f"; about {max(1, round(plan.steps * seconds / 60))} min at {seconds:.2f} s a step"
+    if fitting >= plan.batch:
+        return ""
+    return (
+        f"warning: a step on {plan.batch} image{'s' * (plan.batch > 1)} may need more memory than there is: {memory}, and the "
+        f"weights take {probe['fixed'] / 2**30:.1f} GiB; give a smaller --batch or --size"
+    )
 
 
 # --- the config --------------------------------------------------------------------------------------------------------------

@@ -146,6 +146,14 @@ def test_a_probe_sets_batch_and_length():
     assert plan.steps == 0.75 * 600 / (4 * 0.5)
 
 
+@pytest.mark.parametrize(("available", "keep_batch", "images"), [(0, False, "1 image"), (4, True, "4 images")])
+def test_a_batch_beyond_the_memory_is_reported(available, keep_batch, images):
+    plan = make_plan(make(), PRESETS["detection"]["hylisanet"], False)
+    words = adjust(plan, {**PROBE, "available": available * 2**20}, None, keep_batch=keep_batch)
+    assert words.startswith(f"warning: a step on {images} may need more memory than there is: 1 MiB an image")
+    assert adjust(plan, PROBE, None, keep_batch=keep_batch) == ""
+
+
 def test_number_of_epochs_stays_with_a_smaller_batch():
     plan = make_plan(make(), PRESETS["detection"]["hylisanet"], False, epochs=2)
     assert plan.steps == 40
