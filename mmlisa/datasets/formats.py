@@ -672,6 +672,8 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
                 f"{seen}, but {folder.root / names[0]} names {len(classes)}; if 255 is the object, name two, the background "
                 "first, otherwise draw every named class with its number"
             )
+        if len(values) < 2:
+            raise ValueError(f"{seen}, of which nothing can be learned; draw objects in 255, or every class with its number")
         notes.append(f"{seen}; 255 is taken for class 1, {classes[1]}")
     highest = max(values - {255}, default=0)
     if 255 in values and _MOST_CLASSES < highest < 255 and highest >= len(classes):

@@ -688,6 +688,15 @@ def test_a_class_beyond_the_named_ones(tmp_path):
         read(tmp_path)
 
 
+@pytest.mark.parametrize("value", [0, 255])
+def test_masks_of_one_value_are_refused(tmp_path, value):
+    folders.write_maps(tmp_path)
+    for path in (tmp_path / "masks").iterdir():
+        cv2.imwrite(str(path), np.full(folders.SIZE[::-1], value, np.uint8))
+    with pytest.raises(ValueError, match=rf"hold {value} only, of which nothing can be learned; draw objects in 255, or"):
+        read(tmp_path)
+
+
 def test_masks_in_grey_are_named(tmp_path):
     """Programs draw the classes in levels of grey, such as 0 and 128."""
     folders.write_maps(tmp_path)
