@@ -109,6 +109,8 @@ def build_counter(scope: str, dataset: Any, num_classes: int, score_threshold: f
                 f"the test data or predictions have no '{missing[0]}'; a confusion matrix needs one class for each image or pixel"
             )
         values = [sample[name]["data"] if scope == "mmseg" else sample[name] for name in names]
+        if scope == "mmpretrain" and any(value.numel() != 1 for value in values):
+            raise ValueError("the test data or predictions have several classes for an image; a confusion matrix needs one")
         return count_labels(*(value.cpu().numpy().ravel() for value in values), num_classes)
 
     class Counter(BaseMetric):

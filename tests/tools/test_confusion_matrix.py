@@ -113,6 +113,12 @@ def test_images():
         count(confusion_matrix.build_counter("mmpretrain", None, NUM, 0), [dict(gt_label=truth)])
 
 
+def test_images_of_several_classes_are_refused():
+    sample = dict(gt_label=torch.tensor([0, 2]), pred_label=torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="have several classes for an image; a confusion matrix needs one"):
+        count(confusion_matrix.build_counter("mmpretrain", None, NUM, 0), [sample])
+
+
 def test_of_an_image_only_its_own_entries_are_kept():
     counter = confusion_matrix.build_counter("mmpretrain", None, 1000, 0)
     samples = [dict(gt_label=torch.tensor([i % 2]), pred_label=torch.tensor([999])) for i in range(6)]
