@@ -132,6 +132,8 @@ def build_counter(scope: str, dataset: Any, num_classes: int, score_threshold: f
     infos = (
         {info["img_id"]: info for info in map(dataset.get_data_info, range(len(dataset)))} if scope == "mmdet" else {}
     )
+    if scope == "mmdet" and len(infos) < len(dataset):  # as several joined data sets have
+        raise ValueError("images of test_dataloader.dataset share an img_id; count each of the joined data sets by itself")
     return Counter()
 
 

@@ -90,6 +90,14 @@ def test_a_crowd_is_neither_right_nor_wrong():
     assert not count(counter, [dict(img_id=7, pred_instances=inside)]).any()
 
 
+def test_images_of_one_id_are_refused():
+    """The annotations of one would be compared with the detections in both."""
+    dataset = Objects(0)
+    dataset.infos[3]["img_id"] = dataset.infos[1]["img_id"]
+    with pytest.raises(ValueError, match="share an img_id; count each of the joined data sets by itself"):
+        confusion_matrix.build_counter("mmdet", dataset, NUM, 0.4)
+
+
 def test_pixels():
     sklearn = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(1)
