@@ -127,12 +127,17 @@ def _annotation_files(folder: Folder) -> dict[str, dict[str, Any]]:
 def _foreign_annotations(folder: Folder) -> str:
     """A file that annotates images in a format without a reader, such as KITTI's, DOTA's or a CSV file; empty if there is none.
 
-    Such files have the names of the images, or one of them holds these names.
+    Most images have such a file of their name, or one file holds the names of the images.
     """
-    names = {name for path in map(PurePosixPath, folder.images) for name in (path.stem, path.name)}
-    beside = [file for file in folder.files(".txt", ".json", ".xml", ".csv", ".mat") if PurePosixPath(file).stem in names]
-    if 2 * len(beside) > len(folder.images):
-        return beside[0]
+    stems = {PurePosixPath(image).stem for image in folder.images}
+    beside: dict[str, str] = {}
+    for file in folder.files(".txt", ".json", ".xml", ".csv", ".mat"):
+        stem = PurePosixPath(file).stem
+        stem = stem if stem in stems else PurePosixPath(stem).stem  # of a.jpg.json
+        if stem in stems:
+            beside.setdefault(stem, file)
+    if 2 * len(beside) > len(stems):
+        return next(iter(beside.values()))
     some = [PurePosixPath(image).name for image in folder.images[:: max(1, len(folder.images) // 20)]]
     for file in folder.files(".json", ".jsonl", ".xml", ".csv", ".tsv"):
         with suppress(ValueError):  # in another encoding

@@ -755,6 +755,17 @@ def test_folders_of_images_annotated_in_an_unknown_format_are_not_classes(tmp_pa
     assert read(tmp_path, "classification").classes == folders.CLASSES
 
 
+def test_kittis_folders_are_not_classes(tmp_path):
+    for split in ("training", "testing"):
+        for seed, name in enumerate(("image_2", "image_3")):
+            folders.write_images(tmp_path / split / name, 12, seed=seed)
+    (tmp_path / "training" / "label_2").mkdir()
+    for index in range(10):
+        (tmp_path / "training" / "label_2" / f"{index:03d}.txt").write_text("Car 0 0 0 1 2 3 4 0 0 0 0 0 0 0")
+    with pytest.raises(ValueError, match=r"label_2/000\.txt seems to annotate the images in a format that is not known"):
+        read(tmp_path)
+
+
 def test_files_beside_the_images_may_be_something_else(tmp_path):
     folders.write_classes(tmp_path)
     (tmp_path / "licence.txt").write_text("000.jpg is by me")
