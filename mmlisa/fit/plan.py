@@ -230,6 +230,8 @@ def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_bat
         known = "the most that fits" if smaller < plan.batch else f"{plan.reasons['batch']}, which fits"
         plan.reasons["batch"] = f"{known}: {memory}"
         steps = plan.steps * plan.batch // smaller  # a smaller batch sees as many images
+        if smaller < plan.batch:
+            plan.reasons["steps"] += f", as many images as in {plan.steps} steps of {plan.batch}"
         plan.batch = smaller
         _set_schedule(plan, steps)
     seconds = probe["seconds_per_image"] * plan.batch

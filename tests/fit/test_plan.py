@@ -136,6 +136,7 @@ def test_a_probe_sets_batch_and_length():
     adjust(plan, {**PROBE, "available": 3 * 2**20}, None, keep_batch=False)  # two images of a MiB fit
     assert (plan.batch, plan.steps, plan.rate) == (2, 800, 7.5e-4)  # as many images
     assert "the most that fits" in plan.reasons["batch"]
+    assert ", as many images as in 400 steps of 4; about " in plan.reasons["steps"]
     plan = make_plan(dataset, preset, False)
     adjust(plan, {**PROBE, "available": 6 * 2**20, "fixed": 3 * 2**20}, None, keep_batch=False)
     assert plan.batch == 2  # beside the weights
