@@ -46,6 +46,7 @@ class Report:
         sizes: objects by size.
         images: number of images or videos.
         empty: number of images without an annotation.
+        crowds: number of objects that are crowds or difficult.
         unit: what ``counts`` counts.
         digests: path of each image file by the hash of its content.
     """
@@ -56,6 +57,7 @@ class Report:
     sizes: Counter[str] = field(default_factory=Counter)
     images: int = 0
     empty: int = 0
+    crowds: int = 0
     unit: str = "images"
     digests: dict[bytes, str] = field(default_factory=dict)
 
@@ -74,6 +76,8 @@ class Report:
         if missing := [name for label, name in enumerate(self.classes) if label not in self.counts]:
             shown = f"{', '.join(missing[:_LISTED])}{', …' if len(missing) > _LISTED else ''}"
             lines.append(f"{len(missing)} of {len(self.classes)} classes have no {self.unit}: {shown}")
+        if self.crowds:
+            lines.append(f"{self.crowds} objects are crowds or difficult; training and evaluation ignore them")
         if self.sizes:
             lines.append(f"sizes: {', '.join(f'{size} {self.sizes[size]}' for size in _SIDES)}")
         return lines
@@ -163,6 +167,7 @@ def _count(report: Report, info: Mapping[str, Any]) -> None:
             left, top, right, bottom = instance["bbox"]
             area = (right - left) * (bottom - top)
             report.counts[instance["bbox_label"]] += 1
+            report.crowds += bool(instance.get("ignore_flag"))
             report.sizes[next(size for size, limit in _SIDES.items() if area <= limit)] += 1
         report.empty += not info["instances"]
     elif "gt_label" in info:
