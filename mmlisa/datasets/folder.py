@@ -215,16 +215,17 @@ class Folder:
         files = sorted(walk(self.root))
         self.images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
         self._others = [name for name in files if not name.lower().endswith(IMAGE_SUFFIXES)]
-        unread = Problems(
-            f"{self.root / name}: images of this format are not read; save it as JPEG or PNG"
-            for name in self.files(*_UNREAD_SUFFIXES)
+        unread = self.files(*_UNREAD_SUFFIXES)
+        not_utf_8 = re.compile("[\ud800-\udfff]").search  # Python's form of other bytes
+        if bad := next(filter(not_utf_8, [*self.images, *unread]), None):
+            raise ValueError(f"{os.fsencode(self.root / bad)!r}: this path is not UTF-8; rename the file or folder")
+        problems = Problems(
+            f"{self.root / name}: images of this format are not read; save it as JPEG or PNG" for name in unread
         )
-        unread.check(len(self.images) + len(unread), "images")
-        self.notes = unread.shown("images")  # for the user; the readers add more
+        problems.check(len(self.images) + len(unread), "images")
+        self.notes = problems.shown("images")  # for the user; the readers add more
         if not self.images:
             raise ValueError(f"{root} holds no image ({', '.join(IMAGE_SUFFIXES)}); name the folder that holds them")
-        if bad := next(filter(re.compile("[\ud800-\udfff]").search, self.images), None):  # Python's form of other bytes
-            raise ValueError(f"{os.fsencode(self.root / bad)!r}: this path is not UTF-8; rename the file or folder")
         # Lists of images have a line for each, and separate paths by tabs; mmpretrain strips the lines.
         if bad := next((name for name in self.images if "\t" in name or name.splitlines() != [name.strip()]), None):
             raise ValueError(
