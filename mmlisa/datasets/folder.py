@@ -19,7 +19,14 @@ from PIL import Image
 from mmlisa.processors import count_processors
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".tif", ".tiff", ".webp")
-_UNREAD_SUFFIXES = (".avif", ".gif", ".heic", ".heif", ".jp2", ".jxl")  # of images that OpenCV does not decode everywhere
+_UNREAD_SUFFIXES = (
+    ".avif",
+    ".gif",
+    ".heic",
+    ".heif",
+    ".jp2",
+    ".jxl",
+)  # of images that OpenCV does not decode everywhere
 TASKS = ("detection", "segmentation", "classification")
 # Words that tell a folder of images or of class maps, or a file of a pair, in the usual layouts.
 is_image_word = re.compile(r"images?|imgs?|jpegimages|leftimg8bit|rgb", re.I).fullmatch
@@ -229,7 +236,8 @@ class Folder:
         # Lists of images have a line for each, and separate paths by tabs; mmpretrain strips the lines.
         if bad := next((name for name in self.images if "\t" in name or name.splitlines() != [name.strip()]), None):
             raise ValueError(
-                f"{str(self.root / bad)!r}: this path holds a tab or a line break, or begins with a space; rename the file or folder"
+                f"{str(self.root / bad)!r}: this path holds a tab or a line break, or begins with a space; rename the file or "
+                "folder"
             )
 
     def files(self, *suffixes: str) -> list[str]:

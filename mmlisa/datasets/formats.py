@@ -207,8 +207,8 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
             problems.append(f"{path}, {entry} {problem.id}: {problem.reason}; {reader.remedy}")
         if kind == "COCO" and (outside := share_outside(content)) > MOST_OUTSIDE:
             folder.notes.append(
-                f"warning: {path}: {outside:.0%} of the boxes reach outside their image; if they are (x1, y1, x2, y2), write them "
-                "as (x, y, width, height)"
+                f"warning: {path}: {outside:.0%} of the boxes reach outside their image; if they are (x1, y1, x2, y2), write "
+                "them as (x, y, width, height)"
             )
         usable = without(content, found)
         # Roboflow lists the name of the whole project as a category that no object has.
@@ -242,7 +242,9 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
     if kind == "COCO":
         notes += _read_crowds_as_objects(folder.root, classes, objects)
     if crowds := sum(bool(entry["iscrowd"]) for entry in objects):
-        notes.append(f"{crowds} of {len(objects)} objects are crowds or difficult; the training and the results ignore them")
+        notes.append(
+            f"{crowds} of {len(objects)} objects are crowds or difficult; the training and the results ignore them"
+        )
     bare = [entry for entry in objects if "segmentation" not in entry]
     if has_masks and bare:
         notes.append(f"{len(bare)} of {len(objects)} objects have no outline; their box is taken for it")
@@ -378,7 +380,8 @@ def _read_yolo(folder: Folder, files: Mapping[str, Any], lost: Problems, problem
     lost += [
         f"{folder.root / label}: no image belongs to these labels; copy it to {folder.root}, or remove the labels"
         for label in sorted(labels)
-        if "labels" in PurePosixPath(label).parts and PurePosixPath(label).name not in _NAME_FILES  # LabelImg's classes.txt
+        if "labels" in PurePosixPath(label).parts
+        and PurePosixPath(label).name not in _NAME_FILES  # LabelImg's classes.txt
     ]
 
 
@@ -496,7 +499,7 @@ def _read_voc(folder: Folder, files: Mapping[str, Any], lost: Problems, problems
 
 
 def _image_of(folder: Folder, file: str, stated: str) -> str:
-    """The image of a file with its annotations: the one that it states, or else, if it was renamed, the one of the file's name."""
+    """The image of a file with its annotations: the one that it states, or else, if that is missing, the one of its name."""
     stem = PurePosixPath(file).stem
     names = [stated, *(f"{stem}{form}" for suffix in IMAGE_SUFFIXES for form in (suffix, suffix.upper()))]
     found = (folder.find(name, file, split_of(file)) for name in names if name)
@@ -678,7 +681,9 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
                 "first, otherwise draw every named class with its number"
             )
         if len(values) < 2:
-            raise ValueError(f"{seen}, of which nothing can be learned; draw objects in 255, or every class with its number")
+            raise ValueError(
+                f"{seen}, of which nothing can be learned; draw objects in 255, or every class with its number"
+            )
         notes.append(f"{seen}; 255 is taken for class 1, {classes[1]}")
     highest = max(values - {255}, default=0)
     if 255 in values and _MOST_CLASSES < highest < 255 and highest >= len(classes):

@@ -122,7 +122,9 @@ def test_a_class_of_crowds_is_wrong(detection, tmp_path):
     assert "1 objects are crowds or difficult; training and evaluation ignore them" in found.summary()
     content["annotations"] += [square(5, 2, category=9) | dict(iscrowd=1), square(6, 3) | dict(iscrowd=1)]
     (line,) = lines(report(), tmp_path)
-    assert line.startswith("a.json: most annotations of dog are crowds (iscrowd=1), which training and evaluation ignore.")
+    assert line.startswith(
+        "a.json: most annotations of dog are crowds (iscrowd=1), which training and evaluation ignore."
+    )
 
 
 def test_repeated_findings_are_grouped():

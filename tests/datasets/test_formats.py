@@ -388,7 +388,9 @@ def test_masks_that_are_exported_as_crowds_are_objects(tmp_path):
     assert dataset.has_masks
     objects = [entry for sample in dataset.samples for entry in sample.objects]
     assert [entry["category_id"] for entry in objects if entry["iscrowd"]] == [2]
-    assert "most annotations of cat, dog are crowds (iscrowd=1), as CVAT exports masks; these 16 are" in dataset.notes[0]
+    assert (
+        "most annotations of cat, dog are crowds (iscrowd=1), as CVAT exports masks; these 16 are" in dataset.notes[0]
+    )
     assert dataset.notes[1] == "1 of 24 objects are crowds or difficult; the training and the results ignore them"
 
 
@@ -490,7 +492,9 @@ def test_images_that_a_test_shares_with_the_training_are_named(tmp_path):
     folders.write_coco(tmp_path, "train", 20)
     folders.write_coco(tmp_path, "test", 10)
     for index in range(20):
-        (tmp_path / "test" / f"{index % 10:03d}.jpg").write_bytes((tmp_path / "train" / f"{index:03d}.jpg").read_bytes())
+        (tmp_path / "test" / f"{index % 10:03d}.jpg").write_bytes(
+            (tmp_path / "train" / f"{index:03d}.jpg").read_bytes()
+        )
     dataset = prepare_data(tmp_path)
     (shared,) = [note for note in dataset.notes if "also in train" in note]
     number = len([sample for sample in dataset.split("train") if int(Path(sample.path).stem) >= 10])
@@ -693,7 +697,9 @@ def test_masks_of_one_value_are_refused(tmp_path, value):
     folders.write_maps(tmp_path)
     for path in (tmp_path / "masks").iterdir():
         cv2.imwrite(str(path), np.full(folders.SIZE[::-1], value, np.uint8))
-    with pytest.raises(ValueError, match=rf"hold {value} only, of which nothing can be learned; draw objects in 255, or"):
+    with pytest.raises(
+        ValueError, match=rf"hold {value} only, of which nothing can be learned; draw objects in 255, or"
+    ):
         read(tmp_path)
 
 
@@ -750,7 +756,9 @@ def test_folders_of_images_annotated_in_an_unknown_format_are_not_classes(tmp_pa
     else:
         entries = "".join(f'<image name="{image.name}"/>' for image in images)
         (tmp_path / name).write_text(f"<annotations>{entries}</annotations>")
-    with pytest.raises(ValueError, match=r"(annotations|labels|000)\S* seems to annotate the images in .* --task classification"):
+    with pytest.raises(
+        ValueError, match=r"(annotations|labels|000)\S* seems to annotate the images in .* --task classification"
+    ):
         read(tmp_path)
     assert read(tmp_path, "classification").classes == folders.CLASSES
 
@@ -762,7 +770,9 @@ def test_kittis_folders_are_not_classes(tmp_path):
     (tmp_path / "training" / "label_2").mkdir()
     for index in range(10):
         (tmp_path / "training" / "label_2" / f"{index:03d}.txt").write_text("Car 0 0 0 1 2 3 4 0 0 0 0 0 0 0")
-    with pytest.raises(ValueError, match=r"label_2/000\.txt seems to annotate the images in a format that is not known"):
+    with pytest.raises(
+        ValueError, match=r"label_2/000\.txt seems to annotate the images in a format that is not known"
+    ):
         read(tmp_path)
 
 
@@ -790,7 +800,9 @@ def test_images_of_formats_that_are_not_read_are_named(tmp_path):
     assert dataset.notes[0] == f"{tmp_path}/cat/000.HEIC: images of this format are not read; save it as JPEG or PNG"
     for path in (tmp_path / "dog").iterdir():
         path.rename(path.with_suffix(".avif"))
-    with pytest.raises(ValueError, match=r"cat/000\.HEIC: images of .* as JPEG or PNG \(11 such problems in 30 images\)"):
+    with pytest.raises(
+        ValueError, match=r"cat/000\.HEIC: images of .* as JPEG or PNG \(11 such problems in 30 images\)"
+    ):
         read(tmp_path)
 
 

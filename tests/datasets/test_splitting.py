@@ -161,5 +161,8 @@ def test_images_of_training_and_test_are_named():
     dataset.samples[3].hash = dataset.samples[0].hash
     assert "of test" in shared_images(dataset)
     dataset.samples[2].hash = dataset.samples[1].hash
-    for words in ("2.jpg: this image is also in train (in all 1 of the 1 images of val)", "3.jpg: this image is also in"):
+    for words in (
+        "2.jpg: this image is also in train (in all 1 of the 1 images of val)",
+        "3.jpg: this image is also in",
+    ):
         assert words in shared_images(dataset)

@@ -79,7 +79,9 @@ def test_own_data_from_yolo(tmp_path, monkeypatch):
     write_files("finetune.md", tmp_path)
     (tmp_path / "yolo" / "labels").mkdir(parents=True)
     (tmp_path / "yolo" / "data.yaml").write_text("names: [helmet, vest]")
-    pieces = np.array([(10, 10), (30, 10), (30, 30), (10, 30), (10, 10), (50, 40), (70, 40), (70, 55), (50, 55), (50, 40)])
+    pieces = np.array(
+        [(10, 10), (30, 10), (30, 30), (10, 30), (10, 10), (50, 40), (70, 40), (70, 55), (50, 55), (50, 40)]
+    )
     for name, *_ in draw(tmp_path / "yolo" / "images", 5):
         words = " ".join(map(str, (pieces / (96, 64)).ravel()))
         (tmp_path / "yolo" / "labels" / f"{name}.txt").write_text(f"0 {words}\n1 {words}\n")

@@ -29,9 +29,7 @@ def test_memory_is_measured_on_the_largest_images(monkeypatch):
     monkeypatch.setattr(probe, "load_config", lambda name: cfg)
     monkeypatch.setattr(probe, "build_model", lambda cfg: Model(1, 1))
     monkeypatch.setattr(probe, "peak_extra_bytes", lambda step, device: step() or 8)
-    monkeypatch.setattr(
-        probe.Runner, "build_dataloader", lambda loader, seed: [loader.dataset.pipeline[1].ratio_range]
-    )
+    monkeypatch.setattr(probe.Runner, "build_dataloader", lambda loader, seed: [loader.dataset.pipeline[1].ratio_range])
     assert probe.probe("a.py")["per_image"] == 4
     assert seen == [(1.3, 1.3), (0.7, 1.3), (0.7, 1.3), (0.7, 1.3)]
 

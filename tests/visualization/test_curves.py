@@ -50,7 +50,9 @@ def test_a_resumed_run_may_begin_with_a_validation(tmp_path, step):
 
 
 def test_a_validation_between_two_entries_stands_at_its_iteration(tmp_path):
-    write_log(tmp_path / "1", train(100, 2.0), {"mIoU": 30.0, "step": 102}, train(110, 1.0), {"mIoU": 40.0, "step": 204})
+    write_log(
+        tmp_path / "1", train(100, 2.0), {"mIoU": 30.0, "step": 102}, train(110, 1.0), {"mIoU": 40.0, "step": 204}
+    )
     assert read_curves(tmp_path)["mIoU"] == [(102, 30.0), (204, 40.0)]
 
 
