@@ -109,6 +109,10 @@ def build_counter(scope: str, dataset: Any, num_classes: int, score_threshold: f
                 f"the test data or predictions have no '{missing[0]}'; a confusion matrix needs one class for each image or pixel"
             )
         values = [sample[name]["data"] if scope == "mmseg" else sample[name] for name in names]
+        if scope == "mmpretrain" and any(value.numel() != 1 for value in values):
+            raise ValueError(
+                "the test data or predictions have several classes for an image; a confusion matrix needs one"
+            )
         return count_labels(*(value.cpu().numpy().ravel() for value in values), num_classes)
 
     class Counter(BaseMetric):
@@ -130,6 +134,10 @@ def build_counter(scope: str, dataset: Any, num_classes: int, score_threshold: f
     infos = (
         {info["img_id"]: info for info in map(dataset.get_data_info, range(len(dataset)))} if scope == "mmdet" else {}
     )
+    if scope == "mmdet" and len(infos) < len(dataset):  # as several joined data sets have
+        raise ValueError(
+            "images of test_dataloader.dataset share an img_id; count each of the joined data sets by itself"
+        )
     return Counter()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 _PARTS = ("images", "annotations", "categories")
 _MAX_SIDE = 100_000  # pixels; no decoder reads larger images
+MOST_OUTSIDE = 0.1  # share of boxes that reach outside their image; more than that means another box format
 
 
 class Problem(NamedTuple):
@@ -67,6 +68,18 @@ def summarize(problems: Sequence[Problem], most: int = 5) -> str:
     counts = Counter(problem.part for problem in problems)
     shown = "; ".join(map(str, problems[:most])) + ("; …" if len(problems) > most else "")
     return f"{' and '.join(f'{number} bad {part}' for part, number in counts.items())}: {shown}"
+
+
+def find_crowded(coco: Mapping[str, Any]) -> list[str]:
+    """Return the classes of which more than half of the annotations, and at least two, are crowds; of a file without problems.
+
+    CVAT exports every mask as a crowd (``iscrowd=1``). Detectors neither train on crowds nor are they tested on them. In COCO
+    itself, a few per cent of a class are crowds.
+    """
+    names = {category["id"]: category["name"] for category in coco["categories"]}
+    counts = Counter(names[entry["category_id"]] for entry in coco["annotations"])
+    crowds = Counter(names[entry["category_id"]] for entry in coco["annotations"] if entry.get("iscrowd"))
+    return [name for name, number in crowds.items() if number > 1 and 2 * number > counts[name]]
 
 
 def share_outside(coco: Mapping[str, Any]) -> float:

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from mmlisa.engine.building import guard_process
 from mmlisa.engine.config import innermost_dataset
+from mmlisa.engine.config_checks import type_name
 
 from .transforms import BadImageError, LoadImageFromFile, find_fault
 
@@ -45,6 +46,7 @@ class Report:
         sizes: objects by size.
         images: number of images or videos.
         empty: number of images without an annotation.
+        crowds: number of objects that are crowds or difficult.
         unit: what ``counts`` counts.
         digests: path of each image file by the hash of its content.
     """
@@ -55,6 +57,7 @@ class Report:
     sizes: Counter[str] = field(default_factory=Counter)
     images: int = 0
     empty: int = 0
+    crowds: int = 0
     unit: str = "images"
     digests: dict[bytes, str] = field(default_factory=dict)
 
@@ -73,6 +76,8 @@ class Report:
         if missing := [name for label, name in enumerate(self.classes) if label not in self.counts]:
             shown = f"{', '.join(missing[:_LISTED])}{', …' if len(missing) > _LISTED else ''}"
             lines.append(f"{len(missing)} of {len(self.classes)} classes have no {self.unit}: {shown}")
+        if self.crowds:
+            lines.append(f"{self.crowds} objects are crowds or difficult; training and evaluation ignore them")
         if self.sizes:
             lines.append(f"sizes: {', '.join(f'{size} {self.sizes[size]}' for size in _SIDES)}")
         return lines
@@ -87,23 +92,25 @@ def build_dataset(cfg: Config, split: str) -> Any:
     Raises:
         FileNotFoundError, ValueError: there are no data to check.
     """
-    init_default_scope(cfg.get("default_scope", "mmengine"))
+    init_default_scope(cfg.get("default_scope") or "mmengine")  # None in new-style configs
     dataset = innermost_dataset(cfg, split)
     if "ConcatDataset" in str(cfg.get(f"{split}_dataloader")):
         raise ValueError(
             f"{split}_dataloader.dataset is a ConcatDataset; check one data set at a time, with a config for each"
         )
     options: dict[str, Any] = {"serialize_data": False}
-    if str(dataset.type).endswith("CocoDataset"):
-        kind = "mmlisa.CocoDataset" if dataset.type in ("CocoDataset", "mmdet.CocoDataset") else dataset.type
-        options |= {"type": kind, "filter_cfg": None, "test_mode": False}
-        from .coco import CocoDataset  # imports mmdet
+    if type_name(dataset).endswith("CocoDataset"):
+        from mmdet.datasets import CocoDataset as MmdetDataset
+
+        from .coco import CocoDataset
 
         with DATASETS.switch_scope_and_registry(None) as registry:
-            found = registry.get(kind)
+            found = dataset.type if isinstance(dataset.type, type) else registry.get(dataset.type)
+        found = CocoDataset if found is MmdetDataset else found
+        options |= {"type": found or dataset.type, "filter_cfg": None, "test_mode": False}
         if found and issubclass(found, CocoDataset):
             options["on_bad_annotation"] = "skip"
-    elif str(dataset.type).endswith("VideoDataset"):
+    elif type_name(dataset).endswith("VideoDataset"):
         options["on_bad_line"] = "skip"
     guard_process(cfg)
     return DATASETS.build({**dataset, **options})
@@ -124,7 +131,7 @@ def check_dataset(dataset: Any) -> Report:
         _count(report, info)
         if isinstance(info.get("num_frames"), int):
             report.findings += [Finding(info["img_path"], fault) for fault in dataset.find_faults(info)]
-        else:
+        elif "img_path" in info:  # CIFAR and MNIST hold the images themselves
             report.findings += _check_image(report, info, load)
     if report.images and report.empty == report.images:
         report.findings.append(Finding(file, f"none of the {report.images} images has annotations"))
@@ -160,10 +167,15 @@ def _count(report: Report, info: Mapping[str, Any]) -> None:
             left, top, right, bottom = instance["bbox"]
             area = (right - left) * (bottom - top)
             report.counts[instance["bbox_label"]] += 1
+            report.crowds += bool(instance.get("ignore_flag"))
             report.sizes[next(size for size, limit in _SIDES.items() if area <= limit)] += 1
         report.empty += not info["instances"]
     elif "gt_label" in info:
-        report.counts.update(np.atleast_1d(info["gt_label"]).tolist())
+        labels = np.atleast_1d(info["gt_label"]).tolist()
+        report.counts.update(labels)
+        if wrong := [label for label in labels if report.classes and not 0 <= label < len(report.classes)]:
+            reason = f"the labels {wrong[:8]} do not exist, the highest is {len(report.classes) - 1}"
+            report.findings.append(Finding(info.get("img_path", ""), reason))
 
 
 def _check_image(report: Report, info: Mapping[str, Any], load: LoadImageFromFile) -> list[Finding]:

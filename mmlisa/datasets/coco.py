@@ -11,11 +11,10 @@ from mmengine.logging import print_log
 
 from mmlisa.registry import DATASETS
 
-from .annotations import Problem, find_problems, share_outside, summarize, without
+from .annotations import MOST_OUTSIDE, Problem, find_crowded, find_problems, share_outside, summarize, without
 from .demo import Generated
 from .demo_objects import CLASSES, PALETTE
 
-_MOST_OUTSIDE = 0.1  # share of boxes; more than that means another box format
 # Parts of the reasons for which pycocotools fails, or decodes masks that hold uninitialised memory.
 _STOPS_EVALUATION = ("RLE", "area is None", "no segmentation", "segmentation is ")
 
@@ -31,7 +30,7 @@ class CocoDataset(_CocoDataset):
 
     Attributes:
         problems: the bad entries.
-        suspicion: a doubt about the file as a whole, such as boxes in another format; empty if there is none.
+        suspicion: doubts about the file as a whole, such as boxes in another format; empty if there are none.
 
     Raises:
         FileNotFoundError: the annotation file is missing; the message describes the expected layout.
@@ -83,9 +82,17 @@ class CocoDataset(_CocoDataset):
         return coco
 
     def _report(self, path: Path, content: dict, with_mask: bool) -> None:
-        if (outside := share_outside(content)) > _MOST_OUTSIDE:
+        doubts = []
+        if (outside := share_outside(content)) > MOST_OUTSIDE:
             question = "Are they (x1, y1, x2, y2)? COCO's bbox is (x, y, width, height)"
-            self.suspicion = f"{outside:.0%} of the boxes reach outside their image. {question}"
+            doubts.append(f"{outside:.0%} of the boxes reach outside their image. {question}")
+        if crowded := [name for name in find_crowded(self._content) if name in self.metainfo["classes"]]:
+            doubts.append(
+                f"most annotations of {', '.join(crowded)} are crowds (iscrowd=1), which training and evaluation ignore. If they "
+                "are objects, as CVAT exports masks, set iscrowd to 0"
+            )
+        if doubts:
+            self.suspicion = ". ".join(doubts)
             print_log(f"annotation file {path}: {self.suspicion}", logger="current", level=30)
         if self.problems and with_mask and not any(entry.get("segmentation") for entry in content["annotations"]):
             raise ValueError(

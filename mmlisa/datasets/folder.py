@@ -16,7 +16,17 @@ import cv2
 import numpy as np
 from PIL import Image
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
+from mmlisa.processors import count_processors
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".tif", ".tiff", ".webp")
+_UNREAD_SUFFIXES = (
+    ".avif",
+    ".gif",
+    ".heic",
+    ".heif",
+    ".jp2",
+    ".jxl",
+)  # of images that OpenCV does not decode everywhere
 TASKS = ("detection", "segmentation", "classification")
 # Words that tell a folder of images or of class maps, or a file of a pair, in the usual layouts.
 is_image_word = re.compile(r"images?|imgs?|jpegimages|leftimg8bit|rgb", re.I).fullmatch
@@ -105,7 +115,7 @@ class Dataset:
         Raises:
             ValueError: more than a tenth cannot be used; names the first.
         """
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(count_processors()) as pool:
             results = list(pool.map(partial(_examine, self.root), self.samples))
         problems = Problems(problem for problem, _ in results if problem)
         problems.check(len(self.samples), "images")
@@ -200,7 +210,8 @@ class Folder:
 
     Raises:
         FileNotFoundError, NotADirectoryError: it is not a folder.
-        ValueError: it holds no image, or one whose path is not UTF-8.
+        ValueError: it holds no image, or one whose path is not UTF-8 or breaks lists, or more than a tenth of the images have
+            other formats.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -208,14 +219,26 @@ class Folder:
         if not self.root.is_dir():
             kind = NotADirectoryError if self.root.exists() else FileNotFoundError
             raise kind(f"{root} is not a folder; name the folder that holds the images and their annotations")
-        self.notes: list[str] = []  # that the readers add for the user
         files = sorted(walk(self.root))
         self.images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
         self._others = [name for name in files if not name.lower().endswith(IMAGE_SUFFIXES)]
+        unread = self.files(*_UNREAD_SUFFIXES)
+        not_utf_8 = re.compile("[\ud800-\udfff]").search  # Python's form of other bytes
+        if bad := next(filter(not_utf_8, [*self.images, *unread]), None):
+            raise ValueError(f"{os.fsencode(self.root / bad)!r}: this path is not UTF-8; rename the file or folder")
+        problems = Problems(
+            f"{self.root / name}: images of this format are not read; save it as JPEG or PNG" for name in unread
+        )
+        problems.check(len(self.images) + len(unread), "images")
+        self.notes = problems.shown("images")  # for the user; the readers add more
         if not self.images:
             raise ValueError(f"{root} holds no image ({', '.join(IMAGE_SUFFIXES)}); name the folder that holds them")
-        if bad := next(filter(re.compile("[\ud800-\udfff]").search, self.images), None):  # Python's form of other bytes
-            raise ValueError(f"{os.fsencode(self.root / bad)!r}: this path is not UTF-8; rename the file or folder")
+        # Lists of images have a line for each, and separate paths by tabs; mmpretrain strips the lines.
+        if bad := next((name for name in self.images if "\t" in name or name.splitlines() != [name.strip()]), None):
+            raise ValueError(
+                f"{str(self.root / bad)!r}: this path holds a tab or a line break, or begins with a space; rename the file or "
+                "folder"
+            )
 
     def files(self, *suffixes: str) -> list[str]:
         return [name for name in self._others if name.lower().endswith(suffixes)]

@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from .annotations import find_problems, without
+from .annotations import MOST_OUTSIDE, find_crowded, find_problems, share_outside, without
 from .folder import (
     IMAGE_SUFFIXES,
     Dataset,
@@ -57,7 +57,7 @@ def read(root: str | Path, task: str = "") -> Dataset:
             names the file and the remedy.
         FileNotFoundError, NotADirectoryError: the folder does not exist.
     """
-    folder = Folder(root)
+    folder, foreign = Folder(root), ""
     if task in ("", "detection") and (found := _annotation_files(folder)):
         if len(found) > 1:
             listed = "; ".join(f"{name}: {next(iter(files))}" for name, files in found.items())
@@ -69,11 +69,20 @@ def read(root: str | Path, task: str = "") -> Dataset:
         dataset = _read_objects(folder, name, files)
     elif task in ("", "segmentation") and (pairs := _pair_maps(folder, unpaired := Problems())):
         dataset = read_class_maps(folder, pairs, unpaired)
-    elif task in ("", "classification") and (labels := _class_folders(folder)):
+    elif (
+        task in ("", "classification")
+        and (labels := _class_folders(folder))
+        and (task or not (foreign := _foreign_annotations(folder)))
+    ):
         dataset = read_class_folders(folder, labels)
     elif labels := [name for name in folder.files(".txt") if "labels" in PurePosixPath(name).parts]:
         raise ValueError(
             f"{folder.root / labels[0]} belongs to YOLO, but {root} has no data.yaml; add one with names: [first, second, …]"
+        )
+    elif foreign:
+        raise ValueError(
+            f"{folder.root / foreign} seems to annotate the images in a format that is not known; add the annotations as "
+            f"{_EXPECTED}. If the folders of {root} are the classes, add --task classification"
         )
     else:
         raise ValueError(
@@ -113,6 +122,29 @@ def _annotation_files(folder: Folder) -> dict[str, dict[str, Any]]:
         if (isinstance(content, Mapping) and "names" in content) or PurePosixPath(name).name in _YAML_NAMES:
             found["YOLO"][name] = content
     return {name: files for name, files in found.items() if files}
+
+
+def _foreign_annotations(folder: Folder) -> str:
+    """A file that annotates images in a format without a reader, such as KITTI's, DOTA's or a CSV file; empty if there is none.
+
+    Most images have such a file of their name, or one file holds the names of the images.
+    """
+    stems = {PurePosixPath(image).stem for image in folder.images}
+    beside: dict[str, str] = {}
+    for file in folder.files(".txt", ".json", ".xml", ".csv", ".mat"):
+        stem = PurePosixPath(file).stem
+        stem = stem if stem in stems else PurePosixPath(stem).stem  # of a.jpg.json
+        if stem in stems:
+            beside.setdefault(stem, file)
+    if 2 * len(beside) > len(stems):
+        return next(iter(beside.values()))
+    some = [PurePosixPath(image).name for image in folder.images[:: max(1, len(folder.images) // 20)]]
+    for file in folder.files(".json", ".jsonl", ".xml", ".csv", ".tsv"):
+        with suppress(ValueError):  # in another encoding
+            text = folder.text(file)
+            if all(name in text for name in some):
+                return file
+    return ""
 
 
 def _parse(folder: Folder, name: str, kind: str, parse: Callable[[str], Any]) -> Any:
@@ -173,6 +205,11 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
         for problem in found:
             entry = reader.entry if problem.part == "annotations" else "image"
             problems.append(f"{path}, {entry} {problem.id}: {problem.reason}; {reader.remedy}")
+        if kind == "COCO" and (outside := share_outside(content)) > MOST_OUTSIDE:
+            folder.notes.append(
+                f"warning: {path}: {outside:.0%} of the boxes reach outside their image; if they are (x1, y1, x2, y2), write "
+                "them as (x, y, width, height)"
+            )
         usable = without(content, found)
         # Roboflow lists the name of the whole project as a category that no object has.
         parents = {p for category in usable["categories"] if isinstance(p := category.get("supercategory"), str)}
@@ -202,6 +239,12 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
     objects = [entry for sample in samples.values() for entry in sample.objects]
     if not objects:
         raise ValueError(f"{folder.root}: no image has an annotation ({kind}); add labels, or name another folder")
+    if kind == "COCO":
+        notes += _read_crowds_as_objects(folder.root, classes, objects)
+    if crowds := sum(bool(entry["iscrowd"]) for entry in objects):
+        notes.append(
+            f"{crowds} of {len(objects)} objects are crowds or difficult; the training and the results ignore them"
+        )
     bare = [entry for entry in objects if "segmentation" not in entry]
     if has_masks and bare:
         notes.append(f"{len(bare)} of {len(objects)} objects have no outline; their box is taken for it")
@@ -213,6 +256,19 @@ def _read_objects(folder: Folder, kind: str, files: Mapping[str, Any]) -> Datase
     dataset = Dataset(folder.root, kind, "detection", classes, list(samples.values()), notes, has_masks=has_masks)
     _leave_out_blank(dataset, {sample.split for sample in dataset.samples if sample.objects})
     return dataset
+
+
+def _read_crowds_as_objects(root: Path, classes: list[str], objects: list[dict[str, Any]]) -> list[str]:
+    """Makes objects of the crowds of the classes that :func:`find_crowded` names, and returns what to note about them."""
+    categories = [{"id": label, "name": name} for label, name in enumerate(classes)]
+    crowded = find_crowded({"categories": categories, "annotations": objects})
+    wrong = [entry for entry in objects if entry["iscrowd"] and classes[entry["category_id"]] in crowded]
+    for entry in wrong:
+        entry["iscrowd"] = 0
+    return [
+        f"warning: {root}: most annotations of {', '.join(crowded)} are crowds (iscrowd=1), as CVAT exports masks; these "
+        f"{len(wrong)} are read as objects"
+    ] * bool(wrong)
 
 
 def _leave_out_blank(dataset: Dataset, annotated: Collection[str]) -> None:
@@ -325,6 +381,7 @@ def _read_yolo(folder: Folder, files: Mapping[str, Any], lost: Problems, problem
         f"{folder.root / label}: no image belongs to these labels; copy it to {folder.root}, or remove the labels"
         for label in sorted(labels)
         if "labels" in PurePosixPath(label).parts
+        and PurePosixPath(label).name not in _NAME_FILES  # LabelImg's classes.txt
     ]
 
 
@@ -427,9 +484,7 @@ def _read_voc(folder: Folder, files: Mapping[str, Any], lost: Problems, problems
     origin = 0 if 0 in starts else 1
     for name, root in files.items():
         stem = PurePosixPath(name).stem
-        stated = root.findtext("filename") or ""
-        near = [stated, *(f"{stem}{form}" for suffix in IMAGE_SUFFIXES for form in (suffix, suffix.upper()))]
-        image = next((found for each in near if each and (found := folder.find(each, name))), stated or stem)
+        image = _image_of(folder, name, root.findtext("filename") or "")
         size = [_number(root.findtext(f"size/{side}")) for side in ("width", "height")]
         objects = {}
         for number, entry in enumerate(root.iter("object"), 1):
@@ -441,6 +496,14 @@ def _read_voc(folder: Folder, files: Mapping[str, Any], lost: Problems, problems
             objects[number] = _object(category, corners, outline, is_crowd)
         known = tuple(map(int, size)) if all(0 < side < math.inf for side in size) else None
         yield _one_image(name, listed.get(stem, split_of(name)), image, known, objects, categories)
+
+
+def _image_of(folder: Folder, file: str, stated: str) -> str:
+    """The image of a file with its annotations: the one that it states, or else, if that is missing, the one of its name."""
+    stem = PurePosixPath(file).stem
+    names = [stated, *(f"{stem}{form}" for suffix in IMAGE_SUFFIXES for form in (suffix, suffix.upper()))]
+    found = (folder.find(name, file, split_of(file)) for name in names if name)
+    return next(filter(None, found), stated or stem)
 
 
 def _listed_splits(folder: Folder, kind: str, stems: Collection[str]) -> dict[str, str]:
@@ -487,8 +550,8 @@ def _read_labelme(folder: Folder, files: Mapping[str, Any], lost: Problems, prob
                     "in LabelMe"
                 )
         size = content.get("imageWidth"), content.get("imageHeight")
-        stated = str(content.get("imagePath") or "")
-        yield _one_image(name, split_of(name), stated, size if all(size) else None, objects, categories)
+        image = _image_of(folder, name, str(content.get("imagePath") or ""))
+        yield _one_image(name, split_of(name), image, size if all(size) else None, objects, categories)
 
 
 def _shape_type(shape: Mapping[str, Any]) -> str:
@@ -605,7 +668,7 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
             if found != [255]:
                 annotated.add(split)
     problems.check(len(pairs) + len(unpaired), "class maps")
-    notes = problems.shown("class maps")
+    notes = folder.notes + problems.shown("class maps")
     names = [name for name in folder.files(".txt", ".names") if PurePosixPath(name).name in _NAME_FILES]
     classes = [line.strip() for line in folder.text(names[0]).splitlines() if line.strip()] if names else []
     label_map = {}
@@ -616,6 +679,10 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
             raise ValueError(
                 f"{seen}, but {folder.root / names[0]} names {len(classes)}; if 255 is the object, name two, the background "
                 "first, otherwise draw every named class with its number"
+            )
+        if len(values) < 2:
+            raise ValueError(
+                f"{seen}, of which nothing can be learned; draw objects in 255, or every class with its number"
             )
         notes.append(f"{seen}; 255 is taken for class 1, {classes[1]}")
     highest = max(values - {255}, default=0)
@@ -628,6 +695,11 @@ def read_class_maps(folder: Folder, pairs: Mapping[str, str], unpaired: Problems
         raise ValueError(
             f"the class maps of {folder.root} hold class {highest}; name {highest + 1} classes in "
             f"{names[0] if names else 'classes.txt'}"
+        )
+    if not classes and highest >= 2 * len(values - {255}):
+        notes.append(
+            f"warning: {folder.root}: the class maps hold only the values {', '.join(map(str, sorted(map(int, values))[:8]))}"
+            f"{' …' * (len(values) > 8)}, and the model gets {highest + 1} classes; number the classes 0, 1, 2 … in the maps"
         )
     if not classes:
         notes.append(f"{folder.root}: the classes have no names; add classes.txt, a name per line, from class 0 on")
@@ -668,14 +740,16 @@ def _class_folders(folder: Folder) -> dict[str, tuple[str, str]]:
             f"{folder.root}: the folders {listed} look like splits, not like classes; call splits train, val and test, and "
             "classes by other words"
         )
-    return found if len(names) > 1 and not all(is_image_word(n) or is_map_word(n) for n in names) else {}
+    if all(map(is_map_word, names)) or any(is_image_word(word) for name in names for word in folder_words(name)):
+        return {}  # kinds of pictures, such as images_jpg and depth
+    return found if len(names) > 1 else {}
 
 
 def read_class_folders(folder: Folder, labels: Mapping[str, tuple[str, str]]) -> Dataset:
     """Class folders, under ``train/`` and ``val/`` where there are splits."""
     classes = sorted({name for _, name in labels.values()})
     samples = [Sample(image, split, label=classes.index(name)) for image, (split, name) in labels.items()]
-    dataset = Dataset(folder.root, "class folders", "classification", classes, samples)
+    dataset = Dataset(folder.root, "class folders", "classification", classes, samples, folder.notes)
     if outside := [image for image in folder.images if image not in labels]:
         dataset.notes.append(
             f"{folder.root / outside[0]}: this image is outside of the class folders (those in train, if there are splits); all "

@@ -26,7 +26,7 @@ def prepare_data(root: str | Path, task: str = "") -> Dataset:
     dataset.examine()
     if not dataset.split("val"):
         dataset.notes.append(split(dataset))
-    elif shared := shared_images(dataset):
+    if shared := shared_images(dataset):
         dataset.notes.append(f"warning: {shared}")
     train = dataset.split("train")
     if not train:
@@ -39,7 +39,8 @@ def prepare_data(root: str | Path, task: str = "") -> Dataset:
         if not train:
             raise ValueError(f"{root} has no training image with an object; annotate some, or move some of validation")
     if dataset.task != "segmentation":
-        seen = {sample.label for sample in train} | {e["category_id"] for sample in train for e in sample.objects}
+        seen = {sample.label for sample in train}
+        seen |= {entry["category_id"] for sample in train for entry in sample.objects if not entry["iscrowd"]}
         if absent := [name for index, name in enumerate(dataset.classes) if index not in seen]:
             dataset.notes.append(
                 f"{root}: no training image shows {', '.join(absent)}, so that the model cannot find them; add images"
@@ -50,8 +51,9 @@ def prepare_data(root: str | Path, task: str = "") -> Dataset:
 def split(dataset: Dataset, seed: int = SEED, share: float = 0.2) -> str:
     """Assigns the training images of a data set without validation to ``train`` and ``val``.
 
-    Classes of class folders have the same share in both, and every class of objects stays in the training. Images that differ
-    in at most 12 of the 256 bits of their perceptual hash, and Roboflow's augmented copies of an image, go to the same side.
+    Classes of class folders have the same share in both, and so have images with and without objects. Every class of objects
+    stays in the training. Images that differ in at most 12 of the 256 bits of their perceptual hash, and Roboflow's augmented
+    copies of an image, go to the same side.
 
     Args:
         dataset: examined, so that its samples have hashes; the samples' ``split`` is set.
@@ -75,22 +77,28 @@ def split(dataset: Dataset, seed: int = SEED, share: float = 0.2) -> str:
             f"{dataset.root} holds only {len(groups)} different image{'s' * (len(groups) != 1)}; training and validation need at "
             "least one each: add images"
         )
-    shown = [{entry["category_id"] for entry in sample.objects} for sample in samples]
+    shown = [{entry["category_id"] for entry in sample.objects if not entry.get("iscrowd")} for sample in samples]
     left = Counter(label for labels in shown for label in labels)  # training images of each class
     rng, val = np.random.default_rng(seed), []
-    for label in dict.fromkeys(samples[group[0]].label for group in groups):
-        stratum = [group for group in groups if samples[group[0]].label == label]
-        wanted, taken = share * sum(map(len, stratum)), 0
-        for index in rng.permutation(len(stratum))[: len(stratum) - 1]:  # each class keeps one group for training
+    # Each class of class folders has the same share on both sides; of objects, the images with and without them.
+    strata: dict[tuple[int, bool], list[list[int]]] = {}
+    for group in groups:
+        strata.setdefault((samples[group[0]].label, any(shown[index] for index in group)), []).append(group)
+    for stratum in strata.values():
+        whole = sum(map(len, stratum))
+        wanted, taken = share * whole, 0
+        for index in rng.permutation(len(stratum)):
             size, held = len(stratum[index]), Counter(label for i in stratum[index] for label in shown[i])
             is_free = all(left[label] > number for label, number in held.items())
-            if is_free and taken < wanted and (not taken or taken + size <= 1.5 * wanted):
+            # The first group may be larger than the share, but half of the class stays in the training.
+            fits = taken + size <= 1.5 * wanted or (not taken and 2 * size <= whole)
+            if is_free and taken < wanted and fits:
                 taken += size
                 left -= held
                 val += stratum[index]
     for sample in samples:
         sample.split = "train"
-    for index in val or (val := groups[0]):  # every class may have a single group
+    for index in val or (val := min(groups, key=len)):  # every class may have a single group
         samples[index].split = "val"
     kept = len(samples) - len(groups)
     note = note or f" {kept} near-duplicates stay on the side of their original." * bool(kept)
@@ -119,14 +127,15 @@ def near_duplicates(samples: list[Sample]) -> list[list[int]]:
 
 
 def shared_images(dataset: Dataset) -> str:
-    """A sentence about images that are in several splits; empty if there are none."""
+    """Sentences about images that are in several splits; empty if there are none."""
     train = {sample.hash.tobytes() for sample in dataset.split("train")}
+    sentences = []
     for split_name in ("val", "test"):
         samples = dataset.split(split_name)
         known = [sample for sample in samples if sample.hash.tobytes() in train]
         if known:
-            return (
+            sentences.append(
                 f"{dataset.root / known[0].path}: this image is also in train (in all {len(known)} of the {len(samples)} "
                 f"images of {split_name}), so that the results look better than they are; keep each image in one split"
             )
-    return ""
+    return ". ".join(sentences)

@@ -1,7 +1,6 @@
 """The plan of a training: each setting with the measurement that it comes from, written as a config."""
 
 import math
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from mmlisa import config_path
 from mmlisa.datasets.folder import Dataset
 from mmlisa.datasets.transforms import FORMATS
 from mmlisa.engine.config import predicts_masks
+from mmlisa.processors import count_processors
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,7 @@ def make_plan(
             math.sqrt(entry["bbox"][2] * entry["bbox"][3]) / max(sample.size)
             for sample in train
             for entry in sample.objects
+            if not entry.get("iscrowd")
         ]
         small = longer * float(np.percentile(shares, 25)) if shares else math.inf  # in an image of the median size
         if shares:
@@ -189,8 +190,8 @@ def make_plan(
     else:
         steps = max(preset.steps, preset.epochs * per_epoch)
         reasons["steps"] = f"at least {preset.steps} steps and {preset.epochs} epochs of {per_epoch} steps"
-    workers = min(8, max(0, (os.cpu_count() or 1) - 2))
-    reasons["workers"] = f"of {os.cpu_count()} cores, two are left to the training and the system"
+    workers = min(8, max(0, count_processors() - 2))
+    reasons["workers"] = f"of {count_processors()} cores, two are left to the training and the system"
     plan = Plan(dataset.task, preset, on_gpu, side, batch, 0.0, 0, 0, 0, 0.0, workers, reasons)
     _set_schedule(plan, steps)
     return plan
@@ -209,7 +210,7 @@ def _set_schedule(plan: Plan, steps: int) -> None:
     plan.momentum = float(f"{min(0.5, 20 / plan.steps):.3g}")
 
 
-def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_batch: bool) -> None:
+def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_batch: bool) -> str:
     """Fits the batch to the memory, and the steps to the minutes, by what a probed step took.
 
     Args:
@@ -217,6 +218,9 @@ def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_bat
         probe: of :mod:`mmlisa.fit.probe`.
         minutes: for the training; None for the steps of the plan.
         keep_batch: the user has chosen the batch.
+
+    Returns:
+        A warning if the memory does not hold the batch; empty otherwise.
     """
     fitting = int(0.8 * (probe["available"] - probe["fixed"]) / max(1, probe["per_image"]))
     memory = f"{probe['per_image'] / 2**20:.0f} MiB an image (one probed step), {probe['available'] / 2**30:.1f} GiB are free"
@@ -226,6 +230,8 @@ def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_bat
         known = "the most that fits" if smaller < plan.batch else f"{plan.reasons['batch']}, which fits"
         plan.reasons["batch"] = f"{known}: {memory}"
         steps = plan.steps * plan.batch // smaller  # a smaller batch sees as many images
+        if smaller < plan.batch:
+            plan.reasons["steps"] += f", as many images as in {plan.steps} steps of {plan.batch}"
         plan.batch = smaller
         _set_schedule(plan, steps)
     seconds = probe["seconds_per_image"] * plan.batch
@@ -235,6 +241,12 @@ def adjust(plan: Plan, probe: dict[str, Any], minutes: float | None, *, keep_bat
         _set_schedule(plan, int(0.75 * 60 * minutes / seconds))
     else:
         plan.reasons["steps"] += f"; about {max(1, round(plan.steps * seconds / 60))} min at {seconds:.2f} s a step"
+    if fitting >= plan.batch:
+        return ""
+    return (
+        f"warning: a step on {plan.batch} image{'s' * (plan.batch > 1)} may need more memory than there is: {memory}, and the "
+        f"weights take {probe['fixed'] / 2**30:.1f} GiB; give a smaller --batch or --size"
+    )
 
 
 # --- the config --------------------------------------------------------------------------------------------------------------

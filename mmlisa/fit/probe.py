@@ -4,10 +4,12 @@ import json
 import os
 import sys
 import timeit
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
+from mmengine.config import ConfigDict
 from mmengine.device import get_device
 from mmengine.runner import Runner
 
@@ -22,7 +24,7 @@ _BATCH = 2
 
 
 def probe(config: str, source: str = "") -> dict[str, Any]:
-    """Measures forward and backward of two images, with random weights.
+    """Measures forward and backward of two images, with random weights: the time on average images, the memory on the largest.
 
     Args:
         config: file.
@@ -36,7 +38,9 @@ def probe(config: str, source: str = "") -> dict[str, Any]:
     device = torch.device(get_device())
     model = build_model(cfg).to(device).train()
     cfg.train_dataloader.update(batch_size=_BATCH, num_workers=0, persistent_workers=False)
-    batch = next(iter(Runner.build_dataloader(cfg.train_dataloader, seed=0)))
+    loader = cfg.train_dataloader
+    batches = [next(iter(Runner.build_dataloader(each, seed=0))) for each in (loader, _at_largest(loader))]
+    batch = batches[1]
 
     def step() -> None:
         with torch.autocast(device.type, enabled=device.type == "cuda"):
@@ -47,6 +51,7 @@ def probe(config: str, source: str = "") -> dict[str, Any]:
             torch.cuda.synchronize()
 
     peak = peak_extra_bytes(step, device.type)  # the first step; allocates and compiles
+    batch = batches[0]
     times = timeit.repeat(step, number=1, repeat=3)
     weights = sum(p.numel() for p in model.parameters())
     unavailable = ""
@@ -62,6 +67,15 @@ def probe(config: str, source: str = "") -> dict[str, Any]:
         "available": torch.cuda.mem_get_info()[0] if device.type == "cuda" else _available_bytes(),
         "unavailable": unavailable,
     }
+
+
+def _at_largest(loader: ConfigDict) -> ConfigDict:
+    """The loader with images of random sizes at their largest, to which larger batches are padded."""
+    loader = deepcopy(loader)
+    for step in loader.dataset.pipeline:
+        if ratios := step.get("ratio_range"):
+            step.ratio_range = (max(ratios), max(ratios))
+    return loader
 
 
 def _available_bytes() -> int:

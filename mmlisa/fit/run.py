@@ -205,7 +205,9 @@ def _configure(run: Run) -> None:
         notes.append(f"warning: {start} ({probe['unavailable']})")
         print(notes[-1])
         plan.preset = replace(preset, weights="")
-    adjust(plan, probe, options.minutes, keep_batch=options.batch is not None)
+    if warning := adjust(plan, probe, options.minutes, keep_batch=options.batch is not None):
+        notes.append(warning)
+        print(warning)
     text = write_config(plan, dataset, folder, title, start)
     print(text, flush=True)
     run.facts = {

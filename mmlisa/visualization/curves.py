@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ _SHOWN = {"mAP_50": "AP50", "mAP_75": "AP75", "mAP": "AP", "top1": "top-1", "acc
 
 
 def read_curves(work_dir: str | Path) -> Curves:
-    """Read the curves of a work dir from all of its logs. Entries of a resumed run replace those that it repeats.
+    """Read the curves of a work dir from all of its logs. A later log replaces the earlier ones from its first iteration on.
 
     Raises:
         FileNotFoundError: the folder has no log.
@@ -28,18 +28,23 @@ def read_curves(work_dir: str | Path) -> Curves:
         raise FileNotFoundError(f"{work_dir} has no log of a training (*/vis_data/scalars.json)")
     points: dict[str, dict[int, float]] = {}
     for log in logs:
-        iteration = 0
+        entries = []
         for number, line in enumerate(log.read_text().splitlines(), 1):
             try:
-                entry = json.loads(line)
+                entries.append(json.loads(line))
             except json.JSONDecodeError as error:
                 raise ValueError(f"{log}:{number} is not JSON: {error}") from error
-            # The entry of a validation has no training iteration; that of the training entry before it counts.
-            iteration = entry.get("iter", iteration) if "loss" in entry else iteration
+        first = next((entry["iter"] for entry in entries if "loss" in entry and "iter" in entry), inf)
+        points = {name: {i: value for i, value in known.items() if i < first} for name, known in points.items()}
+        # A resumed training may begin with the validation in which the training before it was interrupted.
+        iteration = max((i for known in points.values() for i in known), default=0)
+        for entry in entries:
+            # The step of a validation is its iteration or its epoch. It follows the last training entry in both cases.
+            iteration = max(iteration, entry.get("step", 0)) if "loss" not in entry else entry.get("iter", iteration)
             for name, value in entry.items():
                 if _is_drawn(name) and isinstance(value, int | float):
                     points.setdefault(name, {})[iteration] = value
-    return {name: sorted(values.items()) for name, values in points.items()}
+    return {name: sorted(values.items()) for name, values in points.items() if values}
 
 
 def _is_drawn(name: str) -> bool:

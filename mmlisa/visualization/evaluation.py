@@ -79,7 +79,8 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
     empty = np.full((10, 101, len(classes)), -1.0)
     precision = {kind: each.eval["precision"][..., 0, -1] if each.eval else empty for kind, each in by_kind.items()}
     precision = {kind: np.where(values < 0, np.nan, values) for kind, values in precision.items()}
-    counts = np.bincount([entry["category_id"] - 1 for entry in truth.anns.values()], minlength=len(classes))
+    labels = [entry["category_id"] - 1 for entry in truth.anns.values() if not entry.get("iscrowd")]
+    counts = np.bincount(np.array(labels, int), minlength=len(classes))
     shown = {"bbox": "box", "segm": "mask"}
     table = [["class", "objects", *(f"{shown[kind]} {name}" for kind in kinds for name in ("AP", "AP50"))]]
     for index, name in enumerate(classes):

@@ -29,6 +29,17 @@ class TrainingCurvesHook(Hook):
 
     priority = "LOW"  # before the hook that saves the best checkpoint, and the last one again, with the history
 
+    def after_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Batch = None, outputs: Mapping[str, Any] | None = None
+    ) -> None:
+        """Note the first iteration of each loss: some, such as that of self-distillation, begin later than others."""
+        begins = runner.message_hub.runtime_info.get("curve_begins", {})
+        for name in (outputs or {}).keys() - begins.keys():
+            history = runner.message_hub.log_scalars.get(f"train/{name}")
+            if history is not None and len(history.data[0]) == 1:
+                begins = {**begins, name: runner.iter + 1}
+                runner.message_hub.update_info("curve_begins", begins)
+
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         history = list(runner.message_hub.runtime_info.get("metric_history", []))
         scalars = {name: float(value) for name, value in (metrics or {}).items() if isinstance(value, Real)}
@@ -43,8 +54,9 @@ class TrainingCurvesHook(Hook):
     @master_only
     def draw_curves(self, runner: Runner) -> None:
         """Draw the curves so far. If the picture cannot be written, log a warning and continue the training."""
+        begins = runner.message_hub.runtime_info.get("curve_begins", {})
         curves = {
-            name.removeprefix("train/"): list(enumerate(history.data[0].tolist(), 1))
+            (short := name.removeprefix("train/")): list(enumerate(history.data[0].tolist(), begins.get(short, 1)))
             for name, history in runner.message_hub.log_scalars.items()
             if name == "train/lr" or (name.startswith("train/") and "loss" in name)
         }

@@ -91,6 +91,15 @@ def test_a_subclass_of_mmdets_dataset_is_built_as_it_is(detection):
     assert (report.images, report.findings) == (3, [])
 
 
+def test_types_may_be_classes(detection, tmp_path):
+    """New-style configs hold them instead of names."""
+    content, report = detection
+    content["annotations"].append(square(4, 3, 5, 5, 10) | dict(area=-1))
+    found = report(type=CocoDataset)
+    assert lines(found, tmp_path) == ["a.json: annotation 4: area is -1 (c.png)"]
+    assert found.images == 3, "the filter is off"
+
+
 def test_data_without_any_annotation_are_wrong(detection, tmp_path):
     content, report = detection
     content["annotations"].clear()
@@ -102,6 +111,20 @@ def test_boxes_by_two_corners_are_wrong(detection, tmp_path):
     for entry in content["annotations"]:
         entry["bbox"] = [150, 100, 190, 140]
     assert "Are they (x1, y1, x2, y2)?" in lines(report(), tmp_path)[0]
+
+
+def test_a_class_of_crowds_is_wrong(detection, tmp_path):
+    """A single crowd is not."""
+    content, report = detection
+    content["annotations"] += [square(4, 1, category=9) | dict(iscrowd=1)]
+    found = report()
+    assert found.findings == []
+    assert "1 objects are crowds or difficult; training and evaluation ignore them" in found.summary()
+    content["annotations"] += [square(5, 2, category=9) | dict(iscrowd=1), square(6, 3) | dict(iscrowd=1)]
+    (line,) = lines(report(), tmp_path)
+    assert line.startswith(
+        "a.json: most annotations of dog are crowds (iscrowd=1), which training and evaluation ignore."
+    )
 
 
 def test_repeated_findings_are_grouped():
@@ -124,6 +147,31 @@ def test_images_in_training_and_validation_are_found_by_content(tmp_path):
     (shared,) = find_shared(train, val)
     assert str(shared).endswith(f"val/dog/7.png: the same image is in the training data, {tmp_path}/train/cat/2.png")
     assert val.summary()[1] == "images per class: cat 2, dog 2"
+
+
+def test_labels_that_no_class_has_are_named(tmp_path):
+    from mmpretrain.datasets import CustomDataset
+
+    picture(tmp_path / "a.png")
+    (tmp_path / "list.txt").write_text("a.png 2\na.png 0\na.png -1\n")
+    names = dict(classes=("cat", "dog"))
+    report = check_dataset(CustomDataset(str(tmp_path), ann_file=str(tmp_path / "list.txt"), metainfo=names))
+    expected = [f"a.png: the labels [{label}] do not exist, the highest is 1" for label in (2, -1)]
+    assert lines(report, tmp_path) == expected
+
+
+def test_images_that_lie_in_one_file_are_counted():
+    """As CIFAR has them."""
+    from mmpretrain.datasets import BaseDataset
+
+    class Digits(BaseDataset):
+        METAINFO: ClassVar = dict(classes=("one", "two"))
+
+        def load_data_list(self):
+            return [dict(img=np.zeros((8, 8)), gt_label=label) for label in (0, 1, 1)]
+
+    report = check_dataset(Digits(ann_file=""))
+    assert (report.images, report.findings, report.counts) == (3, [], {0: 1, 1: 2})
 
 
 def maps(tmp_path, values, **options):

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from helpers import folders
-from mmlisa.datasets.demo import make_demo
+from mmlisa.datasets.demo import make_demo, mask_to_rle
 from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.datasets.folder import displayed_size, split_of
 from mmlisa.datasets.formats import read
@@ -120,6 +120,14 @@ def test_scores_of_predicted_boxes_change_nothing(tmp_path):
     assert objects_of(read(tmp_path)) == expected
 
 
+def test_names_of_classes_beside_yolos_labels_are_not_labels(tmp_path):
+    """LabelImg writes them there."""
+    folders.write_yolo(tmp_path, 3)
+    (tmp_path / "labels" / "classes.txt").write_text("cat\ndog\nnewt\n")
+    dataset = read(tmp_path)
+    assert (len(dataset.samples), dataset.notes) == (3, [])
+
+
 def test_voc_that_counts_from_zero_is_not_shifted(tmp_path):
     file = folders.write_voc(tmp_path)
     file.write_text(file.read_text().replace("<xmin>5.0</xmin>", "<xmin>0</xmin>"))
@@ -183,6 +191,26 @@ def test_labelme_shapes_without_a_type(tmp_path):
     file.write_text(json.dumps(content))
     dataset = read(tmp_path)
     assert [dataset.classes[entry["category_id"]] for entry in dataset.samples[0].objects] == ["eft", "dog"]
+
+
+@pytest.mark.parametrize("write", [folders.write_voc, folders.write_labelme])
+def test_renamed_images_are_found_by_the_name_of_their_annotations(tmp_path, write):
+    write(tmp_path)
+    expected = objects_of(read(tmp_path))
+    for path in sorted(tmp_path.rglob("*.*")):
+        path.rename(path.with_stem(f"new {path.stem}"))
+    assert objects_of(read(tmp_path)) == {f"new {name}": objects for name, objects in expected.items()}
+
+
+@pytest.mark.parametrize("write", [folders.write_voc, folders.write_labelme])
+def test_an_image_of_another_split_is_not_taken_for_a_missing_one(tmp_path, write):
+    for split in ("train", "val"):
+        write(tmp_path / split)
+    (missing,) = tmp_path.glob("val/**/003.jpg")
+    missing.unlink()
+    dataset = read(tmp_path)
+    assert (len(dataset.split("train")), len(dataset.split("val"))) == (12, 11)
+    assert any("its image '003.jpg' is not in" in note for note in dataset.notes)
 
 
 @pytest.mark.parametrize("points", [[], [[1, 2, 3]], None, [[1, 1]], "line"])
@@ -345,6 +373,38 @@ def test_outlines_as_via_writes_them(tmp_path):
     assert entry["segmentation"] == [[4, 5, 24, 5, 4, 22]]
 
 
+def test_masks_that_are_exported_as_crowds_are_objects(tmp_path):
+    """CVAT writes every mask as RLE with iscrowd=1; of the class newt, one object of eight is a crowd."""
+    file = folders.write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    for entry in content["annotations"]:
+        x, y, w, h = map(int, entry["bbox"])
+        mask = np.zeros(folders.SIZE[::-1], bool)
+        mask[y : y + h, x : x + w] = True
+        entry["segmentation"] = mask_to_rle(mask)
+        entry["iscrowd"] = int(entry["category_id"] < 3 or entry["image_id"] == 3)
+    file.write_text(json.dumps(content))
+    dataset = read(tmp_path)
+    assert dataset.has_masks
+    objects = [entry for sample in dataset.samples for entry in sample.objects]
+    assert [entry["category_id"] for entry in objects if entry["iscrowd"]] == [2]
+    assert (
+        "most annotations of cat, dog are crowds (iscrowd=1), as CVAT exports masks; these 16 are" in dataset.notes[0]
+    )
+    assert dataset.notes[1] == "1 of 24 objects are crowds or difficult; the training and the results ignore them"
+
+
+def test_boxes_by_two_corners_are_named(tmp_path):
+    file = folders.write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    for entry in content["annotations"]:
+        x, y, w, h = entry["bbox"]
+        entry["bbox"] = [x, y, x + w, y + h]
+    file.write_text(json.dumps(content))
+    (note,) = [note for note in read(tmp_path).notes if "(x1, y1, x2, y2)" in note]
+    assert note.startswith(f"warning: {file}: 50% of the boxes reach outside their image; if they are (x1, y1, x2, y2)")
+
+
 def test_coco_2017_layout(tmp_path):
     for split in ("train2017", "val2017"):
         file = folders.write_coco(tmp_path, split, 4)
@@ -394,6 +454,15 @@ def test_voc_splits_and_difficult_objects(tmp_path):
     assert [entry["iscrowd"] for entry in dataset.split("val")[0].objects] == [1, 0]
 
 
+def test_a_class_of_difficult_objects_alone_is_named(tmp_path):
+    folders.write_voc(tmp_path)
+    for path in tmp_path.glob("Annotations/*"):
+        path.write_text(path.read_text().replace("<name>newt", "<difficult>1</difficult><name>newt"))
+    notes = prepare_data(tmp_path).notes
+    assert "8 of 24 objects are crowds or difficult; the training and the results ignore them" in notes
+    assert notes[-1].endswith("no training image shows newt, so that the model cannot find them; add images")
+
+
 def write_lists(folder, **lists):
     folder.mkdir(parents=True)
     for name, numbers in lists.items():
@@ -416,6 +485,21 @@ def test_voc_lists_the_splits_of_class_maps(tmp_path, kind):
     folders.write_maps(tmp_path)
     write_lists(tmp_path / "ImageSets" / kind, train=range(3, 12), val=range(3))
     assert [sample.path[-7:] for sample in read(tmp_path).split("val")] == ["000.jpg", "001.jpg", "002.jpg"]
+
+
+def test_images_that_a_test_shares_with_the_training_are_named(tmp_path):
+    """Also if the validation is drawn from the training."""
+    folders.write_coco(tmp_path, "train", 20)
+    folders.write_coco(tmp_path, "test", 10)
+    for index in range(20):
+        (tmp_path / "test" / f"{index % 10:03d}.jpg").write_bytes(
+            (tmp_path / "train" / f"{index:03d}.jpg").read_bytes()
+        )
+    dataset = prepare_data(tmp_path)
+    (shared,) = [note for note in dataset.notes if "also in train" in note]
+    number = len([sample for sample in dataset.split("train") if int(Path(sample.path).stem) >= 10])
+    assert shared.startswith(f"warning: {tmp_path}/test/")
+    assert f"(in all {number} of the 10 images of test)" in shared
 
 
 def test_images_beside_a_test_are_trained_on(tmp_path):
@@ -608,6 +692,32 @@ def test_a_class_beyond_the_named_ones(tmp_path):
         read(tmp_path)
 
 
+@pytest.mark.parametrize("value", [0, 255])
+def test_masks_of_one_value_are_refused(tmp_path, value):
+    folders.write_maps(tmp_path)
+    for path in (tmp_path / "masks").iterdir():
+        cv2.imwrite(str(path), np.full(folders.SIZE[::-1], value, np.uint8))
+    with pytest.raises(
+        ValueError, match=rf"hold {value} only, of which nothing can be learned; draw objects in 255, or"
+    ):
+        read(tmp_path)
+
+
+def test_masks_in_grey_are_named(tmp_path):
+    """Programs draw the classes in levels of grey, such as 0 and 128."""
+    folders.write_maps(tmp_path)
+    assert not any("the model gets" in note for note in read(tmp_path).notes)
+    for path in (tmp_path / "masks").iterdir():
+        cv2.imwrite(str(path), (cv2.imread(str(path), 0) == 1) * np.uint8(128))
+    dataset = read(tmp_path)
+    assert dataset.notes[0] == (
+        f"warning: {tmp_path}: the class maps hold only the values 0, 128, and the model gets 129 classes; number the classes "
+        "0, 1, 2 … in the maps"
+    )
+    (tmp_path / "classes.txt").write_text("\n".join(f"class {index}" for index in range(129)))
+    assert not read(tmp_path).notes
+
+
 @pytest.mark.parametrize("white", [0, 255])
 @pytest.mark.parametrize("names", ["mole", "skin\nmole\nhair"])
 def test_values_in_black_and_white_that_names_do_not_explain(tmp_path, names, white):
@@ -633,6 +743,76 @@ def test_class_folders(tmp_path, layout):
         (name, name) for name in folders.CLASSES
     }
     assert len(dataset.split("train")) == (18 if layout == "train/" else 0)
+
+
+@pytest.mark.parametrize("name", ["annotations.xml", "labels.csv", "{}.txt", "{}.jpg.json"])
+def test_folders_of_images_annotated_in_an_unknown_format_are_not_classes(tmp_path, name):
+    """CVAT's XML, a table, KITTI's or DOTA's text, Supervisely's JSON."""
+    folders.write_classes(tmp_path)
+    images = sorted(tmp_path.glob("*/*.jpg"))
+    if "{}" in name:
+        for image in images:
+            image.with_name(name.format(image.stem)).write_text("{}")
+    else:
+        entries = "".join(f'<image name="{image.name}"/>' for image in images)
+        (tmp_path / name).write_text(f"<annotations>{entries}</annotations>")
+    with pytest.raises(
+        ValueError, match=r"(annotations|labels|000)\S* seems to annotate the images in .* --task classification"
+    ):
+        read(tmp_path)
+    assert read(tmp_path, "classification").classes == folders.CLASSES
+
+
+def test_kittis_folders_are_not_classes(tmp_path):
+    for split in ("training", "testing"):
+        for seed, name in enumerate(("image_2", "image_3")):
+            folders.write_images(tmp_path / split / name, 12, seed=seed)
+    (tmp_path / "training" / "label_2").mkdir()
+    for index in range(10):
+        (tmp_path / "training" / "label_2" / f"{index:03d}.txt").write_text("Car 0 0 0 1 2 3 4 0 0 0 0 0 0 0")
+    with pytest.raises(
+        ValueError, match=r"label_2/000\.txt seems to annotate the images in a format that is not known"
+    ):
+        read(tmp_path)
+
+
+def test_files_beside_the_images_may_be_something_else(tmp_path):
+    folders.write_classes(tmp_path)
+    (tmp_path / "licence.txt").write_text("000.jpg is by me")
+    (tmp_path / "sizes.csv").write_text("000.jpg,64\n")
+    (tmp_path / "cat" / "000.txt").write_text("a cat")
+    assert read(tmp_path).classes == folders.CLASSES
+
+
+@pytest.mark.parametrize("names", [("images_jpg", "masks_jpg"), ("rgb", "depth")])
+def test_kinds_of_pictures_are_not_classes(tmp_path, names):
+    for seed, name in enumerate(names):
+        folders.write_images(tmp_path / name, 6, seed=seed)
+    with pytest.raises(ValueError, match="holds 12 images but no annotations"):
+        read(tmp_path)
+
+
+def test_images_of_formats_that_are_not_read_are_named(tmp_path):
+    folders.write_classes(tmp_path, 10)
+    (tmp_path / "cat" / "000.jpg").rename(tmp_path / "cat" / "000.HEIC")
+    dataset = read(tmp_path)
+    assert len(dataset.samples) == 29
+    assert dataset.notes[0] == f"{tmp_path}/cat/000.HEIC: images of this format are not read; save it as JPEG or PNG"
+    for path in (tmp_path / "dog").iterdir():
+        path.rename(path.with_suffix(".avif"))
+    with pytest.raises(
+        ValueError, match=r"cat/000\.HEIC: images of .* as JPEG or PNG \(11 such problems in 30 images\)"
+    ):
+        read(tmp_path)
+
+
+def test_jfif_is_a_jpeg(tmp_path):
+    folders.write_classes(tmp_path)
+    for path in sorted(tmp_path.glob("*/*")):
+        path.rename(path.with_suffix(".jfif"))
+    dataset = prepare_data(tmp_path)
+    assert {sample.format for sample in dataset.samples} == {"JPEG"}
+    assert len(dataset.samples) == 18
 
 
 def test_a_class_may_be_called_train(tmp_path):
@@ -808,6 +988,22 @@ def name_in_latin_1(root):
     path.rename(path.with_name(os.fsdecode("Straße.jpg".encode("latin-1"))))
 
 
+def name_with_a_tab(root):
+    folders.write_maps(root)
+    for path in (root / "images" / "000.jpg", root / "masks" / "000.png"):
+        path.rename(path.with_stem("a\tb"))
+
+
+def name_with_a_line_separator(root):
+    folders.write_classes(root)
+    (root / "cat" / "000.jpg").rename(root / "cat" / "a\u2028b.jpg")
+
+
+def name_with_a_space_in_front(root):
+    folders.write_classes(root)
+    (root / "cat").rename(root / " cat")
+
+
 def read_only(root):
     folders.write_coco(root)
     for path in (*root.iterdir(), root):
@@ -921,6 +1117,9 @@ REFUSED = {
     no_names: r"labels/000\.txt belongs to YOLO, but .*data has no data\.yaml; add one with names",
     not_a_coco_file: r"annotations\.json, image 1: .*; correct it, or export the file again",
     name_in_latin_1: r"b'.*/data/cat/Stra\\xdfe\.jpg': this path is not UTF-8; rename the file or folder",
+    name_with_a_tab: r"'.*/data/images/a\\tb\.jpg': this path holds a tab or a line break, or begins with a space; rename",
+    name_with_a_line_separator: r"'.*/data/cat/a\\u2028b\.jpg': this path holds a tab or a line break, or begins",
+    name_with_a_space_in_front: r"'.*/data/ cat/000\.jpg': this path holds a tab or a line break, or begins with a space",
     empty_folder: r"data holds no image .*; name the folder that holds them",
 }
 NOTED = {

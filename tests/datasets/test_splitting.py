@@ -49,6 +49,28 @@ def test_every_class_stays_in_the_training(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
+def test_most_images_of_a_class_stay_in_the_training(seed):
+    """Of class 1, 38 of 40 images look alike."""
+    dataset = make(160)
+    dataset.samples += [Sample(f"like{i}.jpg", hash=np.full(32, 7, np.uint8), label=1) for i in range(38)]
+    dataset.samples += [copy_of(dataset.samples[-1], 100 + 50 * i, f"other{i}.jpg") for i in range(2)]
+    split(dataset, seed)
+    sides = [sample.split for sample in dataset.samples if sample.label == 1]
+    assert sides == ["train"] * 38 + ["val"] * 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_validation_has_objects(seed):
+    """Five of 60 images are annotated."""
+    dataset = make(60)
+    for sample in dataset.samples[::12]:
+        sample.objects = [{"category_id": 0}]
+    split(dataset, seed)
+    assert [len([sample for sample in dataset.split(side) if sample.objects]) for side in ("train", "val")] == [4, 1]
+    assert len(dataset.split("val")) == 12
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_the_last_images_of_a_class_of_objects_stay_in_the_training(seed):
     """Ten classes of one image, ten of two, and one of all 100."""
     dataset = make(100)
@@ -138,3 +160,9 @@ def test_images_of_training_and_test_are_named():
         sample.split = side
     dataset.samples[3].hash = dataset.samples[0].hash
     assert "of test" in shared_images(dataset)
+    dataset.samples[2].hash = dataset.samples[1].hash
+    for words in (
+        "2.jpg: this image is also in train (in all 1 of the 1 images of val)",
+        "3.jpg: this image is also in",
+    ):
+        assert words in shared_images(dataset)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from mmengine.config import Config
 
@@ -69,6 +70,26 @@ def test_own_data_from_pascal_voc(tmp_path, monkeypatch):
     for loader in (cfg.train_dataloader, cfg.val_dataloader):
         assert not any(step.get("with_mask") for step in loader.dataset.pipeline)
     assert cfg.val_evaluator.metric == "bbox"
+
+
+def test_own_data_from_yolo(tmp_path, monkeypatch):
+    """The outline has two pieces, which a line without a pixel joins."""
+    pytest.importorskip("supervision")
+    monkeypatch.chdir(tmp_path)
+    write_files("finetune.md", tmp_path)
+    (tmp_path / "yolo" / "labels").mkdir(parents=True)
+    (tmp_path / "yolo" / "data.yaml").write_text("names: [helmet, vest]")
+    pieces = np.array(
+        [(10, 10), (30, 10), (30, 30), (10, 30), (10, 10), (50, 40), (70, 40), (70, 55), (50, 55), (50, 40)]
+    )
+    for name, *_ in draw(tmp_path / "yolo" / "images", 5):
+        words = " ".join(map(str, (pieces / (96, 64)).ravel()))
+        (tmp_path / "yolo" / "labels" / f"{name}.txt").write_text(f"0 {words}\n1 {words}\n")
+    runpy.run_path("yolo_to_coco.py")
+    for part, count in (("train", 4), ("val", 1)):
+        content = json.loads((tmp_path / "data" / "helmets" / "annotations" / f"{part}.json").read_text())
+        assert [entry["iscrowd"] for entry in content["annotations"]] == [0] * 2 * count
+        assert not find_problems(content)
 
 
 def check_data(folder: Path, config: str) -> str:

@@ -1,5 +1,6 @@
 """The numbers of a plan follow from the data, and the config that is written builds."""
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -96,6 +97,13 @@ def test_sizes_of_objects_count_in_their_images():
     assert make_plan(dataset, preset, True).side == 640  # 800 * 48 / 60, and 1600 * 48 / 120
 
 
+def test_crowds_have_no_say_in_the_side():
+    dataset = make(size=(2000, 1500), side=144)
+    for sample in dataset.samples:
+        sample.objects += [dict(category_id=0, bbox=[0, 0, 20, 20], iscrowd=1)] * 3
+    assert make_plan(dataset, PRESETS["detection"]["flatten-swin-t"], True).side == 672
+
+
 def test_objects_that_become_too_small_are_reported():
     dataset = make(size=(4000, 3000), side=48)  # 384 / 4000 of that is 5 pixels
     make_plan(dataset, PRESETS["detection"]["hylisanet"], False)
@@ -114,6 +122,12 @@ def test_steps_rate_and_warm_up():
     assert make_plan(make(number=4000), preset, False).steps == 6 * 800
 
 
+def test_workers_are_those_of_the_processors_that_a_scheduler_gives(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(6), raising=False)
+    assert make_plan(make(), PRESETS["detection"]["hylisanet"], False).workers == 4
+
+
 def test_a_probe_sets_batch_and_length():
     dataset, preset = make(), PRESETS["detection"]["hylisanet"]
     plan = make_plan(dataset, preset, False)
@@ -122,6 +136,7 @@ def test_a_probe_sets_batch_and_length():
     adjust(plan, {**PROBE, "available": 3 * 2**20}, None, keep_batch=False)  # two images of a MiB fit
     assert (plan.batch, plan.steps, plan.rate) == (2, 800, 7.5e-4)  # as many images
     assert "the most that fits" in plan.reasons["batch"]
+    assert ", as many images as in 400 steps of 4; about " in plan.reasons["steps"]
     plan = make_plan(dataset, preset, False)
     adjust(plan, {**PROBE, "available": 6 * 2**20, "fixed": 3 * 2**20}, None, keep_batch=False)
     assert plan.batch == 2  # beside the weights
@@ -130,6 +145,14 @@ def test_a_probe_sets_batch_and_length():
     assert plan.batch == 4
     adjust(plan, PROBE, 10, keep_batch=True)
     assert plan.steps == 0.75 * 600 / (4 * 0.5)
+
+
+@pytest.mark.parametrize(("available", "keep_batch", "images"), [(0, False, "1 image"), (4, True, "4 images")])
+def test_a_batch_beyond_the_memory_is_reported(available, keep_batch, images):
+    plan = make_plan(make(), PRESETS["detection"]["hylisanet"], False)
+    words = adjust(plan, {**PROBE, "available": available * 2**20}, None, keep_batch=keep_batch)
+    assert words.startswith(f"warning: a step on {images} may need more memory than there is: 1 MiB an image")
+    assert adjust(plan, PROBE, None, keep_batch=keep_batch) == ""
 
 
 def test_number_of_epochs_stays_with_a_smaller_batch():

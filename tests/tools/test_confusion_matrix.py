@@ -90,6 +90,14 @@ def test_a_crowd_is_neither_right_nor_wrong():
     assert not count(counter, [dict(img_id=7, pred_instances=inside)]).any()
 
 
+def test_images_of_one_id_are_refused():
+    """The annotations of one would be compared with the detections in both."""
+    dataset = Objects(0)
+    dataset.infos[3]["img_id"] = dataset.infos[1]["img_id"]
+    with pytest.raises(ValueError, match="share an img_id; count each of the joined data sets by itself"):
+        confusion_matrix.build_counter("mmdet", dataset, NUM, 0.4)
+
+
 def test_pixels():
     sklearn = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(1)
@@ -111,6 +119,12 @@ def test_images():
     np.testing.assert_array_equal(found, evaluation.ConfusionMatrix.calculate(guess, truth, NUM).numpy())
     with pytest.raises(ValueError, match="have no 'pred_label'"):
         count(confusion_matrix.build_counter("mmpretrain", None, NUM, 0), [dict(gt_label=truth)])
+
+
+def test_images_of_several_classes_are_refused():
+    sample = dict(gt_label=torch.tensor([0, 2]), pred_label=torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="have several classes for an image; a confusion matrix needs one"):
+        count(confusion_matrix.build_counter("mmpretrain", None, NUM, 0), [sample])
 
 
 def test_of_an_image_only_its_own_entries_are_kept():

@@ -38,6 +38,30 @@ def test_epochs_become_iterations(tmp_path):
     assert read_curves(tmp_path)["mIoU"] == [(40, 30.0), (80, 40.0)]
 
 
+@pytest.mark.parametrize("step", [105, 2], ids=["by iteration", "by epoch"])
+def test_a_resumed_run_may_begin_with_a_validation(tmp_path, step):
+    """The first training was interrupted in it, after 105 iterations."""
+    write_log(tmp_path / "1", train(50, 4.0), {"mIoU": 20.0, "step": step // 2}, train(100, 3.0))
+    write_log(tmp_path / "2", {"mIoU": 30.0, "step": step}, train(150, 2.0))
+    curves = read_curves(tmp_path)
+    assert curves["mIoU"] == [(max(50, step // 2), 20.0), (max(100, step), 30.0)]
+    write_log(tmp_path / "3", {"mIoU": 40.0, "step": 160 if step > 100 else 3})  # of a training that was complete
+    assert read_curves(tmp_path)["mIoU"][2:] == [(160 if step > 100 else 150, 40.0)]
+
+
+def test_a_validation_between_two_entries_stands_at_its_iteration(tmp_path):
+    write_log(
+        tmp_path / "1", train(100, 2.0), {"mIoU": 30.0, "step": 102}, train(110, 1.0), {"mIoU": 40.0, "step": 204}
+    )
+    assert read_curves(tmp_path)["mIoU"] == [(102, 30.0), (204, 40.0)]
+
+
+def test_a_new_training_in_the_folder_of_another_replaces_it(tmp_path):
+    write_log(tmp_path / "1", train(50, 4.0), train(100, 3.0), {"mIoU": 70.0, "step": 100})
+    write_log(tmp_path / "2", train(50, 2.0))
+    assert read_curves(tmp_path) == {"loss": [(50, 2.0)], "loss_cls": [(50, 1.0)], "lr": [(50, 0.1)]}
+
+
 def test_a_folder_without_a_log_and_a_damaged_log_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"{tmp_path} has no log"):
         read_curves(tmp_path)

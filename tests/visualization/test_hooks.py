@@ -5,10 +5,35 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from mmengine.logging import MessageHub
 from mmpretrain.structures import DataSample
 from PIL import Image
 
-from mmlisa.visualization import OverlayHook
+from mmlisa.visualization import OverlayHook, TrainingCurvesHook, hooks
+
+
+def test_a_loss_that_begins_later_is_drawn_from_there_on(tmp_path, monkeypatch):
+    """Such as that of self-distillation; the second half is a resumed training."""
+    drawn = []
+    monkeypatch.setattr(hooks, "draw_curves", lambda runs, path: drawn.append(runs[""]))
+    state = None
+    for part in (range(1, 6), range(6, 9)):
+        hub = MessageHub(f"curves from {part.start}")
+        if state:
+            hub.load_state_dict(state)
+        hook, runner = TrainingCurvesHook(), SimpleNamespace(message_hub=hub, log_dir=str(tmp_path))
+        for number in part:
+            losses = {"loss": 1 / number} | ({"loss_mesa": 0.5} if number > 3 else {})
+            for name, value in {**losses, "lr": 0.1}.items():
+                hub.update_scalar(f"train/{name}", value)
+            runner.iter = number - 1
+            hook.after_train_iter(runner, 0, None, losses)
+        hook.after_train(runner)
+        state = hub.state_dict()
+    assert drawn[0]["loss_mesa"] == [(4, 0.5), (5, 0.5)]
+    assert drawn[1]["loss_mesa"] == [(number, 0.5) for number in range(4, 9)]
+    assert drawn[1]["loss"] == [(number, 1 / number) for number in range(1, 9)]
+    assert drawn[1]["lr"] == [(number, 0.1) for number in range(1, 9)]
 
 
 @pytest.fixture

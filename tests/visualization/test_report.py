@@ -110,6 +110,15 @@ def test_detection(folder):
     assert len(re.findall(r"worst_\d+\.jpeg", text)) == 12
 
 
+def test_bars_in_names_do_not_end_the_cells_of_a_table(folder):
+    coco_files(folder, lambda image: [])
+    names = dict(classes=["cat|kitten", "dog & co", "newt"])
+    write_report(folder / "run", task="detection", root=folder / "images", **COMMON | names)
+    html, text = pages(folder)
+    assert "\n| cat\\|kitten | 14 | 0.000 | 0.000 |\n" in text
+    assert "<td>cat|kitten</td>" in html
+
+
 def test_detection_that_finds_nothing(folder):
     coco_files(folder, lambda image: [])
     assert write_report(folder / "run", task="detection", root=folder / "images", **COMMON).startswith("box AP 0.000")
@@ -153,6 +162,7 @@ def test_detections_in_a_crowd_do_not_count(folder):
     file.write_text(json.dumps(content))
     result = evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
     assert (result.confusion[0, 0], result.confusion[3, 0], result.confusion.sum()) == (14, 14, 28)
+    assert [row[1] for row in result.table[1:]] == ["14", "0", "0"], "a crowd is not an object"
 
 
 def test_objects_and_detections_are_matched_once():
