@@ -32,14 +32,14 @@ class _Call(NamedTuple):
 
 
 class _Note(NamedTuple):
-    """How a tensor was computed. It is not pickled, so that the tensor can be saved."""
+    """How a tensor was computed. A saved tensor has an empty set in its place, which ``torch.load`` reads as weights."""
 
     call: _Call
     x: Tensor
     version: int  # of the tensor; a later one means that a hook wrote into it
 
-    def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        return type(None), ()
+    def __reduce__(self) -> tuple[type[set], tuple[()]]:
+        return set, ()
 
 
 class LayerNorm(nn.LayerNorm):
@@ -83,9 +83,8 @@ class Branch(nn.Module):
 
 def _linear(layer: nn.Linear, x: Tensor, calls: list[_Call]) -> Tensor:
     """``layer`` behind ``calls``, or behind the norm that returned ``x``, unless ``x`` was written since."""
-    note: _Note | None = getattr(x, "computed_by", None)
-    value = None
-    if not calls and note is not None and note.version == x._version:
+    note, value = getattr(x, "computed_by", None), None
+    if not calls and isinstance(note, _Note) and note.version == x._version:
         value, calls, x = x, [note.call], note.x
     functions = [(call.function, len(call.parameters)) for call in calls]
 

@@ -538,7 +538,8 @@ def test_attention_is_a_delta_of_the_archs_operator(name):
         return
     # MMEngine's new-style configs name classes by themselves.
     for cfg in ({}, *(dict(type=kind) for kind in (operator["type"], MODELS.get(operator["type"])))):
-        assert build(name, attention={**CASES[name].get("attention", {}), **cfg}).attention == operator
+        found = build(name, attention={**CASES[name].get("attention", {}), **cfg}).attention
+        assert found == {**operator, **cfg}
     assert build(name, attention=dict(type="HydraAttention")).attention == dict(type="HydraAttention")
     with pytest.raises(TypeError, match="attention='LiSA'"):
         build(name, attention="LiSA")
