@@ -31,7 +31,9 @@ class SimpleFeaturePyramid(BaseModule):
         ValueError: ``in_channels`` is not a multiple of 4.
     """
 
-    def __init__(self, in_channels: Size, out_channels: Size = 256, init_cfg: Typed | list[Typed] | None = None) -> None:
+    def __init__(
+        self, in_channels: Size, out_channels: Size = 256, init_cfg: Typed | list[Typed] | None = None
+    ) -> None:
         super().__init__(init_cfg)
         if in_channels % 4:
             raise ValueError(f"in_channels={in_channels}; it must be a multiple of 4: two upsamplings halve it twice")
