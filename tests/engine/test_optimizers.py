@@ -147,6 +147,11 @@ def test_every_arch_gives_each_block_a_rate_of_its_own(name, arch):
     layers = [layer for stage in model.backbone.layer_names() for layer in stage]
     of_layer = [{rate for key, rate in found.items() if key.startswith(f"backbone.{layer}")} for layer in layers]
     assert of_layer == [{0.5 ** (len(layers) + 1 - depth)} for depth in range(1, len(layers) + 1)]
+    # The norm at the end of a stage belongs to the stage's last layer.
+    ends = [sum(map(len, model.backbone.layer_names()[: stage + 1])) for stage in range(len(model.backbone.stages))]
+    for stage, end in enumerate(ends):
+        norm = {rate for key, rate in found.items() if key.startswith(f"backbone.stages.{stage}.norm.")}
+        assert norm <= of_layer[end - 1]
     blocks = [key for key, module in model.named_modules() if re.fullmatch(r"backbone\.stages\.\d+\.blocks\.\d+", key)]
     assert {f"backbone.{layer}" for layer in layers} >= {f"{block}." for block in blocks}
     stem = {rate for key, rate in found.items() if key.startswith("backbone.stem.")}
