@@ -5,7 +5,7 @@ import pytest
 
 from helpers import folders
 from mmlisa.datasets.folder import Dataset, Sample
-from mmlisa.datasets.splitting import near_duplicates, shared_images, split
+from mmlisa.datasets.splitting import near_duplicates, prepare_data, shared_images, split
 
 
 def make(number, labels=(-1,), seed=0):
@@ -138,3 +138,15 @@ def test_images_of_training_and_test_are_named():
         sample.split = side
     dataset.samples[3].hash = dataset.samples[0].hash
     assert "of test" in shared_images(dataset)
+
+
+@pytest.mark.parametrize("size", [(2, 500), (500, 7)])
+def test_strips_are_left_out(size, tmp_path):
+    """Both sides count: an image of 2x500 pixels would stop the training."""
+    folders.write_classes(tmp_path, 12)
+    strip = folders.write_images(tmp_path / "strips", 1, size)[0]
+    strip = (tmp_path / "strips" / strip).rename(next(tmp_path.glob("*/")) / "strip.jpg")
+    (tmp_path / "strips").rmdir()
+    dataset = prepare_data(tmp_path)
+    assert str(strip.relative_to(tmp_path)) not in {sample.path for sample in dataset.samples}
+    assert any(f"{strip}: the image has {size[0]}x{size[1]} pixels" in note for note in dataset.notes)
