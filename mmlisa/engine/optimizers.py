@@ -26,7 +26,8 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     Raises:
         ValueError: ``lr_mults`` names a part that the model does not have; ``layer_decay`` is outside (0, 1] or the backbone does
-            not count its layers; ``layer_groups`` is unknown, or ``'convnext'`` for another number of stages than four.
+            not count its layers; ``layer_groups`` is unknown, or ``'convnext'`` for another number of stages than four or a
+            backbone of another library.
     """
 
     def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
@@ -67,8 +68,12 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         depth, count = backbone.get_layer_depth(name, PREFIX)
         if self.layer_groups == "block":
             return count - 1 - depth
+        if not hasattr(backbone, "layer_names"):
+            raise ValueError(
+                f"layer_groups='convnext': {type(backbone).__name__} has no method layer_names; only mmlisa's backbones have it"
+            )
         layers = convnext_layers([len(stage) for stage in backbone.layer_names()])
-        return layers[-1] - layers[depth]
+        return layers[count - 1] - layers[depth]  # stages after the last map do not count
 
 
 def convnext_layers(depths: list[int]) -> list[int]:

@@ -154,7 +154,7 @@ def test_the_code_that_mmengine_runs_is_left_out(tmp_path, name):
     """``Runner.resume`` passes ``meta['config']`` to ``Config.fromstring``, which executes it, and the inferencers of MMDetection
     and MMEngine ``meta['cfg']`` and ``message_hub['runtime_info']['cfg']``."""
     path, part = tmp_path / "config.pth", {name: "raise SystemExit('code ran')", "iter": 3}
-    torch.save({"meta": part, "message_hub": {"runtime_info": part}, "state_dict": {}}, path)
+    torch.save({"meta": part, "message_hub": {"runtime_info": dict(part)}, "state_dict": {}}, path)
     read = load_checkpoint(path)
     assert read["meta"] == read["message_hub"]["runtime_info"] == {"iter": 3}
 

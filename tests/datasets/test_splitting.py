@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from helpers import folders
 from mmlisa.datasets.folder import Dataset, Sample
-from mmlisa.datasets.splitting import near_duplicates, shared_images, split
+from mmlisa.datasets.splitting import near_duplicates, prepare_data, shared_images, split
 
 
 def make(number, labels=(-1,), seed=0):
@@ -166,3 +167,14 @@ def test_images_of_training_and_test_are_named():
         "3.jpg: this image is also in",
     ):
         assert words in shared_images(dataset)
+
+
+@pytest.mark.parametrize("size", [(2, 500), (500, 7)])
+def test_strips_are_left_out(size, tmp_path):
+    """Both sides count: an image of 2x500 pixels would stop the training."""
+    folders.write_classes(tmp_path, 12)
+    strip = next(tmp_path.glob("*/*.jpg")).with_name("strip.png")
+    Image.new("RGB", size).save(strip)
+    dataset = prepare_data(tmp_path)
+    assert str(strip.relative_to(tmp_path)) not in {sample.path for sample in dataset.samples}
+    assert any(f"{strip}: the image has {size[0]}x{size[1]} pixels" in note for note in dataset.notes)

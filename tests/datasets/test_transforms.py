@@ -77,6 +77,14 @@ def test_damaged_files_are_refused_or_skipped(tmp_path, name, how):
     assert load(tmp_path, content, on_corrupt="skip") is None
 
 
+def test_a_jpeg_that_ends_between_two_scans_is_damaged():
+    """It decodes without an error, coarser than it was; libjpeg warns of nothing but the missing end."""
+    content = encode(ENCODED["progressive.jpg"])
+    cut = content[: content.rindex(b"\xff\xda")]
+    assert len(cut) > len(content) / 4
+    assert "is damaged: Premature end" in find_fault(cut)
+
+
 @pytest.mark.parametrize("name", ["jpg", "progressive.jpg", "png"])
 def test_forty_zeros_in_the_middle_are_noticed(name):
     content = bytearray(encode(ENCODED[name], RNG.integers(0, 255, (64, 64, 3), dtype=np.uint8)))

@@ -90,6 +90,17 @@ def test_convnexts_groups():
     layers |= {"stages.3.downsample.proj": 5, "stages.3.blocks.0.norm1": 5, "norm3": 6}
     for name, layer in layers.items():
         assert found[f"backbone.{name}.weight"] == 0.5 ** (6 - layer), name
+    # Without the fourth stage, the norm after the third and the head still have the highest rate.
+    arch = dict(base="hybrid-small", depths=(1, 1, 4, 1), channels=(8, 8, 8, 8), num_heads=(1, 1, 1, 1))
+    three = classifier(MMLISA_MODELS.build(dict(type="LiSANet", arch=arch, out_indices=(1, 2))))
+    found = rates(three, layer_decay=0.5, layer_groups="convnext")
+    assert found["head.weight"] == 1
+    assert found["backbone.stages.2.blocks.3.norm1.weight"] == 0.5
+    assert found["backbone.stem.proj.weight"] == 0.5**5
+    other = nn.Linear(1, 1)
+    other.get_layer_depth = lambda name, prefix: (0, 2)  # mmpretrain's backbones have it, too
+    with pytest.raises(ValueError, match="Linear has no method layer_names"):
+        rates(classifier(other), layer_decay=0.5, layer_groups="convnext")
     isotropic = classifier(MMLISA_MODELS.build(dict(type="LiSANet", arch="isotropic")))
     with pytest.raises(ValueError, match="four stages, but this one has 1"):
         rates(isotropic, layer_decay=0.5, layer_groups="convnext")
@@ -136,6 +147,11 @@ def test_every_arch_gives_each_block_a_rate_of_its_own(name, arch):
     layers = [layer for stage in model.backbone.layer_names() for layer in stage]
     of_layer = [{rate for key, rate in found.items() if key.startswith(f"backbone.{layer}")} for layer in layers]
     assert of_layer == [{0.5 ** (len(layers) + 1 - depth)} for depth in range(1, len(layers) + 1)]
+    # The norm at the end of a stage belongs to the stage's last layer.
+    ends = [sum(map(len, model.backbone.layer_names()[: stage + 1])) for stage in range(len(model.backbone.stages))]
+    for stage, end in enumerate(ends):
+        norm = {rate for key, rate in found.items() if key.startswith(f"backbone.stages.{stage}.norm.")}
+        assert norm <= of_layer[end - 1]
     blocks = [key for key, module in model.named_modules() if re.fullmatch(r"backbone\.stages\.\d+\.blocks\.\d+", key)]
     assert {f"backbone.{layer}" for layer in layers} >= {f"{block}." for block in blocks}
     stem = {rate for key, rate in found.items() if key.startswith("backbone.stem.")}

@@ -232,6 +232,14 @@ def test_findings_in_the_data_do_not_end_a_run(monkeypatch, tmp_path):
     assert seen == [(0, 1)]
 
 
+def test_the_memory_of_the_training_is_in_gib(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "_call", lambda *words, accepted: None)
+    monkeypatch.setattr("mmlisa.memory.peak_megabytes", lambda of_children: 2560 * of_children)
+    run = Run(tmp_path, Options("d"))
+    module._train(run)
+    assert run.facts["memory"] == 2.5
+
+
 def test_changed_data_are_noticed(tmp_path):
     data = tmp_path / "data"
     data.mkdir()

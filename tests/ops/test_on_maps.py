@@ -183,6 +183,13 @@ def test_rotary_of_prefix_tokens_and_channels():
         ops.rotary(torch.randn(1, 45, 6), (5, 9))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rotary_counts_far_positions_in_any_precision(dtype):
+    """bf16 has no 257. Each column of a wide map has an angle of its own."""
+    x = torch.randn(1, 1 * 600, 4).to(dtype)
+    assert torch.equal(ops.rotary(x, (1, 600)), ops.rotary(x.float(), (1, 600)).to(dtype))
+
+
 def test_rotary_is_relative():
     """The product of two rotated tokens depends on their offset only."""
     x, other = torch.randn(2, 8, dtype=torch.float64)

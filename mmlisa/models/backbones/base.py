@@ -55,6 +55,11 @@ def check_image(image: Tensor, axes: int, network: str) -> None:
 torch.fx.wrap("check_image")  # its conditions on the shape are not traced
 
 
+def _name(kind: Any) -> Any:
+    """The registered name of a ``type``, which may be the class itself, as in MMEngine's new-style configs."""
+    return kind.__name__ if isinstance(kind, type) else kind
+
+
 class Stage(nn.Module):
     """A downsampling, blocks and a norm, each of them optional.
 
@@ -238,8 +243,8 @@ class Backbone(BaseModule):
             raise TypeError(f"attention={attention!r}; it must be a dict such as dict(type='SoftmaxAttention')")
         if default is None:
             raise ValueError(f"attention={attention!r}; {cls.__name__} has no attention to replace")
-        kind = default.get("type")  # an arch without one is refused when the operator is built
-        same = attention.get("type", kind) in (kind, f"mmlisa.{kind}")
+        kind = _name(default.get("type"))  # an arch without one is refused when the operator is built
+        same = _name(attention.get("type", kind)) in (kind, f"mmlisa.{kind}")
         return {**default, **attention} if same else dict(attention)
 
     def drop_paths(self, depths: Sequence[int]) -> list[list[float]]:
@@ -349,10 +354,8 @@ class Backbone(BaseModule):
     def train(self, mode: bool = True) -> "Backbone":
         super().train(mode)
         frozen = [part for stage in range(self.frozen_stages + 1) for part in self.stage_modules(stage)]
-        for part in (
-            *frozen,
-            *self.stages[self.out_indices[-1] + 1 :],
-        ):  # DistributedDataParallel fails on unused parameters
+        unused = self.stages[self.out_indices[-1] + 1 :]  # DistributedDataParallel fails on unused parameters
+        for part in (*frozen, *unused):
             part.requires_grad_(False).eval()
         if self.norm_eval:
             for module in self.modules():

@@ -31,6 +31,17 @@ class _Call(NamedTuple):
         return self.function(x, *self.parameters)
 
 
+class _Note(NamedTuple):
+    """How a tensor was computed. A saved tensor has an empty set in its place, which ``torch.load`` reads as weights."""
+
+    call: _Call
+    x: Tensor
+    version: int  # of the tensor; a later one means that a hook wrote into it
+
+    def __reduce__(self) -> tuple[type[set], tuple[()]]:
+        return set, ()
+
+
 class LayerNorm(nn.LayerNorm):
     """``nn.LayerNorm`` that notes on its output how it was computed, so that a :class:`Branch` need not save it."""
 
@@ -38,7 +49,7 @@ class LayerNorm(nn.LayerNorm):
         y, shape, eps = super().forward(x), self.normalized_shape, self.eps
         if _records_gradients():
             call = _Call(lambda x, weight, bias: F.layer_norm(x, shape, weight, bias, eps), (self.weight, self.bias))
-            y.computed_by = call, x, y._version  # a later version means that a hook wrote into y
+            y.computed_by = _Note(call, x, y._version)
         return y
 
 
@@ -72,9 +83,9 @@ class Branch(nn.Module):
 
 def _linear(layer: nn.Linear, x: Tensor, calls: list[_Call]) -> Tensor:
     """``layer`` behind ``calls``, or behind the norm that returned ``x``, unless ``x`` was written since."""
-    value = x if not calls and hasattr(x, "computed_by") and x.computed_by[2] == x._version else None
-    if value is not None:
-        calls, x = [x.computed_by[0]], x.computed_by[1]
+    note, value = getattr(x, "computed_by", None), None
+    if not calls and isinstance(note, _Note) and note.version == x._version:
+        value, calls, x = x, [note.call], note.x
     functions = [(call.function, len(call.parameters)) for call in calls]
 
     def function(x: Tensor, *parameters: Tensor | None) -> Tensor:

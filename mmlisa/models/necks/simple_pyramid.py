@@ -8,7 +8,8 @@ from mmengine.model import BaseModule
 from timm.layers import LayerNorm2d
 from torch import Tensor, nn
 
-from mmlisa.arguments import Size
+from mmlisa.arguments import Size, Typed
+from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.registry import MODELS
 
 
@@ -30,7 +31,9 @@ class SimpleFeaturePyramid(BaseModule):
         ValueError: ``in_channels`` is not a multiple of 4.
     """
 
-    def __init__(self, in_channels: Size, out_channels: Size = 256, init_cfg: dict | None = None) -> None:
+    def __init__(
+        self, in_channels: Size, out_channels: Size = 256, init_cfg: Typed | list[Typed] | None = None
+    ) -> None:
         super().__init__(init_cfg)
         if in_channels % 4:
             raise ValueError(f"in_channels={in_channels}; it must be a multiple of 4: two upsamplings halve it twice")
@@ -59,6 +62,10 @@ class SimpleFeaturePyramid(BaseModule):
             )
             for rescaling, channels in rescalings
         )
+
+    def init_weights(self) -> None:
+        with loading_from_init_cfg(self):
+            super().init_weights()
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
         pyramid = [level(maps[-1]) for level in self.levels]

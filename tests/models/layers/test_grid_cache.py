@@ -122,6 +122,17 @@ def test_kept_in_inference_mode_serves_a_gradient(double, parameter):
     assert double.calls == 1
 
 
+def test_several_tensors_kept_in_inference_mode_serve_a_gradient(parameter):
+    """They are handed out as they are kept: no copy makes ordinary tensors of them."""
+    cache, frozen = GridCache(), parameter.detach()
+    with torch.inference_mode():
+        cache.get((2, 2), [frozen], lambda: (2 * frozen, 3 * frozen))
+    x = torch.randn(3, 4, requires_grad=True)
+    twice, thrice = cache.get((2, 2), [frozen], lambda: pytest.fail("it is kept"))
+    (x * twice * thrice).sum().backward()
+    torch.testing.assert_close(x.grad, 6 * frozen**2)
+
+
 def test_inference_weights(double):
     with torch.inference_mode():
         x = torch.ones(3)

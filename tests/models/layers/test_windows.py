@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from mmlisa.models.layers import merge_windows, pad_to_windows, split_windows, valid_tokens
+from mmlisa.models.layers import windows as module
 
 
 @pytest.mark.parametrize("window", [(2, 3), (3, 2), (4, 4), (7, 1)])
@@ -29,3 +30,12 @@ def test_windows_of_a_map(grid, window):
     found = valid_tokens(grid, window, x.device)
     assert (found is None) == (padded == grid)
     assert found is None or torch.equal(found, torch.stack(valid))
+
+
+@pytest.mark.parametrize("grid", [(7, 20), (20, 7), (6, 7), (8, 20), (8, 8)])
+def test_the_shift_of_free_sizes_is_that_of_fixed_ones(grid, monkeypatch):
+    """Neither axis of a map is shifted if one window covers the other axis."""
+    fixed = module.window_shift(grid, (7, 7), torch.device("cpu"))
+    monkeypatch.setattr(module, "has_free_size", lambda *sides: True)
+    free = module.window_shift(grid, (7, 7), torch.device("cpu"))
+    assert tuple(map(int, free)) == (fixed or (0, 0))
