@@ -45,7 +45,8 @@ class Entry:
         paper: accuracy in its first comment, or empty.
         source: paper and table of the accuracy.
         backbone: type and arch of the backbone.
-        weights: ``source`` of published weights, or another initialisation of the backbone; empty for random weights.
+        weights: ``source`` of published weights, another initialisation of the backbone, or ``load_from``; empty for random
+            weights.
         input: size of the counted image.
         params, macs: our counts.
         paper_params, paper_macs: the counts as the paper prints them, or empty.
@@ -136,7 +137,7 @@ def _evaluate(root: Path, path: Path, rows: dict[tuple, tuple[Row, Complexity]])
         paper=paper,
         source=source,
         backbone=(backbone.type, backbone.get("arch")),
-        weights=_weights(backbone.get("init_cfg")),
+        weights=_weights(backbone.get("init_cfg")) or cfg.get("load_from") or "",
         input=shape,
         params=counts.parameters,
         macs=CONVENTIONS[convention].macs(counts),
