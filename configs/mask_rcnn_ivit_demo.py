@@ -1,4 +1,5 @@
-# A narrow iViT under the light Mask R-CNN of the main job, from scratch on the offline demo data, in minutes on two CPU cores.
+# A narrow iViT under the Mask R-CNN of mask_rcnn_hylisanet_demo.py, from scratch on the offline demo data, in minutes on two
+# CPU cores.
 _base_ = "./mask_rcnn_hylisanet_demo.py"
 
 model = dict(

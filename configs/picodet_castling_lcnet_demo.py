@@ -16,7 +16,8 @@ model = dict(
     neck=dict(type="mmlisa.LCPAN", in_channels=[96, 192, 384], out_channels=96),
     bbox_head=dict(in_channels=96, stacked_convs=2, num_classes=8),
 )
-# At 192 pixels the last stage has 36 tokens: no probability of theirs can be below 1 / 36, so that 0.02 never empties the mask.
+# At 192 pixels the last stage has 36 tokens: the largest probability of a row is at least 1 / 36, so that 0.02 never empties
+# the mask.
 custom_hooks = [*_base_.custom_hooks, dict(type="mmlisa.CastlingHook", schedule="linear", begin=0.3, interval=10)]
 val_evaluator = dict(metric="bbox")
 test_evaluator = val_evaluator

@@ -9,7 +9,7 @@ from time import monotonic, process_time, sleep
 
 # How often an idle thread of GNU's OpenMP (PyTorch's on Linux) looks for work before it sleeps. On a free machine, LONG (half a
 # millisecond) is as fast as looking without an end. Beside other programs, it takes processors that they need: SHORT is better
-# (docs/benchmarks/README.md).
+# (docs/benchmarks/threads.md).
 LONG, SHORT = "30000", "300"
 _WATCHED = 0.2  # seconds
 

@@ -10,7 +10,7 @@ from research.comparison.suites import SUITES
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
-    parser.add_argument("suite", choices=SUITES, help="minutes, two hours on two CPU cores, or days on a GPU")
+    parser.add_argument("suite", choices=SUITES, help="minutes (quick), hours (default, lisa), or days on a GPU (full)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="comparisons of the suite (default: all)")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at once (default: %(default)s)")
     parser.add_argument("--work-dir", type=Path, help="results of the runs (default: work_dirs/comparison/SUITE)")

@@ -18,10 +18,14 @@ trained only the demo configs, on the offline demo data ([results](first_hour.md
 `python tools/model_zoo.py` writes this page.
 
 * **Parameters and FLOPs** (multiply-accumulates, at the size in the column *input*) are counted from each config. The paper's
-  numbers stand before ours if a table of the paper has the same model ([all tables](tables/lisa.md)).
-* **Time and memory** are measured for one image on two CPU cores: for a complete Mask R-CNN at 800x1344, for the
-  backbone alone at 224x224 and 512x2048 ([details](benchmarks/README.md)).
-* **Starts from**: [published_weights.md](published_weights.md) lists the share of a backbone that the `timm:` weights fill.
+  numbers stand before ours if a table of the paper has the same model ([all tables](tables/lisa.md)). The FLOPs
+  of two-stage detectors are those for 1000 boxes and 100 masks, those of DINO leave out all but the backbone and the neck,
+  and those of Mask2Former all but the backbone.
+* **Time and memory** are measured for one image on two CPU cores. A Mask R-CNN is measured as a whole at 800x1344. Of all other
+  networks, only the backbone is measured: at 512x2048 for segmentation, and at 224x224 for the rest
+  ([details](benchmarks/README.md)).
+* **Starts from**: the weights that the config names. [published_weights.md](published_weights.md) lists the share of a backbone
+  that the `timm:` weights fill. "random weights" means that the config names none; comments of some configs say which to take.
 """
 # The script replaces the table between these lines of README.
 BEGIN, END = "<!-- choices: tools/model_zoo.py -->\n", "<!-- /choices -->"

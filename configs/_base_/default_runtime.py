@@ -1,4 +1,5 @@
-# What every config shares, whatever its task: logs, checkpoints, curves, and the guards of mmlisa.
+# Logs, checkpoints, curves and mmlisa's guards, for all tasks. Recipes of mmdet (DINO, RTMDet, ViTDet, Mask2Former for instances)
+# keep mmdet's runtime and add the hooks of `custom_hooks`.
 default_hooks = dict(
     timer=dict(type="IterTimerHook"),
     logger=dict(type="LoggerHook", interval=50),

@@ -1,4 +1,5 @@
-# The same with 204 channels, which come nearest to the printed parameters: LiSA, Table 3a.
+# The isotropic network with self-attention, a relative position embedding and 204 channels, nearest to the printed
+# parameters: LiSA, Table 3a.
 _base_ = "../imagenet/classifier_lisanet_i_150e_imagenet.py"
 
 model = dict(

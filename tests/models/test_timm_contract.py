@@ -159,7 +159,7 @@ def test_model_forward_fx(name):
     assert isinstance(outputs[names[0]], torch.Tensor)
 
 
-@pytest.mark.parametrize("name", ["lcnet_x0_25", "flatten_deit_t"])
+@pytest.mark.parametrize("name", ["lcnet_x0_25", "flatten_deit_t", "hylisanet_s"])
 def test_fx_features_torchscript_and_their_limits(name):
     """What docs/anywhere.md says: traces work, scripts do not."""
     model, image = on_cpu(name), torch.randn(1, 3, 64, 64)

@@ -65,6 +65,25 @@ def test_a_row_of_the_same_model_lends_its_numbers(monkeypatch):
     assert "| 6.1 M / 6.191 M | 1.1 G / 1.145 G | 74.1% top-1 (FLatten, Table 8) | – | random weights |" in page
 
 
+def test_a_row_names_the_file_that_a_training_starts_from(monkeypatch):
+    monkeypatch.setattr(model_zoo, "_rows_by_counts", dict)
+    (entry,) = model_zoo.evaluate(ROOT, [ROOT / "configs" / "video" / "classifier_hylisanet_s_110e_kinetics400.py"])
+    assert entry.weights == "work_dirs/hylisanet_s_inflated.pth"
+
+
+def test_a_network_with_another_operator_has_no_time_of_the_benchmark(monkeypatch):
+    monkeypatch.setattr(model_zoo, "_rows_by_counts", dict)
+    names = (
+        "imagenet/classifier_flatten_swin_t",
+        "ablations/classifier_swin_t_efficient",
+        "ablations/classifier_flatten_swin_t_ssss",
+    )
+    entries = model_zoo.evaluate(ROOT, [ROOT / "configs" / f"{name}_300e_imagenet.py" for name in names])
+    rows = {("FLatten-Swin-T", "224x224"): {"seconds": 0.1, "peak_bytes": 1e7}}
+    shown = [model_zoo._time_and_memory(entry, {"backbones": rows, "detectors": {}}) for entry in entries]
+    assert shown == ["100 ms, 10 MB", "", ""]
+
+
 def test_the_index_is_what_mim_reads():
     index = load(str(ROOT / "model-index.yml"))
     assert isinstance(index, ModelIndex)

@@ -6,7 +6,7 @@ The paper's numbers are those of the table row (:mod:`research.paper_tables`) wh
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,9 @@ class Entry:
         title: title in its first comment.
         paper: accuracy in its first comment, or empty.
         source: paper and table of the accuracy.
-        backbone: type and arch of the backbone.
-        weights: ``source`` of published weights, or another initialisation of the backbone; empty for random weights.
+        backbone: the options of the backbone that decide which benchmark is of the same network.
+        weights: ``source`` of published weights, another initialisation of the backbone, or ``load_from``; empty for random
+            weights.
         input: size of the counted image.
         params, macs: our counts.
         paper_params, paper_macs: the counts as the paper prints them, or empty.
@@ -56,7 +57,7 @@ class Entry:
     title: str
     paper: str
     source: str
-    backbone: tuple[str, Any]
+    backbone: dict[str, Any]
     weights: str
     input: tuple[int, ...]
     params: int
@@ -135,8 +136,8 @@ def _evaluate(root: Path, path: Path, rows: dict[tuple, tuple[Row, Complexity]])
         title=title,
         paper=paper,
         source=source,
-        backbone=(backbone.type, backbone.get("arch")),
-        weights=_weights(backbone.get("init_cfg")),
+        backbone=_network(backbone),
+        weights=_weights(backbone.get("init_cfg")) or cfg.get("load_from") or "",
         input=shape,
         params=counts.parameters,
         macs=CONVENTIONS[convention].macs(counts),
@@ -179,10 +180,13 @@ def read_measured(folder: Path, suites: Sequence[str]) -> dict[str, dict[tuple[s
     }
 
 
-def _benchmarked_as(backbone: tuple[str, Any]) -> str | None:
-    """Return the name of a backbone in the benchmarks."""
-    names = (name for name, (cfg, _) in BACKBONES.items() if (cfg["type"], cfg.get("arch")) == backbone)
-    return next(names, None)
+def _network(backbone: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: backbone.get(key) for key in ("type", "arch", "attention", "attn_type")}
+
+
+def _benchmarked_as(network: dict[str, Any]) -> str | None:
+    """Return the name of a network in the benchmarks."""
+    return next((name for name, (cfg, _) in BACKBONES.items() if _network(cfg) == network), None)
 
 
 def _time_and_memory(entry: Entry, measured: dict[str, dict[tuple[str, str], dict[str, Any]]]) -> str:

@@ -52,7 +52,8 @@ class LeViTAttention(nn.Module):
         head_dims: width D of queries and keys, C / h / 2 where None; values have 2 D.
 
     Raises:
-        ValueError: heads that do not divide the channels (without ``head_dims``).
+        ValueError: heads that do not divide the channels (without ``head_dims``); at the call, tokens that are not those of
+            the grid.
     """
 
     def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size], head_dims: Size | None = None) -> None:

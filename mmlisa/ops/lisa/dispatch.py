@@ -49,7 +49,7 @@ THRESHOLDS = {
 THRESHOLDS["other"] = THRESHOLDS["cuda"]  # unmeasured as well
 
 
-# Tokens up to which an export of a fixed size takes 'rows': docs/benchmarks/deploy.md compares the forms.
+# Tokens up to which an export of a fixed size takes 'rows': docs/benchmarks/lisa_forms.md compares the forms.
 EXPORT_ROWS = 400
 
 
