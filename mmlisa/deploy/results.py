@@ -217,7 +217,7 @@ def _pick(rows: Tensor, index: Tensor) -> Tensor:
 
 
 def transformer(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
-    """DINO and Deformable DETR: the best pairs of query and class, without suppression.
+    """DINO: the best pairs of query and class, without suppression.
 
     MMDetection's ``pre_transformer`` holds the sizes of the maps in tensors, from which a recorded graph cannot take them. Here
     they are numbers, which :class:`DeformableAttention` reads.

@@ -130,7 +130,7 @@ class InterruptHook(Hook):
     """On SIGTERM, SIGINT or SIGHUP, saves a checkpoint after the current iteration and draws the curves.
 
     The process exits with 143, 130 or 129, the status that a shell reports for a process that the signal ended. ``--resume``
-    continues from the checkpoint. A second signal exits at once.
+    continues from the checkpoint. A second signal, more than a second later, exits at once.
 
     If one of several processes gets the signal, all of them stop after the same iteration. If gradients are accumulated, this
     is the one of the optimizer's next step. In a validation a single process stops after the current batch. Several processes
@@ -202,9 +202,8 @@ class InterruptHook(Hook):
 
     def _requested(self, runner: Runner) -> bool:
         number = largest_of_processes(self.signals.number)
-        if (
-            number
-        ):  # a signal may have come while this process waited for the others, which will learn of it the next time
+        # With 0, nothing is set: a signal may have come while this process waited for the others. They learn of it the next time.
+        if number:
             self.signals.number = number
         return number != 0 and not gradients_wait(runner)
 

@@ -374,6 +374,14 @@ def test_an_exported_video_classifier_gets_what_its_file_wants(uint8, channels):
     assert seen[0].dtype == (np.uint8 if uint8 else np.float32)
 
 
+def test_an_exported_detector_is_evaluated_with_all_its_boxes(demo, tmp_path):
+    """Not only with those that a picture shows: an AP counts boxes of low scores, too."""
+    model = ExportedModel(str(detector(tmp_path / "model.onnx")))
+    sample = BaseDataElement(metainfo=dict(img_path=str(demo[1] / "noise.jpg")))
+    (found,) = model.test_step({"inputs": [torch.zeros(3, 8, 8)], "data_samples": [sample]})
+    assert found.pred_instances.scores.tolist() == pytest.approx([0.9, 0.2])
+
+
 def test_an_exported_file_is_tested_with_a_config_that_has_its_data_preprocessor_beside_the_model(tmp_path):
     cfg = load_config("classifier_hylisanet_demo.py", work_dir=str(tmp_path))
     cfg.data_preprocessor = cfg.model.pop("data_preprocessor")

@@ -202,3 +202,8 @@ def test_a_centreness_scales_the_scores_of_the_boxes():
 
     _, scores, _ = dense_candidates(Head(), None, torch.full((4,), 16.0), {})
     torch.testing.assert_close(scores.max(), 0.5 * torch.tensor(-2.0).sigmoid())
+    # MMDetection's threshold is one of scores without it.
+    _, kept, _ = dense_candidates(Head(), None, torch.full((4,), 16.0), {"score_thr": 0.4})
+    assert torch.equal(kept, scores)
+    _, none, _ = dense_candidates(Head(), None, torch.full((4,), 16.0), {"score_thr": 0.6})
+    assert none.max() < 0
