@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from mmlisa import cli, options
 
@@ -110,6 +111,12 @@ def main(args: argparse.Namespace) -> None:
     size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE
     dynamic = args.dynamic or not (args.size or fixed)
     start = perf_counter()
+    sizes = [tuple(size)]
+    if dynamic:
+        height, width = size
+        sizes += [(height + 32, width), (height, width + 64), (96, 96), (224, 224), (336, 96)]
+        if args.out.suffix == ".onnx":  # a .pt2 program takes multiples of the size divisor only
+            sizes.append((101, 203))
     # A file that turns out to differ from the model replaces no other.
     partial = args.out.with_name(f".{args.out.stem}.partial{args.out.suffix}")
     try:
@@ -121,25 +128,7 @@ def main(args: argparse.Namespace) -> None:
         batch = {None: "1", "detection": "1, because the number of boxes differs between images"}.get(task, "free")
         print(f"{args.out}: {partial.stat().st_size / 2**20:.1f} MiB in {perf_counter() - start:.0f} s")
         print(f"size: {shape}; batch: {batch}")
-        sizes, tolerance = [tuple(size)], args.tolerance
-        if dynamic:
-            height, width = size
-            sizes += [(height + 32, width), (height, width + 64), (96, 96), (224, 224), (336, 96)]
-            if args.out.suffix == ".onnx":  # a .pt2 program takes multiples of the size divisor only
-                sizes.append((101, 203))
-        for size in sizes:
-            difference = export.largest_difference(module, partial, size)
-            shape = "x".join(map(str, size))
-            if difference is None:
-                print(f"{shape}: nothing compared, as nothing is detected in a random image; {_LOWER}")
-                continue
-            print(f"{shape}: differs from PyTorch by {difference:.1e} of the largest output")
-            if not difference <= tolerance:  # also NaN
-                raise ValueError(
-                    f"{args.out} differs from the model by {difference:.1e}, more than {tolerance:.1e}; it was not written"
-                )
-            # Other sizes must be about as close as the example: a window or table of its size would show here.
-            tolerance = min(tolerance, max(10 * difference, 1e-5))
+        _compare(module, partial, args, sizes)
         partial.replace(args.out)
     finally:
         partial.unlink(missing_ok=True)
@@ -152,6 +141,29 @@ def main(args: argparse.Namespace) -> None:
             print(to_markdown(compare(cfg, {"fp32": args.out, "int8": target}, find_images(args.int8)[0])))
         except FileNotFoundError as error:
             print(f"the loss of int8 was not measured: {error}")
+
+
+def _compare(module: Any, file: Path, args: argparse.Namespace, sizes: Sequence[tuple[int, ...]]) -> None:
+    """Compare a written file with the model on a random image of each size.
+
+    Raises:
+        ValueError: they differ.
+    """
+    from mmlisa.deploy.export import largest_difference
+
+    tolerance = args.tolerance
+    for size in sizes:
+        difference, shape = largest_difference(module, file, size), "x".join(map(str, size))
+        if difference is None:
+            print(f"{shape}: nothing compared, as nothing is detected in a random image; {_LOWER}")
+            continue
+        print(f"{shape}: differs from PyTorch by {difference:.1e} of the largest output")
+        if not difference <= tolerance:  # also NaN
+            raise ValueError(
+                f"{args.out} differs from the model by {difference:.1e}, more than {tolerance:.1e}; it was not written"
+            )
+        # Other sizes must be about as close as the example: a window or table of its size would show here.
+        tolerance = min(tolerance, max(10 * difference, 1e-5))
 
 
 if __name__ == "__main__":

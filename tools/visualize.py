@@ -52,12 +52,16 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def _files(model: Sequence[str]) -> list[str]:
     """Return the files that --model names, without the new values of config entries."""
-    return [item for item in model if "=" not in item or Path(item).is_file()]
+    return [item for item in model if not _is_option(item)]
 
 
 def _options(model: Sequence[str]) -> list[str]:
     """Return the new values of config entries."""
-    return [item for item in model if item not in _files(model)]
+    return [item for item in model if _is_option(item)]
+
+
+def _is_option(item: str) -> bool:
+    return "=" in item and not Path(item).is_file()
 
 
 def _label(config: str, options: Sequence[str]) -> str:

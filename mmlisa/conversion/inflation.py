@@ -37,8 +37,7 @@ def inflate(state: Mapping[str, Tensor], model: nn.Module, mode: str = "centre")
     )
     if wrong:
         raise ValueError(f"{len(wrong)} of {len(targets)} weights do not fit the video model, among them {wrong[:3]}")
-    lost = sorted({block_of(name) or "" for name in state} - {block_of(name) or "" for name in targets} - {""})
-    if lost:
+    if lost := sorted({block_of(name) for name in state} - {block_of(name) for name in targets} - {None}):
         raise ValueError(f"the video model lacks {len(lost)} blocks of the image model, among them {lost[:3]}")
     return inflated
 

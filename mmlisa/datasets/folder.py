@@ -19,14 +19,8 @@ from PIL import Image
 from mmlisa.processors import count_processors
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".tif", ".tiff", ".webp")
-_UNREAD_SUFFIXES = (
-    ".avif",
-    ".gif",
-    ".heic",
-    ".heif",
-    ".jp2",
-    ".jxl",
-)  # of images that OpenCV does not decode everywhere
+# Of images that OpenCV does not decode everywhere.
+_UNREAD_SUFFIXES = (".avif", ".gif", ".heic", ".heif", ".jp2", ".jxl")
 TASKS = ("detection", "segmentation", "classification")
 # Words that tell a folder of images or of class maps, or a file of a pair, in the usual layouts.
 is_image_word = re.compile(r"images?|imgs?|jpegimages|leftimg8bit|rgb", re.I).fullmatch

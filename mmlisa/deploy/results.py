@@ -409,6 +409,11 @@ def follow_sizes(model: nn.Module) -> nn.Module:
     return model
 
 
+def takes_rgb(preprocessor: nn.Module) -> bool:
+    """Whether a data preprocessor turns the images, which OpenMMLab reads as BGR, into RGB."""
+    return getattr(preprocessor, "_channel_conversion", getattr(preprocessor, "to_rgb", True))
+
+
 class Prepare(nn.Module):
     """``[B, 3, H, W]`` -> the same normalised and padded to multiples of the model's divisor, and (W, H, W, H).
 
@@ -427,8 +432,7 @@ class Prepare(nn.Module):
         self.uint8 = uint8
         self.register_buffer("mean", getattr(preprocessor, "mean", torch.zeros(3, 1, 1)).clone())
         self.register_buffer("std", getattr(preprocessor, "std", torch.ones(3, 1, 1)).clone())
-        # OpenMMLab reads images as BGR.
-        self.is_rgb = getattr(preprocessor, "_channel_conversion", getattr(preprocessor, "to_rgb", True))
+        self.is_rgb = takes_rgb(preprocessor)
         self.value, self.divisor = getattr(preprocessor, "pad_value", 0), getattr(preprocessor, "pad_size_divisor", 1)
         self.least = (0, 0)
         if hasattr(preprocessor, "test_cfg"):  # of mmseg, whose other sizes are those of a training

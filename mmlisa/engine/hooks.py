@@ -301,7 +301,7 @@ def _warn_of_schedule(runner: Runner, checkpoint: Mapping[str, Any]) -> None:
         runner.logger.warning(
             "the checkpoint has no state of learning-rate schedulers; those of the config begin anew, at its learning rate"
         )
-    if ours and theirs and ours != theirs:
+    elif ours and ours != theirs:
         runner.logger.warning(
             f"the resumed training continues with the learning-rate schedulers of the checkpoint, which end after {theirs}; "
             f"the config's ends {ours} are not used. To train longer, start from the weights: --cfg-options load_from=…"

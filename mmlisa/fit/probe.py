@@ -5,6 +5,7 @@ import os
 import sys
 import timeit
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,9 @@ def probe(config: str, source: str = "") -> dict[str, Any]:
     model = build_model(cfg).to(device).train()
     cfg.train_dataloader.update(batch_size=_BATCH, num_workers=0, persistent_workers=False)
     loader = cfg.train_dataloader
-    batches = [next(iter(Runner.build_dataloader(each, seed=0))) for each in (loader, _at_largest(loader))]
-    batch = batches[1]
+    average, largest = (next(iter(Runner.build_dataloader(each, seed=0))) for each in (loader, _at_largest(loader)))
 
-    def step() -> None:
+    def step(batch: dict[str, Any]) -> None:
         with torch.autocast(device.type, enabled=device.type == "cuda"):
             losses = model(**model.data_preprocessor(batch, True), mode="loss")
         model.parse_losses(losses)[0].backward()
@@ -50,9 +50,8 @@ def probe(config: str, source: str = "") -> dict[str, Any]:
         if device.type == "cuda":
             torch.cuda.synchronize()
 
-    peak = peak_extra_bytes(step, device.type)  # the first step; allocates and compiles
-    batch = batches[0]
-    times = timeit.repeat(step, number=1, repeat=3)
+    peak = peak_extra_bytes(partial(step, largest), device.type)  # the first step; allocates and compiles
+    times = timeit.repeat(partial(step, average), number=1, repeat=3)
     weights = sum(p.numel() for p in model.parameters())
     unavailable = ""
     if source:

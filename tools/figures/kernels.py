@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mmlisa.checkpoints import load_weights
 from mmlisa.deploy import runtime
+from mmlisa.deploy.results import takes_rgb
 from mmlisa.engine.building import build_model
 from mmlisa.models.attention import TTTAttention
 from mmlisa.models.backbones.base import Backbone
@@ -54,8 +55,7 @@ def network_input(picture: Tensor, preprocessor: nn.Module) -> Tensor:
         picture: ``[3, H, W]``, RGB from 0 to 255.
         preprocessor: of a model of mmdet, mmseg or mmpretrain, whose pipelines read images as BGR.
     """
-    is_rgb = getattr(preprocessor, "_channel_conversion", getattr(preprocessor, "to_rgb", False))
-    image = (picture if is_rgb else picture.flip(0)).to(preprocessor.device)
+    image = (picture if takes_rgb(preprocessor) else picture.flip(0)).to(preprocessor.device)
     if not hasattr(preprocessor, "mean"):
         return image
     return (image - preprocessor.mean.reshape(-1, 1, 1)) / preprocessor.std.reshape(-1, 1, 1)
@@ -291,10 +291,11 @@ def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> t
 
 
 def find_tail(operator: nn.Module) -> list[nn.Module]:
-    """Return what follows the attention in an operator; the last input of the first that is called is the attention's output."""
-    tail = (
-        getattr(operator, name, None) for name in ("norm", "proj", "output")
-    )  # `output` also takes the input for its gate
+    """Return what follows the attention in an operator.
+
+    The first of them that is called has the attention's output as its last input; a gated ``output`` takes the tokens before it.
+    """
+    tail = (getattr(operator, name, None) for name in ("norm", "proj", "output"))
     return [module for module in tail if isinstance(module, nn.Module)]
 
 
