@@ -17,7 +17,7 @@ _LAZY = {
     "strides": "mmlisa.models.feature_maps",
     "layers": "mmlisa.models.layers",
     "load": "mmlisa.deploy.inference",
-    "optimize_for_cpu": "mmlisa.engine.cpu",
+    "optimize_for_cpu": "mmlisa.deploy.cpu",
 }
 
 

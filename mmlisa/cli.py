@@ -124,7 +124,7 @@ def build_parser(description: str | None, **options) -> argparse.ArgumentParser:
 
 
 def add_config_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--cfg-options``; see :func:`mmlisa.engine.config.parse_options`."""
+    """Add ``--cfg-options``; see :func:`mmlisa.training.config.parse_options`."""
     parser.add_argument(
         "--cfg-options",
         nargs="+",

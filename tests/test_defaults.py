@@ -31,7 +31,7 @@ DEFAULTS = {
     ),
     "mmlisa.models.attention.MeanCenteredAttention": dict(axis="tokens"),
     "mmlisa.models.attention.SoftmaxAttention": dict(qkv_bias=True, rpe=None),
-    "mmlisa.engine.castling.CastlingHook": dict(
+    "mmlisa.training.castling.CastlingHook": dict(
         schedule="constant", epsilon=0.02, end_epsilon=1.0, begin=0.9, drop_at=1.0
     ),
     # PicoDet, Sec. 3.2 and 3.3, and PaddleDetection.
@@ -41,7 +41,7 @@ DEFAULTS = {
     "mmlisa.models.dense_heads.PicoHead": dict(strides=(8, 16, 32, 64), reg_max=7, kernel_size=5, stacked_convs=2),
     "mmlisa.models.necks.CSPPAN": dict(kernel_size=5, num_outs=4),
     "mmlisa.models.necks.LCPAN": dict(kernel_size=5, num_outs=4),
-    "mmlisa.engine.ema.ThresholdEMA": dict(decay=0.9998),
+    "mmlisa.training.ema.ThresholdEMA": dict(decay=0.9998),
     # MetaFormer's and LiSANet's head; DeiT's hard distillation.
     "mmlisa.models.heads.MlpClsHead": dict(
         hidden_ratio=4, activation="GELU", pre_norm=False, dropout=0.0, init_scale=1.0

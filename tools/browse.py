@@ -25,13 +25,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.engine.config import load_config, parse_options
-    from mmlisa.engine.config_checks import check_data
+    from mmlisa.training.config import load_config, parse_options
+    from mmlisa.training.config_checks import check_data
 
     cfg = load_config(args.config, options=parse_options(args.cfg_options))
     check_data(cfg, "train")
 
-    from mmlisa.engine.log import import_quietly
+    from mmlisa.training.log import import_quietly
 
     if not args.verbose:
         import_quietly(cfg.get("default_scope"))

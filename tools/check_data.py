@@ -26,18 +26,18 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(args: argparse.Namespace) -> None:
     if args.draw < 0:
         raise ValueError(f"--draw is '{args.draw}'; it must be a number of samples from 0")
-    from mmlisa.engine.config import load_config, parse_options
-    from mmlisa.engine.config_checks import check_data
+    from mmlisa.training.config import load_config, parse_options
+    from mmlisa.training.config_checks import check_data
 
     cfg = load_config(args.config, options=parse_options(args.cfg_options))
     check_data(cfg, *args.split)
 
-    from mmlisa.engine.log import import_quietly
+    from mmlisa.training.log import import_quietly
 
     if not args.verbose:
         import_quietly(cfg.get("default_scope"))
     from mmlisa.datasets.checking import Finding, build_dataset, check_dataset, find_shared, group
-    from mmlisa.engine.checks import compare_classes
+    from mmlisa.training.checks import compare_classes
 
     found, seen, reports = 0, [], {}
     for split in (name for name in SPLITS if name in args.split):  # training first: the others are compared with it

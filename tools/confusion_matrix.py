@@ -23,8 +23,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.engine import config
-    from mmlisa.engine.config_checks import check_data
+    from mmlisa.training import config
+    from mmlisa.training.config_checks import check_data
 
     cfg = config.load_config(args.config, options=config.parse_options(args.cfg_options))
     scope = cfg.get("default_scope")
@@ -34,8 +34,8 @@ def main(args: argparse.Namespace) -> None:
     config.set_show_dir(cfg, None)
 
     from mmlisa.checkpoints import load_checkpoint
-    from mmlisa.engine.cpu import optimize_for_cpu
-    from mmlisa.engine.runner import build_runner
+    from mmlisa.deploy.cpu import optimize_for_cpu
+    from mmlisa.training.runner import build_runner
     from mmlisa.visualization.report import draw_confusion
 
     if "://" not in args.checkpoint:  # a damaged file is reported before the data are read and the model is built

@@ -44,8 +44,8 @@ def main(args: argparse.Namespace) -> None:
 
     from mmlisa.checkpoints import save_checkpoint
     from mmlisa.conversion import convert_classifier, convert_published, inflate_classifier, read_source
-    from mmlisa.engine.building import build_model
-    from mmlisa.engine.config import load_config
+    from mmlisa.training.building import build_model
+    from mmlisa.training.config import load_config
 
     source, target = args.files[0], Path(args.files[-1])
     if args.family is None:

@@ -70,19 +70,19 @@ _LOWER = "export with a lower score_thr in the model's test_cfg to compare (--cf
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.engine.config import load_config, parse_options
+    from mmlisa.training.config import load_config, parse_options
 
     cfg = load_config(args.config, options=parse_options(args.cfg_options))
 
-    from mmlisa.engine.log import import_quietly
+    from mmlisa.training.log import import_quietly
 
     if not args.verbose:
         import_quietly(cfg.get("default_scope"))
     from mmlisa.checkpoints import load_weights
     from mmlisa.deploy import export
     from mmlisa.deploy.results import Prepare, Results, WithResults
-    from mmlisa.engine.building import build_model
-    from mmlisa.engine.checks import check_shapes, saved_metainfo
+    from mmlisa.training.building import build_model
+    from mmlisa.training.checks import check_shapes, saved_metainfo
 
     model = build_model(cfg)
     # A model that cannot be exported is reported before the checkpoint is read.

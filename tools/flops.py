@@ -24,7 +24,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.engine.config import load_config, parse_options
+    from mmlisa.training.config import load_config, parse_options
 
     cfg = load_config(args.config, options=parse_options(args.cfg_options))
     scope = cfg.get("default_scope")
@@ -35,8 +35,8 @@ def main(args: argparse.Namespace) -> None:
     import torch
 
     from mmlisa.complexity import count, forward_tables
-    from mmlisa.engine.building import build_model
-    from mmlisa.engine.log import import_quietly
+    from mmlisa.training.building import build_model
+    from mmlisa.training.log import import_quietly
 
     if not args.verbose:
         import_quietly(scope)

@@ -60,13 +60,13 @@ def main(args: argparse.Namespace) -> None:
         from mmlisa import deploy
 
         deploy.load(args.checkpoint)  # another file than an exported one is reported before PyTorch is imported
-    from mmlisa.engine.config import load_config, parse_options
+    from mmlisa.training.config import load_config, parse_options
 
     cfg = load_config(args.config, options=parse_options(args.cfg_options)) if args.config else None
 
     from tqdm import tqdm
 
-    from mmlisa.engine.log import import_quietly
+    from mmlisa.training.log import import_quietly
 
     if not args.verbose:
         import_quietly(cfg and cfg.get("default_scope"))

@@ -63,7 +63,7 @@ def read_shares(page: str) -> dict[str, str]:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.engine.log import import_quietly
+    from mmlisa.training.log import import_quietly
     from research import model_zoo
 
     if not args.verbose:

@@ -22,7 +22,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.engine.log import import_quietly
+    from mmlisa.training.log import import_quietly
 
     import_quietly()
     from research import replacement

@@ -27,11 +27,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.engine.config import load_config, parse_options, set_show_dir
-    from mmlisa.engine.config_checks import check_data
-    from mmlisa.engine.cpu import optimize_for_cpu
-    from mmlisa.engine.log import import_quietly
-    from mmlisa.engine.runner import build_runner
+    from mmlisa.deploy.cpu import optimize_for_cpu
+    from mmlisa.training.config import load_config, parse_options, set_show_dir
+    from mmlisa.training.config_checks import check_data
+    from mmlisa.training.log import import_quietly
+    from mmlisa.training.runner import build_runner
 
     if not args.verbose:
         import_quietly()

@@ -33,8 +33,8 @@ def main(args: argparse.Namespace) -> None:
         from mmlisa import deploy
 
         deploy.load(args.checkpoint)  # another file than an exported one is reported before PyTorch is imported
-    from mmlisa.engine import config
-    from mmlisa.engine.config_checks import check_data
+    from mmlisa.training import config
+    from mmlisa.training.config_checks import check_data
 
     options = config.parse_options(args.cfg_options)
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
@@ -49,8 +49,8 @@ def main(args: argparse.Namespace) -> None:
     from mmengine.registry import METRICS
 
     from mmlisa.checkpoints import load_checkpoint
-    from mmlisa.engine.cpu import optimize_for_cpu
-    from mmlisa.engine.runner import build_runner, test
+    from mmlisa.deploy.cpu import optimize_for_cpu
+    from mmlisa.training.runner import build_runner, test
 
     if exported:
         from mmlisa.deploy.inference import exported_config

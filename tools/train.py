@@ -49,8 +49,8 @@ def main(args: argparse.Namespace) -> None:
     # Each process of a launcher takes the GPU of its rank, and must see all of them.
     if args.device == "cpu" or (args.device and args.launcher == "none"):
         select_device(args.device)
-    from mmlisa.engine import config
-    from mmlisa.engine.config_checks import check_data, check_schedule
+    from mmlisa.training import config
+    from mmlisa.training.config_checks import check_data, check_schedule
 
     options = config.parse_options(args.cfg_options)
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
@@ -68,8 +68,8 @@ def main(args: argparse.Namespace) -> None:
     if args.amp:
         config.set_amp(cfg)
 
-    from mmlisa.engine.runner import build_runner, set_resume, train
-    from mmlisa.engine.saving import locked
+    from mmlisa.training.runner import build_runner, set_resume, train
+    from mmlisa.training.saving import locked
 
     with locked(cfg.work_dir, args.launcher):
         if args.resume:

@@ -94,7 +94,7 @@ def main(args: argparse.Namespace) -> None:
         read_image,
     )
     from figures.matrices import attention_matrices, draw_head_statistics, draw_matrices
-    from mmlisa.engine.config import load_config, parse_options
+    from mmlisa.training.config import load_config, parse_options
 
     torch.manual_seed(0)  # without a checkpoint, the same random weights each time
     picture = read_image(args.image, tuple(args.size) if args.size else None)

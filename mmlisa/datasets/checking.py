@@ -14,9 +14,9 @@ from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 from tqdm import tqdm
 
-from mmlisa.engine.building import guard_process
-from mmlisa.engine.config import innermost_dataset
-from mmlisa.engine.config_checks import type_name
+from mmlisa.training.building import guard_process
+from mmlisa.training.config import innermost_dataset
+from mmlisa.training.config_checks import type_name
 
 from .transforms import BadImageError, LoadImageFromFile, find_fault
 

@@ -23,12 +23,12 @@ from tqdm import tqdm
 from mmlisa.checkpoints import load_weights
 from mmlisa.datasets.folder import IMAGE_SUFFIXES
 from mmlisa.deploy import runtime
-from mmlisa.engine.building import build_model
-from mmlisa.engine.checks import check_channels, check_shapes, saved_metainfo
-from mmlisa.engine.config import find_metainfo, find_test_pipeline, innermost_dataset
-from mmlisa.engine.config_checks import type_name
-from mmlisa.engine.cpu import optimize_for_cpu
+from mmlisa.deploy.cpu import optimize_for_cpu
 from mmlisa.registry import HOOKS, MODELS
+from mmlisa.training.building import build_model
+from mmlisa.training.checks import check_channels, check_shapes, saved_metainfo
+from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset
+from mmlisa.training.config_checks import type_name
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
@@ -361,7 +361,7 @@ def load(path: str | Path, config: str | Path | None = None, *, device: str | No
     """
     if Path(path).suffix == ".onnx":
         return runtime.load(path)
-    from mmlisa.engine.config import load_config
+    from mmlisa.training.config import load_config
 
     return Loaded(Predictor(load_config(str(config or find_config(Path(path)))), str(path), device=device))
 

@@ -111,8 +111,8 @@ def compare(
         FileNotFoundError: the test data are missing.
     """
     from mmlisa.deploy import inference, runtime
-    from mmlisa.engine.config_checks import check_data
-    from mmlisa.engine.runner import build_runner
+    from mmlisa.training.config_checks import check_data
+    from mmlisa.training.runner import build_runner
 
     check_data(cfg, "test")
     results: dict[str, dict[str, float]] = {}

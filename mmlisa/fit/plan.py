@@ -12,8 +12,8 @@ from mmengine.config import Config
 from mmlisa import config_path
 from mmlisa.datasets.folder import Dataset
 from mmlisa.datasets.transforms import FORMATS
-from mmlisa.engine.config import predicts_masks
 from mmlisa.processors import count_processors
+from mmlisa.training.config import predicts_masks
 
 
 @dataclass(frozen=True)

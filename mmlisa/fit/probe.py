@@ -16,10 +16,10 @@ from mmengine.runner import Runner
 
 from mmlisa.checkpoints import CheckpointError
 from mmlisa.conversion.published import read_source
-from mmlisa.engine.building import build_model
-from mmlisa.engine.config import load_config
-from mmlisa.engine.log import import_quietly
 from mmlisa.memory import peak_extra_bytes
+from mmlisa.training.building import build_model
+from mmlisa.training.config import load_config
+from mmlisa.training.log import import_quietly
 
 _BATCH = 2
 

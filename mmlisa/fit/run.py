@@ -162,7 +162,7 @@ def fit(run: Run, *, dry_run: bool = False) -> None:
 
 
 def _configure(run: Run) -> None:
-    from mmlisa.engine.config import check_default_device  # imports MMEngine
+    from mmlisa.training.config import check_default_device  # imports MMEngine
 
     from .plan import adjust, choose_preset, make_plan, write_config
 

@@ -18,8 +18,8 @@ from torch import nn
 
 from mmlisa.checkpoints import CheckpointError, fetch_checkpoint, local_file, use_safe_loader
 from mmlisa.checkpoints.download import download
-from mmlisa.engine.runner import set_resume
 from mmlisa.models.backbones import LiSANet
+from mmlisa.training.runner import set_resume
 
 ARCH = dict(base="hybrid-small", depths=(1, 1, 1, 1), channels=(8, 16, 16, 16), num_heads=(1, 1, 1, 1))
 

@@ -17,7 +17,7 @@ from mmlisa.checkpoints import (
     state_dict_of,
     writing_whole,
 )
-from mmlisa.engine.hooks import CheckpointGuardHook, ChecksumHook
+from mmlisa.training.hooks import CheckpointGuardHook, ChecksumHook
 
 
 class Resampled(nn.Module):

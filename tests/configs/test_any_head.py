@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mmlisa.engine.config import load_config
-from mmlisa.engine.runner import build_runner
+from mmlisa.training.config import load_config
+from mmlisa.training.runner import build_runner
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 HEADS = {

@@ -8,9 +8,9 @@ import torch
 from mmengine.config import Config
 
 from mmlisa import config_path
-from mmlisa.engine.castling import CastlingHook
 from mmlisa.models.attention import castling_operators
 from mmlisa.registry import MODELS
+from mmlisa.training.castling import CastlingHook
 from research.paper_tables import build_on_meta
 
 pytestmark = pytest.mark.slow

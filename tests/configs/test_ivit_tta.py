@@ -7,7 +7,7 @@ from mmengine.registry import DefaultScope
 from mmseg.registry import TRANSFORMS
 from PIL import Image
 
-from mmlisa.engine.config import load_config, set_tta
+from mmlisa.training.config import load_config, set_tta
 
 CONFIG = Path(__file__).parents[2] / "configs" / "upernet_ivit_t_160k_ade20k.py"
 

@@ -18,9 +18,9 @@ from mmlisa.deploy import runtime
 from mmlisa.deploy.export import Exportable, describe, export, final_size, largest_difference, reading_steps
 from mmlisa.deploy.inference import as_loaded
 from mmlisa.deploy.results import Prepare, Results, WithResults
-from mmlisa.engine.building import build_model
-from mmlisa.engine.config import load_config
 from mmlisa.models.backbones import FLattenSwin, LCNet, LiSANet
+from mmlisa.training.building import build_model
+from mmlisa.training.config import load_config
 
 pytest.importorskip("onnxruntime")
 pytestmark = [

@@ -32,8 +32,8 @@ from mmlisa.deploy.inference import (
     find_config,
     predict_pictures,
 )
-from mmlisa.engine.config import load_config
-from mmlisa.engine.runner import build_runner
+from mmlisa.training.config import load_config
+from mmlisa.training.runner import build_runner
 from mmlisa.video import reading
 from mmlisa.visualization.overlays import LONGER_SIDE, Classes
 

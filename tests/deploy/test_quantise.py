@@ -10,7 +10,7 @@ from PIL import Image
 
 from helpers.exported import KEEP_RATIO, write_model
 from mmlisa.deploy import quantise, runtime
-from mmlisa.engine import config_checks, runner
+from mmlisa.training import config_checks, runner
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

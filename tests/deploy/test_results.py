@@ -21,7 +21,7 @@ from mmlisa.deploy.results import (
     follow_sizes,
     suppress,
 )
-from mmlisa.engine.config import load_config
+from mmlisa.training.config import load_config
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from helpers.whole_models import DETECTORS, build, image, predict
 from mmlisa.deploy import runtime
 from mmlisa.deploy.export import EXAMPLE, describe, export, largest_difference
 from mmlisa.deploy.results import Prepare, Results, WithResults
-from mmlisa.engine.config import load_config
+from mmlisa.training.config import load_config
 
 pytest.importorskip("onnxruntime")
 pytestmark = [

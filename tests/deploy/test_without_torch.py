@@ -19,8 +19,8 @@ from helpers.training import ROOT
 from mmlisa.datasets.demo import make_demo
 from mmlisa.deploy import runtime
 from mmlisa.deploy.inference import exported_config, predict_pictures
-from mmlisa.engine.config import load_config
-from mmlisa.engine.runner import build_runner
+from mmlisa.training.config import load_config
+from mmlisa.training.runner import build_runner
 
 pytest.importorskip("onnxruntime")
 pytestmark = [

@@ -16,9 +16,9 @@ from mmengine.registry import DATASETS, HOOKS, MODELS, TRANSFORMS, WEIGHT_INITIA
 import mmlisa.registry
 from helpers.pages import PAGES, ROOT, commands, name_of, read_blocks
 from mmlisa import cli
-from mmlisa.engine.config import load_config
 from mmlisa.models import backbones
 from mmlisa.models.attention import build_attention
+from mmlisa.training.config import load_config
 
 LANGUAGES = {"python", "bash", "text", "toml", "yaml", ""}  # the last: as text
 # What other programs are called; only their names can be checked.

@@ -28,7 +28,7 @@ from helpers.pages import FENCE, PAGES, ROOT, commands, name_of, read_blocks
 from helpers.rectangles import draw
 from mmlisa import cli
 from mmlisa.datasets.demo import make_demo
-from mmlisa.engine.config import load_config, parse_options
+from mmlisa.training.config import load_config, parse_options
 from mmlisa.video.demo import make_video_demo
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from mmengine.registry import DATASETS, METRICS, MODELS
 from mmengine.runner import Runner
 from torch import nn
 
-from mmlisa.engine.runner import build_runner
+from mmlisa.training.runner import build_runner
 
 
 class ToyRegression(BaseModel):

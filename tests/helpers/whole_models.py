@@ -7,8 +7,8 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
-from mmlisa.engine.config import load_config
 from mmlisa.models.backbones import LCNet
+from mmlisa.training.config import load_config
 
 # One of each kind of head
 DETECTORS = [

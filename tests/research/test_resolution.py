@@ -5,7 +5,7 @@ from mmengine.config import Config
 from PIL import Image
 
 from mmlisa import config_path
-from mmlisa.engine.config import innermost_dataset, load_config
+from mmlisa.training.config import innermost_dataset, load_config
 from research import resolution
 
 

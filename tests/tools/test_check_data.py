@@ -8,7 +8,7 @@ import pytest
 
 from mmlisa import cli
 from mmlisa.datasets.demo import make_demo
-from mmlisa.engine import checks
+from mmlisa.training import checks
 from mmlisa.visualization import overlays
 
 pytest.importorskip("mmdet")

@@ -14,7 +14,7 @@ from mmengine.registry import MODELS, DefaultScope
 
 import confusion_matrix
 from mmlisa import cli, config_path
-from mmlisa.engine.config import load_config
+from mmlisa.training.config import load_config
 
 NUM = 3
 

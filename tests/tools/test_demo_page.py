@@ -17,7 +17,7 @@ import gradio_app
 from mmlisa import config_path
 from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.deploy.inference import Predictor, as_loaded
-from mmlisa.engine.config import load_config
+from mmlisa.training.config import load_config
 from mmlisa.visualization.overlays import LONGER_SIDE
 
 BROWSER = next(

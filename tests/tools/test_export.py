@@ -52,7 +52,7 @@ def test_other_files_than_exported_ones(tool, make, message, tmp_path, monkeypat
     path = tmp_path / "model.onnx"
     make(path)
     (tmp_path / "image.png").touch()
-    monkeypatch.setitem(sys.modules, "mmlisa.engine.config", None)  # its import would fail
+    monkeypatch.setitem(sys.modules, "mmlisa.training.config", None)  # its import would fail
     words = [str(path), str(tmp_path / "image.png")] if tool is infer else ["mask_rcnn_hylisanet_demo.py", str(path)]
     with pytest.raises(SystemExit):
         cli.run(tool.main, tool.parse_args(words))
@@ -81,8 +81,8 @@ def test_a_file_that_differs_from_the_model_is_refused(difference, tmp_path, mon
 
 def test_a_checkpoint_of_another_number_of_classes_is_refused(tmp_path):
     from mmlisa.checkpoints import save_checkpoint
-    from mmlisa.engine.building import build_model
-    from mmlisa.engine.config import load_config
+    from mmlisa.training.building import build_model
+    from mmlisa.training.config import load_config
 
     model = build_model(load_config(DEMO, options={"model.head.num_classes": 7}))
     save_checkpoint({"state_dict": model.state_dict()}, tmp_path / "seven.pth")

@@ -10,7 +10,7 @@ import torch
 from mmengine.registry import MODELS, DefaultScope
 
 from mmlisa import cli, config_path
-from mmlisa.engine.config import load_config
+from mmlisa.training.config import load_config
 
 CLASSIFIER, DETECTOR = "classifier_hylisanet_demo.py", "mask_rcnn_hylisanet_demo.py"
 ONE_ITERATION = ["train_cfg.max_iters=1", "train_cfg.val_interval=1"]

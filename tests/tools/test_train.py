@@ -37,7 +37,7 @@ def test_a_config_that_resumes_is_noted(tmp_path, monkeypatch, capsys, options, 
     """As the config is that MMEngine writes when it resumes."""
     (tmp_path / "mine.py").write_text("model = dict()\nresume = True\nload_from = 'x/iter_2.pth'\n")
     monkeypatch.setenv("LOCAL_RANK", "0")
-    monkeypatch.setattr("mmlisa.engine.runner.build_runner", lambda cfg, *_, **__: sys.exit(int(cfg.resume)))
+    monkeypatch.setattr("mmlisa.training.runner.build_runner", lambda cfg, *_, **__: sys.exit(int(cfg.resume)))
     with pytest.raises(SystemExit, match=str(int(noted))):
         TRAIN["main"](TRAIN["parse_args"]([f"{tmp_path}/mine.py", "--work-dir", f"{tmp_path}/again", *options]))
     assert ("the config itself resumes from x/iter_2.pth" in capsys.readouterr().out) is noted

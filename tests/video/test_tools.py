@@ -15,8 +15,8 @@ from PIL import Image
 
 from mmlisa import config_path
 from mmlisa.deploy.inference import predict_pictures
-from mmlisa.engine.config import load_config, set_show_dir
-from mmlisa.engine.runner import build_runner, set_resume
+from mmlisa.training.config import load_config, set_show_dir
+from mmlisa.training.runner import build_runner, set_resume
 from mmlisa.video.demo import CLASSES
 from mmlisa.video.reading import count_frames, read_frames
 

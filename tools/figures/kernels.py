@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from mmlisa.checkpoints import load_weights
 from mmlisa.deploy import runtime
 from mmlisa.deploy.results import takes_rgb
-from mmlisa.engine.building import build_model
 from mmlisa.models.attention import TTTAttention
 from mmlisa.models.backbones.base import Backbone
 from mmlisa.registry import MODELS
+from mmlisa.training.building import build_model
 from mmlisa.visualization.overlays import enlarge
 
 KERNEL_SIDE = 320  # pixels of the longer side of a drawn kernel

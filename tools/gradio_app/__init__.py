@@ -26,8 +26,8 @@ from mmlisa.deploy.inference import (
     summarise,
     takes_clips,
 )
-from mmlisa.engine.config import load_config
 from mmlisa.memory import peak_extra_bytes
+from mmlisa.training.config import load_config
 
 # Demos that the page can train: their labels on the page, and their configs.
 DEMOS = {

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from mmlisa import ops
-from mmlisa.engine.cpu import optimize_for_cpu
+from mmlisa.deploy.cpu import optimize_for_cpu
 from mmlisa.memory import peak_extra_bytes
 from mmlisa.ops.lisa import dispatch
 from mmlisa.registry import MODELS as MMLISA_MODELS

@@ -24,13 +24,13 @@ from torch.overrides import TorchFunctionMode
 
 from mmlisa import ops
 from mmlisa.deploy import export
+from mmlisa.deploy.cpu import optimize_for_cpu
 from mmlisa.deploy.quantise import quantise_graph
-from mmlisa.engine.building import build_model
-from mmlisa.engine.config import load_config
-from mmlisa.engine.cpu import optimize_for_cpu
 from mmlisa.ops.lisa import LiSAKernels
 from mmlisa.ops.lisa.circulant import EncodeCirculant, MixCirculant
 from mmlisa.registry import MODELS
+from mmlisa.training.building import build_model
+from mmlisa.training.config import load_config
 
 from .benchmark import BACKBONES, Row, time_in_turns
 from .environment import describe_environment

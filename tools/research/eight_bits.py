@@ -10,7 +10,7 @@ from typing import Any
 
 from mmlisa.deploy import runtime
 from mmlisa.deploy.quantise import compare, find_images, quantise_graph
-from mmlisa.engine.config import load_config
+from mmlisa.training.config import load_config
 
 from .benchmark import Row
 

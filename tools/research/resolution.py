@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from mmlisa.engine.config import find_test_pipeline
+from mmlisa.training.config import find_test_pipeline
 from mmlisa.visualization.curves import METRICS, shown_metric
 
 # Options of pipeline steps that set the size of an image.

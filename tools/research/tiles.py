@@ -19,9 +19,9 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from mmlisa.deploy.inference import Predictor, TiledPredictor, as_loaded, read_sample
-from mmlisa.engine.config import load_config, set_show_dir
-from mmlisa.engine.runner import build_runner, train
 from mmlisa.memory import peak_extra_bytes
+from mmlisa.training.config import load_config, set_show_dir
+from mmlisa.training.runner import build_runner, train
 
 from .comparison.jobs import delta
 from .comparison.suites import SUITES, TASKS

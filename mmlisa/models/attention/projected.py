@@ -31,7 +31,7 @@ class ProjectedAttention(MixedPrecisionOperator):
         conv_size: length of DConv, a depthwise convolution of each head's values along the flattened tokens; None for none.
         aux: train with the auxiliary branch.
         aux_in_eval: keep it in eval mode, to see what dropping it costs.
-        epsilon: threshold of its mask, an attribute that a schedule may change (:class:`mmlisa.engine.castling.CastlingHook`).
+        epsilon: threshold of its mask, an attribute that a schedule may change (:class:`mmlisa.training.castling.CastlingHook`).
 
     Attributes:
         mask_count: non-zero entries per image in the last mask of the auxiliary branch, over all heads; None before the first.

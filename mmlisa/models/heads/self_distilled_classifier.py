@@ -17,7 +17,7 @@ class SelfDistilledClassifier(ImageClassifier):
     """mmpretrain's ``ImageClassifier`` that also learns the scores of its own averaged weights.
 
     The loss is ``loss to the labels + weight * cross entropy to softmax(averaged network's scores)`` for the same, mixed images,
-    from when :class:`mmlisa.engine.ema.SelfDistillationHook` sets the teacher; before that the first term alone.
+    from when :class:`mmlisa.training.ema.SelfDistillationHook` sets the teacher; before that the first term alone.
 
     Args:
         weight: λ of MESA.

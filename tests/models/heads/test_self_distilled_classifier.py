@@ -10,9 +10,9 @@ from mmengine.runner import Runner
 from mmpretrain.structures import DataSample
 from torch.utils.data import Dataset
 
-from mmlisa.engine.ema import SelfDistillationHook
 from mmlisa.models.heads import SelfDistilledClassifier
 from mmlisa.registry import MODELS
+from mmlisa.training.ema import SelfDistillationHook
 
 NETWORK = dict(
     backbone=dict(type="mmlisa.LCNet", arch=dict(scale=0.25), out_indices=(3,)),

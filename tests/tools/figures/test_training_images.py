@@ -6,7 +6,7 @@ import pytest
 from figures.training_images import draw_training_images
 from mmlisa import config_path
 from mmlisa.datasets.demo import make_demo
-from mmlisa.engine.config import load_config
+from mmlisa.training.config import load_config
 from mmlisa.video.demo import make_video_demo
 
 

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from mmengine.utils import import_modules_from_strings
 
-from mmlisa.engine.log import import_quietly
+from mmlisa.training.log import import_quietly
 
 from . import runs  # noqa: F401
 

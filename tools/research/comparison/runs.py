@@ -13,10 +13,10 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 
 from mmlisa.complexity import count
-from mmlisa.engine.config import load_config, set_show_dir
-from mmlisa.engine.runner import build_runner
-from mmlisa.engine.runner import train as train_runner
 from mmlisa.memory import peak_extra_bytes
+from mmlisa.training.config import load_config, set_show_dir
+from mmlisa.training.runner import build_runner
+from mmlisa.training.runner import train as train_runner
 from research import hosted_detector, solar_cells, tree_crowns  # noqa: F401 (they register their classes)
 from research.benchmark import build_backbone, time_in_turns
 

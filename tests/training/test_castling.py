@@ -6,8 +6,8 @@ from mmengine.model import BaseModel
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
-from mmlisa.engine.castling import CastlingHook
 from mmlisa.models.attention import LinearAngularAttention
+from mmlisa.training.castling import CastlingHook
 
 
 class Model(BaseModel):

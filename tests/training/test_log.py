@@ -2,7 +2,7 @@
 
 import json
 
-from mmlisa.engine.log import import_quietly
+from mmlisa.training.log import import_quietly
 
 
 def test_reading_annotations_prints_nothing(tmp_path, capsys):

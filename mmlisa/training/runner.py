@@ -59,7 +59,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     """Build the runner of a config, with mmlisa's checks, its safe and atomic checkpoints, and its handling of signals.
 
     Args:
-        cfg: a whole config, as :func:`mmlisa.engine.config.load_config` returns it.
+        cfg: a whole config, as :func:`mmlisa.training.config.load_config` returns it.
         min_matched: share of the model's entries that a checkpoint must hold.
         same_shapes: refuse a checkpoint with any entry of another shape; otherwise that is a warning.
         verbose: print everything that MMEngine logs.

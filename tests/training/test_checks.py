@@ -11,7 +11,7 @@ from mmengine.dataset import Compose
 from mmengine.registry import DATASETS, MODELS, TRANSFORMS
 from torch import nn
 
-from mmlisa.engine.checks import (
+from mmlisa.training.checks import (
     check_channels,
     check_classes,
     check_first_image,
@@ -21,8 +21,8 @@ from mmlisa.engine.checks import (
     saved_metainfo,
     shape_conflicts,
 )
-from mmlisa.engine.config import check_options
-from mmlisa.engine.config_checks import check_data, check_schedule
+from mmlisa.training.config import check_options
+from mmlisa.training.config_checks import check_data, check_schedule
 
 CFG = Config(
     dict(

@@ -10,9 +10,9 @@ from mmengine.optim import AmpOptimWrapper, ApexOptimWrapper, OptimWrapperDict
 from torch import nn
 
 from helpers.toy_runner import VALIDATION, ToyRegression, losses, runner
-from mmlisa.engine import hooks
-from mmlisa.engine.hooks import FiniteLossHook, ProgressHook
-from mmlisa.engine.runner import train
+from mmlisa.training import hooks
+from mmlisa.training.hooks import FiniteLossHook, ProgressHook
+from mmlisa.training.runner import train
 
 
 def test_resumed_run_repeats_the_whole_one(tmp_path):

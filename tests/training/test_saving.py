@@ -14,9 +14,9 @@ from mmengine.runner.checkpoint import CheckpointLoader
 
 from helpers.toy_runner import VALIDATION, ToyCount, runner
 from mmlisa.checkpoints import CheckpointError, latest_checkpoint, load_checkpoint
-from mmlisa.engine import saving
-from mmlisa.engine.runner import train
-from mmlisa.engine.saving import AtomicBackend, locked
+from mmlisa.training import saving
+from mmlisa.training.runner import train
+from mmlisa.training.saving import AtomicBackend, locked
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_bad_option():
-    from mmlisa.engine.saving import CheckpointHook
+    from mmlisa.training.saving import CheckpointHook
 
     with pytest.raises(ValueError, match="on_failure='ignore'; it must be 'stop' or 'continue'"):
         CheckpointHook(on_failure="ignore")
@@ -220,7 +220,7 @@ def test_published_weights_can_be_read(tmp_path):
 def test_a_config_without_hooks_saves_whole_files_too(tmp_path, given):
     hooks = runner(tmp_path, default_hooks=given).hooks
     assert [type(hook).__module__ for hook in hooks if type(hook).__name__ == "CheckpointHook"] == [
-        "mmlisa.engine.saving"
+        "mmlisa.training.saving"
     ]
 
 

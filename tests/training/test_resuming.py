@@ -16,12 +16,12 @@ from mmengine.runner import EpochBasedTrainLoop
 from helpers.toy_runner import VALIDATION, runner
 from helpers.training import ROOT
 from mmlisa.checkpoints import CheckpointError, checksum, load_checkpoint
-from mmlisa.engine.hooks import _warn_of_schedule
-from mmlisa.engine.interrupts import gradients_wait
-from mmlisa.engine.runner import build_runner, train
-from mmlisa.engine.runner import test as run_test
-from mmlisa.engine.saving import locked
-from mmlisa.engine.seeding import IterationSeedHook
+from mmlisa.training.hooks import _warn_of_schedule
+from mmlisa.training.interrupts import gradients_wait
+from mmlisa.training.runner import build_runner, train
+from mmlisa.training.runner import test as run_test
+from mmlisa.training.saving import locked
+from mmlisa.training.seeding import IterationSeedHook
 
 pytestmark = pytest.mark.slow
 
@@ -523,10 +523,10 @@ def test_new_style_configs_get_the_same_hooks_and_loop(tmp_path):
     )
     train(made)
     assert {type(made.train_loop).__module__, type(made.train_dataloader.dataset).__module__} == {
-        "mmlisa.engine.loops",
-        "mmlisa.engine.seeding",
+        "mmlisa.training.loops",
+        "mmlisa.training.seeding",
     }
-    assert [type(h).__module__ for h in made.hooks if isinstance(h, CheckpointHook)] == ["mmlisa.engine.saving"]
+    assert [type(h).__module__ for h in made.hooks if isinstance(h, CheckpointHook)] == ["mmlisa.training.saving"]
 
 
 @pytest.mark.fault

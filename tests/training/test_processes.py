@@ -23,8 +23,8 @@ from torch.distributed.nn import all_reduce as all_reduce_with_gradients
 
 from helpers.toy_runner import VALIDATION, runner
 from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
-from mmlisa.engine.runner import _prepare_cpu_processes, train
 from mmlisa.models.backbones import LiSANet
+from mmlisa.training.runner import _prepare_cpu_processes, train
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +123,7 @@ def test_other_launchers_need_a_gpu(tmp_path):
 
 
 def test_other_accelerators_are_left_to_mmengine(monkeypatch):
-    monkeypatch.setattr("mmlisa.engine.runner.get_device", lambda: "npu")
+    monkeypatch.setattr("mmlisa.training.runner.get_device", lambda: "npu")
     cfg = Config(dict(launcher="pytorch"))
     _prepare_cpu_processes(cfg)
     assert not torch.distributed.is_initialized()
@@ -132,7 +132,7 @@ def test_other_accelerators_are_left_to_mmengine(monkeypatch):
 
 def test_the_wrapper_of_a_config_stays(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr("mmlisa.engine.runner.get_device", lambda: "cpu")
+    monkeypatch.setattr("mmlisa.training.runner.get_device", lambda: "cpu")
     cfg = Config(dict(launcher="pytorch", model_wrapper_cfg=dict(static_graph=True)))
     _prepare_cpu_processes(cfg)
     assert cfg.model_wrapper_cfg == dict(

@@ -10,7 +10,7 @@ from mmengine.registry import DefaultScope
 
 from helpers import toy_runner  # noqa: F401, registers its data
 from mmlisa import config_path
-from mmlisa.engine.config import (
+from mmlisa.training.config import (
     check_default_device,
     find_metainfo,
     innermost_dataset,
@@ -22,7 +22,7 @@ from mmlisa.engine.config import (
     set_show_dir,
     set_tta,
 )
-from mmlisa.engine.runner import set_resume
+from mmlisa.training.runner import set_resume
 
 COCO = config_path("mask_rcnn_hylisanet_s_1x_coco.py")
 RTMDET_INS = next(Path(COCO).parent.glob("rtmdet_ins_*.py"))

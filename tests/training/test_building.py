@@ -19,8 +19,8 @@ from mmengine.runner import load_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from mmlisa.checkpoints import CheckpointError
-from mmlisa.engine.building import build_model, guard_process
-from mmlisa.engine.runner import _refuse_damaged_images
+from mmlisa.training.building import build_model, guard_process
+from mmlisa.training.runner import _refuse_damaged_images
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,7 +117,7 @@ def test_no_other_place_builds_the_model_of_a_config():
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("MODELS.build"):
                 found.append((str(path.relative_to(ROOT)), ast.unparse(node.args[0])))
     assert [place for place, argument in found if argument in ("cfg.model", "model", "backbone", "config.model")] == [
-        "mmlisa/engine/building.py"
+        "mmlisa/training/building.py"
     ]
 
 

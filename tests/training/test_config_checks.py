@@ -3,7 +3,7 @@
 import pytest
 from mmengine.config import Config
 
-from mmlisa.engine.config_checks import check_data
+from mmlisa.training.config_checks import check_data
 
 
 @pytest.mark.parametrize("listed", [False, True])

@@ -14,10 +14,10 @@ from mmengine.config import Config
 
 from helpers.toy_runner import losses, runner
 from mmlisa.checkpoints import latest_checkpoint, load_checkpoint, writing_whole
-from mmlisa.engine import seeding
-from mmlisa.engine.runner import train
-from mmlisa.engine.saving import AtomicBackend
-from mmlisa.engine.seeding import DATA_SAMPLERS, IterationSeedHook
+from mmlisa.training import seeding
+from mmlisa.training.runner import train
+from mmlisa.training.saving import AtomicBackend
+from mmlisa.training.seeding import DATA_SAMPLERS, IterationSeedHook
 
 WORKERS = dict(num_workers=2, persistent_workers=True)
 SAVED = {4: 2, 7: 6, "save": 4}  # the newest whole checkpoint, by where the training was killed
@@ -41,7 +41,7 @@ def test_iterations_processes_and_samples_draw_different_numbers(monkeypatch):
         return random.random(), np.random.rand(), torch.rand(1).item()
 
     def forward(rank: int, iteration: int, seed: int = 3) -> tuple[float, float, float]:
-        monkeypatch.setattr("mmlisa.engine.seeding.get_rank", lambda: rank)
+        monkeypatch.setattr("mmlisa.training.seeding.get_rank", lambda: rank)
         IterationSeedHook().before_train_iter(SimpleNamespace(seed=seed, iter=iteration), 0)
         return numbers()
 
@@ -63,7 +63,7 @@ def test_iterations_processes_and_samples_draw_different_numbers(monkeypatch):
 @pytest.mark.parametrize("kind", ["DefaultSampler", "InfiniteSampler"])
 def test_no_two_processes_load_in_the_same_state(monkeypatch, kind):
     def places(rank: int) -> list[tuple[int, int, int]]:
-        for module in ("mmlisa.engine.seeding", "mmengine.dataset.sampler"):
+        for module in ("mmlisa.training.seeding", "mmengine.dataset.sampler"):
             monkeypatch.setattr(f"{module}.get_dist_info", lambda: (rank, 2))
         return [
             index.place for index in itertools.islice(DATA_SAMPLERS.build(dict(type=kind, dataset=range(8), seed=5)), 4)

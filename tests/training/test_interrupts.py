@@ -15,10 +15,10 @@ from mmengine.hooks import Hook
 
 from helpers.toy_runner import VALIDATION, losses, runner
 from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
-from mmlisa.engine import interrupts
-from mmlisa.engine.interrupts import InterruptHook, Signals
-from mmlisa.engine.runner import train
-from mmlisa.engine.saving import AtomicBackend
+from mmlisa.training import interrupts
+from mmlisa.training.interrupts import InterruptHook, Signals
+from mmlisa.training.runner import train
+from mmlisa.training.saving import AtomicBackend
 
 
 @pytest.mark.parametrize("epochs", [None, 2])
@@ -201,7 +201,7 @@ def test_a_signal_is_noted_although_the_terminal_is_gone(signals, monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux ends the workers")
 def test_a_killed_training_leaves_no_workers():
     code = (
-        "import multiprocessing, time; from mmlisa.engine.interrupts import end_workers_with_process as end; end();"
+        "import multiprocessing, time; from mmlisa.training.interrupts import end_workers_with_process as end; end();"
         "worker = multiprocessing.get_context('fork').Process(target=time.sleep, args=(600,)); worker.start();"
         "print(worker.pid, flush=True); worker.join()"
     )
@@ -221,7 +221,7 @@ def test_a_killed_training_leaves_no_workers():
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_killed_training_leaves_no_workers_in_groups_of_their_own(method):
     code = (
-        "import multiprocessing, time; from mmlisa.engine.interrupts import leave_group;"
+        "import multiprocessing, time; from mmlisa.training.interrupts import leave_group;"
         f"context = multiprocessing.get_context({method!r});"
         "worker = context.Process(target=leave_group, args=(time.sleep, 600)); worker.start();"
         "print(worker.pid, flush=True); worker.join()"
