@@ -33,13 +33,13 @@ def main(args: argparse.Namespace) -> None:
     check_data(cfg, "test")
     config.set_show_dir(cfg, None)
 
-    from mmlisa.checkpoints import load_checkpoint
+    from mmlisa.checkpoints import read_checkpoint
     from mmlisa.deploy.cpu import optimize_for_cpu
     from mmlisa.training.runner import build_runner
     from mmlisa.visualization.report import draw_confusion
 
     if "://" not in args.checkpoint:  # a damaged file is reported before the data are read and the model is built
-        load_checkpoint(args.checkpoint)
+        read_checkpoint(args.checkpoint)
     folder = Path(args.out_dir or cfg.work_dir)
     cfg.load_from, cfg.resume = args.checkpoint, False
     cfg.work_dir = str(Path(cfg.work_dir) / "confusion")  # not over the config of the training

@@ -48,7 +48,7 @@ def main(args: argparse.Namespace) -> None:
 
     from mmengine.registry import METRICS
 
-    from mmlisa.checkpoints import load_checkpoint
+    from mmlisa.checkpoints import read_checkpoint
     from mmlisa.deploy.cpu import optimize_for_cpu
     from mmlisa.training.runner import build_runner, test
 
@@ -58,7 +58,7 @@ def main(args: argparse.Namespace) -> None:
         cfg = exported_config(cfg, args.checkpoint)
     else:
         if "://" not in args.checkpoint:
-            load_checkpoint(args.checkpoint)  # reports a damaged file before the data are read and the model is built
+            read_checkpoint(args.checkpoint)  # reports a damaged file before the data are read and the model is built
         cfg.load_from = args.checkpoint
     cfg.resume = False
     runner = build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)

@@ -1,4 +1,4 @@
-"""How well a checkpoint fits a model, and loading of what fits."""
+"""Matching of a checkpoint with a model, and loading of the entries that match."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -8,10 +8,7 @@ from typing import Any
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from .download import fetch_checkpoint
-from .reading import CheckpointError
-
-_HINT = "--min-matched sets another share"
+from .reading import CheckpointError, read_checkpoint
 
 
 def adapt_state_dict(model: nn.Module, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -29,22 +26,21 @@ def adapt_state_dict(model: nn.Module, state_dict: Mapping[str, Tensor]) -> dict
 
 
 def below_prefix(state_dict: Mapping[str, Tensor], prefix: str) -> "OrderedDict[str, Tensor]":
-    """Return the entries whose names start with ``prefix``, without it, and what their modules noted, such as grids."""
+    """Return the entries whose names start with ``prefix``, without it, and the metadata of their modules, such as grids."""
     part = OrderedDict((name.removeprefix(prefix), t) for name, t in state_dict.items() if name.startswith(prefix))
-    modules = {f"{name}.": of for name, of in (getattr(state_dict, "_metadata", None) or {}).items()}
+    metadata = getattr(state_dict, "_metadata", None) or {}
     part._metadata = OrderedDict(
-        (name.removeprefix(prefix).removesuffix("."), of) for name, of in modules.items() if name.startswith(prefix)
+        (f"{name}.".removeprefix(prefix).removesuffix("."), of)
+        for name, of in metadata.items()
+        if f"{name}.".startswith(prefix)
     )
     return part
 
 
 def match_report(model: nn.Module, state_dict: Mapping[str, Tensor]) -> tuple[float, str]:
     """Return the share of the model's entries that ``state_dict`` holds in a shape that fits, and a line that describes it."""
-    return _report(model.state_dict(), adapt_state_dict(model, state_dict))
-
-
-def _report(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> tuple[float, str]:
-    matched = _fitting(ours, theirs)
+    ours, theirs = model.state_dict(), adapt_state_dict(model, state_dict)
+    matched = _matching(ours, theirs)
     missing = [name for name in ours if name not in theirs]
     reshaped = [name for name in ours if name in theirs and name not in matched]
     unexpected = [name for name in theirs if name not in ours]
@@ -55,77 +51,63 @@ def _report(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> tuple[f
     return len(matched) / max(len(ours), 1), line
 
 
-def _fitting(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _matching(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: theirs[name] for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
 
 
-def check_values(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], filename: str) -> None:
-    """Refuse values that cannot be weights of the model, among the entries that fit.
+def check_match(model: nn.Module, state_dict: Mapping[str, Tensor], filename: str, min_matched: float) -> None:
+    """Log the report of :func:`match_report` for an adapted ``state_dict``.
 
     Raises:
-        CheckpointError: integers, booleans or complex numbers where the model has real ones, or the reverse; NaN.
+        CheckpointError: the share is below ``min_matched``; or a matching entry holds NaN or another kind of number.
     """
-    for name, tensor in _fitting(ours, theirs).items():
-        if tensor.is_floating_point() != ours[name].is_floating_point() or tensor.is_complex():
-            raise CheckpointError(f"checkpoint {filename}: {name} is {tensor.dtype}; the model has {ours[name].dtype}")
-        if tensor.is_floating_point() and tensor.isnan().any():
-            raise CheckpointError(
-                f"checkpoint {filename}: {int(tensor.isnan().sum())} of the {tensor.numel()} values of {name} are NaN"
-            )
+    share, line = match_report(model, state_dict)
+    if share < min_matched:
+        raise CheckpointError(f"checkpoint {filename} is of another model: {line}; min_matched is {min_matched:.0%}")
+    print_log(f"{filename}: {line}", logger="current")
+    ours = model.state_dict()
+    for name, tensor in _matching(ours, state_dict).items():
+        if tensor.is_floating_point() != ours[name].is_floating_point() or tensor.isnan().any():
+            raise CheckpointError(f"checkpoint {filename}: {name} ({tensor.dtype}) holds NaN or is not a weight")
 
 
 def state_dict_of(checkpoint: Mapping[str, Any], filename: str = "") -> Mapping[str, Tensor]:
     """Return the weights of a checkpoint: its entry ``state_dict`` or ``model``, or else all of it.
 
     Raises:
-        CheckpointError: an entry that is not a tensor, or a name that is not a string.
+        CheckpointError: an entry that is not a tensor.
     """
     state = next((checkpoint[key] for key in ("state_dict", "model") if isinstance(checkpoint.get(key), Mapping)), None)
     state = checkpoint if state is None else state
     for name, value in state.items():
-        if not isinstance(name, str) or not (isinstance(value, Tensor) or name.endswith("_extra_state")):
-            raise CheckpointError(
-                f"checkpoint {filename}: {name!r} is a {type(value).__name__}, not a tensor with a name"
-            )
+        if not isinstance(value, Tensor) and not str(name).endswith("_extra_state"):
+            raise CheckpointError(f"checkpoint {filename}: {name!r} is a {type(value).__name__}, not a tensor")
     return state
 
 
-def load_weights(model: nn.Module, filename: str | Path, min_matched: float = 0.9, hint: str = _HINT) -> dict[str, Any]:
+def load_weights(model: nn.Module, source: str | Path, min_matched: float = 0.9) -> dict[str, Any]:
     """Load the weights of a checkpoint into ``model`` and return the whole checkpoint.
 
     Args:
         model: the model to load into.
-        filename: a file or an address, see :func:`fetch_checkpoint`.
+        source: a file or an address, see :func:`read_checkpoint`.
         min_matched: share of the model's entries that must match in name and shape.
-        hint: what to do if fewer match, for the message.
 
     Raises:
-        FileNotFoundError: no such file.
+        OSError: the file cannot be read or downloaded.
         CheckpointError: a damaged or unsafe file, weights of another model, or values that are not weights.
     """
-    checkpoint = fetch_checkpoint(str(filename))
-    load_state_dict(model, state_dict_of(checkpoint, str(filename)), str(filename), min_matched, hint)
+    checkpoint = read_checkpoint(source)
+    load_state_dict(model, state_dict_of(checkpoint, str(source)), str(source), min_matched)
     return checkpoint
 
 
-def load_state_dict(
-    model: nn.Module, state: Mapping[str, Tensor], filename: str, min_matched: float = 0.9, hint: str = _HINT
-) -> None:
-    """Load the entries of ``state`` that fit; ``filename`` and ``hint``, how to change the threshold, are for messages.
+def load_state_dict(model: nn.Module, state: Mapping[str, Tensor], filename: str, min_matched: float = 0.9) -> None:
+    """Load the entries of ``state`` that match; ``filename`` is for messages.
 
     Raises:
-        CheckpointError: fewer entries than ``min_matched`` fit, or values that are not weights.
+        CheckpointError: fewer entries than ``min_matched`` match, or values that are not weights.
     """
-    ours, theirs = model.state_dict(), adapt_state_dict(model, state)
-    check_share(*_report(ours, theirs), filename, min_matched, hint)
-    check_values(ours, theirs, filename)
-    model.load_state_dict(_fitting(ours, theirs), strict=False)
-
-
-def check_share(share: float, line: str, filename: str, min_matched: float, hint: str = _HINT) -> None:
-    """Log the report of :func:`match_report`, and refuse a checkpoint below the threshold with CheckpointError."""
-    if share < min_matched:
-        raise CheckpointError(
-            f"checkpoint {filename} is of another model: {line}. At least {min_matched:.0%} must match; {hint}"
-        )
-    print_log(f"{filename}: {line}", logger="current")
+    state = adapt_state_dict(model, state)
+    check_match(model, state, filename, min_matched)
+    model.load_state_dict(_matching(model.state_dict(), state), strict=False)

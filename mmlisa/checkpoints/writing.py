@@ -1,6 +1,7 @@
 """Atomic writing of files."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,35 +9,42 @@ from typing import Any, BinaryIO
 
 import torch
 
-from .checksum import add_checksum
+
+@contextmanager
+def atomic_path(path: str | Path, suffix: str = ".partial") -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` and rename it to ``path`` at the end; after an error the previous file stays.
+
+    A missing parent folder is created.
+
+    Args:
+        path: the file or folder to write.
+        suffix: end of the temporary name, for writers that choose their format by it.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}{suffix}")
+    try:
+        yield partial
+        partial.replace(path)
+    except BaseException:
+        shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
 def writing_whole(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a temporary file beside ``path`` and rename it to ``path`` at the end; after an error the previous file stays.
-
-    A missing folder is created.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    """Open a file for bytes that appears under ``path`` only when it is complete; see :func:`atomic_path`."""
+    with atomic_path(path) as partial, partial.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def save_checkpoint(checkpoint: dict[str, Any], path: str | Path) -> None:
-    """Save a checkpoint with a checksum of its tensors, whole or not at all.
+    """Save a checkpoint atomically.
 
     Raises:
         OSError: the file cannot be written; the previous file stays.
     """
-    add_checksum(checkpoint)
     with writing_whole(path) as file:
         torch.save(checkpoint, file)

@@ -13,7 +13,7 @@ from mmengine.logging import print_log
 from mmengine.model import update_init_info
 from torch import Tensor, nn
 
-from mmlisa.checkpoints import CheckpointError, below_prefix, load_checkpoint, load_state_dict, local_file, match_report
+from mmlisa.checkpoints import CheckpointError, below_prefix, download, load_state_dict, match_report, read_checkpoint
 from mmlisa.models import backbones
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
@@ -39,7 +39,7 @@ class PublishedWeights:
 
     Args:
         source: ``'timm:NAME'``, a model that timm has weights for, which it downloads into its own cache; or a file or an
-            address, see :func:`mmlisa.checkpoints.local_file`. Paddle's ``.pdparams`` and NumPy's ``.npz`` are read, too.
+            address, see :func:`mmlisa.checkpoints.download`. Paddle's ``.pdparams`` and NumPy's ``.npz`` are read, too.
         ema: use the averaged weights of the file.
         min_carried: smallest share of the backbone's parameters that the source must fill, from 0 to 1.
 
@@ -68,7 +68,7 @@ class PublishedWeights:
             else:
                 self._load_backbone(module, state)
         elif _is_own(backbone, state) or not is_known(backbone_weights(state)):
-            load_state_dict(module, state, self.source, hint="to load the backbone alone, set the backbone's init_cfg")
+            load_state_dict(module, state, self.source)
         else:
             self._load_backbone(backbone, state)
             _load_heads(module, state)
@@ -155,8 +155,8 @@ def _check_connection(name: str) -> None:
 
 def _from_file(source: str) -> Mapping[str, Any]:
     try:
-        path = local_file(source)
-        return read_npz(path) if path.suffix == ".npz" else load_checkpoint(path)
+        path = download(source)
+        return read_npz(path) if path.suffix == ".npz" else read_checkpoint(path)
     except (FileNotFoundError, ConnectionError) as error:
         if hint := how_to_download(source):
             raise type(error)(f"{error}. {hint}") from error

@@ -8,7 +8,7 @@ from mmengine.model import BaseModule, PretrainedInit, update_init_info
 from mmengine.registry import WEIGHT_INITIALIZERS
 from torch import nn
 
-from mmlisa.checkpoints import below_prefix, fetch_checkpoint, load_state_dict, state_dict_of
+from mmlisa.checkpoints import below_prefix, load_state_dict, read_checkpoint, state_dict_of
 
 _PRETRAINED = ("Pretrained", "PretrainedInit", PretrainedInit)
 _PUBLISHED = "mmlisa.PublishedWeights"
@@ -18,7 +18,7 @@ _PUBLISHED = "mmlisa.PublishedWeights"
 def loading_from_init_cfg(module: BaseModule) -> Iterator[None]:
     """Wrap MMEngine's ``init_weights`` and read ``Pretrained`` and ``mmlisa.PublishedWeights`` of ``module.init_cfg`` after it.
 
-    The files are read by :func:`mmlisa.checkpoints.fetch_checkpoint`, and thus run no code, in every process. A checkpoint that
+    The files are read by :func:`mmlisa.checkpoints.read_checkpoint`, and thus run no code, in every process. A checkpoint that
     holds less than half of the module is refused; ``init_cfg=dict(type='Pretrained', …, min_matched=0)`` changes that share.
 
     Raises:
@@ -48,9 +48,8 @@ def _load_pretrained(
     map_location: str | torch.device = "cpu",
     min_matched: float = 0.5,
 ) -> None:
-    state = state_dict_of(fetch_checkpoint(checkpoint, map_location), checkpoint)
+    state = state_dict_of(read_checkpoint(checkpoint, map_location), checkpoint)
     if prefix is not None:
         start = prefix.rstrip(".") + "."
         state = below_prefix(state, start) or below_prefix(state, f"module.{start}")
-    hint = f"is prefix={prefix!r} right? init_cfg=dict(…, min_matched=0) loads what there is"
-    load_state_dict(module, state, checkpoint, min_matched, hint)
+    load_state_dict(module, state, f"{checkpoint}, prefix={prefix!r}", min_matched)

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from math import floor
-from time import monotonic, time
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,7 @@ from mmengine.runner import Runner
 from mmlisa.checkpoints import (
     CheckpointError,
     adapt_state_dict,
-    add_checksum,
-    check_share,
-    check_values,
-    match_report,
+    check_match,
     state_dict_of,
 )
 from mmlisa.memory import peak_megabytes
@@ -223,16 +220,12 @@ class CheckpointGuardHook(Hook):
             runner.logger.warning(
                 f"{filename} does not fill the whole model: {conflicts}. These entries keep their initial values"
             )
-        check_share(*match_report(model, state), filename, self.min_matched)
-        check_values(model.state_dict(), state, filename)
+        check_match(model, state, filename, self.min_matched)
 
 
 @HOOKS.register_module()
 class ChecksumHook(Hook):
-    """Gives saved checkpoints the time, and a checksum of their tensors that is verified whenever they are read.
-
-    It also leaves out of them what the safe reader would refuse.
-    """
+    """Leave out of saved checkpoints what the safe reader would refuse."""
 
     # After the hooks that change what is saved.
     priority = "LOWEST"
@@ -242,9 +235,6 @@ class ChecksumHook(Hook):
         for part, key in ((checkpoint, "param_schedulers"), (meta, "dataset_meta"), (hub, "runtime_info")):
             if key in part:
                 part[key] = _readable(part[key])
-        # MMEngine's meta['time'] is local, so that its order depends on time zones and summer time.
-        meta["saved_at"] = time()
-        add_checksum(checkpoint)
 
 
 def _readable(value: Any) -> Any:

@@ -14,7 +14,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from mmlisa.checkpoints import latest_checkpoint, load_checkpoint, outline
+from mmlisa.checkpoints import latest_checkpoint, read_checkpoint
 
 from .building import guard_process
 from .checks import check_channels, explain_unknown_type
@@ -36,23 +36,14 @@ def set_resume(cfg: Config, checkpoint: str | None) -> None:
             f"--resume '{checkpoint}' is not a local file; to start from downloaded weights, use "
             f"--cfg-options load_from={checkpoint}"
         )
-    source = checkpoint or latest_checkpoint(*_folders(cfg))
+    source = checkpoint or latest_checkpoint(cfg.work_dir)
     if source is None:
         raise FileNotFoundError(
             f"--resume: '{cfg.work_dir}' has no checkpoint to continue from; name a checkpoint, or train without --resume"
         )
     if checkpoint:
-        load_checkpoint(checkpoint)  # a damaged file is refused before anything is built
+        read_checkpoint(checkpoint)  # a damaged file is refused before anything is built
     cfg.resume, cfg.load_from = True, source
-
-
-def _folders(cfg: Config) -> list[Path]:
-    """The folders that the training of a config saves checkpoints into, those of an interrupt first."""
-    folders = [Path(cfg.work_dir)]
-    out_dir = ((cfg.get("default_hooks") or {}).get("checkpoint") or {}).get("out_dir")
-    if out_dir and "://" not in out_dir:
-        folders.append(Path(out_dir, folders[0].absolute().name))  # as MMEngine does
-    return folders
 
 
 def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, verbose: bool = True) -> Runner:
@@ -73,7 +64,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     end_workers_with_process()
     if cfg.get("resume") and not cfg.get("load_from"):
         # MMEngine would follow last_checkpoint, whatever that file names.
-        cfg.load_from = latest_checkpoint(*_folders(cfg))
+        cfg.load_from = latest_checkpoint(cfg.work_dir)
         cfg.resume = cfg.load_from is not None
     _take_seed(cfg)
     if not verbose:
@@ -138,7 +129,7 @@ def _take_seed(cfg: Config) -> None:
     """
     if not cfg.get("resume") or "://" in cfg.load_from or (cfg.get("randomness") or {}).get("seed") is not None:
         return
-    checkpoint = outline(Path(cfg.load_from))
+    checkpoint = read_checkpoint(cfg.load_from)
     meta = checkpoint.get("meta") if isinstance(checkpoint, dict) else None
     if isinstance(meta, dict) and isinstance(meta.get("seed"), int):
         cfg.randomness = {**(cfg.get("randomness") or {}), "seed": meta["seed"]}

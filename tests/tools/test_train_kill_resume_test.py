@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from helpers.training import ROOT, SHORT, history, scores
-from mmlisa.checkpoints import load_checkpoint
+from mmlisa.checkpoints import read_checkpoint
 from mmlisa.datasets.demo_objects import CLASSES
 
 pytestmark = pytest.mark.slow
@@ -82,7 +82,7 @@ def test_train_kill_resume_test(task, tmp_path):
     train_until_killed(config, killed, "iter_4")
     assert not (killed / "iter_6.pth").exists()
     run("train", config, "--work-dir", killed, "--resume", options=WORKERS)
-    weights = [load_checkpoint(folder / "iter_6.pth")["state_dict"] for folder in (whole, killed)]
+    weights = [read_checkpoint(folder / "iter_6.pth")["state_dict"] for folder in (whole, killed)]
     assert [name for name, tensor in weights[0].items() if not torch.equal(tensor, weights[1][name])] == []
 
     losses, metrics = history(whole)

@@ -14,7 +14,7 @@ import torch
 from mmengine.hooks import Hook
 
 from helpers.toy_runner import VALIDATION, losses, runner
-from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
+from mmlisa.checkpoints import latest_checkpoint, read_checkpoint
 from mmlisa.training import interrupts
 from mmlisa.training.interrupts import InterruptHook, Signals
 from mmlisa.training.runner import train
@@ -46,7 +46,7 @@ def test_interrupted_and_resumed_run_repeats_the_whole_one(tmp_path, epochs):
     # Hooks are told the place in the epoch, of four batches, or in the whole run.
     assert places == ([3, 0, 1, 2, 3] if epochs else [3, 4, 5, 6, 7])
     assert losses(resumed) == {step: expected[step] for step in range(4, 9)}
-    final = [load_checkpoint(d / "iter_8.pth")["state_dict"] for d in (whole, resumed)]
+    final = [read_checkpoint(d / "iter_8.pth")["state_dict"] for d in (whole, resumed)]
     assert all(torch.equal(final[0][name], final[1][name]) for name in final[0])
 
 
@@ -56,7 +56,7 @@ def test_a_scheduled_checkpoint_that_cannot_be_resumed_is_completed(tmp_path, le
     schedule = dict(param_scheduler=dict(type="ConstantLR", factor=0.5, end=5, by_epoch=False))
     with pytest.raises(SystemExit):
         train(runner(tmp_path / "part", model=dict(signal_at=4), hook={left_out: False}, **schedule))
-    checkpoint = load_checkpoint(tmp_path / "part" / "iter_4.pth")
+    checkpoint = read_checkpoint(tmp_path / "part" / "iter_4.pth")
     assert {"optimizer", "param_schedulers"} <= checkpoint.keys()
     rest = runner(tmp_path / "rest", load_from=str(tmp_path / "part" / "iter_4.pth"), resume=True, **schedule)
     rest.train()
@@ -112,7 +112,7 @@ def test_the_flexible_runner_saves_the_iteration(tmp_path, validating):
         stopped.register_hook(interrupt)
     with pytest.raises(SystemExit):
         train(stopped)
-    assert load_checkpoint(tmp_path / "iter_3.pth")["meta"]["iter"] == 3
+    assert read_checkpoint(tmp_path / "iter_3.pth")["meta"]["iter"] == 3
 
 
 @pytest.fixture

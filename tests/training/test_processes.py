@@ -22,7 +22,7 @@ from torch import nn
 from torch.distributed.nn import all_reduce as all_reduce_with_gradients
 
 from helpers.toy_runner import VALIDATION, runner
-from mmlisa.checkpoints import latest_checkpoint, load_checkpoint
+from mmlisa.checkpoints import latest_checkpoint, read_checkpoint
 from mmlisa.models.backbones import LiSANet
 from mmlisa.training.runner import _prepare_cpu_processes, train
 
@@ -151,7 +151,7 @@ def test_two_processes_train_as_one_does(tmp_path):
     curves = [[entry["whole"] for entry in logged(folder) if "whole" in entry] for folder in (one, two)]
     assert len(set(curves[0])) == 6
     assert curves[1] == pytest.approx(curves[0], rel=1e-5)  # the log has that many digits
-    weights = [load_checkpoint(folder / "iter_6.pth")["state_dict"] for folder in (one, two)]
+    weights = [read_checkpoint(folder / "iter_6.pth")["state_dict"] for folder in (one, two)]
     # Adam divides by gradients that are nearly zero: rounding grows.
     torch.testing.assert_close(weights[1], weights[0], rtol=1e-4, atol=1e-6)
     # Seven samples on two processes: the one that fills up the last batch is not counted.
@@ -214,13 +214,13 @@ def test_everything_at_once_on_two_processes(tmp_path, monkeypatch):
     monkeypatch.setattr(nn.BatchNorm1d, "forward", synchronised)
     options = dict(norm_cfg=dict(type="BN"), frozen_stages=1, with_cp=True)
     assert in_processes(2, lambda: train(toy(two, 2, AVERAGED, **options))) == [0, 0]
-    first, last = (load_checkpoint(two / f"iter_{i}.pth")["state_dict"] for i in (4, 6))
+    first, last = (read_checkpoint(two / f"iter_{i}.pth")["state_dict"] for i in (4, 6))
     for stage in (0, 1):
         for name in ("running_var", "weight"):
             before, after = (weights[f"backbone.stages.{stage}.blocks.0.norm1.{name}"] for weights in (first, last))
             assert torch.equal(before, after) == (stage == 0), (stage, name)
     assert torch.equal(first["backbone.stem.proj.weight"], last["backbone.stem.proj.weight"])
-    found, expected = (load_checkpoint(folder / "iter_6.pth") for folder in (two, one))
+    found, expected = (read_checkpoint(folder / "iter_6.pth") for folder in (two, one))
     for weights in ("state_dict", "ema_state_dict"):
         torch.testing.assert_close(found[weights], expected[weights], rtol=1e-4, atol=1e-6)
 
@@ -314,7 +314,7 @@ def test_a_signal_in_a_long_validation_stops_all_before_its_end(tmp_path):
     assert in_processes(2, run) == [0, 0]
     last = tmp_path / "stopped" / "iter_3.pth"
     assert latest_checkpoint(tmp_path / "stopped") == str(last)
-    assert load_checkpoint(last)["message_hub"]["runtime_info"]["mmlisa_validation_due"]
+    assert read_checkpoint(last)["message_hub"]["runtime_info"]["mmlisa_validation_due"]
 
 
 def test_weights_sharded_over_two_processes(tmp_path):

@@ -13,7 +13,7 @@ from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from helpers.toy_runner import VALIDATION, ToyCount, runner
-from mmlisa.checkpoints import CheckpointError, latest_checkpoint, load_checkpoint
+from mmlisa.checkpoints import CheckpointError, latest_checkpoint, read_checkpoint
 from mmlisa.training import saving
 from mmlisa.training.runner import train
 from mmlisa.training.saving import AtomicBackend, locked
@@ -65,7 +65,7 @@ def test_a_failed_save_stops_and_the_last_good_checkpoint_stays(tmp_path, monkey
     with pytest.raises(OSError, match=rf"iteration {failure * 2} could not be written.*iter_{failure * 2 - 2}\.pth"):
         train(runner(folder, hook=dict(max_keep_ckpts=1)))
     assert [p.name for p in folder.glob("*.pth")] == [f"iter_{failure * 2 - 2}.pth"]
-    assert load_checkpoint(folder / f"iter_{failure * 2 - 2}.pth")["optimizer"]
+    assert read_checkpoint(folder / f"iter_{failure * 2 - 2}.pth")["optimizer"]
 
 
 def test_a_failed_first_save_names_no_checkpoint(tmp_path, monkeypatch):
@@ -155,7 +155,7 @@ def test_what_a_training_starts_from_runs_no_code(tmp_path, monkeypatch):
 def test_a_new_checkpoint_of_the_old_name_stays(tmp_path, iterations):
     """After the second save and after the third: one that removed its own file would find nothing to remove the next time."""
     train(runner(tmp_path, iterations=iterations, hook=dict(max_keep_ckpts=1, filename_tmpl="latest.pth")))
-    assert load_checkpoint(tmp_path / "latest.pth")["meta"]["iter"] == iterations
+    assert read_checkpoint(tmp_path / "latest.pth")["meta"]["iter"] == iterations
 
 
 def improving(monkeypatch, hook, scores=(1, 2, 3)):
@@ -175,13 +175,13 @@ def test_the_best_checkpoint_stays_whatever_its_name(tmp_path, monkeypatch, by_e
     train(runner(tmp_path, **improving(monkeypatch, dict(by_epoch=by_epoch), scores)))
     (best,) = tmp_path.glob("best_*")  # epoch 0 in all three, by epochs
     assert best.name == ("best_count_epoch_0.pth" if by_epoch else f"best_count_iter_{iteration}.pth")
-    assert load_checkpoint(best)["meta"]["iter"] == iteration
+    assert read_checkpoint(best)["meta"]["iter"] == iteration
 
 
 def test_the_checkpoint_of_the_best_validation_holds_its_metrics(tmp_path, monkeypatch):
     """The curves of a training that is resumed from it show them."""
     train(runner(tmp_path, **improving(monkeypatch, {})))
-    history = load_checkpoint(tmp_path / "iter_6.pth")["message_hub"]["runtime_info"]["metric_history"]
+    history = read_checkpoint(tmp_path / "iter_6.pth")["message_hub"]["runtime_info"]["metric_history"]
     assert [entry["iteration"] for entry in history] == [2, 4, 6]
 
 
@@ -213,7 +213,7 @@ def test_a_run_resumed_elsewhere_leaves_the_best_checkpoint_of_the_first(tmp_pat
 def test_published_weights_can_be_read(tmp_path):
     train(runner(tmp_path, hook=dict(published_keys=["meta", "state_dict"])))
     (published,) = tmp_path.glob("iter_6-*.pth")
-    assert load_checkpoint(published).keys() == {"meta", "state_dict"}
+    assert read_checkpoint(published).keys() == {"meta", "state_dict"}
 
 
 @pytest.mark.parametrize("given", [{}, None])

@@ -13,7 +13,7 @@ import torch
 from mmengine.config import Config
 
 from helpers.toy_runner import losses, runner
-from mmlisa.checkpoints import latest_checkpoint, load_checkpoint, writing_whole
+from mmlisa.checkpoints import latest_checkpoint, read_checkpoint, writing_whole
 from mmlisa.training import seeding
 from mmlisa.training.runner import train
 from mmlisa.training.saving import AtomicBackend
@@ -149,7 +149,7 @@ def test_killed_and_resumed(tmp_path, monkeypatch, at, epochs, loader):
     last = latest_checkpoint(folder)
     assert last == str(folder / f"iter_{SAVED[at]}.pth")
     train(runner(folder, load_from=last, resume=True, **options))
-    whole, resumed = (load_checkpoint(path / "iter_8.pth") for path in (tmp_path / "whole", folder))
+    whole, resumed = (read_checkpoint(path / "iter_8.pth") for path in (tmp_path / "whole", folder))
     assert all(torch.equal(tensor, resumed["state_dict"][name]) for name, tensor in whole["state_dict"].items())
     moments = [checkpoint["optimizer"]["state"][0]["exp_avg"] for checkpoint in (whole, resumed)]
     assert torch.equal(*moments)

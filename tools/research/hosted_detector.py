@@ -11,7 +11,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor, nn
 
-from mmlisa.checkpoints import load_checkpoint, load_state_dict
+from mmlisa.checkpoints import load_state_dict, read_checkpoint
 from mmlisa.registry import HOOKS, MODELS
 
 
@@ -58,7 +58,7 @@ class HostedMaskRCNN(MaskRCNN):
 
 def host_weights(checkpoint: str) -> dict[str, Tensor]:
     """Return the host's weights; the first two thirds of its projections, query and key, also under MILA's name."""
-    state = load_checkpoint(checkpoint)["state_dict"]
+    state = read_checkpoint(checkpoint)["state_dict"]
     joint = {name: value for name, value in state.items() if ".qkv." in name}
     return state | {name.replace(".qkv.", ".qk."): value[: len(value) // 3 * 2] for name, value in joint.items()}
 

@@ -54,8 +54,7 @@ class DistilledClassifier(ImageClassifier):
             super().init_weights()
         model = MODELS.build(Config.fromfile(self.teacher).model if isinstance(self.teacher, str) else self.teacher)
         if self.teacher_checkpoint is not None:
-            hint = "teacher and teacher_checkpoint must belong together"
-            load_weights(model, self.teacher_checkpoint, min_matched=1, hint=hint)
+            load_weights(model, self.teacher_checkpoint, min_matched=1)
         self._teacher = [model.eval().requires_grad_(False)]
 
     def loss(self, inputs: Tensor, data_samples: list) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from torch import nn
 from helpers.backbones import CASES
 from helpers.operators import CASES as OPERATORS
 from mmlisa import ops
-from mmlisa.checkpoints import adapt_state_dict, load_checkpoint, load_weights, save_checkpoint
+from mmlisa.checkpoints import adapt_state_dict, load_weights, read_checkpoint, save_checkpoint
 from mmlisa.models.attention import build_attention
 from mmlisa.registry import MODELS
 
@@ -138,7 +138,7 @@ def test_positions_of_a_wide_grid_are_not_those_of_a_square(operator, way, tmp_p
         wide, found = (nn.ModuleDict({"backbone": each}) if "model" in way else each for each in (wide, square))
         save_checkpoint({"state_dict": wide.state_dict()}, tmp_path / "wide.pth")
         load_weights(found, tmp_path / "wide.pth")
-        state = adapt_state_dict(found, load_checkpoint(tmp_path / "wide.pth")["state_dict"])
+        state = adapt_state_dict(found, read_checkpoint(tmp_path / "wide.pth")["state_dict"])
         found.load_state_dict(adapt_state_dict(found, state))  # adapted twice, as a runner does
     torch.testing.assert_close(square.positional_encoding, expected, rtol=1e-5, atol=1e-6)
 

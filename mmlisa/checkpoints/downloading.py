@@ -1,0 +1,49 @@
+"""Download of checkpoints into PyTorch's cache."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import torch
+from mmengine.dist import barrier, get_dist_info
+from mmengine.runner.checkpoint import get_external_models, get_torchvision_models
+
+_LISTS = {"torchvision": get_torchvision_models, "open-mmlab": get_external_models}
+
+
+def download(source: str | Path) -> Path:
+    """Return the file that ``source`` names, downloaded if it is an address.
+
+    PyTorch's cache keeps a download. If the file's name ends in the first digits of its SHA-256, as OpenMMLab's and
+    torchvision's names do, they are compared. Of several processes, the first downloads.
+
+    Args:
+        source: a file, an ``http(s)://`` address, ``'torchvision://NAME'`` or ``'open-mmlab://NAME'``.
+
+    Raises:
+        ValueError: an unsupported address, or a name that MMEngine's list lacks.
+        ConnectionError: the download failed, or the file does not have the checksum in its name.
+    """
+    scheme, separator, name = str(source).partition("://")
+    if not separator:
+        return Path(source).expanduser()
+    url = str(source) if scheme in ("http", "https") else _LISTS.get(scheme, dict)().get(name)
+    if url is None:
+        raise ValueError(f"source={source!r} is not a known address; download the file and name it")
+    path = Path(url.split("?")[0].split("#")[0])
+    key = hashlib.sha256(url.encode()).hexdigest()[:8]  # many files are called model.pth
+    target = Path(torch.hub.get_dir()) / "checkpoints" / f"{path.stem}-from-{key}{path.suffix}"
+    checksum = re.search(r"-(?!20\d{6}$)([0-9a-f]{8,64})$", path.stem)  # eight digits that begin with 20 are a date
+    rank, processes = get_dist_info()
+    if rank > 0:
+        barrier()
+    try:
+        if not target.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(url, str(target), checksum and checksum[1])
+    except (OSError, RuntimeError) as error:  # RuntimeError: another checksum
+        raise ConnectionError(f"source={source!r} could not be downloaded: {error}") from error
+    finally:
+        if processes > 1 and rank == 0:
+            barrier()
+    return target

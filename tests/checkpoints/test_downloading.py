@@ -1,0 +1,70 @@
+"""Checkpoints from addresses, which PyTorch downloads; a copied file stands in for the server."""
+
+import contextlib
+import shutil
+from urllib.error import URLError
+
+import pytest
+import torch
+
+from mmlisa.checkpoints import download, downloading, read_checkpoint
+
+URL = "https://host/a/model.pth?v=1.2"
+
+
+@pytest.fixture
+def downloads(tmp_path, monkeypatch):
+    """The addresses and checksums that PyTorch's function is called with."""
+    calls = []
+    torch.save({"a": torch.ones(2)}, tmp_path / "served.pth")
+
+    def copy(url, target, checksum):
+        calls.append((url, checksum))
+        shutil.copy(tmp_path / "served.pth", target)
+
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    monkeypatch.setattr(torch.hub, "download_url_to_file", copy)
+    return calls
+
+
+def test_an_address_is_downloaded_once_and_read(downloads):
+    for _ in range(2):
+        assert read_checkpoint(URL)["a"].tolist() == [1, 1]
+    assert downloads == [(URL, None)]
+    assert download("https://host/b/model.pth") != download(URL)
+
+
+def test_names_of_mmengines_lists(downloads, monkeypatch):
+    monkeypatch.setitem(downloading._LISTS, "open-mmlab", lambda: {"net": "https://host/net-0123abcd.pth"})
+    read_checkpoint("open-mmlab://net")
+    assert downloads == [("https://host/net-0123abcd.pth", "0123abcd")]
+    for unknown in ("open-mmlab://nett", "s3://bucket/net.pth"):
+        with pytest.raises(ValueError, match=f"source='{unknown}'"):
+            download(unknown)
+
+
+@pytest.mark.parametrize(
+    ("name", "checksum"), [("net_20210514-0123abcd", "0123abcd"), ("net-20240115", None), ("net-deadbee", None)]
+)
+def test_the_checksum_in_a_name_is_compared(downloads, name, checksum):
+    download(f"https://host/{name}.pth#part")
+    assert downloads[0][1] == checksum
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("error", [None, URLError("no route"), RuntimeError("invalid hash value")])
+def test_the_first_process_downloads_before_the_others(downloads, monkeypatch, rank, error):
+    """If it fails, the others do not wait forever."""
+    events = []
+
+    def fail(*_):
+        events.append("download")
+        if error:
+            raise error
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
+    monkeypatch.setattr(downloading, "get_dist_info", lambda: (rank, 2))
+    monkeypatch.setattr(downloading, "barrier", lambda: events.append("barrier"))
+    with pytest.raises(ConnectionError, match="source=") if error else contextlib.nullcontext():
+        download(URL)
+    assert events == (["barrier", "download"] if rank else ["download", "barrier"])
