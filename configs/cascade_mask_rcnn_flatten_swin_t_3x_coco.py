@@ -11,7 +11,7 @@ model = dict(
         type="mmlisa.FLattenSwin",
         arch="tiny",
         drop_path_rate=0.2,
-        # The official weights, converted: python tools/convert_checkpoint.py flatten flatten_swin_t.pth flatten_swin_t_in1k.pth
+        # The official weights, converted: python tools/convert_checkpoint.py flatten_swin_t.pth flatten_swin_t_in1k.pth
         # init_cfg=dict(type="Pretrained", checkpoint="flatten_swin_t_in1k.pth", prefix="backbone."),
     ),
     neck=dict(in_channels=[96, 192, 384, 768]),

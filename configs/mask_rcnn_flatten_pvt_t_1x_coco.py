@@ -12,7 +12,7 @@ model = dict(
         type="mmlisa.FLattenPVT",
         arch="tiny",
         drop_path_rate=0.1,
-        # The official weights, converted: python tools/convert_checkpoint.py flatten flatten_pvt_t.pth flatten_pvt_t_in1k.pth
+        # The official weights, converted: python tools/convert_checkpoint.py flatten_pvt_t.pth flatten_pvt_t_in1k.pth
         # init_cfg=dict(type="Pretrained", checkpoint="flatten_pvt_t_in1k.pth", prefix="backbone."),
     ),
     neck=dict(in_channels=[64, 128, 320, 512]),

@@ -9,7 +9,7 @@ model = dict(
         type="mmlisa.CastlingLCNetViT",
         arch="small",
         out_indices=(1, 2, 3),
-        init_cfg=dict(type="mmlisa.PublishedWeights", source="timm:lcnet_075.ra2_in1k", min_carried=0.05),
+        init_cfg=dict(type="mmlisa.PublishedWeights", source="timm:lcnet_075.ra2_in1k", min_matched=0.05),
     ),
 )
 custom_hooks = [

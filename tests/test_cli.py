@@ -145,7 +145,7 @@ def test_names_written_down_for_the_help_are_those_of_the_package():
         ("infer", "c.py w.pth --out-dir pictures a.png --score-thr 0.5 b.png", "config images", ["c.py", ["a.png", "b.png"]]),
         ("infer", "model.onnx --json a.json a.png b.png", "checkpoint images", ["model.onnx", ["a.png", "b.png"]]),
         ("curves", "one --out curves.png two", "work_dirs", [["one", "two"]]),
-        ("convert", "timm:a --ema b.pth", "files", [["timm:a", "b.pth"]]),
+        ("convert", "timm:a --ema b.pth", "target", [Path("b.pth")]),
     ],
 )  # fmt: skip
 def test_options_may_stand_between_the_files(name, words, names, found):

@@ -1,4 +1,4 @@
-"""Write docs/published_weights.md, the entries of published weights that each backbone loads.
+"""Write the table of docs/published_weights.md, the entries of published weights that each backbone loads.
 
 ``python tools/published_weights.py`` compares names and shapes, and downloads nothing.
 """
@@ -36,78 +36,26 @@ PAIRS = (
     ("LiSANet", "hybrid-small", "convformer_s36"),
     ("LiSANet", "hybrid-base", "caformer_m36"),
 )
-# The text below the table is written by hand; the script keeps it.
-HEADER = """# Published weights
-
-A backbone starts from the published weights of its host ([table](#weights-of-the-hosts)) with one line in a config:
-
-```python
-init_cfg = dict(type="mmlisa.PublishedWeights", source="timm:caformer_s18.sail_in22k_ft_in1k")
-```
-
-`source` may also be a file or an address. The log of the run lists what was taken over, what keeps its initial values, and why: a
-shape that differs (`960x320 here, 1280x320 in the file`), or no counterpart in the file.
-`mmlisa convert SRC DST --to BACKBONE ARCH` writes the converted weights into a file; without `--to`, it chooses the backbone that
-matches the most parameters. It also takes LCNet, ESNet and whole PicoDet detectors of PaddleDetection (`.pdparams`, `.npz`),
-CSwin and PVT in their authors' naming, and official FLatten.
-
-Checkpoints of mmdetection, mmsegmentation and mmpretrain with Swin, PVT, PVTv2, DeiT, ViT, LeViT or MViTv2 fit as they are. As
-`init_cfg` of a whole detector or segmentor, `PublishedWeights` also takes over neck and heads: mmdetection's Mask R-CNN of Swin-T
-becomes one of FLatten-Swin-T, in which only the layers of the new attention start from their initial values.
-
-```python
-model = dict(init_cfg=dict(type="mmlisa.PublishedWeights", source="mask_rcnn_swin-t.pth"), backbone=dict(init_cfg=None))
-```
-
-## Weights of MILA and ViT³ themselves
-
-These files hold the networks themselves: classifiers with their heads, and whole detectors and segmentors with necks and heads,
-under the MIT licence. A browser downloads them; save each under the name in the table, in the folder `data`.
-`mmlisa.create_model`, `mmlisa.PublishedWeights` and `mmlisa convert SRC DST` take them as they are. A file of
-another size or family is refused. [More](newer.md#start-from-the-authors-weights).
-
-| file | network | the authors' result |
-|---|---|---|
-"""
-HOSTS = """
-PolaFormer's weights (PVT-T, PVT-S, Swin-T, -S, -B; 78.8, 81.9, 82.6, 83.6 and 83.8 % top-1) are at
-[huggingface.co/ZachMeng/PolaFormer](https://huggingface.co/ZachMeng/PolaFormer).
-
-## Weights of the hosts
-
-The table shows the share of a backbone that a source fills, in parameters and in tensors; tensors include the statistics of batch
-norms. In a config, write `timm:` before the source. In the last column, `*` stands for the number of a stage or block.
-`python tools/published_weights.py` writes the table from names and shapes of the weights.
-
-| backbone | source | parameters | tensors | starts fresh |
-|---|---|---|---|---|
-"""
-
+BEFORE = "| backbone | source | parameters | tensors | starts fresh |\n|---|---|---|---|---|\n"
 AFTER = "\nLiSANet takes"
-
-
-def own_rows() -> list[str]:
-    from mmlisa.conversion.addresses import PUBLISHED_FILES
-
-    return [f"| [`{file.name}`]({file.address}) | {file.network} | {file.scores} |\n" for file in PUBLISHED_FILES]
 
 
 def row(kind: str, arch: str, name: str) -> str:
     import timm
     import torch
 
-    from mmlisa.conversion import carry_over
+    from mmlisa.conversion import match, recognise, rename
     from mmlisa.models import backbones
 
     with torch.device("meta"):
         backbone, state = getattr(backbones, kind)(arch), timm.create_model(name).state_dict()
-    carried = carry_over(backbone, state)
-    fresh = dict.fromkeys(".".join("*" if p.isdigit() else p for p in n.split(".")[:-1]) for n in carried.fresh)
+    matched = match(rename(state, recognise(state), kind), backbone)
+    fresh = dict.fromkeys(".".join("*" if p.isdigit() else p for p in n.split(".")[:-1]) for n in matched.fresh)
     shown = ", ".join(f"`{name}`" for name in list(fresh)[:5]) + (
         f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
     )
-    count, total = len(carried.state_dict), len(backbone.state_dict())
-    return f"| {kind} {arch} | `{name}` | {carried.share:.1%} | {count} of {total} | {shown or 'nothing'} |\n"
+    count, total = len(matched.state), len(backbone.state_dict())
+    return f"| {kind} {arch} | `{name}` | {matched.share:.1%} | {count} of {total} | {shown or 'nothing'} |\n"
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -118,9 +66,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    _, *after = args.out.read_text().split(AFTER, 1) if args.out.exists() else ("",)
-    hosts = HOSTS + "".join(row(*pair) for pair in PAIRS)
-    args.out.write_text(HEADER + "".join(own_rows()) + hosts + "".join(AFTER + text for text in after))
+    before, table = args.out.read_text().split(BEFORE)
+    after = table[table.index(AFTER) :]
+    args.out.write_text(before + BEFORE + "".join(row(*pair) for pair in PAIRS) + after)
     print(f"written to {args.out}")
 
 

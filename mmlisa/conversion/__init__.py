@@ -1,8 +1,8 @@
-"""Conversion of third-party published weights to this package's models."""
+"""Conversion of third-party published weights: ``read``, ``recognise``, ``rename`` and ``match``, in this order."""
 
-from .classifiers import Conversion, convert_classifier
 from .families import FAMILIES, Family, recognise
 from .inflation import inflate, inflate_classifier
-from .matching import Carried, carry_over
-from .paddle import convert_picodet
-from .published import PublishedWeights, convert_published, known_sources, read_source
+from .matching import Match, match
+from .published import PublishedWeights, convert_published
+from .reading import known_sources, read
+from .renaming import Renamed, rename

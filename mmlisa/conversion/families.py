@@ -1,15 +1,15 @@
 """The published networks whose weights this package converts, and the names by which it recognises their files."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import rules
+from torch import Tensor
+
+from . import openmmlab, rules
 from .rules import Rules
 
 _PLAIN = ("FLattenDeiT", "CastlingDeiT", "CastlingViT", "InteractiveViT")
-_LAST_MAP = dict(out_indices=(3,))
-_LAST_NORM = dict(_LAST_MAP, output_norm=False)
 _LCNETS, _ESNETS = ("LCNet", "CastlingLCNetViT"), ("ESNet", "CastlingESNetViT")
 
 
@@ -22,15 +22,16 @@ class Family:
         signature: entries found in all files of this family and in no others.
         rules: rules for renaming the weights, by the name of the backbone.
         timm: prefixes of its models' names in timm.
-        classifier: options of the backbone in the published classifiers, if the files are of the network itself. All blocks must
-            then match. None for hosts.
+        is_own: whether the files hold one of our networks itself, not a host of it. All blocks must then match.
+        prepare: changes of a state dict that come before the renaming.
     """
 
     name: str
     signature: tuple[str, ...]
     rules: dict[str, Rules]
     timm: tuple[str, ...] = ()
-    classifier: dict[str, Any] | None = None
+    is_own: bool = False
+    prepare: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None = None
 
 
 FAMILIES = (
@@ -38,27 +39,27 @@ FAMILIES = (
         "MILA",
         ("patch_embed.conv1.conv.weight", "layers.0.blocks.0.attn.qk.weight"),
         {"MILA": rules.MILA},
-        classifier=_LAST_NORM,
+        is_own=True,
     ),
     Family(
         "H-ViT³",
         ("patch_embed.conv.0.conv.weight", "layers.0.blocks.0.attn.w3"),
         {"HViT3": rules.HVIT3},
-        classifier=_LAST_NORM,
+        is_own=True,
     ),
-    Family("ViT³", ("patch_embed.proj.weight", "blocks.0.attn.w3"), {"ViT3": rules.DEIT}, classifier={}),
+    Family("ViT³", ("patch_embed.proj.weight", "blocks.0.attn.w3"), {"ViT3": rules.DEIT}, is_own=True),
     # These stand before their hosts, because their files also have the hosts' signatures.
     Family(
         "PolaFormer-Swin",
         ("patch_embed.proj.weight", "layers.0.blocks.0.attn.qkvg.weight"),
         {"FLattenSwin": rules.SWIN_OFFICIAL},
-        classifier=_LAST_MAP,
+        is_own=True,
     ),
     Family(
         "PolaFormer-PVT",
         ("pos_embed1", "block1.0.attn.qg.weight"),
         {"FLattenPVT": rules.PVT},
-        classifier=_LAST_MAP,
+        is_own=True,
     ),
     Family(
         "Swin",
@@ -124,6 +125,43 @@ FAMILIES = (
         ("_conv1._conv.weight", "2_1._conv_dw_1._conv.weight"),
         dict.fromkeys(_ESNETS, rules.PADDLE_ESNET),
     ),
+    Family(
+        "Swin, OpenMMLab's names",
+        ("patch_embed.projection.weight", "stages.0.blocks.0.attn.w_msa.qkv.weight"),
+        {"FLattenSwin": (*openmmlab.SWIN, *rules.SWIN_OFFICIAL)},
+        prepare=openmmlab.merge_by_slicing,
+    ),
+    Family(
+        "PVT, OpenMMLab's names",
+        ("layers.0.0.projection.weight", "layers.0.1.0.pos_embed"),
+        {"FLattenPVT": (*openmmlab.PVT, *rules.PVT)},
+        prepare=openmmlab.split_projections,
+    ),
+    Family(
+        "PVTv2, OpenMMLab's names",
+        ("layers.0.0.projection.weight", "layers.0.1.0.attn.attn.in_proj_weight"),
+        {
+            "FLattenPVTv2": (*openmmlab.PVT_V2, *rules.PVT),
+            "LiSANet": (*openmmlab.PVT_V2, *rules.PVT_TO_LISANET),
+        },
+        prepare=openmmlab.split_projections,
+    ),
+    Family(
+        "DeiT or ViT, OpenMMLab's names",
+        ("cls_token", "pos_embed", "layers.0.ln1.weight"),
+        dict.fromkeys(_PLAIN, (*openmmlab.VIT, *rules.DEIT)),
+    ),
+    Family(
+        "LeViT, OpenMMLab's names",
+        ("patch_embed.patch_embed.0.conv.weight", "stages.0.0.block.qkv.linear.weight"),
+        {"CastlingLeViT": (*openmmlab.LEVIT, *rules.LEVIT)},
+    ),
+    Family(
+        "MViTv2, OpenMMLab's names",
+        ("patch_embed.projection.weight", "blocks.0.attn.pool_q.weight"),
+        {"CastlingMViTv2": (*openmmlab.MVITV2, *rules.MVITV2)},
+        prepare=openmmlab.divide_into_stages,
+    ),
 )
 
 
@@ -133,7 +171,7 @@ def _has_signature(state: Mapping[str, Any], family: Family) -> bool:
 
 
 def is_known(state: Mapping[str, Any]) -> bool:
-    """Whether ``state`` has the signature of a family."""
+    """Return True if ``state`` has the signature of a family."""
     return any(_has_signature(state, family) for family in FAMILIES)
 
 
@@ -148,7 +186,6 @@ def recognise(state: Mapping[str, Any]) -> Family:
             return family
     known = ", ".join(dict.fromkeys(family.name.split(",")[0] for family in FAMILIES))
     raise ValueError(
-        f"the weights belong to none of the known networks, {known}. The file holds {len(state)} tensors: "
-        f"{', '.join(sorted(state)[:5])}, …. A file of this package's own training is loaded without conversion: "
-        "init_cfg=dict(type='Pretrained', checkpoint=…, prefix='backbone.')"
+        f"the weights ({', '.join(sorted(state)[:5])}, …) belong to none of the known networks, {known}. A file of this "
+        "package's own training needs no conversion: init_cfg=dict(type='Pretrained', checkpoint=…, prefix='backbone.')"
     )

@@ -51,7 +51,7 @@ DEIT: Rules = (
     (r"^cls_token$", "stem.cls_token"),
     (r"^blocks\.(\d+)\.", r"stages.\1.blocks.0."),
 )
-# Of MILA and H-ViT³, whose stems differ in the names of their layers only; the merging ends a stage there.
+# MILA and H-ViT³, whose stems differ in the names of their layers only; the merging ends a stage there.
 _CONV_PYRAMID: Rules = (
     (r"rope\.rotations$", None),  # a buffer, recomputed for any grid
     (r"^(stem\.\w+)\.conv\.", r"\1.linear."),
@@ -90,7 +90,7 @@ LEVIT: Rules = (
 MVITV2: Rules = (
     (r"^patch_embed\.", "stem."),
     (r"^norm\.", "norm3."),
-    # The block of stride 2 that begins a stage leads into it here.
+    # The first block of a stage, which has stride 2, is the stage's downsample in this package.
     (r"^stages\.([1-9])\.blocks\.0\.", r"stages.\1.downsample."),
     (r"^stages\.([1-9])\.blocks\.(\d+)\.", r"stages.\1.blocks.{\2-1}."),
     (r"\.attn\.pool_(.)\.weight$", r".attn.pool_\1.conv.weight"),
@@ -164,7 +164,7 @@ PADDLE_PAN: Rules = (  # CSP-PAN and LC-PAN
     *_PADDLE_NORM,
 )
 PADDLE_HEAD: Rules = (  # PicoHead with shared towers, of release 2021.10
-    (r"^head\.p\d_feat\.scale_reg$", None),  # of the class it inherits from; never applied
+    (r"^head\.p\d_feat\.scale_reg$", None),  # scales of the class it inherits from, never applied
     (r"^head\.distribution_project\.", "bbox_head.integral."),
     (r"^head\.conv_feat\.cls_conv_(d|p)w(\d+)\.(\d+)\.", r"bbox_head.towers.\2.\3.\1w."),
     (r"^head\.head_cls(\d+)\.", r"bbox_head.predictors.\1."),

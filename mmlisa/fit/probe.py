@@ -15,7 +15,7 @@ from mmengine.device import get_device
 from mmengine.runner import Runner
 
 from mmlisa.checkpoints import CheckpointError
-from mmlisa.conversion.published import read_source
+from mmlisa.conversion import read
 from mmlisa.memory import peak_extra_bytes
 from mmlisa.training.building import build_model
 from mmlisa.training.config import load_config
@@ -29,7 +29,7 @@ def probe(config: str, source: str = "") -> dict[str, Any]:
 
     Args:
         config: file.
-        source: published weights to look for; see :class:`mmlisa.conversion.published.PublishedWeights`.
+        source: published weights to look for; see :class:`mmlisa.conversion.PublishedWeights`.
 
     Returns:
         ``seconds_per_image``, ``per_image`` and ``fixed`` bytes of memory (``fixed``: weights, gradients and AdamW's averages),
@@ -56,7 +56,7 @@ def probe(config: str, source: str = "") -> dict[str, Any]:
     unavailable = ""
     if source:
         try:
-            read_source(source)
+            read(source)
         except (ConnectionError, CheckpointError, OSError) as error:
             unavailable = str(error)
     return {

@@ -14,7 +14,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
-from mmlisa.conversion.matching import carry_over
+from mmlisa.conversion import match, recognise, rename
 
 pytestmark = pytest.mark.slow
 
@@ -88,8 +88,8 @@ def test_the_weights_that_a_config_names_are_of_its_size(path):
         pytest.skip("a file that the user has, or a comment")
     with torch.device("meta"):
         built, state = MODELS.build(backbone), timm.create_model(source.removeprefix("timm:")).state_dict()
-    carried = carry_over(built, state)
-    assert carried.share > 0.05, carried.report()
+    matched = match(rename(state, recognise(state), type(built).__name__), built)
+    assert matched.share > 0.05, matched.report()
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -1,10 +1,7 @@
 """Official FLatten files: every key of every model, the official logits, and what is refused."""
 
 import re
-import runpy
-import sys
 from argparse import Namespace
-from pathlib import Path
 
 import pytest
 import timm
@@ -12,13 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from helpers import official_flatten as official
-from mmlisa.checkpoints import load_checkpoint
-from mmlisa.conversion import convert_classifier
-from mmlisa.registry import MODELS
-
-pytestmark = pytest.mark.slow
-
-TOOL = Path(__file__).parents[2] / "tools" / "convert_checkpoint.py"
+from helpers.networks import matched
+from mmlisa.conversion import convert_published
+from mmlisa.models import backbones
 
 # name -> family, settings of its layout, arch, millions of parameters of the official code
 _SWIN, _CSWIN, _PVT = official.SWIN_TINY, official.CSWIN_TINY, official.PVT_TINY
@@ -44,13 +37,6 @@ MODELS_17 = {
     "cswin-b": ("cswin", _CSWIN_B, "base", 74.867),
     "cswin-b-384": ("cswin", dict(_CSWIN_B, splits=(1, 2, 12, 12), **_AT_384), "base-384", 78.369),
 }
-
-
-def run_tool(monkeypatch, *args):
-    monkeypatch.setattr(sys, "argv", [str(TOOL), "flatten", *map(str, args)])
-    runpy.run_path(str(TOOL), run_name="__main__")
-
-
 BACKBONES = {"swin": "FLattenSwin", "pvt": "FLattenPVT", "pvtv2": "FLattenPVTv2", "cswin": "FLattenCSwin"}
 BUFFERS = ("relative_position_index", "attn_mask")
 
@@ -59,13 +45,11 @@ def meta_state(family, settings):
     return {name: torch.empty(shape, device="meta") for name, shape in official.layout(family, **settings).items()}
 
 
-def build(config):
-    options = dict(config)
-    return MODELS.get(options.pop("type"))(**options)
-
-
-def backbone_weights(conversion):
-    return {k.removeprefix("backbone."): v for k, v in conversion.state_dict.items() if k.startswith("backbone.")}
+def parts(checkpoint):
+    """The backbone's weights and the head's of a converted classifier."""
+    state = checkpoint["state_dict"]
+    backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
+    return backbone, {name: tensor for name, tensor in state.items() if not name.startswith("backbone.")}
 
 
 @pytest.mark.parametrize("name", MODELS_17)
@@ -74,13 +58,13 @@ def test_every_key_of_every_model(name):
     state = meta_state(family, settings)
     count = sum(tensor.numel() for key, tensor in state.items() if not key.endswith(BUFFERS))
     assert round(count / 1e6, 3) == millions
-    conversion = convert_classifier({"model": state}, "flatten")
-    assert conversion.official
-    assert conversion.backbone == dict(type=f"mmlisa.{BACKBONES[family]}", arch=arch, out_indices=(3,))
-    assert not conversion.untrained
-    assert not conversion.missing
-    assert all(key.endswith(BUFFERS) for key in conversion.dropped)
-    assert sum(tensor.numel() for tensor in conversion.state_dict.values()) == count
+    checkpoint, report = convert_published({"model": state}, head=True)
+    config = dict(checkpoint["meta"]["backbone"])
+    assert config == dict(type=f"mmlisa.{BACKBONES[family]}", arch=arch, out_indices=(3,))
+    assert "start fresh" not in report
+    backbone, head = parts(checkpoint)
+    assert head.keys() == {"head.fc.weight", "head.fc.bias"}
+    assert sum(tensor.numel() for tensor in (*backbone.values(), *head.values())) == count
 
 
 def random_state(family, settings, dtype=torch.float64):
@@ -102,75 +86,22 @@ FORWARDS = {
 
 
 @pytest.mark.parametrize("family", FORWARDS)
-def test_converted_weights_give_the_official_logits(family):
+def test_converted_weights_give_the_official_logits(family, tmp_path):
+    """Through a file with what the authors' training saves beside the weights."""
     forward, settings = FORWARDS[family]
     state = random_state(family, settings)
-    conversion = convert_classifier({"model": {f"module.{name}": tensor for name, tensor in state.items()}}, "flatten")
-    backbone = build(conversion.backbone).double().eval()
-    backbone.load_state_dict(backbone_weights(conversion))
+    averaged = {f"module.{name}": tensor for name, tensor in state.items()}
+    other = {name: tensor + 1 for name, tensor in state.items()}
+    torch.save({"model": other, "state_dict_ema": averaged, "args": Namespace(lr=1)}, tmp_path / "official.pth")
+    checkpoint, _ = convert_published(str(tmp_path / "official.pth"), ema=True, head=True)
+    weights, head = parts(checkpoint)
+    config = dict(checkpoint["meta"]["backbone"])
+    backbone = getattr(backbones, config.pop("type").removeprefix("mmlisa."))(**config).double().eval()
+    backbone.load_state_dict(weights)
     image = torch.randn(1, 3, 224, 224, dtype=torch.float64)
     with torch.no_grad():
-        features = backbone(image)[-1].mean((2, 3))
-        logits = F.linear(features, conversion.state_dict["head.fc.weight"], conversion.state_dict["head.fc.bias"])
+        logits = F.linear(backbone(image)[-1].mean((2, 3)), head["head.fc.weight"], head["head.fc.bias"])
         torch.testing.assert_close(logits, forward(image, state, **settings), rtol=1e-10, atol=1e-10)
-
-
-def test_classifier_and_detector_load_it(tmp_path, monkeypatch, capsys):
-    """mmpretrain's classifier takes the whole file, a backbone what is below its prefix; through the command line."""
-    forward, settings = FORWARDS["pvtv2"]
-    state = random_state("pvtv2", settings, torch.float32)
-    torch.save(
-        {"model": random_state("pvtv2", settings, torch.float16), "state_dict_ema": state, "args": Namespace(lr=1)},
-        tmp_path / "src.pth",
-    )
-    run_tool(monkeypatch, tmp_path / "src.pth", tmp_path / "dst.pth", "--ema")
-    printed = capsys.readouterr().out
-    assert "official weights of mmlisa.FLattenPVTv2 'b0'" in printed
-    assert "missing: 0 keys" in printed
-
-    from mmpretrain.registry import MODELS as CLASSIFIERS
-
-    saved = load_checkpoint(tmp_path / "dst.pth")
-    pretrained = dict(type="Pretrained", checkpoint=str(tmp_path / "dst.pth"))
-    classifier = CLASSIFIERS.build(
-        dict(
-            type="mmpretrain.ImageClassifier",
-            backbone=saved["meta"]["backbone"],
-            neck=dict(type="mmpretrain.GlobalAveragePooling"),
-            head=dict(type="mmpretrain.LinearClsHead", num_classes=1000, in_channels=256),
-        )
-    ).eval()
-    classifier.load_state_dict(saved["state_dict"])
-    image = torch.randn(1, 3, 224, 224)
-    with torch.no_grad():
-        expected = forward(image, state, **settings)
-        logits = classifier.head(classifier.extract_feat(image))
-    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
-    backbone = build(dict(type="FLattenPVTv2", arch="b0", init_cfg=dict(pretrained, prefix="backbone.")))
-    backbone.init_weights()
-    assert torch.equal(backbone.stages[3].blocks[1].mlp.fc2.weight, state["block4.1.mlp.fc2.weight"])
-
-
-def test_hosts_of_timm_as_a_start():
-    """What a host shares with FLatten arrives in its place, and the rest is named."""
-    for name, image_classes in (
-        ("swin_tiny_patch4_window7_224", 1000),
-        ("pvt_v2_b0", 1000),
-        ("deit_tiny_patch16_224", 1000),
-    ):
-        host = timm.create_model(name, num_classes=image_classes).eval()
-        conversion = convert_classifier(host.state_dict(), "flatten")
-        assert not conversion.official
-        assert conversion.untrained
-        assert all(
-            key.split(".attn.")[1].split(".")[0] in ("dwc", "scale", "positional_encoding")
-            for key in conversion.untrained
-        )
-        backbone = build(conversion.backbone)
-        result = backbone.load_state_dict(backbone_weights(conversion), strict=False)
-        assert sorted(result.missing_keys) == sorted(conversion.untrained)
-        assert not result.unexpected_keys
-        assert "to fine-tune from" in conversion.report()
 
 
 # timm's names -> the official ones.
@@ -191,80 +122,52 @@ OFFICIAL_NAMES = {
 
 @pytest.mark.parametrize("name", OFFICIAL_NAMES)
 def test_official_files_of_the_hosts_convert_as_timms(name):
-    timms = timm.create_model(name).state_dict()
-    official_ones = {}
+    with torch.device("meta"):
+        timms = timm.create_model(name).state_dict()
+    officials = {}
     for key, tensor in timms.items():
         for pattern, replacement in OFFICIAL_NAMES[name]:
             key = re.sub(pattern, replacement, key)
-        official_ones[key] = tensor
-    expected, found = convert_classifier(timms, "flatten"), convert_classifier({"model": official_ones}, "flatten")
-    assert found.backbone == expected.backbone
-    assert found.untrained == expected.untrained
-    assert not found.missing
-    assert list(found.state_dict) == list(expected.state_dict)
-    assert all(found.state_dict[key] is expected.state_dict[key] for key in expected.state_dict if ".qkv." not in key)
+        officials[key] = tensor
+    (expected, report), (found, other) = (convert_published(state, head=True) for state in (timms, officials))
+    assert found["meta"] == expected["meta"]
+    assert {key: tensor.shape for key, tensor in found["state_dict"].items()} == {
+        key: tensor.shape for key, tensor in expected["state_dict"].items()
+    }
+    shares, fresh = (
+        re.findall(pattern, report + other) for pattern in (r": (.* parameters)", r"counterpart in the file: (.*)")
+    )
+    assert len(set(shares)) == len(set(fresh)) == 1
+    assert {name.split(".attn.")[1].split(".")[0] for name in fresh[0].split(", ")} == {
+        "dwc", "scale", "positional_encoding"
+    }  # fmt: skip
 
 
 def test_official_pvt_host_as_a_start():
     state = {
-        n: t
-        for n, t in random_state("pvt", official.PVT_TINY).items()
-        if not n.endswith(("scale", "encoding")) and ".dwc." not in n
+        name: tensor
+        for name, tensor in random_state("pvt", official.PVT_TINY).items()
+        if not name.endswith(("scale", "encoding")) and ".dwc." not in name
     }
     state["cls_token"] = torch.zeros(1, 1, 512)
     state["pos_embed4"] = torch.cat([torch.zeros(1, 1, 512), state["pos_embed4"]], dim=1)
     state["block1.0.attn.sr.weight"], state["block1.0.attn.norm.weight"] = torch.zeros(64, 64, 8, 8), torch.zeros(64)
-    conversion = convert_classifier(state, "flatten")
-    assert {"cls_token", "block1.0.attn.sr.weight", "block1.0.attn.norm.weight"} <= set(conversion.dropped)
-    assert torch.equal(conversion.state_dict["backbone.stages.3.downsample.position"], state["pos_embed4"][:, 1:])
-    assert len(conversion.untrained) == 8 * 4
+    found = matched(backbones.FLattenPVT("tiny", out_indices=(3,)), state)
+    left = {*found.dropped, *found.unused.values()}
+    assert left == {"cls_token", "block1.0.attn.sr.weight", "block1.0.attn.norm.weight", "head.weight", "head.bias"}
+    assert torch.equal(found.state["stages.3.downsample.position"], state["pos_embed4"][:, 1:])
+    assert len(found.fresh) == 8 * 4
 
 
-def test_foreign_files_are_named():
-    resnet = timm.create_model("resnet18").state_dict()
-    with pytest.raises(ValueError, match=r"none of the known networks.*bn1\.bias"):
-        convert_classifier(resnet, "flatten")
-    other_size = meta_state("swin", dict(_SWIN, depths=(2, 2, 4, 2)))
-    with pytest.raises(
-        ValueError,
-        match=r"another size than .*FLattenSwin 'tiny'.*blocks\.4\.norm1\.weight: no counterpart",
-    ):
-        convert_classifier(other_size, "flatten")
-    deeper = meta_state("swin", dict(_SWIN, depths=(2, 2, 7, 2)))
-    with pytest.raises(ValueError, match=r"1[0-9] of the file have no place: .*layers\.2\.blocks\.6.*no such block"):
-        convert_classifier(deeper, "flatten")
-    lcnet = timm.create_model("lcnet_050").state_dict()
-    with pytest.raises(ValueError, match=r"LCNet weights have no place in FLattenSwin"):
-        convert_classifier(lcnet, "flatten")
-    with pytest.raises(ValueError, match="state_dict_ema"):
-        convert_classifier({"model": {}}, "flatten", ema=True)
-
-
-def test_incomplete_and_reshaped_files_are_refused():
+def test_other_sizes_and_shapes_are_refused_or_named():
+    for depth in (4, 7):
+        other = meta_state("swin", dict(_SWIN, depths=(2, 2, depth, 2)))
+        with pytest.raises(ValueError, match=r"another size than FLattenSwin 'tiny'.*layers|stages"):
+            convert_published(other, head=True)
     state = meta_state("cswin", _CSWIN)
-    cut = {n: t for n, t in state.items() if n != "stage3.4.attns.1.get_v.weight"}
-    with pytest.raises(ValueError, match=r"FLattenCSwin 'tiny'.*: 1 of .*stages\.2\.blocks\.4\.attn\.lepe\.1\.weight"):
-        convert_classifier(cut, "flatten")
-    wide = dict(state, **{"stage1.0.attns.0.dwc.weight": torch.empty(32, 1, 3, 3, device="meta")})
-    with pytest.raises(ValueError, match=r"dwc\.weight: 32x1x5x5 here, 32x1x3x3 in the file"):
-        convert_classifier(wide, "flatten")
-    without_head = {n: t for n, t in state.items() if not n.startswith("head")}
-    assert convert_classifier(without_head, "flatten").missing == ("head.fc.weight", "head.fc.bias")
-
-
-class _Code:
-    def __reduce__(self):
-        return print, ("code ran",)
-
-
-def test_command_line_refuses_code_and_truncated_files(tmp_path, monkeypatch, capsys):
-    torch.save({"model": _Code()}, tmp_path / "code.pth")
-    torch.save({"model": {"a": torch.zeros(1000)}}, tmp_path / "whole.pth")
-    (tmp_path / "cut.pth").write_bytes((tmp_path / "whole.pth").read_bytes()[:2000])
-    for name, message in (("code", "could run code"), ("cut", "truncated"), ("absent", "does not exist")):
-        with pytest.raises(SystemExit, match="2"):
-            run_tool(monkeypatch, tmp_path / f"{name}.pth", tmp_path / "dst.pth")
-        printed = capsys.readouterr()
-        assert message in printed.err
-        assert "code ran" not in printed.out
-    assert not (tmp_path / "dst.pth").exists()
+    del state["stage3.4.attns.1.get_v.weight"]
+    _, report = convert_published(state, head=True)
+    assert "no counterpart in the file: stages.*.blocks.*.attn.lepe.*.weight" in report
+    state["stage1.0.attns.0.dwc.weight"] = torch.empty(32, 1, 3, 3, device="meta")
+    with pytest.raises(ValueError, match=r"attn\.dwc: 32x1x5x5 here, 32x1x3x3 in the file"):
+        convert_published(state, head=True)

@@ -8,13 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers.networks import randomised
+from helpers.networks import matched, randomised
 from mmlisa import create_model
-from mmlisa.conversion import carry_over, recognise
-from mmlisa.conversion.heads import head_weights
+from mmlisa.conversion import recognise
+from mmlisa.conversion.renaming import rename_heads
 from mmlisa.models import backbones
-
-pytestmark = pytest.mark.slow
 
 # timm's model; what makes it take any image; our backbone with the host's own attention.
 HOSTS = {
@@ -72,9 +70,9 @@ def test_parity_with_timm(host, other_size):
         options, config = dict(options, img_size=(208, 336)), dict(config, image_size=(208, 336))
     theirs = randomised(timm.create_model(name, **options))
     ours = getattr(backbones, config.pop("type"))(**config).eval()
-    carried = carry_over(ours, theirs.state_dict())
-    assert not carried.fresh
-    ours.load_state_dict(carried.state_dict)
+    found = matched(ours, theirs.state_dict())
+    assert not found.fresh
+    ours.load_state_dict(found.state)
     image = torch.randn(1, 3, *size)
     with torch.no_grad():
         expected, found = features(theirs, image), ours(image)[-1]
@@ -101,15 +99,13 @@ def test_parity_with_timm(host, other_size):
 def test_what_related_networks_take_over(name, build, share):
     with torch.device("meta"):
         state, ours = timm.create_model(name).state_dict(), build()
-    carried = carry_over(ours, state)
-    assert carried.share >= share, carried.report()
-    assert carried.state_dict.keys() | carried.fresh.keys() == ours.state_dict().keys()
+    found = matched(ours, state)
+    assert found.share >= share, found.report()
+    assert found.state.keys() | found.fresh.keys() == ours.state_dict().keys()
     parameters = dict(ours.named_parameters())
-    counted = sum(
-        parameters[n].numel() / (3 if n in carried.fresh else 1) for n in carried.state_dict if n in parameters
-    )
-    assert carried.share == pytest.approx(counted / sum(p.numel() for p in parameters.values()))
-    assert f"{carried.share:.1%}" in carried.report()
+    counted = sum(parameters[n].numel() / (3 if n in found.fresh else 1) for n in found.state if n in parameters)
+    assert found.share == pytest.approx(counted / sum(p.numel() for p in parameters.values()))
+    assert f"{found.share:.1%}" in found.report()
 
 
 def test_positions_of_another_resolution():
@@ -118,12 +114,12 @@ def test_positions_of_another_resolution():
     row = torch.arange(6.0)[:, None].expand(6, 6).reshape(1, 36, 1)
     theirs["pos_embed"][:, 1:] = row
     ours = backbones.FLattenDeiT(image_size=192)
-    position = carry_over(ours, theirs).state_dict["stem.position"]
+    position = matched(ours, theirs).state["stem.position"]
     assert torch.equal(position[:, 0], theirs["pos_embed"][:, 0])
     picture = position[0, 1:, 0].view(12, 12)
     torch.testing.assert_close(picture[4:-4, 3], torch.arange(12.0)[4:-4] / 2 - 0.25, rtol=0, atol=0.05)
     assert torch.allclose(picture, picture[:, :1])
-    plain = carry_over(backbones.InteractiveViT(image_size=96), theirs).state_dict["stem.position"]
+    plain = matched(backbones.InteractiveViT(image_size=96), theirs).state["stem.position"]
     assert torch.equal(plain, theirs["pos_embed"][:, 1:])
 
 
@@ -131,7 +127,7 @@ def test_of_two_prefix_tokens_the_class_token_stays():
     with torch.device("meta"):
         state = timm.create_model("deit_tiny_distilled_patch16_224").state_dict()
     state["pos_embed"] = torch.arange(198.0)[None, :, None].repeat(1, 1, 192)  # class, distillation, patches
-    position = carry_over(backbones.FLattenDeiT(), state).state_dict["stem.position"]
+    position = matched(backbones.FLattenDeiT(), state).state["stem.position"]
     assert position[0, :, 0].tolist() == [0, *range(2, 198)]
 
 
@@ -143,7 +139,7 @@ def test_positions_of_a_square_on_a_grid_that_is_none(size):
         levit = timm.create_model("levit_128").state_dict()
     columns, height, width = torch.arange(14.0).repeat(14), size[0] // 16, size[1] // 16
     deit["pos_embed"] = torch.cat([torch.tensor([-9.0]), columns])[None, :, None].repeat(1, 1, 192)
-    position = carry_over(backbones.CastlingDeiT("tiny", image_size=size), deit).state_dict["stem.position"]
+    position = matched(backbones.CastlingDeiT("tiny", image_size=size), deit).state["stem.position"]
     assert position[0, 0, 0] == -9
     expected = F.interpolate(columns.view(1, 1, 14, 14), size=(height, width), mode="bicubic")[0, 0]
     torch.testing.assert_close(position[0, 1:, 0].view(height, width), expected, rtol=0, atol=1e-4)
@@ -151,7 +147,7 @@ def test_positions_of_a_square_on_a_grid_that_is_none(size):
     levit[name] = columns.expand(4, -1)
     arch = dict(base="128", downsample="subsample", mlp_conv=None)
     ours = backbones.CastlingLeViT(arch, attention=dict(type="LeViTAttention", head_dims=16), image_size=size)
-    biases = carry_over(ours, levit).state_dict[name.replace("attention_biases", "bias.attention_biases")]
+    biases = matched(ours, levit).state[name.replace("attention_biases", "bias.attention_biases")]
     expected = torch.linspace(0, 13, width).expand(4, height, width)
     torch.testing.assert_close(biases.view(4, height, width), expected, rtol=0, atol=1e-4)
 
@@ -159,9 +155,9 @@ def test_positions_of_a_square_on_a_grid_that_is_none(size):
 def test_windows_of_another_size():
     theirs = randomised(timm.create_model("swin_tiny_patch4_window7_224"))
     ours = backbones.FLattenSwin(dict(base="tiny", window_size=5), attn_type="SSSS")
-    carried = carry_over(ours, theirs.state_dict())
-    assert set(carried.fresh) == {f"norm{i}.{kind}" for i in range(3) for kind in ("weight", "bias")}
-    assert carried.state_dict["stages.0.blocks.0.attn.relative_position_bias_table"].shape == (81, 3)
+    found = matched(ours, theirs.state_dict())
+    assert set(found.fresh) == {f"norm{i}.{kind}" for i in range(3) for kind in ("weight", "bias")}
+    assert found.state["stages.0.blocks.0.attn.relative_position_bias_table"].shape == (81, 3)
 
 
 def test_other_families_and_widths():
@@ -172,16 +168,16 @@ def test_other_families_and_widths():
     with pytest.raises(ValueError, match=r"none of the known networks.*Swin"):
         recognise(resnet)
     with pytest.raises(ValueError, match="no place in FLattenSwin"):
-        carry_over(backbones.FLattenSwin(), caformer)
-    carried = carry_over(backbones.FLattenSwin(), wide)
-    assert carried.share < 0.01
-    assert "of another shape" in carried.report()
-    assert "stages.0.blocks.*.attn.qkv: 288x96 here, 144x48 in the file" in carried.report()
+        matched(backbones.FLattenSwin(), caformer)
+    found = matched(backbones.FLattenSwin(), wide)
+    assert found.share < 0.01
+    assert "of another shape" in found.report()
+    assert "stages.0.blocks.*.attn.qkv: 288x96 here, 144x48 in the file" in found.report()
 
 
 def test_projections_of_pvt_become_one_of_query_key_and_value():
     theirs = randomised(timm.create_model("pvt_v2_b0")).state_dict()
-    found = carry_over(backbones.FLattenPVTv2("b0"), theirs).state_dict["stages.0.blocks.0.attn.qkv.weight"]
+    found = matched(backbones.FLattenPVTv2("b0"), theirs).state["stages.0.blocks.0.attn.qkv.weight"]
     attention = "stages.0.blocks.0.attn."
     assert torch.equal(found, torch.cat([theirs[f"{attention}q.weight"], theirs[f"{attention}kv.weight"]]))
 
@@ -192,15 +188,15 @@ def test_lisa_keeps_the_value_and_output_of_another_attention(name, arch):
     theirs = randomised(timm.create_model(name)).state_dict()
     ours = backbones.LiSANet(arch)
     before = {n: t.clone() for n, t in ours.state_dict().items()}
-    carried = carry_over(ours, theirs)
-    ours.load_state_dict(carried.state_dict, strict=False)
+    found = matched(ours, theirs)
+    ours.load_state_dict(found.state, strict=False)
     attention, block = ours.stages[2].blocks[7].attn, "stages.2.blocks.7."
     mixer = f"{block}attn." if name.startswith("pvt") else f"{block}token_mixer."
     joint = theirs[f"{mixer}kv.weight"] if name.startswith("pvt") else theirs[f"{mixer}qkv.weight"]
     assert torch.equal(attention.qkv.weight[640:], joint[-320:])
     assert torch.equal(attention.qkv.weight[:640], before[f"{block}attn.qkv.weight"][:640])
     assert torch.equal(attention.proj.weight, theirs[f"{mixer}proj.weight"])
-    report = carried.report()
+    report = found.report()
     assert (
         "start fresh, except for their value, because query and key differ from the host's: stages.*.blocks.*.attn.qkv"
         in report
@@ -218,7 +214,7 @@ def test_heads_that_fit(name, ours):
     theirs = randomised(timm.create_model(name, num_classes=10))
     x = torch.randn(4, theirs.num_features)
     heads = [theirs.head, theirs.head_dist] if hasattr(theirs, "head_dist") else [theirs.head]
-    found = head_weights(theirs.state_dict())
+    found = rename_heads(theirs.state_dict())
     expected = torch.stack([head(x) for head in heads]).mean(0)
     torch.testing.assert_close(nn.functional.linear(x, found["head.fc.weight"], found["head.fc.bias"]), expected)
     assert create_model(ours, num_classes=10).head.fc.weight.shape == found["head.fc.weight"].shape

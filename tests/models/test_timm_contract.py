@@ -481,7 +481,7 @@ class TestPublished:
             timm.create_model("esnet_x0_75", pretrained=True, pretrained_cfg_overlay=overlay)
 
     def test_hosts_are_timms(self):
-        from mmlisa.conversion.published import known_sources
+        from mmlisa.conversion import known_sources
 
         sources = set(known_sources())
         assert {f"timm:{host}" for host in HOSTS.values()} <= sources

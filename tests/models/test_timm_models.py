@@ -177,8 +177,7 @@ def test_weights_of_the_host_with_its_classifier(name, host, options, side, tmp_
 def test_weights_of_the_host_for_features_and_other_classes(tmp_path, monkeypatch):
     theirs = create("lcnet_050")
     torch.save(create("swin_tiny_patch4_window7_224", depths=(1, 1, 1, 1)).state_dict(), tmp_path / "swin.pth")
-    monkeypatch.setattr("mmlisa.conversion.published.timm.create_model", lambda name, pretrained: theirs)
-    monkeypatch.setattr("mmlisa.conversion.published._check_connection", lambda name: None)
+    monkeypatch.setattr("mmlisa.conversion.reading.timm.create_model", lambda name, pretrained: theirs)
     for options in (dict(features_only=True), dict(num_classes=3)):
         ours = mmlisa.create_model("lcnet_x0_5", pretrained="timm:lcnet_050.ra2_in1k", **options)
         assert torch.equal(ours.backbone.stem[0].weight, theirs.conv_stem.weight)

@@ -135,8 +135,8 @@ def test_image_weights_become_video_weights(tmp_path):
         {"state_dict": {f"backbone.{k}": v for k, v in image.items()} | {"head.fc.bias": torch.zeros(9)}},
         tmp_path / "image.pth",
     )
-    command = [sys.executable, "tools/convert_checkpoint.py", "inflate", str(tmp_path / "image.pth")]
-    command += [f"configs/{CONFIG}", str(tmp_path / "out" / "video.pth")]
+    command = [sys.executable, "tools/convert_checkpoint.py", str(tmp_path / "image.pth")]
+    command += [str(tmp_path / "out" / "video.pth"), "--inflate", f"configs/{CONFIG}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     inflated = torch.load(tmp_path / "out" / "video.pth", weights_only=True)["state_dict"]

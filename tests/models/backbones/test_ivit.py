@@ -7,13 +7,13 @@ import timm
 import torch
 from torch import nn
 
-from mmlisa.conversion import convert_classifier
+from mmlisa.conversion import convert_published
 from mmlisa.models.backbones import InteractiveViT, iViT
 
 
 def from_caformer(state):
-    """The converted backbone's part."""
-    converted = convert_classifier(state, "caformer").state_dict
+    """The backbone's weights, with the names of a backbone alone."""
+    converted = convert_published(state, head=True)[0]["state_dict"]
     return {n.removeprefix("backbone."): t for n, t in converted.items() if n.startswith("backbone.")}
 
 

@@ -1,0 +1,111 @@
+"""Reading of published weights: files, addresses, and timm's models."""
+
+import pickle
+from collections import OrderedDict
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import timm
+import torch
+from torch import Tensor
+
+from mmlisa.checkpoints import CheckpointError, below_prefix, download, read_checkpoint
+from mmlisa.checkpoints.reading import NUMPY
+
+from .families import FAMILIES
+
+_EMA_KEYS = ("state_dict_ema", "model_ema")
+_MMENGINES = "ema_state_dict"  # holds the weights without averaging: MMEngine exchanges the two when it saves
+
+
+def read(source: str | Mapping[str, Any], ema: bool = False) -> dict[str, Tensor]:
+    """Return the weights of a source under the names they have there, without the prefixes of parallel models.
+
+    Half-precision weights are converted to single precision.
+
+    Args:
+        source: ``'timm:NAME'``, a model that timm downloads; a file or an address, see :func:`mmlisa.checkpoints.download`,
+            also Paddle's ``.pdparams`` and NumPy's ``.npz``; or the content of a file.
+        ema: use the averaged weights: ``state_dict_ema``, ``model_ema``, or what MMEngine's ``EMAHook`` averaged.
+
+    Raises:
+        ValueError: an unknown source, no weights, no averaged weights, or values that are not finite.
+        OSError: the file cannot be read or downloaded.
+    """
+    content = source if isinstance(source, Mapping) else _read_content(str(source))
+    keys = _EMA_KEYS if ema and _MMENGINES not in content else ("model", "state_dict")
+    found = [content[key] for key in keys if isinstance(content.get(key), Mapping)] + ([] if ema else [content])
+    if not found:
+        raise ValueError(f"ema=True: the file has no averaged weights {' or '.join(_EMA_KEYS)}")
+    tensors = ((str(name), _as_tensor(value)) for name, value in found[0].items())
+    state = OrderedDict((name, tensor) for name, tensor in tensors if tensor is not None)
+    if not state:
+        raise ValueError(f"the file holds no weights, but {sorted(map(str, content))[:8]}")
+    state._metadata = getattr(found[0], "_metadata", None)
+    for prefix in ("module.", "model."):
+        if all(name.startswith(prefix) for name in state if name != "steps"):
+            state = below_prefix(state, prefix)
+    for name, tensor in state.items():
+        if not tensor.is_meta and not tensor.isfinite().all():
+            raise CheckpointError(f"{name} of {source if isinstance(source, str) else 'the file'} is not finite")
+    return state
+
+
+def known_sources() -> list[str]:
+    """Return the ``timm:`` sources whose family a backbone of this package can load."""
+    starts = tuple(start for family in FAMILIES for start in family.timm)
+    return [f"timm:{name}" for name in timm.list_models(pretrained=True) if name.startswith(starts)]
+
+
+def _as_tensor(value: Any) -> Tensor | None:
+    """Convert a tensor, an array, or a pair of a name and an array, as Paddle pickles its tensors; None for anything else."""
+    if type(value) is tuple and len(value) == 2:
+        value = value[1]
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+        value = torch.from_numpy(value)
+    if not isinstance(value, Tensor):
+        return None
+    return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Reader of PaddlePaddle's pickles, which builds arrays and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("_codecs", "encode"):  # how protocol 2 writes bytes
+            return lambda text, _: text.encode("latin-1")
+        if f"{module}.{name}" not in NUMPY:
+            raise pickle.UnpicklingError(f"{module}.{name} could run code")
+        return NUMPY[f"{module}.{name}"]
+
+
+def _read_content(source: str) -> Mapping[str, Any]:
+    if source.startswith("timm:"):
+        return _from_timm(source.removeprefix("timm:"))
+    path = download(source)
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as archive:
+                return dict(archive)
+        if path.suffix == ".pdparams":
+            with path.open("rb") as file:
+                return _ArrayUnpickler(file, encoding="latin1").load()
+    except (ValueError, EOFError, BadZipFile, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"'{path}' is damaged or not a file of arrays: {error}") from error
+    return read_checkpoint(path)
+
+
+def _from_timm(name: str) -> dict[str, Tensor]:
+    if not timm.is_model_pretrained(name):
+        near = get_close_matches(f"timm:{name}", known_sources(), n=3, cutoff=0.4)
+        raise ValueError(f"source='timm:{name}': timm has no such weights; the closest are {', '.join(near) or 'none'}")
+    try:
+        return timm.create_model(name, pretrained=True).state_dict()
+    except Exception as error:  # the hub's client raises a dozen types
+        raise ConnectionError(
+            f"source='timm:{name}' could not be loaded ({type(error).__name__}). Without a network, set HF_HUB_OFFLINE=1 to use "
+            "cached weights, or give source=FILE"
+        ) from error
