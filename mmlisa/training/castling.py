@@ -11,7 +11,6 @@ from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import nn
 
-from mmlisa.arguments import Share
 from mmlisa.models.attention import castling_operators, drop_aux
 from mmlisa.registry import HOOKS
 
@@ -47,8 +46,8 @@ class CastlingHook(Hook):
         schedule: Literal["constant", "linear", "step"] = "constant",
         epsilon: float = 0.02,
         end_epsilon: float = 1.0,
-        begin: Share = 0.9,
-        drop_at: Share = 1.0,
+        begin: float = 0.9,
+        drop_at: float = 1.0,
         interval: int = 50,
         layers: Sequence[str] | None = None,
     ) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
@@ -25,11 +24,10 @@ class AveragePooling(nn.Module):
         kernel_size: an odd number, the neighbourhood along each axis.
 
     Raises:
-        ValueError: heads that do not divide the channels, a kernel that is not odd; at the call, tokens that are not those of
-            the grid.
+        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
     """
 
-    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size], kernel_size: OddSize = 3) -> None:
+    def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], kernel_size: int = 3) -> None:
         super().__init__()
         check_heads(channels, num_heads)
         self.kernel_size, self.pool = kernel_size, _POOL[len(grid)]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import token_conv
 from mmlisa.registry import MODELS
 
@@ -26,7 +25,7 @@ class DepthwiseConv(nn.Module):
     """
 
     def __init__(
-        self, channels: Size, num_heads: Size, *, grid: Sequence[Size], kernel_size: OddSize | Sequence[OddSize] = 7
+        self, channels: int, num_heads: int, *, grid: Sequence[int], kernel_size: int | Sequence[int] = 7
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)

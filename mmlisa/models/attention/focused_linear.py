@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Count, Positive, Size
 from mmlisa.models.layers import (
     PositionResize,
     PositionsOnLoad,
@@ -49,30 +48,27 @@ class FocusedLinearAttention(PositionsOnLoad):
         qkv_bias: bias in the query, key and value projection.
 
     Raises:
-        ValueError: heads that do not divide the channels, an even kernel, a factor or a window that is not positive, a shift
-            without windows; at the call, tokens that are not those of the grid.
+        ValueError: heads that do not divide the channels, an even kernel, a shift without windows; at the call, tokens that are
+            not those of the grid.
     """
 
     on_grid = ("positional_encoding",)
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        focusing_factor: Positive = 3,
-        kernel_size: Count = 5,
-        lepe_kernel_size: Count = 0,
-        window: Size | None = None,
+        grid: Sequence[int],
+        focusing_factor: float = 3,
+        kernel_size: int = 5,
+        lepe_kernel_size: int = 0,
+        window: int | None = None,
         shift: bool = False,
         position: bool = True,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
-        for name, size in (("kernel_size", kernel_size), ("lepe_kernel_size", lepe_kernel_size)):
-            if size and size % 2 == 0:
-                raise ValueError(f"{name}={size}; it must be odd, or 0 for no convolution")
         if shift and window is None:
             raise ValueError("shift=True shifts windows, and there are none; give window=, or shift=False")
         width = check_heads(channels, num_heads)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import GatedProjection, LePE
 from mmlisa.registry import MODELS
 
@@ -31,11 +30,11 @@ class GatedLinearAttention(MixedPrecisionOperator):
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        lepe_kernel_size: OddSize = 5,
+        grid: Sequence[int],
+        lepe_kernel_size: int = 5,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Size
 from mmlisa.models.layers import ResizeOnLoad, to_map, to_tokens
 from mmlisa.registry import MODELS
 
@@ -30,7 +29,7 @@ class GlobalFilter(ResizeOnLoad):
 
     on_grid = ("spectrum",)
 
-    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size]) -> None:
+    def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int]) -> None:
         super().__init__()
         check_heads(channels, num_heads)
         self.grid = tuple(grid)

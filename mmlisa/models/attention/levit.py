@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.arguments import Size
 from mmlisa.models.layers import LinearNorm, ResizeOnLoad, resize_rows, to_map, to_tokens
 from mmlisa.registry import MODELS
 
@@ -56,7 +55,7 @@ class LeViTAttention(nn.Module):
             the grid.
     """
 
-    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size], head_dims: Size | None = None) -> None:
+    def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], head_dims: int | None = None) -> None:
         super().__init__()
         self.num_heads, self.head_dims = num_heads, head_dims or check_heads(channels, num_heads) // 2
         self.qkv = LinearNorm(channels, 4 * num_heads * self.head_dims)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Size
 from mmlisa.models.layers import LePE
 from mmlisa.registry import MODELS
 
@@ -30,7 +29,7 @@ class MILAAttention(nn.Module):
             the grid has.
     """
 
-    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size], qkv_bias: bool = True) -> None:
+    def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], qkv_bias: bool = True) -> None:
         super().__init__()
         check_heads(channels, num_heads)
         check_map(grid)

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import PositionResize, PositionsOnLoad, SharedTokenConv
 from mmlisa.ops import layer_dtype, no_autocast
 from mmlisa.registry import MODELS
@@ -39,11 +38,11 @@ class PolarityAwareAttention(PositionsOnLoad):
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        kernel_size: OddSize = 5,
+        grid: Sequence[int],
+        kernel_size: int = 5,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Size
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
@@ -32,7 +31,7 @@ class TTTAttention(nn.Module):
     """
 
     def __init__(
-        self, channels: Size, num_heads: Size, *, grid: Sequence[Size], rotary: bool = False, qkv_bias: bool = True
+        self, channels: int, num_heads: int, *, grid: Sequence[int], rotary: bool = False, qkv_bias: bool = True
     ) -> None:
         super().__init__()
         width = check_heads(channels, num_heads)

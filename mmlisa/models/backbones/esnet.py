@@ -109,14 +109,6 @@ class ESNet(Backbone):
     def count_stages(cls, arch: dict[str, Any]) -> int:
         return 3
 
-    @classmethod
-    def check_arch(cls, arch: dict[str, Any]) -> None:
-        super().check_arch(arch)
-        if not all(isinstance(ratios, tuple | list) and ratios for ratios in arch["mid_ratios"]):
-            raise ValueError(
-                f"arch: mid_ratios={arch['mid_ratios']!r}; it must hold one ratio per block, stage by stage"
-            )
-
 
 @MODELS.register_module()
 class CastlingESNetViT(ESNet):

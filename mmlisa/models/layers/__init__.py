@@ -1,9 +1,7 @@
 """Layers that hosts share."""
 
-from .activations import StarReLU
 from .blocks import Block
 from .branches import Mlp, SepConv
-from .drop_path import DropPath
 from .embeddings import CONVOLUTIONS, ConvStack, ConvStem, InvertedMerging, PatchEmbed
 from .gated import GatedProjection, LePE
 from .grid_cache import GridCache

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from timm.layers import DropPath
 from torch import Tensor, nn
 
 from .branches import Mlp
-from .drop_path import DropPath
 from .norms import norm_tokens
 from .recompute import LayerNorm
 

@@ -70,21 +70,3 @@ def test_three_axes_shift_with_their_tokens(grid):
     torch.testing.assert_close(shifted, apply(x).roll((1, 2, 3), (2, 3, 4)))
     constant = apply(torch.ones_like(x))
     torch.testing.assert_close(constant, constant[..., :1, :1, :1].expand_as(constant))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (dict(kernel_size=4), "kernel_size=4; it must be .* odd"),
-        (dict(kernel_size=3, resize="interpolate"), "needs resize='spectrum', not 'interpolate'"),
-    ],
-)
-def test_kernels_that_cannot_be_local(options, message):
-    with pytest.raises(ValueError, match=message):
-        lisa((6, 6), **options)
-
-
-@pytest.mark.parametrize("options", [dict(padding="zeros"), dict(padding="same", kernel_size=3)])
-def test_padding_is_that_of_local_kernels(options):
-    with pytest.raises(ValueError, match=f"padding='{options['padding']}'"):
-        lisa((6, 6), **options)

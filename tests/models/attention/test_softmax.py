@@ -42,8 +42,3 @@ def test_rpe_on_another_grid_keeps_the_origin():
     bias = operator.rpe((6, 5))
     origin = operator.rpe.table[:, 2, 3]
     torch.testing.assert_close(bias.diagonal(dim1=1, dim2=2), origin[:, None].expand(2, 30))
-
-
-def test_unknown_rpe():
-    with pytest.raises(ValueError, match="rpe is 'none'"):
-        build_attention(dict(type="SoftmaxAttention", rpe="none"), 32, 2, (3, 4))

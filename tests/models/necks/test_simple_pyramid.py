@@ -54,8 +54,3 @@ def test_a_file_of_another_neck_is_refused(tmp_path):
     assert all((value == 0.5).all() for value in build("same.pth").state_dict().values())
     with pytest.raises(ValueError, match=r"other\.pth"):
         build("other.pth")
-
-
-def test_channels_that_cannot_be_halved_twice():
-    with pytest.raises(ValueError, match="in_channels=18"):
-        SimpleFeaturePyramid(18)
