@@ -10,7 +10,7 @@ from mmlisa import ops
 from mmlisa.models.layers import LePE, ResizeOnLoad
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 _SIDE = 7  # side of the maps from which the biases are interpolated
@@ -81,7 +81,6 @@ class AgentAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        grid = check_map(grid)
         self.num_heads, self.agents = num_heads, agents
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
         self.gather_bias, self.spread_bias = (AgentBias(num_heads, agents, grid) for _ in range(2))

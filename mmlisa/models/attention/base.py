@@ -90,14 +90,3 @@ def check_tokens(x: Tensor, grid: Sequence[int]) -> None:
             f"this operator has no place for class tokens: it takes the {prod(grid)} tokens of the grid {tuple(grid)}, and got "
             f"{prod(grid) + prefix}; set attention to another operator, or choose a host without class tokens"
         )
-
-
-def check_map(grid: Sequence[int]) -> tuple[int, int]:
-    """The pretraining grid of an operator that works on maps.
-
-    Raises:
-        ValueError: ``grid`` is not (H, W).
-    """
-    if len(grid) != 2:
-        raise ValueError(f"this operator works on maps (H, W), and the grid {tuple(grid)} has {len(grid)} axes")
-    return tuple(grid)

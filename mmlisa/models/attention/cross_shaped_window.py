@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mmlisa.models.layers import TokenConv, merge_windows, pad_to_windows, split_windows
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -43,7 +43,6 @@ class CrossShapedWindowAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        check_map(grid)
         self.split_size = None if split_size is None or split_size >= min(grid) else split_size
         branches = 1 if self.split_size is None else 2
         if num_heads % branches:

@@ -9,7 +9,7 @@ from mmlisa import ops
 from mmlisa.models.layers import GatedProjection, LePE
 from mmlisa.registry import MODELS
 
-from .base import MixedPrecisionOperator, check_heads, check_map
+from .base import MixedPrecisionOperator, check_heads
 from .heads import join_heads, split_heads
 
 
@@ -39,7 +39,6 @@ class GatedLinearAttention(MixedPrecisionOperator):
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        check_map(grid)
         self.num_heads = num_heads
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
         self.lepe = LePE(channels, lepe_kernel_size)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mmlisa import ops
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, count_prefix
+from .base import check_heads, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -49,8 +49,6 @@ class InteractiveAttention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         check_heads(channels, num_heads)
-        if landmarks is not None:
-            check_map(grid)
         self.landmarks = landmarks
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
         self.proj = nn.Linear(channels, channels, bias=proj_bias)

@@ -8,7 +8,7 @@ from mmlisa import ops
 from mmlisa.models.layers import LePE
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, count_prefix
+from .base import check_heads, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -32,7 +32,6 @@ class MILAAttention(nn.Module):
     def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], qkv_bias: bool = True) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        check_map(grid)
         self.num_heads = num_heads
         self.qk = nn.Linear(channels, 2 * channels, bias=qkv_bias)
         self.lepe = LePE(channels, 3)

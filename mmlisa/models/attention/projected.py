@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mmlisa import ops
 from mmlisa.ops import layer_dtype
 
-from .base import MixedPrecisionOperator, check_heads, check_map
+from .base import MixedPrecisionOperator, check_heads
 from .heads import HeadPool, join_heads, split_heads
 
 
@@ -57,8 +57,6 @@ class ProjectedAttention(MixedPrecisionOperator):
         super().__init__()
         self.num_heads = num_heads
         head_dims = head_dims or check_heads(channels, num_heads)
-        if pooled:
-            check_map(grid)
         self.qkv = nn.Linear(channels, 3 * num_heads * head_dims, bias=qkv_bias)
         self.pool = nn.ModuleList(HeadPool(head_dims) for _ in range(3)) if pooled else None
         self.dconv = None

@@ -17,7 +17,7 @@ from mmlisa.models.layers import (
 )
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -51,7 +51,6 @@ class ShiftedWindowAttention(ResizeOnLoad):
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        check_map(grid)
         self.num_heads, self.shift = num_heads, shift
         self.window_size = min(window_size, *grid)
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)

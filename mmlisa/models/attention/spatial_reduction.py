@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -32,7 +32,6 @@ class SpatialReductionAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        check_map(grid)
         self.num_heads, self.sr_ratio = num_heads, sr_ratio
         self.q = nn.Linear(channels, channels, bias=qkv_bias)
         self.kv = nn.Linear(channels, 2 * channels, bias=qkv_bias)

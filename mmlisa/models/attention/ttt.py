@@ -9,7 +9,7 @@ from mmlisa import ops
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -35,7 +35,6 @@ class TTTAttention(nn.Module):
     ) -> None:
         super().__init__()
         width = check_heads(channels, num_heads)
-        check_map(grid)
         self.num_heads, self.rotary = num_heads, rotary
         self.split = (channels,) * 3 + (width,) * 3
         self.qkv = nn.Linear(channels, 3 * (channels + width), bias=qkv_bias)

@@ -3,10 +3,11 @@
 from typing import Any, ClassVar
 
 import torch
+from timm.layers import make_divisible
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions, init_linear, make_divisible
+from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions, init_linear
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage

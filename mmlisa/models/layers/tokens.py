@@ -26,6 +26,11 @@ def to_tokens(x: Tensor) -> Tensor:
     return x.flatten(2).transpose(1, 2)
 
 
+def after_prefix(x: Tensor, prefix: int) -> Tensor:
+    """Tokens of the grid behind zeros for the prefix tokens: ``[B, N, C] -> [B, prefix + N, C]``."""
+    return F.pad(x, (0, 0, prefix, 0)) if prefix else x
+
+
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, grid: Sequence[int]) -> Tensor:
     """Depthwise convolution over the grid: ``[B, N, C] -> [B, N, C]``; prefix tokens pass through unchanged."""
     prefix = x.shape[1] - prod(grid)

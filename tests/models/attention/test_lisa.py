@@ -74,9 +74,3 @@ def test_interpolated_kernels_are_used_and_loaded():
     torch.testing.assert_close(large.kernel_b, ops.resize_kernel(small.kernel_b, (8, 9), "interpolate"))
     x = torch.randn(1, 72, 32)
     torch.testing.assert_close(small(x, (8, 9)), large(x, (8, 9)), rtol=1e-4, atol=1e-5)
-
-
-def test_local_kernels_of_another_size_are_refused():
-    small, large = (build_attention(dict(type="LiSA", kernel_size=size), 32, 2, (9, 9)) for size in (3, 5))
-    with pytest.raises(RuntimeError, match="size mismatch for kernel_a"):
-        small.load_state_dict(large.state_dict())

@@ -15,25 +15,6 @@ def lisa(grid, **options):
     return operator
 
 
-@pytest.mark.parametrize("grid", [(9, 8), (7, 7), (11, 5)])
-@pytest.mark.parametrize("size", [3, 5])
-def test_local_kernels_are_zero_outside_of_their_window(size, grid):
-    local, whole = lisa(grid, kernel_size=size), lisa(grid)
-    half = size // 2
-    state = dict(local.state_dict())
-    for name in ("kernel_a", "kernel_b"):
-        kernel = getattr(local, name)
-        assert kernel.shape[-2:] == (size, size)
-        full = kernel.new_zeros(*kernel.shape[:-2], *grid)
-        for row in range(-half, half + 1):
-            for column in range(-half, half + 1):
-                full[..., row % grid[0], column % grid[1]] = kernel[..., row % size, column % size]
-        state[name] = full
-    whole.load_state_dict(state)
-    x = torch.randn(2, grid[0] * grid[1], 32, dtype=torch.double)
-    torch.testing.assert_close(local(x, grid), whole(x, grid))
-
-
 @pytest.mark.parametrize("size", [3, 5])
 @pytest.mark.parametrize("padding", ["circular", "zeros"])
 def test_local_kernels_are_convolutions(padding, size):

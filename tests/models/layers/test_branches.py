@@ -1,4 +1,4 @@
-"""What branches save for the backward pass, that nobody's hook is passed over, and the block around them."""
+"""Tensors that branches save for the backward pass, hooks inside of them, and the block around them."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ BRANCHES = {
 
 
 def kept_bytes(function, *modules):
-    """Of the tensors that ``function`` keeps for the backward pass, beside parameters."""
+    """Bytes of the tensors that ``function`` keeps for the backward pass, beside parameters."""
     own = {p.untyped_storage().data_ptr() for m in modules for p in m.parameters()}
     kept = {}
 
@@ -64,7 +64,7 @@ def test_training_saves_what_linear_layers_return(name, width):
 @pytest.mark.parametrize("name", BRANCHES)
 @pytest.mark.parametrize("create_graph", [False, True])
 def test_gradients_are_those_of_the_layers(name, create_graph):
-    """Of the norm and its output, the branch and the tokens; after a hook wrote into the norm's output as well."""
+    """Gradients of the norm, its output, the branch and the tokens, also after a hook wrote into the norm's output."""
     torch.manual_seed(0)
     norm, branch, grid = LayerNorm(3).double(), BRANCHES[name]().double(), (5, 4)
     nn.init.normal_(norm.weight)

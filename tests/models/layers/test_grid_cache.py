@@ -1,4 +1,4 @@
-"""What is kept between calls, what is not, and for how long."""
+"""Results that are kept between calls, and for how long."""
 
 import pytest
 import torch
