@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.backbones import CASES, NARROW
+from helpers.backbones import CASES
 from mmlisa.models import backbones
 from mmlisa.registry import MODELS
 
@@ -80,16 +80,3 @@ def test_the_convolution_of_enhanced_linear_attention(case):
     assert {name.rpartition(".")[0] for name in mixers} <= {
         name.removesuffix(".mlp.dwconv.weight") for name in convolutions
     }
-
-
-MAPS_ONLY = ("Interactive", "FocusedLinear", "ShiftedWindow", "CrossShapedWindow", "SpatialReduction", "LeViT")
-
-
-@pytest.mark.parametrize("operator", [*OPERATORS, *(f"{name}Attention" for name in MAPS_ONLY)])
-def test_videos_are_refused(operator):
-    arch = dict(base="small", **NARROW)
-    with pytest.raises(
-        ValueError, match=rf"'{operator}'.*: this operator works on maps \(H, W\).* has 3 axes"
-    ) as error:
-        MODELS.get("LiSANet")(arch, attention=dict(type=operator), image_size=(8, 64, 64))
-    assert "\n" not in str(error.value)
