@@ -8,17 +8,17 @@ from typing import Any
 MIXERS = {
     "A": "or L, the operator of attention",
     "C": "separable convolution",
-    "S": "the host's own attention",
+    "S": "the backbone's own attention",
 }
 
 
-def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, Any]], host: str) -> dict[str, Any]:
+def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, Any]], backbone: str) -> dict[str, Any]:
     """Return the settings of a named arch; a dict is a complete arch, or one with a ``base`` name and what differs from it.
 
     Args:
         arch: a name or a dict.
-        table: the host's archs by name.
-        host: its name, for messages.
+        table: the backbone's archs by name.
+        backbone: its name, for messages.
 
     Raises:
         ValueError: an unknown name, or an unknown key, which would change nothing.
@@ -26,10 +26,10 @@ def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, An
     delta = {"base": arch} if isinstance(arch, str) else dict(arch)
     base = delta.pop("base", None)
     if base is not None and base not in table:
-        raise ValueError(f"arch {base!r} is not one of {host}'s: {sorted(table)}")
+        raise ValueError(f"arch {base!r} is not one of {backbone}'s: {sorted(table)}")
     known = {key for settings in table.values() for key in settings}
     if unknown := set(delta) - known:
-        raise ValueError(f"arch has unknown keys {sorted(unknown)}; {host} knows {sorted(known)}")
+        raise ValueError(f"arch has unknown keys {sorted(unknown)}; {backbone} knows {sorted(known)}")
     return deepcopy({**table.get(base, {}), **delta})
 
 

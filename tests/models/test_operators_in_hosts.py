@@ -51,7 +51,7 @@ def test_forward_and_backward_on_odd_grids(host, operator):
     image = torch.randn(2, 3, 75, 107, requires_grad=True)
     if model.num_extra_tokens and operator in WITHOUT_CLASS_TOKEN:
         with pytest.raises(
-            ValueError, match=r"^this operator has no place for class tokens: .* 35 tokens .*, and got 36; "
+            ValueError, match=r"^this attention has no place for class tokens: .* 35 tokens .*, and got 36; "
         ):
             model(image)
         return

@@ -1,9 +1,9 @@
-"""The interface between hosts and operators, and the construction of operators from configs.
+"""The interface between backbones and token mixers, and the construction of token mixers from configs.
 
-An operator is an ``nn.Module`` built as ``Operator(channels, num_heads, *, grid, **its own options)`` and called as
-``operator(x, grid)``: ``x: [B, N, C]`` holds the tokens of ``grid`` in row-major order, after N - prod(grid) prefix tokens
-(a class token) where the host has such. ``grid`` at construction is the pretraining grid, the size of position-dependent
-parameters; at the call it may be any other.
+A token mixer (an attention operator) is an ``nn.Module`` built as ``Operator(channels, num_heads, *, grid, **its own options)``
+and called as ``operator(x, grid)``. ``x: [B, N, C]`` holds the tokens of ``grid`` in row-major order, after N - prod(grid)
+prefix tokens (a class token) of some backbones. ``grid`` at construction is the pretraining grid, the size of
+position-dependent parameters. At the call, it may be any other.
 """
 
 from abc import abstractmethod
@@ -57,7 +57,7 @@ class MixedPrecisionOperator(nn.Module):
 
 
 def check_heads(channels: int, num_heads: int) -> int:
-    """Width of a head.
+    """Return the width of a head.
 
     Raises:
         ValueError: ``channels`` is not a multiple of ``num_heads``.
@@ -68,7 +68,7 @@ def check_heads(channels: int, num_heads: int) -> int:
 
 
 def count_prefix(x: Tensor, grid: Sequence[int]) -> int:
-    """Number of prefix tokens in ``x: [B, N, C]``: N - prod(grid).
+    """Return the number of prefix tokens in ``x: [B, N, C]``: N - prod(grid).
 
     Raises:
         ValueError: there are fewer tokens than the grid has.
@@ -80,13 +80,13 @@ def count_prefix(x: Tensor, grid: Sequence[int]) -> int:
 
 
 def check_tokens(x: Tensor, grid: Sequence[int]) -> None:
-    """Check the tokens of an operator that takes no prefix tokens.
+    """Check the tokens of a token mixer that takes no prefix tokens.
 
     Raises:
         ValueError: the number of tokens in ``x: [B, N, C]`` is not prod(grid).
     """
     if prefix := count_prefix(x, grid):
         raise ValueError(
-            f"this operator has no place for class tokens: it takes the {prod(grid)} tokens of the grid {tuple(grid)}, and got "
-            f"{prod(grid) + prefix}; set attention to another operator, or choose a host without class tokens"
+            f"this attention has no place for class tokens: it takes the {prod(grid)} tokens of the grid {tuple(grid)}, and got "
+            f"{prod(grid) + prefix}; set attention to another type, or choose a backbone without class tokens"
         )

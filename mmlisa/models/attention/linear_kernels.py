@@ -38,7 +38,7 @@ class ReLULinearAttention(ProjectedAttention):
 class EnhancedLinearAttention(ReLULinearAttention):
     """Enhanced linear attention (Cai et al., EfficientViT, first version): the locality is put into the block's MLP.
 
-    Hosts read ``mlp_conv`` and give the MLP a depthwise 3x3 convolution, if it has none of its own (H-ViT³, LeViT).
+    Backbones read ``mlp_conv`` and give the MLP a depthwise 3x3 convolution, if it has none of its own (H-ViT³, LeViT).
     """
 
     mlp_conv: ClassVar[int] = 3

@@ -1,4 +1,4 @@
-"""Layers that hosts share."""
+"""Layers that backbones share."""
 
 from .blocks import Block
 from .branches import Mlp, SepConv

@@ -1,4 +1,4 @@
-"""The transformer block of the hosts."""
+"""The transformer block of the backbones."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

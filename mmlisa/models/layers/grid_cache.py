@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class GridCache:
-    """Keeps the tensors derived from parameters for the last two grids, while the parameters need no gradient.
+    """Cache of the tensors derived from parameters for the last two grids, while the parameters need no gradient.
 
     An entry holds copies of its parameters and is used only if their values are equal. Versions and addresses would not do:
     MMEngine's averages write through ``.data``, which leaves no trace, in networks that stay in eval mode. On a CPU, comparing

@@ -1,4 +1,4 @@
-"""Layers of the mobile hosts."""
+"""Layers of the mobile backbones."""
 
 from torch import Tensor, nn
 

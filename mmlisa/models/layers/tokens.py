@@ -45,7 +45,7 @@ def convolve_and_add(x: Tensor, weight: Tensor, bias: Tensor | None, grid: Seque
 
 
 class _OnTokens:
-    """Makes a convolution of maps a depthwise one of tokens that keeps the grid: ``[B, N, C] -> [B, N, C]``.
+    """Mixin that makes a convolution of maps a depthwise one of tokens: ``[B, N, C] -> [B, N, C]``.
 
     Raises:
         ValueError: an even kernel size. PyTorch would shift the map by half a token.
