@@ -66,16 +66,3 @@ def test_inception_mixer():
     y = torch.cat([pooled, convolved, attended], 2)
     y = y + convolve(operator.fuse, y)
     torch.testing.assert_close(operator(x, (5, 6)), operator.proj(y))
-
-
-def test_global_filter_of_another_grid_is_the_same_filter():
-    """On a grid twice as large, an image that is not zero in one quarter only sees the taps that it saw before."""
-    operator, grid = build("GlobalFilter", (7, 9)), (14, 18)
-    x = torch.zeros(1, 32, *grid)
-    x[..., 6, 8] = 1.0
-    response = to_map(operator(to_tokens(x), grid) - operator.proj.bias, grid)
-    small = torch.zeros(1, 32, 7, 9)
-    small[..., 3, 4] = 1.0
-    expected = to_map(operator(to_tokens(small), (7, 9)) - operator.proj.bias, (7, 9))
-    torch.testing.assert_close(response[..., 3:10, 4:13], expected, rtol=1e-4, atol=1e-5)
-    assert response[..., :3, :].abs().max() < 1e-5

@@ -46,19 +46,6 @@ def test_channel_major_projection_is_a_linear_layer():
     assert y.mT.is_contiguous()
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_compiles_without_graph_breaks(operator, x, training):
-    operator.train(training)
-    compiled = torch.compile(operator, backend="aot_eager", fullgraph=True)
-    results = []
-    for module in (operator, compiled):
-        operator.zero_grad()
-        y = module(x, GRID)
-        y.square().sum().backward()
-        results.append([y.detach(), *(p.grad.clone() for p in operator.parameters())])
-    torch.testing.assert_close(*results)
-
-
 def test_exports_without_complex_numbers(operator, x):
     program = torch.export.export(operator, (x, GRID), strict=False)
     targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
