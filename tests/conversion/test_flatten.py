@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from helpers import official_flatten as official
+from helpers.golden_weights import image, outputs, values
 from helpers.networks import matched
 from mmlisa.conversion import convert_published
 from mmlisa.models import backbones
@@ -67,29 +68,19 @@ def test_every_key_of_every_model(name):
     assert sum(tensor.numel() for tensor in (*backbone.values(), *head.values())) == count
 
 
-def random_state(family, settings, dtype=torch.float64):
-    """An official state dict with every entry at random, of sizes that keep the activations of order one."""
-    generator = torch.Generator().manual_seed(0)
-    state = {}
-    for name, shape in official.layout(family, **settings).items():
-        tensor = torch.randn(shape, generator=generator, dtype=dtype) * (0.2 if len(shape) == 4 else 0.05)
-        state[name] = tensor + 1 if "norm" in name and name.endswith("weight") else tensor
-    return state
+def filled(family, settings):
+    """An official state dict with the weights of the golden outputs."""
+    shapes = official.layout(family, **settings)
+    return {name: torch.as_tensor(values(name, list(shape))).double() for name, shape in shapes.items()}
 
 
-FORWARDS = {
-    "swin": (official.swin, official.SWIN_TINY),
-    "pvt": (lambda *args, **kw: official.pvt(*args, second_version=False, **kw), official.PVT_TINY),
-    "pvtv2": (lambda *args, **kw: official.pvt(*args, second_version=True, **kw), official.PVTV2_B0),
-    "cswin": (official.cswin, official.CSWIN_TINY),
-}
+SMALLEST = {"swin": _SWIN, "pvt": _PVT, "pvtv2": official.PVTV2_B0, "cswin": _CSWIN}
 
 
-@pytest.mark.parametrize("family", FORWARDS)
+@pytest.mark.parametrize("family", SMALLEST)
 def test_converted_weights_give_the_official_logits(family, tmp_path):
     """Through a file with what the authors' training saves beside the weights."""
-    forward, settings = FORWARDS[family]
-    state = random_state(family, settings)
+    state = filled(family, SMALLEST[family])
     averaged = {f"module.{name}": tensor for name, tensor in state.items()}
     other = {name: tensor + 1 for name, tensor in state.items()}
     torch.save({"model": other, "state_dict_ema": averaged, "args": Namespace(lr=1)}, tmp_path / "official.pth")
@@ -98,10 +89,11 @@ def test_converted_weights_give_the_official_logits(family, tmp_path):
     config = dict(checkpoint["meta"]["backbone"])
     backbone = getattr(backbones, config.pop("type").removeprefix("mmlisa."))(**config).double().eval()
     backbone.load_state_dict(weights)
-    image = torch.randn(1, 3, 224, 224, dtype=torch.float64)
     with torch.no_grad():
-        logits = F.linear(backbone(image)[-1].mean((2, 3)), head["head.fc.weight"], head["head.fc.bias"])
-        torch.testing.assert_close(logits, forward(image, state, **settings), rtol=1e-10, atol=1e-10)
+        features = backbone(image(224, 224).double())[-1].mean((2, 3))
+        logits = F.linear(features, head["head.fc.weight"], head["head.fc.bias"])[0]
+    expected = torch.from_numpy(outputs("official_flatten")[family])
+    torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
 
 
 # timm's names -> the official ones.
@@ -146,11 +138,11 @@ def test_official_files_of_the_hosts_convert_as_timms(name):
 def test_official_pvt_host_as_a_start():
     state = {
         name: tensor
-        for name, tensor in random_state("pvt", official.PVT_TINY).items()
+        for name, tensor in filled("pvt", _PVT).items()
         if not name.endswith(("scale", "encoding")) and ".dwc." not in name
     }
-    state["cls_token"] = torch.zeros(1, 1, 512)
-    state["pos_embed4"] = torch.cat([torch.zeros(1, 1, 512), state["pos_embed4"]], dim=1)
+    state["cls_token"] = torch.zeros(1, 1, 512, dtype=torch.float64)
+    state["pos_embed4"] = torch.cat([torch.zeros(1, 1, 512, dtype=torch.float64), state["pos_embed4"]], dim=1)
     state["block1.0.attn.sr.weight"], state["block1.0.attn.norm.weight"] = torch.zeros(64, 64, 8, 8), torch.zeros(64)
     found = matched(backbones.FLattenPVT("tiny", out_indices=(3,)), state)
     left = {*found.dropped, *found.unused.values()}
