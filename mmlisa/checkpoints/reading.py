@@ -59,6 +59,14 @@ class _Options:
         return OrderedDict(*items)
 
 
+class _History(HistoryBuffer):
+    """MMEngine's history of a loss, without the methods in the file, which would replace those of the class."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        HistoryBuffer.__init__(self, state["_log_history"], state["_count_history"], state["max_length"])
+        self.__class__ = HistoryBuffer
+
+
 def _scalar(number: _NumberType, data: bytes) -> np.generic:
     return np.frombuffer(data, number.dtype)[0]
 
@@ -68,7 +76,7 @@ for _core in ("core", "_core"):  # NumPy 1 and 2
     NUMPY |= {f"numpy.{_core}.multiarray._reconstruct": _Array, f"numpy.{_core}.multiarray.scalar": _scalar}
 _ALLOWED = NUMPY | {
     "builtins.getattr": lambda *_: None,  # with which a HistoryBuffer asks for its own methods
-    "mmengine.logging.history_buffer.HistoryBuffer": HistoryBuffer,
+    "mmengine.logging.history_buffer.HistoryBuffer": _History,
     **dict.fromkeys(("argparse.Namespace", "yacs.config.CfgNode", "mmengine.config.config.ConfigDict"), _Options),
 }
 
