@@ -9,6 +9,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.registry import DATASETS, MODELS, TRANSFORMS
+from mmlisa.training.config_checks import check_data, check_schedule
 from torch import nn
 
 from mmlisa.training.checks import (
@@ -22,7 +23,6 @@ from mmlisa.training.checks import (
     shape_conflicts,
 )
 from mmlisa.training.config import check_options
-from mmlisa.training.config_checks import check_data, check_schedule
 
 CFG = Config(
     dict(

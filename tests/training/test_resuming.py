@@ -12,6 +12,7 @@ from mmengine.config import Config
 from mmengine.hooks import CheckpointHook, EMAHook, Hook
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import EpochBasedTrainLoop
+from mmlisa.training.seeding import IterationSeedHook
 
 from helpers.toy_runner import VALIDATION, runner
 from helpers.training import ROOT
@@ -21,7 +22,6 @@ from mmlisa.training.interrupts import gradients_wait
 from mmlisa.training.runner import build_runner, train
 from mmlisa.training.runner import test as run_test
 from mmlisa.training.saving import locked
-from mmlisa.training.seeding import IterationSeedHook
 
 pytestmark = pytest.mark.slow
 
