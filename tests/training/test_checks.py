@@ -69,7 +69,7 @@ class Detector(nn.Module):
         self.backbone.feature_channels = channels
 
 
-@pytest.mark.parametrize("takes", [[256, 512], [64, 128], [64, 128, 320, 512]])
+@pytest.mark.parametrize("takes", [[64, 128, 256], [64, 128], [64, 128, 320, 512]])
 def test_a_neck_that_does_not_fit_the_backbone_is_named_with_what_fits(takes):
     with pytest.raises(ValueError, match=r"Set model\.neck\.in_channels=\[64, 128, 320\]"):
         check_channels(Detector(64, 128, 320), dict(neck=dict(type="FPN", in_channels=takes)))
