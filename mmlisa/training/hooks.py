@@ -31,7 +31,9 @@ class FiniteLossHook(Hook):
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
     ) -> None:
-        values = {name: float(torch.as_tensor(loss).detach()) for name, loss in (outputs or {}).items() if "loss" in name}
+        values = {
+            name: float(torch.as_tensor(loss).detach()) for name, loss in (outputs or {}).items() if "loss" in name
+        }
         norm = runner.message_hub.log_scalars.get("train/grad_norm")
         if norm and not isinstance(runner.optim_wrapper, AmpOptimWrapper):
             values["grad_norm"] = float(norm.current())
