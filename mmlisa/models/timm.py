@@ -98,7 +98,13 @@ NETWORKS: dict[str, Network] = {
         "lcnet_{}",
         first_conv="stem.0",
     ),
-    **_family("ESNet", {"x0_75": "x0.75", "x1_0": "x1.0", "x1_25": "x1.25"}, "esnet_{}", first_conv="stem.0.0", **_THREE_STAGES),
+    **_family(
+        "ESNet",
+        {"x0_75": "x0.75", "x1_0": "x1.0", "x1_25": "x1.25"},
+        "esnet_{}",
+        first_conv="stem.0.0",
+        **_THREE_STAGES,
+    ),
     **_family("CastlingLCNetViT", _SML, "castling_lcnet_{}", first_conv="stem.0"),
     **_family("CastlingESNetViT", _SML, "castling_esnet_{}", first_conv="stem.0.0", **_THREE_STAGES),
     **_family(
