@@ -129,7 +129,7 @@ POOLS: dict[str, Callable[[Tensor, int], Tensor]] = {
 
 
 class ClassifierHead(nn.Module):
-    """Pooling, the hidden layer where a network has one, dropout, and the classifier.
+    """Pooling, the hidden layer if a network has one, dropout, and the classifier.
 
     The names are those of mmpretrain's ``LinearClsHead`` and of ``mmlisa.MlpClsHead``.
     """
@@ -149,7 +149,7 @@ class ClassifierHead(nn.Module):
         self.before = tuple(layers)
 
     def reset(self, num_classes: int, global_pool: str) -> None:
-        """A new classifier, none where ``num_classes`` is 0, behind a pooling of :data:`POOLS`."""
+        """Build a classifier, an identity if ``num_classes`` is 0, behind a pooling of :data:`POOLS`."""
         fc = nn.Linear(self.width, num_classes) if num_classes else nn.Identity()
         if num_classes:
             nn.init.trunc_normal_(fc.weight, std=0.02)

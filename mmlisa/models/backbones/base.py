@@ -20,7 +20,7 @@ _CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 
 def _name(kind: Any) -> Any:
-    """The registered name of a ``type``, which may be the class itself, as in MMEngine's new-style configs."""
+    """Return the registered name of a ``type``, which may be the class itself, as in MMEngine's new-style configs."""
     return kind.__name__ if isinstance(kind, type) else kind
 
 
@@ -77,7 +77,7 @@ class Stage(nn.Module):
 
 
 class Backbone(BaseModule):
-    """Base of all hosts.
+    """Base of all backbones.
 
     A subclass fills ``arch_settings``. Its constructor calls this one, sets ``stem`` (image -> tokens and their grid) and
     ``stages``, and calls :meth:`set_outputs`.
@@ -106,7 +106,7 @@ class Backbone(BaseModule):
     image_axes: ClassVar[tuple[int, ...]] = (2,)  # 3 for hosts that also take videos [B, 3, T, H, W]
     no_decay: ClassVar[tuple[str, ...]] = ()  # parts of names, see :meth:`no_weight_decay`
     num_extra_tokens: int = 0  # prefix (class) tokens of the blocks; mmpretrain's vis_cam reads it
-    feature_channels: tuple[int, ...]  # of the returned maps
+    feature_channels: tuple[int, ...]
     feature_strides: tuple[int, ...]
     stage_channels: tuple[int, ...]
     stage_strides: tuple[int, ...]
@@ -146,7 +146,7 @@ class Backbone(BaseModule):
 
     @classmethod
     def resolve_arch(cls, arch: str | dict[str, Any]) -> dict[str, Any]:
-        """The checked settings of an arch; see :func:`look_up_arch`."""
+        """Return the checked settings of an arch; see :func:`look_up_arch`."""
         resolved = look_up_arch(arch, cls.arch_settings, cls.__name__)
         cls.check_arch(resolved)
         return resolved
@@ -158,7 +158,7 @@ class Backbone(BaseModule):
 
     @classmethod
     def count_stages(cls, arch: dict[str, Any]) -> int:
-        """The number of stages, the bound of ``out_indices`` and ``frozen_stages``."""
+        """Return the number of stages, the bound of ``out_indices`` and ``frozen_stages``."""
         depths = arch.get("depths")
         if not isinstance(depths, Sequence) or isinstance(depths, str) or not depths:
             raise ValueError(f"arch: depths={depths!r}; it must hold the number of blocks of each stage")

@@ -29,8 +29,8 @@ from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
 
-TEMPORAL_KERNEL = 3  # of depthwise convolutions on video, as the "3x7x7" of Table 14
-TEMPORAL_STRIDE = 2  # of the first embedding of a video; the others keep the frames (journal paper, Sec. 5.4)
+TEMPORAL_KERNEL = 3  # depthwise convolutions on video: the "3x7x7" of Table 14
+TEMPORAL_STRIDE = 2  # the first embedding of a video; the others keep the frames (journal paper, Sec. 5.4)
 
 
 class PositionedEmbed(ResizeOnLoad, PatchEmbed):

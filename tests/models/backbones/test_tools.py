@@ -1,4 +1,4 @@
-"""What PyTorch's tools do with the layers of a backbone: other weights, wrapped layers, quantised and converted ones."""
+"""Backbones under PyTorch's tools: layers with other weights, wrapped, quantised and converted layers."""
 
 import pytest
 import torch
