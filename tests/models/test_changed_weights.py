@@ -1,38 +1,68 @@
-"""Evaluation follows the weights: nothing that was derived from earlier ones is kept."""
+"""Evaluation uses the weights that a model has, however they came there: no operator keeps anything stale."""
 
 import copy
 
 import pytest
 import torch
 
-from helpers.backbones import CASES, KINDS
-from mmlisa.registry import MODELS
+from mmlisa.models.attention import build_attention
+
+FACTOR = 0.97
 
 
-def load(model):
-    model.load_state_dict({key: 0.97 * t if t.is_floating_point() else t for key, t in model.state_dict().items()})
+def in_place(model):
+    for p in model.parameters():
+        p.mul_(FACTOR)
 
 
-def train(model):
-    with torch.no_grad():
-        for p in model.train().parameters():
-            p.mul_(0.97)
+def through_data(model):
+    """As MMEngine's averaged weights are updated."""
+    for p in model.parameters():
+        p.data.mul_(FACTOR)
 
 
-def exchange(model):
+def exchanged_data(model):
     """As MMEngine's EMAHook exchanges weights and averages."""
     for p in model.parameters():
-        p.data = 0.97 * p.data
+        p.data = FACTOR * p.data
 
 
-@pytest.mark.parametrize("change", [load, train, exchange])
-@pytest.mark.parametrize("name", KINDS)
-def test_evaluation_follows_the_weights(name, change):
+def loaded(model, **options):
+    model.load_state_dict({name: FACTOR * p for name, p in model.state_dict().items()}, **options)
+
+
+def assigned(model):
+    loaded(model, assign=True)
+
+
+def other_dtype(model):
+    model.bfloat16().float()
+
+
+@pytest.mark.parametrize("change", [in_place, through_data, exchanged_data, loaded, assigned, other_dtype])
+@pytest.mark.parametrize("name", ["LiSA", "FocusedLinearAttention"])
+@torch.no_grad()
+def test_changed_weights(name, change):
+    """On another grid than the pretraining one, so that kernels and positions are resized, and kept."""
     torch.manual_seed(0)
-    model, image = MODELS.build(CASES[name]).eval(), torch.randn(1, 3, 75, 64)  # tables and kernels are resized
-    with torch.no_grad():
-        before = model(image)
-        change(model)
-        after = model.eval()(image)
-        assert not torch.equal(after[-1], before[-1])
-        assert all(map(torch.equal, after, copy.deepcopy(model)(image)))  # copies start with nothing kept
+    operator, x = build_attention(dict(type=name), 32, 2, (6, 7)).eval(), torch.randn(1, 56, 32)
+    for p in operator.parameters():
+        p.normal_()
+    changed = copy.deepcopy(operator)
+    change(changed)
+    before, expected = operator(x, (7, 8)), changed(x, (7, 8))
+    change(operator)
+    assert not torch.equal(before, expected)
+    assert torch.equal(operator(x, (7, 8)), expected)
+
+
+@torch.no_grad()
+def test_functional_call():
+    """A tensor in place of the parameter, at an address that was freed before."""
+    operator, x = build_attention(dict(type="LiSA"), 32, 2, (6, 7)).eval(), torch.randn(1, 56, 32)
+    for factor in (1.0, 0.5, 2.0):
+        weights = {name: factor * p for name, p in operator.named_parameters()}
+        found = torch.func.functional_call(operator, weights, (x, (7, 8)))
+        fresh = build_attention(dict(type="LiSA"), 32, 2, (6, 7)).eval()
+        fresh.load_state_dict(weights)
+        assert torch.equal(found, fresh(x, (7, 8)))

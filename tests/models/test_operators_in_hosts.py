@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.backbones import CASES, NARROW
+from helpers.backbones import CASES
 from mmlisa.models import backbones
 from mmlisa.registry import MODELS
 
@@ -63,9 +63,3 @@ def test_the_convolution_of_enhanced_linear_attention(case):
     convolutions = {n for n, _ in network.named_parameters() if n.endswith("mlp.dwconv.weight")}
     assert mixers
     assert {f"{name.rpartition('.')[0]}.mlp.dwconv.weight" for name in mixers} <= convolutions
-
-
-@pytest.mark.parametrize("operator", ["MILAAttention", "FocusedLinearAttention", "ShiftedWindowAttention"])
-def test_videos_are_refused(operator):
-    with pytest.raises(ValueError, match=rf"'{operator}'.* 3 axes"):
-        MODELS.get("LiSANet")(dict(base="small", **NARROW), attention=dict(type=operator), image_size=(8, 64, 64))

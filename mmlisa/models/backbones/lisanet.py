@@ -30,7 +30,7 @@ from mmlisa.registry import MODELS
 from .base import Backbone, Stage
 
 TEMPORAL_KERNEL = 3  # depthwise convolutions on video: the "3x7x7" of Table 14
-TEMPORAL_STRIDE = 2  # the first embedding of a video; the others keep the frames (journal paper, Sec. 5.4)
+TEMPORAL_STRIDE = 2  # first embedding of a video; the others keep the frames (journal paper, Sec. 5.4)
 
 
 class PositionedEmbed(ResizeOnLoad, PatchEmbed):

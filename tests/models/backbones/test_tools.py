@@ -108,9 +108,3 @@ def test_batch_norms_may_be_converted():
         for convert in (nn.SyncBatchNorm.convert_sync_batchnorm, revert_sync_batchnorm):
             model = convert(model)
             torch.testing.assert_close(model(image), expected)
-
-
-def test_a_grid_smaller_than_the_reduction_is_refused():
-    operator = MODELS.get("SpatialReductionAttention")(32, 2, grid=(8, 8), sr_ratio=4)
-    with pytest.raises(ValueError, match="sr_ratio=4"):
-        operator(torch.randn(1, 24, 32), (3, 8))
