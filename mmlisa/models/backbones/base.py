@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-from mmlisa.arguments import Size, Typed
-from mmlisa.models.arch import check_values, look_up_arch, parse_image_size
+from mmlisa.models.arch import check_stages, look_up_arch, parse_image_size
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.models.layers import norm_tokens, to_map, to_tokens
 
@@ -102,7 +101,6 @@ class Backbone(BaseModule):
     """
 
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {}
-    optional_keys: ClassVar[tuple[str, ...]] = ("mlp_conv",)  # of an arch: they may be None
     image_axes: ClassVar[tuple[int, ...]] = (2,)  # 3 for hosts that also take videos [B, 3, T, H, W]
     no_decay: ClassVar[tuple[str, ...]] = ()  # parts of names, see :meth:`no_weight_decay`
     num_extra_tokens: int = 0  # prefix (class) tokens of the blocks; mmpretrain's vis_cam reads it
@@ -118,12 +116,12 @@ class Backbone(BaseModule):
         attention: dict[str, Any] | None = None,
         image_size: int | Sequence[int] | None = None,
         drop_path_rate: float = 0.0,
-        in_channels: Size = 3,
+        in_channels: int = 3,
         out_indices: int | Sequence[int] | None = None,
         frozen_stages: int = -1,
         norm_eval: bool = False,
         with_cp: bool = False,
-        init_cfg: Typed | list[Typed] | None = None,
+        init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         self.arch = self.resolve_arch(arch)
@@ -153,16 +151,13 @@ class Backbone(BaseModule):
 
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
-        """Raise ValueError for an invalid value; see :func:`check_values`."""
-        check_values(arch, cls.arch_settings, cls.count_stages(arch), cls.optional_keys)
+        """Raise ValueError for an invalid value; see :func:`check_stages`."""
+        check_stages(arch, cls.arch_settings, cls.count_stages(arch))
 
     @classmethod
     def count_stages(cls, arch: dict[str, Any]) -> int:
         """Return the number of stages, the bound of ``out_indices`` and ``frozen_stages``."""
-        depths = arch.get("depths")
-        if not isinstance(depths, Sequence) or isinstance(depths, str) or not depths:
-            raise ValueError(f"arch: depths={depths!r}; it must hold the number of blocks of each stage")
-        return len(depths)
+        return len(arch["depths"])
 
     @classmethod
     def resolve_attention(cls, default: dict[str, Any] | None, attention: dict[str, Any] | None) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.arguments import Typed
 from mmlisa.models.arch import parse_mixers
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import (
@@ -160,7 +159,7 @@ class LiSANet(Backbone):
         self,
         arch: str | dict[str, Any] = "hybrid-small",
         *,
-        norm_cfg: Typed | None = None,
+        norm_cfg: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(arch, **options)

@@ -214,7 +214,8 @@ def test_optimized_for_cpu_it_computes_the_same(name, monkeypatch, autocast):
         outputs.clear()
         with torch.inference_mode():
             expected, maps = backbone(image), optimized(image)
-    assert [name for name, _, _ in outputs] == called
+    # The two passes of StarReLU take the place of the ReLU inside it.
+    assert [name for name, _, _ in outputs] == [name for name in called if not name.endswith(".act.relu")]
     assert not [name for name, y, kept in outputs if not all(map(torch.equal, copy_of(y), kept))]
     assert torch.equal(image, untouched)
     for found, graded, wanted in zip(maps, with_gradients, expected, strict=True):
@@ -285,7 +286,7 @@ def test_recomputing_changes_no_gradient(name, monkeypatch):
     for is_plain in (False, True):
         backbone = build(name, drop_path_rate=0.1).train().double()
         if is_plain:
-            for module in ("recompute", "depthwise", "star_relu", "focused_linear"):
+            for module in ("recompute", "focused_linear"):
                 monkeypatch.setattr(import_module(f"mmlisa.ops.{module}"), "is_traced", lambda: True)
             for part in backbone.modules():
                 part.register_forward_hook(lambda module, inputs, output: called.append(module))

@@ -258,9 +258,3 @@ def test_cross_shaped_windows_by_definition():
 def test_attn_type_must_fit(attn_type):
     with pytest.raises(ValueError, match=f"attn_type='{attn_type}'"):
         FLattenSwin(attn_type=attn_type)
-
-
-def test_windows_have_no_place_for_a_class_token():
-    windowed = build_attention(dict(type="FocusedLinearAttention", window=4), 32, 1, (8, 8))
-    with pytest.raises(ValueError, match="prefix"):
-        windowed(torch.randn(1, 65, 32), (8, 8))
