@@ -19,7 +19,6 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from mmlisa import options
-from mmlisa.processors import choose_waiting
 
 # Commands whose name differs from their file in tools/.
 NAMES = {"convert_checkpoint": "convert", "paper_tables": "tables"}
@@ -146,14 +145,13 @@ def add_launcher(parser: argparse.ArgumentParser) -> None:
 # --- running -----------------------------------------------------------------------------------------------------------------
 
 
-def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace, *, may_spin: bool = False) -> None:
+def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
     """Check the arguments and run a tool. A user's mistake ends in a one-line message.
 
     The exit status is 2 after a mistake in the arguments, the config or the files, 1 if the run failed (a loss that is not
-    finite, a full disk, a killed worker process), and 130 after Ctrl-C. ``may_spin``: see
-    :func:`mmlisa.processors.choose_waiting`.
+    finite, a full disk, a killed worker process), and 130 after Ctrl-C.
     """
-    prepare(args.verbose, may_spin)
+    prepare(args.verbose)
     try:
         options.check(args)
         main(args)
@@ -170,9 +168,8 @@ def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace, *,
         sys.exit(130)
 
 
-def prepare(verbose: bool = False, may_spin: bool = False) -> None:
-    """Set the environment variables and warning filters that must be set before PyTorch and OpenMMLab are imported."""
-    choose_waiting(may_spin)
+def prepare(verbose: bool = False) -> None:
+    """Set the warning filters that must be set before PyTorch and OpenMMLab are imported."""
     if not verbose:
         warnings.filterwarnings("ignore", message="faster_coco_eval is not installed")
         # PyTorch uses the encoding all the same.

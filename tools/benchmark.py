@@ -2,7 +2,6 @@
 
 ``--tune`` measures on which sizes each backend of LiSA is the fastest, and writes nothing. ``--proof`` measures in ten minutes
 what only a GPU can show: finiteness in half precision, crossing points with softmax, thresholds, compiled and graphed networks.
-``--release`` measures all figures of the pages at one commit, which takes hours, and goes on where it was stopped.
 """
 
 import argparse
@@ -59,11 +58,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         action="store_true",
         help="proof_DEVICE.json and .md in --out; on a CPU only a dry run of every section",
     )
-    parser.add_argument(
-        "--release",
-        action="store_true",
-        help="everything that the pages print; needs a quiet machine and committed code",
-    )
     parser.add_argument("--redraw", action="store_true", help="draw the JSON files of --out again, and measure nothing")
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), help="folder (default: %(default)s)")
     return parser.parse_args(argv)
@@ -90,11 +84,6 @@ def main(args: argparse.Namespace) -> None:
             raise FileNotFoundError(f"{args.out} has no measurements of {', '.join(args.suite)}: measure first")
         for file in files:
             draw(file)
-        return
-    if args.release:
-        from research import release
-
-        release.measure(Path(__file__).parents[1])
         return
     if DEPLOY in args.suite:
         if len(args.suite) > 1:
@@ -214,4 +203,4 @@ def draw(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, parse_args(), may_spin=True)
+    cli.run(main, parse_args())

@@ -91,4 +91,4 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, parse_args(), may_spin=True)
+    cli.run(main, parse_args())

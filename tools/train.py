@@ -115,4 +115,4 @@ def _shown(path: str | Path) -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main, parse_args(), may_spin=True)
+    cli.run(main, parse_args())

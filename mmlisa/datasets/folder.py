@@ -16,8 +16,6 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from mmlisa.processors import count_processors
-
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".tif", ".tiff", ".webp")
 # Of images that OpenCV does not decode everywhere.
 _UNREAD_SUFFIXES = (".avif", ".gif", ".heic", ".heif", ".jp2", ".jxl")
@@ -109,7 +107,7 @@ class Dataset:
         Raises:
             ValueError: more than a tenth cannot be used; names the first.
         """
-        with ThreadPoolExecutor(count_processors()) as pool:
+        with ThreadPoolExecutor() as pool:
             results = list(pool.map(partial(_examine, self.root), self.samples))
         problems = Problems(problem for problem, _ in results if problem)
         problems.check(len(self.samples), "images")

@@ -1,6 +1,7 @@
 """The plan of a training: each setting with the measurement that it comes from, written as a config."""
 
 import math
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from mmengine.config import Config
 from mmlisa import config_path
 from mmlisa.datasets.folder import Dataset
 from mmlisa.datasets.transforms import FORMATS
-from mmlisa.processors import count_processors
 from mmlisa.training.config import predicts_masks
 
 
@@ -190,8 +190,9 @@ def make_plan(
     else:
         steps = max(preset.steps, preset.epochs * per_epoch)
         reasons["steps"] = f"at least {preset.steps} steps and {preset.epochs} epochs of {per_epoch} steps"
-    workers = min(8, max(0, count_processors() - 2))
-    reasons["workers"] = f"of {count_processors()} cores, two are left to the training and the system"
+    cores = os.cpu_count() or 1
+    workers = min(8, max(0, cores - 2))
+    reasons["workers"] = f"of {cores} cores, two are left to the training and the system"
     plan = Plan(dataset.task, preset, on_gpu, side, batch, 0.0, 0, 0, 0, 0.0, workers, reasons)
     _set_schedule(plan, steps)
     return plan

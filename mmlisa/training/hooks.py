@@ -1,11 +1,9 @@
 """Hooks that report progress and check the loss, the data and the checkpoint of a training."""
 
-import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from math import floor
-from time import monotonic, time
+from time import time
 from typing import Any
 
 import numpy as np
@@ -26,14 +24,11 @@ from mmlisa.checkpoints import (
     state_dict_of,
 )
 from mmlisa.memory import peak_megabytes
-from mmlisa.processors import LONG, Others, count_processors
 from mmlisa.registry import HOOKS
 
 from .checks import check_classes, check_first_image, check_shapes, compare_classes, shape_conflicts
 from .config_checks import check_schedule
 from .interrupts import largest_of_processes, optim_wrappers
-
-_WATCHED = 5.0  # seconds between two looks at the other programs
 
 
 @HOOKS.register_module()
@@ -107,38 +102,6 @@ class ProgressHook(Hook):
                 f"The first iteration took {seconds:.1f} s. At this pace, the other {left} take "
                 f"{timedelta(seconds=round(seconds * left))}; the first is usually slower than the rest"
             )
-
-
-@HOOKS.register_module()
-class ThreadsHook(Hook):
-    """Limits PyTorch's threads to the free processors, if the tools let idle threads spin for long.
-
-    A thread that spins on a processor which another program needs makes a training several times slower. While other programs
-    run, the hook therefore takes fewer threads. If the environment says how OpenMP waits, the hook does nothing
-    (:func:`mmlisa.processors.choose_waiting`).
-    """
-
-    def __init__(self) -> None:
-        self._spins = os.environ.get("GOMP_SPINCOUNT") == LONG
-        self._most, self._others, self._checked = torch.get_num_threads(), Others(), monotonic()
-
-    def before_run(self, runner: Runner) -> None:
-        variables = [
-            f"{name}={os.environ[name]}" for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in os.environ
-        ]
-        runner.logger.info(f"Threads: {self._most}; {', '.join(variables) or 'they wait as OpenMP does by default'}")
-
-    def _after_iter(
-        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None, mode: str = "train"
-    ) -> None:
-        if not self._spins or monotonic() - self._checked < _WATCHED:
-            return
-        self._checked, others = monotonic(), self._others()
-        threads = min(self._most, max(1, floor(count_processors() - others + 0.25)))
-        if threads != torch.get_num_threads():
-            torch.set_num_threads(threads)
-            taken = f"other processes, such as data loaders, take {others:.1f} processors"
-            runner.logger.info(f"Threads: {threads} from now on; {taken}")
 
 
 @HOOKS.register_module()

@@ -81,7 +81,6 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     _prepare_cpu_processes(cfg)
     added = [
         dict(type="mmlisa.ProgressHook"),
-        dict(type="mmlisa.ThreadsHook"),
         dict(type="mmlisa.DataCheckHook"),
         dict(type="mmlisa.CheckpointGuardHook", min_matched=min_matched, same_shapes=same_shapes),
         dict(type="mmlisa.ChecksumHook"),

@@ -1,6 +1,5 @@
 """The numbers of a plan follow from the data, and the config that is written builds."""
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -120,12 +119,6 @@ def test_steps_rate_and_warm_up():
     plan = make_plan(dataset, preset, False, batch=2, epochs=3)  # 80 training images
     assert (plan.batch, plan.steps, plan.warm_up, plan.rate) == (2, 120, 12, 7.5e-4)
     assert make_plan(make(number=4000), preset, False).steps == 6 * 800
-
-
-def test_workers_are_those_of_the_processors_that_a_scheduler_gives(monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(6), raising=False)
-    assert make_plan(make(), PRESETS["detection"]["hylisanet"], False).workers == 4
 
 
 def test_a_probe_sets_batch_and_length():

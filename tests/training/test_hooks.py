@@ -10,7 +10,6 @@ from mmengine.optim import AmpOptimWrapper, ApexOptimWrapper, OptimWrapperDict
 from torch import nn
 
 from helpers.toy_runner import VALIDATION, ToyRegression, losses, runner
-from mmlisa.training import hooks
 from mmlisa.training.hooks import FiniteLossHook, ProgressHook
 from mmlisa.training.runner import train
 
@@ -166,39 +165,3 @@ def test_a_killed_worker_is_named_with_the_last_checkpoint(tmp_path):
     dataset = dict(type="ToyPoints", kill_worker=True)
     with pytest.raises(ChildProcessError, match="num_workers"):
         train(runner(tmp_path / "killed", loader=dict(dataset=dataset, num_workers=1)))
-
-
-@pytest.fixture
-def threads(monkeypatch):
-    """A machine of four processors, PyTorch on all of them, and what the others take at each look."""
-    taken, used = [], [4]
-    monkeypatch.setattr(hooks, "Others", lambda: lambda: taken.pop(0))
-    monkeypatch.setattr(hooks, "count_processors", lambda: 4)
-    monkeypatch.setattr(hooks, "monotonic", iter(range(0, 100, 6)).__next__)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: used[-1])
-    monkeypatch.setattr(torch, "set_num_threads", used.append)
-    return taken, used
-
-
-def test_threads_follow_the_free_processors(threads, monkeypatch):
-    monkeypatch.setenv("GOMP_SPINCOUNT", "30000")
-    (taken, used), messages = threads, []
-    runner = SimpleNamespace(logger=SimpleNamespace(info=messages.append))
-    taken += [0.2, 0.3, 2.0, 9.0, 9.0, 0.0]
-    hook = hooks.ThreadsHook()
-    hook.before_run(runner)
-    for call in (hook.after_train_iter, hook.after_val_iter, hook.after_test_iter) * 2:
-        call(runner, 0)
-    assert used == [4, 3, 2, 1, 4]
-    assert messages[0].startswith("Threads: 4; ")
-    assert "GOMP_SPINCOUNT=30000" in messages[0]
-    assert messages[1] == "Threads: 3 from now on; other processes, such as data loaders, take 0.3 processors"
-
-
-@pytest.mark.parametrize("chosen", [None, "300"])
-def test_threads_stay_where_they_do_not_spin(threads, monkeypatch, chosen):
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    if chosen:
-        monkeypatch.setenv("GOMP_SPINCOUNT", chosen)
-    hooks.ThreadsHook().after_train_iter(None, 0)
-    assert threads[1] == [4]
