@@ -1,4 +1,4 @@
-"""Convert published weights into a checkpoint of this package: ``python tools/convert_checkpoint.py SRC DST``.
+"""Convert published weights into a checkpoint of this package: ``mmlisa convert SRC DST``.
 
 The script recognises the family of the weights and the backbone that they fit best. ``--to BACKBONE ARCH`` names another one.
 ``flatten SRC DST`` and ``caformer SRC DST`` also convert the classifier's head. ``inflate IMAGE VIDEO_CONFIG DST`` converts an

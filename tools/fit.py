@@ -1,4 +1,4 @@
-"""Train a model on a folder of your images: ``python tools/fit.py DATA``."""
+"""Train a model on a folder of your images: ``mmlisa fit DATA``."""
 
 import argparse
 import os
@@ -33,10 +33,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--weights", metavar="SOURCE", help="where the backbone starts: timm:NAME, or a checkpoint to load"
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--minutes", type=float, metavar="N", help="length of the training in minutes")
-    length.add_argument("--epochs", type=int, metavar="N", help="length of the training in passes over its images")
+    length.add_argument("--minutes", type=cli.count, metavar="N", help="length of the training in minutes")
+    length.add_argument(
+        "--epochs", type=cli.count, metavar="N", help="length of the training in passes over its images"
+    )
     parser.add_argument(
-        "--size", type=int, metavar="S", help="longer side of the images in training (default: by objects)"
+        "--size", type=cli.count, metavar="S", help="longer side of the images in training (default: by objects)"
     )
     parser.add_argument(
         "--batch",
@@ -44,7 +46,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="N",
         help="images a step (default: auto, the recipe's or what fits the memory)",
     )
-    parser.add_argument("--device", help="cpu, cuda or cuda:1 (default: a GPU where there is one)")
+    cli.add_device(parser)
     parser.add_argument("--work-dir", type=Path, help="where the results go (default: work_dirs/fit/NAME-OPTIONS)")
     parser.add_argument(
         "--resume", action="store_true", dest="goes_on", help="continue a run that was stopped, without asking"
@@ -54,7 +56,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def number_or_auto(text: str) -> int | None:
-    return None if text == "auto" else int(text)
+    return None if text == "auto" else cli.count(text)
 
 
 def main(args: argparse.Namespace) -> None:

@@ -19,10 +19,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from mmlisa import cli
 from mmlisa.datasets.folder import Dataset, walk
 from mmlisa.datasets.splitting import SEED, prepare_data
-from mmlisa.options import select_device
 
 
 @dataclass(frozen=True)
@@ -145,8 +143,8 @@ def fit(run: Run, *, dry_run: bool = False) -> None:
             f"the results would go into {run.folder}, inside of the data, which are never changed: start the command elsewhere, "
             "or name a folder with --work-dir"
         )
-    if run.options.device:
-        select_device(run.options.device)  # for all steps, which inherit it
+    if run.options.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # for all steps, which inherit it
     for name in ["config"] if dry_run else STEPS:
         if name not in run.done:
             print(f"\n--- {name} ---", flush=True)
@@ -196,7 +194,7 @@ def _configure(run: Run) -> None:
     print(*notes, "measuring a training step …", sep="\n", flush=True)
     trial, result = folder / "probe" / "config.py", folder / "probe" / "result.json"
     write(trial, write_config(plan, dataset, folder, title, start))
-    _call(*cli.RUN_MODULE, "mmlisa.fit.probe", str(trial), str(result), preset.weights, show=False)
+    _call("-m", "mmlisa.fit.probe", str(trial), str(result), preset.weights, show=False)
     probe = json.loads(result.read_text())
     if probe["unavailable"]:
         start = (
@@ -285,7 +283,7 @@ def _report(run: Run) -> None:
         "draw predictions on images": command("infer", run.config, run.checkpoint, example),
         "test again": command("test", run.config, run.checkpoint, "--work-dir", folder / "test_again"),
         "train again from the config": command("train", run.config, "--work-dir", folder / "train_again"),
-        "look at the training images": command("browse", run.config),
+        "look at the training images": command("check-data", run.config, "--draw", 16),
         "export": command("export", *_export_words(run)),
     }
     score = write_report(
@@ -318,12 +316,12 @@ STEPS: dict[str, Callable[[Run], None]] = {
 
 def command(name: str, *words: object) -> str:
     """A command as the user can type it."""
-    return f"{cli.command(name)} {shlex.join(map(str, words))}"
+    return f"mmlisa {name} {shlex.join(map(str, words))}"
 
 
 def _mmlisa(name: str, *words: object, accepted: Sequence[int] = (0,)) -> None:
     print(f"$ {command(name, *words)}", flush=True)
-    _call(*cli.RUN_MODULE, "mmlisa.cli", name, *map(str, words), accepted=accepted)
+    _call("-m", "mmlisa", name, *map(str, words), accepted=accepted)
 
 
 def _call(*words: str, show: bool = True, accepted: Sequence[int] = (0,)) -> None:
@@ -355,7 +353,7 @@ def _call(*words: str, show: bool = True, accepted: Sequence[int] = (0,)) -> Non
     if code not in accepted:
         errors = [line for line in lines if re.match(r"(error|\w*(Error|Exception)): ", line)] or [*filter(None, lines)]
         reason = errors[-1].removeprefix("error: ") if errors else "it ended without a message"
-        raise ChildProcessError(f"{' '.join(words[2:4]).removeprefix('mmlisa.cli ')} failed: {reason}")
+        raise ChildProcessError(f"{' '.join(words[1:3])} failed: {reason}")
 
 
 def _end_with_parent() -> None:

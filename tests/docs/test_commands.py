@@ -79,16 +79,12 @@ NOT_RUN = {
     "PYTHONPATH=tools python -m research.tiles": f"{_LONG}; tests/research/test_tiles.py",
     "PYTHONPATH=tools python -m research.eight_bits": f"{_LONG}; tests/research/test_eight_bits.py",
     "python -X importtime": "a measurement",
-    "mmlisa export --int8 FOLDER": "a mention; tests/deploy/test_quantise.py",
     "mmlisa infer CONFIG CHECKPOINT IMAGE --tile": "a mention; tests/deploy/test_inference.py",
     "mmlisa infer model.onnx IMAGE --tile": "a mention; tests/deploy/test_inference.py",
     "python tools/paper_tables.py": "counts for half a minute; tests/research/test_paper_tables.py",
-    "mmlisa tables --paper lisa": "counts for half a minute; tests/research/test_paper_tables.py",
-    "mmlisa check ": "imports everything; `python -m mmlisa.check_env` of docs/first_hour.md is the same and is run",
-    "uv run mmlisa check ": "imports everything; `python -m mmlisa.check_env` of docs/first_hour.md is the same and is run",
     "python tools/model_zoo.py": "counts every config, for minutes; tests/research/test_model_zoo.py",
     "python tools/published_weights.py": "builds every backbone, for minutes; tests/conversion/test_published.py",
-    "python tools/demo.py": "makes the demo data in full; tests/datasets/test_demo.py",
+    "python tools/demo_data.py": "makes the demo data in full; tests/datasets/test_demo.py",
     "uv run COMMAND": "stands for any",
     "python voc_to_coco.py": "the other way to what yolo_to_coco.py leaves; tests/docs/test_worked_examples.py",
     "mmlisa convert timm:": "downloads weights; tests/conversion/test_published.py",
@@ -98,7 +94,7 @@ NOT_RUN = {
     "tools/test.py CONFIG CHECKPOINT --tta": "a mention; docs/first_hour.md has the command",
 }
 # Tools that a sentence names without their arguments.
-MENTIONS = ("mmlisa demo", "mmlisa export", "mmlisa infer", "mmlisa test")
+MENTIONS = ("mmlisa demo-data", "mmlisa export", "mmlisa infer", "mmlisa test")
 # Whole commands that end as their page says: with a message, and 2 as the exit code.
 ENDS_WITH = {
     f"mmlisa check-data {config} --split val": rf"error: .*data/{folder}.* does not exist.*val_dataloader\.dataset"
