@@ -67,12 +67,6 @@ def test_no_matrix_without_values_of_their_own_for_all_tokens(x):
     assert attention_matrix(build(type="FocusedLinearAttention", window=3), x, GRID) is None
 
 
-def test_rank():
-    assert rank(torch.eye(5)) == 5
-    assert rank(torch.ones(5, 5)) == 1
-    assert rank(torch.diag(torch.tensor([1.0, 1e-9, 0.5]))) == 2
-
-
 def test_head_statistics():
     same = torch.full((3, 4, 4), 0.25)
     assert head_statistics(same) == (0.0, pytest.approx(1.0))
@@ -100,35 +94,5 @@ def test_matrices_of_a_backbone(tmp_path):
     for name in ("new/matrices.png", "heads.png"):
         with Image.open(tmp_path / name) as picture:
             assert min(picture.size) > 400
-    with pytest.raises(ValueError, match="head=2"):
-        draw_matrices({"one": matrices}, 2, tmp_path / "x.png")
-    with pytest.raises(ValueError, match=r"layers=\[3\].* 3 operators"):
-        attention_matrices(backbone, image, [3])
     with pytest.raises(ValueError, match="1600 tokens on its grid"):
         attention_matrices(backbone, torch.randn(3, 640, 640), [0])
-
-
-def test_a_matrix_is_drawn_by_column_of_its_network_and_row_of_its_layer(figures, tmp_path):
-    """Rows of a picture are queries, its columns keys."""
-    first, second = torch.rand(2, 5, 5), torch.rand(2, 5, 5).triu()
-    draw_matrices({"one": {"a": first, "b": second}, "two": {"a": second}}, 1, tmp_path / "matrices.png")
-    panels = [axes for axes in figures[0].axes if axes.get_title()]
-    assert [axes.get_title().splitlines()[0] for axes in panels] == ["one", "two", "one"]
-    shown = {axes.get_title().splitlines()[0]: [] for axes in panels}
-    for axes in panels:
-        shown[axes.get_title().splitlines()[0]].append(torch.tensor(axes.images[0].get_array().data))
-    torch.testing.assert_close(shown, {"one": [first[1], second[1]], "two": [second[1]]})
-    assert "a, head 1: rank" in panels[0].get_title()
-
-
-def test_statistics_are_drawn_over_the_layers(figures, tmp_path):
-    same, apart = torch.full((2, 4, 4), 0.25), torch.stack([torch.eye(4), torch.eye(4).flip(0)])
-    draw_head_statistics({"one": {"a": same, "b": apart}}, tmp_path / "heads.png")
-    variance, similarity = figures[0].axes
-    assert [variance.get_ylabel(), similarity.get_ylabel()] == [
-        "variance over the heads",
-        "cosine similarity of two heads",
-    ]
-    for axes, values in ((variance, [0, 2]), (similarity, [1, 0])):
-        assert list(axes.lines[0].get_xdata()) == [1, 2]
-        assert axes.lines[0].get_ydata() == pytest.approx(values)
