@@ -72,7 +72,7 @@ def draw_samples(config: Mapping[str, Any], number: int, path: Path) -> None:
 
     from mmlisa.visualization.overlays import Classes, draw_truth
 
-    for seed in (random.seed, np.random.seed, torch.manual_seed):  # of the choice and of the augmentation
+    for seed in (random.seed, np.random.seed, torch.manual_seed):  # choice and augmentation
         seed(0)
     dataset = DATASETS.build(config)
     inner = dataset

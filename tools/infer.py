@@ -76,7 +76,7 @@ def main(args: argparse.Namespace) -> None:
             failed.append(prediction.summary)
         else:
             tqdm.write(f"{prediction.source} -> {prediction.target}: {prediction.summary}")
-            result = prediction.result  # of a video, a list with an entry per frame
+            result = prediction.result  # a video has a list with an entry per frame
             entry = {"frames": result} if isinstance(result, list) else result
             done.append({"source": str(prediction.source), **entry})
     if args.json:

@@ -310,7 +310,7 @@ def split_tool(words: Sequence[str]) -> tuple[str, list[str]]:
 def shorten(words: list[str]) -> list[str]:
     """Two iterations for a training; small pictures for the configs that want large ones."""
     tool, arguments = split_tool(words)
-    if tool not in ("train", "test", "infer", "confusion-matrix") or "torchrun" in words:
+    if tool not in ("train", "test", "infer") or "torchrun" in words:
         return words
     options = SHORTER.get(Path(arguments[0]).name, [])
     if tool == "train":
