@@ -15,7 +15,9 @@ from mmlisa import cli
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=cli.existing_path, help="image file, or the folder of a training")
+    parser.add_argument(
+        "source", type=cli.existing_path, help="image file, or without --model the folder of a training"
+    )
     parser.add_argument(
         "--model",
         nargs="+",
@@ -45,10 +47,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--matrices", action="store_true", help="also draw whole attention matrices; of small images")
     cli.add_min_matched(parser)
-    args = parser.parse_args(argv)
-    if Path(args.source).is_dir() == bool(args.model):
-        parser.error("argument --model: an image needs --model, the folder of a training has no --model")
-    return args
+    return parser.parse_args(argv)
 
 
 def main(args: argparse.Namespace) -> None:
