@@ -57,17 +57,14 @@ def _child(parent: roots.Registry, *modules: str) -> roots.Registry:
 
 
 _NETWORKS = ("models.attention", "models.backbones", "models.necks", "models.dense_heads", "models.heads")
-_HOOKS = [f"training.{name}" for name in ("hooks", "interrupts", "saving", "seeding", "castling", "ema")]
+_HOOKS = [f"training.{name}" for name in ("hooks", "interrupts", "castling", "ema")]
 MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.ema")
 TASK_UTILS = _child(roots.TASK_UTILS, *_NETWORKS)
 HOOKS = _child(roots.HOOKS, *_HOOKS, "visualization", "video")
 LOOPS = _child(roots.LOOPS, "training.loops")
-OPTIMIZERS = _child(roots.OPTIMIZERS, "training.lamb")
+OPTIMIZERS = _child(roots.OPTIMIZERS, "training.optimizers")
 OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "training.optimizers")
-DATA_SAMPLERS = _child(roots.DATA_SAMPLERS, "training.seeding")
-DATASETS = _child(
-    roots.DATASETS, "training.seeding", "datasets.coco", "datasets.segmentation", "datasets.classification", "video"
-)
+DATASETS = _child(roots.DATASETS, "datasets.coco", "datasets.segmentation", "datasets.classification", "video")
 TRANSFORMS = _child(roots.TRANSFORMS, "datasets.transforms", "video")
 METRICS = _child(roots.METRICS, "visualization.evaluation", "datasets.segmentation")
 WEIGHT_INITIALIZERS = _child(roots.WEIGHT_INITIALIZERS, "conversion")

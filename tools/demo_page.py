@@ -27,6 +27,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
+    from mmlisa.checkpoints import use_safe_loader
+
+    use_safe_loader()
     page = build_page(args.work_dirs)
     options = dict(inbrowser=not args.no_browser, footer_links=[], quiet=True, prevent_thread_lock=True)
     _, address, _ = page.launch(server_name=args.host, server_port=args.port, **options)

@@ -29,23 +29,23 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(args: argparse.Namespace) -> None:
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
     from mmlisa.training import config
-    from mmlisa.training.config_checks import check_data
 
     options = config.parse_options(args.cfg_options)
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
     if args.work_dir is None:  # the runner writes the config there, which would replace that of the training
         cfg.work_dir = str(Path(cfg.work_dir) / "test")
-    check_data(cfg, "test")
+    config.check_data(cfg, "test")
     config.set_show_dir(cfg, args.show_dir)
-    config.set_classwise(cfg)
     if args.tta:
         config.set_tta(cfg)
 
     from mmengine.registry import METRICS
 
+    from mmlisa.checkpoints import use_safe_loader
     from mmlisa.deploy.cpu import optimize_for_cpu
     from mmlisa.training.runner import build_runner, test
 
+    use_safe_loader()
     if exported := args.checkpoint.endswith(".onnx"):
         from mmlisa.deploy.inference import exported_config
 

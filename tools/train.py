@@ -41,7 +41,6 @@ def main(args: argparse.Namespace) -> None:
     if args.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # MMEngine trains on a GPU wherever it sees one
     from mmlisa.training import config
-    from mmlisa.training.config_checks import check_data, check_schedule
 
     options = config.parse_options(args.cfg_options)
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
@@ -51,24 +50,20 @@ def main(args: argparse.Namespace) -> None:
         config.set_epochs(cfg, args.epochs)
     if args.auto_scale_lr:
         config.set_auto_scale_lr(cfg)
-    if note := check_schedule(cfg):
-        print(f"note: {note}")
-    check_data(cfg, "train", "val")
+    config.check_data(cfg, "train", "val")
     if args.device:
         config.check_default_device(args.device)
     if args.amp:
         config.set_amp(cfg)
 
+    from mmlisa.checkpoints import use_safe_loader
     from mmlisa.training.runner import build_runner, set_resume, train
-    from mmlisa.training.saving import locked
 
-    with locked(cfg.work_dir, args.launcher):
-        if args.resume:
-            set_resume(cfg, None if args.resume == "auto" else args.resume)
-        elif cfg.get("resume") and cfg.get("load_from"):  # as MMEngine writes the config of a resumed run
-            print(f"note: the config resumes from {cfg.load_from}; for a new training, add --cfg-options resume=False")
-        runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
-        train(runner)
+    use_safe_loader()
+    if args.resume:
+        set_resume(cfg, None if args.resume == "auto" else args.resume)
+    runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
+    train(runner)
     if runner.rank == 0:
         report(runner)
 

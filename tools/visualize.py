@@ -62,8 +62,10 @@ def main(args: argparse.Namespace) -> None:
 
     from figures import kernels as figures
     from figures.matrices import attention_matrices, draw_head_statistics, draw_matrices
+    from mmlisa.checkpoints import use_safe_loader
     from mmlisa.training.config import load_config, parse_options
 
+    use_safe_loader()
     torch.manual_seed(0)  # without a checkpoint, the same random weights each time
     picture = figures.read_image(args.source, tuple(args.size) if args.size else None)
     queries = [tuple(query) for query in args.query or [(0.5, 0.5)]]

@@ -1,13 +1,16 @@
-"""Learning rates that differ between the layers of a network."""
+"""Learning rates that differ between the layers of a network, and LAMB of MetaFormer's and iViT's ImageNet recipes."""
 
 from typing import Any
 
 from mmengine.optim import DefaultOptimWrapperConstructor
+from timm.optim import Lamb
 from torch import nn
 
-from mmlisa.registry import OPTIM_WRAPPER_CONSTRUCTORS
+from mmlisa.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS
 
 PREFIX = "backbone."
+
+OPTIMIZERS.register_module(name="Lamb", module=Lamb)
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from helpers.training import ROOT, SHORT, history, scores
-from mmlisa.datasets.demo_objects import CLASSES
 
 pytestmark = pytest.mark.nightly
 
@@ -75,6 +74,4 @@ def test_train_kill_resume_test(task, tmp_path, monkeypatch):
     assert all("seg_logits" not in prediction for prediction in predictions), "hundreds of MB per image"
     (tested,) = (tmp_path / "test").glob("*/*.json")
     assert not list((tmp_path / "test").rglob("*.png")), "pictures only with --show-dir"
-    if "coco" in "".join(metrics):
-        assert all(re.search(rf"\| {name} +\| [\d.n]", out) for name in CLASSES), out
     assert scores(json.loads(tested.read_text().splitlines()[-1])) == metrics, out
