@@ -56,10 +56,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
-    if args.config is None:
-        from mmlisa import deploy
-
-        deploy.load(args.checkpoint)  # another file than an exported one is reported before PyTorch is imported
     from mmlisa.training.config import load_config, parse_options
 
     cfg = load_config(args.config, options=parse_options(args.cfg_options)) if args.config else None
@@ -70,19 +66,16 @@ def main(args: argparse.Namespace) -> None:
 
     if not args.verbose:
         import_quietly(cfg and cfg.get("default_scope"))
-    from mmlisa.deploy.inference import predict_pictures
+    from mmlisa import deploy
+    from mmlisa.deploy.inference import Predictor, TiledPredictor, predict_pictures
 
-    predictions = predict_pictures(
-        cfg,
-        args.checkpoint,
-        args.images,
-        args.out_dir,
-        score_threshold=args.score_thr,
-        device=args.device,
-        min_matched=args.min_matched,
-        tile=args.tile,
-        overlap=args.overlap,
-    )
+    if cfg is None:
+        model = deploy.load(args.checkpoint)
+    else:
+        model = Predictor(cfg, args.checkpoint, device=args.device, min_matched=args.min_matched)
+    if args.tile:
+        model = TiledPredictor(model, args.tile, args.overlap)
+    predictions = predict_pictures(model, args.images, args.out_dir, args.score_thr)
     done, failed = [], []
     try:
         for prediction in predictions:

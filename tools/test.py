@@ -29,10 +29,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(args: argparse.Namespace) -> None:
     set_local_rank(args.launcher, args.local_rank)
-    if exported := args.checkpoint.endswith(".onnx"):
-        from mmlisa import deploy
-
-        deploy.load(args.checkpoint)  # another file than an exported one is reported before PyTorch is imported
     from mmlisa.training import config
     from mmlisa.training.config_checks import check_data
 
@@ -52,7 +48,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.deploy.cpu import optimize_for_cpu
     from mmlisa.training.runner import build_runner, test
 
-    if exported:
+    if exported := args.checkpoint.endswith(".onnx"):
         from mmlisa.deploy.inference import exported_config
 
         cfg = exported_config(cfg, args.checkpoint)

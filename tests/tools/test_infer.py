@@ -16,10 +16,11 @@ def test_predictions_before_ctrl_c_are_kept(tmp_path, monkeypatch, number):
 
     def predictions(*_, **__):
         for index in range(number):
-            yield inference.Prediction(Path(f"{index}.jpg"), Path("out.jpg"), "nothing found", {"instances": []})
+            yield inference.Result(Path(f"{index}.jpg"), Path("out.jpg"), "nothing found", {"instances": []})
         raise KeyboardInterrupt
 
     monkeypatch.setattr(inference, "predict_pictures", predictions)
+    monkeypatch.setattr(inference, "Predictor", lambda *_, **__: None)
     arguments = ["classifier_hylisanet_demo.py", "none", str(tmp_path), "--json", str(file)]
     with pytest.raises(KeyboardInterrupt):
         infer.main(infer.parse_args(arguments))

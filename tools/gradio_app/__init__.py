@@ -14,20 +14,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from mmengine.structures import BaseDataElement
 
 from figures.kernels import attention_kernels, find_operators, network_input, overlay_kernel
 from mmlisa import cli
+from mmlisa.deploy import runtime
 from mmlisa.deploy.inference import (
     IMAGE_SUFFIXES,
-    ExportedPredictor,
     Predictor,
-    as_loaded,
-    find_config,
+    describe,
+    fill_sample,
+    load,
     summarise,
-    takes_clips,
 )
 from mmlisa.memory import peak_extra_bytes
-from mmlisa.training.config import load_config
+from mmlisa.visualization.overlays import Classes, draw_prediction
 
 # Demos that the page can train: their labels on the page, and their configs.
 DEMOS = {
@@ -68,33 +69,32 @@ def find_models(root: Path) -> dict[str, Path]:
 
 
 @lru_cache(maxsize=4)
-def load_predictor(file: Path, changed: float) -> Predictor:
+def load_predictor(file: Path, changed: float) -> Predictor | runtime.Model:
     """Load the model of a checkpoint or of an exported file; it is cached until the file changes.
 
     Raises:
         FileNotFoundError, ValueError: see :class:`Predictor`; also for a model of videos.
     """
-    if file.suffix == ".onnx":
-        return ExportedPredictor(file)
-    cfg = load_config(str(find_config(file)))
-    if takes_clips(cfg):
+    config = next(file.parent.glob("*.py"), None)  # the training wrote it there
+    model = load(file, config)
+    if getattr(model, "takes_clips", False):
         raise ValueError(f"{file} classifies videos; this page shows pictures. `mmlisa infer` takes videos")
-    return Predictor(cfg, str(file))
+    return model
 
 
-def predict(predictor: Predictor, picture: np.ndarray, score_threshold: float) -> Run:
+def predict(predictor: Predictor | runtime.Model, picture: np.ndarray, score_threshold: float) -> Run:
     """Predict on a picture ``[H, W, 3]`` (RGB) and measure time and memory."""
-    predictor.score_threshold = score_threshold
-    loaded, results = as_loaded(picture), []
+    results = []
 
     def run() -> None:
         start = perf_counter()
-        sample, shown = predictor.predict(loaded)
-        results.append((sample, shown, perf_counter() - start))
+        results.append((predictor.predict(picture, score_threshold), perf_counter() - start))
 
-    peak = peak_extra_bytes(run, predictor.device)
-    sample, shown, seconds = results[0]  # the second run is profiled
-    return Run(predictor.draw(sample, shown), summarise(predictor.describe(sample)), seconds, peak)
+    peak = peak_extra_bytes(run, getattr(predictor, "device", "cpu"))
+    found, seconds = results[0]  # the second run is profiled
+    classes = Classes(getattr(predictor, "metainfo", {"classes": predictor.classes}))
+    drawing = draw_prediction(picture, fill_sample(BaseDataElement(), found), classes, score_threshold=0.0)
+    return Run(drawing, summarise(describe(found, classes)), seconds, peak)
 
 
 def kernels(predictor: Predictor, picture: np.ndarray, query: tuple[float, float]) -> list[tuple[np.ndarray, str]]:
@@ -103,14 +103,14 @@ def kernels(predictor: Predictor, picture: np.ndarray, query: tuple[float, float
     Raises:
         ValueError: the backbone has no attention operator, or the model is an exported file.
     """
-    if isinstance(predictor, ExportedPredictor):
+    if isinstance(predictor, runtime.Model):
         raise ValueError("an exported file shows no kernels: take the checkpoint that it was made of")
     model = predictor.model
     layers = range(len(find_operators(model.backbone)))
     if not layers:
         raise ValueError(f"{type(model.backbone).__name__} has no attention operator")
     # img_shape is also that of paddings and crops.
-    wider, higher = predictor.pipeline(as_loaded(picture))["data_samples"].get("scale_factor", (1.0, 1.0))
+    wider, higher = predictor.read(picture)["data_samples"][0].get("scale_factor", (1.0, 1.0))
     size = round(picture.shape[0] * higher), round(picture.shape[1] * wider)
     tensor = torch.from_numpy(picture.copy()).permute(2, 0, 1).float()
     resized = F.interpolate(tensor[None], size=size, mode="bilinear", antialias=True)[0]
