@@ -7,7 +7,6 @@ import argparse
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from mmlisa import cli
@@ -40,13 +39,11 @@ def main(args: argparse.Namespace) -> None:
 def find_models(root: Path) -> dict[str, tuple[Path, Path]]:
     """Return checkpoint and config of the trainings under ``root`` by the checkpoint's path, the newest first.
 
-    A training writes its config into its folder. `mmlisa fit` trains in a folder of its work dir, by default under fit/.
+    A training writes its config into the folder of its checkpoints.
     """
-    folders = [path for pattern in ("*", "*/train", "fit/*", "fit/*/train") for path in root.glob(pattern)]
-    configs = {folder: list(folder.glob("*.py")) for folder in folders}
-    files = [file for folder in folders if len(configs[folder]) == 1 for file in folder.glob("*.pth")]
-    files.sort(key=lambda path: -path.stat().st_mtime)
-    return {file.relative_to(root).as_posix(): (file, configs[file.parent][0]) for file in files}
+    files = sorted(root.glob("**/*.pth"), key=lambda path: -path.stat().st_mtime)
+    configs = {file: list(file.parent.glob("*.py")) for file in files}
+    return {str(file.relative_to(root)): (file, found[0]) for file, found in configs.items() if len(found) == 1}
 
 
 @lru_cache(maxsize=4)
@@ -54,26 +51,26 @@ def load_predictor(checkpoint: Path, config: Path, changed: float) -> Any:
     """Load a model; it is kept until its file changes.
 
     Raises:
-        FileNotFoundError, ValueError: see :class:`mmlisa.deploy.inference.Predictor`; also for a model of videos.
+        FileNotFoundError, ValueError: see :func:`mmlisa.load`; also for a model of videos.
     """
-    from mmlisa.deploy.inference import Predictor, takes_clips
-    from mmlisa.training.config import load_config
+    from mmlisa.deploy.inference import load
 
-    cfg = load_config(str(config))
-    if takes_clips(cfg):
+    model = load(checkpoint, config)
+    if model.takes_clips:
         raise ValueError(f"'{checkpoint}' classifies videos; use `mmlisa infer` for videos")
-    return Predictor(cfg, str(checkpoint))
+    return model
 
 
 def predict(predictor: Any, picture: Any, score_threshold: float) -> tuple[Any, str]:
     """Predict on a picture ``[H, W, 3]`` (RGB), and return the drawing and a line about it."""
-    from mmlisa.deploy.inference import as_loaded, summarise
+    from mmengine.structures import BaseDataElement
 
-    predictor.score_threshold = score_threshold
-    start = perf_counter()
-    sample, shown = predictor.predict(as_loaded(picture))
-    milliseconds = 1e3 * (perf_counter() - start)
-    return predictor.draw(sample, shown), f"**{summarise(predictor.describe(sample))}**  \n{milliseconds:.0f} ms"
+    from mmlisa.deploy.inference import describe, fill_sample, summarise
+    from mmlisa.visualization.overlays import Classes, draw_prediction
+
+    found, classes = predictor.predict(picture, score_threshold), Classes(predictor.metainfo)
+    drawing = draw_prediction(picture, fill_sample(BaseDataElement(), found), classes, score_threshold=0.0)
+    return drawing, summarise(describe(found, classes))
 
 
 def draw_kernels(predictor: Any, picture: Any, query: tuple[float, float]) -> list[tuple[Any, str]]:
@@ -86,14 +83,13 @@ def draw_kernels(predictor: Any, picture: Any, query: tuple[float, float]) -> li
     import torch.nn.functional as F
 
     from figures.kernels import attention_kernels, find_operators, network_input, overlay_kernel
-    from mmlisa.deploy.inference import as_loaded
 
     model = predictor.model
     layers = range(len(find_operators(model.backbone)))
     if not layers:
         raise ValueError(f"{type(model.backbone).__name__} has no attention")
     # img_shape is also that of paddings and crops.
-    wider, higher = predictor.pipeline(as_loaded(picture))["data_samples"].get("scale_factor", (1.0, 1.0))
+    wider, higher = predictor.read(picture)["data_samples"][0].get("scale_factor", (1.0, 1.0))
     size = round(picture.shape[0] * higher), round(picture.shape[1] * wider)
     tensor = torch.from_numpy(picture.copy()).permute(2, 0, 1).float()
     resized = F.interpolate(tensor[None], size=size, mode="bilinear", antialias=True)[0]

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mmlisa import cli
 
@@ -57,7 +56,7 @@ def main(args: argparse.Namespace) -> None:
         import_quietly(cfg.get("default_scope"))
     from mmlisa.checkpoints import load_weights, use_safe_loader
     from mmlisa.deploy import export
-    from mmlisa.deploy.results import Prepare, Results, WithResults
+    from mmlisa.deploy.results import EndToEnd
     from mmlisa.training.building import build_model
     from mmlisa.training.checks import check_shapes, saved_metainfo
 
@@ -68,9 +67,9 @@ def main(args: argparse.Namespace) -> None:
         own = getattr(model.backbone, "image_size", ())
         module, fixed = export.Exportable(model, args.backbone_only), own if len(own) == 3 else (224, 224)
     else:
-        module = WithResults(Prepare(model, args.uint8), Results(model))
-        fixed = export.final_size(cfg, module[1])
-        if module[1].task == "classification" and fixed and not args.dynamic and tuple(args.size or fixed) != fixed:
+        module = EndToEnd(model, args.uint8)
+        fixed = export.final_size(cfg, module)
+        if module.task == "classification" and fixed and not args.dynamic and tuple(args.size or fixed) != fixed:
             raise ValueError(
                 f"--size {' '.join(map(str, args.size))}: the test pipeline of this classifier gives images of "
                 f"{fixed[0]}x{fixed[1]}; change its steps in the config, or leave --size out"
@@ -80,48 +79,19 @@ def main(args: argparse.Namespace) -> None:
         loaded = load_weights(model, args.checkpoint, args.min_matched)
         check_shapes(model, loaded, args.checkpoint)
         metainfo = saved_metainfo(loaded)
-    metadata = export.describe(cfg, module, metainfo) if isinstance(module, WithResults) else None
+    metadata = export.describe(cfg, module, metainfo) if isinstance(module, EndToEnd) else None
     if args.dynamic and 3 in (len(args.size or ()), len(fixed or ())):
         raise ValueError("--dynamic: clips have a fixed size; leave it out")
-    size = tuple(args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE)
+    size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE
     dynamic = args.dynamic or not (args.size or fixed)
-    # A file that turns out to differ from the model replaces no other.
-    partial = args.out.with_name(f".{args.out.stem}.partial{args.out.suffix}")
-    try:
-        export.export(module, partial, size, dynamic=dynamic, metadata=metadata)
-        compare(module, partial, sizes_to_check(size, args.out.suffix) if dynamic else [size], args.tolerance)
-        partial.replace(args.out)
-    finally:
-        partial.unlink(missing_ok=True)
+    differences = export.export(module, args.out, size, dynamic=dynamic, metadata=metadata, tolerance=args.tolerance)
     shape = "free" if dynamic else "x".join(map(str, size))
     print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB; size {shape}")
-
-
-def sizes_to_check(size: tuple[int, int], suffix: str) -> list[tuple[int, int]]:
-    """Return the sizes at which a file of free size is compared with its model; the first is that of the example."""
-    height, width = size
-    odd = [(101, 203)] if suffix == ".onnx" else []  # a .pt2 program takes multiples of the size divisor only
-    return [(height, width), (height + 32, width), (height, width + 64), (96, 96), (224, 224), (336, 96), *odd]
-
-
-def compare(module: Any, file: Path, sizes: Sequence[tuple[int, ...]], tolerance: float) -> None:
-    """Compare a written file with the model on a random image of each size.
-
-    Raises:
-        ValueError: they differ.
-    """
-    from mmlisa.deploy.export import largest_difference
-
-    for size in sizes:
-        difference, shape = largest_difference(module, file, size), "x".join(map(str, size))
-        if difference is None:
-            print(f"{shape}: not compared, because nothing is detected in a random image; lower score_thr to compare")
-            continue
-        print(f"{shape}: differs from PyTorch by {difference:.1e} of the largest output")
-        if not difference <= tolerance:  # also NaN
-            raise ValueError(f"--tolerance {tolerance:.1e}: the file differs by {difference:.1e} and was not written")
-        # Other sizes must be about as close as the example: a window or table of its size would show here.
-        tolerance = min(tolerance, max(10 * difference, 1e-5))
+    for each, difference in differences.items():
+        found = "not compared, because nothing is detected in a random image; lower score_thr to compare"
+        if difference is not None:
+            found = f"differs from PyTorch by {difference:.1e} of the largest output"
+        print(f"{'x'.join(map(str, each))}: {found}")
 
 
 if __name__ == "__main__":

@@ -57,23 +57,19 @@ def main(args: argparse.Namespace) -> None:
     cfg = load_config(args.config, options=parse_options(args.cfg_options)) if args.config else None
     if not args.verbose:
         import_quietly(cfg and cfg.get("default_scope"))
+    from mmlisa import deploy
     from mmlisa.checkpoints import use_safe_loader
-    from mmlisa.deploy.inference import predict_pictures
+    from mmlisa.deploy.inference import Predictor, TiledPredictor, predict_pictures
 
     use_safe_loader()
-    predictions = predict_pictures(
-        cfg,
-        args.checkpoint,
-        args.images,
-        args.out_dir,
-        score_threshold=args.score_thr,
-        device=args.device,
-        min_matched=args.min_matched,
-        tile=args.tile,
-        overlap=args.overlap,
-    )
+    if cfg is None:
+        model = deploy.load(args.checkpoint)
+    else:
+        model = Predictor(cfg, args.checkpoint, device=args.device, min_matched=args.min_matched)
+    if args.tile:
+        model = TiledPredictor(model, args.tile, args.overlap)
     done, failed = [], []
-    for prediction in predictions:
+    for prediction in predict_pictures(model, args.images, args.out_dir, args.score_thr):
         if prediction.target is None:
             failed.append(prediction.summary)
         else:

@@ -107,14 +107,15 @@ def save(folder: Path, **options) -> Path:
     return folder / "random.pth"
 
 
-@pytest.mark.parametrize(("difference", "status"), [(1e-6, 0), (1.0, 2), (float("nan"), 2)])
-def test_an_export_replaces_a_file_if_it_equals_the_model(difference, status, mmlisa, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(exporting, "export", lambda model, out, *_, **__: out.write_text("new"))
-    monkeypatch.setattr(exporting, "largest_difference", lambda *_: difference)
-    (tmp_path / "m.onnx").write_text("earlier")
-    assert mmlisa("export", CONFIGS["classifier"], "none", "m.onnx") == status
-    assert ("--tolerance" in capsys.readouterr().err) == bool(status)
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["earlier" if status else "new"]
+def test_export(mmlisa, tmp_path, monkeypatch, capsys):
+    def write(module, out, size, **options):
+        assert (tuple(size), options["dynamic"], module.task) == ((64, 64), False, "classification")
+        out.write_text("exported")
+        return {tuple(size): 1e-7}
+
+    monkeypatch.setattr(exporting, "export", write)
+    assert mmlisa("export", CONFIGS["classifier"], "none", "m.onnx", "--size", "64", "64") == 0
+    assert "64x64: differs from PyTorch by 1.0e-07" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

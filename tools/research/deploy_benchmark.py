@@ -25,7 +25,6 @@ from torch.overrides import TorchFunctionMode
 from mmlisa import ops
 from mmlisa.deploy import export
 from mmlisa.deploy.cpu import optimize_for_cpu
-from mmlisa.deploy.quantise import quantise_graph
 from mmlisa.ops.lisa import LiSAKernels
 from mmlisa.ops.lisa.circulant import EncodeCirculant, MixCirculant
 from mmlisa.registry import MODELS
@@ -36,8 +35,6 @@ from .benchmark import BACKBONES, Row, time_in_turns
 from .environment import describe_environment
 
 Run = Callable[[], Sequence[Any]]
-CALIBRATION = 8  # random images: the ranges do not change the time
-MOST_CALIBRATED = 512 * 512  # pixels: at 800x1344, onnxruntime's calibration takes 19 GB (HyLiSANet-S) and more
 
 
 @dataclass(frozen=True)
@@ -89,19 +86,17 @@ NETWORKS = {
 def write_files(name: str, size: tuple[int, int], folder: Path) -> dict[str, Path]:
     """The network of a name and size as files by format, those already in ``folder`` as they are."""
     stem = folder / f"{name.replace(', ', '_').replace(' ', '_')}_{size[0]}x{size[1]}"
-    onnx, int8, ncnn = (stem.with_name(stem.name + suffix) for suffix in (".onnx", "_int8.onnx", ".ncnn.param"))
+    onnx, ncnn = (stem.with_name(stem.name + suffix) for suffix in (".onnx", ".ncnn.param"))
     network = NETWORKS[name]
     image = torch.randn(1, 3, *size)
     if not onnx.is_file():
         export.export(network.build(name), onnx, size)
-    if prod(size) <= MOST_CALIBRATED and not int8.is_file():
-        quantise_graph(onnx, int8, (torch.randn_like(image).numpy() for _ in range(CALIBRATION)))
     if network.config and not ncnn.is_file():
         try:
             convert_to_ncnn(network.build(name), image, stem)
         except ValueError as error:
             print(f"{name} without ncnn: {error}")
-    return {"onnx": onnx} | {name: file for name, file in (("int8", int8), ("ncnn", ncnn)) if file.is_file()}
+    return {"onnx": onnx} | ({"ncnn": ncnn} if ncnn.is_file() else {})
 
 
 class _WithoutMovedim(TorchFunctionMode):
@@ -148,14 +143,12 @@ def engines(
     runs: dict[str, Run] = {"eager fp32": partial(_infer, fast, image)}
     if compiled:
         runs["compiled fp32"] = partial(_infer, torch.compile(fast, dynamic=False), image)
-    for precision, file in (("fp32", files["onnx"]), ("int8", files.get("int8"))):
-        if file is None:
-            continue
-        runs[f"onnxruntime {precision}"] = _onnxruntime(file, {"image": image.numpy()}, threads)
-        try:
-            runs[f"OpenVINO {precision}"] = _openvino(file, image.numpy(), threads)
-        except RuntimeError as error:
-            print(f"OpenVINO cannot compile {file.name}: {str(error).strip().splitlines()[-1]}")
+    file = files["onnx"]
+    runs["onnxruntime fp32"] = _onnxruntime(file, {"image": image.numpy()}, threads)
+    try:
+        runs["OpenVINO fp32"] = _openvino(file, image.numpy(), threads)
+    except RuntimeError as error:
+        print(f"OpenVINO cannot compile {file.name}: {str(error).strip().splitlines()[-1]}")
     if "ncnn" in files:
         runs["ncnn fp32"] = _ncnn(files["ncnn"], image.numpy(), threads)
     return runs

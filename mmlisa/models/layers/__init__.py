@@ -1,7 +1,7 @@
 """Layers that hosts share."""
 
 from .activations import StarReLU
-from .blocks import Block
+from .blocks import Block, Residual, ResidualBlock
 from .branches import Mlp, SepConv
 from .drop_path import DropPath
 from .embeddings import CONVOLUTIONS, ConvStack, ConvStem, InvertedMerging, PatchEmbed

@@ -12,10 +12,10 @@ from torch.torch_version import TorchVersion
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.backbones import CASES
+from mmlisa.deploy import cpu
 from mmlisa.models import backbones
 from mmlisa.models.layers import DropPath
 from mmlisa.registry import MODELS
-from mmlisa.training import cpu
 
 # The norm that the official FLatten-PVT holds and never applies.
 NEVER_TRAINED = {"norm.weight", "norm.bias"}
