@@ -35,8 +35,8 @@ def main(args: argparse.Namespace) -> None:
 
     from mmlisa.checkpoints import load_checkpoint
     from mmlisa.deploy.cpu import optimize_for_cpu
+    from mmlisa.fit.report import draw_confusion
     from mmlisa.training.runner import build_runner
-    from mmlisa.visualization.report import draw_confusion
 
     if "://" not in args.checkpoint:  # a damaged file is reported before the data are read and the model is built
         load_checkpoint(args.checkpoint)
@@ -71,7 +71,7 @@ def build_counter(scope: str, dataset: Any, num_classes: int, score_threshold: f
     import numpy as np
     from mmengine.evaluator import BaseMetric
 
-    from mmlisa.visualization.evaluation import count_labels, match_image
+    from mmlisa.fit.evaluation import count_labels, match_image
 
     def count_objects(sample: Mapping[str, Any]) -> np.ndarray:
         predicted, info = sample["pred_instances"], infos[sample["img_id"]]

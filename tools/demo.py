@@ -12,11 +12,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="source of every random choice (default: %(default)s)")
     parser.add_argument("--train-images", type=int, default=280, help="training images (default: %(default)s)")
     parser.add_argument("--val-images", type=int, default=50, help="validation images (default: %(default)s)")
-    parser.add_argument(
-        "--unseen-backgrounds",
-        action="store_true",
-        help="give the validation images backgrounds that the training images lack",
-    )
     return parser.parse_args(argv)
 
 
@@ -24,7 +19,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.datasets.demo import make_demo
 
     num_images = {"train": args.train_images, "val": args.val_images}
-    make_demo(args.root, args.seed, num_images, unseen_backgrounds=args.unseen_backgrounds)
+    make_demo(args.root, args.seed, num_images)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from tqdm import tqdm
 
 from mmlisa.checkpoints import load_weights
-from mmlisa.datasets.folder import IMAGE_SUFFIXES
+from mmlisa.datasets import IMAGE_SUFFIXES
 from mmlisa.deploy import runtime
 from mmlisa.deploy.cpu import optimize_for_cpu
 from mmlisa.registry import HOOKS, MODELS

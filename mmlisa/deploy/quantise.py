@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mmlisa.datasets.folder import IMAGE_SUFFIXES, walk
+from mmlisa.datasets import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -31,7 +31,7 @@ def find_images(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"calibration folder {str(folder)!r} does not exist")
-    found = sorted(folder / name for name in walk(folder) if name.lower().endswith(IMAGE_SUFFIXES))
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
     if len(found) < LEAST:
         raise ValueError(f"calibration folder {str(folder)!r} has {len(found)} images; at least {LEAST} are needed")
     return found[:: -(-len(found) // MOST)]

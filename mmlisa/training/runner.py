@@ -18,7 +18,7 @@ from mmlisa.checkpoints import latest_checkpoint, load_checkpoint, outline
 
 from .building import guard_process
 from .checks import check_channels, explain_unknown_type
-from .config_checks import datasets_of, type_name
+from .config_checks import type_name
 from .interrupts import InterruptHook, end_workers_with_process
 from .log import QuietRunner, import_quietly
 from .seeding import seed_samples
@@ -92,7 +92,6 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     # Configs name this hook for the libraries' tools. A config that replaces the list would train on with broken weights.
     finite = [] if any("FiniteLossHook" in str(hook) for hook in hooks) else [dict(type="mmlisa.FiniteLossHook")]
     cfg.custom_hooks = [*hooks, *finite, *added]
-    _refuse_damaged_images(cfg)
     seed_samples(cfg)
     default = dict(type="CheckpointHook", interval=1)  # MMEngine's
     hooks = {"checkpoint": default, **(cfg.get("default_hooks") or {})}
@@ -161,19 +160,6 @@ def _prepare_cpu_processes(cfg: Config) -> None:
         find_unused_parameters=cfg.get("find_unused_parameters", False),
     )
     cfg.model_wrapper_cfg = {**default, **(cfg.get("model_wrapper_cfg") or {}), "device_ids": None}
-
-
-def _refuse_damaged_images(cfg: Config) -> None:
-    """Make evaluation stop at an image that cannot be read completely.
-
-    Configs name the libraries' loader, because the libraries' inferencers need it.
-    """
-    for split in ("val", "test"):
-        loader = cfg.get(f"{split}_dataloader")
-        for _, dataset in datasets_of("", loader.get("dataset") if isinstance(loader, Mapping) else None):
-            for step in (dataset.get("pipeline") or ())[:1]:
-                if type_name(step) == "LoadImageFromFile":
-                    step.type = "mmlisa.LoadImageFromFile"
 
 
 @contextmanager

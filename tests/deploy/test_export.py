@@ -172,7 +172,7 @@ def test_an_older_pytorch_is_refused(tmp_path, monkeypatch):
         (dict(type="Pad", size=(64, 64)), "step .*Resize.* changes the image after Pad"),
         (dict(type="LoadImageFromFile", color_type="unchanged"), "the runtime does not have the step .*color_type"),
         (dict(type="LoadImageFromFile", imdecode_backend="tifffile"), "the runtime does not have the step .*tifffile"),
-        (dict(type="mmlisa.LoadImageFromFile", to_float32=True), "the runtime does not have the step .*to_float32"),
+        (dict(type="LoadImageFromFile", to_float32=True), "the runtime does not have the step .*to_float32"),
     ],
 )
 def test_steps_that_the_runtime_does_not_have(step, words):

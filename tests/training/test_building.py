@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
 from mmengine.fileio import dump, load
 from mmengine.fileio.handlers import PickleHandler, YamlHandler, file_handlers
@@ -20,7 +19,6 @@ from mmengine.runner.checkpoint import CheckpointLoader
 
 from mmlisa.checkpoints import CheckpointError
 from mmlisa.training.building import build_model, guard_process
-from mmlisa.training.runner import _refuse_damaged_images
 
 ROOT = Path(__file__).parents[2]
 
@@ -191,28 +189,6 @@ def test_other_batches_than_the_published_run_no_code(tmp_path, name):
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.fault
-def test_proposals_run_no_code(unguarded, tmp_path):
-    """Also outside of the tools, where nothing guards the process."""
-    pytest.importorskip("mmdet")
-    from mmlisa.datasets.coco import CocoDataset
-
-    (tmp_path / "x.pkl").write_bytes(pickle.dumps(Malicious(tmp_path / "ran")))
-    (tmp_path / "a.json").write_text(
-        '{"images": [{"id": 1, "file_name": "a.jpg", "height": 9, "width": 9}], "categories": [{"id": 1, "name": "cat"}],'
-        ' "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 4, 4], "area": 16, "iscrowd": 0}]}'
-    )
-    with pytest.raises(ValueError, match=r"proposal_file='.*x\.pkl' could run code"):
-        CocoDataset(
-            ann_file=str(tmp_path / "a.json"),
-            proposal_file=str(tmp_path / "x.pkl"),
-            metainfo=dict(classes=("cat",)),
-            pipeline=[],
-            data_prefix=dict(img=""),
-        )
-    assert not (tmp_path / "ran").exists()
-
-
 EXECUTED = "import os\nos.mkdir({path!r})\nmodel = dict()"
 
 
@@ -231,20 +207,3 @@ def test_an_inferencer_runs_no_config_of_a_checkpoint(unguarded, tmp_path, place
     with pytest.raises(ValueError, match="Cannot find the config"):
         DetInferencer(weights=str(tmp_path / "x.pth"), device="cpu")
     assert not (tmp_path / "ran").exists()
-
-
-def test_damaged_images_end_a_validation_and_a_test():
-    cfg = Config(
-        {
-            f"{split}_dataloader": dict(dataset=dict(pipeline=[dict(type="LoadImageFromFile")]))
-            for split in ("val", "test")
-        }
-    )
-    cfg.val_dataloader.dataset = dict(
-        type="ConcatDataset",
-        datasets=[cfg.val_dataloader.dataset, dict(pipeline=[dict(type=LoadImageFromFile)]), dict(pipeline=None)],
-    )
-    _refuse_damaged_images(cfg)
-    first, second, _ = cfg.val_dataloader.dataset.datasets
-    for dataset in (first, second, cfg.test_dataloader.dataset):
-        assert dataset.pipeline[0].type == "mmlisa.LoadImageFromFile"
