@@ -18,11 +18,8 @@ from mmlisa.training.config import innermost_dataset
 
 from .folder import SPLITS, read_size
 
-_SIDES = {
-    "small (below 32 x 32 pixels)": 32**2,
-    "medium": 96**2,
-    "large (above 96 x 96)": float("inf"),
-}  # COCO's limits
+# COCO's sizes of objects.
+_SIDES = {"small (below 32 x 32 pixels)": 32**2, "medium": 96**2, "large (above 96 x 96)": float("inf")}
 _LISTED = 20  # classes or problems that a report names
 
 
@@ -144,14 +141,11 @@ def _check_image(report: Report, info: Mapping[str, Any]) -> None:
     if values.shape != (height, width):
         raise ValueError(f"{seg_map}: the class map has the shape {values.shape}, its image {(height, width)}")
     first = int(bool(info.get("reduce_zero_label")))  # then 0 is not annotated either, and class 0 is stored as 1
-    counts = {
-        int(value) - first: int(number) for value, number in zip(*np.unique(values, return_counts=True), strict=True)
-    }
-    renamed = info.get("label_map") or {}
-    labels = Counter()
-    for label, number in counts.items():
-        if (label := renamed.get(label, label)) not in (-1, 255, 255 - first):
-            labels[label] += number
+    renamed, labels = info.get("label_map") or {}, Counter()
+    for value, number in zip(*np.unique(values, return_counts=True), strict=True):
+        label = renamed.get(int(value) - first, int(value) - first)
+        if label not in (-1, 255, 255 - first):
+            labels[label] += int(number)
     report.empty += not labels
     if wrong := [label + first for label in labels if label >= len(report.classes)]:
         raise ValueError(f"{seg_map}: the class map holds {wrong}, but there are {len(report.classes)} classes")

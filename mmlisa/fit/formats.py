@@ -123,7 +123,7 @@ def _read_objects(folder: Folder, found: Mapping[str, Mapping[str, Any]]) -> Dat
             name = folder.find(image["file_name"], file)
             if name is None:
                 lost.append(
-                    f"{path}: its image {image['file_name']!r} is not there, not beside the file, and not in images/"
+                    f"{path}: its image {image['file_name']!r} is not there, not beside the file, nor in images/"
                 )
                 continue
             sample = Sample(name, split or split_of(name), (int(image["width"]), int(image["height"])))
@@ -132,24 +132,20 @@ def _read_objects(folder: Folder, found: Mapping[str, Mapping[str, Any]]) -> Dat
             by_id[image["id"]] = sample
         for entry in content["annotations"]:
             if entry["id"] not in reasons and entry["image_id"] in by_id:
-                kept = _with_outline(entry) if has_masks else {"bbox": entry["bbox"], "area": entry["area"]}
-                kept |= {"category_id": classes.index(names[entry["category_id"]]), "iscrowd": entry.get("iscrowd", 0)}
+                kept = {"bbox": entry["bbox"], "area": entry["area"], "iscrowd": entry.get("iscrowd", 0)}
+                if has_masks:
+                    x, y, w, h = entry["bbox"]
+                    kept["segmentation"] = entry.get("segmentation") or [[x, y, x + w, y, x + w, y + h, x, y + h]]
+                kept["category_id"] = classes.index(names[entry["category_id"]])
                 by_id[entry["image_id"]].objects.append(kept)
-    notes += note_problems(lost, len(samples) + len(lost), "images", EXPECTED) + note_problems(
-        bad, len(objects), "objects"
-    )
+    notes += note_problems(lost, len(samples) + len(lost), "images", EXPECTED)
+    notes += note_problems(bad, len(objects), "objects")
     objects = [entry for sample in samples.values() for entry in sample.objects]
     if not objects:
         raise ValueError(f"{folder.root}: no image has an annotation ({kind}). {EXPECTED}")
     if crowds := sum(bool(entry["iscrowd"]) for entry in objects):
         notes.append(f"training and evaluation ignore {crowds} of {len(objects)} objects: crowds, or marked difficult")
     return Dataset(folder.root, kind, "detection", classes, list(samples.values()), notes, has_masks=has_masks)
-
-
-def _with_outline(entry: Mapping[str, Any]) -> dict[str, Any]:
-    x, y, w, h = entry["bbox"]
-    rectangle = [[x, y, x + w, y, x + w, y + h, x, y + h]]
-    return {"bbox": entry["bbox"], "area": entry["area"], "segmentation": entry.get("segmentation") or rectangle}
 
 
 def _object(category: Any, corners: Sequence[float] | None, polygons: list | None = None, crowd: bool = False) -> dict:
@@ -160,13 +156,8 @@ def _object(category: Any, corners: Sequence[float] | None, polygons: list | Non
         corners = [*points.min(0).tolist(), *points.max(0).tolist()]
     left, top, right, bottom = corners
     area = sum(map(cv2.contourArea, outlines)) or (right - left) * (bottom - top)
-    entry = {
-        "category_id": category,
-        "bbox": [left, top, right - left, bottom - top],
-        "area": area,
-        "iscrowd": int(crowd),
-    }
-    return {**entry, "segmentation": polygons} if polygons else entry
+    box = [left, top, right - left, bottom - top]
+    return {"category_id": category, "bbox": box, "area": area, "iscrowd": int(crowd), "segmentation": polygons or []}
 
 
 def _one_image(image: str, size: tuple[int, int], objects: Mapping[int, dict], names: Mapping[Any, str]) -> dict:
@@ -255,33 +246,26 @@ def _read_voc(folder: Folder, files: Mapping[str, Any]) -> Iterator[_Part]:
     origin = 0 if 0 in lefts else 1
     for name, root in files.items():
         stem, objects = PurePosixPath(name).stem, {}
-        image = _image_of(folder, name, root.findtext("filename") or "")
         for number, entry in enumerate(root.iter("object"), 1):
             corners = [float(entry.findtext(f"bndbox/{side}", "nan")) for side in ("xmin", "ymin", "xmax", "ymax")]
             points = [float(point.text) - origin for point in entry.findall("polygon/*")]  # supervision, Roboflow
             corners = [corners[0] - origin, corners[1] - origin, *corners[2:]]
             is_crowd = entry.findtext("difficult") == "1"
             objects[number] = _object(entry.findtext("name", ""), corners, [points] if points else None, is_crowd)
-        size = tuple(int(root.findtext(f"size/{side}") or 0) for side in ("width", "height"))
-        content = _one_image(
-            image, _stated_or_read(folder, size, image, name), objects, dict(zip(names, names, strict=True))
-        )
+        stated = [int(root.findtext(f"size/{side}") or 0) for side in ("width", "height")]
+        image, size = _image_of(folder, name, root.findtext("filename") or "", stated)
+        content = _one_image(image, size, objects, dict(zip(names, names, strict=True)))
         yield _Part(name, listed.get(stem, ""), content)
 
 
-def _image_of(folder: Folder, file: str, stated: str) -> str:
-    """Return the name of the image of a file with its annotations: as stated or, if that is missing, the file's own stem."""
+def _image_of(folder: Folder, file: str, stated: str, size: Sequence[int | None]) -> tuple[str, tuple[int, int]]:
+    """Return name and size (width, height) of the image of a file: as it states them, or else by its own name and as read."""
     stem = PurePosixPath(file).stem
-    beside = [f"{stem}{suffix}" for suffix in (".jpg", ".jpeg", ".png", ".JPG")]
-    return next((name for name in [stated, *beside] if name and folder.find(name, file)), stated or stem)
-
-
-def _stated_or_read(folder: Folder, stated: Sequence[int | None], image: str, file: str) -> tuple[int, int]:
-    """Return the size of an image (width, height) as its annotation states it, or else as it is read."""
-    if all(stated):
-        return tuple(stated)
-    found = folder.find(image, file)
-    return read_size(folder.root / found) if found else (1, 1)  # an image that is missing is left out
+    names = [stated, *(f"{stem}{suffix}" for suffix in (".jpg", ".jpeg", ".png", ".JPG"))]
+    for name in filter(None, names):
+        if found := folder.find(name, file):
+            return name, tuple(size) if all(size) else read_size(folder.root / found)
+    return stated or stem, (1, 1)  # an image that is missing is left out
 
 
 def _listed_splits(folder: Folder, kind: str) -> dict[str, str]:
@@ -316,8 +300,8 @@ def _read_labelme(folder: Folder, files: Mapping[str, Any]) -> Iterator[_Part]:
                 group = (label, number if shape.get("group_id") is None else f"group {shape['group_id']}")
                 outlines.setdefault(group, []).append(points.ravel().tolist())
                 objects[first.setdefault(group, number)] = _object(label, None, outlines[group])
-        image = _image_of(folder, file, str(content.get("imagePath") or ""))
-        size = _stated_or_read(folder, (content.get("imageWidth"), content.get("imageHeight")), image, file)
+        stated = content.get("imageWidth"), content.get("imageHeight")
+        image, size = _image_of(folder, file, str(content.get("imagePath") or ""), stated)
         yield _Part(file, "", _one_image(image, size, objects, names))
 
 

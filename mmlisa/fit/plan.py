@@ -132,37 +132,13 @@ def make_plan(
     ``side`` is the longer side of the images in pixels, ``batch`` their number per step, ``epochs`` the passes over the images.
     """
     train = dataset.split("train")
-    reasons: dict[str, str] = {}
-    lowest, highest = _SIDES[dataset.task][on_gpu]
-    longer = float(np.median([max(sample.size) for sample in train]))
-    if side is not None:
-        reasons["side"] = "chosen by --size"
-    else:
-        side, reasons["side"] = longer, f"the images' median longer side is {longer:.0f}"
-        shares = [
-            math.sqrt(entry["bbox"][2] * entry["bbox"][3]) / max(sample.size)
-            for sample in train
-            for entry in sample.objects
-            if not entry.get("iscrowd")
-        ]
-        small = longer * float(np.percentile(shares, 25)) if shares else math.inf  # in an image of the median size
-        if shares:
-            side = longer * _OBJECT / small
-            reasons["side"] += (
-                f"; a quarter of the objects are smaller than {small:.0f} and should have {_OBJECT} pixels"
-            )
-        side = min(max(side, lowest), highest, max(longer, _ROUND))
-        reasons["side"] += f"; {lowest} to {highest} on a {'GPU' if on_gpu else 'CPU'}, at most the images' own size"
-        if small * side / longer < _OBJECT / 3:
-            dataset.notes.append(
-                f"warning: at {side:.0f} pixels a quarter of the objects are smaller than {small * side / longer:.0f} pixels, "
-                "which detectors rarely find; cut the images into tiles, or give a larger --size"
-            )
+    reasons = {"side": "chosen by --size", "batch": "chosen by --batch"}
+    if side is None:
+        side, reasons["side"] = _choose_side(dataset, on_gpu)
     side = max(_ROUND, round(side / _ROUND) * _ROUND)
     half = 2 ** int(math.log2(max(2, len(train) // 2)))
-    recipe = "the batch of the recipe" if preset.batch <= half else "half of the images"
-    reasons["batch"] = "chosen by --batch" if batch else recipe
-    batch = batch or min(preset.batch, half)
+    if batch is None:
+        batch, reasons["batch"] = min(preset.batch, half), f"{preset.batch} in the recipe, at most half of the images"
     per_epoch = math.ceil(len(train) / batch)
     if epochs:
         steps, reasons["steps"] = epochs * per_epoch, f"{epochs} epochs of {per_epoch} steps, at least {_FEWEST} steps"
@@ -176,11 +152,11 @@ def make_plan(
     reasons["warm_up"] = "a tenth of the steps"
     reasons["interval"] = "a quarter of the training, or a tenth of a long one, between two validations"
     return Plan(
-        task=dataset.task,
-        preset=preset,
-        on_gpu=on_gpu,
-        side=side,
-        batch=batch,
+        dataset.task,
+        preset,
+        on_gpu,
+        side,
+        batch,
         rate=float(f"{preset.rate * batch / preset.batch:.3g}"),
         steps=steps,
         warm_up=max(1, min(3000, steps // 10)),
@@ -189,6 +165,30 @@ def make_plan(
         workers=min(8, max(0, cores - 2)),
         reasons=reasons,
     )
+
+
+def _choose_side(dataset: Dataset, on_gpu: bool) -> tuple[float, str]:
+    """Return the longer side of the images in training, at which most objects are large enough, and the reason for it."""
+    train, (lowest, highest) = dataset.split("train"), _SIDES[dataset.task][on_gpu]
+    longer = float(np.median([max(sample.size) for sample in train]))
+    shares = [
+        math.sqrt(entry["bbox"][2] * entry["bbox"][3]) / max(sample.size)
+        for sample in train
+        for entry in sample.objects
+        if not entry.get("iscrowd")
+    ]
+    side, reason = longer, f"the images' median longer side is {longer:.0f}"
+    small = longer * float(np.percentile(shares, 25)) if shares else math.inf  # in an image of the median size
+    if shares:
+        side = longer * _OBJECT / small
+        reason += f"; a quarter of the objects are smaller than {small:.0f} and should have {_OBJECT} pixels"
+    side = min(max(side, lowest), highest, max(longer, _ROUND))
+    if small * side / longer < _OBJECT / 3:
+        dataset.notes.append(
+            f"warning: at {side:.0f} pixels a quarter of the objects are smaller than {small * side / longer:.0f} pixels, which "
+            "detectors rarely find; cut the images into tiles, or give a larger --size"
+        )
+    return side, f"{reason}; {lowest} to {highest} on a {'GPU' if on_gpu else 'CPU'}, at most the images' own size"
 
 
 # --- the config --------------------------------------------------------------------------------------------------------------
@@ -232,21 +232,11 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         label_map=dataset.label_map,
         masks=masks,
         load_from=weights if weights and not weights.startswith("timm:") else None,
-        model=_code(model, in_lines=True),
+        model=Config(dict(model=model)).pretty_text.rstrip(),
         has_adamw=cfg.optim_wrapper.optimizer.type == "AdamW",  # for which the rates of the presets are
         has_test=bool(dataset.split("test")),
         metric_name=METRICS[plan.task],
     )
-
-
-def _code(value: Any, in_lines: bool = False) -> str:
-    """Return a nested dict as it is written in configs, its outer level on lines of its own."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(_code, value))}]"
-    if not isinstance(value, dict):
-        return repr(value)
-    entries = [f"{key}={_code(item)}" for key, item in value.items()]
-    return "dict(\n    " + ",\n    ".join(entries) + ",\n)" if in_lines and value else f"dict({', '.join(entries)})"
 
 
 def _class_counts(part: Mapping[str, Any], number: int) -> dict[str, Any]:

@@ -58,17 +58,7 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
     if not (folder / "model.onnx").exists():
         side = _settings(folder)["side"]
         run("export", config, model, folder / "model.onnx", "--size", side, side)
-    print("Next:", *(f"  {line}" for line in next_commands(folder).values()), sep="\n")
-
-
-def next_commands(folder: Path) -> dict[str, str]:
-    """Return commands that the user may run next, by their purpose."""
-    config, model = folder / "config.py", folder / "model.pth"
-    return {
-        "draw predictions": command("infer", config, model, "IMAGE_OR_FOLDER"),
-        "test again": command("test", config, model),
-        "look at the data": command("check-data", config, "--draw", 16),
-    }
+    print("Next:", *(f"  {line}" for line in _next_commands(folder).values()), sep="\n")
 
 
 # --- steps -------------------------------------------------------------------------------------------------------------------
@@ -146,10 +136,20 @@ def _test(folder: Path) -> None:
         root=Path(settings["data_root"]),
         split=split,
         summary=summary,
-        commands=next_commands(folder),
+        commands=_next_commands(folder),
         label_map=settings.get("label_map"),
     )
     print(f"{score}; {folder / 'report.html'}", flush=True)
+
+
+def _next_commands(folder: Path) -> dict[str, str]:
+    """Return commands that the user may run next, by their purpose."""
+    config, model = folder / "config.py", folder / "model.pth"
+    return {
+        "draw predictions": command("infer", config, model, "IMAGE_OR_FOLDER"),
+        "test again": command("test", config, model),
+        "look at the data": command("check-data", config, "--draw", 16),
+    }
 
 
 def _settings(folder: Path) -> dict:

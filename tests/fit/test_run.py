@@ -103,5 +103,10 @@ def test_fit(tmp_path, write):
     data = write(tmp_path / "demo", tmp_path / "other")
     before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     fit(Options(str(data), epochs=1, size=32), tmp_path / "run")
-    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"config.py", "model.pth", "model.onnx", "report.html"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {
+        "config.py",
+        "model.pth",
+        "model.onnx",
+        "report.html",
+    }
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before

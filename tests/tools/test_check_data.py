@@ -8,7 +8,7 @@ import pytest
 
 from mmlisa import cli
 from mmlisa.datasets.demo import make_demo
-from mmlisa.training import checks
+from mmlisa.fit import checking
 from mmlisa.visualization import overlays
 
 pytest.importorskip("mmdet")
@@ -81,9 +81,9 @@ def test_boxes_are_drawn_where_the_objects_are(root, tmp_path, monkeypatch):
 
 
 def test_the_validation_is_compared_with_the_training_in_any_order(root, monkeypatch, capsys):
-    monkeypatch.setattr(checks, "compare_classes", lambda train, other: "label 0 is 'cat' in the training data")
+    monkeypatch.setattr(checking, "compare_classes", lambda train, other: "label 0 is 'cat' in the training data")
     assert check("classifier_hylisanet_demo.py", root, monkeypatch, "--split", "val", "train") == 1
-    assert "val: classes: label 0 is 'cat' in the training data" in capsys.readouterr().out
+    assert "val: label 0 is 'cat' in the training data" in capsys.readouterr().out
 
 
 def test_problems_set_the_exit_code(root, tmp_path, monkeypatch, capsys):
