@@ -15,8 +15,8 @@ MODELS.build(dict(type="LiSANet", arch="hybrid-small"))
 """
 # mmseg imports mmpretrain.
 _SEGMENTATION = """
-from mmlisa.registry import DATASETS, TRANSFORMS
-TRANSFORMS.get("LoadImageFromFile"), DATASETS.get("DemoSegDataset")
+from mmlisa.registry import DATASETS
+DATASETS.get("DemoSegDataset")
 """
 
 

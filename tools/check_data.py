@@ -35,26 +35,15 @@ def main(args: argparse.Namespace) -> None:
     check_data(cfg, *args.split)
     if not args.verbose:
         import_quietly(cfg.get("default_scope"))
-    from mmlisa.datasets.checking import Finding, build_dataset, check_dataset, find_shared, group
-    from mmlisa.training.checks import compare_classes
+    from mmlisa.fit.checking import check_splits
 
-    found, seen, reports = 0, [], {}
-    for split in (name for name in SPLITS if name in args.split):  # training first: the others are compared with it
-        config = (cfg.get(f"{split}_dataloader") or {}).get("dataset")
-        if config is None or config in seen:  # most configs test on the validation data
-            continue
-        seen.append(config)
-        reports[split] = check_dataset(build_dataset(cfg, split))
-        findings = reports[split].findings
-        if "train" in reports and split != "train":
-            findings = [*findings, *find_shared(reports["train"], reports[split])]
-            if difference := compare_classes(reports["train"].classes, reports[split].classes):
-                findings.append(Finding("classes", difference))
-        for line in [*reports[split].summary(), *group(findings)]:
+    found = 0
+    for split, report in check_splits(cfg, args.split):
+        for line in report.lines():
             print(f"{split}: {line}", flush=True)
-        found += len(findings)
+        found += len(report.problems)
         if args.draw:
-            draw_samples(config, args.draw, args.out_dir / f"{split}.png")
+            draw_samples(cfg[f"{split}_dataloader"].dataset, args.draw, args.out_dir / f"{split}.png")
     print(f"{found} problems" if found else "nothing wrong")
     sys.exit(bool(found))
 

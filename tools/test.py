@@ -57,7 +57,8 @@ def main(args: argparse.Namespace) -> None:
     if not exported:
         optimize_for_cpu(runner.model)
     if args.out:
-        dump = "mmdet.DumpDetResults" if cfg.get("default_scope") == "mmdet" else "mmlisa.DumpWithoutLogits"
+        dumps = {"mmdet": "mmdet.DumpDetResults", "mmseg": "mmlisa.DumpWithoutLogits"}
+        dump = dumps.get(cfg.get("default_scope"), "DumpResults")
         runner.test_evaluator.metrics.append(METRICS.build(dict(type=dump, out_file_path=args.out)))
     test(runner)
 

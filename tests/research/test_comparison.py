@@ -14,7 +14,7 @@ from torch import nn
 from mmlisa.datasets.demo import make_imagenet_layout, make_once
 from mmlisa.models import attention
 from research.benchmark import build_backbone
-from research.comparison import data, jobs, processes, report, runs
+from research.comparison import jobs, processes, report, runs
 from research.comparison.jobs import Job
 from research.comparison.report import Sample, difference, pooled_deviation
 from research.comparison.suites import (
@@ -202,7 +202,7 @@ def small_objects(tmp_path, monkeypatch):
     """A few images in place of the comparison's, in the current folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
-    make_once("data/unseen_objects", data.OBJECTS_RECIPE, lambda folder: make_imagenet_layout(folder, 4))
+    make_once("data/unseen_objects", lambda folder: make_imagenet_layout(folder, 4))
 
 
 def test_two_runs_end_to_end_and_nothing_twice(small_objects, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from mmdet.utils import register_all_modules
 
 from mmlisa.datasets.demo import make_demo, make_once
 from research import hosted_detector, replacement
-from research.comparison import data, runs
+from research.comparison import runs
 from research.comparison.jobs import Job
 from research.comparison.suites import Comparison
 from research.hosted_detector import CpuBudgetHook, relative_error
@@ -190,9 +190,8 @@ def test_the_host_and_three_arms_end_to_end(tmp_path, monkeypatch):
     """Two iterations of the host, none of the carried network, and one each of two others."""
     monkeypatch.setenv("PYTHONPATH", ":".join(__import__("sys").path))
     monkeypatch.chdir(tmp_path)
-    small = make_demo("small", num_images={"train": 8, "val": 2}, progress=False, unseen_backgrounds=True)
-    recipe = json.loads((small / "demo.json").read_text()) | {"num_images": data.SCENES}
-    make_once("data/unseen_scenes", recipe, lambda folder: shutil.copytree(small, folder, dirs_exist_ok=True))
+    small = make_demo("small", num_images={"train": 8, "val": 2}, progress=False)
+    make_once("data/unseen_scenes", lambda folder: shutil.copytree(small, folder, dirs_exist_ok=True))
     arms = (Arm("LiSA", 1, "host"), Arm("MILA", 4, "distilled"))
     values = dict(
         HOST_ITERATIONS=2, SECONDS=0.01, SIZE=64, SEEDS=(0,), CARRIED=(Arm(WINDOWS, 0, "carried"),), ARMS=arms

@@ -19,7 +19,6 @@ from mmlisa.registry import DATASETS
 from .packages import data_folder
 
 CLASSES = ("tree",)  # one image distinguishes dead from living trees; both are trees here
-VERSION = 1
 CROP, STRIDE = 256, 192  # of the crops that training and test images are, in pixels
 MIN_VISIBLE = 0.4  # smallest visible share of a crown that is an object of a crop
 
@@ -78,16 +77,14 @@ def make_tree_crowns(root: str | Path, source: str | Path | None = None) -> Path
     Raises:
         ImportError: no ``source``, and deepforest is not installed.
         FileNotFoundError: ``source`` has no photograph.
-        FileExistsError: ``root`` holds other data.
     """
-    recipe = {"tree_crowns": VERSION, "crop": CROP, "stride": STRIDE}
 
     def build(folder: Path) -> None:
         largest, *others = read_photographs(source or data_folder("deepforest", "deepforest"))
         _write(folder, "train", [largest])
         _write(folder, "val", others)
 
-    return make_once(root, recipe, build)
+    return make_once(root, build)
 
 
 def _write(root: Path, split: str, photographs: list[Photograph]) -> None:

@@ -9,19 +9,16 @@ from research.tree_crowns import make_tree_crowns
 # Scenes for detection and segmentation, and single objects for classification: images of each split, or of each class.
 SCENES = {"train": 2000, "val": 160}
 OBJECTS = {"train": 250, "val": 64}
-OBJECTS_RECIPE = {"num_per_class": OBJECTS, "unseen_backgrounds": True}
 
 
 def prepare_scenes(root: str | Path) -> Path:
-    """Make the demo scenes of :data:`SCENES`; the test scenes have backgrounds of their own."""
-    return make_demo(root, num_images=SCENES, unseen_backgrounds=True)
+    """Make the demo scenes of :data:`SCENES`."""
+    return make_demo(root, num_images=SCENES)
 
 
 def prepare_objects(root: str | Path) -> Path:
-    """Make the demo objects of :data:`OBJECTS`, one per image of 64 pixels; the test images have backgrounds of their own."""
-    return make_once(
-        root, OBJECTS_RECIPE, lambda folder: make_imagenet_layout(folder, OBJECTS, unseen_backgrounds=True)
-    )
+    """Make the demo objects of :data:`OBJECTS`, one per image of 64 pixels."""
+    return make_once(root, lambda folder: make_imagenet_layout(folder, OBJECTS))
 
 
 def prepare_solar_cells(_: str) -> Path:

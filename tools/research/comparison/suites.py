@@ -160,7 +160,7 @@ TASKS: dict[str, Task] = {
                 type="mmlisa.SolarCellDataset",
                 split="train",
                 pipeline=[
-                    dict(type="mmlisa.LoadImageFromFile"),
+                    dict(type="LoadImageFromFile"),
                     dict(type="Resize", scale=64),
                     dict(type="RandomFlip", prob=0.5, direction="horizontal"),
                     dict(type="RandomFlip", prob=0.5, direction="vertical"),
@@ -172,7 +172,7 @@ TASKS: dict[str, Task] = {
                 type="mmlisa.SolarCellDataset",
                 split="test",
                 pipeline=[
-                    dict(type="mmlisa.LoadImageFromFile"),
+                    dict(type="LoadImageFromFile"),
                     dict(type="Resize", scale=64),
                     dict(type="PackInputs"),
                 ],

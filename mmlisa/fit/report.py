@@ -15,10 +15,10 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mmlisa.checkpoints.writing import writing_whole
+from mmlisa.visualization.curves import draw_curves, read_curves
+from mmlisa.visualization.overlays import Classes, draw_prediction
 
-from .curves import draw_curves, read_curves
 from .evaluation import IOU, SCORE, evaluate_labels, evaluate_maps, evaluate_objects, find_worst, mean
-from .overlays import Classes, draw_prediction
 
 _MOST_LABELS = 30  # classes; with more, a matrix has no names
 
@@ -42,7 +42,6 @@ def write_report(
     root: Path,
     split: str,
     summary: Sequence[str],
-    seconds: Mapping[str, float],
     commands: Mapping[str, str],
     label_map: Mapping[int, int] | None = None,
 ) -> str:
@@ -55,7 +54,6 @@ def write_report(
         root: folder of the images.
         split: which images were tested on.
         summary: sentences about the data and the training.
-        seconds: that each step took.
         commands: what to do next, by its description.
         label_map: values of class maps that stand for others.
 
@@ -101,12 +99,10 @@ def write_report(
             worst.append((target, f"{path}: {caption}"))
     sides = [] if task == "classification" else ["Annotations are on the left, predictions on the right."]
     curves = [(pictures / "curves.png", "Loss, learning rate and validation; a star marks the best value.")]
-    times = [["step", "seconds"], *([name, f"{value:.0f}"] for name, value in seconds.items())]
     sections = [
         Section("Data and training", summary, pictures=curves),
         Section("Results per class", table=result.table, pictures=drawings),
         Section(f"The {len(worst)} images with the largest errors", sides, pictures=worst),
-        Section("Time", table=times),
         Section("Next", code=[line for text, line in commands.items() for line in (f"# {text}", line)]),
     ]
     environment = Environment(

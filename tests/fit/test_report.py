@@ -13,16 +13,15 @@ from pycocotools import mask
 from pycocotools.coco import COCO
 from sklearn.metrics import confusion_matrix, jaccard_score, precision_recall_curve
 
+from mmlisa.fit.evaluation import evaluate_labels, evaluate_maps, evaluate_objects, match
+from mmlisa.fit.report import draw_confusion, write_report
 from mmlisa.registry import METRICS
-from mmlisa.visualization.evaluation import evaluate_labels, evaluate_maps, evaluate_objects, match
-from mmlisa.visualization.report import draw_confusion, write_report
 
 NAMES = ["cat", "dog & co", "newt"]
 COMMON = dict(
     classes=NAMES,
     split="val",
     summary=["100 < 200 images"],
-    seconds={"train": 61.2},
     commands={"look": "mmlisa infer a"},
 )
 

@@ -9,22 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mmengine.evaluator import DumpResults
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
-
-from mmlisa.registry import METRICS
 
 SCORE, IOU = 0.3, 0.5  # a detection counts from this score on, and finds an object that it overlaps by this much
 NUM_WORST = 12
-
-
-@METRICS.register_module()
-class DumpWithoutLogits(DumpResults):
-    """MMEngine's ``DumpResults`` without a segmentor's logits: with 150 classes, 160 MB per image of 512x512 pixels."""
-
-    def process(self, data_batch: Any, predictions: Sequence[Mapping[str, Any]]) -> None:
-        kept = [{key: value for key, value in sample.items() if key != "seg_logits"} for sample in predictions]
-        super().process(data_batch, kept)
 
 
 @dataclass
