@@ -62,6 +62,11 @@ def main(args: argparse.Namespace) -> None:
     use_safe_loader()
     if args.resume:
         set_resume(cfg, None if args.resume == "auto" else args.resume)
+    elif cfg.get("resume") and cfg.get("load_from"):  # as MMEngine writes the config of a resumed run
+        print(
+            f"note: the config itself resumes from {cfg.load_from}; a new training needs --cfg-options resume=False "
+            "load_from=None"
+        )
     runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
     train(runner)
     if runner.rank == 0:

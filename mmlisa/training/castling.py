@@ -57,7 +57,7 @@ class CastlingHook(Hook):
         self._recorded: list[str] = []
 
     def threshold(self, progress: float) -> float:
-        """ε at the share ``progress`` of the training."""
+        """Return ε at the share ``progress`` of the training."""
         if self.schedule == "constant" or progress < self.begin:
             return self.epsilon
         if self.schedule == "step" or self.begin == 1:

@@ -75,30 +75,24 @@ def check_channels(model: nn.Module, cfg: Mapping[str, Any]) -> None:
         )
 
 
-def shape_conflicts(model: nn.Module, checkpoint: Mapping[str, Any]) -> str:
-    """Describe the entries of a checkpoint whose shapes differ from the model's, with both shapes; empty if there are none."""
-    ours = model.state_dict()
-    theirs = adapt_state_dict(model, state_dict_of(checkpoint))
-    conflicts = [
-        f"{name} is {list(tensor.shape)} in the checkpoint and {list(ours[name].shape)} in the model"
-        for name, tensor in theirs.items()
-        if isinstance(tensor, Tensor) and name in ours and tensor.shape != ours[name].shape
-    ]
-    message = "; ".join(conflicts[:4]) + (f"; and {len(conflicts) - 4} more" if len(conflicts) > 4 else "")
-    classes = saved_metainfo(checkpoint).get("classes")
-    return f"{message}. The checkpoint was trained for {_listed(classes)}" if conflicts and classes else message
-
-
 def check_shapes(model: nn.Module, checkpoint: Mapping[str, Any], filename: str) -> None:
     """Refuse a checkpoint with a tensor of another shape than the model's, because that part would stay random.
 
     Raises:
         ValueError: a shape differs; the message names the entries and both shapes.
     """
-    if conflicts := shape_conflicts(model, checkpoint):
+    ours = model.state_dict()
+    conflicts = [
+        f"{name} is {list(tensor.shape)} in the checkpoint and {list(ours[name].shape)} in the model"
+        for name, tensor in adapt_state_dict(model, state_dict_of(checkpoint)).items()
+        if isinstance(tensor, Tensor) and name in ours and tensor.shape != ours[name].shape
+    ]
+    if conflicts:
+        classes = saved_metainfo(checkpoint).get("classes")
+        trained = f" It was trained for {_listed(classes)}." if classes else ""
         raise ValueError(
-            f"checkpoint '{filename}' does not fit the config: {conflicts}. Use the config that it was trained with, or set "
-            "num_classes and the like to match"
+            f"checkpoint '{filename}' does not fit the config: {'; '.join(conflicts[:4])}.{trained} Use the config that it was "
+            "trained with, or set num_classes and the like to match"
         )
 
 

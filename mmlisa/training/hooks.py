@@ -5,14 +5,14 @@ from typing import Any
 
 import torch
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
+from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.optim import AmpOptimWrapper
 from mmengine.runner import Runner
 
 from mmlisa.checkpoints import adapt_state_dict, check_share, check_values, match_report, state_dict_of
 from mmlisa.registry import HOOKS
 
-from .checks import check_shapes, saved_metainfo, shape_conflicts
+from .checks import check_shapes, saved_metainfo
 
 
 @HOOKS.register_module()
@@ -62,7 +62,7 @@ class CheckpointGuardHook(Hook):
 
     Args:
         min_matched: share of the model's entries that must match in name and shape, from 0 to 1.
-        same_shapes: refuse a checkpoint with any entry of another shape; otherwise that is a warning, except when resuming.
+        same_shapes: refuse a checkpoint with any entry of another shape; otherwise only when resuming.
 
     Raises:
         ValueError: the checkpoint holds less, entries of other shapes, values that are not weights, or the classes of the
@@ -76,18 +76,13 @@ class CheckpointGuardHook(Hook):
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-        # Test-time augmentation wraps the trained model once more.
-        model = model.module if hasattr(model, "tta_cfg") or type(model).__name__.endswith("TTAModel") else model
+        model = model.module if isinstance(model, BaseTTAModel) else model
         filename = str(runner._load_from)
         # Adapted once; the runner loads the result.
         state = checkpoint["state_dict"] = adapt_state_dict(model, state_dict_of(checkpoint, filename))
         if self.same_shapes or runner._resume:
             check_shapes(model, checkpoint, filename)
             _check_order(runner, checkpoint, filename)
-        elif conflicts := shape_conflicts(model, checkpoint):
-            runner.logger.warning(
-                f"{filename} does not fill the whole model: {conflicts}. These entries keep their initial values"
-            )
         check_share(*match_report(model, state), filename, self.min_matched)
         check_values(model.state_dict(), state, filename)
 

@@ -47,7 +47,7 @@ class InterruptHook(Hook):
         if os.getpid() == self._process:  # not a worker of a data loader, which inherited the handler
             self.number = number
             self.restore()
-            os.write(2, b"A checkpoint is saved after this iteration; a second signal ends the training at once\n")
+            os.write(2, b"A checkpoint is saved after this iteration or validation; a second signal ends at once\n")
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None

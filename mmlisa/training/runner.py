@@ -37,7 +37,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     Args:
         cfg: a whole config, as :func:`mmlisa.training.config.load_config` returns it.
         min_matched: share of the model's entries that a checkpoint must hold.
-        same_shapes: refuse a checkpoint with any entry of another shape; otherwise that is a warning.
+        same_shapes: refuse a checkpoint with any entry of another shape; otherwise such an entry keeps its initial values.
         verbose: print everything that MMEngine logs.
 
     Raises:

@@ -15,7 +15,6 @@ from mmlisa.training.checks import (
     check_shapes,
     compare_classes,
     saved_metainfo,
-    shape_conflicts,
 )
 
 
@@ -105,8 +104,8 @@ def test_shapes_that_differ_are_named_with_both_and_the_classes(meta):
     message = r"a\.pth.* weight is \[8, 4\] in the checkpoint and \[3, 4\] in the model.* 2 classes \(cat, dog\)"
     with pytest.raises(ValueError, match=message):
         check_shapes(nn.Linear(4, 3), checkpoint, "a.pth")
-    assert shape_conflicts(nn.Linear(4, 8), checkpoint) == ""
-    assert shape_conflicts(nn.Linear(4, 8), {"other": torch.zeros(1)}) == ""
+    check_shapes(nn.Linear(4, 8), checkpoint, "a.pth")
+    check_shapes(nn.Linear(4, 8), {"other": torch.zeros(1)}, "a.pth")
 
 
 @pytest.mark.parametrize("meta", [None, {}, {"dataset_meta": None}, {"dataset_meta": []}])

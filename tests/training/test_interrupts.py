@@ -13,13 +13,12 @@ from mmlisa.training.runner import train
 ITERATIONS, EPOCHS = dict(iterations=8), dict(epochs=2)  # an epoch has four batches
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(
-    ("length", "at", "name", "rest"),
+    ("number", "length", "at", "name", "rest"),
     [
-        (ITERATIONS, 3, "iter_3.pth", [3, 4, 5, 6, 7]),
-        (EPOCHS, 3, "iter_3.pth", [3, 0, 1, 2, 3]),
-        (EPOCHS, 4, "epoch_1.pth", [0, 1, 2, 3]),
+        (signal.SIGTERM, ITERATIONS, 3, "iter_3.pth", [3, 4, 5, 6, 7]),
+        (signal.SIGINT, EPOCHS, 3, "iter_3.pth", [3, 0, 1, 2, 3]),
+        (signal.SIGTERM, EPOCHS, 4, "epoch_1.pth", [0, 1, 2, 3]),
     ],
 )
 def test_an_interrupted_training_is_resumed_after_its_last_iteration(tmp_path, number, length, at, name, rest):

@@ -37,7 +37,7 @@ def test_a_killed_training_continues_from_its_last_checkpoint(tmp_path):
     )
     train(rest)
     assert sorted(losses(tmp_path)) == [1, 2, 3, 4, 5, 6]
-    assert rates == pytest.approx({4: 0.1 * 0.9, 5: 0.1})  # of 0.05, 0.06, 0.07, 0.08, 0.09, 0.1
+    assert rates == pytest.approx({4: 0.1 * 0.9, 5: 0.1})  # the rates are 0.05, 0.06, 0.07, 0.08, 0.09, 0.1
     assert load_checkpoint(tmp_path / "iter_6.pth")["optimizer"]["state"][0]["step"] == 6
 
 
