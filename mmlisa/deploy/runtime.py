@@ -42,20 +42,14 @@ def load(path: str | Path, *, threads: int | None = None, providers: Sequence[st
     """Open an exported ``.onnx`` file, for onnxruntime with ``threads`` (None: all cores) and ``providers`` (None: the CPU).
 
     Raises:
-        FileNotFoundError: the file is missing.
-        ValueError: ``mmlisa export`` did not write the file.
+        ValueError: ``mmlisa export`` did not write the file. onnxruntime raises its own errors.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{str(path)!r} does not exist; `mmlisa export CONFIG CHECKPOINT OUT.onnx` writes it")
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors: the warnings are about nodes that onnxruntime cannot fold
     options.intra_op_num_threads = threads or 0
-    try:
-        session = onnxruntime.InferenceSession(str(path), options, providers or ["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own types derive from Exception
-        raise ValueError(f"{str(path)!r} is not an ONNX file that onnxruntime can run: {error}") from error
+    session = onnxruntime.InferenceSession(str(path), options, providers or ["CPUExecutionProvider"])
     (taken,) = session.get_inputs()
     metadata = session.get_modelmeta().custom_metadata_map
     return Model(path, metadata, taken.shape, lambda image: session.run(None, {taken.name: image}))
@@ -99,7 +93,7 @@ class Model:
             score_threshold: lowest score of a detection; None for the threshold of the file.
 
         Raises:
-            FileNotFoundError, ValueError: the image is missing, damaged or of another size than the network takes.
+            ValueError: the image is missing, damaged or of another size than the network takes.
         """
         if self.task == "video":
             raise ValueError(f"{self.path!r} classifies clips: call run() with an array of shape {self.shape}")
@@ -156,7 +150,7 @@ def read_image(image: Any) -> np.ndarray:
     OpenCV reads files, as it does for the test pipelines: without transparency, and with the upper eight of 16 bits.
 
     Raises:
-        FileNotFoundError, ValueError: a file that is missing or damaged, or an array of another dtype or layout.
+        ValueError: a file that is missing or damaged, or an array of another dtype or layout.
     """
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
@@ -164,11 +158,9 @@ def read_image(image: Any) -> np.ndarray:
         return image
     if isinstance(image, Image.Image):
         return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
-    if not Path(image).is_file():
-        raise FileNotFoundError(f"image {str(image)!r} does not exist")
     picture = cv2.imread(str(image), cv2.IMREAD_COLOR)
     if picture is None:
-        raise ValueError(f"image {str(image)!r} cannot be read: it is damaged, or not an image")
+        raise ValueError(f"image {str(image)!r} cannot be read: it is missing, damaged or not an image")
     return np.ascontiguousarray(picture[..., ::-1])
 
 

@@ -147,16 +147,11 @@ def test_a_fixed_file_pads_what_is_smaller_and_refuses_what_is_larger(options, p
 def test_wrong_images_are_named(image, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.png").write_text("text")
-    with pytest.raises((ValueError, FileNotFoundError), match="image"):
+    with pytest.raises(ValueError, match="image"):
         runtime.read_image(image)
 
 
 def test_wrong_files_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"m\.onnx"):
-        runtime.load(tmp_path / "m.onnx")
-    (tmp_path / "text.onnx").write_text("not a model")
-    with pytest.raises(ValueError, match=r"text\.onnx"):
-        runtime.load(tmp_path / "text.onnx")
     model = onnx.load(detector(tmp_path / "foreign.onnx"))
     del model.metadata_props[:]
     onnx.save(model, tmp_path / "foreign.onnx")
