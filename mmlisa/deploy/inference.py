@@ -112,30 +112,21 @@ class TiledPredictor:
         model: the detector: a :class:`Predictor` or an exported file.
         tile: side of a tile in pixels.
         overlap: share of a tile that the next one repeats.
-
-    Raises:
-        ImportError: supervision is missing.
-        ValueError: the model is not a detector (when it predicts).
     """
 
     def __init__(self, model: Predictor | runtime.Model, tile: int, overlap: float) -> None:
-        try:
-            import supervision
-        except ImportError as error:
-            raise ImportError("tiles need supervision: pip install 'mmlisa[tiles]'") from error
-        self.supervision, self.model, self.classes = supervision, model, model.classes
+        self.model, self.classes = model, model.classes
         self.size = dict(slice_wh=tile, overlap_wh=int(tile * overlap))
 
     def predict(self, image: Any, score_threshold: float | None = None) -> Prediction:
         """Predict on what the model takes."""
+        import supervision
 
-        def on_tile(picture: np.ndarray) -> Any:
+        def on_tile(picture: np.ndarray) -> supervision.Detections:
             found = self.model.predict(picture, score_threshold)
-            if found.boxes is None:
-                raise ValueError("tiles need a detector: a part of an image does not show its class or its regions")
-            return self.supervision.Detections(found.boxes, found.masks, found.scores, found.labels)
+            return supervision.Detections(found.boxes, found.masks, found.scores, found.labels)
 
-        found = self.supervision.InferenceSlicer(on_tile, **self.size)(runtime.read_image(image))
+        found = supervision.InferenceSlicer(on_tile, **self.size)(runtime.read_image(image))
         masks = None if found.mask is None else np.asarray(found.mask)
         return Prediction(found.xyxy.astype(np.float32), found.confidence, found.class_id, masks)
 

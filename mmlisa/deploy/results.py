@@ -400,13 +400,6 @@ class Preprocess(nn.Module):
         return image, limits
 
 
-class _Meta(dict):
-    """Meta data with sizes that may be free: MMEngine copies what a data sample gets, and such numbers cannot be copied."""
-
-    def __deepcopy__(self, _: Any) -> "_Meta":
-        return self
-
-
 class EndToEnd(nn.Module):
     """A model from the image to its final results.
 
@@ -432,7 +425,16 @@ class EndToEnd(nn.Module):
         self.model = follow_sizes(model.eval().requires_grad_(False))
         if hasattr(model, "encode_decode"):
             self.task, self.outputs = "segmentation", ("logits",)
-            _check_segmentor(model)
+            unlike = {
+                f"model.test_cfg.mode={model.test_cfg.get('mode')!r}": model.test_cfg.get("mode", "whole") != "whole",
+                "model.decode_head.out_channels=1": model.out_channels == 1,  # the runtime has no threshold
+                "model.decode_head.align_corners=True": model.align_corners,
+                "a pixel decoder": hasattr(model.decode_head, "pixel_decoder"),
+            }
+            if found := [name for name, is_set in unlike.items() if is_set]:
+                raise ValueError(
+                    f"{found[0]} cannot be exported with results; change it by --cfg-options, or write the logits by --raw"
+                )
         elif hasattr(model, "bbox_head") or hasattr(model, "roi_head"):
             self.task, self.detect = "detection", find_detector(model)
             with_mask = hasattr(model, "roi_head") and model.roi_head.with_mask
@@ -457,22 +459,7 @@ class EndToEnd(nn.Module):
         if self.task == "detection":
             return self.detect(model, image, limits)
         if self.task == "segmentation":
-            return (model.encode_decode(image, [_Meta(img_shape=tuple(image.shape[2:]))]),)
+            return (model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))]),)
         features = model.extract_feat(image)
         scores = model.scores(features) if hasattr(model, "scores") else model.head(features)
         return (scores.softmax(dim=1),)
-
-
-def _check_segmentor(model: nn.Module) -> None:
-    """Refuse what the runtime would compute otherwise than mmseg."""
-    if (mode := model.test_cfg.get("mode", "whole")) != "whole":
-        raise ValueError(
-            f"model.test_cfg.mode={mode!r} cannot be exported; add --cfg-options model.test_cfg.mode=whole"
-        )
-    unlike = {
-        "out_channels=1 (a threshold)": model.out_channels == 1,
-        "align_corners=True": model.align_corners,
-        "a pixel decoder": hasattr(model.decode_head, "pixel_decoder"),
-    }
-    if found := [name for name, is_set in unlike.items() if is_set]:
-        raise ValueError(f"model.decode_head: {found[0]} cannot be exported with results; --raw writes the logits")

@@ -42,20 +42,14 @@ def load(path: str | Path, *, threads: int | None = None, providers: Sequence[st
     """Open an exported ``.onnx`` file, for onnxruntime with ``threads`` (None: all cores) and ``providers`` (None: the CPU).
 
     Raises:
-        FileNotFoundError: the file is missing.
-        ValueError: ``mmlisa export`` did not write the file.
+        ValueError: ``mmlisa export`` did not write the file. onnxruntime raises its own errors.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{str(path)!r} does not exist; `mmlisa export CONFIG CHECKPOINT OUT.onnx` writes it")
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors: the warnings are about nodes that onnxruntime cannot fold
     options.intra_op_num_threads = threads or 0
-    try:
-        session = onnxruntime.InferenceSession(str(path), options, providers or ["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own types derive from Exception
-        raise ValueError(f"{str(path)!r} is not an ONNX file that onnxruntime can run: {error}") from error
+    session = onnxruntime.InferenceSession(str(path), options, providers or ["CPUExecutionProvider"])
     (taken,) = session.get_inputs()
     metadata = session.get_modelmeta().custom_metadata_map
     return Model(path, metadata, taken.shape, lambda image: session.run(None, {taken.name: image}))
@@ -99,7 +93,7 @@ class Model:
             score_threshold: lowest score of a detection; None for the threshold of the file.
 
         Raises:
-            FileNotFoundError, ValueError: the image is missing, damaged or of another size than the network takes.
+            ValueError: the image is missing, damaged or of another size than the network takes.
         """
         if self.task == "video":
             raise ValueError(f"{self.path!r} classifies clips: call run() with an array of shape {self.shape}")
@@ -110,10 +104,12 @@ class Model:
 
     def prepare(self, picture: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
         """``[H, W, 3]`` (RGB, uint8) -> the input ``[1, 3, h, w]``, and (h, w) of the resized image without padding."""
-        for step in self.metadata["steps"]:
-            picture = _STEPS[step["step"]](picture, step)
+        inside = picture.shape[:2]
+        for name, options in self.metadata["steps"]:
+            picture = STEPS[name](picture, **options)
+            inside = inside if name == "Pad" else picture.shape[:2]
         size = picture.shape[:2]
-        least = self.metadata.get("least", size)  # to which the config pads
+        least = self.metadata.get("least", size)  # the data preprocessor pads to this size
         taken = [n if isinstance(n, int) else max(pair) for n, *pair in zip(self.shape[2:], size, least, strict=True)]
         if np.less(taken, size).any():
             raise ValueError(
@@ -124,7 +120,7 @@ class Model:
         padded = np.full((*taken, 3), self.metadata.get("border", mean), np.float32)  # the mean becomes zero
         padded[: size[0], : size[1]] = picture[..., :: -1 if self.metadata["channels"] == "BGR" else 1]
         padded = np.rint(padded).astype(np.uint8) if self.metadata["uint8"] else (padded - mean) / std
-        return np.ascontiguousarray(padded.transpose(2, 0, 1))[None], size
+        return np.ascontiguousarray(padded.transpose(2, 0, 1))[None], inside
 
     def finish(
         self, outputs: Sequence[np.ndarray], size: tuple[int, int], original: tuple[int, int], threshold: float = 0.0
@@ -154,7 +150,7 @@ def read_image(image: Any) -> np.ndarray:
     OpenCV reads files, as it does for the test pipelines: without transparency, and with the upper eight of 16 bits.
 
     Raises:
-        FileNotFoundError, ValueError: a file that is missing or damaged, or an array of another dtype or layout.
+        ValueError: a file that is missing or damaged, or an array of another dtype or layout.
     """
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
@@ -162,47 +158,65 @@ def read_image(image: Any) -> np.ndarray:
         return image
     if isinstance(image, Image.Image):
         return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
-    if not Path(image).is_file():
-        raise FileNotFoundError(f"image {str(image)!r} does not exist")
     picture = cv2.imread(str(image), cv2.IMREAD_COLOR)
     if picture is None:
-        raise ValueError(f"image {str(image)!r} cannot be read: it is damaged, or not an image")
+        raise ValueError(f"image {str(image)!r} cannot be read: it is missing, damaged or not an image")
     return np.ascontiguousarray(picture[..., ::-1])
 
 
-def _resize(picture: np.ndarray, step: dict[str, Any]) -> np.ndarray:
-    """Resize to ``scale`` (W, H); with ``keep_ratio`` to the largest size that fits into it in either orientation."""
-    height, width = picture.shape[:2]
-    target_w, target_h = step["scale"]
-    if step.get("keep_ratio"):
+Pair = int | Sequence[int]  # a width and a height, or one number for both
+
+
+def _pair(size: Pair) -> Sequence[int]:
+    return (size, size) if isinstance(size, int) else size
+
+
+def _resize(
+    picture: np.ndarray,
+    scale: Pair,
+    keep_ratio: bool = False,
+    interpolation: str = "bilinear",
+    backend: str = "cv2",
+    clip_object_border: bool = True,
+) -> np.ndarray:
+    """Resize to ``scale``; with ``keep_ratio`` to the largest size that fits into it in either orientation."""
+    (height, width), (target_w, target_h) = picture.shape[:2], _pair(scale)
+    if keep_ratio:
         factor = min(max(target_w, target_h) / max(height, width), min(target_w, target_h) / min(height, width))
         target_w, target_h = (max(int(side * factor + 0.5), 1) for side in (width, height))
-    return _interpolate(picture, (target_h, target_w), step)
+    if backend == "pillow":
+        return np.asarray(
+            Image.fromarray(picture).resize((target_w, target_h), Image.Resampling[interpolation.upper()])
+        )
+    return cv2.resize(picture, (target_w, target_h), interpolation=_METHODS[interpolation])
 
 
-def _resize_edge(picture: np.ndarray, step: dict[str, Any]) -> np.ndarray:
+def _resize_edge(picture: np.ndarray, scale: int, edge: str = "short", **sampling: str) -> np.ndarray:
     """Resize the shorter (or longer) side to ``scale``."""
-    (height, width), scale = picture.shape[:2], step["scale"]
-    by_width = {"short": width < height, "long": width > height, "width": True, "height": False}[step["edge"]]
-    size = (int(scale * height / width), scale) if by_width else (scale, int(scale * width / height))
-    return _interpolate(picture, size, step)
+    height, width = picture.shape[:2]
+    by_width = {"short": width < height, "long": width > height, "width": True, "height": False}[edge]
+    size = (scale, int(scale * height / width)) if by_width else (int(scale * width / height), scale)
+    return _resize(picture, size, **sampling)
 
 
-def _crop(picture: np.ndarray, step: dict[str, Any]) -> np.ndarray:
-    """Cut out the middle, of ``size`` (W, H)."""
-    (width, height), (h, w) = step["size"], picture.shape[:2]
+def _crop(picture: np.ndarray, crop_size: Pair) -> np.ndarray:
+    """Cut out the middle."""
+    (width, height), (h, w) = _pair(crop_size), picture.shape[:2]
     y, x = max(0, round((h - height) / 2)), max(0, round((w - width) / 2))
     return picture[y : y + height, x : x + width]
 
 
-_STEPS = {"resize": _resize, "resize_edge": _resize_edge, "crop": _crop}
+def _pad(picture: np.ndarray, size: Pair = 0, pad_to_square: bool = False, pad_val: Any = 0) -> np.ndarray:
+    """Pad below and to the right with ``pad_val`` (blue, green, red)."""
+    value = pad_val.get("img", 0) if isinstance(pad_val, dict) else pad_val
+    (h, w), (width, height) = picture.shape[:2], _pair(max(picture.shape[:2]) if pad_to_square else size)
+    padded = np.full((max(h, height), max(w, width), 3), np.broadcast_to(value, 3)[::-1], np.uint8)
+    padded[:h, :w] = picture
+    return padded
 
 
-def _interpolate(picture: np.ndarray, size: tuple[int, int], step: dict[str, Any]) -> np.ndarray:
-    """Resize to ``size`` (H, W) by the library and method of the config."""
-    if step["backend"] == "pillow":
-        return np.asarray(Image.fromarray(picture).resize(size[::-1], Image.Resampling[step["method"].upper()]))
-    return cv2.resize(picture, size[::-1], interpolation=_METHODS[step["method"]])
+# Steps of test pipelines by their types, with the options that they may have in a config.
+STEPS = {"Resize": _resize, "ResizeEdge": _resize_edge, "CenterCrop": _crop, "Pad": _pad}
 
 
 def _best_class(maps: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -71,28 +71,27 @@ def test_boxes_end_with_the_image(tmp_path):
 def test_images_are_read_and_resized_as_mmcv_does_it(method, backend, tmp_path):
     if (method, backend) == ("area", "pillow"):
         pytest.skip("not a method of Pillow")
-    step = dict(KEEP_RATIO, method=method, backend=backend)
+    step = dict(KEEP_RATIO, interpolation=method, backend=backend)
     for path in odd_images(tmp_path):
         expected = mmcv.imread(str(path))[..., ::-1]
         found = runtime.read_image(path)
         np.testing.assert_array_equal(found, expected, err_msg=path.name)
         expected = mmcv.imrescale(expected, (96, 64), interpolation=method, backend=backend)
-        np.testing.assert_array_equal(runtime._STEPS["resize"](found, step), expected, err_msg=path.name)
+        np.testing.assert_array_equal(runtime.STEPS["Resize"](found, **step), expected, err_msg=path.name)
 
 
 def test_a_large_image_is_resized_exactly():
     """B8: an imitation of OpenCV differed by 1 in some of the values at this size."""
     picture = np.random.default_rng(0).integers(0, 256, (1080, 1920, 3), dtype=np.uint8)
     expected = mmcv.imrescale(picture, (1333, 800))
-    found = runtime._STEPS["resize"](picture, dict(KEEP_RATIO, scale=[1333, 800]))
+    found = runtime.STEPS["Resize"](picture, [1333, 800], keep_ratio=True)
     np.testing.assert_array_equal(found, expected)
 
 
 def test_sides_are_rounded_as_mmcv_rounds_them():
     """As in a pipeline, where a side that is one pixel shorter moves every box."""
-    step = dict(scale=(33, 20), keep_ratio=True, backend="cv2", method="bilinear")
     for width, height in itertools.product(range(5, 60, 3), range(4, 60, 3)):
-        found = runtime._STEPS["resize"](np.zeros((height, width, 3), np.uint8), step)
+        found = runtime.STEPS["Resize"](np.zeros((height, width, 3), np.uint8), (33, 20), keep_ratio=True)
         assert found.shape[1::-1] == mmcv.rescale_size((width, height), (33, 20)), (width, height)
 
 
@@ -116,8 +115,8 @@ def test_the_steps_of_classifiers_are_mmpretrains():
         options = dict(scale=64, edge=edge, backend="pillow", interpolation="bicubic")
         expected = TRANSFORMS.build(dict(type="ResizeEdge", **options))(dict(image))
         expected = TRANSFORMS.build(dict(type="CenterCrop", crop_size=(45, 50)))(expected)["img"]
-        found = runtime._STEPS["resize_edge"](picture, dict(options, method="bicubic"))
-        np.testing.assert_array_equal(runtime._STEPS["crop"](found, dict(size=[45, 50])), expected)
+        found = runtime.STEPS["ResizeEdge"](picture, **options)
+        np.testing.assert_array_equal(runtime.STEPS["CenterCrop"](found, [45, 50]), expected)
 
 
 @pytest.mark.parametrize(
@@ -148,16 +147,11 @@ def test_a_fixed_file_pads_what_is_smaller_and_refuses_what_is_larger(options, p
 def test_wrong_images_are_named(image, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.png").write_text("text")
-    with pytest.raises((ValueError, FileNotFoundError), match="image"):
+    with pytest.raises(ValueError, match="image"):
         runtime.read_image(image)
 
 
 def test_wrong_files_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"m\.onnx"):
-        runtime.load(tmp_path / "m.onnx")
-    (tmp_path / "text.onnx").write_text("not a model")
-    with pytest.raises(ValueError, match=r"text\.onnx"):
-        runtime.load(tmp_path / "text.onnx")
     model = onnx.load(detector(tmp_path / "foreign.onnx"))
     del model.metadata_props[:]
     onnx.save(model, tmp_path / "foreign.onnx")

@@ -73,7 +73,8 @@ def build(name: str) -> nn.Module:
         if isinstance(norm, nn.BatchNorm2d):
             norm.momentum = 1.0
     with torch.no_grad():
-        maps = model.train().extract_feat(torch.cat([image((160, 192)), image((160, 192)).flip(3)]) / 64 - 2)
+        one, noise = image((160, 192)), torch.rand(1, 3, 160, 192) * 255
+        maps = model.train().extract_feat(torch.cat([one, 255 - one, noise, torch.full_like(one, 20)]) / 64 - 2)
         if hasattr(model, "bbox_head") and not hasattr(model, "decoder"):
             model.bbox_head(maps)
         for layer_name, layer in model.named_modules():
