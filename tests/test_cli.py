@@ -133,12 +133,6 @@ def test_a_bug_keeps_its_traceback():
         cli.run(main, argparse.Namespace(debug=False, verbose=False))
 
 
-def test_names_written_down_for_the_help_are_those_of_the_package():
-    from research.paper_tables import papers
-
-    assert list(runpy.run_path(str(cli.commands()["tables"]))["PAPERS"]) == list(papers())
-
-
 @pytest.mark.parametrize(
     ("name", "words", "names", "found"),
     [

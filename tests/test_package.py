@@ -11,7 +11,7 @@ from mmengine.fileio import load
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
-RESEARCH_TOOLS = {"benchmark", "compare", "model_zoo", "paper_tables", "resolution", "replace_attention"}
+RESEARCH_TOOLS = {"benchmark", "compare", "model_zoo", "paper_tables"}
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
-"""Draw attention kernels and feature maps of one or two trained models side by side.
+"""Draw attention kernels of one or two trained models side by side.
 
 ``python tools/visualize.py IMAGE --model CONFIG CHECKPOINT [--model CONFIG CHECKPOINT] --layers 0 -1`` writes kernels.png
-(attention kernels of query pixels, per layer and head) and features.png (norms of the feature maps, per block). ``--matrices``
-adds matrices.png (attention matrices of the layers, with their ranks) and heads.png (differences between the heads of a layer).
+(attention kernels of query pixels, per layer and head). ``--matrices`` adds matrices.png (attention matrices of the layers, with
+their ranks).
 """
 
 import argparse
@@ -86,37 +86,31 @@ def main(args: argparse.Namespace) -> None:
 
     from figures.kernels import (
         attention_kernels,
-        draw_features,
         draw_kernels,
-        feature_norms,
         load_backbone,
         network_input,
         read_image,
     )
-    from figures.matrices import attention_matrices, draw_head_statistics, draw_matrices
+    from figures.matrices import attention_matrices, draw_matrices
     from mmlisa.training.config import load_config, parse_options
 
     torch.manual_seed(0)  # without a checkpoint, the same random weights each time
     picture = read_image(args.image, tuple(args.size) if args.size else None)
     queries = [tuple(query) for query in args.query or [(0.5, 0.5)]]
-    kernels, features, matrices, chosen = [], [], {}, {}
+    kernels, matrices = [], {}
     for label, model in zip(_labels(args.model), args.model, strict=True):
         (config, *checkpoint), options = _files(model), _options(model)
         cfg = load_config(config, options=parse_options(options))
         backbone, preprocessor = load_backbone(cfg, *(checkpoint or [None]), args.min_matched)
         image = network_input(picture, preprocessor)
         kernels.append((label, attention_kernels(backbone, image, args.layers, queries)))
-        features.append((label, feature_norms(backbone, image)))
         if args.matrices:
-            matrices[label] = attention_matrices(backbone, image)
-            chosen[label] = {name: matrices[label][name] for name in kernels[-1][1] if name in matrices[label]}
+            matrices[label] = attention_matrices(backbone, image, args.layers)
     draw_kernels(picture, queries, kernels, args.heads, args.out_dir / "kernels.png")
-    draw_features(picture, features, args.out_dir / "features.png")
-    written = ["kernels.png", "features.png"]
+    written = ["kernels.png"]
     if args.matrices:
-        draw_matrices(chosen, args.heads[0], args.out_dir / "matrices.png")
-        draw_head_statistics(matrices, args.out_dir / "heads.png")
-        written += ["matrices.png", "heads.png"]
+        draw_matrices(matrices, args.heads[0], args.out_dir / "matrices.png")
+        written.append("matrices.png")
     for name in written:
         print(args.out_dir / name)
 
