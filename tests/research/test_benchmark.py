@@ -69,9 +69,7 @@ def test_operator_ratios_are_of_the_pseudo_code_to_the_candidate(monkeypatch):
 @pytest.mark.parametrize("measure", [benchmark.benchmark_backbones, benchmark.benchmark_training])
 def test_backbone_rows(monkeypatch, measure):
     cfg = dict(type="mmlisa.LiSANet", arch=dict(base="hybrid-small", **NARROW))
-    monkeypatch.setattr(
-        benchmark, "BACKBONES", {"narrow": (cfg, ()), "wider": (dict(cfg, mlp_ratios=(4, 4, 4, 4)), ())}
-    )
+    monkeypatch.setattr(benchmark, "BACKBONES", {"narrow": (cfg, ()), "with_cp": (dict(cfg, with_cp=True), ())})
     monkeypatch.setattr(benchmark, "BASELINE", "narrow")
     rows = measure(1, "cpu", ["narrow", "with_cp"], [(64, 96)])
     assert [(row["case"], row["name"]) for row in rows] == [("64x96", "narrow"), ("64x96", "with_cp")]
