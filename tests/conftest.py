@@ -1,15 +1,10 @@
-"""One thread per test process, as pytest-xdist starts a process per core, and Triton's interpreter for its kernels.
-
-How many cases the fuzzed tests try: a few, the same ones every time; ``pytest -m fuzz --fuzz``: 2,000 other ones, in about five
-minutes; ``pytest -m fuzz --fuzz-more``: for a night.
-"""
+"""One thread per test process, since pytest-xdist starts one process per core."""
 
 import logging
 import os
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
-os.environ["TRITON_INTERPRET"] = "1"  # Triton asks when it is imported
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -29,35 +24,15 @@ logging.raiseExceptions = False
 
 
 FILE_HANDLERS = dict(file_handlers)
-CASES = {"suite": 30, "fuzz": 200, "fuzz_more": 20_000}  # per fuzzed test
-for profile, cases in CASES.items():
-    # Cases are slow or quick by what they build, and fixtures are folders that a case may overwrite.
-    settings.register_profile(
-        profile,
-        max_examples=cases,
-        deadline=None,
-        derandomize=profile == "suite",
-        print_blob=True,
-        suppress_health_check=list(HealthCheck),
-    )
+# The fuzzed tests try the same few cases every time. Cases are slow or quick by what they build.
+settings.register_profile(
+    "suite", max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile("suite")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--fuzz", action="store_true", help="2,000 cases in all fuzzed tests")
     parser.addoption("--inductor", action="store_true", help="compile the backbones to machine code: needs a compiler")
-    parser.addoption("--fuzz-more", action="store_true", help="20,000 cases in each fuzzed test")
-
-
-def pytest_configure(config):
-    chosen = [name for name in ("fuzz_more", "fuzz") if config.getoption(name)]
-    settings.load_profile(chosen[0] if chosen else "suite")
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if item.get_closest_marker("slow") is None:
-            item.add_marker("quick")
 
 
 @pytest.fixture(autouse=True)
