@@ -1,5 +1,7 @@
 """Print the table of the channels and strides of every arch of every backbone, a page of the site."""
 
+import argparse
+
 PAGE = """# Channels and strides
 
 The table lists the maps of every named arch. A neck needs their channels. For another arch or other stages, call:
@@ -32,4 +34,5 @@ def to_markdown() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     print(to_markdown(), end="")

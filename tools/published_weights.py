@@ -3,6 +3,8 @@
 Names and shapes are compared; nothing is downloaded.
 """
 
+import argparse
+
 # Backbone, arch, timm's name of the source.
 PAIRS = (
     ("FLattenSwin", "tiny", "swin_tiny_patch4_window7_224"),
@@ -58,4 +60,5 @@ def to_markdown() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     print(to_markdown(), end="")

@@ -31,7 +31,6 @@ from .suites import OBJECTS, ROOT, SCENES, TASKS, Comparison, Delta
 
 Row = dict[str, Any]
 MIN_RUNS = 3  # runs of a candidate that a difference needs
-WARMUP = 20  # iterations of warm-up
 LEARNING_RATE = 1.5e-3
 _BATCH, _ROUNDS = 8, 5  # images and rounds of the measurements
 
@@ -48,7 +47,7 @@ def delta(comparison: Comparison, candidate: str, seed: int) -> Delta:
     """Return all changes of a training to the config of its task, by dotted key."""
     task, chosen = TASKS[comparison.task], comparison.candidates[candidate]
     channels: Any = list(chosen.channels) if task.channels_key.startswith("model.neck") else chosen.channels[-1]
-    warmup = min(WARMUP, comparison.iterations // 2)
+    warmup = min(20, comparison.iterations // 2)  # iterations
     return {
         **dict.fromkeys(task.size_keys, (comparison.size, comparison.size)),
         **task.delta,
@@ -257,6 +256,5 @@ def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> s
 def _costs(row: Row | None) -> list[str]:
     if row is None:
         return [""] * 5
-    columns = ("seconds_per_image", "parameters", "macs", "peak_bytes", "training_peak_bytes")
-    formats = (("{:.2f}", 1e3), ("{:.3f}", 1e-6), ("{:.1f}", 1e-6), ("{:.1f}", 1e-6), ("{:.1f}", 1e-6))
-    return [text.format(factor * row[column]) for column, (text, factor) in zip(columns, formats, strict=True)]
+    millions = [row[name] / 1e6 for name in ("macs", "peak_bytes", "training_peak_bytes")]
+    return [f"{1e3 * row['seconds_per_image']:.2f}", f"{row['parameters'] / 1e6:.3f}", *(f"{n:.1f}" for n in millions)]

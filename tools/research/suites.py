@@ -212,8 +212,8 @@ def _operators(
 BACKBONE_SIZE = 128
 
 
-def _ours(name: str, size: int = BACKBONE_SIZE, **arch: Any) -> Candidate:
-    backbone = dict(type=f"mmlisa.{name}", arch=arch, image_size=size)
+def _ours(name: str, **arch: Any) -> Candidate:
+    backbone = dict(type=f"mmlisa.{name}", arch=arch, image_size=BACKBONE_SIZE)
     return Candidate(backbone, tuple(arch.get("channels", ())))
 
 
