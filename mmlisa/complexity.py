@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode, register_flop_formula, sdpa_flop
+from torch.utils.flop_counter import FlopCounterMode, register_flop_formula, sdpa_flop_count
 
 import mmlisa.ops  # noqa: F401 (registers LiSA's operations)
 
@@ -22,7 +22,7 @@ class Complexity(NamedTuple):
 
 _LISA = torch.ops.mmlisa
 # PyTorch has no formula for its fused attention on CPUs.
-register_flop_formula(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, get_raw=True)(sdpa_flop)
+_CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 @register_flop_formula(
@@ -42,7 +42,8 @@ def count(model: nn.Module, *inputs: Any, forward: Callable[..., Any] | None = N
         forward: called as ``forward(model, *inputs)`` in place of the model itself; see :func:`forward_tables`.
     """
     model.eval()
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    formulas = {_CPU_ATTENTION: lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)}
+    with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         (forward or nn.Module.__call__)(model, *inputs)
     return Complexity(sum(p.numel() for p in model.parameters()), counter.get_total_flops() / 2)
 
