@@ -56,7 +56,7 @@ def quantise(path: Path, folder: Path) -> Path:
 def quantise_graph(path: Path, target: Path, images: Iterable[np.ndarray], **options: Any) -> None:
     """Write the graph of ``path`` in eight bits to ``target``, with the ranges that ``images`` give: inputs ``[B, 3, H, W]``.
 
-    ``options`` are those of onnxruntime's ``quantize_static``.
+    ``options`` are those of onnxruntime's ``quantize_static``; tools/research/eight_bits.py compares them.
     """
     import onnxruntime
     from onnxruntime import quantization
