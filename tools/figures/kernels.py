@@ -114,7 +114,7 @@ def record_calls(backbone: nn.Module, image: Tensor, layers: Sequence[int]) -> d
     """
     operators = list(find_operators(backbone).items())
     if not all(-len(operators) <= layer < len(operators) for layer in layers):
-        raise ValueError(f"layers={list(layers)}; {type(backbone).__name__} has {len(operators)} operators")
+        raise ValueError(f"layers={list(layers)}; {type(backbone).__name__} has {len(operators)} attentions")
     chosen = dict(operators[layer] for layer in layers)
     calls: dict[nn.Module, Call] = {}
 
