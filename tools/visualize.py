@@ -1,9 +1,7 @@
-"""Draw attention kernels and feature maps of models, or the curves of a training: ``mmlisa visualize IMAGE --model …``.
+"""Draw attention kernels of models, or the curves of a training: ``mmlisa visualize IMAGE --model CONFIG CHECKPOINT``.
 
-``mmlisa visualize IMAGE --model CONFIG CHECKPOINT [--model CONFIG CHECKPOINT] --layers 0 -1`` writes kernels.png (attention
-kernels of query pixels, per layer and head) and features.png (norms of the feature maps, per block). ``--matrices`` adds
-matrices.png (attention matrices of the layers, with their ranks) and heads.png (differences between the heads of a layer).
-``mmlisa visualize WORK_DIR`` writes curves.png.
+``--layers 0 -1`` chooses layers, and a second ``--model`` draws another model beside the first, in kernels.png. ``--matrices``
+adds matrices.png (attention matrices of the layers, with their ranks). ``mmlisa visualize WORK_DIR`` writes curves.png.
 """
 
 import argparse
@@ -61,7 +59,7 @@ def main(args: argparse.Namespace) -> None:
     import torch
 
     from figures import kernels as figures
-    from figures.matrices import attention_matrices, draw_head_statistics, draw_matrices
+    from figures.matrices import attention_matrices, draw_matrices
     from mmlisa.checkpoints import use_safe_loader
     from mmlisa.training.config import load_config, parse_options
 
@@ -69,7 +67,7 @@ def main(args: argparse.Namespace) -> None:
     torch.manual_seed(0)  # without a checkpoint, the same random weights each time
     picture = figures.read_image(args.source, tuple(args.size) if args.size else None)
     queries = [tuple(query) for query in args.query or [(0.5, 0.5)]]
-    kernels, features, matrices, chosen = [], [], {}, {}
+    kernels, matrices = [], {}
     for model in args.model:
         label = " ".join([Path(model[0]).stem, *model[1:]])
         options = [word for word in model if "=" in word and not Path(word).is_file()]
@@ -78,15 +76,11 @@ def main(args: argparse.Namespace) -> None:
         backbone, preprocessor = figures.load_backbone(cfg, *(checkpoint or [None]), args.min_matched)
         image = figures.network_input(picture, preprocessor)
         kernels.append((label, figures.attention_kernels(backbone, image, args.layers, queries)))
-        features.append((label, figures.feature_norms(backbone, image)))
         if args.matrices:
-            matrices[label] = attention_matrices(backbone, image)
-            chosen[label] = {name: matrices[label][name] for name in kernels[-1][1] if name in matrices[label]}
+            matrices[label] = attention_matrices(backbone, image, args.layers)
     figures.draw_kernels(picture, queries, kernels, args.heads, args.out_dir / "kernels.png")
-    figures.draw_features(picture, features, args.out_dir / "features.png")
     if args.matrices:
-        draw_matrices(chosen, args.heads[0], args.out_dir / "matrices.png")
-        draw_head_statistics(matrices, args.out_dir / "heads.png")
+        draw_matrices(matrices, args.heads[0], args.out_dir / "matrices.png")
     print(f"written to {args.out_dir}")
 
 

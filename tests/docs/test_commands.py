@@ -75,9 +75,7 @@ NOT_RUN = {
     "mmlisa train CONFIG --amp": "needs a GPU",
     **({} if find_spec("peft") else {"PYTHONPATH=. mmlisa train helmets_lora.py": "needs peft"}),
     "python tools/compare.py": f"{_LONG}; tests/research/test_comparison.py",
-    "python tools/benchmark.py": f"{_LONG}; tests/research/test_benchmark.py, and test_benchmark_plots.py for --redraw",
-    "PYTHONPATH=tools python -m research.tiles": f"{_LONG}; tests/research/test_tiles.py",
-    "PYTHONPATH=tools python -m research.eight_bits": f"{_LONG}; tests/research/test_eight_bits.py",
+    "python tools/benchmark.py": f"{_LONG}; tests/research/test_benchmark.py",
     "python -X importtime": "a measurement",
     "mmlisa infer CONFIG CHECKPOINT IMAGE --tile": "a mention; tests/deploy/test_inference.py",
     "mmlisa infer model.onnx IMAGE --tile": "a mention; tests/deploy/test_inference.py",
@@ -189,7 +187,7 @@ READERS = {
             *(f"work_dirs/mask_rcnn_hylisanet_demo/{name}" for name in ("iter_400.pth", "*/*.log", *_LOGS)),
             *("first/iter_100.pth", "work_dirs/first/iter_400.pth", "work_dirs/wider/iter_400.pth"),
             *("work_dirs/infer/*.png", "DIR/*.png", "predictions.pkl"),
-            *("work_dirs/visualize/kernels.png", "work_dirs/visualize/features.png", "model.onnx"),
+            *("work_dirs/visualize/kernels.png", "model.onnx"),
         ],
         words={**_TRAINED, "KEY=VALUE": "optim_wrapper.optimizer.lr=1e-3", "FILE": "predictions"},
     ),
@@ -209,7 +207,7 @@ READERS = {
     "docs/pictures.md": Reader(
         [
             *("drawn/*.png", "predictions.json", "curves.png"),
-            *(f"work_dirs/visualize/{name}.png" for name in ("kernels", "features", "matrices", "heads")),
+            *(f"work_dirs/visualize/{name}.png" for name in ("kernels", "matrices")),
         ],
         before=_TRAIN,
         words={**_TRAINED, "DIR": "drawn", "FILE": "predictions.json", "WORK_DIR": str(Path(_DEMO).parent)},

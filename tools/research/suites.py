@@ -4,10 +4,11 @@ A comparison is a shipped demo config plus overrides by dotted key: those of all
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 Delta = dict[str, Any]  # new values by dotted key; numbers index lists
+ROOT = "work_dirs/compare"  # results of the runs
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,8 @@ class Comparison:
         candidates: candidates by name.
         baseline: name of the candidate with which the table compares the others.
         iterations: length of each training.
-        size: height and width of the images in training.
-        seeds: seeds of the runs of each candidate; for data with folds, the seed also selects the fold.
-        scales: the sizes of the test images, in units of ``size``.
+        size: height and width of the images.
+        seeds: seeds of the runs of each candidate.
         shared: overrides of the task's config for all candidates.
     """
 
@@ -42,7 +42,6 @@ class Comparison:
     iterations: int
     size: int
     seeds: tuple[int, ...] = (0, 1, 2)
-    scales: tuple[float, ...] = (1.0,)
     shared: Delta = field(default_factory=dict)
 
 
@@ -55,23 +54,18 @@ class Task:
         metric: name of the metric that is the accuracy.
         whole: value of the metric for a perfect model.
         unit: name of the metric in tables, which show percent.
-        data: the function of :mod:`research.comparison.data` that makes the data, and the folder it makes.
         channels_key: key of the backbone's channels; their value is a number if only the last map is used.
         delta: overrides of the config.
-        train_size_keys, size_keys: keys of the size of a training or test image, as (width, height).
-        seed_keys: keys that the seed sets.
+        size_keys: keys of the size of an image, as (width, height).
     """
 
     config: str
     metric: str
     whole: float
     unit: str
-    data: tuple[str, str]
     channels_key: str
     delta: Delta
-    train_size_keys: tuple[str, ...] = ()
     size_keys: tuple[str, ...] = ()
-    seed_keys: tuple[str, ...] = ("randomness.seed",)
 
 
 def _both(**values: Any) -> Delta:
@@ -79,7 +73,9 @@ def _both(**values: Any) -> Delta:
     return {f"{split}_dataloader.dataset.{key}": value for split in ("train", "test") for key, value in values.items()}
 
 
-_WIDTH = 32  # of the necks and the dense heads: the backbones are as narrow
+# Demo data of the comparisons: scenes for detection and segmentation, and single objects for classification.
+SCENES, OBJECTS = "data/compare_scenes", "data/compare_objects"
+_WIDTH = 32  # channels of the necks and the dense heads, which are as narrow as the backbones
 _MASK_RCNN: Delta = {
     "model.neck.out_channels": _WIDTH,
     "model.rpn_head.in_channels": _WIDTH,
@@ -94,17 +90,15 @@ _MASK_RCNN: Delta = {
     "model.train_cfg.rcnn.sampler.num": 64,
     "model.test_cfg.rpn.max_per_img": 100,
 }
-_SCENES = ("prepare_scenes", "data/unseen_scenes")
 TASKS: dict[str, Task] = {
     "classification": Task(
         config="classifier_hylisanet_demo.py",
         metric="accuracy/top1",
         whole=100,
         unit="top-1",
-        data=("prepare_objects", "data/unseen_objects"),
         channels_key="model.head.in_channels",
         delta={
-            **_both(type="CustomDataset", data_root="data/unseen_objects/"),
+            **_both(type="CustomDataset", data_root=f"{OBJECTS}/"),
             "train_dataloader.dataset.data_prefix": "train",
             "test_dataloader.dataset.data_prefix": "val",
             "test_dataloader.batch_size": 64,
@@ -115,94 +109,32 @@ TASKS: dict[str, Task] = {
         metric="coco/bbox_mAP_50",
         whole=1,
         unit="box AP50",
-        data=_SCENES,
         channels_key="model.neck.in_channels",
         delta={
             **_MASK_RCNN,
-            **_both(data_root="data/unseen_scenes/"),
-            "test_evaluator.ann_file": "data/unseen_scenes/annotations/instances_val.json",
+            **_both(data_root=f"{SCENES}/"),
+            "test_evaluator.ann_file": f"{SCENES}/annotations/instances_val.json",
         },
-        train_size_keys=("train_dataloader.dataset.pipeline.2.scale",),
-        size_keys=("test_dataloader.dataset.pipeline.1.scale",),
+        size_keys=("train_dataloader.dataset.pipeline.2.scale", "test_dataloader.dataset.pipeline.1.scale"),
     ),
     "segmentation": Task(
         config="semantic_fpn_hylisanet_demo.py",
         metric="mIoU",
         whole=100,
         unit="mIoU",
-        data=_SCENES,
         channels_key="model.neck.in_channels",
         delta={
             "model.neck.out_channels": _WIDTH,
             "model.decode_head.in_channels": [_WIDTH] * 4,
             "model.decode_head.channels": _WIDTH,
-            **_both(data_root="data/unseen_scenes/"),
+            **_both(data_root=f"{SCENES}/"),
         },
-        train_size_keys=(
+        size_keys=(
             "model.data_preprocessor.size",
             "train_dataloader.dataset.pipeline.2.scale",
             "train_dataloader.dataset.pipeline.3.crop_size",
+            "test_dataloader.dataset.pipeline.1.scale",
         ),
-        size_keys=("test_dataloader.dataset.pipeline.1.scale",),
-    ),
-    "solar cells": Task(
-        config="classifier_hylisanet_demo.py",
-        metric="accuracy/top1",
-        whole=100,
-        unit="top-1",
-        data=("prepare_solar_cells", ""),
-        channels_key="model.head.in_channels",
-        delta={
-            "model.data_preprocessor.num_classes": 4,
-            "model.head.num_classes": 4,
-            "train_dataloader.dataset": dict(
-                _delete_=True,
-                type="mmlisa.SolarCellDataset",
-                split="train",
-                pipeline=[
-                    dict(type="LoadImageFromFile"),
-                    dict(type="Resize", scale=64),
-                    dict(type="RandomFlip", prob=0.5, direction="horizontal"),
-                    dict(type="RandomFlip", prob=0.5, direction="vertical"),
-                    dict(type="PackInputs"),
-                ],
-            ),
-            "test_dataloader.dataset": dict(
-                _delete_=True,
-                type="mmlisa.SolarCellDataset",
-                split="test",
-                pipeline=[
-                    dict(type="LoadImageFromFile"),
-                    dict(type="Resize", scale=64),
-                    dict(type="PackInputs"),
-                ],
-            ),
-            "test_dataloader.batch_size": 64,
-        },
-        seed_keys=("randomness.seed", "train_dataloader.dataset.fold", "test_dataloader.dataset.fold"),
-    ),
-    "tree crowns": Task(
-        config="mask_rcnn_hylisanet_demo.py",
-        metric="coco/bbox_mAP_50",
-        whole=1,
-        unit="box AP50",
-        data=("prepare_tree_crowns", "data/tree_crowns"),
-        channels_key="model.neck.in_channels",
-        delta={
-            **{key: value for key, value in _MASK_RCNN.items() if "mask" not in key},
-            # The data have boxes only.
-            "model.type": "FasterRCNN",
-            "model.roi_head.mask_roi_extractor": None,
-            "model.roi_head.mask_head": None,
-            "model.roi_head.bbox_head.num_classes": 1,
-            **_both(type="mmlisa.TreeCrownDataset", data_root="data/tree_crowns/"),
-            "train_dataloader.dataset.pipeline.1.with_mask": False,
-            "test_dataloader.dataset.pipeline.2.with_mask": False,
-            "test_evaluator.ann_file": "data/tree_crowns/annotations/instances_val.json",
-            "test_evaluator.metric": ["bbox"],
-        },
-        train_size_keys=("train_dataloader.dataset.pipeline.2.scale",),
-        size_keys=("test_dataloader.dataset.pipeline.1.scale",),
     ),
 }
 
@@ -237,19 +169,6 @@ OPERATORS: dict[str, Delta] = {
     "InLine": dict(type="InLineAttention"),
     "agent": dict(type="AgentAttention", agents=16),
 }
-# The other operators that keep the grid; only a large budget includes them.
-MORE_OPERATORS: dict[str, Delta] = {
-    "LiSA, local 7x7": dict(type="LiSA", num_patterns=8, kernel_size=7),
-    "softmax, relative positions": dict(type="SoftmaxAttention", rpe="head"),
-    "cross-shaped window": dict(type="CrossShapedWindowAttention", split_size=2),
-    "spatial reduction": dict(type="SpatialReductionAttention", sr_ratio=2),
-    "ReLU linear": dict(type="ReLULinearAttention"),
-    "lambda convolution": dict(type="LambdaConvolution"),
-    "relational": dict(type="RelationalSelfAttention", num_patterns=8),
-    "convolutional attention": dict(type="ConvolutionalAttention"),
-    "Inception mixer": dict(type="InceptionMixer"),
-}
-
 # From scratch in a few hundred iterations: batch norm and weights scaled by their fan-in.
 _FROM_SCRATCH = dict(
     norm_cfg=dict(type="BN"),
@@ -285,7 +204,7 @@ _ONE_MAP: Delta = {
 def _operators(
     host: Callable[[Delta, int], Candidate], size: int, names: Iterable[str] = OPERATORS
 ) -> dict[str, Candidate]:
-    return {name: host((OPERATORS | MORE_OPERATORS)[name], size) for name in names}
+    return {name: host(OPERATORS[name], size) for name in names}
 
 
 # ---- backbones of equal MACs
@@ -293,8 +212,8 @@ def _operators(
 BACKBONE_SIZE = 128
 
 
-def _ours(name: str, size: int = BACKBONE_SIZE, **arch: Any) -> Candidate:
-    backbone = dict(type=f"mmlisa.{name}", arch=arch, image_size=size)
+def _ours(name: str, **arch: Any) -> Candidate:
+    backbone = dict(type=f"mmlisa.{name}", arch=arch, image_size=BACKBONE_SIZE)
     return Candidate(backbone, tuple(arch.get("channels", ())))
 
 
@@ -373,143 +292,110 @@ BACKBONES: dict[str, Candidate] = {
     ),
 }
 
+# ---- replacement of the attention in a trained detector
+
+_REPLACEMENT = 128  # image size
+_HOST_ITERATIONS = 1500
+_SWIN = BACKBONES["FLatten-Swin"]
+HOST = f"{ROOT}/replacement_host/windows_0/iter_{_HOST_ITERATIONS}.pth"  # the trained host's checkpoint
+# With the host's biases, so that its projections match those of interactive attention.
+_REPLACING = ("focused linear", "LiSA", "interactive", "MILA")
+_BIASES = {"interactive": dict(qkv_bias=True, proj_bias=True)}
+
+
+def _replaced(operator: str | None, stages: int, start: Delta) -> Candidate:
+    """Return the narrow Swin with another attention in its first stages."""
+    attention = dict(attention=OPERATORS[operator] | _BIASES.get(operator, {})) if operator else {}
+    backbone = _SWIN.backbone | dict(attn_type="A" * stages + "S" * (4 - stages), **attention)
+    return Candidate(backbone, _SWIN.channels, start)
+
+
+_FROM_HOST: Delta = {"load_from": HOST}
+_REPLACED: dict[str, Candidate] = {
+    "windows": _replaced(None, 0, _FROM_HOST),
+    **{name: _replaced(name, 4, _FROM_HOST) for name in _REPLACING},
+    **{f"focused linear, {stages} of 4 stages": _replaced("focused linear", stages, _FROM_HOST) for stages in (1, 2)},
+    **{f"{name}, from scratch": _replaced(name, 4, {}) for name in _REPLACING},
+}
+_SAVE_LAST = dict(type="CheckpointHook", by_epoch=False, interval=_HOST_ITERATIONS, save_optimizer=False)
+
 # ---- the suites
 
-_SCALES = (0.5, 1.0, 2.0, 4.0)
-# Operators of the longer comparisons: one of each paper, and those of most backbones.
+# Operators of detection in the isotropic network: one of each paper, and those of most backbones.
 _CHOSEN = ("LiSA", "focused linear", "linear-angular", "interactive", "softmax", "window 4x4", "depthwise 7x7")
 
-# The fastest and most informative comparisons come first.
-_DEFAULT: dict[str, Comparison] = {
-    "operators_isotropic_classification": Comparison(
-        "Operators in a narrow LiSANet-I, classification",
-        "classification",
-        _operators(_isotropic, 64),
-        "softmax",
-        iterations=60,
-        size=64,
-    ),
-    "solar_cells": Comparison(
-        "Operators in a narrow LiSANet-I, grades of solar cells",
-        "solar cells",
-        _operators(_isotropic, 64, _CHOSEN),
-        "softmax",
-        iterations=60,
-        size=64,
-        seeds=(0, 1, 2, 3, 4),
-    ),
-    "resolution": Comparison(
-        "Operators in a narrow pyramid, detection over resolution",
-        "detection",
-        _operators(_pyramid, 96, _CHOSEN),
-        "softmax",
-        iterations=200,
-        size=96,
-        scales=_SCALES,
-    ),
-    "operators_pyramid_classification": Comparison(
-        "Operators in a narrow pyramid, classification",
-        "classification",
-        _operators(_pyramid, 64),
-        "softmax",
-        iterations=60,
-        size=64,
-    ),
-    "backbones_segmentation": Comparison(
-        "Backbones of equal MACs, Semantic FPN",
-        "segmentation",
-        BACKBONES,
-        "Swin",
-        iterations=300,
-        size=BACKBONE_SIZE,
-    ),
-    "backbones_detection": Comparison(
-        "Backbones of equal MACs, Mask R-CNN",
-        "detection",
-        BACKBONES,
-        "Swin",
-        iterations=200,
-        size=BACKBONE_SIZE,
-    ),
-    "tree_crowns": Comparison(
-        "Operators in a narrow pyramid, tree crowns over resolution",
-        "tree crowns",
-        _operators(_pyramid, 128, _CHOSEN),
-        "softmax",
-        iterations=400,
-        size=128,
-        scales=_SCALES[:3],  # the photographs have no more pixels
-    ),
-    "operators_isotropic_detection": Comparison(
-        "Operators in a narrow LiSANet-I, detection",
-        "detection",
-        _operators(_isotropic, 128, _CHOSEN),
-        "softmax",
-        iterations=100,
-        size=128,
-        shared=_ONE_MAP,
-    ),
-    "operators_pyramid_detection": Comparison(
-        "Operators in a narrow pyramid, detection",
-        "detection",
-        _operators(_pyramid, 128),
-        "softmax",
-        iterations=100,
-        size=128,
-    ),
-}
-
-
-# What may keep LiSA behind softmax in the pyramid, one factor at a time.
-_LISA = dict(type="LiSA", num_patterns=8)
-_KERNELS = "optim_wrapper.paramwise_cfg.custom_keys"
-_FACTORS: dict[str, Candidate] = {
-    "softmax": _pyramid(OPERATORS["softmax"], 64),
-    "LiSA": _pyramid(_LISA, 64),
-    **{
-        f"LiSA, kernels learn {factor} times as fast": replace(
-            _pyramid(_LISA, 64), training={_KERNELS: {"kernel_": dict(lr_mult=factor)}}
-        )
-        for factor in (3, 10)
-    },
-    "LiSA, no norm behind it": _pyramid(dict(_LISA, norm=False), 64),
-    "LiSA, 2 patterns": _pyramid(dict(_LISA, num_patterns=2), 64),
-    "LiSA, 32 patterns": _pyramid(dict(_LISA, num_patterns=32), 64),
-    "LiSA, local 7x7": _pyramid(MORE_OPERATORS["LiSA, local 7x7"], 64),
-}
-_PYRAMID_OF_LISA = {
-    f"lisa_{iterations}": Comparison(
-        f"LiSA in a narrow pyramid, {iterations} iterations",
-        "classification",
-        _FACTORS,
-        "softmax",
-        iterations=iterations,
-        size=64,
-    )
-    for iterations in (60, 600)
-}
-
-
-def _enlarge(name: str, comparison: Comparison) -> Comparison:
-    """Return a comparison with forty times the iterations, at least five seeds and every operator."""
-    candidates = dict(comparison.candidates)
-    if name.startswith("operators"):
-        host = _isotropic if "isotropic" in name else _pyramid
-        candidates |= _operators(host, comparison.size, OPERATORS | MORE_OPERATORS)
-    return replace(comparison, candidates=candidates, iterations=40 * comparison.iterations, seeds=tuple(range(5)))
-
-
-_QUICK = ("LiSA", "softmax", "depthwise 7x7")
 SUITES: dict[str, dict[str, Comparison]] = {
-    "quick": {
-        "quick": replace(
-            _DEFAULT["operators_isotropic_classification"],
-            title="Three operators, a few iterations",
-            candidates=_operators(_isotropic, 64, _QUICK),
-            iterations=20,
-        )
+    "operators": {
+        "operators_isotropic_classification": Comparison(
+            "Operators in a narrow LiSANet-I, classification",
+            "classification",
+            _operators(_isotropic, 64),
+            "softmax",
+            iterations=60,
+            size=64,
+        ),
+        "operators_pyramid_classification": Comparison(
+            "Operators in a narrow pyramid, classification",
+            "classification",
+            _operators(_pyramid, 64),
+            "softmax",
+            iterations=60,
+            size=64,
+        ),
+        "operators_isotropic_detection": Comparison(
+            "Operators in a narrow LiSANet-I, detection",
+            "detection",
+            _operators(_isotropic, 128, _CHOSEN),
+            "softmax",
+            iterations=100,
+            size=128,
+            shared=_ONE_MAP,
+        ),
+        "operators_pyramid_detection": Comparison(
+            "Operators in a narrow pyramid, detection",
+            "detection",
+            _operators(_pyramid, 128),
+            "softmax",
+            iterations=100,
+            size=128,
+        ),
     },
-    "default": _DEFAULT,
-    "lisa": _PYRAMID_OF_LISA,
-    "full": {name: _enlarge(name, comparison) for name, comparison in _DEFAULT.items()},
+    "backbones": {
+        "backbones_segmentation": Comparison(
+            "Backbones of equal MACs, Semantic FPN",
+            "segmentation",
+            BACKBONES,
+            "Swin",
+            iterations=300,
+            size=BACKBONE_SIZE,
+        ),
+        "backbones_detection": Comparison(
+            "Backbones of equal MACs, Mask R-CNN",
+            "detection",
+            BACKBONES,
+            "Swin",
+            iterations=200,
+            size=BACKBONE_SIZE,
+        ),
+    },
+    "replacement": {
+        "replacement_host": Comparison(
+            "The host",
+            "detection",
+            {"windows": _replaced(None, 0, {"default_hooks.checkpoint": _SAVE_LAST})},
+            "windows",
+            iterations=_HOST_ITERATIONS,
+            size=_REPLACEMENT,
+            seeds=(0,),
+        ),
+        "replacement": Comparison(
+            "Replaced attention in a trained detector",
+            "detection",
+            _REPLACED,
+            "windows",
+            iterations=120,
+            size=_REPLACEMENT,
+            seeds=(1, 2, 3),
+        ),
+    },
 }
