@@ -17,6 +17,7 @@ from math import prod
 
 import torch
 import torch.nn.functional as F
+from timm.models.metaformer import StarReLU
 from torch import Tensor, nn
 
 from mmlisa.models.attention import InteractiveAttention
@@ -27,7 +28,6 @@ from mmlisa.models.layers import (
     Residual,
     ResidualBlock,
     ShortcutTokenConv,
-    StarReLU,
     has_hooks,
     norm_tokens,
 )

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from timm.models.metaformer import StarReLU
 from torch import nn
 
 from mmlisa.deploy import cpu
 from mmlisa.models.attention import InteractiveAttention
 from mmlisa.models.backbones import hvit3, ivit, lisanet, mila
 from mmlisa.models.backbones.base import Stage
-from mmlisa.models.layers import Block, InvertedMerging, SepConv, StarReLU
+from mmlisa.models.layers import Block, InvertedMerging, SepConv
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -2,19 +2,11 @@
 
 from typing import Any, ClassVar
 
+from timm.layers import DropPath
 from torch import nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import (
-    DropPath,
-    LayerNorm,
-    Mlp,
-    PatchEmbed,
-    Residual,
-    ResidualBlock,
-    ShortcutTokenConv,
-    TokenConv,
-)
+from mmlisa.models.layers import LayerNorm, Mlp, PatchEmbed, Residual, ResidualBlock, ShortcutTokenConv, TokenConv
 from mmlisa.registry import MODELS
 
 from .conv_pyramid import ConvPyramid
