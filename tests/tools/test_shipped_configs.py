@@ -16,7 +16,6 @@ from mmlisa.training.config import load_config
 CONFIGS = sorted(path for path in ROOT.glob("configs/**/*.py") if "_base_" not in path.parts)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_builds(path):
     cfg = load_config(str(path))
