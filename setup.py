@@ -6,12 +6,22 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-
-def _not_shipped(folder: str, names: list[str]) -> set[str]:
-    """Research, and the tools that run it, are for a clone."""
-    scripts = (Path(folder, name) for name in names if name.endswith(".py"))
-    research = {path.name for path in scripts if "from research" in path.read_text(encoding="utf-8")}
-    return {"__pycache__", "research"} | research
+# What ships of tools/: the files of the commands (mmlisa.cli.COMMANDS), and the pictures that they draw.
+TOOLS = (
+    "train.py",
+    "test.py",
+    "infer.py",
+    "export.py",
+    "fit.py",
+    "check_data.py",
+    "convert_checkpoint.py",
+    "flops.py",
+    "visualize.py",
+    "demo_data.py",
+    "demo_page.py",
+    "check.py",
+    "figures",
+)
 
 
 class BuildWithMim(build_py):
@@ -22,8 +32,13 @@ class BuildWithMim(build_py):
         if self.editable_mode:  # a clone has them where they are
             return
         root, mim = Path(__file__).parent, Path(self.build_lib) / "mmlisa" / ".mim"
-        for name in ("configs", "tools"):
-            shutil.copytree(root / name, mim / name, dirs_exist_ok=True, ignore=_not_shipped)
+        for name in ("configs", *(f"tools/{name}" for name in TOOLS)):
+            target = mim / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if (root / name).is_dir():
+                shutil.copytree(root / name, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(root / name, target)
         shutil.copy(root / "model-index.yml", mim)
 
 

@@ -49,7 +49,7 @@ model = dict(
 )
 # Boxes alone: where there are masks, the assigner takes them for its own.
 train_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadImageFromFile"),
     dict(type="LoadAnnotations", with_bbox=True),
     dict(type="Resize", scale=(192, 192), keep_ratio=True),
     dict(type="RandomFlip", prob=0.5),

@@ -1,6 +1,7 @@
 """Efficient-attention backbones (LiSA, FLatten, iViT, Castling-ViT) for OpenMMLab detection and segmentation."""
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from mmlisa import mmcv_ops
@@ -43,16 +44,16 @@ def config_path(name: str) -> str:
     Raises:
         FileNotFoundError: no config has this name; the message names the closest ones.
     """
-    from difflib import get_close_matches  # here, because programs of the environment may import mmlisa at their start
-    from pathlib import Path
+    from difflib import get_close_matches
 
     package = Path(__file__).resolve().parent
-    roots = [package / ".mim" / "configs", package.parent / "configs"]
-    folders = [root / folder for root in roots for folder in ("", "imagenet", "ablations", "video")]
-    for folder in folders:
-        if (folder / name).is_file():
-            return str(folder / name)
-    shipped = {path.name for folder in folders for path in folder.glob("*.py")}
+    installed = package / ".mim" / "configs"
+    root = installed if installed.is_dir() else package.parent / "configs"
+    if (root / name).is_file():
+        return str(root / name)
+    shipped = {path.name: path for path in root.rglob("*.py") if "_base_" not in path.parts}
+    if name in shipped:
+        return str(shipped[name])
     near = get_close_matches(Path(name).name, shipped, n=3, cutoff=0.4)
     hint = f"; the closest are {', '.join(near)}" if near else ""
     raise FileNotFoundError(f"mmlisa ships no config named '{name}'{hint}")

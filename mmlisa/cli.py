@@ -1,6 +1,5 @@
-"""The command ``mmlisa``, and the options and error handling that all tools share.
+"""The command ``mmlisa``, and the argument types, options and error handling of its tools.
 
-``mmlisa train CONFIG`` runs ``tools/train.py`` of a clone or of the installed wheel. So does every other file of ``tools/``.
 This module imports the standard library only, because ``--help`` and mistakes in the arguments must not wait for PyTorch.
 """
 
@@ -10,27 +9,30 @@ import errno
 import os
 import re
 import runpy
-import shlex
-import shutil
 import sys
+import traceback
 import warnings
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
-from mmlisa import options
-from mmlisa.processors import choose_waiting
+from mmlisa import __version__, config_path
 
-# Commands whose name differs from their file in tools/.
-NAMES = {"convert_checkpoint": "convert", "paper_tables": "tables"}
-CHECK = "check"  # mmlisa/check_env.py; it is not in tools/ because it must also run in broken environments
-# Exceptions that a wrong argument, config or file causes in mmlisa and in the libraries.
-MISTAKES = (ValueError, TypeError, OSError, ImportError, FloatingPointError)
-# Errors of the machine, not of the user.
-_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
-
-# The words that the user typed for the tool, while the console script runs it; runpy sets sys.argv[0] to the tool's file.
-_program: str | None = None
+# The commands and their files in tools/.
+COMMANDS = {
+    "train": "train.py",
+    "test": "test.py",
+    "infer": "infer.py",
+    "export": "export.py",
+    "fit": "fit.py",
+    "check-data": "check_data.py",
+    "convert": "convert_checkpoint.py",
+    "flops": "flops.py",
+    "visualize": "visualize.py",
+    "demo-data": "demo_data.py",
+    "demo-page": "demo_page.py",
+    "check": "check.py",
+}
 
 
 def tools_folder() -> Path:
@@ -40,99 +42,124 @@ def tools_folder() -> Path:
     return installed if installed.is_dir() else package.parent / "tools"
 
 
-def commands() -> dict[str, Path]:
-    """Return the file of each command by its name."""
-    files = {
-        NAMES.get(path.stem, path.stem).replace("_", "-"): path
-        for path in sorted(tools_folder().glob("*.py"))
-        if not path.stem.startswith("_")
-    }
-    return dict(sorted({**files, CHECK: Path(__file__).with_name("check_env.py")}.items()))
-
-
-# What follows ``python`` instead of ``-m``, without the current folder in sys.path: a file such as queue.py there would replace
-# Python's. Its option -P does the same from 3.11 on.
-RUN_MODULE = (
-    "-c",
-    "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)",
-)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command as ``__main__`` with the other arguments."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    known = commands()
-    if not argv or argv[0] in ("-h", "--help"):
-        width = max(map(len, known))
-        lines = [f"  {name:<{width}}  {_summary(path)}" for name, path in known.items()]
-        print("usage: mmlisa COMMAND …\n\n" + "\n".join(lines) + "\n\nmmlisa COMMAND --help lists a command's options.")
-        return
-    name, *rest = argv
-    if name == "--version":
-        from mmlisa import __version__
-
-        print(__version__)
-        return
-    if name not in known:
-        near = get_close_matches(name, known, n=1, cutoff=0.4)
-        print(
-            f"error: mmlisa has no command {name!r}"
-            + (f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known)}"),
-            file=sys.stderr,
-        )
-        sys.exit(2)
-    global _program
-    _program = f"mmlisa {name}"
-    sys.argv = [_program, *rest]
-    sys.path.insert(0, str(tools_folder()))  # as Python does for a script
-    runpy.run_path(str(known[name]), run_name="__main__")
+    """Run the file of a command as ``__main__`` with the other arguments."""
+    summaries = [f"  {name:<12}{_summary(tools_folder() / file)}" for name, file in COMMANDS.items()]
+    parser = argparse.ArgumentParser(
+        prog="mmlisa",
+        epilog="\n".join(["commands:", *summaries, "", "mmlisa COMMAND --help lists the options of a command."]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the command")
+    args = parser.parse_args(argv)
+    file = tools_folder() / COMMANDS[args.command]
+    sys.argv = [str(file), *args.arguments]
+    sys.path.insert(0, str(file.parent))  # as Python does for a script
+    runpy.run_path(str(file), run_name="__main__")
 
 
 def _summary(path: Path) -> str:
     """Return the first sentence of a file's docstring without running the file."""
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return docstring.split("\n\n")[0].split(": ``")[0].replace("\n", " ").rstrip(".")
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).partition("\n\n")[0].partition(": ``")[0]
 
 
-def command(name: str) -> str:
-    """Return the command line for the command ``name``, in the form of the running one (script, module or console script)."""
-    script = Path(sys.argv[0])
-    if _program or script.suffix != ".py":
-        words, module = ["mmlisa", name], ["-m", "mmlisa.cli", name]
-    else:
-        file = next((stem for stem, other in NAMES.items() if other == name), name.replace("-", "_"))
-        module = [str(script.with_name(f"{file}.py"))]
-        words = ["python", *module]
-    if "UV_RUN_RECURSION_DEPTH" in os.environ:
-        return shlex.join(["uv", "run", *words])
-    found = shutil.which(words[0])
-    if found and Path(found).parent == Path(sys.executable).parent:
-        return shlex.join(words)
-    return shlex.join([sys.executable, *module])  # the environment is not activated
+# --- argument types ----------------------------------------------------------------------------------------------------------
 
 
-# --- arguments ---------------------------------------------------------------------------------------------------------------
+def existing_path(text: str) -> str:
+    """Type of an argument that names an existing file or folder."""
+    path = os.path.expanduser(text)
+    if not os.path.exists(path):
+        raise ArgumentTypeError(f"'{text}' does not exist")
+    return path
+
+
+def config(text: str) -> str:
+    """Type of an argument that names a config: a file, or a config that ships with mmlisa."""
+    path = Path(text).expanduser()
+    if path.suffix not in (".py", ".json", ".yml", ".yaml") or path.is_dir():
+        raise ArgumentTypeError(f"'{text}' is not a config; the config comes first, then the checkpoint")
+    try:
+        return str(path) if path.is_file() else config_path(text)
+    except FileNotFoundError as error:
+        raise ArgumentTypeError(f"'{text}' does not exist; {error}") from error
+
+
+def checkpoint(text: str) -> str:
+    """Type of an argument that names a file with weights, or an address such as ``https://…`` or ``timm:NAME``."""
+    if re.match(r"[\w+-]{2,}:", text):
+        return text
+    if text.endswith(".py"):
+        raise ArgumentTypeError(f"'{text}' is a config; the config comes first, then the checkpoint")
+    if os.path.isdir(existing_path(text)):
+        raise ArgumentTypeError(f"'{text}' is a folder; name a checkpoint file in it")
+    return existing_path(text)
+
+
+def share(text: str) -> float:
+    """Type of a number from 0 to 1."""
+    if not 0 <= float(text) <= 1:
+        raise ArgumentTypeError(f"'{text}' is not a number from 0 to 1")
+    return float(text)
+
+
+def count(text: str) -> int:
+    """Type of a whole number from 1."""
+    if int(text) < 1:
+        raise ArgumentTypeError(f"'{text}' is not a whole number from 1")
+    return int(text)
+
+
+def key_value(text: str) -> str:
+    """Type of a new value of a config entry, ``KEY=VALUE``."""
+    if not re.match(r"[^=]+=", text):
+        raise ArgumentTypeError(f"'{text}' is not of the form KEY=VALUE")
+    return text
+
+
+# --- parsers -----------------------------------------------------------------------------------------------------------------
 
 
 def build_parser(description: str | None, **options) -> argparse.ArgumentParser:
     """Return a tool's parser with the options that all tools have."""
-    parser = argparse.ArgumentParser(prog=_program, description=description, **options)
+    name = next((name for name, file in COMMANDS.items() if file == Path(sys.argv[0]).name), None)
+    parser = argparse.ArgumentParser(prog=name and f"mmlisa {name}", description=description, **options)
     parser.add_argument("--verbose", action="store_true", help="print everything that the libraries print")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
 
 
-def add_config_options(parser: argparse.ArgumentParser) -> None:
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Add ``CONFIG`` and ``--cfg-options``."""
+    parser.add_argument("config", type=config, help="config file, or the name of a config that ships with mmlisa")
+    add_cfg_options(parser)
+
+
+def add_cfg_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--cfg-options``; see :func:`mmlisa.training.config.parse_options`."""
     parser.add_argument(
         "--cfg-options",
+        type=key_value,
         nargs="+",
         action="extend",
         default=[],
         metavar="KEY=VALUE",
         help="override config entries: optim_wrapper.optimizer.lr=1e-4, custom_hooks.0.priority=LOW, KEY=[1,2]",
     )
+
+
+def add_min_matched(parser: argparse.ArgumentParser, default: float = 0.9) -> None:
+    """Add ``--min-matched``."""
+    text = "share of the model that the checkpoint must hold (default: %(default)s)"
+    parser.add_argument("--min-matched", type=share, default=default, help=text)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add ``--device``."""
+    text = "default: a GPU if there is one; CUDA_VISIBLE_DEVICES chooses among several"
+    parser.add_argument("--device", choices=("cpu", "cuda"), help=text)
 
 
 def add_launcher(parser: argparse.ArgumentParser) -> None:
@@ -146,52 +173,34 @@ def add_launcher(parser: argparse.ArgumentParser) -> None:
 # --- running -----------------------------------------------------------------------------------------------------------------
 
 
-def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace, *, may_spin: bool = False) -> None:
-    """Check the arguments and run a tool. A user's mistake ends in a one-line message.
+def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
+    """Run a tool. An error that mmlisa or the operating system reports ends in one line, any other in a traceback.
 
     The exit status is 2 after a mistake in the arguments, the config or the files, 1 if the run failed (a loss that is not
-    finite, a full disk, a killed worker process), and 130 after Ctrl-C. ``may_spin``: see
-    :func:`mmlisa.processors.choose_waiting`.
+    finite, a full disk, a failed child process), and 130 after Ctrl-C.
     """
-    prepare(args.verbose, may_spin)
-    try:
-        options.check(args)
-        main(args)
-    except MISTAKES as error:
-        if args.debug:
-            raise
-        print(f"error: {_message(error)}", file=sys.stderr)
-        failed = isinstance(error, FloatingPointError | ChildProcessError) or getattr(error, "errno", None) in _FAULTS
-        sys.exit(1 if failed else 2)
-    except KeyboardInterrupt:
-        if args.debug:
-            raise
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
-
-
-def prepare(verbose: bool = False, may_spin: bool = False) -> None:
-    """Set the environment variables and warning filters that must be set before PyTorch and OpenMMLab are imported."""
-    choose_waiting(may_spin)
-    if not verbose:
+    if not args.verbose:
         warnings.filterwarnings("ignore", message="faster_coco_eval is not installed")
-        # PyTorch uses the encoding all the same.
-        warnings.filterwarnings("ignore", message="pickle_load_args only works")
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        warnings.filterwarnings("ignore", category=FutureWarning)
+        for category in (DeprecationWarning, FutureWarning):
+            warnings.filterwarnings("ignore", category=category)
+    try:
+        main(args)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        if args.debug or not (isinstance(error, OSError) or _is_ours(error)):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        failed = isinstance(error, FloatingPointError | ChildProcessError) or getattr(error, "errno", 0) == errno.ENOSPC
+        sys.exit(1 if failed else 2)
 
 
-def _message(error: BaseException) -> str:
-    """Return the text of an exception. The text of the operating system's own OSError has its number."""
-    if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-        return str(error.strerror)
-    if str(error).startswith("Caught "):  # from a loader worker: a traceback, with the message below it
-        said = re.split(rf"^(?:\w+\.)*{type(error).__name__}\b:? ?", str(error), flags=re.MULTILINE)[-1]
-        return said.strip() or type(error).__name__
-    return str(error) or type(error).__name__
-
-
-if __name__ == "__main__":
-    from mmlisa import cli  # the module that the tools import; this one is called __main__
-
-    cli.main()
+def _is_ours(error: BaseException | None) -> bool:
+    """Return whether a ``raise`` of mmlisa or of a tool made an error. MMEngine's registries raise such errors anew."""
+    folders = (str(Path(__file__).parent), str(tools_folder()))
+    while error is not None:
+        frames = traceback.extract_tb(error.__traceback__)
+        if frames and frames[-1].filename.startswith(folders) and frames[-1].line.startswith("raise "):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,153 +1,149 @@
-"""The console script, and what the tools have in common."""
+"""The command ``mmlisa``: its table, argument types, exit statuses, and that mistakes are answered before PyTorch is imported."""
 
 import argparse
 import errno
-import runpy
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+import torch
+from mmengine.registry import MODELS
 
+import infer
 from mmlisa import cli
 
-
-def test_no_tool_imports_anything_heavy_for_its_help():
-    """All in one process, since starting one takes longer than the help."""
-    script = """
+_IN_ONE_PROCESS = """
 import runpy, sys
 from mmlisa import cli
-sys.path.insert(0, str(cli.tools_folder()))
-for name, path in cli.commands().items():
-    sys.argv = [str(path), "--help"]
+for words in [[name, "--help"] for name in cli.COMMANDS] + [["trian"], ["train", "nosuch.py"], ["test", "a.pth", "b.py"]]:
     try:
-        runpy.run_path(str(path), run_name="__main__")
+        cli.main(words)
     except SystemExit as end:
-        assert end.code == 0, name
+        print("status", end.code)
     heavy = {"torch", "mmengine", "cv2", "numpy", "matplotlib"} & set(sys.modules)
-    assert not heavy, (name, heavy)
+    assert not heavy, (words, heavy)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+
+def test_help_and_mistakes_import_nothing_heavy():
+    done = subprocess.run([sys.executable, "-c", _IN_ONE_PROCESS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("--debug") >= 2 * 8  # each in its usage and its list
+    assert done.stdout.count("status 0") == len(cli.COMMANDS)
+    assert done.stdout.count("status 2") == 3
+    assert all(f"usage: mmlisa {name} " in done.stdout for name in cli.COMMANDS)
+    assert "'nosuch.py' does not exist" in done.stderr
+    assert "argument config: 'a.pth' is not a config; the config comes first" in done.stderr
 
 
-def test_every_tool_is_a_command(capsys):
-    assert {
-        "train",
-        "test",
-        "infer",
-        "convert",
-        "visualize",
-        "benchmark",
-        "tables",
-        "check",
-        "demo",
-        "check-data",
-    } <= set(cli.commands())
-    cli.main(["--help"])
-    out = capsys.readouterr().out
-    assert all(f"  {name} " in out for name in cli.commands())
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["trian"])
-    assert "did you mean train?" in capsys.readouterr().err
-
-
-def test_a_command_runs_its_file_and_is_called_by_its_name(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        cli.main(["infer", "--help"])
-    assert capsys.readouterr().out.startswith("usage: mmlisa infer ")
-    assert cli.command("check-data") == "mmlisa check-data"
-
-
-@pytest.fixture(autouse=True)
-def program(monkeypatch):
-    monkeypatch.setattr(cli, "_program", None)
-    monkeypatch.setattr(sys, "argv", sys.argv)
-    monkeypatch.delenv("UV_RUN_RECURSION_DEPTH", raising=False)
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
-
-
-def test_the_next_command_is_typed_like_this_one(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["tools/train.py"])
-    assert cli.command("check-data") == "python tools/check_data.py"
-    assert cli.command("tables") == "python tools/paper_tables.py"
-    monkeypatch.setattr(sys, "argv", ["/venv/bin/mmlisa"])
-    assert cli.command("check-data") == "mmlisa check-data"
-    monkeypatch.setenv("UV_RUN_RECURSION_DEPTH", "1")
-    assert cli.command("check-data") == "uv run mmlisa check-data"
-
-
-def test_the_next_command_runs_where_the_environment_is_not_activated(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["/venv/bin/mmlisa"])
-    done = subprocess.run([*cli.command("infer").split(), "--help"], capture_output=True, text=True)
-    assert done.stdout.startswith("usage: mmlisa infer"), done.stderr
-    monkeypatch.setattr(sys, "argv", [str(cli.tools_folder() / "train.py")])
-    done = subprocess.run([*cli.command("infer").split(), "--help"], capture_output=True, text=True)
-    assert done.stdout.startswith("usage: infer.py"), done.stderr
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "mmlisa", "--help"], capture_output=True, text=True)
+    assert all(f"\n  {name} " in done.stdout for name in cli.COMMANDS), done.stderr
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "message"),
+    ("kind", "text", "message"),
     [
-        (ValueError("lr is -1"), 2, "error: lr is -1"),
-        (FileNotFoundError(errno.ENOENT, "No such file", "a.py"), 2, "error: [Errno 2] No such file: 'a.py'"),
-        (FloatingPointError("loss is nan"), 1, "error: loss is nan"),
-        (ChildProcessError("a worker was killed"), 1, "error: a worker was killed"),
-        (OSError(errno.ENOSPC, "the disk is full"), 1, "error: the disk is full"),
-        (KeyboardInterrupt(), 130, "interrupted"),
-        (
-            FileNotFoundError(
-                "Caught FileNotFoundError in DataLoader worker process 0.\nOriginal Traceback …\n\n"
-                "FileNotFoundError: [Errno 2] No such file or directory: 'a.jpg'\n"
-            ),
-            2,
-            "error: [Errno 2] No such file or directory: 'a.jpg'",
-        ),
-        (
-            ValueError("Caught ValueError in DataLoader worker process 1.\n…\nValueError: label 7\n  allowed: 0, 1"),
-            2,
-            "error: label 7\n  allowed: 0, 1",
-        ),
-        (ValueError("Caught ValueError in DataLoader worker process 1.\n…\nValueError\n"), 2, "error: ValueError"),
+        (cli.existing_path, "{0}/none.jpg", "none.jpg' does not exist"),
+        (cli.config, "{0}/none.py", "none.py' does not exist"),
+        (cli.config, "{0}/w.pth", "is not a config"),
+        (cli.config, "mask_rcnn_hylisanet_dmo.py", "mask_rcnn_hylisanet_demo.py"),
+        (cli.checkpoint, "{0}/c.py", "is a config"),
+        (cli.checkpoint, "{0}", "is a folder"),
+        (cli.checkpoint, "{0}/none.pth", "none.pth' does not exist"),
+        (cli.share, "50", "'50' is not a number from 0 to 1"),
+        (cli.share, "nan", "'nan' is not"),
+        (cli.count, "0", "'0' is not a whole number from 1"),
+        (cli.key_value, "a.b", "'a.b' is not of the form KEY=VALUE"),
     ],
 )
-def test_what_users_can_get_wrong_ends_in_one_line(capsys, error, code, message):
+def test_types_refuse(kind, text, message, tmp_path):
+    (tmp_path / "w.pth").touch()
+    with pytest.raises(argparse.ArgumentTypeError) as error:
+        kind(text.format(tmp_path))
+    assert message in str(error.value)
+
+
+def test_types_accept(tmp_path):
+    for name in ("w.pth", "c.py"):
+        (tmp_path / name).touch()
+    assert cli.config(f"{tmp_path}/c.py") == f"{tmp_path}/c.py"
+    assert cli.config("mask_rcnn_hylisanet_demo.py").endswith("/configs/mask_rcnn_hylisanet_demo.py")
+    assert cli.checkpoint(f"{tmp_path}/w.pth") == f"{tmp_path}/w.pth"
+    assert cli.checkpoint("timm:caformer_s18") == "timm:caformer_s18"
+
+
+def test_options_may_stand_between_the_files(tmp_path):
+    for name in ("c.py", "w.pth", "m.onnx", "a.png", "b.png"):
+        (tmp_path / name).touch()
+    c, w, m, a, b = (f"{tmp_path}/{name}" for name in ("c.py", "w.pth", "m.onnx", "a.png", "b.png"))
+    args = infer.parse_args([c, w, "--out-dir", "out", a, "--score-thr", "0.5", b])
+    assert (args.config, args.checkpoint, args.images) == (c, w, [a, b])
+    args = infer.parse_args([m, "--json", "a.json", a, b])
+    assert (args.config, args.checkpoint, args.images) == (None, m, [a, b])
+    for words in ([c, w], [m], [a, w, b], [m, a, "--device", "cuda"]):
+        with pytest.raises(SystemExit, match="2"):
+            infer.parse_args(words)
+
+
+def _run(main, **options) -> None:
+    cli.run(main, argparse.Namespace(**{"debug": False, "verbose": False, **options}))
+
+
+def _raise(error: BaseException):
     def main(args):
         raise error
 
-    with pytest.raises(SystemExit) as end:
-        cli.run(main, argparse.Namespace(debug=False, verbose=False))
-    assert end.value.code == code
-    assert capsys.readouterr().err == message + "\n"
-    with pytest.raises(type(error)):
-        cli.run(main, argparse.Namespace(debug=True, verbose=False))
-
-
-def test_a_bug_keeps_its_traceback():
-    def main(args):
-        raise AssertionError
-
-    with pytest.raises(AssertionError):
-        cli.run(main, argparse.Namespace(debug=False, verbose=False))
-
-
-def test_names_written_down_for_the_help_are_those_of_the_package():
-    from research.paper_tables import papers
-
-    assert list(runpy.run_path(str(cli.commands()["tables"]))["PAPERS"]) == list(papers())
+    return main
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "names", "found"),
+    ("error", "status", "message"),
     [
-        ("infer", "c.py w.pth --out-dir pictures a.png --score-thr 0.5 b.png", "config images", ["c.py", ["a.png", "b.png"]]),
-        ("infer", "model.onnx --json a.json a.png b.png", "checkpoint images", ["model.onnx", ["a.png", "b.png"]]),
-        ("curves", "one --out curves.png two", "work_dirs", [["one", "two"]]),
-        ("convert", "timm:a --ema b.pth", "target", [Path("b.pth")]),
+        (FileNotFoundError(errno.ENOENT, "No such file", "a.py"), 2, "error: [Errno 2] No such file: 'a.py'\n"),
+        (ChildProcessError("the training failed"), 1, "error: the training failed\n"),
+        (OSError(errno.ENOSPC, "the disk is full"), 1, "error: [Errno 28] the disk is full\n"),
+        (KeyboardInterrupt(), 130, ""),
     ],
-)  # fmt: skip
-def test_options_may_stand_between_the_files(name, words, names, found):
-    args = runpy.run_path(str(cli.commands()[name]))["parse_args"](words.split())
-    assert [getattr(args, each) for each in names.split()] == found
+)
+def test_exit_statuses(capsys, error, status, message):
+    with pytest.raises(SystemExit) as end:
+        _run(_raise(error))
+    assert end.value.code == status
+    assert capsys.readouterr().err == message
+
+
+@pytest.fixture
+def ours(monkeypatch):
+    """Take this file for a tool of mmlisa."""
+    monkeypatch.setattr(cli, "__file__", __file__)
+
+
+@MODELS.register_module()
+class RefusesItsOption(torch.nn.Module):
+    def __init__(self, **options) -> None:
+        raise ValueError(f"options={options} are invalid")
+
+
+@pytest.mark.parametrize(
+    ("main", "status"),
+    [
+        (_raise(ValueError("options are invalid")), 2),
+        (_raise(FloatingPointError("options are not finite")), 1),
+        (lambda args: MODELS.build(dict(type="RefusesItsOption")), 2),  # MMEngine's registry raises it anew
+    ],
+)
+def test_errors_of_ours_end_in_one_line(ours, capsys, main, status):
+    with pytest.raises(SystemExit) as end:
+        _run(main)
+    assert end.value.code == status
+    assert capsys.readouterr().err.count("options") == 1
+    with pytest.raises((ValueError, FloatingPointError)):
+        _run(main, debug=True)
+
+
+@pytest.mark.parametrize(
+    "main", [lambda args: torch.zeros(2).reshape("x"), lambda args: torch.zeros(2) + None, lambda args: len(None)]
+)
+def test_errors_of_libraries_and_bugs_keep_their_traceback(ours, main):
+    with pytest.raises(TypeError):
+        _run(main)

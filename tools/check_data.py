@@ -1,92 +1,109 @@
-"""Check a config's data, list what is wrong and summarise classes and sizes: ``python tools/check_data.py CONFIG``."""
+"""Check a config's data, list what is wrong, and draw samples: ``mmlisa check-data CONFIG``."""
 
 import argparse
+import math
+import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mmlisa import cli
 
 SPLITS = ("train", "val", "test")
+CELL = 360  # pixels of a side of a drawn sample
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
-    parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
+    cli.add_config(parser)
     parser.add_argument("--split", nargs="+", choices=SPLITS, default=SPLITS, help="what to check (default: all)")
     parser.add_argument(
-        "--draw", type=int, default=0, metavar="N", help="draw N samples of each split after its pipeline"
+        "--draw", type=cli.count, metavar="N", help="draw N random samples of each split after its pipeline"
     )
-    parser.add_argument("--out-dir", default="data_samples", help="folder of the drawings (default: %(default)s)")
-    cli.add_config_options(parser)
+    parser.add_argument(
+        "--out-dir", type=Path, default="work_dirs/samples", help="folder of the drawings (default: %(default)s)"
+    )
     return parser.parse_args(argv)
 
 
 def main(args: argparse.Namespace) -> None:
-    if args.draw < 0:
-        raise ValueError(f"--draw is '{args.draw}'; it must be a number of samples from 0")
     from mmlisa.training.config import check_data, load_config, parse_options
+    from mmlisa.training.log import import_quietly
 
     cfg = load_config(args.config, options=parse_options(args.cfg_options))
     check_data(cfg, *args.split)
-
-    from mmlisa.training.log import import_quietly
-
     if not args.verbose:
         import_quietly(cfg.get("default_scope"))
-    from mmlisa.datasets.checking import Finding, build_dataset, check_dataset, find_shared, group
-    from mmlisa.training.checks import compare_classes
+    from mmlisa.fit.checking import check_splits
 
-    found, seen, reports = 0, [], {}
-    for split in (name for name in SPLITS if name in args.split):  # training first: the others are compared with it
-        config = (cfg.get(f"{split}_dataloader") or {}).get("dataset")
-        if config is None or config in seen:  # most configs test on the validation data
-            continue
-        seen.append(config)
-        reports[split] = check_dataset(build_dataset(cfg, split))
-        findings = reports[split].findings
-        if "train" in reports and split != "train":
-            findings = [*findings, *find_shared(reports["train"], reports[split])]
-            if difference := compare_classes(reports["train"].classes, reports[split].classes):
-                findings.append(Finding("classes", difference))
-        for line in [*reports[split].summary(), *group(findings)]:
+    found = 0
+    for split, report in check_splits(cfg, args.split):
+        for line in report.lines():
             print(f"{split}: {line}", flush=True)
-        found += len(findings)
+        found += len(report.problems)
         if args.draw:
-            draw_samples(config, args.draw, Path(args.out_dir, split))
+            draw_samples(cfg[f"{split}_dataloader"].dataset, args.draw, args.out_dir / f"{split}.png")
     print(f"{found} problems" if found else "nothing wrong")
     sys.exit(bool(found))
 
 
-def draw_samples(config: dict[str, Any], count: int, folder: Path) -> None:
-    """Draw samples of a data set, evenly spaced, after all steps of its pipeline.
+def draw_samples(config: Mapping[str, Any], number: int, path: Path) -> None:
+    """Draw samples of a data set with their annotations on one sheet, after all steps of its pipeline.
 
     Test pipelines resize images before they load annotations, which then have the size of the file.
     """
-    import cv2
     import mmcv
-    from mmengine.dataset import Compose
+    import numpy as np
+    import torch
     from mmengine.registry import DATASETS
 
-    from figures.training_images import to_picture
     from mmlisa.visualization.overlays import Classes, draw_truth
 
-    inner = dataset = DATASETS.build(config)
+    for seed in (random.seed, np.random.seed, torch.manual_seed):  # choice and augmentation
+        seed(0)
+    dataset = DATASETS.build(config)
+    inner = dataset
     while hasattr(inner, "dataset"):
         inner = inner.dataset
-    steps = [type(step).__name__ for step in getattr(inner, "pipeline", Compose(())).transforms]
+    steps = [type(step).__name__ for step in inner.pipeline.transforms]
     unresized = "LoadAnnotations" in steps and any("Resize" in step for step in steps[: steps.index("LoadAnnotations")])
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in range(min(count, len(dataset))):
-        sample = dataset[number * len(dataset) // count if count < len(dataset) else number]
-        if unresized and sample["inputs"].ndim == 3:
-            picture = mmcv.imread(sample["data_samples"].img_path, channel_order="rgb")
-        else:
-            picture = to_picture(sample["inputs"])
-        drawing = draw_truth(picture, sample["data_samples"], Classes(dataset.metainfo))
-        cv2.imwrite(str(folder / f"{number:03}.png"), drawing[..., ::-1])
-    print(f"samples: {folder}")
+    cells = []
+    for index in np.random.permutation(len(dataset))[:number]:
+        sample = dataset[int(index)]
+        truth, picture = sample["data_samples"], to_picture(sample["inputs"])
+        if unresized:
+            picture = mmcv.imread(truth.img_path, channel_order="rgb")
+        cells.append(fit_cell(draw_truth(picture, truth, Classes(dataset.metainfo))))
+    columns = math.ceil(math.sqrt(len(cells)))
+    cells += [np.full_like(cells[0], 255)] * (-len(cells) % columns)
+    rows = [np.hstack(cells[first : first + columns]) for first in range(0, len(cells), columns)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mmcv.imwrite(np.vstack(rows)[..., ::-1], str(path))
+    print(f"samples: {path}")
+
+
+def to_picture(inputs: Any) -> Any:
+    """Return the inputs of a sample as a picture: RGB, ``[H, W, 3]``, uint8.
+
+    Args:
+        inputs: an image ``[3, H, W]`` in BGR, or the clips of a video ``[clips, 3, T, H, W]``, drawn in rows.
+    """
+    if inputs.ndim == 5:
+        from mmlisa.video import contact_sheet
+
+        return contact_sheet(inputs)
+    # Pipelines may leave floating-point values, and beyond those of 8 bits.
+    return inputs.flip(0).permute(1, 2, 0).clamp(0, 255).byte().contiguous().numpy()
+
+
+def fit_cell(picture: Any) -> Any:
+    """Return a picture in the middle of a white square of :data:`CELL` pixels."""
+    import mmcv
+
+    small = mmcv.imrescale(picture, (CELL - 8, CELL - 8))
+    height, width = CELL - small.shape[0], CELL - small.shape[1]
+    return mmcv.impad(small, padding=(width // 2, height // 2, width - width // 2, height - height // 2), pad_val=255)
 
 
 if __name__ == "__main__":

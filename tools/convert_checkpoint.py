@@ -1,4 +1,4 @@
-"""Convert published weights into a checkpoint of this package: ``python tools/convert_checkpoint.py SRC DST``.
+"""Convert published weights into a checkpoint of this package: ``mmlisa convert SRC DST``.
 
 The script recognises the family of the weights and the backbone that they fit best. ``--to BACKBONE ARCH`` names another one.
 ``--inflate VIDEO_CONFIG`` converts an image classifier into the backbone of a video classifier.

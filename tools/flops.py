@@ -1,4 +1,4 @@
-"""Count parameters and multiply-accumulates of a config's model, operators by FFT included: ``python tools/flops.py CONFIG``.
+"""Count parameters and multiply-accumulates of a config's model: ``mmlisa flops CONFIG``.
 
 The model runs on the meta device, so any size takes seconds. mmlisa/complexity.py defines how operations are counted. A
 two-stage detector is counted with 1000 proposals and 100 masks, a segmentor without its auxiliary head.
@@ -16,10 +16,11 @@ SIZES = {"mmdet": (800, 1280), "mmseg": (512, 2048), "mmpretrain": (224, 224)}
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
+    cli.add_config(parser)
     sizes = ", ".join(f"{scope} {height} {width}" for scope, (height, width) in SIZES.items())
-    parser.add_argument("--size", type=int, nargs="+", metavar="N", help=f"H W, or T H W of a clip (default: {sizes})")
-    cli.add_config_options(parser)
+    parser.add_argument(
+        "--size", type=cli.count, nargs="+", metavar="N", help=f"H W, or T H W of a clip (default: {sizes})"
+    )
     return parser.parse_args(argv)
 
 
@@ -46,18 +47,11 @@ def main(args: argparse.Namespace) -> None:
     with torch.device("meta"):
         model = build_model(cfg)
     image = torch.empty(1, 3, *size, device="meta")
+    print(f"{args.config} at {'x'.join(map(str, size))}\n{'':12}params M   MACs G")
     whole, backbone = count(model, image, forward=forward_tables), count(model.backbone, image)
-    kinds = [kind for kind in ("conv", "linear", "matmul", "fft") if whole.work.get(kind)]
-    print(
-        f"{args.config} at {'x'.join(map(str, size))}\n{'':12}params M   MACs G   "
-        + "".join(f"{kind:>9}" for kind in kinds)
-    )
     for name, counted in (("model", whole), ("backbone", backbone)):
-        parts = "".join(f"{counted.work.get(kind, 0) / 1e9:9.3f}" for kind in kinds)
-        print(f"{name:10}{counted.parameters / 1e6:10.2f}{counted.macs() / 1e9:9.3f}   {parts}")
-    print(
-        "MACs: convolutions, linear layers and products; transforms (fft) are N log2 N per channel and not among them."
-    )
+        print(f"{name:10}{counted.parameters / 1e6:10.2f}{counted.macs / 1e9:9.3f}")
+    print("MACs: convolutions, linear layers and matrix products; FFTs are not counted.")
 
 
 if __name__ == "__main__":

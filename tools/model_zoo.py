@@ -1,84 +1,151 @@
-"""Write docs/model_zoo.md, configs/metafile.yml and README's table of backbones; run in a clone.
+"""Write configs/metafile.yml: parameters, FLOPs and the papers' accuracies of every config. It counts for minutes.
 
-``python tools/model_zoo.py`` builds the model of every config on the meta device and counts its operations, which takes minutes.
-Times come from ``docs/benchmarks``, shares of published weights from ``docs/published_weights.md``.
+:func:`to_markdown` makes the page of the model zoo of it when the site is built. The first comment of a config is its entry:
+``# TITLE: the paper has ACCURACY (SOURCE).``
 """
 
 import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from mmlisa import cli
 
-INTRODUCTION = """
+ROOT = Path(__file__).parents[1]
+PAGE = """# Model zoo
+
 **We publish no weights.** The accuracies are the papers'. We reproduced none of them, because that needs the full trainings. We
 trained only the demo configs, on the offline demo data ([results](first_hour.md#what-the-demos-reach)).
 
-`python tools/model_zoo.py` writes this page.
-
-* **Parameters and FLOPs** (multiply-accumulates, at the size in the column *input*) are counted from each config. The paper's
-  numbers stand before ours if a table of the paper has the same model ([all tables](tables/lisa.md)). The FLOPs
-  of two-stage detectors are those for 1000 boxes and 100 masks, those of DINO leave out all but the backbone and the neck,
-  and those of Mask2Former all but the backbone.
-* **Time and memory** are measured for one image on two CPU cores. A Mask R-CNN is measured as a whole at 800x1344. Of all other
-  networks, only the backbone is measured: at 512x2048 for segmentation, and at 224x224 for the rest
-  ([details](benchmarks/README.md)).
-* **Starts from**: the weights that the config names. [published_weights.md](published_weights.md) lists the share of a backbone
-  that the `timm:` weights fill. "random weights" means that the config names none; comments of some configs say which to take.
+* **Parameters and FLOPs** (multiply-accumulates) are counted from each config: at 800x1280 for detection, 512x2048 for
+  segmentation, and the size of the test images for the others; [beside the papers' numbers](tables/lisa.md). The FLOPs of
+  two-stage detectors are those for 1000 boxes and 100 masks, those of DINO leave out all but the backbone and the neck, and those
+  of Mask2Former all but the backbone.
+* **Starts from**: the weights that the config names. [Published weights](published_weights.md) lists the share of a backbone that
+  the `timm:` weights fill.
 """
-# The script replaces the table between these lines of README.
-BEGIN, END = "<!-- choices: tools/model_zoo.py -->\n", "<!-- /choices -->"
-# README's backbones, and their rows in docs/published_weights.md: name and source.
-SHARES = {
-    "FLatten-Swin-T": ("FLattenSwin tiny", "swin_tiny_patch4_window7_224"),
-    "iViT-T": ("iViT tiny", "caformer_s18"),
-    "HyLiSANet-S": ("LiSANet hybrid-small", "caformer_s36"),
-    "LiSANet-S": ("LiSANet small", "pvt_v2_b3"),
+SECTIONS = {
+    "mmdet": "Detection and instance segmentation, COCO",
+    "mmseg": "Semantic segmentation, ADE20K",
+    "mmpretrain": "Classification, ImageNet; video",
 }
+TASKS = {"mmdet": "Object Detection", "mmseg": "Semantic Segmentation", "mmpretrain": "Image Classification"}
+# Names of metrics in a first comment, and in a model index.
+METRICS = {"box AP": "box AP", "mask AP": "mask AP", "AP": "box AP", "mIoU": "mIoU", "top-1": "Top 1 Accuracy"}
+_HEADER = re.compile(
+    r"(?:the|its) paper has (?!no )(?P<paper>.+?)(?: \((?P<source>[^()]+)\)(?P<remark>[^.]*))?\.(?:\s|$)"
+)
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--root", type=Path, default=Path(__file__).parents[1], help="folder of the clone (default: this one)"
-    )
-    return parser.parse_args(argv)
+def read_header(path: Path) -> tuple[str, str, str]:
+    """Return title, accuracy and source from the first comment of a config; accuracy and source may be empty."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.removeprefix("#").strip())
+    comment = " ".join(lines)
+    found = _HEADER.search(comment)
+    title = re.split(r": (?:the|its) paper|: not in the paper|; the paper|\. (?=[A-Z])|\.$", comment)[0]
+    if not found:
+        return title, "", ""
+    tables = [part.strip() for part in (found["source"] or "").split(";") if "Table" in part]
+    return title, found["paper"] + (found["remark"] or ""), tables[0] if tables else "its paper"
 
 
-def shipped_configs(root: Path) -> list[Path]:
-    """Return all configs except the bases and the demos."""
-    paths = sorted((root / "configs").rglob("*.py"), key=lambda path: (len(path.parts), path))
-    return [path for path in paths if "_base_" not in path.parts and not path.stem.endswith("_demo")]
-
-
-def read_shares(page: str) -> dict[str, str]:
-    found = dict.fromkeys(("MILA-T", "H-ViT3-T"), "100 % (the authors' files)")
-    for name, (backbone, source) in SHARES.items():
-        row = re.search(rf"^\| {re.escape(backbone)} \| `{re.escape(source)}` \| ([\d.]+)% ", page, re.MULTILINE)
-        if row is None:
-            raise ValueError(f"docs/published_weights.md has no row of {backbone} and {source}")
-        found[name] = f"{float(row[1]):.0f} % (`timm:{source}`)"
+def read_metrics(paper: str) -> dict[str, float]:
+    """Return the numbers of a quoted accuracy by their names in a model index: ``'box AP 44.2, mask AP 40.2'``."""
+    found = {}
+    for name, metric in METRICS.items():
+        match = re.search(rf"(?<!\w )\b{name} (\d+\.\d+)|(\d+\.\d+)% {name}", paper)
+        if match:
+            found.setdefault(metric, float(match[1] or match[2]))
     return found
 
 
-def main(args: argparse.Namespace) -> None:
-    from mmlisa.training.log import import_quietly
-    from research import model_zoo
+def to_entry(path: Path) -> dict[str, Any]:
+    """Count the model of a config, and return its entry in the model index."""
+    import torch
+    from mmengine.config import Config
 
-    if not args.verbose:
-        import_quietly()
-    docs, readme = args.root / "docs", args.root / "README.md"
-    measured = model_zoo.read_measured(docs / "benchmarks", ("backbones", "detectors", "training"))
-    shares = read_shares((docs / "published_weights.md").read_text(encoding="utf-8"))
-    entries = model_zoo.evaluate(args.root, shipped_configs(args.root))
-    (docs / "model_zoo.md").write_text(model_zoo.to_markdown(entries, measured, INTRODUCTION), encoding="utf-8")
-    (args.root / "configs" / "metafile.yml").write_text(model_zoo.to_metafile(entries), encoding="utf-8")
-    before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    table = model_zoo.choices_to_markdown(entries, measured, shares)
-    readme.write_text(before + BEGIN + table + END + after, encoding="utf-8")
-    print(f"{len(entries)} configs written to docs/model_zoo.md, configs/metafile.yml and README.md")
+    from research.conventions import CONVENTIONS, count
+    from research.paper_tables import build_on_meta
+
+    cfg = Config.fromfile(path)
+    counts = count(build_on_meta(path.name), torch.empty(1, *input_shape(path.stem, cfg), device="meta"))
+    metadata = {
+        "Parameters": counts.parameters,
+        "FLOPs": round(CONVENTIONS["products"].macs(counts)),
+        "Library": cfg.default_scope,
+        "Starts from": _weights(cfg) or "random weights",
+    }
+    entry = dict(Name=path.stem, Config=path.relative_to(ROOT).as_posix(), Metadata=metadata)
+    if metrics := read_metrics(read_header(path)[1]):
+        dataset = f"{path.stem.removesuffix('_v2').rsplit('_', 1)[1]} (the paper's result)"
+        entry["Results"] = [dict(Task=TASKS[cfg.default_scope], Dataset=dataset, Metrics=metrics)]
+    return entry
+
+
+def _weights(cfg: Any) -> str | None:
+    backbone = cfg.model.get("backbone") or cfg.model.student.backbone  # a distilling classifier wraps the student
+    init_cfg = backbone.get("init_cfg") or {}
+    first = init_cfg[0] if isinstance(init_cfg, list) else init_cfg
+    return first.get("source") or first.get("checkpoint") or cfg.get("load_from")
+
+
+def input_shape(name: str, cfg: Any) -> tuple[int, ...]:
+    """Return the image ``(3, H, W)``, or clip ``(3, T, H, W)``, at which the model of a config is counted."""
+    if (size := (cfg.model.get("backbone") or {}).get("image_size")) and not isinstance(size, int):
+        return 3, *size
+    if cfg.default_scope == "mmpretrain":
+        size = next(step.get("crop_size") or step.get("scale") for step in reversed(cfg.test_pipeline[:-1]))
+        return 3, *((size, size) if isinstance(size, int) else size)
+    if found := re.search(r"picodet.*_(\d+)_coco", name):
+        return 3, int(found[1]), int(found[1])
+    if name.startswith("mask2former"):
+        return 3, 640, 640
+    return {"mmdet": (3, 800, 1280), "mmseg": (3, 512, 2048)}[cfg.default_scope]
+
+
+def to_markdown() -> str:
+    """Return the page of the model zoo, a table per library."""
+    import yaml
+
+    rows: dict[str, list[str]] = {scope: [] for scope in SECTIONS}
+    for entry in yaml.safe_load((ROOT / "configs" / "metafile.yml").read_text(encoding="utf-8"))["Models"]:
+        title, paper, source = read_header(ROOT / entry["Config"])
+        counts = entry["Metadata"]
+        columns = (
+            f"`{entry['Name']}`<br>{title}",
+            f"{counts['Parameters'] / 1e6:.4g} M",
+            f"{counts['FLOPs'] / 1e9:.4g} G",
+            f"{paper} ({source})" if paper else "–",
+            counts["Starts from"],
+        )
+        rows[counts["Library"]].append(f"| {' | '.join(columns)} |")
+    header = "| config | parameters | FLOPs | accuracy (paper) | starts from |\n|---|---|---|---|---|"
+    return PAGE + "".join(f"\n## {SECTIONS[scope]}\n\n{header}\n" + "\n".join(rows[scope]) + "\n" for scope in SECTIONS)
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    return cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(argv)
+
+
+def main(args: argparse.Namespace) -> None:
+    import yaml
+    from tqdm import tqdm
+
+    from mmlisa.training.log import import_quietly
+
+    import_quietly()
+    paths = [
+        p for p in sorted((ROOT / "configs").rglob("*.py")) if "_base_" not in p.parts and not p.stem.endswith("_demo")
+    ]
+    models = [to_entry(path) for path in tqdm(sorted(paths, key=lambda path: path.stem), disable=None)]
+    note = "# Written by tools/model_zoo.py. No weights of our own are published; accuracies are the papers'.\n"
+    text = note + yaml.safe_dump(dict(Models=models), sort_keys=False, allow_unicode=True)
+    (ROOT / "configs" / "metafile.yml").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

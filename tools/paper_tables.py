@@ -1,7 +1,6 @@
-"""Count every model of the papers' tables and print the counts beside the papers' numbers: ``--paper lisa``."""
+"""Count every model of the papers' tables and write the counts beside the papers' numbers: ``--paper lisa``."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,25 +12,20 @@ PAPERS = ("castling", "flatten", "ivit", "lisa", "newer")
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("--paper", nargs="+", choices=PAPERS, default=PAPERS, help="papers (default: all)")
-    parser.add_argument("--format", choices=("md", "json"), default="md", help="output format (default: %(default)s)")
-    parser.add_argument("--out", type=Path, help="file to write, one paper after another (default: standard output)")
+    default = Path(__file__).parents[1] / "docs" / "tables"
+    parser.add_argument("--out", type=Path, default=default, help="folder of the pages (default: %(default)s)")
     return parser.parse_args(argv)
 
 
 def main(args: argparse.Namespace) -> None:
-    from research.paper_tables import evaluate, load_table, to_json, to_markdown
+    from research.paper_tables import evaluate, load_table, to_markdown
 
-    modules = {paper: load_table(paper) for paper in args.paper}
-    results = {paper: evaluate(module.ROWS) for paper, module in modules.items()}
-    if args.format == "json":
-        text = json.dumps({paper: to_json(r) for paper, r in results.items()}, indent=1) + "\n"
-    else:
-        text = "\n".join(to_markdown(modules[paper], r) for paper, r in results.items())
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(text)
-    else:
-        print(text, end="")
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name in args.paper:
+        paper = load_table(name)
+        page = args.out / f"{name}.md"
+        page.write_text(to_markdown(paper, evaluate(paper["tables"])), encoding="utf-8")
+        print(f"written to {page}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,9 @@
-"""Write the table of docs/published_weights.md, the entries of published weights that each backbone loads.
+"""Print the share of each backbone that timm's published weights fill, a table of docs/published_weights.md on the site.
 
-``python tools/published_weights.py`` compares names and shapes, and downloads nothing.
+Names and shapes are compared; nothing is downloaded.
 """
 
 import argparse
-from collections.abc import Sequence
-from pathlib import Path
-
-from mmlisa import cli
 
 # Backbone, arch, timm's name of the source.
 PAIRS = (
@@ -36,11 +32,11 @@ PAIRS = (
     ("LiSANet", "hybrid-small", "convformer_s36"),
     ("LiSANet", "hybrid-base", "caformer_m36"),
 )
-BEFORE = "| backbone | source | parameters | tensors | starts fresh |\n|---|---|---|---|---|\n"
-AFTER = "\nLiSANet takes"
+HEADER = "| backbone | source | parameters | tensors | starts fresh |\n|---|---|---|---|---|\n"
 
 
-def row(kind: str, arch: str, name: str) -> str:
+def to_row(kind: str, arch: str, name: str) -> str:
+    """Return the line of a backbone and a model of timm, both built on the meta device."""
     import timm
     import torch
 
@@ -58,19 +54,11 @@ def row(kind: str, arch: str, name: str) -> str:
     return f"| {kind} {arch} | `{name}` | {matched.share:.1%} | {count} of {total} | {shown or 'nothing'} |\n"
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    default = Path(__file__).parents[1] / "docs" / "published_weights.md"
-    parser.add_argument("--out", type=Path, default=default, help="file to write (default: %(default)s)")
-    return parser.parse_args(argv)
-
-
-def main(args: argparse.Namespace) -> None:
-    before, table = args.out.read_text().split(BEFORE)
-    after = table[table.index(AFTER) :]
-    args.out.write_text(before + BEFORE + "".join(row(*pair) for pair in PAIRS) + after)
-    print(f"written to {args.out}")
+def to_markdown() -> str:
+    """Return the table of all :data:`PAIRS`."""
+    return HEADER + "".join(to_row(*pair) for pair in PAIRS)
 
 
 if __name__ == "__main__":
-    cli.run(main, parse_args())
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    print(to_markdown(), end="")

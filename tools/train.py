@@ -1,56 +1,46 @@
-"""Train a detector, segmentor or classifier: ``python tools/train.py CONFIG``."""
+"""Train a detector, segmentor or classifier: ``mmlisa train CONFIG``."""
 
 import argparse
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mmlisa import cli
-from mmlisa.options import select_device, set_local_rank
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
-    parser.add_argument("config", help="config file, or the name of a config that ships with mmlisa")
+    cli.add_config(parser)
     parser.add_argument("--work-dir", help="where logs and checkpoints go (default: work_dirs/<config's name>)")
     parser.add_argument("--amp", action="store_true", help="automatic mixed precision, on a GPU")
     parser.add_argument(
         "--resume",
+        type=cli.checkpoint,
         nargs="?",
         const="auto",
         metavar="CHECKPOINT",
         help="continue from this checkpoint, or from the newest of the work dir",
     )
     parser.add_argument(
-        "--epochs", type=int, metavar="N", help="passes over the images; the schedule is stretched to them"
+        "--epochs", type=cli.count, metavar="N", help="passes over the images; the schedule is stretched to them"
     )
-    parser.add_argument("--batch", type=int, metavar="N", help="images a step and process")
-    parser.add_argument("--device", help="cpu, cuda or cuda:1 (default: a GPU where there is one)")
+    parser.add_argument("--batch", type=cli.count, metavar="N", help="images a step and process")
     parser.add_argument(
         "--auto-scale-lr", action="store_true", help="scale the learning rate with the total batch size"
     )
-    parser.add_argument(
-        "--min-matched", type=float, default=0.5, help="share of the model a load_from checkpoint must hold"
-    )
-    cli.add_config_options(parser)
+    cli.add_device(parser)
+    cli.add_min_matched(parser, default=0.5)
     cli.add_launcher(parser)
-    args = parser.parse_args(argv)
-    if args.launcher != "none" and ":" in (args.device or ""):
-        parser.error(
-            f"--device {args.device}: each process of a launcher trains on a GPU of its own; name the GPUs in "
-            "CUDA_VISIBLE_DEVICES, and leave the number out"
-        )
-    return args
+    return parser.parse_args(argv)
 
 
 def main(args: argparse.Namespace) -> None:
-    set_local_rank(args.launcher, args.local_rank)
-    # Each process of a launcher takes the GPU of its rank, and must see all of them.
-    if args.device == "cpu" or (args.device and args.launcher == "none"):
-        select_device(args.device)
+    os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
+    if args.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # MMEngine trains on a GPU wherever it sees one
     from mmlisa.training import config
-    from mmlisa.training.config import check_data
 
     options = config.parse_options(args.cfg_options)
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
@@ -60,7 +50,7 @@ def main(args: argparse.Namespace) -> None:
         config.set_epochs(cfg, args.epochs)
     if args.auto_scale_lr:
         config.set_auto_scale_lr(cfg)
-    check_data(cfg, "train", "val")
+    config.check_data(cfg, "train", "val")
     if args.device:
         config.check_default_device(args.device)
     if args.amp:
@@ -79,31 +69,21 @@ def main(args: argparse.Namespace) -> None:
         )
     runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
     train(runner)
-    report(runner, args)
+    if runner.rank == 0:
+        report(runner)
 
 
-def report(runner: Any, args: argparse.Namespace) -> None:
-    """Print where a finished training wrote its results, and what to type next.
-
-    If options changed the config, the next commands need the one that MMEngine wrote with them.
-    """
-    if runner.rank != 0:
-        return
+def report(runner: Any) -> None:
+    """Print where a finished training wrote its results, and the next commands, with the config that MMEngine wrote."""
     info = runner.message_hub.runtime_info
     checkpoint = info.get("best_ckpt") or info.get("last_ckpt")
-    lines = [f"\nTrained for {runner.iter} iterations."]
+    print(f"\nTrained for {runner.iter} iterations.\n  log         {_shown(runner.log_dir)}/")
     if checkpoint:
         score = f" (best: {info['best_score']:.4g})" if "best_ckpt" in info else ""
-        lines.append(f"  checkpoint  {_shown(checkpoint)}{score}")
-    curves, pictures = Path(runner.log_dir) / "curves.png", Path(runner.log_dir) / "vis_data" / "vis_image"
-    lines += [f"  curves      {_shown(curves)}"] * curves.is_file()
-    lines += [f"  pictures    {_shown(pictures)}/"] * pictures.is_dir()
-    lines.append(f"  log         {_shown(runner.log_dir)}/")
-    if checkpoint:
-        written = Path(runner.work_dir, Path(runner.cfg.filename).name)
-        words = shlex.join([_shown(written) if args.cfg_options else args.config, _shown(checkpoint)])
-        lines += ["Next:", f"  {cli.command('test')} {words}", f"  {cli.command('infer')} {words} IMAGE …"]
-    print("\n".join(lines))
+        config = Path(runner.work_dir, Path(runner.cfg.filename).name)
+        words = shlex.join([_shown(config), _shown(checkpoint)])
+        print(f"  checkpoint  {_shown(checkpoint)}{score}")
+        print(f"Next:\n  mmlisa test {words}\n  mmlisa infer {words} IMAGE …")
 
 
 def _shown(path: str | Path) -> str:
@@ -113,4 +93,4 @@ def _shown(path: str | Path) -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main, parse_args(), may_spin=True)
+    cli.run(main, parse_args())

@@ -1,8 +1,7 @@
-"""Draw attention kernels and feature maps of one or two trained models side by side.
+"""Draw attention kernels of models, or the curves of a training: ``mmlisa visualize IMAGE --model CONFIG CHECKPOINT``.
 
-``python tools/visualize.py IMAGE --model CONFIG CHECKPOINT [--model CONFIG CHECKPOINT] --layers 0 -1`` writes kernels.png
-(attention kernels of query pixels, per layer and head) and features.png (norms of the feature maps, per block). ``--matrices``
-adds matrices.png (attention matrices of the layers, with their ranks) and heads.png (differences between the heads of a layer).
+``--layers 0 -1`` chooses layers, and a second ``--model`` draws another model beside the first, in kernels.png. ``--matrices``
+adds matrices.png (attention matrices of the layers, with their ranks). ``mmlisa visualize WORK_DIR`` writes curves.png.
 """
 
 import argparse
@@ -14,111 +13,75 @@ from mmlisa import cli
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("image", help="image file")
+    parser.add_argument(
+        "source", type=cli.existing_path, help="image file, or without --model the folder of a training"
+    )
     parser.add_argument(
         "--model",
         nargs="+",
         action="append",
-        required=True,
+        default=[],
         metavar="CONFIG [CHECKPOINT] [KEY=VALUE …]",
         help="a config, its checkpoint (random weights without) and new values of the config; once per model",
     )
     parser.add_argument(
-        "--layers", type=int, nargs="+", default=[0, -1], help="operators, from 0 or from the end (default: 0 -1)"
+        "--layers", type=int, nargs="+", default=[0, -1], help="attentions, from 0 or from the end (default: 0 -1)"
     )
     parser.add_argument("--heads", type=int, nargs="+", default=[0, 1], help="heads of each layer (default: 0 1)")
     parser.add_argument(
         "--query",
-        type=float,
+        type=cli.share,
         nargs=2,
         action="append",
         metavar=("Y", "X"),
         help="query pixel, relative to the image; repeat for more (default: 0.5 0.5)",
     )
-    parser.add_argument("--size", type=int, nargs=2, metavar=("H", "W"), help="size the image is resized to")
+    parser.add_argument("--size", type=cli.count, nargs=2, metavar=("H", "W"), help="size the image is resized to")
     parser.add_argument(
         "--out-dir",
         type=Path,
         default=Path("work_dirs/visualize"),
         help="folder of the pictures (default: %(default)s)",
     )
-    parser.add_argument("--min-matched", type=float, default=0.9, help="share of the model the checkpoint must hold")
     parser.add_argument("--matrices", action="store_true", help="also draw whole attention matrices; of small images")
-    args = parser.parse_args(argv)
-    if any(len(_files(model)) not in (1, 2) for model in args.model):
-        parser.error("--model takes a config and at most one checkpoint")
-    return args
-
-
-def _files(model: Sequence[str]) -> list[str]:
-    """Return the files that --model names, without the new values of config entries."""
-    return [item for item in model if not _is_option(item)]
-
-
-def _options(model: Sequence[str]) -> list[str]:
-    """Return the new values of config entries."""
-    return [item for item in model if _is_option(item)]
-
-
-def _is_option(item: str) -> bool:
-    return "=" in item and not Path(item).is_file()
-
-
-def _label(config: str, options: Sequence[str]) -> str:
-    """Return the name of the config and the new values, each with the last part of its key."""
-    pairs = (option.split("=", 1) for option in options)
-    values = (f"{key.rpartition('.')[2]}={value}" for key, value in pairs)
-    return ", ".join([Path(config).stem.replace("_", " "), *values])
-
-
-def _labels(models: Sequence[Sequence[str]]) -> list[str]:
-    """Return a name per model; the checkpoint belongs to it if models differ in nothing else."""
-    files = [_files(model) for model in models]
-    labels = [_label(names[0], _options(model)) for names, model in zip(files, models, strict=True)]
-    return [
-        ", ".join([label, *names[1:]]) if labels.count(label) > 1 else label
-        for label, names in zip(labels, files, strict=True)
-    ]
+    cli.add_min_matched(parser)
+    return parser.parse_args(argv)
 
 
 def main(args: argparse.Namespace) -> None:
+    if not args.model:
+        from mmlisa.visualization.curves import draw_curves, read_curves
+
+        args.out_dir.mkdir(parents=True, exist_ok=True)
+        draw_curves({args.source: read_curves(args.source)}, args.out_dir / "curves.png")
+        print(args.out_dir / "curves.png")
+        return
     import torch
 
-    from figures.kernels import (
-        attention_kernels,
-        draw_features,
-        draw_kernels,
-        feature_norms,
-        load_backbone,
-        network_input,
-        read_image,
-    )
-    from figures.matrices import attention_matrices, draw_head_statistics, draw_matrices
+    from figures import kernels as figures
+    from figures.matrices import attention_matrices, draw_matrices
+    from mmlisa.checkpoints import use_safe_loader
     from mmlisa.training.config import load_config, parse_options
 
+    use_safe_loader()
     torch.manual_seed(0)  # without a checkpoint, the same random weights each time
-    picture = read_image(args.image, tuple(args.size) if args.size else None)
+    picture = figures.read_image(args.source, tuple(args.size) if args.size else None)
     queries = [tuple(query) for query in args.query or [(0.5, 0.5)]]
-    kernels, features, matrices, chosen = [], [], {}, {}
-    for label, model in zip(_labels(args.model), args.model, strict=True):
-        (config, *checkpoint), options = _files(model), _options(model)
+    kernels, matrices = [], {}
+    for model in args.model:
+        label = " ".join([Path(model[0]).stem, *model[1:]])
+        options = [word for word in model if "=" in word and not Path(word).is_file()]
+        config, *checkpoint = (word for word in model if word not in options)
         cfg = load_config(config, options=parse_options(options))
-        backbone, preprocessor = load_backbone(cfg, *(checkpoint or [None]), args.min_matched)
-        image = network_input(picture, preprocessor)
-        kernels.append((label, attention_kernels(backbone, image, args.layers, queries)))
-        features.append((label, feature_norms(backbone, image)))
+        backbone, preprocessor = figures.load_backbone(cfg, *(checkpoint or [None]), args.min_matched)
+        image = figures.network_input(picture, preprocessor)
+        kernels.append((label, figures.attention_kernels(backbone, image, args.layers, queries)))
         if args.matrices:
-            matrices[label] = attention_matrices(backbone, image)
-            chosen[label] = {name: matrices[label][name] for name in kernels[-1][1] if name in matrices[label]}
-    draw_kernels(picture, queries, kernels, args.heads, args.out_dir / "kernels.png")
-    draw_features(picture, features, args.out_dir / "features.png")
-    written = ["kernels.png", "features.png"]
+            matrices[label] = attention_matrices(backbone, image, args.layers)
+    figures.draw_kernels(picture, queries, kernels, args.heads, args.out_dir / "kernels.png")
     if args.matrices:
-        draw_matrices(chosen, args.heads[0], args.out_dir / "matrices.png")
-        draw_head_statistics(matrices, args.out_dir / "heads.png")
-        written += ["matrices.png", "heads.png"]
-    for name in written:
-        print(args.out_dir / name)
+        draw_matrices(matrices, args.heads[0], args.out_dir / "matrices.png")
+    print(f"written to {args.out_dir}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ _base_ = [
 ]
 
 load_and_crop = [
-    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadImageFromFile"),
     dict(type="LoadAnnotations", with_bbox=True),
     dict(type="MinIoURandomCrop", min_ious=(0.1, 0.3, 0.5, 0.7, 0.9), min_crop_size=0.3),
 ]

@@ -2,6 +2,7 @@
 
 import html
 import re
+import runpy
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parents[2]
 # Files that GitHub shows from the root, as pages of the site.
 FROM_ROOT = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+# Pages and a table that scripts of tools/ make, by the name of the script.
+MADE = {"model_zoo.md": "model_zoo", "channels.md": "channels"}
+HOSTS = re.compile(r"<!-- table of the hosts: .* -->\n")
 # Sidebars that pages leave out: the first two have no neighbours to list, the others want the room for their tables.
 HIDDEN = {
     "index.md": ["navigation"],
@@ -30,13 +34,21 @@ def on_files(files, config):
         for target, name in FROM_ROOT.items():
             text = re.sub(rf"\]\({name}(?=[#)])", f"]({target}", text)
         files.append(File.generated(config, page, content=text))
+    for page, script in MADE.items():
+        files.append(File.generated(config, page, content=_make(script)))
     return files
+
+
+def _make(script):
+    return runpy.run_path(str(ROOT / "tools" / f"{script}.py"))["to_markdown"]()
 
 
 def on_page_markdown(markdown, page, config, files):
     for pages, hidden in HIDDEN.items():
         if fnmatchcase(page.file.src_uri, pages):
             page.meta["hide"] = hidden
+    if page.file.src_uri == "published_weights.md":
+        markdown = HOSTS.sub(lambda _: _make("published_weights"), markdown)
     return markdown
 
 

@@ -3,30 +3,27 @@
 `make_demo` writes::
 
     train/*.jpg  val/*.jpg                                 images, the longer side 160 to 208 pixels
-    annotations/instances_{train,val}.json                 COCO layout: polygons, and RLE for crowds
+    annotations/instances_{train,val}.json                 COCO layout, masks as RLE
     ade/images/{training,validation}/*.jpg                 ADE20K layout: the same images
     ade/annotations/{training,validation}/*.png            class maps: 0 is the background class, 1 + i is CLASSES[i]
     cls/{train,val}/<class>/*.jpg                          ImageNet layout: one object per image
-    demo.json                                              the settings
 
 The first three images of each split hold a crowd (``iscrowd=1``), no object, and one tiny object.
 """
 
 import json
-import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
+from filelock import FileLock
+from pycocotools.mask import encode
 
-from .demo_objects import CLASSES, UNSEEN_BACKGROUNDS, load_backgrounds, load_objects
+from .demo_objects import CLASSES, load_backgrounds, load_objects
 
-VERSION = 3
 NUM_IMAGES = {"train": 280, "val": 50}
 
 
@@ -49,20 +46,13 @@ class Scene(NamedTuple):
 # --- composing -----------------------------------------------------------------------------------------------------------------
 
 
-def _materials(split: str, unseen_backgrounds: bool) -> dict[str, Any]:
-    """Return a split's own coins, and all backgrounds or its own, as arguments of :func:`compose`."""
-    is_val = split == "val"
-    backgrounds = [n for n in load_backgrounds() if not unseen_backgrounds or (n in UNSEEN_BACKGROUNDS) == is_val]
-    return {"coins": slice(17, None) if is_val else slice(0, 17), "backgrounds": backgrounds}
+_COINS = {"train": slice(0, 17), "val": slice(17, None)}  # the splits share no coin
 
 
-def random_background(
-    rng: np.random.Generator, height: int, width: int, names: Sequence[str] | None = None
-) -> np.ndarray:
-    """Return a random crop of one of the named backgrounds (default: all), tinted if it is grey: ``[H, W, 3]`` in [0, 1]."""
-    backgrounds = load_backgrounds()
-    names = list(backgrounds) if names is None else names
-    source = backgrounds[names[rng.integers(len(names))]]
+def random_background(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
+    """Return a random crop of a random background, tinted if it is grey: ``[H, W, 3]`` in [0, 1]."""
+    backgrounds = list(load_backgrounds().values())
+    source = backgrounds[rng.integers(len(backgrounds))]
     is_grey = np.array_equal(source[..., 0], source[..., 1])
     largest = min(source.shape[0] / height, source.shape[1] / width)
     zoom = largest * rng.uniform(0.5, 1)
@@ -108,7 +98,6 @@ def compose(
     scales: tuple[float, float] = (0.3, 0.65),
     crowd: int = 0,
     min_visible: float = 0.7,
-    backgrounds: Sequence[str] | None = None,
 ) -> Scene:
     """Paste objects on a background, later ones over earlier ones.
 
@@ -120,14 +109,13 @@ def compose(
         scales: range of an object's longer side, in image sides; for a coin the upper end is multiplied by 0.6.
         crowd: number of coins in a heap that is pasted first and annotated as one crowd.
         min_visible: share of its pixels that every object keeps visible; an object that cannot be placed so is left out.
-        backgrounds: names of the backgrounds to draw from; None for all.
 
     Returns:
         The scene; its instances hold the visible parts.
     """
     height, width = size
     side = min(size)
-    image = random_background(rng, height, width, backgrounds)
+    image = random_background(rng, height, width)
     owner = np.full(size, -1)  # which paste each pixel belongs to
     pasted, areas = [], []  # class and unoccluded area of each paste
     objects = load_objects()
@@ -167,9 +155,7 @@ def compose(
     return Scene(np.round(image * 255).clip(0, 255).astype(np.uint8), instances, class_map)
 
 
-def make_scenes(
-    split: str, num_images: int, seed: int = 0, side: int = 192, unseen_backgrounds: bool = False
-) -> Iterator[Scene]:
+def make_scenes(split: str, num_images: int, seed: int = 0, side: int = 192) -> Iterator[Scene]:
     """Yield the scenes of a split; the first has a crowd, the second no object, the third a tiny one.
 
     Args:
@@ -177,70 +163,32 @@ def make_scenes(
         num_images: number of scenes; the first n are the same for any number.
         seed: determines everything, with ``split`` and the place in the sequence.
         side: typical size in pixels.
-        unseen_backgrounds: the splits share no background either.
-
-    Raises:
-        ValueError: another split.
     """
-    if split not in NUM_IMAGES:
-        raise ValueError(f"split is {split!r}; it must be one of {list(NUM_IMAGES)}")
-    materials = _materials(split, unseen_backgrounds)
     for index in range(num_images):
         rng = np.random.default_rng([seed, list(NUM_IMAGES).index(split), index])
         long, short = side * rng.choice([1, 1, 1, 5 / 6, 13 / 12]), rng.choice([1, 1, 0.9, 0.8])
         size = (round(long), round(long * short))[:: rng.choice([-1, 1])]
         labels = rng.permutation(len(CLASSES))[: 0 if index == 1 else rng.integers(2, 5)].tolist()
-        scene = compose(rng, size, labels, crowd=8 if index == 0 else 0, **materials)
+        scene = compose(rng, size, labels, _COINS[split], crowd=8 if index == 0 else 0)
         if index == 2:
-            scene = compose(rng, size, [rng.integers(len(CLASSES))], scales=(0.05, 0.05), **materials)
+            scene = compose(rng, size, [rng.integers(len(CLASSES))], _COINS[split], scales=(0.05, 0.05))
         yield scene
 
 
 # --- writing -------------------------------------------------------------------------------------------------------------------
 
 
-def mask_to_polygons(mask: np.ndarray) -> list[list[float]]:
-    """Return COCO polygons along the pixels of a mask ``[H, W]`` (bool), one per connected part, that rasterise to it again.
-
-    COCO's polygons have no holes. Each hole is joined to the outline by a line there and back, which encloses nothing.
-    """
-    from skimage.measure import approximate_polygon, find_contours
-
-    count, labels = cv2.connectedComponents(mask.astype(np.uint8), connectivity=4)
-    polygons = []
-    for i in range(1, count):
-        x, y, w, h = cv2.boundingRect((labels == i).astype(np.uint8))
-        part = np.pad(labels[y : y + h, x : x + w] == i, 1)
-        # Contours run through pixel centres, half a pixel from the corners; the padding adds one pixel.
-        contours = sorted(find_contours(part.astype(float), 0.5), key=lambda c: -np.ptp(c[:, 0]) * np.ptp(c[:, 1]))
-        outline, *holes = (approximate_polygon(c, 0.01)[:, ::-1] + (x - 0.5, y - 0.5) for c in contours)
-        for hole in holes:
-            distance = np.abs(outline[:, None] - hole[None]).sum(-1)
-            a, b = np.unravel_index(distance.argmin(), distance.shape)
-            outline = np.concatenate([outline[: a + 1], hole[b:], hole[1 : b + 1], outline[a:]])
-        if len(outline) > 3:
-            polygons.append(outline[:-1].round(2).ravel().tolist())
-    return polygons
-
-
-def mask_to_rle(mask: np.ndarray) -> dict:
-    """Return COCO's uncompressed RLE: lengths of runs down the columns, zeros first."""
-    pixels = np.concatenate([[False], mask.ravel(order="F"), [False]])
-    ends = np.flatnonzero(pixels[1:] != pixels[:-1])
-    runs = np.diff(np.concatenate([[0], ends, [mask.size]]))
-    return {"size": list(mask.shape), "counts": (runs[:-1] if runs[-1] == 0 else runs).tolist()}
-
-
 def _annotation(instance: Instance, annotation_id: int, image_id: int, category_id: int) -> dict:
-    x, y, w, h = cv2.boundingRect(instance.mask.astype(np.uint8))
+    mask = instance.mask.astype(np.uint8)
+    rle = encode(np.asfortranarray(mask))
     return {
         "id": annotation_id,
         "image_id": image_id,
         "category_id": category_id,
-        "bbox": [x, y, w, h],
-        "area": int(instance.mask.sum()),
+        "bbox": list(cv2.boundingRect(mask)),
+        "area": int(mask.sum()),
         "iscrowd": int(instance.iscrowd),
-        "segmentation": mask_to_rle(instance.mask) if instance.iscrowd else mask_to_polygons(instance.mask),
+        "segmentation": {"size": list(mask.shape), "counts": rle["counts"].decode()},
     }
 
 
@@ -277,21 +225,24 @@ def write_ade20k(root: Path, split: str, scenes: list[Scene], values: np.ndarray
 # --- the demo data set ---------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Hold an exclusive lock on a file; yields False on platforms and file systems without such locks."""
-    try:
-        import fcntl
-    except ImportError:
-        yield False
-        return
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            yield False
-            return
-        yield True
+def make_once(root: str | Path, build: Callable[[Path], None]) -> Path:
+    """Let ``build`` fill the folder ``root`` unless it exists; of processes that start together, one does it.
+
+    The data are built in a hidden folder beside ``root``, which is renamed at the end. A killed build leaves nothing under
+    ``root``.
+    """
+    root = Path(root)
+    if root.exists():
+        return root
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(root.parent / f".{root.name}.lock"):
+        if not root.exists():  # another process may have built it while this one waited
+            partial = root.with_name(f".{root.name}.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            build(partial)
+            partial.rename(root)
+    return root
 
 
 def make_demo(
@@ -300,113 +251,47 @@ def make_demo(
     num_images: dict[str, int] | None = None,
     side: int = 192,
     progress: bool = True,
-    unseen_backgrounds: bool = False,
 ) -> Path:
-    """Write the demo data under ``root`` unless they exist, and return ``root``.
+    """Write the demo data under ``root`` unless this folder exists, and return ``root``.
 
     Args:
-        num_images: images per split, :data:`NUM_IMAGES` by default; ``seed`` and the number determine an image.
+        root: the folder.
+        seed: determines an image, with its place in the split.
+        num_images: images per split, :data:`NUM_IMAGES` by default.
         side: typical size of an image in pixels.
-        unseen_backgrounds: the validation images have backgrounds that the training images lack.
+        progress: show a progress bar.
 
     Raises:
-        FileExistsError: see :func:`make_once`.
         ImportError: scikit-image, scikit-learn or imaug is missing.
     """
-    recipe = {"version": VERSION, "seed": seed, "num_images": num_images or NUM_IMAGES, "side": side}
-    if unseen_backgrounds:  # absent in data that were written before the option existed
-        recipe["unseen_backgrounds"] = True
-    return make_once(root, recipe, lambda folder: _build(folder, recipe, progress))
+    from tqdm import tqdm
 
+    numbers = num_images or NUM_IMAGES
 
-def make_once(root: str | Path, recipe: dict, build: Callable[[Path], None]) -> Path:
-    """Write data under ``root`` unless they exist, all or nothing; processes that start together write them once.
+    def build(folder: Path) -> None:
+        categories = [{"id": i, "name": name, "supercategory": "object"} for i, name in enumerate(CLASSES, 1)]
+        for split, number in numbers.items():
+            scenes = make_scenes(split, number, seed, side)
+            scenes = list(tqdm(scenes, f"demo data, {split}", number, disable=not progress, mininterval=0.5))
+            annotation_file = folder / "annotations" / f"instances_{split}.json"
+            write_coco(annotation_file, folder / split, scenes, categories, [category["id"] for category in categories])
+            write_ade20k(folder / "ade", split, scenes, np.arange(len(CLASSES) + 1, dtype=np.uint8))
+        per_class = {split: max(1, number // len(CLASSES)) for split, number in numbers.items()}
+        make_imagenet_layout(folder / "cls", per_class, seed)
 
-    The data are built in a hidden folder beside ``root``, which is then renamed. A killed or failed build leaves nothing
-    under ``root``. ``root/demo.json`` keeps the ``recipe``, everything that determines the data.
-
-    Raises:
-        FileExistsError: ``root`` holds something else, or data of another recipe.
-    """
-    root = Path(root)
-    if _is_made(root, recipe):
-        return root
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(root.parent / f".{root.name}.lock") as alone:
-        if _is_made(root, recipe):  # by the previous holder of the lock
-            return root
-        # Remove what killed builds left. Without the lock it may belong to a running build; then the rename decides.
-        for leftover in root.parent.glob(f".{root.name}-*") if alone else ():
-            shutil.rmtree(leftover, ignore_errors=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
-        try:
-            build(folder)
-            (folder / "demo.json").write_text(json.dumps(recipe))
-            folder.chmod(0o755)  # mkdtemp creates private folders
-            try:
-                os.rename(folder, root)
-            except OSError:
-                if not _is_made(root, recipe):
-                    raise
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    return root
+    return make_once(root, build)
 
 
 class Generated:
-    """Mixin of data sets: writes the demo data under ``data_root``, unless demo data of any seed and size are there."""
+    """Mixin of data sets: writes the demo data into ``data_root`` unless this folder exists."""
 
     def load_data_list(self) -> list[dict]:
-        if _made_as(Path(self.data_root)).get("version") != VERSION:
-            make_demo(self.data_root)
+        make_demo(self.data_root)
         return super().load_data_list()
 
 
-def _made_as(root: Path) -> dict:
-    """Return the recipe of the demo data under ``root``; empty if there are none."""
-    try:
-        return json.loads((root / "demo.json").read_text())
-    except FileNotFoundError:
-        return {}
-
-
-def _is_made(root: Path, recipe: dict) -> bool:
-    made = _made_as(root)
-    if made and made != recipe:
-        raise FileExistsError(
-            f"folder '{root}' holds demo data with the settings {made}, not {recipe}. Choose another folder: root, or data_root "
-            "of each dataset"
-        )
-    if not made and root.exists() and (not root.is_dir() or any(root.iterdir())):
-        raise FileExistsError(
-            f"folder '{root}' holds other data, and the demo data are written only into a new folder. For demo data choose "
-            "another data_root; for your own data set type='mmlisa.CocoDataset', 'BaseSegDataset' or 'CustomDataset' in each "
-            "dataset of the config"
-        )
-    return bool(made)
-
-
-def _build(root: Path, recipe: dict, progress: bool) -> None:
-    from tqdm import tqdm
-
-    categories = [{"id": i, "name": name, "supercategory": "object"} for i, name in enumerate(CLASSES, 1)]
-    unseen = recipe.get("unseen_backgrounds", False)
-    for split, number in recipe["num_images"].items():
-        scenes = make_scenes(split, number, recipe["seed"], recipe["side"], unseen)
-        scenes = list(tqdm(scenes, f"demo data, {split}", number, disable=not progress, mininterval=0.5))
-        annotation_file = root / "annotations" / f"instances_{split}.json"
-        write_coco(annotation_file, root / split, scenes, categories, [category["id"] for category in categories])
-        write_ade20k(root / "ade", split, scenes, np.arange(len(CLASSES) + 1, dtype=np.uint8))
-    per_class = {split: max(1, number // len(CLASSES)) for split, number in recipe["num_images"].items()}
-    make_imagenet_layout(root / "cls", per_class, recipe["seed"], unseen_backgrounds=unseen)
-
-
 def make_imagenet_layout(
-    root: str | Path,
-    num_per_class: int | dict[str, int] = 4,
-    seed: int = 0,
-    side: int = 64,
-    unseen_backgrounds: bool = False,
+    root: str | Path, num_per_class: int | dict[str, int] = 4, seed: int = 0, side: int = 64
 ) -> Path:
     """Write ImageNet's folders ``{train,val}/<class>/*.jpg`` with one large object per image of ``side`` x ``side`` pixels.
 
@@ -415,11 +300,10 @@ def make_imagenet_layout(
     root = Path(root)
     for split_index, split in enumerate(NUM_IMAGES):
         number = num_per_class[split] if isinstance(num_per_class, dict) else num_per_class
-        materials = _materials(split, unseen_backgrounds)
         for label, name in enumerate(CLASSES):
             for index in range(number):
                 rng = np.random.default_rng([seed, 2 + split_index, label, index])
                 scales = (1.4, 1.8) if name == "coin" else (0.7, 0.9)
-                scene = compose(rng, (side, side), [label], scales=scales, min_visible=0.0, **materials)
+                scene = compose(rng, (side, side), [label], _COINS[split], scales=scales, min_visible=0.0)
                 _save(root / split / name / f"{name}_{index:05d}.jpg", scene.image)
     return root

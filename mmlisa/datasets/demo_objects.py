@@ -169,10 +169,6 @@ def load_objects() -> dict[str, list[np.ndarray]]:
     return {name: objects[name] for name in CLASSES}
 
 
-# The validation backgrounds of data with unseen backgrounds: two textures and two photographs. No object is cut from them.
-UNSEEN_BACKGROUNDS = ("galaxies", "grass", "moon", "temple")
-
-
 @lru_cache(1)
 def load_backgrounds() -> dict[str, np.ndarray]:
     """Return textures and parts of photographs without the objects, RGB: ``[H, W, 3]``, uint8, each side at least 185 pixels.

@@ -12,7 +12,7 @@ With gradients, under tracers and on other devices, the modules compute what the
 registered in it, because the hook could keep what is overwritten.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 import torch
@@ -21,9 +21,16 @@ from timm.models.metaformer import StarReLU
 from torch import Tensor, nn
 
 from mmlisa.models.attention import InteractiveAttention
-from mmlisa.models.backbones import hvit3, ivit, lisanet, mila
 from mmlisa.models.backbones.base import Stage
-from mmlisa.models.layers import Block, Branch, InvertedMerging, ShortcutTokenConv, has_hooks, norm_tokens
+from mmlisa.models.layers import (
+    Branch,
+    InvertedMerging,
+    Residual,
+    ResidualBlock,
+    ShortcutTokenConv,
+    has_hooks,
+    norm_tokens,
+)
 from mmlisa.ops.tracing import is_traced
 
 # With fewer tokens, preparing the weights costs more than the faster product saves.
@@ -65,7 +72,7 @@ class TwoPassStarReLU(StarReLU):
     """``scale * relu(x)² + bias`` in two passes over memory instead of three: ``[..., C] -> [..., C]``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not is_cpu_inference(x):
+        if not is_cpu_inference(x) or _is_watched(self):
             return super().forward(x)
         x = x.relu()
         return torch.addcmul(self.bias.to(x.dtype), x, x, value=self.scale.item(), out=x)
@@ -105,70 +112,20 @@ class ChunkedMerging(InvertedMerging):
         return sums
 
 
-Residual = tuple[nn.Module, Callable[..., Tensor], nn.Module]  # norm, branch, factors on the skip connection
-_IDENTITY = nn.Identity()
-
-
-class InPlaceBlock:
-    """Mixin: a block that writes its residual sums into memory of its own, or into its input, and chunks its branches."""
-
-    def residuals(self) -> Iterable[Residual]:
-        """The residual branches, in order."""
-        return [(self.norm1, self.attn, _IDENTITY), (self.norm2, self.mlp, _IDENTITY)]
-
-    def forward(self, x: Tensor, grid: Sequence[int], may_overwrite: bool = False) -> Tensor:
-        if self.training or not is_cpu_inference(x) or _is_watched(self):
-            return super().forward(x, grid)
-        for norm, branch, scale in self.residuals():
-            x = _add_branch(x, norm, branch, scale, grid, out=x if may_overwrite else None)
-            may_overwrite = True
-        return x
-
-
-class InPlaceTransformerBlock(InPlaceBlock, Block):
-    """Transformer block."""
-
-
-class InPlacePositionedBlock(InPlaceBlock, lisanet.PositionedBlock):
-    """LiSANet's block, which begins with its position embedding."""
-
-    def residuals(self) -> Iterable[Residual]:
-        return [(_IDENTITY, self.position, _IDENTITY), *super().residuals()]
-
-
-class InPlaceScaledBlock(InPlaceBlock, ivit.Block):
-    """iViT's block, which scales its skip connections."""
-
-    def residuals(self) -> Iterable[Residual]:
-        return [(self.norm1, self.token_mixer, self.res_scale1), (self.norm2, self.mlp, self.res_scale2)]
-
-
-class InPlaceViT3Block(InPlaceBlock, hvit3.ViT3Block):
-    """ViT³'s block, which begins with a convolution."""
-
-    def residuals(self) -> Iterable[Residual]:
-        return [(_IDENTITY, self.cpe, _IDENTITY), *super().residuals()]
-
-
-class InPlaceMILABlock(InPlaceBlock, mila.MILABlock):
-    """MILA's block, with a convolution before both of its branches."""
-
-    def residuals(self) -> Iterable[Residual]:
-        branches = ((_IDENTITY, self.cpe1), (self.norm1, self.mix), (_IDENTITY, self.cpe2), (self.norm2, self.mlp))
-        return [(*branch, _IDENTITY) for branch in branches]
-
-
 class InPlaceStage(Stage):
-    """A stage whose blocks overwrite the result of the block before."""
+    """A stage that writes residual sums into its own memory, and chunks the residual branches."""
 
     def forward(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
-        if not is_cpu_inference(x) or _is_watched(self):
+        if self.training or not is_cpu_inference(x) or _is_watched(self):
             return super().forward(x, grid)
         x, grid = self.enter(x, grid)
-        is_owned = False
+        may_overwrite = False  # the tokens may be the caller's, or those of a block that returns its input
         for block in self.blocks:
-            x = block(x, grid, is_owned) if isinstance(block, InPlaceBlock) else block(x, grid)
-            is_owned = isinstance(block, InPlaceBlock)
+            if type(block).forward is not ResidualBlock.forward:
+                x, may_overwrite = block(x, grid), False
+                continue
+            for residual in block.residuals():
+                x, may_overwrite = _add(x, residual, grid, out=x if may_overwrite else None), True
         return (x if self.norm is None else norm_tokens(self.norm, x)), grid
 
 
@@ -177,11 +134,6 @@ _FASTER = {
     StarReLU: TwoPassStarReLU,
     InteractiveAttention: ChunkedInteractiveAttention,
     InvertedMerging: ChunkedMerging,
-    Block: InPlaceTransformerBlock,
-    lisanet.PositionedBlock: InPlacePositionedBlock,
-    ivit.Block: InPlaceScaledBlock,
-    hvit3.ViT3Block: InPlaceViT3Block,
-    mila.MILABlock: InPlaceMILABlock,
     Stage: InPlaceStage,
 }
 
@@ -214,15 +166,14 @@ def _is_watched(module: nn.Module) -> bool:
     return any(map(has_hooks, module.modules()))
 
 
-def _add_branch(
-    x: Tensor, norm: nn.Module, branch: Callable[..., Tensor], scale: nn.Module, grid: Sequence[int], out: Tensor | None
-) -> Tensor:
-    """``scale(x) + branch(norm(x), grid)``, written into ``out`` if its dtype is right; ``out`` may be ``x``."""
+def _add(x: Tensor, residual: Residual, grid: Sequence[int], out: Tensor | None) -> Tensor:
+    """Return ``residual(x, grid)``, written into ``out`` if its dtype is right; ``out`` may be ``x``."""
+    branch = residual.branch
     if isinstance(branch, Branch):
         rows, count = _rows_at_once(x, branch, grid)
         if count < rows.shape[1]:
-            return _in_chunks(rows, norm, branch, scale, count, out=rows if out is x else None).view(x.shape)
-    y, skip = branch(norm_tokens(norm, x), grid), scale(x)
+            return _in_chunks(rows, residual, count, out=rows if out is x else None).view(x.shape)
+    y, skip = branch(norm_tokens(residual.norm, x), grid), residual.skip(x)
     if out is not None and torch.promote_types(skip.dtype, y.dtype) == out.dtype:
         return torch.add(skip, y, out=out)
     return skip + y
@@ -243,20 +194,20 @@ def _rows_at_once(x: Tensor, branch: Branch, grid: Sequence[int]) -> tuple[Tenso
     return x.unflatten(1, tuple(grid)), max(rows, branch.dwconv.kernel_size[0])
 
 
-def _in_chunks(x: Tensor, norm: nn.Module, branch: Branch, scale: nn.Module, count: int, out: Tensor | None) -> Tensor:
-    """``scale(x) + branch(norm(x))`` for ``x: [B, L, ..., C]``, ``count`` of the L at a time.
+def _in_chunks(x: Tensor, residual: Residual, count: int, out: Tensor | None) -> Tensor:
+    """Return ``residual(x)`` for ``x: [B, L, ..., C]``, ``count`` of the L at a time.
 
     ``out`` may be ``x``: the output of a convolution lags behind its input, so only rows that were read are overwritten.
     """
-    layers = branch.layers()
+    branch, layers = residual.branch, residual.branch.layers()
     place = len(layers) if branch.dwconv is None else layers.index(branch.dwconv)
     above, done = None, 0
     for start in range(0, x.shape[1], count):
-        y = _run(layers[:place], norm_tokens(norm, x[:, start : start + count]))
+        y = _run(layers[:place], norm_tokens(residual.norm, x[:, start : start + count]))
         if branch.dwconv is not None:
             y, above = _convolve(branch.dwconv, y, above, is_last=start + count >= x.shape[1])
         y = _run(layers[place + 1 :], y)
-        skip = scale(x[:, done : done + y.shape[1]])
+        skip = residual.skip(x[:, done : done + y.shape[1]])
         dtype = torch.promote_types(skip.dtype, y.dtype)
         if out is None or out.dtype != dtype:
             out = x.new_empty(x.shape, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Models whose forward returns final results, from the library's own layers and exportable post-processing.
+"""Models whose forward returns final results, by the library's own layers and exportable post-processing.
 
 MMDetection's ``predict`` branches on the number of boxes, which a recorded graph cannot. The functions here compute the same
 boxes with tensor operations only: TopK, NonMaxSuppression and RoIAlign in ONNX. Boxes are ``[N, 4]``: x1, y1, x2, y2 in pixels.
@@ -23,12 +23,12 @@ _NOTHING = -1.0
 # --- boxes -------------------------------------------------------------------------------------------------------------------
 
 
-def clip(boxes: Tensor, limits: Tensor) -> Tensor:
+def clip_boxes(boxes: Tensor, limits: Tensor) -> Tensor:
     """Clip boxes to an image, ``limits`` being its (W, H, W, H)."""
     return torch.minimum(boxes.clamp(min=0), limits)
 
 
-def decode(coder: Any, priors: Tensor, prediction: Tensor, limits: Tensor) -> Tensor:
+def decode_boxes(coder: Any, priors: Tensor, prediction: Tensor, limits: Tensor) -> Tensor:
     """Decode predictions ``[N, 4]`` like the library's coder: deltas of boxes, or distances from points.
 
     Raises:
@@ -46,10 +46,10 @@ def decode(coder: Any, priors: Tensor, prediction: Tensor, limits: Tensor) -> Te
         boxes = torch.cat([centres - half, centres + half], dim=1)
     else:
         raise ValueError(f"bbox_coder {name!r} cannot be exported; export with --raw, and decode the maps yourself")
-    return clip(boxes, limits) if coder.clip_border else boxes
+    return clip_boxes(boxes, limits) if coder.clip_border else boxes
 
 
-def suppress(candidates: Boxes, cfg: Any, threshold: float) -> Boxes:
+def nms(candidates: Boxes, cfg: Any, threshold: float) -> Boxes:
     """Drop candidates up to ``threshold`` and those that overlap a better one of their label; best first.
 
     Args:
@@ -108,7 +108,7 @@ def dense_candidates(head: nn.Module, maps: Sequence[Tensor], limits: Tensor, cf
         if not is_rpn:  # the threshold applies to the score without its factor
             factor = _rows(factors[0][level], 1)[:, 0].sigmoid()[row] if factors else 1
             best = torch.where(best > cfg.get("score_thr", 0), best * factor, _NOTHING)
-        boxes = decode(head.bbox_coder, prior[row], _rows(prediction, 4)[row], limits)
+        boxes = decode_boxes(head.bbox_coder, prior[row], _rows(prediction, 4)[row], limits)
         found.append((boxes, best, torch.full_like(index, level) if is_rpn else index % score.shape[1]))
     return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
 
@@ -131,7 +131,7 @@ def single_stage(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
     """RetinaNet, RTMDet, PicoDet and others whose head predicts like MMDetection's base class."""
     head = model.bbox_head
     candidates = dense_candidates(head, model.extract_feat(image), limits, head.test_cfg)
-    return suppress(candidates, head.test_cfg, _NOTHING)
+    return nms(candidates, head.test_cfg, _NOTHING)
 
 
 def yolox(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
@@ -149,7 +149,7 @@ def yolox(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
     centres = predictions[:, :2] * priors[:, 2:] + priors[:, :2]
     half = predictions[:, 2:].exp() * priors[:, 2:] / 2
     boxes = torch.cat([centres - half, centres + half], dim=1)
-    return suppress((boxes, best * objectness, labels), head.test_cfg, head.test_cfg["score_thr"])
+    return nms((boxes, best * objectness, labels), head.test_cfg, head.test_cfg["score_thr"])
 
 
 # --- heads that look at regions ----------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def two_stage(model: nn.Module, image: Tensor, limits: Tensor) -> tuple[Tensor, 
     roi = model.roi_head
     maps = model.extract_feat(image)
     rpn = model.rpn_head
-    boxes, _, _ = suppress(dense_candidates(rpn, maps, limits, rpn.test_cfg, is_rpn=True), rpn.test_cfg, _NOTHING)
+    boxes, _, _ = nms(dense_candidates(rpn, maps, limits, rpn.test_cfg, is_rpn=True), rpn.test_cfg, _NOTHING)
     stages = list(zip(_stages(roi.bbox_roi_extractor), _stages(roi.bbox_head), strict=True))
     logits = []
     for number, (extractor, head) in enumerate(stages, 1):
@@ -186,13 +186,13 @@ def two_stage(model: nn.Module, image: Tensor, limits: Tensor) -> tuple[Tensor, 
             chosen = torch.zeros_like(scores[:, 0], dtype=torch.long)
             if deltas.shape[1] > 1:
                 chosen = scores[:, :-1].argmax(dim=1)
-            boxes = decode(head.bbox_coder, boxes, _pick(deltas, chosen), limits)
+            boxes = decode_boxes(head.bbox_coder, boxes, _pick(deltas, chosen), limits)
     scores = (sum(logits) / len(logits)).softmax(dim=1)[:, :-1]
     classes = scores.shape[1]
     every = boxes[:, None].expand(-1, classes, -1).flatten(0, 1)
-    boxes = decode(head.bbox_coder, every, deltas.expand(-1, classes, -1).flatten(0, 1), limits)
+    boxes = decode_boxes(head.bbox_coder, every, deltas.expand(-1, classes, -1).flatten(0, 1), limits)
     labels = torch.arange(classes).expand_as(scores).flatten()
-    found = suppress((boxes, scores.flatten(), labels), roi.test_cfg, roi.test_cfg["score_thr"])
+    found = nms((boxes, scores.flatten(), labels), roi.test_cfg, roi.test_cfg["score_thr"])
     if not roi.with_mask:
         return found
     boxes, _, labels = found
@@ -236,13 +236,7 @@ def transformer(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
     centre, sides = boxes[index // head.num_classes].split(2, dim=1)
     height, width = image.shape[2:]  # the queries know the padded image only
     boxes = torch.cat([centre - sides / 2, centre + sides / 2], dim=1) * image.new_tensor([width, height] * 2)
-    return clip(boxes, limits), best, index % head.num_classes
-
-
-def _adopt(module: nn.Module, other: nn.Module) -> None:
-    """Take over the layers of a module under their names, so that its checkpoints fit."""
-    for name, layer in other.named_children():
-        module.add_module(name, layer)
+    return clip_boxes(boxes, limits), best, index % head.num_classes
 
 
 class DeformableAttention(nn.Module):
@@ -251,7 +245,8 @@ class DeformableAttention(nn.Module):
     def __init__(self, attention: nn.Module) -> None:
         super().__init__()
         self.samples = (attention.num_heads, attention.num_levels, attention.num_points)
-        _adopt(self, attention)
+        for name, layer in attention.named_children():  # under their names, so that checkpoints fit
+            self.add_module(name, layer)
 
     def forward(
         self,
@@ -285,58 +280,19 @@ class DeformableAttention(nn.Module):
         return self.output_proj(attended) + identity
 
 
-class _PixelDecoder(nn.Module):
-    """MMDetection's ``MSDeformAttnPixelDecoder`` of Mask2Former, with the sizes of the maps as numbers instead of a tensor."""
-
-    def __init__(self, decoder: nn.Module) -> None:
-        super().__init__()
-        self.num_outs = decoder.num_outs
-        _adopt(self, decoder)
-
-    def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Maps from the largest to the smallest -> map of the masks, and encoded maps from the smallest to the largest."""
-        projected = [conv(x) for conv, x in zip(self.input_convs, maps[::-1])]  # noqa: B905 (fewer levels are encoded)
-        sizes = [x.shape[2:] for x in projected]
-        positions = [self.postional_encoding(x.new_zeros((1, *x.shape[2:]), dtype=torch.bool)) for x in projected]
-        positions = [x + level[:, None, None] for x, level in zip(positions, self.level_encoding.weight, strict=True)]
-        centres = torch.cat([_centres(size, maps[0]) for size in sizes])
-        encoded = self.encoder(
-            query=_tokens(projected),
-            query_pos=_tokens(positions),
-            reference_points=centres[None, :, None].expand(-1, -1, len(sizes), -1),
-            key_padding_mask=None,
-            spatial_shapes=sizes,
-            level_start_index=None,
-            valid_ratios=None,
-        )
-        parts = encoded.transpose(1, 2).split([height * width for height, width in sizes], dim=2)
-        found = [x.unflatten(2, size) for x, size in zip(parts, sizes, strict=True)]
-        larger = maps[: len(maps) - len(projected)]
-        for x, lateral, output in zip(larger[::-1], self.lateral_convs[::-1], self.output_convs[::-1], strict=True):
-            x = lateral(x)
-            found.append(output(x + F.interpolate(found[-1], size=x.shape[2:], mode="bilinear", align_corners=False)))
-        return self.mask_feature(found[-1]), found[: self.num_outs]
-
-
 def _tokens(maps: Sequence[Tensor]) -> Tensor:
     """``[B, C, H_l, W_l]`` of all levels ``l`` -> ``[B, N, C]``."""
     return torch.cat([x.flatten(2) for x in maps], dim=2).transpose(1, 2)
-
-
-def _centres(size: Sequence[int], like: Tensor) -> Tensor:
-    """The centres (x, y) of a grid's cells from 0 to 1, ``[H * W, 2]``."""
-    y, x = ((torch.arange(side, dtype=like.dtype, device=like.device) + 0.5) / side for side in size)
-    return torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1).flatten(0, 1)
 
 
 # --- whole models ------------------------------------------------------------------------------------------------------------
 
 
 def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tuple[Tensor, ...]]:
-    """The function that gives the boxes of an MMDetection model.
+    """Return the function that computes the results of an MMDetection model.
 
     Raises:
-        ValueError: a head that cannot be exported as a whole.
+        ValueError: a head that cannot be exported with its results.
     """
     from mmdet.models.dense_heads import DINOHead, YOLOXHead
     from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
@@ -348,28 +304,25 @@ def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tup
     head = getattr(model, "roi_head", None) or getattr(model, "bbox_head", None)
     known = {StandardRoIHead: two_stage, CascadeRoIHead: two_stage, YOLOXHead: yolox, DINOHead: transformer}
     known[PicoHead] = single_stage
-    single = ("predict_by_feat", "_predict_by_feat_single", "_bbox_post_process")
-    find = known.get(type(head), single_stage if _predicts_like(head, BaseDenseHead, *single) else None)
-    parts, refused = [head], head or model
+    find, parts = known.get(type(head)), [head]
+    if find is None and _inherits(
+        head, BaseDenseHead, "predict_by_feat", "_predict_by_feat_single", "_bbox_post_process"
+    ):
+        find = single_stage
     if find is two_stage:
         parts = list(_stages(head.bbox_head))
         own = ("predict_by_feat", "_predict_by_feat_single", "regress_by_class")
-        refused = next((part for part in parts if not _predicts_like(part, BBoxHead, *own)), None)
-        find = find if refused is None else None
-    if find is None:
-        raise ValueError(
-            f"{type(refused).__name__!r} cannot be exported with its results; --raw writes the maps of its head"
-        )
-    for loss in (getattr(part, "loss_cls", None) for part in parts):
-        if getattr(loss, "custom_cls_channels", False) or (find is transformer and not loss.use_sigmoid):
-            raise ValueError(
-                f"the scores of {type(loss).__name__!r} cannot be exported with the results; --raw writes the maps of the head"
-            )
+        find = find if all(_inherits(part, BBoxHead, *own) for part in parts) else None
+    losses = [getattr(part, "loss_cls", None) for part in parts]
+    has_own_scores = any(getattr(loss, "custom_cls_channels", False) for loss in losses)
+    if find is None or has_own_scores or (find is transformer and not losses[0].use_sigmoid):
+        names = ", ".join(sorted({type(part).__name__ for part in [*parts, *losses] if part is not None}))
+        raise ValueError(f"{names} cannot be exported with results; --raw writes the maps of the head")
     return find
 
 
-def _predicts_like(head: Any, base: type, *methods: str) -> bool:
-    """Whether a head inherits these methods of a library's base class unchanged."""
+def _inherits(head: Any, base: type, *methods: str) -> bool:
+    """Return whether a head has these methods of a library's base class unchanged."""
     return isinstance(head, base) and all(getattr(type(head), name) is getattr(base, name) for name in methods)
 
 
@@ -388,21 +341,18 @@ class _AveragePool(nn.Module):
 def follow_sizes(model: nn.Module) -> nn.Module:
     """Replace the layers of a model in which a recorded graph would keep the size of the example.
 
-    They are mmseg's ``Upsample``, which computes its size with ``int()``, adaptive pooling to more than one cell, and what takes
-    sizes as tensors: the deformable attention of DINO and its relatives, and Mask2Former's pixel decoder.
+    They are mmseg's ``Upsample``, which computes its size with ``int()``, adaptive pooling to more than one cell, and the
+    deformable attention of DINO and its relatives, which takes sizes as tensors.
     """
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if type(child).__name__ == "Upsample" and getattr(child, "scale_factor", None) and not child.size:
+            kind = type(child).__name__
+            if kind == "Upsample" and getattr(child, "scale_factor", None) and not child.size:
                 layer = nn.Upsample(None, child.scale_factor, child.mode, child.align_corners)
-            elif (
-                isinstance(child, nn.AdaptiveAvgPool2d) and isinstance(child.output_size, int) and child.output_size > 1
-            ):
+            elif kind == "AdaptiveAvgPool2d" and isinstance(child.output_size, int) and child.output_size > 1:
                 layer = _AveragePool(child.output_size)
-            elif type(child).__name__ == "MultiScaleDeformableAttention":
+            elif kind == "MultiScaleDeformableAttention":
                 layer = DeformableAttention(child)
-            elif type(child).__name__ == "MSDeformAttnPixelDecoder":
-                layer = _PixelDecoder(child)
             else:
                 continue
             setattr(module, name, layer)
@@ -410,20 +360,20 @@ def follow_sizes(model: nn.Module) -> nn.Module:
 
 
 def takes_rgb(preprocessor: nn.Module) -> bool:
-    """Whether a data preprocessor turns the images, which OpenMMLab reads as BGR, into RGB."""
+    """Return whether a data preprocessor turns the images, which OpenMMLab reads as BGR, into RGB."""
     return getattr(preprocessor, "_channel_conversion", getattr(preprocessor, "to_rgb", True))
 
 
-class Prepare(nn.Module):
+class Preprocess(nn.Module):
     """``[B, 3, H, W]`` -> the same normalised and padded to multiples of the model's divisor, and (W, H, W, H).
 
     Args:
-        model: its data preprocessor holds mean, standard deviation, divisor, and the normalised value of the padding.
+        model: its data preprocessor has mean, standard deviation, divisor, and the normalised value of the padding.
         uint8: the images have integers from 0 to 255; otherwise they are normalised already.
 
     Attributes:
         least: H and W to which the data preprocessor pads smaller images; this module does not.
-        is_rgb: whether the channels of the image are red, green and blue, or the reverse.
+        is_rgb: the channels of the image are red, green and blue; otherwise the reverse.
     """
 
     def __init__(self, model: nn.Module, uint8: bool = False) -> None:
@@ -435,7 +385,7 @@ class Prepare(nn.Module):
         self.is_rgb = takes_rgb(preprocessor)
         self.value, self.divisor = getattr(preprocessor, "pad_value", 0), getattr(preprocessor, "pad_size_divisor", 1)
         self.least = (0, 0)
-        if hasattr(preprocessor, "test_cfg"):  # of mmseg, whose other sizes are those of a training
+        if hasattr(preprocessor, "test_cfg"):  # mmseg's; its other sizes are those of a training
             test_cfg = preprocessor.test_cfg or {}
             self.divisor, self.least = test_cfg.get("size_divisor"), tuple(test_cfg.get("size") or self.least)
         self.divisor = self.divisor or 1
@@ -450,18 +400,16 @@ class Prepare(nn.Module):
         return image, limits
 
 
-class _Meta(dict):
-    """Meta data with sizes that may be free: MMEngine copies what a data sample gets, and such numbers cannot be copied."""
+class EndToEnd(nn.Module):
+    """A model from the image to its final results.
 
-    def __deepcopy__(self, _: Any) -> "_Meta":
-        return self
+    ``forward(image)`` takes the input of :class:`Preprocess`. A detector takes one image and returns boxes, scores, labels (and
+    masks within the boxes). A segmentor returns logits of the padded size. A classifier of images, or of clips
+    ``[B, 3, T, H, W]``, returns probabilities.
 
-
-class Results(nn.Module):
-    """``forward(image, limits)`` -> final results of what :class:`Prepare` returns.
-
-    A detector takes one image and returns boxes, scores, labels (and masks within the boxes); a segmentor returns logits of the
-    padded size; a classifier of images, or of clips ``[B, 3, T, H, W]``, probabilities.
+    Args:
+        model: a model of mmdet, mmseg or mmpretrain; some of its layers are replaced, see :func:`follow_sizes`.
+        uint8: see :class:`Preprocess`.
 
     Attributes:
         task: ``'detection'``, ``'segmentation'``, ``'classification'`` or ``'video'``.
@@ -471,58 +419,47 @@ class Results(nn.Module):
         ValueError: a head or test setting that cannot be exported.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, uint8: bool = False) -> None:
         super().__init__()
+        self.preprocess = Preprocess(model, uint8)
         self.model = follow_sizes(model.eval().requires_grad_(False))
         if hasattr(model, "encode_decode"):
             self.task, self.outputs = "segmentation", ("logits",)
-            if (mode := model.test_cfg.get("mode", "whole")) != "whole":
+            unlike = {
+                f"model.test_cfg.mode={model.test_cfg.get('mode')!r}": model.test_cfg.get("mode", "whole") != "whole",
+                "model.decode_head.out_channels=1": model.out_channels == 1,  # the runtime has no threshold
+                "model.decode_head.align_corners=True": model.align_corners,
+                "a pixel decoder": hasattr(model.decode_head, "pixel_decoder"),
+            }
+            if found := [name for name, is_set in unlike.items() if is_set]:
                 raise ValueError(
-                    f"model.test_cfg.mode={mode!r} cannot be exported; add --cfg-options model.test_cfg.mode=whole"
-                )
-            if model.out_channels == 1:
-                raise ValueError(
-                    "model.decode_head.out_channels=1: the runtime takes the best of several classes, and has no threshold; "
-                    "--raw writes the logits"
-                )
-            if model.align_corners:
-                raise ValueError(
-                    "align_corners=True of the decode head: the runtime resizes without it; --raw writes the logits"
+                    f"{found[0]} cannot be exported with results; change it by --cfg-options, or write the logits by --raw"
                 )
         elif hasattr(model, "bbox_head") or hasattr(model, "roi_head"):
             self.task, self.detect = "detection", find_detector(model)
             with_mask = hasattr(model, "roi_head") and model.roi_head.with_mask
             self.outputs = ("boxes", "scores", "labels", *["masks"] * with_mask)
         elif hasattr(model, "head"):
-            if hasattr(model.head, "thr"):
-                raise ValueError(
-                    f"{type(model.head).__name__} predicts several labels per image; --raw writes the scores"
-                )
             from mmpretrain.models.heads import ClsHead
 
-            if not _predicts_like(model.head, ClsHead, "predict", "_get_predictions"):
+            if not _inherits(model.head, ClsHead, "predict", "_get_predictions"):
                 raise ValueError(
-                    f"{type(model.head).__name__!r} does not predict probabilities by a softmax; --raw writes its scores"
+                    f"{type(model.head).__name__} does not predict probabilities by a softmax; --raw writes the scores"
                 )
             self.task = "video" if type(model).__name__ == "VideoClassifier" else "classification"
             self.outputs = ("probabilities",)
         else:
-            raise ValueError(f"{type(model).__name__!r} cannot be exported with its results; --raw writes its maps")
+            raise ValueError(f"{type(model).__name__} cannot be exported with results; --raw writes its maps")
 
-    def forward(self, image: Tensor, limits: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, image: Tensor, limits: Tensor | None = None) -> tuple[Tensor, ...]:
+        """``limits``: the second result of :class:`Preprocess`, if ``image`` is the first; otherwise None."""
+        if limits is None:
+            image, limits = self.preprocess(image)
         model = self.model
         if self.task == "detection":
             return self.detect(model, image, limits)
         if self.task == "segmentation":
-            return (model.encode_decode(image, [_Meta(img_shape=tuple(image.shape[2:]))]),)
+            return (model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))]),)
         features = model.extract_feat(image)
         scores = model.scores(features) if hasattr(model, "scores") else model.head(features)
         return (scores.softmax(dim=1),)
-
-
-class WithResults(nn.Sequential):
-    """A model from the image to its results: :class:`Prepare`, then :class:`Results`."""
-
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        prepare, results = self
-        return results(*prepare(image))

@@ -7,8 +7,6 @@ from mmpretrain.datasets import BaseDataset
 
 from mmlisa.registry import DATASETS
 
-from .reading import DamagedVideoError, count_frames, read_frames
-
 
 @DATASETS.register_module()
 class VideoDataset(BaseDataset):
@@ -54,16 +52,6 @@ class VideoDataset(BaseDataset):
         if not videos:
             raise ValueError(f"list of videos {file} is empty")
         return videos
-
-    def find_faults(self, info: dict[str, Any]) -> list[str]:
-        """Return what is wrong with a video: it is missing or damaged at its end, or shorter than its line says."""
-        path, stated = info["img_path"], info["num_frames"]
-        try:
-            frames = count_frames(path)
-            read_frames(path, [0, min(frames, stated) - 1])
-        except (FileNotFoundError, DamagedVideoError) as error:
-            return [str(error)]
-        return [f"the video has {frames} frames, but its line in the list says {stated}"] if frames < stated else []
 
     def _parse(self, line: str) -> dict[str, Any]:
         path, *numbers = line.rsplit(maxsplit=2)

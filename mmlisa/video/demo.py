@@ -19,7 +19,6 @@ from mmlisa.visualization.overlays import write_video
 
 from .dataset import VideoDataset
 
-VERSION = 1
 CLASSES = ("down", "grow", "left", "right", "shrink", "turn_left", "turn_right", "up")
 OPPOSITES = {"right": "left", "down": "up", "grow": "shrink", "turn_left": "turn_right"}
 NUM_SCENES = {"train": 240, "val": 25}  # of each pair of opposites: 1920 and 200 clips
@@ -84,20 +83,19 @@ def make_video_demo(
     """Write the demo clips unless they exist; ``num_scenes`` is per split and pair of opposites, and a scene has two clips.
 
     Raises:
-        FileExistsError, ImportError: see :func:`mmlisa.datasets.demo.make_demo`.
+        ImportError: see :func:`mmlisa.datasets.demo.make_demo`.
     """
-    recipe = {"version": VERSION, "kind": "video", "seed": seed, "num_scenes": num_scenes or NUM_SCENES}
-    return make_once(root, recipe, partial(_build, recipe=recipe, progress=progress))
+    return make_once(root, partial(_build, seed=seed, num_scenes=num_scenes or NUM_SCENES, progress=progress))
 
 
-def _build(root: Path, recipe: dict[str, Any], progress: bool) -> None:
+def _build(root: Path, seed: int, num_scenes: dict[str, int], progress: bool) -> None:
     from tqdm import tqdm
 
-    for split, scenes in recipe["num_scenes"].items():
+    for split, scenes in num_scenes.items():
         jobs = [(number, motion) for number in range(scenes) for motion in OPPOSITES]
         lines = []
         for number, motion in tqdm(jobs, f"demo clips, {split}", disable=not progress, mininterval=0.5):
-            rng = np.random.default_rng([recipe["seed"], list(NUM_SCENES).index(split), number, CLASSES.index(motion)])
+            rng = np.random.default_rng([seed, list(NUM_SCENES).index(split), number, CLASSES.index(motion)])
             clip = make_clip(rng, motion)
             for name, frames in ((motion, clip), (OPPOSITES[motion], clip[::-1])):
                 file = f"{split}/{name}_{number:03d}.mp4"

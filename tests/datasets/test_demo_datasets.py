@@ -2,7 +2,6 @@
 
 import os
 
-import cv2
 import numpy as np
 import pytest
 
@@ -38,7 +37,7 @@ def test_detection_dataset_makes_its_data(few):
         data_prefix=dict(img="train/"),
     )
     dataset = DATASETS.build({**config, "pipeline": pipeline})
-    assert os.listdir("data") == ["demo"] or sorted(os.listdir("data")) == [".demo.lock", "demo"]
+    assert os.path.isdir("data/demo")
     assert len(dataset) == 8
     assert dataset.metainfo["classes"] == CLASSES
     for sample, scene in zip(map(dataset.__getitem__, range(8)), demo.make_scenes("train", 8), strict=True):
@@ -72,15 +71,6 @@ def test_classification_dataset_makes_its_data(few):
     assert len(dataset) == len(CLASSES)
     for sample in map(dataset.get_data_info, range(len(dataset))):
         assert os.path.basename(os.path.dirname(sample["img_path"])) == CLASSES[sample["gt_label"]]
-
-
-def test_datasets_take_demo_data_of_another_seed(few):
-    pytest.importorskip("mmdet")
-    demo.make_demo("data/demo", seed=5, progress=False)
-    config = dict(
-        type="DemoCocoDataset", data_root="data/demo", ann_file="annotations/instances_val.json", test_mode=True
-    )
-    assert len(DATASETS.build({**config, "data_prefix": dict(img="val")})) == 8
 
 
 def test_coco_layout(tmp_path):
@@ -118,12 +108,3 @@ def test_ade20k_layout(tmp_path):
     for sample, scene in zip(map(dataset.__getitem__, range(4)), demo.make_scenes("train", 4, side=96), strict=True):
         indices = np.array([layouts.ADE20K_INDICES[name] for name in ("background", *CLASSES)])
         np.testing.assert_array_equal(sample["gt_seg_map"], indices[scene.class_map])
-
-
-def test_imagenet_layout(tmp_path):
-    demo.make_imagenet_layout(tmp_path / "imagenet", num_per_class={"train": 2, "val": 1}, side=48)
-    for split, number in {"train": 2, "val": 1}.items():
-        for name in CLASSES:
-            files = list((tmp_path / "imagenet" / split / name).iterdir())
-            assert len(files) == number
-            assert cv2.imread(str(files[0])).shape == (48, 48, 3)

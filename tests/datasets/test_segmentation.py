@@ -30,7 +30,7 @@ def test_a_list_of_pairs(tmp_path, label_map, reduce_zero_label, expected):
                 metainfo=dict(classes=("one", "two", "three")[: 3 - reduce_zero_label]),
                 label_map=label_map,
                 reduce_zero_label=reduce_zero_label,
-                pipeline=[dict(type="mmlisa.LoadImageFromFile"), dict(type="mmseg.LoadAnnotations")],
+                pipeline=[dict(type="LoadImageFromFile"), dict(type="mmseg.LoadAnnotations")],
             )
         )
         entry = dataset[0]

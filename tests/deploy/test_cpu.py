@@ -11,9 +11,6 @@ from mmlisa.models.backbones import hvit3, ivit, lisanet, mila
 from mmlisa.models.backbones.base import Stage
 from mmlisa.models.layers import Block, InvertedMerging, SepConv
 
-# Wide enough for chunks of at most 100 tokens.
-WIDTH = cpu.CHUNK * torch.get_num_threads() // 100
-
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(cpu.MIN_TOKENS, 5), (2, 3, 67, 5), (1, cpu.MIN_TOKENS - 1, 5)])
@@ -71,23 +68,6 @@ def test_modules_are_replaced_and_never_changed():
     assert type(model["a"]) is cpu.PointwiseLinear
 
 
-def test_subclasses_of_linear_keep_their_own_forward():
-    class Doubled(nn.Linear):
-        def forward(self, x):
-            return 2 * super().forward(x)
-
-    layer = Doubled(5, 7)
-    assert cpu.optimize_for_cpu(layer) is layer
-    assert type(layer) is Doubled
-
-
-def test_chunks_are_of_one_size():
-    x = torch.randn(2, 15, 25, 3)
-    assert cpu.chunk_length(x, WIDTH) == 94  # 8 chunks, the least number of at most 100 tokens
-    assert cpu.chunk_length(x, 5) == 750
-    assert cpu.chunk_length(x[:0], WIDTH) == 0
-
-
 class Attention(nn.Linear):
     """A mixer that is no branch: it looks at its right neighbour."""
 
@@ -119,22 +99,14 @@ def counted(monkeypatch):
     return shapes
 
 
-@pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("mixer", ["conv", "attention"])
 @pytest.mark.parametrize(
     ("kind", "mlp_conv"),
-    [
-        ("plain", None),
-        ("plain", 1),
-        ("plain", 3),
-        ("positioned", 3),
-        ("scaled", None),
-        ("mila", None),
-        ("vit3", None),
-    ],
+    [("plain", None), ("plain", 3), ("positioned", 3), ("scaled", None), ("mila", None), ("vit3", None)],
 )
-def test_chunks_equal_the_plain_stage(kind, mlp_conv, mixer, batch, counted, monkeypatch):
+def test_chunks_equal_the_plain_stage(kind, mlp_conv, mixer, counted, monkeypatch):
     torch.manual_seed(0)
+    batch = 2
     stage, grid = Stage([build(kind, mixer, mlp_conv) for _ in range(2)]).double().eval(), (37, 10)
     x = torch.randn(batch, 370, 6, dtype=torch.double)
     kept, expected = x.clone(), stage(x, grid)[0].detach()
@@ -153,60 +125,56 @@ def test_chunks_equal_the_plain_stage(kind, mlp_conv, mixer, batch, counted, mon
 def test_no_chunks_where_they_would_change_something(counted, monkeypatch):
     """In training, where paths are dropped per image; with prefix tokens, which are not on the map; where a hook listens."""
     monkeypatch.setattr(cpu, "CHUNK", 1200)
-    block, grid = cpu.optimize_for_cpu(build("plain", "attention", 3).eval()), (37, 10)
+    stage, grid = cpu.optimize_for_cpu(Stage([build("plain", "attention", 3)]).eval()), (37, 10)
 
     def calls(tokens=370):
         counted.clear()
         with torch.no_grad():
-            block(torch.randn(1, tokens, 6), grid)
+            stage(torch.randn(1, tokens, 6), grid)
         return sum(shape[-1] == 6 for shape in counted)
 
     assert calls() > 1
     assert calls(tokens=371) == 1
-    block.train()
+    stage.train()
     assert calls() == 1
-    block.eval()
-    for watched in (block.norm2, block.mlp, block.mlp.fc1, block.mlp.dwconv, block.mlp.act, block.drop_path):
+    stage.eval()
+    block = stage.blocks[0]
+    for watched in (block, block.norm2, block.mlp, block.mlp.fc1, block.mlp.dwconv, block.drop_path):
         with watched.register_forward_hook(lambda module, inputs, output: None):
-            assert calls() == 1
-        with watched.register_forward_pre_hook(lambda module, inputs: None):
             assert calls() == 1
     with nn.modules.module.register_module_forward_hook(lambda module, inputs, output: None):
         assert calls() == 1
     assert calls() > 1
 
 
-def test_a_stage_writes_into_its_own_memory_alone():
-    """All sums after the first; not into the tokens of a caller, of a stage or of a block, and not while a hook listens."""
-    stage = cpu.optimize_for_cpu(Stage([build("plain", "attention", None) for _ in range(3)]).eval())
-    x, grid, addresses = torch.randn(1, 15, 6), (3, 5), []
-    expected, kept = stage(x, grid)[0].detach(), x.clone()
-
-    class Watched(type(stage.blocks[0])):
-        def forward(self, x, grid, *args):
-            y = super().forward(x, grid, *args)
-            addresses.append((x.data_ptr(), y.data_ptr()))
-            return y
-
-    for i, block in enumerate(stage.blocks):
-        stage.blocks[i] = cpu._replacement(block, Watched)
-    with torch.no_grad():
-        torch.testing.assert_close(stage(x, grid)[0], expected)
-        assert torch.equal(x, kept)
-        assert addresses[0][0] != addresses[0][1]
-        assert addresses[0][1] == addresses[1][1] == addresses[2][1]
-        first = stage.blocks[0](x, grid)
-        held = first.clone()
-        stage.blocks[1](first, grid)
-        assert torch.equal(first, held), "a block that is called by hand owns nothing"
-        stage.blocks[0] = Identity()
-        stage(x, grid)
-        assert torch.equal(x, kept), "behind a block that returns its input, nothing is owned"
-
-
 class Identity(nn.Module):
     def forward(self, x, grid):
         return x
+
+
+def test_a_stage_writes_into_its_own_memory_alone(monkeypatch):
+    """All sums after the first; not into the tokens of a caller, also behind a block that returns its input."""
+    blocks = [build("plain", "attention", None) for _ in range(3)]
+    stage, x, grid, sums = Stage([Identity(), *blocks]).eval(), torch.randn(1, 15, 6), (3, 5), []
+    expected, kept = stage(x, grid)[0].detach(), x.clone()
+    add = cpu._add
+    monkeypatch.setattr(cpu, "_add", lambda *args, **options: sums.append(add(*args, **options)) or sums[-1])
+    with torch.no_grad():
+        torch.testing.assert_close(cpu.optimize_for_cpu(stage)(x, grid)[0], expected)
+    assert torch.equal(x, kept)
+    assert len(sums) == 6
+    assert len({y.data_ptr() for y in sums}) == 1
+
+
+def test_a_block_of_a_class_of_its_own_is_called():
+    class Doubled(Block):
+        def forward(self, x, grid):
+            return 2 * super().forward(x, grid)
+
+    stage, x = Stage([Doubled(6, Attention(6, 6), mlp_ratio=2)]).eval(), torch.randn(1, 15, 6)
+    expected = stage(x, (3, 5))[0].detach()
+    with torch.no_grad():
+        torch.testing.assert_close(cpu.optimize_for_cpu(stage)(x, (3, 5))[0], expected)
 
 
 def test_a_sum_of_a_wider_type_is_not_written_into_the_tokens():
@@ -217,12 +185,6 @@ def test_a_sum_of_a_wider_type_is_not_written_into_the_tokens():
     assert expected.dtype == torch.float32
     with torch.no_grad():
         torch.testing.assert_close(cpu.optimize_for_cpu(stage)(x, grid)[0], expected)
-
-
-def test_no_tokens_are_no_mistake():
-    stage = cpu.optimize_for_cpu(Stage([build("plain", "attention", 3)]).eval())
-    with torch.no_grad():
-        assert stage(torch.empty(0, 15, 6), (3, 5))[0].shape == (0, 15, 6)
 
 
 @pytest.mark.parametrize("mixes", [True, False])

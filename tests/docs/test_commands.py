@@ -67,8 +67,6 @@ NOT_RUN = {
     "bash .ci/release": "builds an environment; the workflow release.yml runs it",
     "bash tests/wheel.sh": "builds an environment; .ci/release runs it",
     "bash .ci/versions": "builds an environment; the workflow test.yml runs it",
-    "python tests/reliability.py": "runs parts of this suite",
-    "python tests/mistakes.py": "a measurement; tests/tools/test_mistakes.py",
     "mmlisa convert data/mask_rcnn_mila": "needs the authors' file; tests/conversion/test_newer_families.py",
     "torchrun --nproc_per_node 8": _GPUS,
     "torchrun --nnodes": _GPUS,
@@ -77,21 +75,14 @@ NOT_RUN = {
     "mmlisa train CONFIG --amp": "needs a GPU",
     **({} if find_spec("peft") else {"PYTHONPATH=. mmlisa train helmets_lora.py": "needs peft"}),
     "python tools/compare.py": f"{_LONG}; tests/research/test_comparison.py",
-    "python tools/benchmark.py": f"{_LONG}; tests/research/test_benchmark.py, and test_benchmark_plots.py for --redraw",
-    "PYTHONPATH=tools python -m research.tiles": f"{_LONG}; tests/research/test_tiles.py",
-    "PYTHONPATH=tools python -m research.eight_bits": f"{_LONG}; tests/research/test_eight_bits.py",
-    "python tools/replace_attention.py": f"{_LONG}; tests/research/test_replacement.py",
+    "python tools/benchmark.py": f"{_LONG}; tests/research/test_benchmark.py",
     "python -X importtime": "a measurement",
-    "mmlisa export --int8 FOLDER": "a mention; tests/deploy/test_quantise.py",
     "mmlisa infer CONFIG CHECKPOINT IMAGE --tile": "a mention; tests/deploy/test_inference.py",
     "mmlisa infer model.onnx IMAGE --tile": "a mention; tests/deploy/test_inference.py",
     "python tools/paper_tables.py": "counts for half a minute; tests/research/test_paper_tables.py",
-    "mmlisa tables --paper lisa": "counts for half a minute; tests/research/test_paper_tables.py",
-    "mmlisa check ": "imports everything; `python -m mmlisa.check_env` of docs/first_hour.md is the same and is run",
-    "uv run mmlisa check ": "imports everything; `python -m mmlisa.check_env` of docs/first_hour.md is the same and is run",
     "python tools/model_zoo.py": "counts every config, for minutes; tests/research/test_model_zoo.py",
     "python tools/published_weights.py": "builds every backbone, for minutes; tests/conversion/test_published.py",
-    "python tools/demo.py": "makes the demo data in full; tests/datasets/test_demo.py",
+    "python tools/demo_data.py": "makes the demo data in full; tests/datasets/test_demo.py",
     "uv run COMMAND": "stands for any",
     "python voc_to_coco.py": "the other way to what yolo_to_coco.py leaves; tests/docs/test_worked_examples.py",
     "mmlisa convert timm:": "downloads weights; tests/conversion/test_published.py",
@@ -101,7 +92,7 @@ NOT_RUN = {
     "tools/test.py CONFIG CHECKPOINT --tta": "a mention; docs/first_hour.md has the command",
 }
 # Tools that a sentence names without their arguments.
-MENTIONS = ("mmlisa demo", "mmlisa export", "mmlisa infer", "mmlisa test")
+MENTIONS = ("mmlisa demo-data", "mmlisa export", "mmlisa infer", "mmlisa test")
 # Whole commands that end as their page says: with a message, and 2 as the exit code.
 ENDS_WITH = {
     f"mmlisa check-data {config} --split val": rf"error: .*data/{folder}.* does not exist.*val_dataloader\.dataset"
@@ -196,7 +187,7 @@ READERS = {
             *(f"work_dirs/mask_rcnn_hylisanet_demo/{name}" for name in ("iter_400.pth", "*/*.log", *_LOGS)),
             *("first/iter_100.pth", "work_dirs/first/iter_400.pth", "work_dirs/wider/iter_400.pth"),
             *("work_dirs/infer/*.png", "DIR/*.png", "predictions.pkl"),
-            *("work_dirs/visualize/kernels.png", "work_dirs/visualize/features.png", "model.onnx"),
+            *("work_dirs/visualize/kernels.png", "model.onnx"),
         ],
         words={**_TRAINED, "KEY=VALUE": "optim_wrapper.optimizer.lr=1e-3", "FILE": "predictions"},
     ),
@@ -216,7 +207,7 @@ READERS = {
     "docs/pictures.md": Reader(
         [
             *("drawn/*.png", "predictions.json", "curves.png"),
-            *(f"work_dirs/visualize/{name}.png" for name in ("kernels", "features", "matrices", "heads")),
+            *(f"work_dirs/visualize/{name}.png" for name in ("kernels", "matrices")),
         ],
         before=_TRAIN,
         words={**_TRAINED, "DIR": "drawn", "FILE": "predictions.json", "WORK_DIR": str(Path(_DEMO).parent)},
@@ -317,7 +308,7 @@ def split_tool(words: Sequence[str]) -> tuple[str, list[str]]:
 def shorten(words: list[str]) -> list[str]:
     """Two iterations for a training; small pictures for the configs that want large ones."""
     tool, arguments = split_tool(words)
-    if tool not in ("train", "test", "infer", "confusion-matrix") or "torchrun" in words:
+    if tool not in ("train", "test", "infer") or "torchrun" in words:
         return words
     options = SHORTER.get(Path(arguments[0]).name, [])
     if tool == "train":

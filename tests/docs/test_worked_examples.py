@@ -13,7 +13,7 @@ from mmengine.config import Config
 
 from helpers.pages import ROOT, read_blocks
 from helpers.rectangles import draw
-from mmlisa.datasets.annotations import find_problems
+from mmlisa.datasets.annotations import find_bad_annotations
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def test_own_data_from_pascal_voc(tmp_path, monkeypatch):
     for part, count in (("train", 4), ("val", 1)):
         content = json.loads((tmp_path / "data" / "helmets" / "annotations" / f"{part}.json").read_text())
         assert 2 * len(content["images"]) == len(content["annotations"]) == 2 * count
-        assert not find_problems(content, with_mask=False)
+        assert not find_bad_annotations(content, with_mask=False)
     refused = check_data(tmp_path, "helmets.py")
     assert "with_mask=False" in refused
     assert "mask_head=None" in refused
@@ -89,7 +89,7 @@ def test_own_data_from_yolo(tmp_path, monkeypatch):
     for part, count in (("train", 4), ("val", 1)):
         content = json.loads((tmp_path / "data" / "helmets" / "annotations" / f"{part}.json").read_text())
         assert [entry["iscrowd"] for entry in content["annotations"]] == [0] * 2 * count
-        assert not find_problems(content)
+        assert not find_bad_annotations(content)
 
 
 def check_data(folder: Path, config: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from PIL import Image
 
-KEEP_RATIO = dict(step="resize", scale=[96, 64], keep_ratio=True, method="bilinear", backend="cv2")
+KEEP_RATIO = dict(scale=[96, 64], keep_ratio=True)
 BOX, MASK = (8.0, 4.0, 40.0, 36.0), np.float32([[1, 1], [0, 1]])
 
 
@@ -33,7 +33,7 @@ def write_model(path: Path, outputs: dict[str, np.ndarray], shape=(1, 3, "h", "w
         std=[58.395, 57.12, 57.375],
         channels="RGB",
         uint8=False,
-        steps=[KEEP_RATIO],
+        steps=[("Resize", KEEP_RATIO)],
         score_threshold=0.3,
         clip=True,
         mask_threshold=0.5,

@@ -1,9 +1,8 @@
 """Small folders of annotated images, in the formats that users have."""
 
 import json
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
-from xml.etree import ElementTree
 
 import cv2
 import numpy as np
@@ -67,11 +66,7 @@ def write_voc(root: Path, number: int = 12) -> Path:
     """``Annotations/*.xml`` and ``JPEGImages/``; pixels are counted from 1."""
     (root / "Annotations").mkdir(parents=True)
     for index, name in enumerate(write_images(root / "JPEGImages", number)):
-        objects = "".join(
-            f"<object><name>{CLASSES[label]}</name><bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{x + w}</xmax>"
-            f"<ymax>{y + h}</ymax></bndbox></object>"
-            for label, (x, y, w, h) in boxes(index)
-        )
+        objects = "".join(voc_object(CLASSES[label], box) for label, box in boxes(index))
         text = f"<annotation><filename>{name}</filename>{objects}</annotation>"
         (root / "Annotations" / name).with_suffix(".xml").write_text(text)
     return root / "Annotations" / "000.xml"
@@ -108,59 +103,51 @@ def write_classes(root: Path, number: int = 6) -> Path:
     return root
 
 
-def demo_objects(demo: Path, split: str) -> Iterator[tuple[dict, list[dict]]]:
-    """Each image of a split of the demo data, and its objects: a label beside COCO's entries, corners, and the outline.
-
-    The outline is None for a crowd and for an object in several parts, which YOLO and Pascal VOC cannot express.
-    """
-    content = json.loads((demo / "annotations" / f"instances_{split}.json").read_text())
-    names = {category["id"]: category["name"] for category in content["categories"]}
-    for image in content["images"]:
-        objects = [entry for entry in content["annotations"] if entry["image_id"] == image["id"]]
-        for entry in objects:
-            x, y, w, h = entry["bbox"]
-            single = not entry["iscrowd"] and len(entry["segmentation"]) == 1
-            outline = np.reshape(entry["segmentation"], (-1, 2)) if single else None
-            entry |= {
-                "name": names[entry["category_id"]],
-                "corners": np.array([x, y, x + w, y + h]),
-                "outline": outline,
-            }
-        yield image, objects
-
-
-def demo_as_yolo(demo: Path, root: Path, names: list[str]) -> None:
-    """The demo data as supervision writes their boxes and outlines for YOLO, which has no crowds."""
-    from supervision.dataset.formats.yolo import object_to_yolo
-
+def demo_as_yolo(demo: Path, root: Path) -> Path:
+    """Write the boxes of the demo data as Ultralytics does; a crowd is an object."""
+    content = {}
     for split in ("train", "val"):
-        (root / "images").mkdir(parents=True, exist_ok=True)
-        (root / "images" / split).symlink_to(demo / split)
+        coco = json.loads((demo / "annotations" / f"instances_{split}.json").read_text())
+        content |= {split: f"images/{split}", "names": [category["name"] for category in coco["categories"]]}
         (root / "labels" / split).mkdir(parents=True)
-        for image, objects in demo_objects(demo, split):
-            shape = image["height"], image["width"]
-            lines = [
-                object_to_yolo(entry["corners"], names.index(entry["name"]), shape, entry["outline"])
-                for entry in objects
-                if not entry["iscrowd"]
-            ]
+        shutil.copytree(demo / split, root / "images" / split)
+        for image in coco["images"]:
+            sides, lines = (image["width"], image["height"]), []
+            for entry in coco["annotations"]:
+                if entry["image_id"] == image["id"]:
+                    x, y, w, h = entry["bbox"]
+                    numbers = np.array([x + w / 2, y + h / 2, w, h]) / (*sides, *sides)
+                    lines.append(f"{entry['category_id'] - 1} {' '.join(map(str, numbers))}")
             (root / "labels" / split / image["file_name"]).with_suffix(".txt").write_text("\n".join(lines))
-    content = {"train": "images/train", "val": "images/val", "names": names}
     (root / "data.yaml").write_text(yaml.safe_dump(content))
+    return root
 
 
-def demo_as_voc(demo: Path, root: Path) -> None:
-    """The demo data as supervision writes their boxes and outlines for Pascal VOC; crowds are difficult objects."""
-    from supervision.dataset.formats.pascal_voc import object_to_pascal_voc
-
+def demo_as_voc(demo: Path, root: Path) -> Path:
+    """Write the boxes of the demo data as Pascal VOC; crowds are difficult objects."""
+    (root / "ImageSets" / "Main").mkdir(parents=True)
+    for folder in ("Annotations", "JPEGImages"):
+        (root / folder).mkdir()
     for split in ("train", "val"):
-        (root / split).mkdir(parents=True)
-        (root / split / "images").symlink_to(demo / split)
-        for image, objects in demo_objects(demo, split):
-            tree = ElementTree.Element("annotation")
-            ElementTree.SubElement(tree, "filename").text = image["file_name"]
-            for entry in objects:
-                child = object_to_pascal_voc(entry["corners"], entry["name"], entry["outline"])
-                ElementTree.SubElement(child, "difficult").text = str(entry["iscrowd"])
-                tree.append(child)
-            ElementTree.ElementTree(tree).write((root / split / image["file_name"]).with_suffix(".xml"))
+        coco, stems = json.loads((demo / "annotations" / f"instances_{split}.json").read_text()), []
+        names = {category["id"]: category["name"] for category in coco["categories"]}
+        for image in coco["images"]:
+            stems.append(f"{split}_{Path(image['file_name']).stem}")
+            shutil.copy(demo / split / image["file_name"], root / "JPEGImages" / f"{stems[-1]}.jpg")
+            objects = "".join(
+                voc_object(names[entry["category_id"]], entry["bbox"], entry["iscrowd"])
+                for entry in coco["annotations"]
+                if entry["image_id"] == image["id"]
+            )
+            text = f"<annotation><filename>{stems[-1]}.jpg</filename>{objects}</annotation>"
+            (root / "Annotations" / f"{stems[-1]}.xml").write_text(text)
+        (root / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(stems))
+    return root
+
+
+def voc_object(name: str, box: list[float], difficult: int = 0) -> str:
+    x, y, w, h = box
+    return (
+        f"<object><name>{name}</name><difficult>{difficult}</difficult><bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin>"
+        f"<xmax>{x + w}</xmax><ymax>{y + h}</ymax></bndbox></object>"
+    )

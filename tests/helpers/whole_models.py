@@ -10,7 +10,7 @@ from torch import nn
 from mmlisa.models.backbones import LCNet
 from mmlisa.training.config import load_config
 
-# One of each kind of head
+# One detector of each kind of head
 DETECTORS = [
     "mask_rcnn_hylisanet",
     "cascade_mask_rcnn_flatten_swin",
@@ -18,7 +18,7 @@ DETECTORS = [
     "rtmdet_castling_lcnet",
     "yolox_castling_esnet",
     "picodet_castling_lcnet",
-    "dino_ivit",  # of a fixed size in an export
+    "dino_ivit",  # an export of it has a fixed size
 ]
 SIZE = (150, 190)  # not square, not multiples of 32
 
@@ -57,25 +57,27 @@ def put_on_lcnet(cfg: Config) -> None:
     model.backbone = dict(type="mmlisa.LCNet", arch="x0.25", out_indices=list(levels))
 
 
-def build(name: str, light: bool = False) -> nn.Module:
-    """A demo model whose heads have random biases, so that scores differ between classes and priors.
-
-    Args:
-        light: see :func:`put_on_lcnet`.
-    """
+def build(name: str) -> nn.Module:
+    """A demo model on a light backbone; its heads have random biases, so that scores differ between classes and priors."""
     cfg = load_config(f"{name}_demo.py")
-    if light:
-        put_on_lcnet(cfg)
+    put_on_lcnet(cfg)
     init_default_scope(cfg.default_scope)
     torch.manual_seed(0)
     model = MODELS.build(cfg.model)
+    model.init_weights()
     for parameter_name, parameter in model.named_parameters():
         if "head" in parameter_name and parameter_name.endswith("bias") and parameter.ndim == 1:
             nn.init.normal_(parameter, std=0.3)
-    if name.startswith("picodet"):
-        # With the statistics of a batch, its scores differ from place to place. Otherwise their order would be arbitrary.
-        for norm in model.modules():
-            if isinstance(norm, nn.BatchNorm2d):
-                norm.momentum = 1.0
-        model.train().bbox_head(model.extract_feat(torch.cat([image(), image().flip(3)]) / 64 - 2))
+    # With the statistics of a batch, results depend on the image, and scores differ from place to place.
+    for norm in model.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            norm.momentum = 1.0
+    with torch.no_grad():
+        one, noise = image((160, 192)), torch.rand(1, 3, 160, 192) * 255
+        maps = model.train().extract_feat(torch.cat([one, 255 - one, noise, torch.full_like(one, 20)]) / 64 - 2)
+        if hasattr(model, "bbox_head") and not hasattr(model, "decoder"):
+            model.bbox_head(maps)
+        for layer_name, layer in model.named_modules():
+            if isinstance(layer, nn.Conv2d) and ("predictors" in layer_name or "multi_level_conv_reg" in layer_name):
+                layer.weight.mul_(0.1)  # PicoDet's scores would all be 1, and the sides of YOLOX's boxes infinite
     return model.eval()

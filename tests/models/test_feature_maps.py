@@ -1,10 +1,7 @@
-from pathlib import Path
-
 import pytest
 from torch import nn
 
 import mmlisa
-from channels import to_markdown
 
 
 def test_channels_and_strides_for_a_neck():
@@ -27,12 +24,6 @@ def _watch(init, devices):
         devices.add(self.weight.device.type)
 
     return watched
-
-
-@pytest.mark.nightly
-def test_page_is_current():
-    page = Path(__file__).parents[2] / "docs" / "channels.md"
-    assert page.read_text() == to_markdown(), "python tools/channels.py"
 
 
 def test_unknown_backbone():

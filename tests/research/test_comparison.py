@@ -1,109 +1,64 @@
 """Comparisons by training: what is equal in them, what their tables say, and that nothing is done twice."""
 
 import csv
+import json
 from dataclasses import replace
 from math import isnan
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from mmlisa.datasets.demo import make_imagenet_layout, make_once
+from mmlisa.complexity import count
+from mmlisa.datasets.demo import make_imagenet_layout
 from mmlisa.models import attention
+from research import comparison
 from research.benchmark import build_backbone
-from research.comparison import data, jobs, processes, report, runs
-from research.comparison.jobs import Job
-from research.comparison.report import Sample, difference, pooled_deviation
-from research.comparison.suites import (
-    BACKBONE_SIZE,
-    BACKBONES,
-    MORE_OPERATORS,
-    OPERATORS,
-    SUITES,
-    TASKS,
-)
+from research.comparison import Sample, build_config, delta, difference, pooled_deviation
+from research.suites import BACKBONE_SIZE, BACKBONES, HOST, OBJECTS, OPERATORS, SUITES, TASKS
 
-pytestmark = pytest.mark.slow
-
-# Operators that change the grid, or belong to one host and its maps.
-ELSEWHERE = {
-    "LeViTAttention",
-    "PooledAttention",
-    "PooledQueryAttention",
-    "PooledSoftmaxAttention",
-    "ProjectedAttention",
-    "SubsampledAttention",
-}
+COMPARISONS = {name: one for suite in SUITES.values() for name, one in suite.items()}
 
 
-def test_every_operator_that_keeps_the_grid_is_compared():
-    operators = {
-        name
-        for name in vars(attention)
-        if isinstance(found := getattr(attention, name), type) and issubclass(found, nn.Module) and name != "HeadPool"
-    }
-    compared = {cfg["type"] for cfg in (OPERATORS | MORE_OPERATORS).values()}
-    assert compared == operators - ELSEWHERE
+def test_operators_are_those_of_the_package():
+    assert {cfg["type"] for cfg in OPERATORS.values()} <= vars(attention).keys()
 
 
-def test_backbones_have_equal_macs(monkeypatch):
-    """By the measurement itself, whose training step each of them must survive."""
-    monkeypatch.setattr(runs, "ROUNDS", 1)
-    comparison = SUITES["default"]["backbones_detection"]
-    assert comparison.size == BACKBONE_SIZE
-    macs = {row["candidate"]: row["macs"] for row in runs.measure(Job("backbones", comparison))["rows"]}
-    assert macs.keys() == BACKBONES.keys()
+def test_backbones_have_equal_macs_and_the_channels_that_heads_are_told():
+    macs, image = {}, torch.zeros(1, 3, BACKBONE_SIZE, BACKBONE_SIZE)
+    for name, candidate in BACKBONES.items():
+        model = build_backbone(candidate.backbone, training=True)
+        macs[name] = count(model, image).macs
+        with torch.no_grad():
+            maps = model(image)
+        assert tuple(one.shape[1] for one in maps) == candidate.channels, name
+        assert [one.shape[-1] for one in maps] == [32, 16, 8, 4], name
     mean = np.mean(list(macs.values()))
     assert {name: n for name, n in macs.items() if abs(n / mean - 1) > 0.1} == {}
 
 
-@pytest.mark.parametrize("name", BACKBONES)
-def test_backbones_return_the_channels_that_heads_are_told(name):
-    candidate = BACKBONES[name]
-    maps = build_backbone(candidate.backbone)(torch.zeros(1, 3, 64, 64))
-    assert tuple(feature.shape[1] for feature in maps) == candidate.channels
-    assert [feature.shape[-1] for feature in maps] == [16, 8, 4, 2]
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_only_the_backbone_its_channels_and_the_start_differ(name, tmp_path):
+    one = COMPARISONS[name]
+    deltas = {candidate: delta(one, candidate, 0) for candidate in one.candidates}
+    base = deltas[one.baseline]
+    for candidate, other in deltas.items():
+        differing = {key for key in base | other if base.get(key) != other.get(key)}
+        assert differing <= {"model.backbone", TASKS[one.task].channels_key, "load_from"}, candidate
+    cfg = build_config(one, one.baseline, 2, tmp_path)
+    assert (cfg.randomness.seed, cfg.train_cfg.max_iters) == (2, one.iterations)
+    for key in TASKS[one.task].size_keys:
+        node = cfg
+        for part in key.split("."):
+            node = node[int(part) if part.isdigit() else part]
+        assert tuple(node) == (one.size, one.size), key
 
 
-@pytest.mark.parametrize("suite", SUITES)
-def test_only_the_backbone_and_its_channels_differ(suite):
-    for name, comparison in SUITES[suite].items():
-        assert comparison.baseline in comparison.candidates
-        assert len(comparison.seeds) >= 3
-        deltas = {candidate: jobs.delta(comparison, candidate, 0) for candidate in comparison.candidates}
-        base = deltas[comparison.baseline]
-        assert not comparison.candidates[comparison.baseline].training
-        for candidate, other in deltas.items():
-            own = comparison.candidates[candidate].training
-            assert own.items() <= other.items()
-            assert base.keys() == other.keys() - own.keys()
-            differing = {key for key in base if base[key] != other[key]}
-            assert differing <= {"model.backbone", TASKS[comparison.task].channels_key}, name
-
-
-@pytest.mark.parametrize("name", SUITES["default"])
-def test_configs_take_what_a_comparison_changes(name, tmp_path):
-    """Each key that is changed exists in the task's config, or is one that the libraries read."""
-    comparison = SUITES["default"][name]
-    candidate = next(iter(comparison.candidates))
-    cfg = runs.build_config(Job(name, comparison, candidate, 2), tmp_path)
-    assert cfg.randomness.seed == 2
-    assert cfg.train_cfg.max_iters == comparison.iterations
-    assert cfg.model.backbone.type == comparison.candidates[candidate].backbone["type"]
-    for keys in (TASKS[comparison.task].train_size_keys, TASKS[comparison.task].size_keys):
-        for key in keys:
-            node = cfg
-            for part in key.split("."):
-                node = node[int(part) if part.isdigit() else part]
-            assert tuple(node) == (comparison.size, comparison.size), key
-
-
-def test_a_seed_is_the_fold_of_data_that_have_some(tmp_path):
-    cfg = runs.build_config(Job("solar_cells", SUITES["default"]["solar_cells"], "softmax", 3), tmp_path)
-    assert cfg.train_dataloader.dataset.fold == cfg.test_dataloader.dataset.fold == cfg.randomness.seed == 3
+def test_replaced_networks_start_from_the_checkpoint_that_the_host_saves():
+    host = COMPARISONS["replacement_host"]
+    saved = f"{comparison.slug('windows')}_{host.seeds[0]}/iter_{host.iterations}.pth"
+    assert f"{comparison.ROOT}/replacement_host/{saved}" == HOST
+    assert delta(host, "windows", 0)["default_hooks.checkpoint"]["interval"] == host.iterations
 
 
 # ---- arithmetic
@@ -131,112 +86,50 @@ def test_a_difference_below_two_standard_deviations_is_none():
     assert difference(Sample((90.0, 90.0)), quiet, pooled=1.0) == "?"
 
 
-def test_table(tmp_path):
-    comparison = SUITES["quick"]["quick"]
+def test_table():
+    one = replace(
+        COMPARISONS["operators_isotropic_classification"],
+        candidates=dict.fromkeys(("softmax", "LiSA", "depthwise 7x7")),
+    )
     accuracies = {"softmax": (80, 81, 82), "LiSA": (89, 90, 91), "depthwise 7x7": (80, 82, 84)}
     results = [
-        dict(candidate=name, seed=seed, accuracy={"1.0": float(value)}, commit="abc")
+        dict(candidate=name, seed=seed, accuracy=float(value), commit="abc")
         for name, values in accuracies.items()
         for seed, value in enumerate(values)
     ]
-    text = report.to_markdown(comparison, results, None)
-    rows = [[cell.strip() for cell in line.split("|")[1:6]] for line in text.splitlines() if " ± " in line][:3]
-    assert rows == [
-        ["LiSA", "90.0 ± 1.0", "3", "+9.0", ""],
-        ["depthwise 7x7", "82.0 ± 2.0", "3", "none", "-8.0"],
-        ["softmax", "81.0 ± 1.0", "3", "", "-9.0"],
+    cost = dict(seconds_per_image=0.002, parameters=3e5, macs=4e6, peak_bytes=5e6, training_peak_bytes=6e6)
+    lines = comparison.to_markdown(one, results, dict(rows=[dict(candidate="LiSA", **cost)])).splitlines()
+    assert lines[4:7] == [
+        "| LiSA | 90.0 ± 1.0 | 3 | +9.0 |  | 2.00 | 0.300 | 4.0 | 5.0 | 6.0 |",
+        "| depthwise 7x7 | 82.0 ± 2.0 | 3 | none | -8.0 |  |  |  |  |  |",
+        "| softmax | 81.0 ± 1.0 | 3 |  | -9.0 |  |  |  |  |  |",
     ]
-    assert f"over all rows: {np.sqrt((1 + 1 + 4) / 3):.1f}" in text
-    assert "Commits: abc" in text
-
-
-def test_costs_are_told_before_anything_is_trained(tmp_path):
-    comparison = replace(SUITES["quick"]["quick"], scales=(0.5, 1.0))
-    rows = [
-        dict(
-            candidate=name,
-            scale=scale,
-            seconds_per_image=dict(seconds=0.002 * scale),
-            params=3e5,
-            macs=4e6,
-            peak_bytes=5e6,
-            training_peak_bytes=6e6,
-        )
-        for name in comparison.candidates
-        for scale in comparison.scales
-    ]
-    measured = dict(rows=rows, batch=8, rounds=5, device="a device", commit="abc")
-    text = report.to_markdown(comparison, [], measured)
-    assert "| LiSA |  | 0 |  |  | 2.00 | 0.300 | 4.0 | 5.0 | 6.0 |" in text
-    assert "nothing trained yet" in text
-    assert "| LiSA | 1.00 | 2.00 |" in text
-    assert "top-1, % at" not in text
-    report.plot(comparison, [], rows, tmp_path / "costs.png")
-    assert (tmp_path / "costs.png").is_file()
+    assert f"over all rows: {np.sqrt((1 + 1 + 4) / 3):.1f}" in lines[-1]
 
 
 # ---- running
 
 
-def test_each_scale_is_tested_on_images_of_its_size(monkeypatch):
-    tested = []
-
-    def evaluate(runner, cfg):
-        resize = cfg.test_dataloader.dataset.pipeline[1]
-        assert resize.type == "Resize"
-        tested.append(tuple(resize.scale))
-        return {"coco/bbox_mAP_50": 0.01 * len(tested)}
-
-    monkeypatch.setattr(runs, "evaluate", evaluate)
-    monkeypatch.setattr(runs, "_prepare_process", lambda: None)
-    monkeypatch.setattr(runs, "build_runner", lambda *_, **__: SimpleNamespace(iter=200))
-    monkeypatch.setattr(runs, "train_runner", lambda runner: None)
-    comparison = SUITES["default"]["resolution"]
-    result = runs.train(Job("resolution", comparison, "softmax"), Path("never written"))
-    assert tested == [(48, 48), (96, 96), (192, 192), (384, 384)]
-    assert result["accuracy"] == pytest.approx({0.5: 1, 1.0: 2, 2.0: 3, 4.0: 4})
-
-
-@pytest.fixture
-def small_objects(tmp_path, monkeypatch):
-    """A few images in place of the comparison's, in the current folder."""
+def test_a_measurement_and_trainings_and_nothing_twice(tmp_path, monkeypatch):
+    """Two iterations on a few images; one run fails and does not stop the others."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    make_once("data/unseen_objects", data.OBJECTS_RECIPE, lambda folder: make_imagenet_layout(folder, 4))
+    make_imagenet_layout(OBJECTS, 4)
+    one = COMPARISONS["operators_isotropic_classification"]
+    broken = replace(one.candidates["softmax"], backbone=dict(type="mmlisa.LiSANet", arch="no such arch"))
+    one = replace(one, candidates=dict(softmax=one.candidates["softmax"]), iterations=2, seeds=(0, 1))
+    with_broken = replace(one, candidates=dict(broken=broken))
+    assert "no such arch" in comparison.run("quick", with_broken, "broken", 0)
+    for candidate, seed in ((None, 0), ("softmax", 0), ("softmax", 1)):
+        assert comparison.run("quick", one, candidate, seed) is None
+    monkeypatch.setattr(comparison, "train", lambda *_: pytest.fail("trained twice"))
+    assert comparison.run("quick", one, "softmax", 0) is None
 
-
-def test_two_runs_end_to_end_and_nothing_twice(small_objects, tmp_path, monkeypatch):
-    """A measurement and two trainings of two iterations, one of which fails at first."""
-    monkeypatch.setenv("PYTHONPATH", ":".join(__import__("sys").path))
-    quick = SUITES["quick"]["quick"]
-    broken = replace(quick.candidates["softmax"], backbone=dict(type="mmlisa.LiSANet", arch="no such arch"))
-    comparison = replace(quick, candidates=dict(softmax=quick.candidates["softmax"]), iterations=2, seeds=(0, 1))
-    root = tmp_path / "results"
-    failing = Job("quick", replace(comparison, candidates=dict(broken=broken)), "broken", 0)
-    first = [Job("quick", comparison), failing, Job("quick", comparison, "softmax", 0)]
-
-    (failure,) = processes.run_all(first, root, parallel=2)
-    assert failure.startswith("quick, broken, seed 0: ValueError")
-    assert "no such arch" in failure
-
-    todo = list(jobs.list_jobs(dict(quick=comparison)))
-    before = (root / "quick" / "softmax_0.json").stat().st_mtime_ns
-    assert processes.run_all(todo, root) == []
-    assert (root / "quick" / "softmax_0.json").stat().st_mtime_ns == before
-
-    report.write(todo, root, tmp_path)
-    lines = list(csv.DictReader((tmp_path / "quick.csv").open()))
+    text = comparison.write_report("quick", one, tmp_path / "out")
+    (line,) = [line for line in text.splitlines() if line.startswith("| softmax")]
+    assert all(cell.strip() for cell in line.split("|")[6:-1])
+    lines = list(csv.DictReader((tmp_path / "out" / "quick.csv").open()))
+    run = json.loads((tmp_path / comparison.ROOT / "quick" / "softmax_0.json").read_text())
     assert [line["seed"] for line in lines] == ["0", "1"]
-    for line, job in zip(lines, [job for job in todo if job.candidate], strict=True):
-        run = jobs.read(job, root)
-        assert 0 <= run["accuracy"]["1.0"] <= 100
-        assert float(line["accuracy_x1"]) == round(run["accuracy"]["1.0"], 2)
-        assert run["config"]["model.backbone"]["attention"] == {"type": "SoftmaxAttention"}
-        assert line["commit"] == run["commit"]
-    (row,) = jobs.read(todo[0], root)["rows"]
-    assert min(row["params"], row["macs"], row["peak_bytes"], row["seconds_per_image"]["seconds"]) > 0
-    assert row["training_peak_bytes"] > row["peak_bytes"]
-    assert (tmp_path / "quick.png").is_file()
-
-    longer = Job("quick", replace(comparison, iterations=3), "softmax", 0)
-    assert jobs.read(longer, root) is None  # a result of another config does not count
+    assert float(lines[0]["accuracy"]) == run["accuracy"]
+    assert 0 <= run["accuracy"] <= 100
+    assert run["commit"] == lines[0]["commit"]

@@ -10,7 +10,7 @@ from helpers.layouts import make_coco_layout
 from helpers.training import EPOCH, train
 from mmlisa.datasets.demo import make_imagenet_layout
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 CLASSIFIER = [
     "train_dataloader.batch_size=4",

@@ -1,7 +1,6 @@
-"""Each task for real, as a user runs it: train, kill, resume, test."""
+"""Each task as a user runs it: train, kill or terminate, resume, test."""
 
 import json
-import os
 import pickle
 import re
 import signal
@@ -14,84 +13,63 @@ import pytest
 
 from helpers.training import ROOT, SHORT, history, scores
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 TASKS = {
-    "mask_rcnn_hylisanet_demo": [],
-    "semantic_fpn_hylisanet_demo": [],
-    "classifier_hylisanet_demo": [],
-    # So young a PicoDet finds nothing, and nothing found is no metric.
-    "picodet_castling_lcnet_demo": ["model.test_cfg.score_thr=0.0"],
+    "mask_rcnn_hylisanet_demo": signal.SIGTERM,
+    "semantic_fpn_hylisanet_demo": signal.SIGKILL,
+    "classifier_hylisanet_demo": signal.SIGTERM,
+    "picodet_castling_lcnet_demo": signal.SIGKILL,
 }
+# So young a PicoDet finds nothing, and nothing found is no metric.
+OPTIONS = {"picodet_castling_lcnet_demo": ["model.test_cfg.score_thr=0.0"]}
+WORKERS = ["train_dataloader.num_workers=2", "train_dataloader.persistent_workers=True"]
 
 
-def command(tool: str, config: str, *args: object) -> list[str]:
-    options = [*SHORT, *TASKS[Path(config).stem]]
-    return [sys.executable, f"tools/{tool}.py", config, *map(str, args), "--cfg-options", *options]
+def command(tool: str, task: str, *words: object) -> list[str]:
+    options = ["--cfg-options", *SHORT, *WORKERS, *OPTIONS.get(task, [])]
+    return [sys.executable, f"tools/{tool}.py", f"configs/{task}.py", *map(str, words), *options]
 
 
-def run(tool: str, config: str, *args: object, options: tuple[str, ...] = ()) -> str:
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command(tool, config, *args), *options], cwd=ROOT, env=env, capture_output=True, text=True, timeout=600
-    )
+def run(*words: object) -> str:
+    done = subprocess.run(command(*words), cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
-# The run that is killed loads its data in two processes, the other one in none.
-WORKERS = ("train_dataloader.num_workers=2", "train_dataloader.persistent_workers=True")
-
-
-def train_until_killed(config: str, work_dir: Path, checkpoint: str) -> None:
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+def train_until(task: str, work_dir: Path, checkpoint: str, number: signal.Signals) -> int:
+    """Train until a checkpoint is written, send a signal, and return the exit status."""
     process = subprocess.Popen(
-        [*command("train", config, "--work-dir", work_dir), *WORKERS],
-        cwd=ROOT,
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        command("train", task, "--work-dir", work_dir), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 600
-    while (
-        checkpoint not in (work_dir / "last_checkpoint").read_text()
-        if (work_dir / "last_checkpoint").exists()
-        else True
-    ):
-        assert process.poll() is None, "training ended before it could be killed"
+    deadline, last = time.monotonic() + 600, work_dir / "last_checkpoint"
+    while not (last.exists() and checkpoint in last.read_text()):
+        assert process.poll() is None, "training ended before the signal"
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.send_signal(number)
+    return process.wait()
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_train_kill_resume_test(task, tmp_path):
-    config = f"configs/{task}.py"
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    out = run("train", config, "--work-dir", whole)
-    (best,) = whole.glob("best_*.pth")  # one, besides the last two
+def test_train_kill_resume_test(task, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    work_dir = tmp_path / "run"
+    status = train_until(task, work_dir, "iter_2", TASKS[task])
+    assert status == (-9 if TASKS[task] == signal.SIGKILL else 128 + signal.SIGTERM)
+    assert not (work_dir / "iter_6.pth").exists()
+    out = run("train", task, "--work-dir", work_dir, "--resume")
+    (best,) = work_dir.glob("best_*.pth")
     assert re.search(rf"checkpoint  {best} \(best: \S+\)$", out, re.MULTILINE), out
-    assert f"python tools/infer.py {whole / Path(config).name} {best} IMAGE" in out  # the config with the options
-    assert len(list(whole.glob("*.pth"))) <= 3
     noise = ("System environment", "Config:", "Could not import", "faster_coco_eval", "paramwise_options")
     assert not [line for line in noise if line in out], out
-    train_until_killed(config, killed, "iter_4")
-    assert not (killed / "iter_6.pth").exists()
-    run("train", config, "--work-dir", killed, "--resume", options=WORKERS)
-    assert (killed / "iter_6.pth").exists()
-
-    losses, metrics = history(whole)
+    losses, metrics = history(work_dir)
     assert sorted(losses) == [1, 2, 3, 4, 5, 6]
-    assert metrics
-    assert sorted(history(killed)[0]) == sorted(losses)
-    assert list(whole.glob("*/curves.png"))
-    assert list(whole.glob("*/vis_data/vis_image/*.png"))
+    assert list(work_dir.glob("*/curves.png"))
+    assert list(work_dir.glob("*/vis_data/vis_image/*.png"))
 
-    out = run(
-        "test", config, whole / "iter_6.pth", "--work-dir", tmp_path / "test", "--out", tmp_path / "predictions.pkl"
-    )
-    predictions = pickle.loads((tmp_path / "predictions.pkl").read_bytes())
+    out = run("test", task, work_dir / "iter_6.pth", "--work-dir", tmp_path / "test", "--out", tmp_path / "found.pkl")
+    predictions = pickle.loads((tmp_path / "found.pkl").read_bytes())
     assert predictions
     assert all("seg_logits" not in prediction for prediction in predictions), "hundreds of MB per image"
     (tested,) = (tmp_path / "test").glob("*/*.json")

@@ -14,7 +14,7 @@ from mmengine.config import Config
 from PIL import Image
 
 from mmlisa import config_path
-from mmlisa.deploy.inference import predict_pictures
+from mmlisa.deploy.inference import Predictor, predict_pictures
 from mmlisa.training.config import load_config, set_show_dir
 from mmlisa.training.runner import build_runner, set_resume
 from mmlisa.video.demo import CLASSES
@@ -85,7 +85,7 @@ def test_the_prediction_on_a_video_of_its_own(trained, demo, tmp_path):
     (tmp_path / "broken.mp4").write_bytes(b"broken")
     videos = [str(demo / "val" / "grow_000.mp4"), str(tmp_path / "broken.mp4")]
     cfg = config(demo, tmp_path)
-    drawn, broken = predict_pictures(cfg, str(trained / "iter_4.pth"), videos, tmp_path / "out")
+    drawn, broken = predict_pictures(Predictor(cfg, str(trained / "iter_4.pth")), videos, tmp_path / "out")
     assert drawn.summary.split()[0] in CLASSES
     assert [drawn.result["scores"][0]["category"]] == drawn.summary.split()[:1]
     with Image.open(drawn.target) as picture:  # eight frames of 48 pixels, three times as large, with gaps of 2
@@ -95,23 +95,16 @@ def test_the_prediction_on_a_video_of_its_own(trained, demo, tmp_path):
     assert "broken.mp4 cannot be opened" in broken.summary
 
 
-def test_frame_folders_are_videos(trained, demo, tmp_path):
-    """Of the same frames the same prediction, whether a file, a folder of them, or a folder of such folders is named."""
+def test_a_folder_of_frames_is_a_video(trained, demo, tmp_path):
     source = demo / "val" / "grow_000.mp4"
-    frames = tmp_path / "videos" / "frames.of.it"
-    frames.mkdir(parents=True)
+    frames = tmp_path / "frames.of.it"
+    frames.mkdir()
     for number, frame in read_frames(source, range(count_frames(source))).items():
         cv2.imwrite(str(frames / f"{number:03}.png"), frame)
-    cfg = config(demo, tmp_path)
-    names = [str(source), str(frames), str(frames.parent), str(frames / "000.png")]
-    file, folder, image = predict_pictures(cfg, str(trained / "iter_4.pth"), names, tmp_path / "out")
+    model = Predictor(config(demo, tmp_path), str(trained / "iter_4.pth"))
+    file, folder = predict_pictures(model, [str(source), str(frames)], tmp_path / "out")
     assert folder.result == file.result
     assert folder.target.name == "frames.of.it.png"
-    assert image.target is None
-    assert "the folder of its frames" in image.summary
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="holds no video"):
-        list(predict_pictures(cfg, str(trained / "iter_4.pth"), [str(tmp_path / "empty")], tmp_path / "out"))
 
 
 def test_two_processes(demo, tmp_path):

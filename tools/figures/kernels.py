@@ -1,10 +1,10 @@
-"""Pictures of attention kernels and of feature norms (figures 4, 8 and 9 of LiSA)."""
+"""Pictures of attention kernels (LiSA, Figs. 4 and 8)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path
 from textwrap import fill
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -28,10 +28,10 @@ KERNEL_SIDE = 320  # pixels of the longer side of a drawn kernel
 ADDS, SUBTRACTS = (178, 24, 43), (33, 102, 172)  # colours of the largest weights
 
 
-@dataclass
-class Call:
-    """Arguments of an operator's call: its input ``[1, N, C]`` and the grid."""
+class Call(NamedTuple):
+    """An operator with the arguments of its call: its input ``[1, N, C]`` and the grid."""
 
+    operator: nn.Module
     x: Tensor
     grid: tuple[int, ...]
 
@@ -98,17 +98,35 @@ def attention_kernels(
     Raises:
         ValueError: a layer that does not exist, or a query outside of the image.
     """
-    operators = list(find_operators(backbone).items())
-    if not all(-len(operators) <= layer < len(operators) for layer in layers):
-        raise ValueError(f"layers={list(layers)}; {type(backbone).__name__} has {len(operators)} operators")
     if not all(0 <= position <= 1 for query in queries for position in query):
         raise ValueError(f"queries={list(queries)}; positions lie between 0 and 1 of the image's height and width")
-    chosen = [operators[layer] for layer in layers]
-    calls = record_calls(backbone, image, [operator for _, operator in chosen])
     return {
-        name: torch.stack([attention_kernel(op, call.x, call.grid, query_token(call.grid, query)) for query in queries])
-        for (name, op), call in zip(chosen, calls, strict=True)
+        name: torch.stack([attention_kernel(op, x, grid, query_token(grid, query)) for query in queries])
+        for name, (op, x, grid) in record_calls(backbone, image, layers).items()
     }
+
+
+def record_calls(backbone: nn.Module, image: Tensor, layers: Sequence[int]) -> dict[str, Call]:
+    """Run the backbone on an image ``[3, H, W]`` and return the calls of chosen operators by their names.
+
+    Raises:
+        ValueError: a layer that does not exist.
+    """
+    operators = list(find_operators(backbone).items())
+    if not all(-len(operators) <= layer < len(operators) for layer in layers):
+        raise ValueError(f"layers={list(layers)}; {type(backbone).__name__} has {len(operators)} attentions")
+    chosen = dict(operators[layer] for layer in layers)
+    calls: dict[nn.Module, Call] = {}
+
+    def hook(module: nn.Module, inputs: tuple) -> None:
+        calls[module] = Call(module, inputs[0].detach(), tuple(inputs[1]))
+
+    hooks = [operator.register_forward_pre_hook(hook) for operator in chosen.values()]
+    with torch.no_grad():
+        backbone(image[None])
+    for handle in hooks:
+        handle.remove()
+    return {name: calls[operator] for name, operator in chosen.items()}
 
 
 def query_token(grid: Sequence[int], query: tuple[float, float]) -> int:
@@ -121,10 +139,8 @@ def query_token(grid: Sequence[int], query: tuple[float, float]) -> int:
 def attention_kernel(operator: nn.Module, x: Tensor, grid: Sequence[int], token: int) -> Tensor:
     """Return the kernel of one query: weights ``[h, *grid]`` of all tokens' values in the output for ``token``.
 
-    For operators with a ``qkv`` projection, the kernel is the gradient by the values, with queries and keys fixed. It
-    is exact if the operator is linear in its values, as softmax (a row of weights) and LiSA (``sum_d s_d W^b_d``) are.
-    It includes convolutions and factors of the values. For other operators (convolutions, filters, windows, shares of the
-    channels) the result is the magnitude of the gradient by their input, ``[1, *grid]``.
+    See :func:`attention_rows`. For operators without rows (convolutions, filters, windows, shares of the channels) the result is
+    the magnitude of the gradient by their input, ``[1, *grid]``.
 
     Args:
         operator: an operator of the registry, in evaluation mode.
@@ -133,43 +149,32 @@ def attention_kernel(operator: nn.Module, x: Tensor, grid: Sequence[int], token:
         token: the query, counted without prefix tokens.
     """
     prefix = x.shape[1] - prod(grid)
+    rows = attention_rows(operator, x, grid, [prefix + token])
+    if rows is not None:
+        return rows[:, 0, prefix:].unflatten(1, tuple(grid))
     with torch.enable_grad():
-        by_value = _values_and_output(operator, x, grid)
-        if by_value is None:
-            leaf = x.detach().requires_grad_()
-            (gradient,) = torch.autograd.grad(operator(leaf, grid)[0, prefix + token].sum(), leaf)
-            return gradient[0, prefix:].norm(dim=1).reshape(1, *grid)
-        values, y = by_value
-        heads = operator.num_heads
-        kernels = []
-        for number, head in enumerate(y[0, prefix + token].unflatten(0, (heads, -1))):
-            (gradient,) = torch.autograd.grad(head.sum(), values, retain_graph=True)
-            kernels.append(gradient[0, prefix:].unflatten(1, (heads, -1))[:, number].mean(dim=1))
-    return torch.stack(kernels).reshape(heads, *grid)
+        leaf = x.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(operator(leaf, grid)[0, prefix + token].sum(), leaf)
+    return gradient[0, prefix:].norm(dim=1).reshape(1, *grid)
 
 
-def feature_norms(backbone: nn.Module, image: Tensor) -> dict[str, Tensor]:
-    """Return the L2 norm over the channels after each block that has an operator: ``[H, W]`` by the name of the block, in order.
+def attention_rows(operator: nn.Module, x: Tensor, grid: Sequence[int], tokens: Iterable[int]) -> Tensor | None:
+    """Return the weights of all values in the outputs of ``tokens``, ``[h, len(tokens), N]``, with queries and keys fixed.
 
-    Args:
-        backbone: a network with operators of the registry.
-        image: ``[3, H, W]``, normalised.
+    A row is the gradient by the values, averaged over the channels of a head. It is exact if the operator is linear in its
+    values, as softmax (a row of weights) and LiSA (``sum_d s_d W^b_d``) are. It includes convolutions and factors of the values.
+
+    Returns:
+        None where the operator has no ``qkv`` projection with values for each token.
     """
-    operators = find_operators(backbone)
-    blocks = [_block_name(backbone, name) for name in operators]
-    outputs: list[Tensor] = []
-    hooks = [
-        backbone.get_submodule(block).register_forward_hook(
-            lambda module, inputs, output: outputs.append(output[0] if isinstance(output, tuple) else output)
-        )
-        for block in blocks
-    ]
-    try:
-        calls = record_calls(backbone, image, list(operators.values()))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return {block: _channel_norm(output, call.grid) for block, output, call in zip(blocks, outputs, calls, strict=True)}
+    if not (hasattr(operator, "qkv") and hasattr(operator, "num_heads")) or isinstance(operator, TTTAttention):
+        return None  # the last third of what ViT³ projects is not its values
+    with torch.enable_grad():
+        values, y = _values_and_output(operator, x, grid)
+        if y.shape != values.shape or values.shape[1] != x.shape[1]:
+            return None
+        gradients = [torch.autograd.grad(y[0, token].sum(), values, retain_graph=True)[0][0] for token in tokens]
+    return torch.stack(gradients).unflatten(2, (operator.num_heads, -1)).mean(3).permute(2, 0, 1)
 
 
 def overlay_kernel(picture: Tensor, kernel: Tensor, query: tuple[float, float]) -> np.ndarray:
@@ -185,7 +190,7 @@ def overlay_kernel(picture: Tensor, kernel: Tensor, query: tuple[float, float]) 
     """
     canvas = enlarge(picture.permute(1, 2, 0).byte().numpy(), KERNEL_SIDE)
     height, width = canvas.shape[:2]
-    values = _middle_frame(kernel)
+    values = kernel[kernel.shape[0] // 2] if kernel.ndim == 3 else kernel
     values = F.interpolate(values[None, None], size=(height, width), mode="bicubic", align_corners=False)[0, 0]
     values = (values / values.abs().max().clamp(min=1e-12)).numpy()
     faded = canvas.mean(-1, keepdims=True) * 0.5 + 115
@@ -213,12 +218,18 @@ def draw_kernels(
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
+    from matplotlib.figure import Figure  # not pyplot, which holds global state
 
     columns = 1 + max(len(kernels) for _, kernels in rows) * len(heads)
-    figure, axes = _figure(len(queries) * len(rows), columns, picture)
+    width, height = 2.0, 2.0 * picture.shape[1] / picture.shape[2] + 0.45  # inches of a panel
+    count = len(queries) * len(rows)
+    figure = Figure(figsize=(width * columns + 0.5, height * count), layout="constrained")
+    axes = figure.subplots(count, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
     for row, (number, (label, kernels)) in enumerate((q, r) for q in range(len(queries)) for r in rows):
-        marked = _mark(enlarge(picture.permute(1, 2, 0).byte().numpy(), KERNEL_SIDE), queries[number])
-        _show_picture(axes[row][0], marked, label)
+        axes[row][0].imshow(_mark(enlarge(picture.permute(1, 2, 0).byte().numpy(), KERNEL_SIDE), queries[number]))
+        axes[row][0].set_title(fill(label.replace("_", " "), 28), fontsize=7)
         panels = ((name, kernel, head) for name, kernel in kernels.items() for head in heads)
         for axis, (name, kernel, head) in zip(axes[row][1:], panels, strict=False):
             if head >= kernel.shape[1]:
@@ -233,42 +244,8 @@ def draw_kernels(
     save(figure, path)
 
 
-def draw_features(picture: Tensor, rows: Sequence[tuple[str, dict[str, Tensor]]], path: Path) -> None:
-    """Draw norms of feature maps, with a row per network and a column per block, each on its own scale (figure 9)."""
-    figure, axes = _figure(len(rows), 1 + max(len(norms) for _, norms in rows), picture)
-    for row, (label, norms) in zip(axes, rows, strict=True):
-        _show_picture(row[0], picture.permute(1, 2, 0).byte().numpy(), label)
-        for axis, (name, norm) in zip(row[1:], norms.items(), strict=False):
-            values = _middle_frame(norm).numpy()
-            axis.imshow(values, cmap="viridis", interpolation="bicubic")
-            axis.set_title(f"{name}\nnorm {values.min():.3g} to {values.max():.3g}", fontsize=7)
-    save(figure, path)
-
-
-def record_calls(backbone: nn.Module, image: Tensor, operators: Sequence[nn.Module]) -> list[Call]:
-    """Run the backbone on the image and return the arguments of each operator's call."""
-    calls: dict[int, Call] = {}
-
-    def hook(module: nn.Module, inputs: tuple) -> None:
-        calls[id(module)] = Call(inputs[0].detach(), tuple(inputs[1]))
-
-    hooks = [operator.register_forward_pre_hook(hook) for operator in operators]
-    try:
-        with torch.no_grad():
-            backbone(image[None])
-    finally:
-        for handle in hooks:
-            handle.remove()
-    return [calls[id(operator)] for operator in operators]
-
-
-def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> tuple[Tensor, Tensor] | None:
-    """Return the operator's values, as a leaf of autograd, and its output before the last norm, gate and projection.
-
-    The result is None if values and output are not both tokens ``[1, N, C']``, with values a third of the output of ``qkv``.
-    """
-    if not (hasattr(operator, "qkv") and hasattr(operator, "num_heads")) or isinstance(operator, TTTAttention):
-        return None  # the last third of what ViT³ projects is not its values
+def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return the operator's values, as a leaf of autograd, and its output before the last norm, gate and projection."""
     found: dict[str, Tensor] = {}
 
     def replace_values(module: nn.Module, inputs: tuple, output: Tensor) -> Tensor:
@@ -277,60 +254,16 @@ def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> t
         return torch.cat([query, key, found["values"]], dim=-1)
 
     def keep(module: nn.Module, inputs: tuple) -> None:
+        # The first of them that is called has the attention's output as its last input; a gate takes the tokens before it.
         found.setdefault("gathered", inputs[-1])
 
-    hooks = [operator.qkv.register_forward_hook(replace_values)]
-    hooks += [module.register_forward_pre_hook(keep) for module in find_tail(operator)]
-    try:
-        output = operator(x.detach(), grid)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    values, gathered = found["values"], found.get("gathered", output)
-    return (values, gathered) if gathered.shape == values.shape and values.shape[1] == x.shape[1] else None
-
-
-def find_tail(operator: nn.Module) -> list[nn.Module]:
-    """Return what follows the attention in an operator.
-
-    The first of them that is called has the attention's output as its last input; a gated ``output`` takes the tokens before it.
-    """
     tail = (getattr(operator, name, None) for name in ("norm", "proj", "output"))
-    return [module for module in tail if isinstance(module, nn.Module)]
-
-
-def _block_name(model: nn.Module, name: str) -> str:
-    """Return the block of ``name``: the innermost parent that is an entry of a list of modules."""
-    parts = name.split(".")
-    for length in range(len(parts) - 1, 0, -1):
-        if isinstance(model.get_submodule(".".join(parts[: length - 1])), nn.ModuleList | nn.Sequential):
-            return ".".join(parts[:length])
-    return name
-
-
-def _channel_norm(output: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """``[1, C, *grid]`` or tokens ``[1, N, C]`` -> ``[*grid]``."""
-    if output.ndim == 3:
-        return output[0, -prod(grid) :].norm(dim=1).reshape(grid)
-    return output[0].norm(dim=0)
-
-
-def _middle_frame(values: Tensor) -> Tensor:
-    values = values.detach().float().cpu()
-    return values[values.shape[0] // 2] if values.ndim == 3 else values
-
-
-def _figure(rows: int, columns: int, picture: Tensor):
-    """Return a figure and its panels, which have the shape of the picture and no axes."""
-    from matplotlib.figure import Figure  # not pyplot, which holds global state
-
-    width = 2.0
-    height = width * picture.shape[1] / picture.shape[2] + 0.45
-    figure = Figure(figsize=(width * columns + 0.5, height * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for axis in axes.flat:
-        axis.set_axis_off()
-    return figure, axes
+    hooks = [operator.qkv.register_forward_hook(replace_values)]
+    hooks += [module.register_forward_pre_hook(keep) for module in tail if isinstance(module, nn.Module)]
+    output = operator(x.detach(), grid)
+    for hook in hooks:
+        hook.remove()
+    return found["values"], found.get("gathered", output)
 
 
 def _mark(picture: np.ndarray, query: tuple[float, float]) -> np.ndarray:
@@ -340,11 +273,6 @@ def _mark(picture: np.ndarray, query: tuple[float, float]) -> np.ndarray:
     for colour, radius in (((0, 0, 0), width // 40 + 1), ((255, 255, 255), width // 40)):
         cv2.circle(picture, centre, radius, colour, 1 + width // 400, cv2.LINE_AA)
     return picture
-
-
-def _show_picture(axis, picture: np.ndarray, label: str) -> None:
-    axis.imshow(picture, interpolation="bicubic")
-    axis.set_title(fill(label.replace("_", " "), 28), fontsize=7)
 
 
 def save(figure, path: Path) -> None:

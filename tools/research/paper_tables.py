@@ -1,88 +1,50 @@
 """The papers' parameter and FLOPs columns beside the counts of this package.
 
-A paper is a module ``research.tables.<paper>``: its docstring is the introduction of the page, ``ROWS`` holds what the paper
-prints and how to build each model, and ``ABSENT`` lists the tables and figures that no command here reproduces.
+A paper is a file ``tables/<paper>.yml``. A row has a ``label``, ``params`` and ``macs``, and one of these models:
+
+``config``    name of a config of this package
+``backbone``  options of a backbone of a classifier with ``channels``, and ``head`` where it is not a linear layer
+``model``     options of another OpenMMLab model
+``block``     options of an attention in a block of 192 channels and 12 heads with a plain MLP (LiSA, Table 4)
+
+``params`` and ``macs`` are the number as the paper prints it (``3.9 G``), or these:
+
+``paper``       the number
+``reading``     the count in the same unit that the paper's text gives, derived without the code
+``convention``  see :data:`research.conventions.CONVENTIONS`; by default, the table's, or ``products``
+``judged``      false if the paper leaves the sizes of the model open: the cell is reported and not compared
+``explained``   true if the note states why the paper's number differs; the tolerance stays
+``note``        why the number differs, or where the paper contradicts itself
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
+import yaml
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from mmlisa import config_path
-from mmlisa.complexity import Complexity, count, forward_tables
+from mmlisa.models.attention import build_attention
+from mmlisa.models.layers import Block, to_tokens
 from mmlisa.registry import MODELS
 
-from .conventions import CONVENTIONS
+from .conventions import CONVENTIONS, Counts, count
 
+FOLDER = Path(__file__).with_name("tables")
 _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9}
 # Largest relative difference of a count that agrees with the paper; half of the last printed digit, if that is more.
-TOLERANCES = {"params": 0.01, "MACs": 0.03}
+TOLERANCES = {"params": 0.01, "macs": 0.03}
 SYMBOLS = {"agrees": "✓", "explained": "(✗)", "unexplained": "**✗**", "reported": "–"}
 _BACKBONE_LIBRARY = "mmpretrain"  # the scope of modules and backbones without a config
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A number of a paper.
-
-    Attributes:
-        quantity: ``'params'`` or ``'MACs'``.
-        paper: the number with its unit, as the paper prints it: ``'3.9 G'``.
-        reading: the count in the same unit that the paper's text gives, derived independently of the code.
-        convention: a name of :data:`research.conventions.CONVENTIONS`.
-        judged: False reports the cell without comparing it, because the paper leaves the model's sizes open.
-        explained: the paper's number differs for the reason that the note states. It does not change the tolerance.
-        note: why the number differs, or where the paper contradicts itself.
-    """
-
-    quantity: str
-    paper: str
-    reading: float | None = None
-    convention: str = "products"
-    judged: bool = True
-    explained: bool = False
-    note: str = ""
-
-
-def params(paper: str, reading: float | None = None, **options: Any) -> Cell:
-    """A cell of a #params column."""
-    return Cell("params", paper, reading, **options)
-
-
-def macs(paper: str, reading: float | None = None, **options: Any) -> Cell:
-    """A cell of a FLOPs column."""
-    return Cell("MACs", paper, reading, **options)
-
-
-@dataclass(frozen=True)
-class Row:
-    """A model of a table.
-
-    Attributes:
-        table: number of the table: ``'Table 5'``.
-        label: name of the model in the paper.
-        model: a config of this package (``'mask_rcnn_….py'``), a model dict (``type`` with its scope), or a function that
-            builds a module.
-        input: shape of the input without the batch: ``(3, 224, 224)``.
-        cells: the numbers of the model.
-    """
-
-    table: str
-    label: str
-    model: str | dict[str, Any] | Callable[[], nn.Module]
-    input: tuple[int, ...]
-    cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
@@ -102,28 +64,23 @@ class Result:
     note: str
 
 
-def papers() -> list[str]:
-    """Return the names of the papers that have a table."""
-    return sorted(path.stem for path in Path(__file__).with_name("tables").glob("[!_]*.py"))
+def load_table(paper: str) -> dict[str, Any]:
+    """Read the table file of a paper, a name of ``tables/*.yml`` without its ending."""
+    return yaml.safe_load((FOLDER / f"{paper}.yml").read_text(encoding="utf-8"))
 
 
-def load_table(paper: str) -> ModuleType:
-    """Import the table module of a paper.
+class _BlockOnMap(nn.Module):
+    def __init__(self, attention: dict[str, Any], grid: tuple[int, int]) -> None:
+        super().__init__()
+        self.block = Block(192, build_attention(attention, 192, 12, grid), mlp_ratio=4)
 
-    Raises:
-        ValueError: no such paper.
-    """
-    if paper not in papers():
-        raise ValueError(f"there is no table of paper {paper!r}; there are {papers()}")
-    return import_module(f"research.tables.{paper}")
+    def forward(self, x: Tensor) -> Tensor:
+        """``x: [B, 192, H, W] -> [B, H W, 192]``."""
+        return self.block(to_tokens(x), x.shape[2:])
 
 
-def build_on_meta(model: str | dict[str, Any] | Callable[[], nn.Module]) -> nn.Module:
-    """Build the model of a :class:`Row` on the meta device."""
-    if callable(model):
-        _import_models(_BACKBONE_LIBRARY)
-        with torch.device("meta"):
-            return model()
+def build_on_meta(model: str | dict[str, Any]) -> nn.Module:
+    """Build a config's model, or the model of a dict whose types have a scope, on the meta device."""
     scope = _BACKBONE_LIBRARY
     if isinstance(model, str):
         config = Config.fromfile(config_path(model))
@@ -133,19 +90,85 @@ def build_on_meta(model: str | dict[str, Any] | Callable[[], nn.Module]) -> nn.M
         return MODELS.build(model)
 
 
-def evaluate(rows: Iterable[Row]) -> list[Result]:
-    """Build and count every row."""
-    rows = tqdm(list(rows), "models", leave=False, disable=None)
-    return [_compare(row, cell, counts) for row in rows for counts in [_count(row)] for cell in row.cells]
+@cache
+def _import_models(scope: str) -> None:
+    """Import the modules that register models outside the meta device, because some create tensors when they are imported."""
+    import_module(f"{scope}.models")
+    MODELS.import_all()
 
 
-def to_markdown(paper: ModuleType, results: list[Result]) -> str:
+def _classifier(backbone: dict[str, Any], channels: int, head: dict[str, Any] | None) -> dict[str, Any]:
+    head = dict(dict(type="mmpretrain.LinearClsHead", num_classes=1000, in_channels=channels), **(head or {}))
+    if backbone.get("out_type") == "cls_token":
+        return dict(type="mmpretrain.ImageClassifier", backbone=backbone, head=head)
+    neck = dict(type="mmpretrain.GlobalAveragePooling")
+    return dict(type="mmpretrain.ImageClassifier", backbone=dict(backbone, out_indices=[-1]), neck=neck, head=head)
+
+
+def build_row(row: dict[str, Any], shape: list[int]) -> nn.Module:
+    """Build the model of a row for images ``[C, H, W]``."""
+    if "config" in row:
+        return build_on_meta(f"{row['config']}.py")
+    if "model" in row:
+        return build_on_meta(row["model"])
+    if "backbone" in row:
+        return build_on_meta(_classifier(row["backbone"], row["channels"], row.get("head")))
+    _import_models(_BACKBONE_LIBRARY)
+    with torch.device("meta"):
+        return _BlockOnMap(row["block"], tuple(shape[1:]))
+
+
+def evaluate(tables: Iterable[dict[str, Any]]) -> list[Result]:
+    """Build and count every row of the ``tables`` of a paper."""
+    rows = [(table, row) for table in tables for row in table["rows"]]
+    results = []
+    for table, row in tqdm(rows, "models", leave=False, disable=None):
+        shape = row.get("input", table["input"])
+        counts = count(build_row(row, shape), torch.empty(1, *shape, device="meta"))
+        for quantity in TOLERANCES:
+            if quantity in row:
+                results.append(_compare(table, row, quantity, counts))
+    return results
+
+
+def _compare(table: dict[str, Any], row: dict[str, Any], quantity: str, counts: Counts) -> Result:
+    cell = row[quantity] if isinstance(row[quantity], dict) else dict(paper=row[quantity])
+    printed, unit = cell["paper"].split()
+    counted = cell.get("convention", table.get("convention", "products"))
+    convention = CONVENTIONS[counted]
+    if quantity == "params":
+        counted = "weights" if convention.layer_weights_only else "all"
+    number = convention.params(counts) if quantity == "params" else convention.macs(counts)
+    ours, paper = number / _UNITS[unit], float(printed)
+    half_digit = 0.5 * 10 ** -len(printed.partition(".")[2])
+    if not cell.get("judged", True):
+        status = "reported"
+    elif abs(ours - paper) <= max(TOLERANCES[quantity] * paper, half_digit):
+        status = "agrees"
+    else:
+        status = "explained" if cell.get("explained") else "unexplained"
+    return Result(
+        table["name"],
+        row["label"],
+        quantity,
+        counted,
+        cell["paper"],
+        ours,
+        unit,
+        ours / paper - 1,
+        cell.get("reading"),
+        status,
+        cell.get("note", ""),
+    )
+
+
+def to_markdown(paper: dict[str, Any], results: list[Result]) -> str:
     """Return the page of a paper: the counts, a section per table, and the list of absent tables."""
     number = Counter(result.status for result in results)
     lines = [
-        f"# {paper.TITLE}",
+        f"# {paper['title']}",
         "",
-        paper.__doc__.strip(),
+        paper["introduction"].strip(),
         "",
         "A count agrees with the paper (✓) within 1 % of the parameters, 3 % of the multiply-accumulates, or half of the last",
         "printed digit.",
@@ -155,68 +178,20 @@ def to_markdown(paper: ModuleType, results: list[Result]) -> str:
         f"| {len(results)} | {' | '.join(str(number[status]) for status in SYMBOLS)} |",
     ]
     for table in dict.fromkeys(result.table for result in results):
-        lines += [
-            "",
-            f"## {table}",
-            "",
-            "| model | quantity | counted | paper | ours | difference | | note |",
-            "|" + "---|" * 8,
-        ]
-        lines += [to_line(result) for result in results if result.table == table]
+        lines += ["", f"## {table}", "", "| model | quantity | counted | paper | ours | difference | | note |"]
+        lines += ["|" + "---|" * 8, *(to_line(result) for result in results if result.table == table)]
     lines += ["", "## Absent", "", "No command here reproduces these tables and figures of the paper.", ""]
-    lines += ["| table or figure | reason |", "|---|---|", *(f"| {what} | {reason} |" for what, reason in paper.ABSENT)]
+    lines += [
+        "| table or figure | reason |",
+        "|---|---|",
+        *(f"| {what} | {reason} |" for what, reason in paper["absent"]),
+    ]
     return "\n".join(lines) + "\n"
 
 
 def to_line(r: Result) -> str:
     """Return the row of a cell in the page's table."""
+    quantity = {"params": "params", "macs": "MACs"}[r.quantity]
     ours = f"{r.ours:.4g} {r.unit}"
-    columns = (r.label, r.quantity, r.counted, r.paper, ours, f"{r.difference:+.1%}", SYMBOLS[r.status], r.note)
+    columns = (r.label, quantity, r.counted, r.paper, ours, f"{r.difference:+.1%}", SYMBOLS[r.status], r.note)
     return f"| {' | '.join(columns)} |"
-
-
-def to_json(results: list[Result]) -> list[dict[str, Any]]:
-    """Return a record per cell."""
-    return [asdict(result) for result in results]
-
-
-@cache
-def _import_models(scope: str) -> None:
-    """Import the modules that register models outside the meta device, because some create tensors when they are imported."""
-    import_module(f"{scope}.models")
-    MODELS.import_all()
-
-
-def _count(row: Row) -> Complexity:
-    model = build_on_meta(row.model)
-    return count(model, torch.empty(1, *row.input, device="meta"), forward=forward_tables)
-
-
-def _compare(row: Row, cell: Cell, counts: Complexity) -> Result:
-    printed, unit = cell.paper.split()
-    convention = CONVENTIONS[cell.convention]
-    number = convention.params(counts) if cell.quantity == "params" else convention.macs(counts)
-    ours, paper = number / _UNITS[unit], float(printed)
-    counted = cell.convention
-    if cell.quantity == "params":
-        counted = "weights" if convention.layer_weights_only else "all"
-    half_digit = 0.5 * 10 ** -len(printed.partition(".")[2])
-    if not cell.judged:
-        status = "reported"
-    elif abs(ours - paper) <= max(TOLERANCES[cell.quantity] * paper, half_digit):
-        status = "agrees"
-    else:
-        status = "explained" if cell.explained else "unexplained"
-    return Result(
-        row.table,
-        row.label,
-        cell.quantity,
-        counted,
-        cell.paper,
-        ours,
-        unit,
-        ours / paper - 1,
-        cell.reading,
-        status,
-        cell.note,
-    )

@@ -2,7 +2,7 @@
 data_root = "data/ade/ADEChallengeData2016"
 crop_size = (512, 512)
 train_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadImageFromFile"),
     dict(type="LoadAnnotations", reduce_zero_label=True),
     dict(type="RandomResize", scale=(2048, 512), ratio_range=(0.5, 2.0), keep_ratio=True),
     dict(type="RandomCrop", crop_size=crop_size, cat_max_ratio=0.75),

@@ -4,7 +4,7 @@ _base_ = "./coco_instance.py"
 _short_sides = (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800)
 _resize = dict(type="RandomChoiceResize", scales=[(side, 1333) for side in _short_sides], keep_ratio=True)
 train_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadImageFromFile"),
     dict(type="LoadAnnotations", with_bbox=True, with_mask=True),
     dict(type="RandomFlip", prob=0.5),
     dict(

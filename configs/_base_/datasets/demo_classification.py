@@ -1,6 +1,6 @@
 # The objects of the offline demo data, one per image of 64 pixels (made into data/demo/cls/ on first use).
 train_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadImageFromFile"),
     dict(type="RandomResizedCrop", scale=64, crop_ratio_range=(0.6, 1.0)),
     dict(type="RandomFlip", prob=0.5, direction="horizontal"),
     dict(type="PackInputs"),

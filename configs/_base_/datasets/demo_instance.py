@@ -2,7 +2,7 @@
 dataset_type = "mmlisa.DemoCocoDataset"
 data_root = "data/demo/"
 train_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadImageFromFile"),
     dict(type="LoadAnnotations", with_bbox=True, with_mask=True),
     dict(type="Resize", scale=(192, 192), keep_ratio=True),
     dict(type="RandomFlip", prob=0.5),

@@ -1,7 +1,7 @@
 # The offline demo data (made into data/demo/ on first use), as semantic segmentation: 8 classes and the background.
 crop_size = (192, 192)
 train_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadImageFromFile"),
     dict(type="LoadAnnotations"),
     dict(type="RandomResize", scale=(192, 192), ratio_range=(1.0, 1.5), keep_ratio=True),
     dict(type="RandomCrop", crop_size=crop_size, cat_max_ratio=0.95),

@@ -24,7 +24,7 @@ augmentation = [
     dict(type="PackInputs"),
 ]
 train_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadImageFromFile"),
     dict(type="RandomResizedCrop", scale=224, backend="pillow", interpolation="bicubic"),
     *augmentation,
 ]

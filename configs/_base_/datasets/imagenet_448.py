@@ -2,7 +2,7 @@
 _base_ = "./imagenet.py"
 
 train_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadImageFromFile"),
     dict(type="RandomResizedCrop", scale=448, backend="pillow", interpolation="bicubic"),
     *_base_.augmentation,
 ]

@@ -1,13 +1,12 @@
 """ViT³ and H-ViT³ (Han et al., "ViT³: Unlocking Test-Time Training in Vision")."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from timm.layers import DropPath
-from torch import Tensor, nn
+from torch import nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import LayerNorm, Mlp, PatchEmbed, ShortcutTokenConv, TokenConv
+from mmlisa.models.layers import LayerNorm, Mlp, PatchEmbed, Residual, ResidualBlock, ShortcutTokenConv, TokenConv
 from mmlisa.registry import MODELS
 
 from .conv_pyramid import ConvPyramid
@@ -25,7 +24,7 @@ class ShortcutConvMlp(Mlp):
         return [self.fc1, self.act, self.dwconv, self.act, self.fc2]
 
 
-class ViT3Block(nn.Module):
+class ViT3Block(ResidualBlock):
     """A convolution for positions, attention and MLP, each a residual branch: ``[B, N, C] -> [B, N, C]``.
 
     Args:
@@ -44,10 +43,12 @@ class ViT3Block(nn.Module):
         self.mlp = mlp
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        x = x + self.cpe(x, grid)
-        x = x + self.drop_path(self.attn(self.norm1(x), grid))
-        return x + self.drop_path(self.mlp(self.norm2(x), grid))
+    def residuals(self) -> list[Residual]:
+        return [
+            Residual(self.cpe),
+            Residual(self.attn, self.norm1, self.drop_path),
+            Residual(self.mlp, self.norm2, self.drop_path),
+        ]
 
 
 @MODELS.register_module()

@@ -5,7 +5,6 @@ The layout is that of "MetaFormer Baselines for Vision" (Yu et al., 2022): with 
 not tell a mixer its grid.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from mmlisa.models.arch import parse_mixers
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import LayerNorm, Mlp, SepConv, init_stem_biases, to_tokens
+from mmlisa.models.layers import LayerNorm, Mlp, Residual, ResidualBlock, SepConv, init_stem_biases, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
@@ -35,7 +34,7 @@ class Scale(nn.Module):
         return x * self.scale
 
 
-class Block(nn.Module):
+class Block(ResidualBlock):
     """``r1 x + DropPath(mixer(norm(x)))``, ``r2 x + DropPath(MLP(norm(x)))``, on ``[B, N, C]``; r1, r2 with ``res_scale``."""
 
     def __init__(self, channels: int, token_mixer: nn.Module, res_scale: bool, drop_path: float) -> None:
@@ -48,9 +47,11 @@ class Block(nn.Module):
         self.res_scale2 = Scale(channels) if res_scale else nn.Identity()
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        x = self.res_scale1(x) + self.drop_path(self.token_mixer(self.norm1(x), grid))
-        return self.res_scale2(x) + self.drop_path(self.mlp(self.norm2(x), grid))
+    def residuals(self) -> list[Residual]:
+        return [
+            Residual(self.token_mixer, self.norm1, self.drop_path, self.res_scale1),
+            Residual(self.mlp, self.norm2, self.drop_path, self.res_scale2),
+        ]
 
 
 class Stem(nn.Module):

@@ -15,6 +15,7 @@ from mmlisa.models.layers import (
     Block,
     Branch,
     PatchEmbed,
+    Residual,
     ResizeOnLoad,
     SepConv,
     build_norm,
@@ -76,8 +77,8 @@ class PositionedBlock(Block):
         super().__init__(channels, mixer, grid_axes=grid_axes, **options)
         self.position = ConvPosition(channels, grid_axes)
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        return super().forward(x + self.position(x, grid), grid)
+    def residuals(self) -> list[Residual]:
+        return [Residual(self.position), *super().residuals()]
 
 
 @MODELS.register_module()

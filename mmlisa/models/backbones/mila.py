@@ -8,13 +8,13 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import LayerNorm, Mlp, TokenConv
+from mmlisa.models.layers import LayerNorm, Mlp, Residual, ResidualBlock, TokenConv
 from mmlisa.registry import MODELS
 
 from .conv_pyramid import ConvPyramid
 
 
-class MILABlock(nn.Module):
+class MILABlock(ResidualBlock):
     """Mamba's block around an attention, and an MLP, with a convolution before each: ``[B, N, C] -> [B, N, C]``.
 
     Args:
@@ -38,11 +38,13 @@ class MILABlock(nn.Module):
         self.mlp = Mlp(channels, int(channels * mlp_ratio), getattr(attention, "mlp_conv", None))
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        x = x + self.cpe1(x, grid)
-        x = x + self.drop_path(self.mix(self.norm1(x), grid))
-        x = x + self.cpe2(x, grid)
-        return x + self.drop_path(self.mlp(self.norm2(x), grid))
+    def residuals(self) -> list[Residual]:
+        return [
+            Residual(self.cpe1),
+            Residual(self.mix, self.norm1, self.drop_path),
+            Residual(self.cpe2),
+            Residual(self.mlp, self.norm2, self.drop_path),
+        ]
 
     def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """The gated attention of normed tokens."""

@@ -1,6 +1,6 @@
 """Layers that backbones share."""
 
-from .blocks import Block
+from .blocks import Block, Residual, ResidualBlock
 from .branches import Mlp, SepConv
 from .embeddings import CONVOLUTIONS, ConvStack, ConvStem, InvertedMerging, PatchEmbed
 from .gated import GatedProjection, LePE

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from timm.layers import DropPath
 from torch import Tensor, nn
@@ -13,7 +14,42 @@ from .recompute import LayerNorm
 _layer_norm = partial(LayerNorm, eps=1e-6)
 
 
-class Block(nn.Module):
+def _identity(x: Tensor) -> Tensor:
+    return x
+
+
+class Residual(NamedTuple):
+    """A residual branch: ``skip(x) + drop(branch(norm(x), grid))``.
+
+    Attributes:
+        branch: called as ``branch(tokens, grid)``.
+        norm: norm of the branch's input.
+        drop: drops the branch for whole samples in training.
+        skip: layer on the skip connection.
+    """
+
+    branch: Callable[..., Tensor]
+    norm: Callable[[Tensor], Tensor] = _identity
+    drop: Callable[[Tensor], Tensor] = _identity
+    skip: Callable[[Tensor], Tensor] = _identity
+
+    def __call__(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        return self.skip(x) + self.drop(self.branch(norm_tokens(self.norm, x), grid))
+
+
+class ResidualBlock(nn.Module):
+    """Residual branches in a row: ``[B, N, C] -> [B, N, C]``."""
+
+    def residuals(self) -> list[Residual]:  # in order
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        for residual in self.residuals():
+            x = residual(x, grid)
+        return x
+
+
+class Block(ResidualBlock):
     """``x + DropPath(attention(norm(x)))``, then ``x + DropPath(MLP(norm(x)))``: ``[B, N, C] -> [B, N, C]``.
 
     Args:
@@ -47,6 +83,5 @@ class Block(nn.Module):
         self.mlp = Mlp(channels, int(channels * mlp_ratio), mlp_conv, grid_axes=grid_axes)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        x = x + self.drop_path(self.attn(norm_tokens(self.norm1, x), grid))
-        return x + self.drop_path(self.mlp(norm_tokens(self.norm2, x), grid))
+    def residuals(self) -> list[Residual]:
+        return [Residual(self.attn, self.norm1, self.drop_path), Residual(self.mlp, self.norm2, self.drop_path)]

@@ -53,4 +53,4 @@ def test_macs_are_those_of_the_formula(tokens):
         operator = InteractiveAttention(64, 4, grid=(7, 7), landmarks=49)
         x = torch.empty(1, 10 * tokens, 64)
     n = 10 * tokens
-    assert count(operator, x, (10, tokens)).macs() == 4 * n * 49 * 64 + 4 * n * 49 * 16 + 4 * n * 64**2
+    assert count(operator, x, (10, tokens)).macs == 4 * n * 49 * 64 + 4 * n * 49 * 16 + 4 * n * 64**2

@@ -1,0 +1,5 @@
+"""``python -m mmlisa`` is the command ``mmlisa``."""
+
+from mmlisa.cli import main
+
+main()

@@ -1,0 +1,82 @@
+"""check-data: problems of annotations, images and class maps, and the content of the data."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+from mmengine.config import Config
+
+from helpers.coco import coco, dataset_cfg
+from mmlisa.fit.checking import check_splits
+
+
+def picture(path, seed=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(path), np.random.default_rng(seed).integers(0, 255, (30, 40, 3), dtype=np.uint8))
+
+
+def reports(scope, **datasets):
+    loaders = {f"{split}_dataloader": dict(dataset=dataset) for split, dataset in datasets.items()}
+    return dict(check_splits(Config(dict(default_scope=scope, **loaders))))
+
+
+@pytest.mark.parametrize("kind", ["mmlisa.CocoDataset", "CocoDataset"])
+def test_detection(tmp_path, kind):
+    pytest.importorskip("mmdet")
+    content = coco(dict(bbox=[50, 2, 10, 10]))
+    for number, name in enumerate(("good", "size", "cut"), 2):
+        content["images"].append(dict(id=number, file_name=f"{name}.jpg", width=40, height=30 + (name == "size")))
+    for seed, image in enumerate(content["images"]):
+        picture(tmp_path / "images" / image["file_name"], seed)
+    (tmp_path / "images" / "cut.jpg").write_bytes((tmp_path / "images" / "good.jpg").read_bytes()[:600])
+    cfg = dataset_cfg(tmp_path, content) | dict(type=kind, filter_cfg=dict(filter_empty_gt=True))
+    (report,) = reports("mmdet", train=cfg).values()
+    assert [problem.removeprefix(f"{tmp_path}/").split(":")[0] for problem in report.problems] == [
+        "a.json", "a.json", "images/size.jpg", "images/cut.jpg",
+    ]  # fmt: skip
+    assert "lies outside" in report.problems[0]
+    assert report.lines()[:3] == [
+        "4 images or videos, 3 of them without annotations",
+        "objects per class: cat 1",
+        "sizes: small (below 32 x 32 pixels) 1, medium 0, large (above 96 x 96) 0",
+    ]
+
+
+def test_images_and_classes_of_two_splits_are_compared(tmp_path):
+    pytest.importorskip("mmpretrain")
+    for split, names in {"train": ("cat", "dog"), "val": ("cat", "newt")}.items():
+        for name in names:
+            picture(tmp_path / split / name / "a.png", sum(map(ord, name)))
+    datasets = {
+        split: dict(type="CustomDataset", data_root=str(tmp_path), data_prefix=split) for split in ("train", "val")
+    }
+    found = reports("mmpretrain", **datasets)
+    assert found["train"].problems == []
+    classes, shared = found["val"].problems
+    assert "'newt'" in classes
+    assert "val/cat/a.png: the same image" in shared
+
+
+@pytest.mark.parametrize(
+    ("value", "reduce_zero_label", "right"),
+    [(1, False, True), (2, False, False), (2, True, True), (3, True, False), (255, True, True)],
+)
+def test_classes_of_class_maps(tmp_path, value, reduce_zero_label, right):
+    pytest.importorskip("mmseg")
+    picture(tmp_path / "images" / "a.png")
+    seg_map = np.full((30, 40), 1, np.uint8)
+    seg_map[:15] = value
+    (tmp_path / "maps").mkdir()
+    cv2.imwrite(str(tmp_path / "maps" / "a.png"), seg_map)
+    dataset = dict(
+        type="BaseSegDataset", data_root=str(tmp_path), data_prefix=dict(img_path="images", seg_map_path="maps"),
+        img_suffix=".png", metainfo=dict(classes=("a", "b")), reduce_zero_label=reduce_zero_label, pipeline=[],
+    )  # fmt: skip
+    report = reports("mmseg", train=dataset)["train"]
+    assert (report.problems == []) == right
+    if not right:
+        assert f"holds [{value}]" in report.problems[0]
+    cv2.imwrite(str(tmp_path / "maps" / "a.png"), seg_map[:10])
+    assert "its image" in reports("mmseg", train=dataset)["train"].problems[0]
+    assert json.dumps(report.lines())

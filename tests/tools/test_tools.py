@@ -1,0 +1,230 @@
+"""Every command once, in this process, on a few small demo images."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import cv2
+import pytest
+import torch
+
+import train
+from mmlisa import cli
+from mmlisa.datasets.demo import make_demo
+from mmlisa.deploy import export as exporting
+
+pytest.importorskip("mmdet")
+CONFIGS = {name: f"{name}_hylisanet_demo.py" for name in ("mask_rcnn", "semantic_fpn", "classifier")}
+# One iteration at 64 pixels. So young a detector finds nothing, and without detections there are no metrics.
+SMALL = {
+    "mask_rcnn": [
+        *(
+            f"{split}_dataloader.dataset.pipeline.{i}.scale=(64,64)"
+            for split, i in (("train", 2), ("val", 1), ("test", 1))
+        ),
+        "model.test_cfg.rcnn.score_thr=0",
+        "model.test_cfg.rcnn.max_per_img=5",
+    ],
+    "semantic_fpn": [
+        *(
+            f"{split}_dataloader.dataset.pipeline.{i}.scale=(64,64)"
+            for split, i in (("train", 2), ("val", 1), ("test", 1))
+        ),
+        "train_dataloader.dataset.pipeline.3.crop_size=(64,64)",
+        "model.data_preprocessor.size=(64,64)",
+    ],
+    "classifier": [],
+}
+ONE_ITERATION = ["train_cfg.max_iters=1", "train_cfg.val_interval=1", "train_dataloader.batch_size=2"]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory) -> Path:
+    return make_demo(tmp_path_factory.mktemp("data") / "demo", num_images={"train": 6, "val": 2}, progress=False)
+
+
+@pytest.fixture
+def mmlisa(monkeypatch, tmp_path):
+    """Run ``mmlisa COMMAND …`` in an empty folder and return the exit status."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def run(*words: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["mmlisa"])
+        try:
+            cli.main([str(word) for word in words])
+        except SystemExit as end:
+            return end.code
+        return 0
+
+    return run
+
+
+def data(root: Path) -> list[str]:
+    return ["--cfg-options", *(f"{split}_dataloader.dataset.data_root={root}/" for split in ("train", "val", "test"))]
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_train_test_infer(kind, demo, mmlisa, tmp_path, capsys):
+    # MMEngine's visualizers are global, by the name of the experiment.
+    options = [*data(demo), *SMALL[kind], *ONE_ITERATION, f"experiment_name={kind}"]
+    if kind == "mask_rcnn":
+        options += [f"{split}_evaluator.ann_file={demo}/annotations/instances_val.json" for split in ("val", "test")]
+    assert mmlisa("train", CONFIGS[kind], "--work-dir", "run", *options) == 0
+    (*_, test, infer) = capsys.readouterr().out.splitlines()
+    config, checkpoint = test.split()[2:]
+    assert config == f"run/{CONFIGS[kind]}"
+    assert (tmp_path / checkpoint).is_file()
+    assert infer == f"  mmlisa infer {config} {checkpoint} IMAGE …"
+    words = ["test", config, checkpoint, "--out", "out.pkl", "--cfg-options", f"experiment_name=tested_{kind}"]
+    assert mmlisa(*words) == 0
+    assert (tmp_path / "out.pkl").is_file()
+    (log,) = tmp_path.glob("run/test/*/2*.json")
+    assert any(name in log.read_text() for name in ("coco/segm_mAP", "mIoU", "accuracy/top1"))
+    image = next(demo.glob("val/*.jpg"))
+    assert mmlisa("infer", config, checkpoint, image, "--out-dir", "pictures", "--json", "found.json") == 0
+    assert (tmp_path / "pictures" / f"{image.stem}.png").is_file()
+    (entry,) = json.loads((tmp_path / "found.json").read_text())
+    assert entry.keys() - {"source"} <= {"instances", "segments", "scores"}
+
+
+def test_infer_reports_damaged_images_at_the_end(demo, mmlisa, tmp_path, capsys):
+    (tmp_path / "cut.jpg").write_bytes(next(demo.glob("val/*.jpg")).read_bytes()[:700])
+    words = [CONFIGS["classifier"], save(tmp_path), "cut.jpg", next(demo.glob("val/*.jpg"))]
+    assert mmlisa("infer", *words, "--json", "found.json") == 1
+    assert "cut.jpg" in capsys.readouterr().err
+    assert len(json.loads((tmp_path / "found.json").read_text())) == 1
+
+
+def save(folder: Path, **options) -> Path:
+    """Save a checkpoint of the demo classifier with random weights."""
+    from mmlisa.training.building import build_model
+    from mmlisa.training.config import load_config
+
+    model = build_model(load_config(CONFIGS["classifier"], options=options))
+    torch.save({"state_dict": model.state_dict()}, folder / "random.pth")
+    return folder / "random.pth"
+
+
+def test_export(mmlisa, tmp_path, monkeypatch, capsys):
+    def write(module, out, size, **options):
+        assert (tuple(size), options["dynamic"], module.task) == ((64, 64), False, "classification")
+        out.write_text("exported")
+        return {tuple(size): 1e-7}
+
+    monkeypatch.setattr(exporting, "export", write)
+    assert mmlisa("export", CONFIGS["classifier"], "none", "m.onnx", "--size", "64", "64") == 0
+    assert "64x64: differs from PyTorch by 1.0e-07" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["m.pb"],
+        ["m.onnx", "--size", "16", "64"],
+        ["m.onnx", "--raw", "--uint8"],
+        ["m.onnx", "--size", "8", "48", "48", "--dynamic"],
+    ],
+)
+def test_exports_that_are_refused(words, mmlisa, tmp_path):
+    assert mmlisa("export", CONFIGS["classifier"], "none", *words) == 2
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_checkpoint_of_another_number_of_classes_is_not_exported(mmlisa, tmp_path, capsys):
+    assert mmlisa("export", CONFIGS["classifier"], save(tmp_path, **{"model.head.num_classes": 7}), "m.onnx") == 2
+    assert "head" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kind", "unit"), [("mask_rcnn", "objects"), ("classifier", "images")])
+def test_check_data_summarises_and_draws(kind, unit, demo, mmlisa, tmp_path, capsys):
+    assert mmlisa("check-data", CONFIGS[kind], "--draw", "3", "--out-dir", "drawn", *data(demo)) == 0
+    printed = capsys.readouterr().out
+    assert f"train: {unit} per class: " in printed
+    assert f"val: {unit} per class: " in printed
+    for split in ("train", "val"):
+        sheet = cv2.imread(str(tmp_path / "drawn" / f"{split}.png"))
+        assert sheet.shape[1] == 720
+        assert sheet[:360, :360].std() > 10
+    assert (cv2.imread(str(tmp_path / "drawn" / "train.png"))[360:, 360:] == 255).all()  # three of four cells
+
+
+def test_boxes_are_drawn_where_the_objects_are(demo, mmlisa, monkeypatch):
+    """The test pipeline resizes images before it loads boxes, which are those of the file."""
+    from mmlisa.visualization import overlays
+
+    seen = []
+    monkeypatch.setattr(overlays, "draw_truth", lambda image, sample, *_: seen.append((image, sample)) or image)
+    options = ["val_dataloader.dataset.pipeline.1.scale=(320,320)"]
+    mmlisa("check-data", CONFIGS["mask_rcnn"], "--draw", "2", "--split", "val", *data(demo), *options)
+    assert len(seen) == 2
+    for picture, sample in seen:
+        assert picture.shape[:2] == sample.ori_shape != sample.img_shape
+
+
+def test_check_data_exits_with_1_if_something_is_wrong(demo, mmlisa, tmp_path, capsys):
+    images = sorted(demo.glob("cls/train/*/*.jpg"))
+    for split in ("train", "val"):  # the same image in both
+        target = tmp_path / "data" / "cls" / split / images[0].parent.name / "image.jpg"
+        target.parent.mkdir(parents=True)
+        target.write_bytes(images[0].read_bytes())
+    options = [
+        *data(tmp_path / "data"),
+        *(f"{split}_dataloader.dataset.type=CustomDataset" for split in ("train", "val", "test")),
+    ]
+    assert mmlisa("check-data", CONFIGS["classifier"], *options) == 1
+    assert "same image" in capsys.readouterr().out
+
+
+def test_flops(mmlisa, capsys):
+    assert mmlisa("flops", CONFIGS["classifier"], "--size", "64", "64") == 0
+    name, parameters, macs, *_ = capsys.readouterr().out.splitlines()[2].split()
+    assert name == "model"
+    assert float(parameters) > 0
+    assert float(macs) > 0
+
+
+def test_convert(mmlisa, tmp_path):
+    import timm
+
+    torch.save(timm.create_model("caformer_s18").state_dict(), tmp_path / "caformer.pth")
+    assert mmlisa("convert", "caformer.pth", "converted.pth") == 0
+    assert (tmp_path / "converted.pth").is_file()
+
+
+def test_visualize(demo, mmlisa, tmp_path):
+    image = next(demo.glob("val/*.jpg"))
+    words = [
+        "--model",
+        CONFIGS["classifier"],
+        "--model",
+        CONFIGS["classifier"],
+        save(tmp_path),
+        "model.backbone.image_size=64",
+    ]
+    assert mmlisa("visualize", image, *words, "--size", "64", "64", "--matrices", "--out-dir", "drawn") == 0
+    assert {path.name for path in (tmp_path / "drawn").iterdir()} == {"kernels.png", "matrices.png"}
+
+
+def test_visualize_draws_the_curves_of_a_training(mmlisa, tmp_path):
+    log = tmp_path / "run" / "1" / "vis_data" / "scalars.json"
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(json.dumps({"loss": 1 / i, "lr": 0.1, "iter": i, "step": i}) + "\n" for i in (1, 2)))
+    assert mmlisa("visualize", "run", "--out-dir", "drawn") == 0
+    assert (tmp_path / "drawn" / "curves.png").is_file()
+
+
+def test_demo_data(mmlisa, tmp_path):
+    assert mmlisa("demo-data", "--root", "demo", "--train-images", "1", "--val-images", "1") == 0
+    assert len(list(tmp_path.glob("demo/train/*.jpg"))) == 1
+
+
+def test_the_device_is_chosen_before_pytorch_is_imported(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setattr("mmlisa.training.config.load_config", lambda *_, **__: sys.exit(3))
+    args = argparse.Namespace(**vars(train.parse_args([CONFIGS["classifier"], "--device", "cpu"])))
+    with pytest.raises(SystemExit, match="3"):
+        train.main(args)
+    assert not train.os.environ["CUDA_VISIBLE_DEVICES"]

@@ -1,1 +1,0 @@
-"""The papers' tables as data: one module per paper, see :mod:`research.paper_tables`."""
