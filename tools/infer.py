@@ -67,8 +67,10 @@ def main(args: argparse.Namespace) -> None:
     if not args.verbose:
         import_quietly(cfg and cfg.get("default_scope"))
     from mmlisa import deploy
+    from mmlisa.checkpoints import use_safe_loader
     from mmlisa.deploy.inference import Predictor, TiledPredictor, predict_pictures
 
+    use_safe_loader()
     if cfg is None:
         model = deploy.load(args.checkpoint)
     else:

@@ -17,8 +17,7 @@ from mmlisa import __version__
 from mmlisa.checkpoints.writing import writing_whole
 from mmlisa.deploy import runtime
 from mmlisa.deploy.results import DeformableAttention, EndToEnd, yolox
-from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset
-from mmlisa.training.config_checks import type_name
+from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
 from mmlisa.visualization.overlays import Classes
 
 OPSET = 18

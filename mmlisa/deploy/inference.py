@@ -24,8 +24,7 @@ from mmlisa.deploy.runtime import Prediction
 from mmlisa.registry import MODELS
 from mmlisa.training.building import build_model
 from mmlisa.training.checks import check_channels, check_shapes, saved_metainfo
-from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, load_config
-from mmlisa.training.config_checks import type_name
+from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, load_config, type_name
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
