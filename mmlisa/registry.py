@@ -6,11 +6,8 @@ For ``type='mmlisa.X'`` in any OpenMMLab config, MMEngine imports this module an
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 from mmengine import registry as roots
-
-from mmlisa.arguments import checking_arguments
 
 # Backbones and operators need only MMEngine; heads are available if the package that they extend is installed.
 _MODEL_LOCATIONS = ["mmlisa.models.attention", "mmlisa.models.backbones"]
@@ -35,8 +32,7 @@ _OWN_MODULES = {
 class _Registry(roots.Registry):
     """Registry that imports its locations one after the other until a name is registered.
 
-    A backbone therefore needs neither mmdet nor mmpretrain, whose imports take seconds. Registered classes check the arguments
-    of their constructors, see :mod:`mmlisa.arguments`.
+    A backbone therefore needs neither mmdet nor mmpretrain, whose imports take seconds.
     """
 
     def get(self, key: str) -> type | None:
@@ -55,9 +51,6 @@ class _Registry(roots.Registry):
         import_module(self._locations[0])
         del self._locations[0]
 
-    def _register_module(self, module: type, *args: Any, **kwargs: Any) -> None:
-        super()._register_module(checking_arguments(module), *args, **kwargs)
-
     def import_from_location(self) -> None:
         """Do nothing. MMEngine's ``get`` would import all locations here."""
 
@@ -68,13 +61,12 @@ def _child(parent: roots.Registry, *locations: str) -> roots.Registry:
 
 MODELS = _child(roots.MODELS, *_MODEL_LOCATIONS, *_VIDEO, "mmlisa.training.ema")
 TASK_UTILS = _child(roots.TASK_UTILS, *_MODEL_LOCATIONS)
-_HOOKS = [f"mmlisa.training.{name}" for name in ("hooks", "interrupts", "saving", "seeding", "castling", "ema")]
+_HOOKS = [f"mmlisa.training.{name}" for name in ("hooks", "interrupts", "castling", "ema")]
 HOOKS = _child(roots.HOOKS, *_HOOKS, "mmlisa.visualization", *_VIDEO)
 LOOPS = _child(roots.LOOPS, "mmlisa.training.loops")
-OPTIMIZERS = _child(roots.OPTIMIZERS, "mmlisa.training.lamb")
+OPTIMIZERS = _child(roots.OPTIMIZERS, "mmlisa.training.optimizers")
 OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "mmlisa.training.optimizers")
-DATA_SAMPLERS = _child(roots.DATA_SAMPLERS, "mmlisa.training.seeding")
-DATASETS = _child(roots.DATASETS, "mmlisa.training.seeding", *_DATASETS, *_VIDEO)
+DATASETS = _child(roots.DATASETS, *_DATASETS, *_VIDEO)
 TRANSFORMS = _child(roots.TRANSFORMS, *_VIDEO)
 METRICS = _child(roots.METRICS, "mmlisa.datasets.segmentation")
 WEIGHT_INITIALIZERS = _child(roots.WEIGHT_INITIALIZERS, "mmlisa.conversion")
