@@ -88,4 +88,4 @@ def _is_box(value: Any) -> bool:
 
 
 def _are_finite(*values: Any) -> bool:
-    return all(isinstance(value, int | float) and math.isfinite(value) for value in values)
+    return all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)

@@ -95,10 +95,7 @@ class Dataset:
             return str(error)
         if sample.size not in (None, size):
             stated, found = ("{}x{}".format(*each) for each in (sample.size, size))
-            return (
-                f"{path}: the image has {found} pixels, turned as its EXIF tag says, its annotation {stated}; export the "
-                "annotations again"
-            )
+            return f"{path}: the image has {found} pixels as EXIF displays it, its annotation {stated}; export it again"
         sample.size, sample.digest = size, blake2b(path.read_bytes(), digest_size=16).digest()
         return ""
 

@@ -54,7 +54,7 @@ def read(root: str | Path, task: str = "") -> Dataset:
         what = f"annotations for {task}" if task else "annotations"
         raise ValueError(f"{root} holds {len(folder.images)} images, but no {what} in a known place. {EXPECTED}")
     unassigned = dataset.split("")
-    if unassigned and len(unassigned) < len(dataset.samples):
+    if unassigned and (dataset.split("train") or dataset.split("val")):  # images beside a test alone are trained on
         dataset.samples = [sample for sample in dataset.samples if sample.split]
         dataset.notes.append(
             f"{folder.root / unassigned[0].path}: this image is in no split; all {len(unassigned)} such images are left out"

@@ -39,13 +39,15 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
         ValueError, OSError: the data cannot be used.
         ChildProcessError: a step failed.
     """
-    folder = folder.absolute()
-    if folder.is_relative_to(Path(options.data).absolute()):
+    folder, data = folder.absolute(), Path(options.data).absolute()
+    if folder.is_relative_to(data):
         raise ValueError(
             f"--work-dir {str(folder)!r} is inside of the data, which are never changed; name another folder"
         )
     config, model = folder / "config.py", folder / "model.pth"
     if config.exists():
+        if (known := _settings(folder)["data_root"]) != str(data):
+            raise ValueError(f"{folder} holds a run on {known}; name another folder with --work-dir")
         print(f"{config} exists, and its settings count; delete {folder} for a run with other options or data")
     else:
         _configure(options, folder)

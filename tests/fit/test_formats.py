@@ -98,6 +98,19 @@ def test_splits_of_yolo(tmp_path, prefix):
         read(tmp_path)
 
 
+@pytest.mark.parametrize(("split", "counts"), [("test", (9, 2, 1)), ("train", (1, 0, 0))])
+def test_images_in_no_split_are_trained_on_if_there_is_only_a_test(tmp_path, split, counts):
+    folders.write_yolo(tmp_path)
+    for path in ("images/011.jpg", "labels/011.txt"):
+        (tmp_path / path).parent.joinpath(split).mkdir()
+        (tmp_path / path).rename(tmp_path / path.replace("/", f"/{split}/"))
+    dataset = read(tmp_path)
+    assert any("all 11 such images" in note for note in dataset.notes) == (split == "train")
+    if split == "test":
+        dataset = prepare_data(tmp_path)
+    assert tuple(len(dataset.split(name)) for name in ("train", "val", "test")) == counts
+
+
 def test_voc_counts_pixels_from_one_unless_a_file_has_a_zero(tmp_path):
     folders.write_voc(tmp_path)
     assert objects(read(tmp_path))[0] == ("cat", [4, 5, 20, 17])

@@ -51,6 +51,8 @@ def test_a_step_whose_result_exists_is_skipped(commands, tmp_path, capsys):
     fit(options, tmp_path / "run")
     assert commands[3][0] == "train"
     assert commands[3][-1] == "--resume"
+    with pytest.raises(ValueError, match="--work-dir"):
+        fit(Options(str(tmp_path / "other" / "data")), tmp_path / "run")
 
 
 def test_a_training_that_fails_names_half_the_batch(commands, tmp_path, monkeypatch):
