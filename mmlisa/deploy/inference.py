@@ -207,7 +207,7 @@ class TiledPredictor(Predictor):
         try:
             import supervision
         except ImportError as error:
-            raise ImportError("--tile needs supervision: pip install 'mmlisa[tiles]'") from error
+            raise ImportError("--tile needs supervision: pip install supervision") from error
         self.predictor, self.classes, self.device = predictor, predictor.classes, predictor.device
         self.takes_clips, self.score_threshold, self.read = False, predictor.score_threshold, predictor.read
 

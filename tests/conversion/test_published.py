@@ -237,7 +237,8 @@ def test_a_forgotten_config_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "files", [("caformer", "timm:x"), ("flatten", "timm:x"), ("inflate", "timm:x", "video_hylisanet_demo.py")]
+    "files",
+    [("caformer", "timm:x"), ("flatten", "timm:x"), ("inflate", "timm:x", "classifier_lisanet_i_60e_something_v2.py")],
 )
 def test_every_conversion_takes_the_sources_and_the_averaged_weights_of_the_help(files, tmp_path, monkeypatch):
     import convert_checkpoint

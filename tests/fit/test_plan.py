@@ -287,7 +287,12 @@ def test_mask2formers_weights_of_classes(tmp_path):
     ("task", "options", "model", "message"),
     [
         ("detection", {}, "mask2former_hylisanet_s_50e_coco.py", "a Mask2Former is not planned from a folder"),
-        ("classification", {}, "video_hylisanet_demo.py", "VideoClassifier is not planned from a folder"),
+        (
+            "classification",
+            {},
+            "classifier_lisanet_i_60e_something_v2.py",
+            "VideoClassifier is not planned from a folder",
+        ),
         (
             "detection",
             dict(has_masks=False),
