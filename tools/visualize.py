@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> None:
         from mmlisa.visualization.curves import draw_curves, read_curves
 
         args.out_dir.mkdir(parents=True, exist_ok=True)
-        draw_curves({args.source: read_curves(args.source)}, args.out_dir / "curves.png")
+        draw_curves(read_curves(args.source), args.out_dir / "curves.png")
         print(args.out_dir / "curves.png")
         return
     import torch

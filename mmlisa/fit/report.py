@@ -71,7 +71,7 @@ def write_report(
     result = evaluate(folder, root, split, list(classes), dict(label_map or {}))
     pictures = folder / "report"
     pictures.mkdir(exist_ok=True)
-    draw_curves({"": read_curves(folder / "train")}, pictures / "curves.png")
+    draw_curves(read_curves(folder / "train"), pictures / "curves.png")
     draw_confusion(result.confusion, [*classes, "nothing"][: len(result.confusion)], pictures / "confusion.png")
     drawings = [(pictures / "confusion.png", f"{unit}. Rows are annotations, columns predictions.")]
     if result.precision is not None:

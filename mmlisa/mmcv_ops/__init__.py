@@ -3,10 +3,7 @@
 mmcv keeps its operators in a compiled module, ``mmcv._ext``, and mmdet and mmseg cannot be imported without it.
 ``import mmlisa`` appends :class:`ExtensionFinder` to Python's import system. Python asks it for ``mmcv._ext`` only if no
 compiled module exists, and then loads `mmlisa.mmcv_ops.ext` under that name. Nothing is imported until mmcv asks.
-
-    python -m mmlisa.mmcv_ops install     # also for programs that never import mmlisa
-    python -m mmlisa.mmcv_ops uninstall
-    python -m mmlisa.mmcv_ops status
+A program that imports mmdet before mmlisa needs ``import mmlisa`` as its first line.
 """
 
 import sys

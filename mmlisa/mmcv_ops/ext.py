@@ -16,17 +16,9 @@ from mmlisa.mmcv_ops.deform_conv import (
     modulated_deform_conv_forward,
 )
 from mmlisa.mmcv_ops.focal_loss import sigmoid_focal_loss_backward, sigmoid_focal_loss_forward
-from mmlisa.mmcv_ops.missing import missing_operator
 from mmlisa.mmcv_ops.ms_deform_attn import ms_deform_attn_backward, ms_deform_attn_forward
 from mmlisa.mmcv_ops.nms import nms, softnms
 from mmlisa.mmcv_ops.roi_align import roi_align_backward, roi_align_forward
-from mmlisa.mmcv_ops.sync_bn import (
-    sync_bn_backward_data,
-    sync_bn_backward_param,
-    sync_bn_forward_mean,
-    sync_bn_forward_output,
-    sync_bn_forward_var,
-)
 
 
 # mmdet's and mmseg's environment reports call these two.
@@ -44,6 +36,8 @@ def __getattr__(name: str) -> Callable[..., NoReturn]:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def missing(*args: object, **kwargs: object) -> NoReturn:
-        raise missing_operator(name)
+        raise NotImplementedError(
+            f"the operator {name!r} needs mmcv's compiled operators; to compile them, see docs/install.md, 'Compiled operators'"
+        )
 
     return missing

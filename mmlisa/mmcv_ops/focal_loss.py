@@ -1,7 +1,7 @@
 """Focal loss over sigmoids (https://arxiv.org/abs/1708.02002), by the formula of mmcv's CUDA kernel.
 
 ``input`` is ``[N, C]``. ``target`` ``[N]`` is a class; every value outside 0 … C - 1 is background. ``weight`` ``[C]`` is a
-factor per class, or empty.
+factor per class, or empty; background keeps factor 1.
 """
 
 import torch
@@ -42,4 +42,8 @@ def _log(probability: Tensor) -> Tensor:
 
 
 def _weighted(values: Tensor, weight: Tensor, target: Tensor) -> Tensor:
-    return values * weight[target][:, None] if weight.numel() else values
+    if not weight.numel():
+        return values
+    factors = torch.cat([weight, weight.new_ones(1)])  # the last one is the background's
+    is_class = (target >= 0) & (target < len(weight))
+    return values * factors[target.where(is_class, len(weight))][:, None]

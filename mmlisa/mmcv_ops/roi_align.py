@@ -13,8 +13,6 @@ from torch import Tensor
 
 from mmlisa.ops.precision import widest
 
-from .missing import missing_operator
-
 _MAX = 0  # pool_mode; 1 is the average
 
 
@@ -25,7 +23,7 @@ def roi_align_forward(input: Tensor, rois: Tensor, output: Tensor, *_: Tensor, p
         NotImplementedError: ``pool_mode`` is the maximum.
     """
     if pool_mode == _MAX:
-        raise missing_operator("roi_align_forward(pool_mode='max')")
+        raise NotImplementedError("pool_mode='max' needs mmcv's compiled operators; use pool_mode='avg'")
     features, boxes = widest(input, rois)
     output.copy_(torch.ops.torchvision.roi_align(features, boxes, *_arguments(**geometry)))
 

@@ -2,6 +2,5 @@
 
 from .classifier import VideoClassifier, VideoDataPreprocessor
 from .dataset import VideoDataset
-from .demo import DemoVideoDataset
 from .transforms import LoadClips, PackClips, PerFrame
 from .visualization import VideoOverlayHook, contact_sheet

@@ -34,7 +34,7 @@ def read_frames(path: str | Path, positions: Iterable[int]) -> dict[int, np.ndar
 
     Raises:
         FileNotFoundError: the file or folder does not exist.
-        DamagedVideoError: a frame is missing or cannot be decoded.
+        DamagedVideoError: a frame is missing or damaged.
     """
     path, wanted = _existing(path), sorted({int(position) for position in positions})
     return _from_folder(path, wanted) if path.is_dir() else _from_file(path, wanted)
@@ -46,9 +46,9 @@ def _from_folder(path: Path, wanted: list[int]) -> dict[int, np.ndarray]:
         raise DamagedVideoError(f"video {path} has {len(files)} frames, but frame {wanted[-1]} is requested")
     frames = {}
     for position in wanted:
-        frames[position] = cv2.imread(str(files[position]))
+        frames[position] = cv2.imread(str(files[position]), cv2.IMREAD_COLOR)
         if frames[position] is None:
-            raise DamagedVideoError(f"video {path}: frame {files[position].name} is damaged: it cannot be decoded")
+            raise DamagedVideoError(f"video {path}: frame {files[position].name} cannot be decoded")
     return frames
 
 

@@ -31,8 +31,6 @@ class LoadClips(BaseTransform):
         on_corrupt: ``'error'`` stops and names the video. ``'skip'`` logs its name, and the dataset takes another one in
             training; a test set stops there too.
         on_short: the same choice for a video shorter than a clip, or ``'repeat'``, which repeats frames.
-        order: ``'time'``; as controls without temporal information, ``'still'`` shows the middle frame of each clip T times and
-            ``'shuffled'`` shows all frames in random order.
 
     Raises:
         ValueError: several clips of uniform sampling, or a damaged or short video under ``'error'``.
@@ -48,12 +46,11 @@ class LoadClips(BaseTransform):
         random: bool = False,
         on_corrupt: Literal["error", "skip"] = "error",
         on_short: Literal["repeat", "error", "skip"] = "repeat",
-        order: Literal["time", "still", "shuffled"] = "time",
     ) -> None:
         if stride is None and num_clips != 1:
             raise ValueError(f"num_clips={num_clips}; uniform sampling (stride=None) has one clip")
         self.length, self.stride, self.num_clips, self.random = length, stride, num_clips, random
-        self.on_corrupt, self.on_short, self.order = on_corrupt, on_short, order
+        self.on_corrupt, self.on_short = on_corrupt, on_short
 
     def transform(self, results: dict[str, Any]) -> dict[str, Any] | None:
         path = results["img_path"]
@@ -72,14 +69,8 @@ class LoadClips(BaseTransform):
 
     def _positions(self, total: int) -> np.ndarray:
         if self.stride is None:
-            positions = uniform_positions(total, self.length, self.random)
-        else:
-            positions = dense_positions(total, self.length, self.stride, self.num_clips, self.random)
-        if self.order == "still":
-            return positions[:, [self.length // 2] * self.length]
-        if self.order == "shuffled":
-            return np.stack([np.random.permutation(clip) for clip in positions])
-        return positions
+            return uniform_positions(total, self.length, self.random)
+        return dense_positions(total, self.length, self.stride, self.num_clips, self.random)
 
     @staticmethod
     def _refuse(choice: str, reason: str, option: str) -> None:

@@ -1,7 +1,6 @@
-"""Curves of loss, learning rate and validation metrics, of one run or of several."""
+"""Curves of loss, learning rate and validation metrics of a run."""
 
 import json
-from collections.abc import Mapping
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
@@ -21,22 +20,15 @@ def read_curves(work_dir: str | Path) -> Curves:
 
     Raises:
         FileNotFoundError: the folder has no log.
-        ValueError: a log is damaged.
     """
     logs = sorted(Path(work_dir).glob("*/vis_data/scalars.json"))
     if not logs:
         raise FileNotFoundError(f"{work_dir} has no log of a training (*/vis_data/scalars.json)")
     points: dict[str, dict[int, float]] = {}
     for log in logs:
-        entries = []
-        for number, line in enumerate(log.read_text().splitlines(), 1):
-            try:
-                entries.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{log}:{number} is not JSON: {error}") from error
+        entries = [json.loads(line) for line in log.read_text().splitlines()]
         first = next((entry["iter"] for entry in entries if "loss" in entry and "iter" in entry), inf)
         points = {name: {i: value for i, value in known.items() if i < first} for name, known in points.items()}
-        # A resumed training may begin with the validation in which the training before it was interrupted.
         iteration = max((i for known in points.values() for i in known), default=0)
         for entry in entries:
             # The step of a validation is its iteration or its epoch. It follows the last training entry in both cases.
@@ -51,46 +43,33 @@ def _is_drawn(name: str) -> bool:
     return "loss" in name or name == "lr" or name.endswith(tuple(METRICS))
 
 
-def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
-    """Draw the curves into a file; a star marks the best point of each metric.
-
-    Args:
-        runs: curves by the label of the run. All losses of a single run are drawn, but only the total loss of several runs.
-        path: file to write.
+def draw_curves(curves: Curves, path: Path) -> None:
+    """Draw the curves of a run into a file; a star marks the best point of each metric.
 
     Raises:
         OSError: the file cannot be written.
     """
     from matplotlib.figure import Figure  # not pyplot, which holds global state
 
-    metrics = sorted({name for curves in runs.values() for name in curves if name.endswith(tuple(METRICS))})
-    # Several runs have a panel per metric, with a line per run.
-    panels = [metrics] if len(runs) == 1 else [[metric] for metric in metrics]
-    figure = Figure(figsize=(4.8 * (2 + len(panels)), 4), layout="constrained")
-    loss_axes, rate_axes, *metric_axes = figure.subplots(1, 2 + len(panels))
-    for label, curves in runs.items():
-        losses = [name for name in curves if "loss" in name]
-        for name in sorted(losses) if len(runs) == 1 else [name for name in losses if name == "loss"]:
-            total = name == "loss"
-            shown = name if len(runs) == 1 else label
-            iterations, values = _smooth(curves[name])
-            loss_axes.plot(iterations, values, label=shown, linewidth=2 if total else 1, zorder=3 if total else 2)
-        if "lr" in curves:
-            rate_axes.plot(*zip(*curves["lr"], strict=True), label=label)
-        for axes, names in zip(metric_axes, panels, strict=True):
-            for name in names:
-                if name in curves:
-                    _plot_metric(axes, curves[name], shown_metric(name) if len(runs) == 1 else label)
+    figure = Figure(figsize=(14.4, 4), layout="constrained")
+    loss_axes, rate_axes, metric_axes = figure.subplots(1, 3)
+    for name in sorted(name for name in curves if "loss" in name):
+        total = name == "loss"
+        loss_axes.plot(*_smooth(curves[name]), label=name, linewidth=2 if total else 1, zorder=3 if total else 2)
+    if "lr" in curves:
+        rate_axes.plot(*zip(*curves["lr"], strict=True))
+    metrics = sorted(name for name in curves if name.endswith(tuple(METRICS)))
+    for name in metrics:
+        _plot_metric(metric_axes, curves[name], shown_metric(name))
+    units = " / ".join(sorted({METRICS[end] for name in metrics for end in METRICS if name.endswith(end)}))
     loss_axes.set(title="loss in training", ylabel="mean over a fiftieth of the run", ylim=(0, None))
     rate_axes.set(title="learning rate", ylabel="of the first parameter group", ylim=(0, None))
-    for axes, names in zip(metric_axes, panels, strict=True):
-        units = " / ".join(sorted({METRICS[end] for name in names for end in METRICS if name.endswith(end)}))
-        axes.set(title="validation" if len(runs) == 1 else shown_metric(names[0]), ylabel=units)
-    for axes in (loss_axes, rate_axes, *metric_axes):
+    metric_axes.set(title="validation", ylabel=units)
+    for axes in (loss_axes, rate_axes, metric_axes):
         axes.set(xlabel="iteration", xlim=(0, None))
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-        if axes is not rate_axes and axes.get_legend_handles_labels()[0]:
+        if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize="small", frameon=False)
     figure.savefig(path, dpi=120)
 

@@ -1,7 +1,6 @@
 """Hooks that draw the curves of a training, and predictions during validation and tests."""
 
 from collections.abc import Mapping, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from mmengine.runner import Runner
 
 from mmlisa.registry import HOOKS
 
-from .curves import draw_curves
+from .curves import draw_curves, read_curves
 from .overlays import Classes, draw_prediction, free_path, has_truth
 
 Batch = Mapping[str, Any] | None
@@ -23,29 +22,13 @@ Batch = Mapping[str, Any] | None
 class TrainingCurvesHook(Hook):
     """Draw loss, learning rate and validation metrics over the whole training, resumed parts included.
 
-    The hook writes ``curves.png`` beside the log after each validation and at the end of the training. In mmlisa's tools, it also
-    writes it when the training fails or is interrupted.
+    The hook reads the logs of the work dir, and writes ``curves.png`` beside the newest one after each validation and at the end
+    of the training.
     """
 
-    priority = "LOW"  # before the hook that saves the best checkpoint, and the last one again, with the history
-
-    def after_train_iter(
-        self, runner: Runner, batch_idx: int, data_batch: Batch = None, outputs: Mapping[str, Any] | None = None
-    ) -> None:
-        """Note the first iteration of each loss: some, such as that of self-distillation, begin later than others."""
-        begins = runner.message_hub.runtime_info.get("curve_begins", {})
-        for name in (outputs or {}).keys() - begins.keys():
-            history = runner.message_hub.log_scalars.get(f"train/{name}")
-            if history is not None and len(history.data[0]) == 1:
-                begins = {**begins, name: runner.iter + 1}
-                runner.message_hub.update_info("curve_begins", begins)
+    priority = "LOW"  # after MMEngine's LoggerHook, which writes the log
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        history = list(runner.message_hub.runtime_info.get("metric_history", []))
-        scalars = {name: float(value) for name, value in (metrics or {}).items() if isinstance(value, Real)}
-        history.append({"iteration": runner.iter, **scalars})
-        # Checkpoints contain the message hub, so a resumed run continues the history.
-        runner.message_hub.update_info("metric_history", history)
         self.draw_curves(runner)
 
     def after_train(self, runner: Runner) -> None:
@@ -53,18 +36,9 @@ class TrainingCurvesHook(Hook):
 
     @master_only
     def draw_curves(self, runner: Runner) -> None:
-        """Draw the curves so far. If the picture cannot be written, log a warning and continue the training."""
-        begins = runner.message_hub.runtime_info.get("curve_begins", {})
-        curves = {
-            (short := name.removeprefix("train/")): list(enumerate(history.data[0].tolist(), begins.get(short, 1)))
-            for name, history in runner.message_hub.log_scalars.items()
-            if name == "train/lr" or (name.startswith("train/") and "loss" in name)
-        }
-        for entry in runner.message_hub.runtime_info.get("metric_history", []):
-            for name in entry.keys() - {"iteration"}:
-                curves.setdefault(name, []).append((entry["iteration"], entry[name]))
+        """Draw the curves so far. If that fails, log a warning and continue the training."""
         try:
-            draw_curves({"": curves}, Path(runner.log_dir) / "curves.png")
+            draw_curves(read_curves(runner.work_dir), Path(runner.log_dir) / "curves.png")
         except OSError as error:
             runner.logger.warning(f"curves.png could not be written: {error}")
 
@@ -81,9 +55,6 @@ class OverlayHook(Hook):
         draw: whether to draw at all.
         score_thr: lowest score of an object that is drawn.
         test_out_dir: folder of the pictures of a test; None draws none.
-
-    Raises:
-        ValueError: ``interval`` is below 1.
     """
 
     priority = "NORMAL"
@@ -91,8 +62,6 @@ class OverlayHook(Hook):
     def __init__(
         self, interval: int = 50, draw: bool = True, score_thr: float = 0.3, test_out_dir: str | None = None
     ) -> None:
-        if interval < 1:
-            raise ValueError(f"OverlayHook(interval={interval!r}) is below 1; to draw nothing, set draw=False")
         self.interval, self.draw, self.score_thr, self.test_out_dir = interval, draw, score_thr, test_out_dir
         self._seen = 0
         self._shown: set[Path] = set()

@@ -1,4 +1,4 @@
-"""A video whose frames carry their numbers, and a few of the demo clips."""
+"""A video whose frames carry their numbers, and a small data set of such videos."""
 
 import pytest
 
@@ -6,7 +6,6 @@ from helpers.numbered_frames import numbered_frames
 
 pytest.importorskip("mmpretrain")
 
-from mmlisa.video.demo import make_video_demo
 from mmlisa.visualization.overlays import write_video
 
 
@@ -19,6 +18,12 @@ def video(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def demo(tmp_path_factory):
-    """The demo clips, one scene of each pair of opposites per split: 8 and 8 clips."""
-    return make_video_demo(tmp_path_factory.mktemp("demo") / "clips", num_scenes={"train": 1, "val": 1}, progress=False)
+def clips(tmp_path_factory):
+    """A folder with four videos of 16 numbered frames of two classes, forwards and backwards, as train.txt and val.txt."""
+    root = tmp_path_factory.mktemp("clips")
+    frames = numbered_frames(16)
+    for number in range(4):
+        write_video(root / f"{number}.mp4", frames if number % 2 else frames[::-1], 8)
+    for split in ("train", "val"):
+        (root / f"{split}.txt").write_text("".join(f"{number}.mp4 16 {number % 2}\n" for number in range(4)))
+    return root

@@ -33,7 +33,7 @@ def test_only_the_frames_of_a_folder_that_are_needed_are_decoded(folder):
         (folder / f"{number:05d}.png").write_bytes(b"damaged")
     frames = read_frames(folder, np.array([4, 2]))
     assert {position: number_of(frame) for position, frame in frames.items()} == {2: 2, 4: 4}
-    with pytest.raises(DamagedVideoError, match=r"00004\.png is damaged"):
+    with pytest.raises(DamagedVideoError, match=r"00004\.png"):
         read_frames(folder, [3])
 
 

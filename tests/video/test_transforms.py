@@ -43,14 +43,6 @@ def test_clips_of_a_video(video):
     assert numbers(LoadClips(5)({"img_path": str(video), "num_frames": 10})["clips"]) == [[1, 3, 5, 7, 9]]
 
 
-def test_controls_without_time(video):
-    assert numbers(LoadClips(5, order="still")({"img_path": str(video)})["clips"]) == [[25] * 5]
-    seed(1)
-    ((*shuffled,),) = numbers(LoadClips(5, order="shuffled")({"img_path": str(video)})["clips"])
-    assert sorted(shuffled) == [5, 15, 25, 35, 45]
-    assert shuffled != sorted(shuffled)
-
-
 def test_damaged_and_short_videos(video, tmp_path):
     damaged, short = tmp_path / "damaged.mp4", tmp_path / "short.mp4"
     damaged.write_bytes(video.read_bytes()[:500])

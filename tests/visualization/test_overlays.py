@@ -37,31 +37,18 @@ def changed(drawing: np.ndarray) -> np.ndarray:
     return (drawing != 128).any(-1)
 
 
-def test_an_object_is_filled_lightly_and_its_label_lies_outside():
+def test_an_object_has_a_mask_a_box_and_a_label_above():
     box = (40, 60, 100, 120)
     drawing = draw_prediction(GREY, detections([box], [1], [0.9], [mask_of(*box)]), CLASSES)
     assert drawing.shape == (640, 640, 3)
     left, top, right, bottom = (SCALE * side for side in box)
-    inside = drawing[top + 8 : bottom - 8, left + 8 : right - 8]
-    expected = np.array((128, 128, 128)) * 0.7 + np.array((0, 0, 250)) * 0.3
-    assert (inside == expected.round()).all(), "nothing but the fill is drawn inside"
+    expected = np.array((128, 128, 128)) * 0.6 + np.array((0, 0, 250)) * 0.4
+    assert np.abs(drawing[top + 8 : bottom - 8, left + 8 : right - 8] - expected).max() <= 1
     outside = changed(drawing)
     outside[top - 2 : bottom + 3, left - 2 : right + 3] = False
     rows, columns = np.nonzero(outside)
-    assert rows.max() < top, "above the object"
-    assert columns.min() >= left
-    assert (rows.max() - rows.min()) < 30
-
-
-def test_the_outline_of_an_enlarged_mask_has_no_steps():
-    """A diagonal edge keeps its straight line; a picture of full size keeps every pixel."""
-    diagonal = np.tri(160, dtype=bool)
-    enlarged = overlays._resize_mask(diagonal, overlays._Canvas(np.zeros((640, 640, 3), np.uint8), 4.0, None))
-    edge = enlarged[:, 40:600].argmax(0) - np.arange(40, 600)
-    assert np.ptp(edge) <= 1
-    single = np.random.default_rng(0).random((160, 160)) < 0.2  # pixels that smoothing would remove
-    same = overlays._resize_mask(single, overlays._Canvas(np.zeros((160, 160, 3), np.uint8), 1.0, None))
-    np.testing.assert_array_equal(same, single)
+    assert rows.max() < top
+    assert columns.min() >= left - 2
 
 
 def test_a_picture_of_large_size_is_not_enlarged():
@@ -74,27 +61,6 @@ def test_the_picture_of_a_caller_is_not_drawn_on(side):
     picture = np.full((side, side, 3), 128, np.uint8)
     assert changed(draw_prediction(picture, detections([(10, 10, 90, 90)], [0], [0.9]), CLASSES)).any()
     assert not changed(picture).any()
-
-
-@pytest.mark.parametrize(
-    "box", [(0, 0, 160, 160), (0, 0, 160, 40), (0, 0, 40, 160), (130, 130, 160, 160), (0, 0, 3, 3), (0, 157, 3, 160)]
-)
-def test_labels_stay_in_the_picture(box):
-    """Two of them at any rim: both can be read, so both have their background's whole size."""
-    drawing = draw_prediction(GREY, detections([box, box], [0, 1], [0.9, 0.8]), CLASSES)
-    for colour in ((250, 0, 0), (0, 0, 250)):
-        rows = np.nonzero((drawing == colour).all(-1))[0]
-        assert len(rows) > 300, "a label's background"
-        assert rows.max() < 640
-
-
-def test_labels_avoid_other_objects():
-    """Above the lower object lies another: its label goes elsewhere."""
-    boxes = [(40, 20, 100, 78), (40, 80, 100, 140)]
-    masks = [mask_of(*box) for box in boxes]
-    drawing = draw_prediction(GREY, detections(boxes, [0, 1], [0.9, 0.8], masks), CLASSES)
-    upper = drawing[SCALE * 20 + 8 : SCALE * 78 - 8, SCALE * 40 + 8 : SCALE * 100 - 8]
-    assert (upper == upper[0, 0]).all()
 
 
 def test_scores_below_the_threshold_are_not_drawn():
@@ -136,7 +102,7 @@ def test_a_segmentation_has_fills_and_a_legend():
     drawing = draw_prediction(GREY, SegDataSample(pred_sem_seg=PixelData(data=labels)), classes)
     assert drawing.shape[0] > 640
     picture, strip = drawing[:640], drawing[640:]
-    assert (picture[320, 320] == np.round(np.array((128, 128, 128)) * 0.7 + np.array((250, 0, 0)) * 0.3)).all()
+    assert (picture[320, 320] == np.round(np.array((128, 128, 128)) * 0.6 + np.array((250, 0, 0)) * 0.4)).all()
     assert (picture[10, 10] == 128).all(), "the background stays as it is"
     assert (strip == (250, 0, 0)).all(-1).any()
 
@@ -198,19 +164,15 @@ def test_free_path(tmp_path):
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_small_object_is_drawn_over_a_large_one(order):
-    large, small = (10, 10, 150, 150), (60, 60, 100, 100)
-    boxes, labels = [large, small][::order], [0, 1][::order]
-    masks = [mask_of(*box) for box in boxes]
-    drawing = draw_prediction(GREY, detections(boxes, labels, [0.9, 0.9], masks), CLASSES)
-    outline = drawing[SCALE * 80, SCALE * 60 - 2 : SCALE * 60 + 3]
-    assert (np.abs(outline.astype(int) - (0, 0, 250)) <= 5).all(-1).any(), "the outline of the small one is whole"
-    first = np.array((128, 128, 128)) * 0.7 + np.array((250, 0, 0)) * 0.3
-    assert (drawing[SCALE * 80, SCALE * 80] == (first.round() * 0.7 + np.array((0, 0, 250)) * 0.3).round()).all()
+    boxes, labels = [(10, 10, 150, 150), (60, 60, 100, 100)][::order], [0, 1][::order]
+    drawing = draw_prediction(GREY, detections(boxes, labels, [0.9, 0.9], [mask_of(*box) for box in boxes]), CLASSES)
+    red, _, blue = drawing[SCALE * 80, SCALE * 80].astype(int)
+    assert blue > red
 
 
 def test_the_legend_begins_with_the_largest_class_and_says_its_share():
     classes = Classes({"classes": ("sky", "cat", "cup"), "palette": [(0, 200, 0), (250, 0, 0), (0, 0, 250)]})
     labels = torch.zeros(160, 160, dtype=torch.long)
     labels[:40], labels[40:56] = 2, 1  # 65 %, 25 % and 10 % of the rows
-    legend = overlays._draw_segmentation(overlays._canvas(GREY), labels, classes)
+    legend = overlays._draw_segmentation(GREY, labels, classes)[1]
     assert legend == [((0, 200, 0), "sky 65%"), ((0, 0, 250), "cup 25%"), ((250, 0, 0), "cat 10%")]
