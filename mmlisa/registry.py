@@ -6,11 +6,8 @@ For ``type='mmlisa.X'`` in any OpenMMLab config, MMEngine imports this module an
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 from mmengine import registry as roots
-
-from mmlisa.arguments import checking_arguments
 
 # Backbones and operators need only MMEngine; heads are available if the package that they extend is installed.
 _MODEL_LOCATIONS = ["mmlisa.models.attention", "mmlisa.models.backbones"]
@@ -35,8 +32,7 @@ _OWN_MODULES = {
 class _Registry(roots.Registry):
     """Registry that imports its locations one after the other until a name is registered.
 
-    A backbone therefore needs neither mmdet nor mmpretrain, whose imports take seconds. Registered classes check the arguments
-    of their constructors, see :mod:`mmlisa.arguments`.
+    A backbone therefore needs neither mmdet nor mmpretrain, whose imports take seconds.
     """
 
     def get(self, key: str) -> type | None:
@@ -54,9 +50,6 @@ class _Registry(roots.Registry):
     def _import_next(self) -> None:
         import_module(self._locations[0])
         del self._locations[0]
-
-    def _register_module(self, module: type, *args: Any, **kwargs: Any) -> None:
-        super()._register_module(checking_arguments(module), *args, **kwargs)
 
     def import_from_location(self) -> None:
         """Do nothing. MMEngine's ``get`` would import all locations here."""

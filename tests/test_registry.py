@@ -24,7 +24,11 @@ TRANSFORMS.get("LoadImageFromFile"), DATASETS.get("DemoSegDataset")
 
 @pytest.mark.parametrize(
     ("code", "loaded"),
-    [("import mmlisa", set()), (_BACKBONE, {"torch"}), (_SEGMENTATION, {"torch", "mmcv", "mmseg", "mmpretrain"})],
+    [
+        ("import mmlisa", set()),
+        (_BACKBONE, {"torch", "timm"}),
+        (_SEGMENTATION, {"torch", "mmcv", "mmseg", "mmpretrain"}),
+    ],
 )
 def test_imports_only_what_is_asked_for(code, loaded):
     code += "\nimport sys; print(*sys.modules)"

@@ -17,12 +17,13 @@ from math import prod
 
 import torch
 import torch.nn.functional as F
+from timm.models.metaformer import StarReLU
 from torch import Tensor, nn
 
 from mmlisa.models.attention import InteractiveAttention
 from mmlisa.models.backbones import hvit3, ivit, lisanet, mila
 from mmlisa.models.backbones.base import Stage
-from mmlisa.models.layers import Block, Branch, InvertedMerging, ShortcutTokenConv, StarReLU, has_hooks, norm_tokens
+from mmlisa.models.layers import Block, Branch, InvertedMerging, ShortcutTokenConv, has_hooks, norm_tokens
 from mmlisa.ops.tracing import is_traced
 
 # With fewer tokens, preparing the weights costs more than the faster product saves.

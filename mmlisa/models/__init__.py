@@ -1,1 +1,1 @@
-"""Attention operators, hosts and heads; nothing is imported here, so that a backbone needs only what it imports itself."""
+"""Attention, backbones and heads; nothing is imported here, so that a backbone needs only what it imports itself."""

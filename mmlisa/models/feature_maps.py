@@ -19,7 +19,7 @@ class FeatureMap(NamedTuple):
 
 
 def backbone_class(name: str) -> type[Backbone]:
-    """The backbone registered as ``name``, with or without ``mmlisa.`` before it.
+    """Return the backbone registered as ``name``, with or without ``mmlisa.`` before it.
 
     Raises:
         ValueError: no backbone has this name.
@@ -33,7 +33,7 @@ def backbone_class(name: str) -> type[Backbone]:
 def feature_maps(
     backbone: str, arch: str | dict[str, Any] | None = None, out_indices: Sequence[int] | None = None, **options: Any
 ) -> tuple[FeatureMap, ...]:
-    """The maps of ``dict(type=backbone, arch=arch, out_indices=out_indices, **options)``; nothing is allocated.
+    """Return the maps of ``dict(type=backbone, arch=arch, out_indices=out_indices, **options)``; nothing is allocated.
 
     ``arch`` and ``out_indices`` are the backbone's defaults where None.
 
@@ -50,48 +50,20 @@ def feature_maps(
 def channels(
     backbone: str, arch: str | dict[str, Any] | None = None, out_indices: Sequence[int] | None = None, **options: Any
 ) -> list[int]:
-    """A neck's ``in_channels``; see :func:`feature_maps`."""
+    """Return a neck's ``in_channels``; see :func:`feature_maps`."""
     return [one.channels for one in feature_maps(backbone, arch, out_indices, **options)]
 
 
 def strides(
     backbone: str, arch: str | dict[str, Any] | None = None, out_indices: Sequence[int] | None = None, **options: Any
 ) -> list[int]:
-    """A head's ``strides``; see :func:`feature_maps`."""
+    """Return a head's ``strides``; see :func:`feature_maps`."""
     return [one.stride for one in feature_maps(backbone, arch, out_indices, **options)]
 
 
 @cache
 def all_stages(backbone: str, arch: str) -> tuple[FeatureMap, ...]:
-    """The maps of every stage of a named arch; the stages of a plain ViT are its blocks."""
+    """Return the maps of every stage of a named arch; the stages of a plain ViT are its blocks."""
     with torch.device("meta"):
         num_stages = backbone_class(backbone)(arch=arch).num_stages
     return feature_maps(backbone, arch, range(num_stages))
-
-
-def to_markdown() -> str:
-    """The table of every named arch of every backbone, ``docs/channels.md``."""
-    lines = [
-        "# Channels and strides",
-        "",
-        "The table lists the maps of every named arch. A neck needs their channels. For another arch or other stages, call:",
-        "",
-        "```python",
-        "import mmlisa",
-        "",
-        'mmlisa.channels("LiSANet", "hybrid-small", out_indices=(1, 2, 3))  # [128, 320, 384]',
-        'mmlisa.strides("LiSANet", "hybrid-small", out_indices=(1, 2, 3))  # [8, 16, 32]',
-        "```",
-        "",
-        "`python tools/channels.py` writes this page. A plain ViT can return the map of each block; all have the same",
-        "channels and stride. By default it returns the last.",
-        "",
-        "| backbone | arch | out_indices | channels | strides |",
-        "|---|---|---|---|---|",
-    ]
-    for name in sorted(backbones.__all__, key=str.lower):
-        for arch in backbone_class(name).arch_settings:
-            maps = feature_maps(name, arch)
-            columns = [" ".join(map(str, column)) for column in zip(*maps, strict=True)]
-            lines.append(f"| {name} | {arch} | {' | '.join(columns)} |")
-    return "\n".join(lines) + "\n"

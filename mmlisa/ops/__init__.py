@@ -4,7 +4,7 @@
 """
 
 from .agent import agent
-from .depthwise import depthwise, depthwise_per_image
+from .depthwise import depthwise_per_image
 from .efficient import efficient
 from .focused_linear import focused_linear
 from .global_filter import global_filter, resize_spectrum
@@ -30,6 +30,5 @@ from .recompute import linear_of
 from .relational import relational
 from .relative import circulant, toeplitz
 from .rotary import rotary
-from .star_relu import star_relu
 from .structure_aware import structure_aware, weighted_attention
 from .ttt import ttt_convolution, ttt_glu

@@ -1,4 +1,4 @@
-"""Whether a tracer or a function transform is active."""
+"""Questions about active tracers and function transforms."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,12 +11,12 @@ _are_functorch_transforms_active = getattr(torch._C, "_are_functorch_transforms_
 
 
 def is_traced() -> bool:
-    """Whether a graph is recorded: by ``torch.compile``, ``torch.export`` or ``torch.jit.trace``."""
+    """Return whether a graph is recorded: by ``torch.compile``, ``torch.export`` or ``torch.jit.trace``."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def is_exporting() -> bool:
-    """Whether ``torch.export`` records, with ``strict=False``."""
+    """Return whether ``torch.export`` records, with ``strict=False``."""
     # torch.compiler.is_exporting() is missing before PyTorch 2.7, and true under torch.compile before 2.12.
     return torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
 
@@ -31,7 +31,7 @@ def as_constants(grid: Sequence[int]) -> AbstractContextManager:
 
 
 def has_free_size(*sizes: int) -> bool:
-    """Whether ``torch.export`` leaves one of the sizes free. A branch on that size would be recorded for the example only."""
+    """Return whether ``torch.export`` leaves a size free; a branch on that size would be recorded for the example only."""
     return is_exporting() and any(isinstance(size, torch.SymInt) for size in sizes)
 
 
@@ -41,5 +41,5 @@ def divide_up(size: int, by: int) -> int:
 
 
 def is_transformed() -> bool:
-    """Whether a transform of ``torch.func`` or forward-mode differentiation is active."""
+    """Return whether a transform of ``torch.func`` or forward-mode differentiation is active."""
     return _are_functorch_transforms_active() or forward_ad._current_level >= 0

@@ -11,7 +11,6 @@ from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import nn
 
-from mmlisa.arguments import Share
 from mmlisa.models.attention import castling_operators, drop_aux
 from mmlisa.registry import HOOKS
 
@@ -36,7 +35,8 @@ class CastlingHook(Hook):
         layers: substrings of the names of the layers to record; None for all.
 
     Raises:
-        ValueError: at the start of training, a model without auxiliary branches or ``layers`` that match none.
+        ValueError: an unknown schedule, a share that is not from 0 to 1; at the start of training, a model without auxiliary
+            branches or ``layers`` that match none.
     """
 
     # After the hooks that change the weights, before the loggers.
@@ -47,11 +47,15 @@ class CastlingHook(Hook):
         schedule: Literal["constant", "linear", "step"] = "constant",
         epsilon: float = 0.02,
         end_epsilon: float = 1.0,
-        begin: Share = 0.9,
-        drop_at: Share = 1.0,
+        begin: float = 0.9,
+        drop_at: float = 1.0,
         interval: int = 50,
         layers: Sequence[str] | None = None,
     ) -> None:
+        if schedule not in ("constant", "linear", "step"):
+            raise ValueError(f"schedule={schedule!r}; it must be 'constant', 'linear' or 'step'")
+        if not (0 <= begin <= 1 and 0 <= drop_at <= 1):
+            raise ValueError(f"begin={begin}, drop_at={drop_at}; both are shares of the training, from 0 to 1")
         self.schedule, self.epsilon, self.end_epsilon, self.begin = schedule, epsilon, end_epsilon, begin
         self.drop_at, self.interval, self.layers = drop_at, interval, layers
         self._recorded: list[str] = []

@@ -10,7 +10,6 @@ from mmengine.dataset import Compose
 from mmengine.logging import print_log
 from mmpretrain.datasets import PackInputs
 
-from mmlisa.arguments import Size
 from mmlisa.registry import TRANSFORMS
 
 from .reading import DamagedVideoError, count_frames, read_frames
@@ -42,10 +41,10 @@ class LoadClips(BaseTransform):
 
     def __init__(
         self,
-        length: Size,
+        length: int,
         *,
-        stride: Size | None = None,
-        num_clips: Size = 1,
+        stride: int | None = None,
+        num_clips: int = 1,
         random: bool = False,
         on_corrupt: Literal["error", "skip"] = "error",
         on_short: Literal["repeat", "error", "skip"] = "repeat",

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from timm.models.metaformer import StarReLU
 from torch import nn
 
+from mmlisa.deploy import cpu
 from mmlisa.models.attention import InteractiveAttention
 from mmlisa.models.backbones import hvit3, ivit, lisanet, mila
 from mmlisa.models.backbones.base import Stage
-from mmlisa.models.layers import Block, InvertedMerging, SepConv, StarReLU
-from mmlisa.training import cpu
+from mmlisa.models.layers import Block, InvertedMerging, SepConv
 
 # Wide enough for chunks of at most 100 tokens.
 WIDTH = cpu.CHUNK * torch.get_num_threads() // 100

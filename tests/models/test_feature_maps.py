@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 import mmlisa
-from mmlisa.models.feature_maps import to_markdown
+from channels import to_markdown
 
 
 def test_channels_and_strides_for_a_neck():
@@ -29,6 +29,7 @@ def _watch(init, devices):
     return watched
 
 
+@pytest.mark.nightly
 def test_page_is_current():
     page = Path(__file__).parents[2] / "docs" / "channels.md"
     assert page.read_text() == to_markdown(), "python tools/channels.py"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.backbones import CASES, NARROW
+from helpers.backbones import CASES
 from mmlisa.models import backbones
 from mmlisa.registry import MODELS
 
@@ -51,7 +51,7 @@ def test_forward_and_backward_on_odd_grids(host, operator):
     image = torch.randn(2, 3, 75, 107, requires_grad=True)
     if model.num_extra_tokens and operator in WITHOUT_CLASS_TOKEN:
         with pytest.raises(
-            ValueError, match=r"^this operator has no place for class tokens: .* 35 tokens .*, and got 36; "
+            ValueError, match=r"^this attention has no place for class tokens: .* 35 tokens .*, and got 36; "
         ):
             model(image)
         return
@@ -80,16 +80,3 @@ def test_the_convolution_of_enhanced_linear_attention(case):
     assert {name.rpartition(".")[0] for name in mixers} <= {
         name.removesuffix(".mlp.dwconv.weight") for name in convolutions
     }
-
-
-MAPS_ONLY = ("Interactive", "FocusedLinear", "ShiftedWindow", "CrossShapedWindow", "SpatialReduction", "LeViT")
-
-
-@pytest.mark.parametrize("operator", [*OPERATORS, *(f"{name}Attention" for name in MAPS_ONLY)])
-def test_videos_are_refused(operator):
-    arch = dict(base="small", **NARROW)
-    with pytest.raises(
-        ValueError, match=rf"'{operator}'.*: this operator works on maps \(H, W\).* has 3 axes"
-    ) as error:
-        MODELS.get("LiSANet")(arch, attention=dict(type=operator), image_size=(8, 64, 64))
-    assert "\n" not in str(error.value)

@@ -106,7 +106,7 @@ def test_autocast_as_in_the_forward_pass(tensors, backward_inside):
 @pytest.mark.parametrize("backward", [None, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("forward", [None, torch.bfloat16, torch.float16])
 def test_the_recomputation_has_the_forward_passs_autocast(forward, backward):
-    """What the function sees has the same dtype both times, whatever autocast the backward pass runs in."""
+    """The function sees the same dtype both times, whatever autocast the backward pass runs in."""
     seen = []
 
     def function(x):

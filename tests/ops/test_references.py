@@ -153,6 +153,11 @@ OPERATORS = {
         lambda q, k, v: attend(rectified(q, k), v) / q.shape[2],
         TOKENS,
     ),
+    "relu_softmax-sum": (
+        lambda *x: ops.relu_softmax_attention(*x, average=False),
+        lambda q, k, v: attend(rectified(q, k), v),
+        TOKENS,
+    ),
     "relu_exp": (ops.relu_exp_attention, relu_exp, TOKENS),
     "lambda_convolution": (ops.lambda_convolution, lambda_convolution, (*TOKENS, "dnn")),
     "relational": (ops.relational, relational, (*TOKENS, "dnn", "dDnn", "Dnn", "dnn")),
@@ -203,6 +208,17 @@ def test_value_and_gradients(name, case):
         for out in (y, expected)
     ]
     torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("operator", [ops.hydra, ops.efficient, ops.linear_angular])
+def test_unknown_backend(operator):
+    with pytest.raises(ValueError, match="backend"):
+        operator(*torch.randn(3, 1, 1, 2, 4), backend="fast")
+
+
+def test_unknown_axis():
+    with pytest.raises(ValueError, match="axis"):
+        ops.mean_centered_attention(*torch.randn(3, 1, 1, 2, 4), "rows")
 
 
 # The elementwise kinks of ReLU and of the mask lie beside random tokens, not at them.

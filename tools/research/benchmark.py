@@ -314,9 +314,8 @@ def measure_backends(rounds: int, device: str, shapes: Iterable[tuple] = TUNING_
         s = torch.randn(len(tokens), patterns, *grid, device=device, requires_grad=True)
         kernel_a, kernel_b = (torch.randn(*lead, *grid, device=device) for lead in ((c, patterns), (patterns,)))
         bias = torch.randn(c, patterns, device=device)
-        names = [name for name in ("circulant", "triton", "fft") if _is_candidate(name, tokens, grid)]
         sides = {"encode": ({}, dispatch.encode_size(grid)), "mix": ({}, dispatch.mix_size(grid, c, patterns))}
-        for name in names:
+        for name in ("circulant", "fft"):
             encode, mix = dispatch.classes(name)
             encode, mix = encode.prepare(kernel_a, None), mix.prepare(kernel_b, bias)
             sides["encode"][0][name] = partial(_forward_backward, encode, (tokens, tokens))
@@ -325,10 +324,6 @@ def measure_backends(rounds: int, device: str, shapes: Iterable[tuple] = TUNING_
             for name, time in time_in_turns(candidates, rounds, device).items():
                 rows.append(dict(case=f"c={c}, D={patterns}, {grid}", side=side, size=size, name=name, **time))
     return rows
-
-
-def _is_candidate(name: str, tokens: Tensor, grid: tuple[int, ...]) -> bool:
-    return (name != "triton" or tokens.is_cuda) and dispatch.can_run(name, tokens.dtype, grid)
 
 
 def _forward_backward(side: Callable[..., Tensor], tensors: tuple[Tensor, ...]) -> None:

@@ -1,21 +1,19 @@
 """Agent attention as a token mixer; without prefix tokens."""
 
 from collections.abc import Sequence
-from math import isqrt
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Size
 from mmlisa.models.layers import LePE, ResizeOnLoad
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
-_SIDE = 7  # of the maps that the biases are made from
+_SIDE = 7  # side of the maps from which the biases are interpolated
 
 
 class AgentBias(ResizeOnLoad):
@@ -68,24 +66,21 @@ class AgentAttention(nn.Module):
         qkv_bias: bias in the query, key and value projection.
 
     Raises:
-        ValueError: heads that do not divide the channels, agents that are not a square number; at the call, tokens that are not
-            those of the grid.
+        ValueError: heads that do not divide the channels; at the call, agents that are not a square number, or tokens that are
+            not those of the grid.
     """
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        agents: Size = 49,
+        grid: Sequence[int],
+        agents: int = 49,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        grid = check_map(grid)
-        if isqrt(agents) ** 2 != agents:
-            raise ValueError(f"agents={agents}; it must be a square number")
         self.num_heads, self.agents = num_heads, agents
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
         self.gather_bias, self.spread_bias = (AgentBias(num_heads, agents, grid) for _ in range(2))

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_tokens
+from .base import check_tokens
 
 _POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 
@@ -20,18 +19,16 @@ class AveragePooling(nn.Module):
 
     Args:
         channels: channels C.
-        num_heads: unused, but it must divide the channels, as for every operator.
+        num_heads: unused.
         grid: the pretraining grid, for its number of axes.
         kernel_size: an odd number, the neighbourhood along each axis.
 
     Raises:
-        ValueError: heads that do not divide the channels, a kernel that is not odd; at the call, tokens that are not those of
-            the grid.
+        ValueError: at the call, tokens that are not those of the grid.
     """
 
-    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size], kernel_size: OddSize = 3) -> None:
+    def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], kernel_size: int = 3) -> None:
         super().__init__()
-        check_heads(channels, num_heads)
         self.kernel_size, self.pool = kernel_size, _POOL[len(grid)]
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:

@@ -6,7 +6,6 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import CONVOLUTIONS, to_map, to_tokens
 from mmlisa.registry import MODELS
 
@@ -32,12 +31,12 @@ class ConvolutionalAttention(nn.Module):
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        kernel_size: OddSize = 3,
-        stride: Size = 1,
+        grid: Sequence[int],
+        kernel_size: int = 3,
+        stride: int = 1,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()

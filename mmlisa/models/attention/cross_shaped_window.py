@@ -6,11 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.arguments import Size
 from mmlisa.models.layers import TokenConv, merge_windows, pad_to_windows, split_windows
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -29,22 +28,21 @@ class CrossShapedWindowAttention(nn.Module):
         qkv_bias: bias in the query, key and value projection.
 
     Raises:
-        ValueError: heads that do not divide the channels, an odd number of heads under stripes, a split size that is
-            not positive; at the call, tokens that are not those of the grid.
+        ValueError: heads that do not divide the channels, an odd number of heads under stripes; at the call, tokens that are
+            not those of the grid.
     """
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        split_size: Size | None = 7,
+        grid: Sequence[int],
+        split_size: int | None = 7,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        check_map(grid)
         self.split_size = None if split_size is None or split_size >= min(grid) else split_size
         branches = 1 if self.split_size is None else 2
         if num_heads % branches:

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import token_conv
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_tokens
+from .base import check_tokens
 
 
 @MODELS.register_module()
@@ -17,19 +16,18 @@ class DepthwiseConv(nn.Module):
 
     Args:
         channels: channels C.
-        num_heads: unused, but it must divide the channels, as for every operator.
+        num_heads: unused.
         grid: the pretraining grid, for its number of axes.
         kernel_size: an odd number, or one per axis.
 
     Raises:
-        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
+        ValueError: at the call, tokens that are not those of the grid.
     """
 
     def __init__(
-        self, channels: Size, num_heads: Size, *, grid: Sequence[Size], kernel_size: OddSize | Sequence[OddSize] = 7
+        self, channels: int, num_heads: int, *, grid: Sequence[int], kernel_size: int | Sequence[int] = 7
     ) -> None:
         super().__init__()
-        check_heads(channels, num_heads)
         self.conv = token_conv(channels, kernel_size, len(grid))
         self.proj = nn.Linear(channels, channels)
 

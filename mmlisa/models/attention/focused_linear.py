@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from math import prod
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Count, Positive, Size
 from mmlisa.models.layers import (
     PositionResize,
     PositionsOnLoad,
     SharedTokenConv,
     TokenConv,
+    after_prefix,
     cyclic_shift,
     merge_windows,
     pad_to_windows,
@@ -23,7 +22,7 @@ from mmlisa.models.layers import (
 )
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, count_prefix
+from .base import check_heads, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -49,34 +48,30 @@ class FocusedLinearAttention(PositionsOnLoad):
         qkv_bias: bias in the query, key and value projection.
 
     Raises:
-        ValueError: heads that do not divide the channels, an even kernel, a factor or a window that is not positive, a shift
-            without windows; at the call, tokens that are not those of the grid.
+        ValueError: heads that do not divide the channels, an even kernel, a shift without windows; at the call, tokens that are
+            not those of the grid.
     """
 
     on_grid = ("positional_encoding",)
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        focusing_factor: Positive = 3,
-        kernel_size: Count = 5,
-        lepe_kernel_size: Count = 0,
-        window: Size | None = None,
+        grid: Sequence[int],
+        focusing_factor: float = 3,
+        kernel_size: int = 5,
+        lepe_kernel_size: int = 0,
+        window: int | None = None,
         shift: bool = False,
         position: bool = True,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
-        for name, size in (("kernel_size", kernel_size), ("lepe_kernel_size", lepe_kernel_size)):
-            if size and size % 2 == 0:
-                raise ValueError(f"{name}={size}; it must be odd, or 0 for no convolution")
         if shift and window is None:
             raise ValueError("shift=True shifts windows, and there are none; give window=, or shift=False")
         width = check_heads(channels, num_heads)
-        grid = check_map(grid)
         self.num_heads, self.focusing_factor, self.shift = num_heads, focusing_factor, shift
         self.window = None if window is None else tuple(min(window, size) for size in grid)
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
@@ -84,7 +79,7 @@ class FocusedLinearAttention(PositionsOnLoad):
         self.scale = nn.Parameter(torch.zeros(1, 1, channels))
         self.positional_encoding = None
         if position:
-            own_grid = self.window or grid
+            own_grid = self.window or tuple(grid)
             self.positional_encoding = nn.Parameter(torch.zeros(1, prod(own_grid), channels))
             self.resize = PositionResize(own_grid)
         self.dwc = SharedTokenConv(width, kernel_size) if kernel_size else None
@@ -96,10 +91,6 @@ class FocusedLinearAttention(PositionsOnLoad):
         prefix = count_prefix(x, grid)
         if self.window is None:
             return self._attend(x, grid, prefix, None)
-        if prefix:
-            raise ValueError(
-                f"x has {prefix} tokens more than the grid {grid}; windows have no place for prefix tokens"
-            )
         batch, x = x.shape[0], x.unflatten(1, grid)
         shift = window_shift(grid, self.window, x.device) if self.shift else None
         x = pad_to_windows(x if shift is None else cyclic_shift(x, shift), self.window)
@@ -113,28 +104,13 @@ class FocusedLinearAttention(PositionsOnLoad):
     def _attend(self, x: Tensor, grid: tuple[int, int], prefix: int, valid: Tensor | None) -> Tensor:
         query, key, value = self.qkv(x).chunk(3, dim=2)
         if self.positional_encoding is not None:
-            key = key + self._position(grid, prefix)
+            key = key + after_prefix(self.resize(self.positional_encoding, grid), prefix)
         if valid is not None:
             value = value * valid[..., None]
         scale = self.scale.view(self.num_heads, -1)
         heads = (split_heads(t, self.num_heads) for t in (query, key, value))
         y = join_heads(ops.focused_linear(*heads, scale, focusing_factor=self.focusing_factor, mask=valid))
-        local = self._local(value[:, prefix:], grid)
-        if local is not None:
-            y = y + (F.pad(local, (0, 0, prefix, 0)) if prefix else local)
+        for convolution in (self.dwc, self.lepe):
+            if convolution is not None:
+                y = y + after_prefix(convolution(value[:, prefix:], grid), prefix)
         return self.proj(y)
-
-    def _position(self, grid: tuple[int, int], prefix: int) -> Tensor:
-        """``[1, prefix + prod(grid), C]``, zero for prefix tokens."""
-        position = self.resize(self.positional_encoding, grid)
-        return F.pad(position, (0, 0, prefix, 0)) if prefix else position
-
-    def _local(self, value: Tensor, grid: tuple[int, int]) -> Tensor | None:
-        """The convolutions of the values of the grid: ``[B, prod(grid), C] -> [B, prod(grid), C]``."""
-        local = None
-        if self.dwc is not None:
-            local = self.dwc(value, grid)
-        if self.lepe is not None:
-            lepe = self.lepe(value, grid)
-            local = lepe if local is None else local + lepe
-        return local

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import GatedProjection, LePE
 from mmlisa.registry import MODELS
 
-from .base import MixedPrecisionOperator, check_heads, check_map
+from .base import MixedPrecisionOperator, check_heads
 from .heads import join_heads, split_heads
 
 
@@ -31,16 +30,15 @@ class GatedLinearAttention(MixedPrecisionOperator):
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        lepe_kernel_size: OddSize = 5,
+        grid: Sequence[int],
+        lepe_kernel_size: int = 5,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        check_map(grid)
         self.num_heads = num_heads
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
         self.lepe = LePE(channels, lepe_kernel_size)

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Size
 from mmlisa.models.layers import ResizeOnLoad, to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_tokens
+from .base import check_tokens
 
 
 @MODELS.register_module()
@@ -21,18 +20,17 @@ class GlobalFilter(ResizeOnLoad):
 
     Args:
         channels: channels C.
-        num_heads: unused, but it must divide the channels, as for every operator.
+        num_heads: unused.
         grid: the pretraining grid, the size of the filter.
 
     Raises:
-        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
+        ValueError: at the call, tokens that are not those of the grid.
     """
 
     on_grid = ("spectrum",)
 
-    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size]) -> None:
+    def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int]) -> None:
         super().__init__()
-        check_heads(channels, num_heads)
         self.grid = tuple(grid)
         self.spectrum = nn.Parameter(torch.empty(channels, *grid[:-1], grid[-1] // 2 + 1, 2))  # real, imaginary
         nn.init.normal_(self.spectrum, std=0.02)

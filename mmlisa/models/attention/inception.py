@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.arguments import Size
 from mmlisa.models.layers import to_map, to_tokens, token_conv
 from mmlisa.registry import MODELS
 
@@ -37,11 +36,11 @@ class InceptionMixer(nn.Module):
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        attention_heads: Size | None = None,
+        grid: Sequence[int],
+        attention_heads: int | None = None,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()

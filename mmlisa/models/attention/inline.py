@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Size
-from mmlisa.models.layers import to_map, to_tokens
+from mmlisa.models.layers import after_prefix, to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, count_prefix
+from .base import check_heads, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -33,15 +31,14 @@ class InLineAttention(nn.Module):
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
+        grid: Sequence[int],
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        check_map(grid)
         self.num_heads = num_heads
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
         self.residual = nn.Sequential(nn.Linear(channels, channels), nn.GELU(), nn.Linear(channels, 9 * channels))
@@ -58,4 +55,4 @@ class InLineAttention(nn.Module):
             query, key, value = (t.to(dtype) for t in (query, key, value))
             y = join_heads(ops.inline(*(split_heads(t, self.num_heads) for t in (query, key, value))))
             local = to_tokens(ops.depthwise_per_image(to_map(value[:, prefix:], grid), kernels.to(dtype)))
-            return self.proj(y + F.pad(local, (0, 0, prefix, 0)))
+            return self.proj(y + after_prefix(local, prefix))

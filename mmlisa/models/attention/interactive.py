@@ -6,10 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Size
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, count_prefix
+from .base import check_heads, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -31,17 +30,17 @@ class InteractiveAttention(nn.Module):
         qkv_bias, proj_bias: bias in the projections.
 
     Raises:
-        ValueError: heads that do not divide the channels, landmarks that are not a square number; at the call, fewer tokens
+        ValueError: heads that do not divide the channels; at the call, landmarks that are not a square number, or fewer tokens
             than the grid has.
     """
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        landmarks: Size | None = 49,
+        grid: Sequence[int],
+        landmarks: int | None = 49,
         mix_before: bool = True,
         mix_after: bool = True,
         qkv_bias: bool = False,
@@ -50,9 +49,6 @@ class InteractiveAttention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         check_heads(channels, num_heads)
-        if landmarks is not None:
-            ops.landmark_side(landmarks)
-            check_map(grid)
         self.landmarks = landmarks
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
         self.proj = nn.Linear(channels, channels, bias=proj_bias)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Size
 from mmlisa.models.layers import RelativePosition
 from mmlisa.registry import MODELS
 
@@ -28,7 +27,7 @@ class LambdaConvolution(nn.Module):
         ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
     """
 
-    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size]) -> None:
+    def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int]) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.qkv = nn.Linear(channels, 3 * channels, bias=False)

@@ -7,11 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.arguments import Size
 from mmlisa.models.layers import LinearNorm, ResizeOnLoad, resize_rows, to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, check_tokens
+from .base import check_heads, check_tokens
 from .heads import HeadPool, join_heads, split_heads
 
 
@@ -56,11 +55,11 @@ class LeViTAttention(nn.Module):
             the grid.
     """
 
-    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size], head_dims: Size | None = None) -> None:
+    def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], head_dims: int | None = None) -> None:
         super().__init__()
         self.num_heads, self.head_dims = num_heads, head_dims or check_heads(channels, num_heads) // 2
         self.qkv = LinearNorm(channels, 4 * num_heads * self.head_dims)
-        self.bias = OffsetBias(num_heads, check_map(grid))
+        self.bias = OffsetBias(num_heads, grid)
         self.proj = nn.Linear(2 * num_heads * self.head_dims, channels, bias=False)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:

@@ -3,7 +3,6 @@
 from torch import Tensor
 
 from mmlisa import ops
-from mmlisa.arguments import OddSize, Size
 from mmlisa.registry import MODELS
 
 from .projected import ProjectedAttention
@@ -20,7 +19,7 @@ class LinearAngularAttention(ProjectedAttention):
         **options: see :class:`ProjectedAttention`.
     """
 
-    def __init__(self, channels: Size, num_heads: Size, *, conv_size: OddSize | None = 9, **options) -> None:
+    def __init__(self, channels: int, num_heads: int, *, conv_size: int | None = 9, **options) -> None:
         super().__init__(channels, num_heads, conv_size=conv_size, **options)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

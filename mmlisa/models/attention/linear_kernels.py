@@ -1,12 +1,47 @@
-"""The linear attentions that Castling-ViT compares itself with (You et al., Table 5)."""
+"""Linear attentions that are one function each: Hydra, efficient, ReLU, and those of Castling-ViT's Table 5."""
+
+from typing import ClassVar
 
 from torch import Tensor
 
 from mmlisa import ops
-from mmlisa.arguments import Size
 from mmlisa.registry import MODELS
 
 from .projected import ProjectedAttention
+
+
+@MODELS.register_module()
+class HydraAttention(ProjectedAttention):
+    """Hydra attention (Bolya et al.): see :func:`mmlisa.ops.hydra`."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return ops.hydra(query, key, value)
+
+
+@MODELS.register_module()
+class EfficientAttention(ProjectedAttention):
+    """Efficient attention (Shen et al.): see :func:`mmlisa.ops.efficient`."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return ops.efficient(query, key, value)
+
+
+@MODELS.register_module()
+class ReLULinearAttention(ProjectedAttention):
+    """Vanilla linear attention, ReLU as its feature map: focused linear attention with p = 1 and nothing else."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return ops.focused_linear(query, key, value, focusing_factor=1)
+
+
+@MODELS.register_module()
+class EnhancedLinearAttention(ReLULinearAttention):
+    """Enhanced linear attention (Cai et al., EfficientViT, first version): the locality is put into the block's MLP.
+
+    Backbones read ``mlp_conv`` and give the MLP a depthwise 3x3 convolution, if it has none of its own (H-ViT³, LeViT).
+    """
+
+    mlp_conv: ClassVar[int] = 3
 
 
 @MODELS.register_module()
@@ -28,10 +63,8 @@ class MeanCenteredAttention(ProjectedAttention):
 
     full_precision = True
 
-    def __init__(self, channels: Size, num_heads: Size, *, axis: str = "tokens", **options) -> None:
+    def __init__(self, channels: int, num_heads: int, *, axis: str = "tokens", **options) -> None:
         super().__init__(channels, num_heads, **options)
-        if axis not in ops.MC_AXES:
-            raise ValueError(f"axis is {axis!r}; it must be one of {sorted(ops.MC_AXES)}")
         self.axis = axis
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -49,7 +82,7 @@ class ReLUSoftmaxAttention(ProjectedAttention):
 
     full_precision = True
 
-    def __init__(self, channels: Size, num_heads: Size, *, average: bool = True, **options) -> None:
+    def __init__(self, channels: int, num_heads: int, *, average: bool = True, **options) -> None:
         super().__init__(channels, num_heads, **options)
         self.average = average
 

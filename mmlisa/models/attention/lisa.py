@@ -8,10 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import OddSize, Size
 from mmlisa.models.layers import GridCache, ResizeOnLoad, has_wrapped_weight, to_map, to_tokens
-from mmlisa.ops.checks import check_backend
-from mmlisa.ops.lisa import BACKENDS, RESIZE_MODES
 from mmlisa.ops.precision import at_least_fp32, layer_dtype
 from mmlisa.registry import MODELS
 
@@ -52,20 +49,21 @@ class LiSA(ResizeOnLoad):
         backend: see :func:`mmlisa.ops.lisa`.
 
     Raises:
-        ValueError: heads that do not divide the channels, an unknown ``resize`` or one that would stretch local kernels,
-            an even ``kernel_size``, an unknown ``padding``, or zeros around kernels that are not local.
+        ValueError: heads that do not divide the channels, a ``resize`` that would stretch local kernels, an even
+            ``kernel_size``, an unknown ``padding``, or zeros around kernels that are not local; at the call, an unknown
+            ``resize`` or ``backend``.
     """
 
     on_grid = ("kernel_a", "kernel_b")
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        num_patterns: Size = 8,
-        kernel_size: OddSize | None = None,
+        grid: Sequence[int],
+        num_patterns: int = 8,
+        kernel_size: int | None = None,
         padding: str = "circular",
         qkv_bias: bool = True,
         norm: bool = True,
@@ -74,10 +72,9 @@ class LiSA(ResizeOnLoad):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        if resize not in RESIZE_MODES:
-            raise ValueError(f"resize is {resize!r}; it must be one of {RESIZE_MODES}")
-        check_backend(backend, BACKENDS)
         if kernel_size is not None:
+            if kernel_size % 2 == 0:
+                raise ValueError(f"kernel_size={kernel_size}; it must be odd")
             if resize != "spectrum":
                 raise ValueError(f"kernel_size={kernel_size} needs resize='spectrum', not {resize!r}")
             grid = (kernel_size,) * len(grid)  # resampled to the tokens' grid, it is zero outside of the window

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Size
 from mmlisa.models.layers import LePE
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, count_prefix
+from .base import check_heads, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -30,10 +29,9 @@ class MILAAttention(nn.Module):
             the grid has.
     """
 
-    def __init__(self, channels: Size, num_heads: Size, *, grid: Sequence[Size], qkv_bias: bool = True) -> None:
+    def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], qkv_bias: bool = True) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        check_map(grid)
         self.num_heads = num_heads
         self.qk = nn.Linear(channels, 2 * channels, bias=qkv_bias)
         self.lepe = LePE(channels, 3)

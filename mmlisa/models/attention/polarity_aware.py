@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from math import prod
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import OddSize, Size
-from mmlisa.models.layers import PositionResize, PositionsOnLoad, SharedTokenConv
+from mmlisa.models.layers import PositionResize, PositionsOnLoad, SharedTokenConv, after_prefix
 from mmlisa.ops import layer_dtype, no_autocast
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, count_prefix
+from .base import check_heads, count_prefix
 from .heads import join_heads, split_heads
 
 
@@ -39,15 +37,15 @@ class PolarityAwareAttention(PositionsOnLoad):
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        kernel_size: OddSize = 5,
+        grid: Sequence[int],
+        kernel_size: int = 5,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
-        width, grid = check_heads(channels, num_heads), check_map(grid)
+        width = check_heads(channels, num_heads)
         self.num_heads = num_heads
         self.qkvg = nn.Linear(channels, 4 * channels, bias=qkv_bias)
         self.proj = nn.Linear(channels, channels)
@@ -61,16 +59,11 @@ class PolarityAwareAttention(PositionsOnLoad):
         """``[B, N, C] -> [B, N, C]``."""
         prefix = count_prefix(x, grid)
         query, key, value, gate = self.qkvg(x).chunk(4, dim=2)
-        key = key + _pad(self.resize(self.positional_encoding, grid), prefix)
+        key = key + after_prefix(self.resize(self.positional_encoding, grid), prefix)
         heads = (split_heads(t, self.num_heads) for t in (query, key, value))
         y = ops.polarity_aware(*heads, self.power[0, :, 0], self.scale.view(self.num_heads, -1))
-        y = join_heads(y) + _pad(self.dwc(value[:, prefix:], grid), prefix)
+        y = join_heads(y) + after_prefix(self.dwc(value[:, prefix:], grid), prefix)
         # The gate is not bounded: its product leaves the range of half precision.
         dtype = layer_dtype(x, self)
         with no_autocast(x.device):
             return self.proj(y.to(dtype) * gate.to(dtype))
-
-
-def _pad(x: Tensor, prefix: int) -> Tensor:
-    """Zeros for the prefix tokens before those of the grid: ``[B, N, C] -> [B, prefix + N, C]``."""
-    return F.pad(x, (0, 0, prefix, 0)) if prefix else x

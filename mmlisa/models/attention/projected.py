@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import NotNegative, OddSize, Size
 from mmlisa.ops import layer_dtype
 
-from .base import MixedPrecisionOperator, check_heads, check_map
+from .base import MixedPrecisionOperator, check_heads
 from .heads import HeadPool, join_heads, split_heads
 
 
@@ -28,7 +27,7 @@ class ProjectedAttention(MixedPrecisionOperator):
         qkv_bias: bias in the query, key and value projection.
         pooled: MViTv2's form without its strides: query, key and value each pass a :class:`HeadPool`, and the query is
             added to what was attended.
-        conv_size: length of DConv, a depthwise convolution of each head's values along the flattened tokens; None for none.
+        conv_size: odd length of DConv, a depthwise convolution of each head's values along the flattened tokens; None for none.
         aux: train with the auxiliary branch.
         aux_in_eval: keep it in eval mode, to see what dropping it costs.
         epsilon: threshold of its mask, an attribute that a schedule may change (:class:`mmlisa.training.castling.CastlingHook`).
@@ -38,29 +37,26 @@ class ProjectedAttention(MixedPrecisionOperator):
         mask_size: entries of that mask per image.
 
     Raises:
-        ValueError: heads that do not divide the channels (without ``head_dims``), an even ``conv_size``; at the call, fewer
-            tokens than the grid has.
+        ValueError: heads that do not divide the channels (without ``head_dims``); at the call, fewer tokens than the grid has.
     """
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        head_dims: Size | None = None,
+        grid: Sequence[int],
+        head_dims: int | None = None,
         qkv_bias: bool = True,
         pooled: bool = False,
-        conv_size: OddSize | None = None,
+        conv_size: int | None = None,
         aux: bool = False,
         aux_in_eval: bool = False,
-        epsilon: NotNegative = 0.02,
+        epsilon: float = 0.02,
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
         head_dims = head_dims or check_heads(channels, num_heads)
-        if pooled:
-            check_map(grid)
         self.qkv = nn.Linear(channels, 3 * num_heads * head_dims, bias=qkv_bias)
         self.pool = nn.ModuleList(HeadPool(head_dims) for _ in range(3)) if pooled else None
         self.dconv = None

@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Size
 from mmlisa.models.layers import RelativePosition
 from mmlisa.ops.precision import at_least_fp32, layer_dtype
 from mmlisa.registry import MODELS
@@ -35,11 +34,11 @@ class RelationalSelfAttention(nn.Module):
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        num_patterns: Size = 16,
+        grid: Sequence[int],
+        num_patterns: int = 16,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()

@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.arguments import Size
 from mmlisa.models.layers import (
     ResizeOnLoad,
     cyclic_shift,
@@ -18,7 +17,7 @@ from mmlisa.models.layers import (
 )
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -35,25 +34,23 @@ class ShiftedWindowAttention(ResizeOnLoad):
         qkv_bias: bias in the query, key and value projection.
 
     Raises:
-        ValueError: heads that do not divide the channels, a window size that is not positive; at the call, tokens that
-            are not those of the grid.
+        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
     """
 
     on_grid = ("relative_position_bias_table",)
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        window_size: Size = 7,
+        grid: Sequence[int],
+        window_size: int = 7,
         shift: bool = False,
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        check_map(grid)
         self.num_heads, self.shift = num_heads, shift
         self.window_size = min(window_size, *grid)
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)

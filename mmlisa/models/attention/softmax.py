@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.arguments import Size
 from mmlisa.models.layers import RelativePosition
 from mmlisa.registry import MODELS
 
@@ -34,11 +33,11 @@ class SoftmaxAttention(nn.Module):
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
-        head_dims: Size | None = None,
+        grid: Sequence[int],
+        head_dims: int | None = None,
         qkv_bias: bool = True,
         rpe: str | None = None,
     ) -> None:
@@ -65,7 +64,7 @@ class SoftmaxAttention(nn.Module):
 class PooledSoftmaxAttention(ProjectedAttention):
     """Softmax attention, quadratic in N, in the pooled form: what LCNet-ViT and ESNet-ViT have before they are castled."""
 
-    def __init__(self, channels: Size, num_heads: Size, **options) -> None:
+    def __init__(self, channels: int, num_heads: int, **options) -> None:
         super().__init__(channels, num_heads, pooled=True, **options)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.arguments import Size
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -25,16 +24,14 @@ class SpatialReductionAttention(nn.Module):
         qkv_bias: bias in the query, key and value projections.
 
     Raises:
-        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid, or a grid smaller
-            than ``sr_ratio``.
+        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
     """
 
     def __init__(
-        self, channels: Size, num_heads: Size, *, grid: Sequence[Size], sr_ratio: Size = 1, qkv_bias: bool = True
+        self, channels: int, num_heads: int, *, grid: Sequence[int], sr_ratio: int = 1, qkv_bias: bool = True
     ) -> None:
         super().__init__()
         check_heads(channels, num_heads)
-        check_map(grid)
         self.num_heads, self.sr_ratio = num_heads, sr_ratio
         self.q = nn.Linear(channels, channels, bias=qkv_bias)
         self.kv = nn.Linear(channels, 2 * channels, bias=qkv_bias)
@@ -47,11 +44,6 @@ class SpatialReductionAttention(nn.Module):
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``, without prefix tokens."""
         check_tokens(x, grid)
-        if min(grid) < self.sr_ratio:
-            raise ValueError(
-                f"a grid of {'x'.join(map(str, grid))} tokens is smaller than sr_ratio={self.sr_ratio}; use a larger image or a "
-                "smaller sr_ratio"
-            )
         reduced = x if self.sr is None else self.norm(to_tokens(self.sr(to_map(x, grid))))
         query, key, value = (split_heads(t, self.num_heads) for t in (self.q(x), *self.kv(reduced).chunk(2, dim=2)))
         return self.proj(join_heads(F.scaled_dot_product_attention(query, key, value)))

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Size
 from mmlisa.models.layers import RelativePosition
 from mmlisa.ops.precision import at_least_fp32, layer_dtype
 from mmlisa.registry import MODELS
@@ -34,18 +33,18 @@ class StructureAwareAttention(nn.Module):
         qkv_bias: bias in the query, key and value projection.
 
     Raises:
-        ValueError: heads that do not divide the channels, an unknown ``form`` or an option of another form; at the call,
-            tokens that are not those of the grid.
+        ValueError: heads that do not divide the channels, an unknown ``form``; at the call, tokens that are not those of the
+            grid.
     """
 
     def __init__(
         self,
-        channels: Size,
-        num_heads: Size,
+        channels: int,
+        num_heads: int,
         *,
-        grid: Sequence[Size],
+        grid: Sequence[int],
         form: str = "hadamard",
-        num_patterns: Size = 16,
+        num_patterns: int = 16,
         per_head: bool = False,
         encoding_bias: bool = False,
         qkv_bias: bool = True,
@@ -53,10 +52,6 @@ class StructureAwareAttention(nn.Module):
         super().__init__()
         if form not in FORMS:
             raise ValueError(f"form is {form!r}; it must be one of {FORMS}")
-        if per_head and form != "weights":
-            raise ValueError(f"per_head=True belongs to form='weights'; the patterns of form={form!r} share theirs")
-        if encoding_bias and form == "weights":
-            raise ValueError("encoding_bias=True belongs to form='dot' and 'hadamard'; form='weights' encodes nothing")
         self.num_heads, self.form = num_heads, form
         width = check_heads(channels, num_heads)
         self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)

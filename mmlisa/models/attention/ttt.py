@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.arguments import Size
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_map, check_tokens
+from .base import check_heads, check_tokens
 from .heads import join_heads, split_heads
 
 
@@ -32,11 +31,10 @@ class TTTAttention(nn.Module):
     """
 
     def __init__(
-        self, channels: Size, num_heads: Size, *, grid: Sequence[Size], rotary: bool = False, qkv_bias: bool = True
+        self, channels: int, num_heads: int, *, grid: Sequence[int], rotary: bool = False, qkv_bias: bool = True
     ) -> None:
         super().__init__()
         width = check_heads(channels, num_heads)
-        check_map(grid)
         self.num_heads, self.rotary = num_heads, rotary
         self.split = (channels,) * 3 + (width,) * 3
         self.qkv = nn.Linear(channels, 3 * (channels + width), bias=qkv_bias)

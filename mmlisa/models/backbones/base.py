@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-from mmlisa.arguments import Size, Typed, fits
-from mmlisa.models.arch import check_values, look_up_arch, parse_image_size
+from mmlisa.models.arch import check_stages, look_up_arch, parse_image_size
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.models.layers import norm_tokens, to_map, to_tokens
 from mmlisa.ops.tracing import is_traced
@@ -158,12 +157,11 @@ class Backbone(BaseModule):
         init_cfg: MMEngine's.
 
     Raises:
-        TypeError: an unknown option, or an argument of another type.
+        TypeError: an unknown option.
         ValueError: an unknown arch, key or operator; a number or an index out of range.
     """
 
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {}
-    optional_keys: ClassVar[tuple[str, ...]] = ("mlp_conv",)  # of an arch: they may be None
     image_axes: ClassVar[tuple[int, ...]] = (2,)  # 3 for hosts that also take videos [B, 3, T, H, W]
     num_extra_tokens: int = 0  # prefix (class) tokens of the blocks; mmpretrain's vis_cam reads it
     feature_channels: tuple[int, ...]
@@ -176,12 +174,12 @@ class Backbone(BaseModule):
         attention: dict[str, Any] | None = None,
         image_size: int | Sequence[int] | None = None,
         drop_path_rate: float = 0.0,
-        in_channels: Size = 3,
+        in_channels: int = 3,
         out_indices: int | Sequence[int] | None = None,
         frozen_stages: int = -1,
         norm_eval: bool = False,
         with_cp: bool = False,
-        init_cfg: Typed | list[Typed] | None = None,
+        init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None,
         **unknown: Any,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
@@ -201,10 +199,10 @@ class Backbone(BaseModule):
         self.num_stages = num_stages = self.count_stages(self.arch)
         if out_indices is None:
             out_indices = range(num_stages)
-        out_indices = [out_indices] if fits(out_indices, int) else out_indices
-        if not out_indices or not all(fits(i, int) and -num_stages <= i < num_stages for i in out_indices):
+        out_indices = [out_indices] if isinstance(out_indices, int) else out_indices
+        if not out_indices or not all(-num_stages <= i < num_stages for i in out_indices):
             raise ValueError(f"out_indices={out_indices!r}; a network of {num_stages} stages has 0 to {num_stages - 1}")
-        if not (fits(frozen_stages, int) and -1 <= frozen_stages <= num_stages):
+        if not -1 <= frozen_stages <= num_stages:
             raise ValueError(f"frozen_stages={frozen_stages!r}; it must lie between -1 (none) and {num_stages} (all)")
         self.out_indices = tuple(sorted({i % num_stages for i in out_indices}))
         self.frozen_stages, self.norm_eval, self.with_cp = frozen_stages, norm_eval, with_cp
@@ -218,16 +216,13 @@ class Backbone(BaseModule):
 
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
-        """Raise ValueError for an invalid value; see :func:`check_values`."""
-        check_values(arch, cls.arch_settings, cls.count_stages(arch), cls.optional_keys)
+        """Raise ValueError for an invalid value; see :func:`check_stages`."""
+        check_stages(arch, cls.arch_settings, cls.count_stages(arch))
 
     @classmethod
     def count_stages(cls, arch: dict[str, Any]) -> int:
         """The number of stages, the bound of ``out_indices`` and ``frozen_stages``."""
-        depths = arch.get("depths")
-        if not isinstance(depths, Sequence) or isinstance(depths, str) or not depths:
-            raise ValueError(f"arch: depths={depths!r}; it must hold the number of blocks of each stage")
-        return len(depths)
+        return len(arch["depths"])
 
     @classmethod
     def resolve_attention(cls, default: dict[str, Any] | None, attention: dict[str, Any] | None) -> dict[str, Any]:

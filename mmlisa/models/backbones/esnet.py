@@ -3,10 +3,11 @@
 from typing import Any, ClassVar
 
 import torch
+from timm.layers import make_divisible
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions, init_linear, make_divisible
+from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions, init_linear
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
@@ -108,14 +109,6 @@ class ESNet(Backbone):
     @classmethod
     def count_stages(cls, arch: dict[str, Any]) -> int:
         return 3
-
-    @classmethod
-    def check_arch(cls, arch: dict[str, Any]) -> None:
-        super().check_arch(arch)
-        if not all(isinstance(ratios, tuple | list) and ratios for ratios in arch["mid_ratios"]):
-            raise ValueError(
-                f"arch: mid_ratios={arch['mid_ratios']!r}; it must hold one ratio per block, stage by stage"
-            )
 
 
 @MODELS.register_module()

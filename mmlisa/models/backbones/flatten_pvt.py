@@ -28,7 +28,7 @@ class PositionedPatchEmbed(PositionsOnLoad, PatchEmbed):
 
 
 class _PVT(TokenPyramid):
-    """What both versions share: the widths, and spatial-reduction attention as their own (``S``)."""
+    """Base of both versions: the widths, and spatial-reduction attention as their own (``S``)."""
 
     norm_eps = 1e-6
     _common: ClassVar[dict[str, Any]] = dict(

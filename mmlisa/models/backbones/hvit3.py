@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import DropPath, LayerNorm, Mlp, PatchEmbed, ShortcutTokenConv, TokenConv
+from mmlisa.models.layers import LayerNorm, Mlp, PatchEmbed, ShortcutTokenConv, TokenConv
 from mmlisa.registry import MODELS
 
 from .conv_pyramid import ConvPyramid

@@ -10,11 +10,13 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
+from timm.layers import DropPath
+from timm.models.metaformer import StarReLU
 from torch import Tensor, nn
 
 from mmlisa.models.arch import parse_mixers
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import DropPath, LayerNorm, Mlp, SepConv, StarReLU, init_stem_biases, to_tokens
+from mmlisa.models.layers import LayerNorm, Mlp, SepConv, init_stem_biases, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import PooledQueryAttention, SubsampledAttention, build_attention
-from mmlisa.models.layers import ConvNorm, ConvStack, DropPath, LinearNorm, TokenConv, norm_tokens, to_tokens
+from mmlisa.models.layers import ConvNorm, ConvStack, LinearNorm, TokenConv, norm_tokens, to_tokens
 from mmlisa.ops.tracing import divide_up
 from mmlisa.registry import MODELS
 
@@ -75,7 +76,7 @@ class CastlingLeViT(Backbone):
         options: see :class:`Backbone`. ``drop_path_rate`` is the same for all blocks, as in LeViT.
 
     Raises:
-        ValueError: see :class:`Backbone`; an unknown downsampling.
+        ValueError: see :class:`Backbone`.
     """
 
     _castling: ClassVar[dict[str, Any]] = dict(depths=(4, 4, 4), mlp_ratio=2, mlp_conv=5, downsample="pool")
@@ -119,12 +120,6 @@ class CastlingLeViT(Backbone):
             self.stages.append(Stage(blocks, downsample=downsample, with_cp=self.with_cp))
         self.set_outputs(channels, [16 * 2**i for i in range(self.num_stages)])
         self._init_layers()
-
-    @classmethod
-    def check_arch(cls, arch: dict[str, Any]) -> None:
-        super().check_arch(arch)
-        if arch["downsample"] not in DOWNSAMPLES:
-            raise ValueError(f"arch: downsample={arch['downsample']!r}; it must be one of {sorted(DOWNSAMPLES)}")
 
     def _init_layers(self) -> None:
         """LeViT's: layers as PyTorch has them, residual branches at zero."""

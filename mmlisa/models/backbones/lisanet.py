@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.arguments import Typed
 from mmlisa.models.arch import parse_mixers
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import (
@@ -29,8 +28,8 @@ from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage
 
-TEMPORAL_KERNEL = 3  # of depthwise convolutions on video, as the "3x7x7" of Table 14
-TEMPORAL_STRIDE = 2  # of the first embedding of a video; the others keep the frames (journal paper, Sec. 5.4)
+TEMPORAL_KERNEL = 3  # depthwise convolutions on video: the "3x7x7" of Table 14
+TEMPORAL_STRIDE = 2  # first embedding of a video; the others keep the frames (journal paper, Sec. 5.4)
 
 
 class PositionedEmbed(ResizeOnLoad, PatchEmbed):
@@ -159,7 +158,7 @@ class LiSANet(Backbone):
         self,
         arch: str | dict[str, Any] = "hybrid-small",
         *,
-        norm_cfg: Typed | None = None,
+        norm_cfg: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(arch, **options)

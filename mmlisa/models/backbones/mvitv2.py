@@ -5,10 +5,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
+from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import PooledAttention, build_attention
-from mmlisa.models.layers import Block, DropPath, LayerNorm, Mlp, PatchEmbed, init_linear, to_map, to_tokens
+from mmlisa.models.layers import Block, LayerNorm, Mlp, PatchEmbed, init_linear, to_map, to_tokens
 from mmlisa.ops.tracing import divide_up
 from mmlisa.registry import MODELS
 

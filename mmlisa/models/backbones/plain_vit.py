@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmlisa.arguments import Size, check
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import Block, PatchEmbed, PositionResize, PositionsOnLoad, init_linear
 
@@ -100,7 +99,6 @@ class PlainViT(Backbone):
 
     @classmethod
     def count_stages(cls, arch: dict[str, Any]) -> int:
-        check("arch: depth", arch["depth"], Size)
         return arch["depth"]
 
     def to_output(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:

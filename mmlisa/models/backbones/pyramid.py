@@ -68,7 +68,7 @@ class TokenPyramid(Backbone):
 
     @abstractmethod
     def build_embed(self, stage: int, in_channels: int, channels: int, grid: tuple[int, int]) -> nn.Module:
-        """What leads into a stage: a map ``[B, in_channels, H, W]`` -> tokens ``[B, N, channels]`` and their grid."""
+        """Build the embedding before a stage: a map ``[B, in_channels, H, W]`` -> tokens ``[B, N, channels]`` and their grid."""
 
     def linear_attention(self, block: int) -> dict[str, Any]:
         """Config of the operator in the block number ``block`` of a stage; windows that shift do so in every second one."""

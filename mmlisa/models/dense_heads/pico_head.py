@@ -1,7 +1,7 @@
 """PicoDet's head and label assignment (Yu et al., "PP-PicoDet", Sec. 3.2-3.3), from MMDetection's parts."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,6 @@ from mmengine.model import bias_init_with_prob, normal_init
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from mmlisa.arguments import NOT_EMPTY, Count, OddSize, Size, Typed
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.ops import no_autocast
 from mmlisa.registry import MODELS, TASK_UTILS
@@ -50,7 +49,7 @@ class VarifocalSimOTAAssigner(SimOTAAssigner):
         self.alpha, self.gamma = alpha, gamma
 
     def assign(self, pred_instances: InstanceData, gt_instances: InstanceData, **kwargs) -> AssignResult:
-        """Assigns each prior a box or none.
+        """Assign each prior a box or none.
 
         Args:
             pred_instances: ``priors [n, 4]`` (x, y, stride, stride), ``bboxes [n, 4]``, ``scores [n, classes]`` in [0, 1].
@@ -109,33 +108,38 @@ class PicoHead(BaseDenseHead):
         num_classes: number of classes.
         in_channels: of the neck's maps.
         stacked_convs: depthwise separable convolutions of a tower.
-        kernel_size: of their depthwise parts.
+        kernel_size: odd size of their depthwise parts.
         strides: of the maps.
         reg_max: a box side is a distribution over 0 to ``reg_max`` strides.
         loss_cls, loss_dfl, loss_bbox: configs of the varifocal, distribution focal and GIoU losses.
         norm_cfg, act_cfg: of the towers.
         train_cfg: ``assigner``. test_cfg: MMDetection's, for NMS.
         init_cfg: MMEngine's.
+
+    Raises:
+        ValueError: an even ``kernel_size``, which would shift the maps.
     """
 
     def __init__(
         self,
-        num_classes: Size,
-        in_channels: Size,
-        stacked_convs: Count = 2,
-        kernel_size: OddSize = 5,
-        strides: Annotated[Sequence[Size], NOT_EMPTY] = (8, 16, 32, 64),
-        reg_max: Size = 7,
-        loss_cls: Typed | None = None,
-        loss_dfl: Typed | None = None,
-        loss_bbox: Typed | None = None,
-        norm_cfg: Typed | None = None,
-        act_cfg: Typed | None = None,
+        num_classes: int,
+        in_channels: int,
+        stacked_convs: int = 2,
+        kernel_size: int = 5,
+        strides: Sequence[int] = (8, 16, 32, 64),
+        reg_max: int = 7,
+        loss_cls: dict[str, Any] | None = None,
+        loss_dfl: dict[str, Any] | None = None,
+        loss_bbox: dict[str, Any] | None = None,
+        norm_cfg: dict[str, Any] | None = None,
+        act_cfg: dict[str, Any] | None = None,
         train_cfg: dict | None = None,
         test_cfg: dict | None = None,
-        init_cfg: Typed | list[Typed] | None = None,
+        init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size={kernel_size}; it must be odd")
         self.num_classes = self.cls_out_channels = num_classes
         self.use_sigmoid_cls = True
         self.strides, self.reg_max = tuple(strides), reg_max

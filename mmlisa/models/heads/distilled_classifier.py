@@ -8,7 +8,6 @@ from mmengine.config import Config
 from mmpretrain.models.classifiers import ImageClassifier
 from torch import Tensor, nn
 
-from mmlisa.arguments import Share, Typed
 from mmlisa.checkpoints import load_weights
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.registry import MODELS
@@ -25,12 +24,9 @@ class DistilledClassifier(ImageClassifier):
         teacher: the config of the teacher's model, or a config file that has it as ``model``.
         teacher_checkpoint: its weights, read when training starts; None for a teacher that brings them along, such as
             ``dict(type='TimmClassifier', model_name=…, pretrained=True)``.
-        weight: share of the distillation loss.
+        weight: share of the distillation loss, from 0 to 1.
         distill_head: config of the second head, as DeiT and LeViT have it; None: one head learns from the labels and the teacher.
         **options: ``ImageClassifier``'s.
-
-    Raises:
-        ValueError: a weight outside [0, 1].
     """
 
     def __init__(
@@ -38,8 +34,8 @@ class DistilledClassifier(ImageClassifier):
         *,
         teacher: str | dict[str, Any],
         teacher_checkpoint: str | None = None,
-        weight: Share = 0.5,
-        distill_head: Typed | None = None,
+        weight: float = 0.5,
+        distill_head: dict[str, Any] | None = None,
         **options,
     ) -> None:
         super().__init__(**options)

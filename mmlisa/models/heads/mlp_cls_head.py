@@ -6,7 +6,6 @@ import torch
 from mmpretrain.models.heads import ClsHead
 from torch import Tensor, nn
 
-from mmlisa.arguments import Positive, Share, Size
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.models.mlp_head import hidden_layers
 from mmlisa.registry import MODELS
@@ -28,21 +27,18 @@ class MlpClsHead(ClsHead):
         pre_norm: LayerNorm on the pooled features.
         dropout: rate before the last layer.
         init_scale: factor on the initial weight and bias of the last layer; ConvNeXt fine-tunes with 0.001.
-        kwargs: of mmpretrain's ``ClsHead``: ``loss``, ``topk``, ``cal_acc``, ``init_cfg``.
-
-    Raises:
-        ValueError: an unknown activation, or fewer than one class.
+        kwargs: options of mmpretrain's ``ClsHead``: ``loss``, ``topk``, ``cal_acc``, ``init_cfg``.
     """
 
     def __init__(
         self,
-        num_classes: Size,
-        in_channels: Size,
+        num_classes: int,
+        in_channels: int,
         *,
-        hidden_ratio: Positive = 4,
+        hidden_ratio: float = 4,
         activation: str = "GELU",
         pre_norm: bool = False,
-        dropout: Share = 0.0,
+        dropout: float = 0.0,
         init_scale: float = 1.0,
         **kwargs: Any,
     ) -> None:

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from mmpretrain.models.classifiers import ImageClassifier
 from torch import Tensor, nn
 
-from mmlisa.arguments import NotNegative
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.registry import MODELS
 
@@ -22,12 +21,9 @@ class SelfDistilledClassifier(ImageClassifier):
     Args:
         weight: λ of MESA.
         **options: ``ImageClassifier``'s.
-
-    Raises:
-        ValueError: a negative weight.
     """
 
-    def __init__(self, *, weight: NotNegative = 1.0, **options: Any) -> None:
+    def __init__(self, *, weight: float = 1.0, **options: Any) -> None:
         super().__init__(**options)
         self.weight = weight
         # A list hides the teacher from the student: it is neither saved nor trained nor averaged with it.
@@ -38,7 +34,7 @@ class SelfDistilledClassifier(ImageClassifier):
             super().init_weights()
 
     def set_teacher(self, teacher: nn.Module) -> None:
-        """Sets the averaged network, called as ``teacher(images, mode='tensor')`` in evaluation mode."""
+        """Set the averaged network, called as ``teacher(images, mode='tensor')`` in evaluation mode."""
         self._teacher = [teacher.eval()]
 
     def loss(self, inputs: Tensor, data_samples: list) -> dict[str, Tensor]:

@@ -1,12 +1,12 @@
-"""The transformer block of the hosts."""
+"""The transformer block of the backbones."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from timm.layers import DropPath
 from torch import Tensor, nn
 
 from .branches import Mlp
-from .drop_path import DropPath
 from .norms import norm_tokens
 from .recompute import LayerNorm
 

@@ -1,4 +1,4 @@
-"""The MLP and the separable convolution of the hosts."""
+"""The MLP and the separable convolution of the backbones."""
 
 from collections.abc import Sequence
 

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from math import prod
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.ops import layer_dtype, no_autocast
 
-from .tokens import TokenConv
+from .tokens import TokenConv, after_prefix
 
 
 class LePE(TokenConv):
@@ -20,9 +19,7 @@ class LePE(TokenConv):
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""
         prefix = x.shape[1] - prod(grid)
-        if not prefix:
-            return super().forward(x, grid)
-        return F.pad(super().forward(x[:, prefix:], grid), (0, 0, prefix, 0))
+        return after_prefix(super().forward(x[:, prefix:], grid), prefix)
 
 
 class GatedProjection(nn.Module):

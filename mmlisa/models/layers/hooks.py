@@ -1,4 +1,4 @@
-"""Whether a library has changed how a module is called."""
+"""Checks for libraries that change how a module is called."""
 
 from torch import nn
 from torch.nn.modules import module as _module
@@ -7,12 +7,12 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backw
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether calls of ``module`` run a hook, or a ``forward`` that replaces its class's, as some libraries wrap a module."""
+    """Return whether calls of ``module`` run a hook, or a ``forward`` of the instance, as some libraries set it."""
     if any(getattr(_module, f"_global{kind}") for kind in _HOOKS):
         return True
     return "forward" in vars(module) or any(getattr(module, kind) for kind in _HOOKS)
 
 
 def has_wrapped_weight(layer: nn.Module) -> bool:
-    """Whether the weight is a tensor subclass, as libraries for quantisation have it: only the layer's own function takes it."""
+    """Return whether the weight is a tensor subclass of a quantisation library, which only the layer's own function takes."""
     return hasattr(getattr(layer, "weight", None), "__tensor_flatten__")

@@ -1,4 +1,4 @@
-"""Initialisation that hosts share."""
+"""Initialisation that backbones share."""
 
 from math import prod, sqrt
 

@@ -1,14 +1,8 @@
-"""Layers of the mobile hosts."""
+"""Layers of the mobile backbones."""
 
 from torch import Tensor, nn
 
 from .norms import norm_tokens
-
-
-def make_divisible(width: float, divisor: int) -> int:
-    """Round a width to a multiple of ``divisor``, and up if rounding would take away more than a tenth (MobileNet)."""
-    rounded = max(divisor, int(width + divisor / 2) // divisor * divisor)
-    return rounded + divisor if rounded < 0.9 * width else rounded
 
 
 class SqueezeExcite(nn.Module):

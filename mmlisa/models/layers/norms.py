@@ -24,11 +24,8 @@ def build_norm(cfg: dict[str, Any], channels: int) -> nn.Module:
     ``requires_grad=False`` freezes it, as in OpenMMLab's configs.
 
     Raises:
-        TypeError: ``cfg`` is not a dict, or has an unknown option.
         ValueError: another type.
     """
-    if not isinstance(cfg, dict):
-        raise TypeError(f"norm_cfg={cfg!r}; it must be a dict such as dict(type='LN', eps=1e-6)")
     options = dict(cfg)
     name, trained = options.pop("type", None), options.pop("requires_grad", True)
     if name not in _NORMS:

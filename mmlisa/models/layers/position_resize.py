@@ -19,7 +19,7 @@ _MAX_PREFIX = 2
 
 
 class PositionResize(nn.Module):
-    """Interpolates position parameters of the pretraining grid bicubically: ``[1, N_0, C] -> [1, N, C]``.
+    """Bicubic interpolation of position parameters of the pretraining grid: ``[1, N_0, C] -> [1, N, C]``.
 
     Positions of prefix tokens stay unchanged. The result is cached if no gradient is required: see :class:`GridCache`.
     """

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from timm.models.metaformer import StarReLU
 from torch import Tensor, nn
 
 from mmlisa import ops
 from mmlisa.ops.tracing import is_traced, is_transformed
 
-from .activations import StarReLU
 from .hooks import has_hooks, has_wrapped_weight
 from .tokens import TOKEN_CONVOLUTIONS, ShortcutTokenConv
 
@@ -36,7 +36,7 @@ class _Note(NamedTuple):
 
     call: _Call
     x: Tensor
-    version: int  # of the tensor; a later one means that a hook wrote into it
+    version: int  # the tensor's; a later one means that a hook wrote into it
 
     def __reduce__(self) -> tuple[type[set], tuple[()]]:
         return set, ()
@@ -68,7 +68,7 @@ class Branch(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        calls: list[_Call] = []  # of cheap layers, left to the linear layer that follows
+        calls: list[_Call] = []  # cheap layers, left to the linear layer that follows
         for layer in self.layers():
             is_plain = not _records_gradients() or has_hooks(layer) or has_wrapped_weight(layer)
             if not is_plain and (call := _as_call(layer, grid)):
@@ -101,10 +101,14 @@ def _as_call(layer: nn.Module, grid: Sequence[int]) -> _Call | None:
     if type(layer) is nn.GELU:
         return _Call(partial(F.gelu, approximate=layer.approximate))
     if type(layer) is StarReLU:
-        return _Call(ops.star_relu, (layer.scale, layer.bias))
+        return _Call(_star_relu, (layer.scale, layer.bias))
     if type(layer) in (*TOKEN_CONVOLUTIONS.values(), ShortcutTokenConv):
         return _Call(partial(layer.function, grid=grid), (layer.weight, layer.bias))
     return None
+
+
+def _star_relu(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    return torch.addcmul(bias, scale, x.relu().square())
 
 
 def _records_gradients() -> bool:

@@ -20,7 +20,7 @@ class ResizeOnLoad(nn.Module):
     """
 
     on_grid: ClassVar[tuple[str, ...]] = ()
-    grid: tuple[int, ...] | None = None  # of the parameters, if their shapes do not tell it
+    grid: tuple[int, ...] | None = None  # grid of the parameters, if their shapes do not tell it
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

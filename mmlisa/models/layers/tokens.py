@@ -8,9 +8,8 @@ from math import prod
 from numbers import Integral
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-
-from mmlisa import ops
 
 
 def to_map(x: Tensor, grid: Sequence[int]) -> Tensor:
@@ -27,10 +26,16 @@ def to_tokens(x: Tensor) -> Tensor:
     return x.flatten(2).transpose(1, 2)
 
 
+def after_prefix(x: Tensor, prefix: int) -> Tensor:
+    """Tokens of the grid behind zeros for the prefix tokens: ``[B, N, C] -> [B, prefix + N, C]``."""
+    return F.pad(x, (0, 0, prefix, 0)) if prefix else x
+
+
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, grid: Sequence[int]) -> Tensor:
     """Depthwise convolution over the grid: ``[B, N, C] -> [B, N, C]``; prefix tokens pass through unchanged."""
     prefix = x.shape[1] - prod(grid)
-    y = to_tokens(ops.depthwise(to_map(x[:, prefix:], grid), weight, bias))
+    conv = (F.conv1d, F.conv2d, F.conv3d)[len(grid) - 1]
+    y = to_tokens(conv(to_map(x[:, prefix:], grid), weight, bias, padding="same", groups=weight.shape[0]))
     return torch.cat([x[:, :prefix], y], dim=1) if prefix else y
 
 
@@ -40,12 +45,18 @@ def convolve_and_add(x: Tensor, weight: Tensor, bias: Tensor | None, grid: Seque
 
 
 class _OnTokens:
-    """Makes a convolution of maps a depthwise one of tokens that keeps the grid: ``[B, N, C] -> [B, N, C]``."""
+    """Mixin that makes a convolution of maps a depthwise one of tokens: ``[B, N, C] -> [B, N, C]``.
+
+    Raises:
+        ValueError: an even kernel size. PyTorch would shift the map by half a token.
+    """
 
     function = staticmethod(convolve)
 
     def __init__(self, channels: int, kernel_size: int | Sequence[int], bias: bool = True) -> None:
         super().__init__(channels, channels, kernel_size, padding="same", groups=channels, bias=bias)
+        if not all(size % 2 for size in self.kernel_size):
+            raise ValueError(f"kernel_size={kernel_size!r}; it must be odd")
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         return self.function(x, self.weight, self.bias, grid)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,6 @@ from mmcv.cnn import ConvModule, DepthwiseSeparableConvModule
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmlisa.arguments import NOT_EMPTY, OddSize, Size, Typed
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.registry import MODELS
 
@@ -21,26 +20,28 @@ class PAN(BaseModule):
     Args:
         in_channels: of the backbone's maps, fine to coarse, each half the size of the one before (rounded up).
         out_channels: width of the neck.
-        kernel_size: of its depthwise convolutions.
+        kernel_size: odd size of its depthwise convolutions.
         num_outs: number of maps returned: as many as come in, or one more.
         norm_cfg, act_cfg: of all convolutions.
         init_cfg: MMEngine's.
 
     Raises:
-        ValueError: another ``num_outs``.
+        ValueError: an even ``kernel_size``, which would shift the maps; another ``num_outs``.
     """
 
     def __init__(
         self,
-        in_channels: Annotated[Sequence[Size], NOT_EMPTY],
-        out_channels: Size,
-        kernel_size: OddSize = 5,
-        num_outs: Size = 4,
-        norm_cfg: Typed | None = None,
-        act_cfg: Typed | None = None,
-        init_cfg: Typed | list[Typed] | None = None,
+        in_channels: Sequence[int],
+        out_channels: int,
+        kernel_size: int = 5,
+        num_outs: int = 4,
+        norm_cfg: dict[str, Any] | None = None,
+        act_cfg: dict[str, Any] | None = None,
+        init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size={kernel_size}; it must be odd")
         levels = len(in_channels)
         if num_outs not in (levels, levels + 1):
             raise ValueError(f"num_outs={num_outs}; with {levels} maps coming in it must be {levels} or {levels + 1}")

@@ -2,13 +2,13 @@
 Detection", Sec. 3 and appendix A.2)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch.nn.functional as F
 from mmengine.model import BaseModule
 from timm.layers import LayerNorm2d
 from torch import Tensor, nn
 
-from mmlisa.arguments import Size, Typed
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.registry import MODELS
 
@@ -32,7 +32,7 @@ class SimpleFeaturePyramid(BaseModule):
     """
 
     def __init__(
-        self, in_channels: Size, out_channels: Size = 256, init_cfg: Typed | list[Typed] | None = None
+        self, in_channels: int, out_channels: int = 256, init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None
     ) -> None:
         super().__init__(init_cfg)
         if in_channels % 4:

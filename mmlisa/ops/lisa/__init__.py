@@ -46,12 +46,12 @@ class LiSAKernels:
         to another one), and ``resize``, its mode.
 
         Raises:
-            ValueError: an unknown backend or mode, or a backend that does not take this grid or dtype.
+            ValueError: an unknown backend or mode.
         """
         grid = tuple(kernel_b.shape[1:]) if grid is None else grid
         encode = mix = backend
         if backend == "auto":
-            encode, mix = choose(kernel_b.device, kernel_b.dtype, grid, *bias.shape)
+            encode, mix = choose(kernel_b.device, grid, *bias.shape)
         return cls(
             _prepare(classes(encode)[0], kernel_a, bias_a, grid, resize),
             _prepare(classes(mix)[1], kernel_b, bias, grid, resize),
@@ -93,11 +93,10 @@ def lisa(
         bias: ``[c, D]``, B.
         bias_a: ``[c, D]``, B^a of the paper's first version; None for the journal's form.
         backend: ``'fft'`` is log-linear in N; ``'circulant'`` multiplies by circulant matrices, fastest on small grids;
-            ``'triton'`` is one fused kernel per side, for small grids on a GPU; ``'dft'`` consists of real matrix products
-            alone, for exports without complex numbers; ``'rows'`` is its form for small grids, with larger matrices in fewer
-            products; ``'reference'`` evaluates the sums as they stand, the oracle of the
-            others. ``'auto'`` looks up the two sides in :mod:`mmlisa.ops.lisa.dispatch`'s table, and takes ``'dft'`` or
-            ``'rows'`` in an export.
+            ``'dft'`` consists of real matrix products alone, for exports without complex numbers; ``'rows'`` is its form for
+            small grids, with larger matrices in fewer products; ``'reference'`` evaluates the sums as they stand, the oracle
+            of the others. ``'auto'`` looks up the two sides in :mod:`mmlisa.ops.lisa.dispatch`'s table, and takes ``'dft'``
+            or ``'rows'`` in an export.
 
     Returns:
         ``[B, h, c, *grid]`` in the query's dtype; half precision is computed in fp32.

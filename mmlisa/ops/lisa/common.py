@@ -3,9 +3,6 @@
 import torch
 from torch import Tensor
 
-# The Triton kernel keeps the spectra of its rows in registers, which limits the size of the grid.
-TRITON_MAX_TOKENS = 256
-
 
 def chunks(x: Tensor, per_head: int, limit: dict[str, int]) -> list[slice]:
     """Split the M heads of ``x: [M, ...]`` into slices of at least one head.

@@ -3,7 +3,6 @@
 Nothing is timed when a model runs, so a resumed job and every rank of a distributed one choose alike.
 """
 
-from importlib.util import find_spec
 from math import prod
 from typing import NamedTuple
 
@@ -12,7 +11,6 @@ import torch
 from ..checks import check_backend
 from ..tracing import is_exporting
 from .circulant import EncodeCirculant, MixCirculant
-from .common import TRITON_MAX_TOKENS
 from .dft import EncodeDFT, EncodeRows, MixDFT
 from .fft import EncodeFFT, MixFFT
 from .reference import EncodeReference, MixReference
@@ -24,8 +22,7 @@ _CLASSES = {
     "dft": (EncodeDFT, MixDFT),
     "rows": (EncodeRows, MixCirculant),
 }
-BACKENDS = ("auto", *_CLASSES, "triton")
-_HAS_TRITON = find_spec("triton") is not None
+BACKENDS = ("auto", *_CLASSES)
 
 
 class Thresholds(NamedTuple):
@@ -43,11 +40,10 @@ class Thresholds(NamedTuple):
 # FFT becomes the faster form between the measured sizes 27 and 37 (c = 16, D = 8).
 THRESHOLDS = {
     "cpu": Thresholds(encode={"circulant": 64}, mix={"circulant": 32}),
-    # Unmeasured: the circulant form only where its matrices are tiny, and never the Triton kernel.
+    # Unmeasured: the circulant form only where its matrices are tiny.
     "cuda": Thresholds(encode={"circulant": 64}, mix={"circulant": 16}),
 }
 THRESHOLDS["other"] = THRESHOLDS["cuda"]  # unmeasured as well
-
 
 # Tokens up to which an export of a fixed size takes 'rows': docs/benchmarks/lisa_forms.md compares the forms.
 EXPORT_ROWS = 400
@@ -63,42 +59,25 @@ def mix_size(grid: tuple[int, ...], c: int, num_patterns: int) -> float:
     return prod(grid) * (1 / c + 1 / num_patterns)
 
 
-def choose(
-    device: torch.device, dtype: torch.dtype, grid: tuple[int, ...], c: int, num_patterns: int
-) -> tuple[str, str]:
-    """The backends that encode and mix under ``backend='auto'``."""
+def choose(device: torch.device, grid: tuple[int, ...], c: int, num_patterns: int) -> tuple[str, str]:
+    """Return the backends that encode and mix under ``backend='auto'``."""
     if torch.onnx.is_in_onnx_export() or is_exporting():
         is_small = all(isinstance(n, int) for n in grid) and prod(grid) <= EXPORT_ROWS
         return ("rows", "rows") if is_small else ("dft", "dft")
     kind = "cpu" if device.type == "meta" else device.type
     thresholds = THRESHOLDS.get(kind, THRESHOLDS["other"])
-    encode = _first(thresholds.encode, encode_size(grid), dtype, grid)
-    return encode, _first(thresholds.mix, mix_size(grid, c, num_patterns), dtype, grid)
+    return _first(thresholds.encode, encode_size(grid)), _first(thresholds.mix, mix_size(grid, c, num_patterns))
 
 
-def _first(limits: dict[str, float], size: float, dtype: torch.dtype, grid: tuple[int, ...]) -> str:
-    for backend, limit in limits.items():
-        if size <= limit and can_run(backend, dtype, grid):
-            return backend
-    return "fft"
-
-
-def can_run(backend: str, dtype: torch.dtype, grid: tuple[int, ...]) -> bool:
-    """Whether ``backend`` is there for kernels of this dtype and grid."""
-    if backend != "triton":
-        return True
-    return _HAS_TRITON and prod(grid) <= TRITON_MAX_TOKENS and dtype != torch.float64
+def _first(limits: dict[str, float], size: float) -> str:
+    return next((backend for backend, limit in limits.items() if size <= limit), "fft")
 
 
 def classes(backend: str) -> tuple[type, type]:
-    """The classes that encode and mix.
+    """Return the classes that encode and mix.
 
     Raises:
         ValueError: an unknown backend.
     """
     check_backend(backend, BACKENDS)
-    if backend == "triton":
-        from .triton import EncodeTriton, MixTriton  # PyTorch brings Triton along on Linux only
-
-        return EncodeTriton, MixTriton
     return _CLASSES[backend]

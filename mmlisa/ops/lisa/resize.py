@@ -29,7 +29,7 @@ def resize_kernel(kernel: Tensor, grid: tuple[int, ...], mode: str = "spectrum")
 
 
 def _resample(kernel: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """Keeps the taps at their signed offsets: a larger grid pads zeros in the middle, a smaller one folds the taps that no
+    """Keep the taps at their signed offsets: a larger grid pads zeros in the middle, a smaller one folds the taps that no
     longer fit.
 
     The Nyquist tap of an even size stands for both signs and is split between them, so a symmetric kernel stays symmetric.
@@ -50,7 +50,7 @@ def _resample(kernel: Tensor, grid: tuple[int, ...]) -> Tensor:
 
 
 def _interpolate(kernel: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """Interpolates the taps at their signed offsets, so that the origin and a symmetric kernel stay what they are."""
+    """Interpolate the taps at their signed offsets, so that the origin and a symmetric kernel stay what they are."""
     for axis, size in zip(range(-len(grid), 0), grid, strict=True):
         old = kernel.shape[axis]
         offset = torch.arange(size, device=kernel.device)

@@ -5,9 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from mmlisa.complexity import count
-from mmlisa.models.attention import build_attention
 from mmlisa.models.attention.interactive import InteractiveAttention
-from mmlisa.registry import MODELS
 
 
 def test_without_landmarks_and_mixing_it_is_softmax_attention():
@@ -48,12 +46,6 @@ def test_mixing_is_switchable(options, names):
         before = after
 
 
-def test_landmarks_must_be_square():
-    for landmarks in (0, 48, -9):
-        with pytest.raises(ValueError, match=f"landmarks={landmarks}"):
-            InteractiveAttention(16, 2, grid=(5, 6), landmarks=landmarks)
-
-
 @pytest.mark.parametrize("tokens", [50, 200])
 def test_macs_are_those_of_the_formula(tokens):
     """4 N L C + 4 N L h² + 4 N C²."""
@@ -62,31 +54,3 @@ def test_macs_are_those_of_the_formula(tokens):
         x = torch.empty(1, 10 * tokens, 64)
     n = 10 * tokens
     assert count(operator, x, (10, tokens)).macs() == 4 * n * 49 * 64 + 4 * n * 49 * 16 + 4 * n * 64**2
-
-
-def test_work_and_parameters_do_not_depend_on_the_resolution():
-    """MACs per pixel of the whole backbone, from 224 to 1792 pixels."""
-    with torch.device("meta"):
-        backbone = MODELS.get("iViT")("tiny")
-        counts = [count(backbone, torch.empty(1, 3, n, n)).macs() / n**2 for n in (224, 448, 1792)]
-    assert counts[0] == counts[1] == counts[2]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "EfficientAttention",
-        "FocusedLinearAttention",
-        "HydraAttention",
-        "LiSA",
-        "LinearAngularAttention",
-        "SoftmaxAttention",
-    ],
-)
-def test_plain_vit_hosts_the_other_operators(name):
-    torch.manual_seed(0)
-    arch = dict(base="tiny-16", depth=1, channels=16, num_heads=2)
-    vit = MODELS.get("InteractiveViT")(arch, attention=dict(type=name), image_size=64).eval()
-    assert type(vit.stages[0].blocks[0].attn) is type(build_attention(dict(type=name), 16, 2, (4, 4)))
-    (y,) = vit(torch.randn(1, 3, 80, 48))
-    assert y.shape == (1, 16, 5, 3)

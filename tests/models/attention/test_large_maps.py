@@ -8,12 +8,11 @@ from mmlisa.models.attention import build_attention
 TYPES = ["MILA", "TTT", "PolarityAware", "RALA", "MALA", "InLine", "Agent"]
 
 
-@pytest.mark.parametrize("scale", [1, 10])
 @pytest.mark.parametrize("name", TYPES)
-def test_half_precision_is_finite_and_near(name, scale):
+def test_half_precision_is_finite_and_near(name):
     torch.manual_seed(0)
-    operator, grid = build_attention(dict(type=f"{name}Attention"), 8, 2, (56, 56)), (200, 336)
-    x = (scale * torch.randn(1, grid[0] * grid[1], 8)).requires_grad_()
+    operator, grid = build_attention(dict(type=f"{name}Attention"), 8, 2, (56, 56)), (100, 168)
+    x = (10 * torch.randn(1, grid[0] * grid[1], 8)).requires_grad_()
     expected = operator(x, grid).detach()
     with torch.autocast("cpu", dtype=torch.float16):
         y = operator(x, grid)

@@ -15,25 +15,6 @@ def lisa(grid, **options):
     return operator
 
 
-@pytest.mark.parametrize("grid", [(9, 8), (7, 7), (11, 5)])
-@pytest.mark.parametrize("size", [3, 5])
-def test_local_kernels_are_zero_outside_of_their_window(size, grid):
-    local, whole = lisa(grid, kernel_size=size), lisa(grid)
-    half = size // 2
-    state = dict(local.state_dict())
-    for name in ("kernel_a", "kernel_b"):
-        kernel = getattr(local, name)
-        assert kernel.shape[-2:] == (size, size)
-        full = kernel.new_zeros(*kernel.shape[:-2], *grid)
-        for row in range(-half, half + 1):
-            for column in range(-half, half + 1):
-                full[..., row % grid[0], column % grid[1]] = kernel[..., row % size, column % size]
-        state[name] = full
-    whole.load_state_dict(state)
-    x = torch.randn(2, grid[0] * grid[1], 32, dtype=torch.double)
-    torch.testing.assert_close(local(x, grid), whole(x, grid))
-
-
 @pytest.mark.parametrize("size", [3, 5])
 @pytest.mark.parametrize("padding", ["circular", "zeros"])
 def test_local_kernels_are_convolutions(padding, size):
@@ -70,21 +51,3 @@ def test_three_axes_shift_with_their_tokens(grid):
     torch.testing.assert_close(shifted, apply(x).roll((1, 2, 3), (2, 3, 4)))
     constant = apply(torch.ones_like(x))
     torch.testing.assert_close(constant, constant[..., :1, :1, :1].expand_as(constant))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (dict(kernel_size=4), "kernel_size=4; it must be .* odd"),
-        (dict(kernel_size=3, resize="interpolate"), "needs resize='spectrum', not 'interpolate'"),
-    ],
-)
-def test_kernels_that_cannot_be_local(options, message):
-    with pytest.raises(ValueError, match=message):
-        lisa((6, 6), **options)
-
-
-@pytest.mark.parametrize("options", [dict(padding="zeros"), dict(padding="same", kernel_size=3)])
-def test_padding_is_that_of_local_kernels(options):
-    with pytest.raises(ValueError, match=f"padding='{options['padding']}'"):
-        lisa((6, 6), **options)

@@ -133,17 +133,6 @@ def test_windows_shift_where_both_sides_are_longer_than_one(grid):
     assert torch.equal(plain(x, grid), shifted(x, grid)) == (min(grid) <= 4)
 
 
-def test_average_pooling():
-    """The mean of the neighbours that there are, less the token itself."""
-    operator, x = build("AveragePooling"), tokens().unflatten(1, GRID)
-    expected = torch.empty_like(x)
-    for row in range(GRID[0]):
-        for column in range(GRID[1]):
-            near = x[:, max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2]
-            expected[:, row, column] = near.mean((1, 2)) - x[:, row, column]
-    torch.testing.assert_close(operator(x.flatten(1, 2), GRID), expected.flatten(1, 2))
-
-
 @pytest.mark.parametrize("grid", [GRID, (7, 9)])
 def test_agent_by_its_resized_biases(grid):
     operator, x = build("AgentAttention", agents=4), tokens(prod(grid))

@@ -35,15 +35,3 @@ def test_equals_timm():
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(2, 17, 48)
     torch.testing.assert_close(ours(x, (4, 4)), theirs(x))
-
-
-def test_rpe_on_another_grid_keeps_the_origin():
-    operator = build_attention(dict(type="SoftmaxAttention", rpe="head"), 32, 2, (3, 4))
-    bias = operator.rpe((6, 5))
-    origin = operator.rpe.table[:, 2, 3]
-    torch.testing.assert_close(bias.diagonal(dim1=1, dim2=2), origin[:, None].expand(2, 30))
-
-
-def test_unknown_rpe():
-    with pytest.raises(ValueError, match="rpe is 'none'"):
-        build_attention(dict(type="SoftmaxAttention", rpe="none"), 32, 2, (3, 4))

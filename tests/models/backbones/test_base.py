@@ -6,16 +6,16 @@ from importlib import import_module
 
 import pytest
 import torch
+from timm.layers import DropPath
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.torch_version import TorchVersion
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.backbones import CASES
+from mmlisa.deploy import cpu
 from mmlisa.models import backbones
-from mmlisa.models.layers import DropPath
 from mmlisa.registry import MODELS
-from mmlisa.training import cpu
 
 # The norm that the official FLatten-PVT holds and never applies.
 NEVER_TRAINED = {"norm.weight", "norm.bias"}
@@ -416,7 +416,7 @@ def test_recomputing_changes_no_gradient(name, dtype, monkeypatch):
         torch.manual_seed(0)
         backbone = build(name, drop_path_rate=0.1).train().to(dtype)
         if is_plain:
-            for module in ("recompute", "depthwise", "star_relu", "focused_linear"):
+            for module in ("recompute", "focused_linear"):
                 monkeypatch.setattr(import_module(f"mmlisa.ops.{module}"), "is_traced", lambda: True)
             for part in backbone.modules():
                 part.register_forward_hook(lambda module, inputs, output: called.append(module))
@@ -492,40 +492,14 @@ def test_bad_arguments_are_named(name):
         build(name, out_indices=(0, 9))
     with pytest.raises(ValueError, match="frozen_stages"):
         build(name, frozen_stages=9)
-    with pytest.raises(TypeError, match="arch=3"):
-        build(name, arch=3)
     with pytest.raises(TypeError, match=r"no_such_option.*it takes arch, attention"):
         build(name, no_such_option=1)
     with pytest.raises(TypeError, match=r"drop_path=0\.1; did you mean drop_path_rate"):
         build(name, drop_path=0.1)
     with pytest.raises(ValueError, match=r"unknown keys \['dephts'\]"):
         build(name, arch=dict(CASES[name].get("arch", {}), dephts=(1,)))
-    with pytest.raises(ValueError, match="image_size=0"):
-        build(name, image_size=0)
     with pytest.raises(ValueError, match=r"drop_path_rate=1\.5"):
         build(name, drop_path_rate=1.5)
-    with pytest.raises(ValueError, match="in_channels=0"):
-        build(name, in_channels=0)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_bad_arch_values_are_named(name):
-    arch = build(name).arch
-    for key, value in arch.items():
-        bad = ["seven" if isinstance(value, int | float | tuple) else 7]
-        if isinstance(value, tuple):
-            bad += [(), 7]
-            if "channels" not in arch or isinstance(
-                arch["channels"], tuple
-            ):  # not where all widths come from one number
-                bad += [value[:-1], (*value, value[-1])]
-        if isinstance(value, int) and not isinstance(value, bool):
-            bad += [0, -1]
-        if type(value) is int and key != "mlp_ratio":
-            bad += [1.5]
-        for wrong in bad if value is not None and key != "image_size" else []:
-            with pytest.raises((ValueError, TypeError), match=key):
-                build(name, arch={**arch, key: wrong})
 
 
 @pytest.mark.parametrize("name", CASES)

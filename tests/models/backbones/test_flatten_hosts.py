@@ -275,22 +275,3 @@ def test_attn_type_must_fit(backbone):
     for attn_type in ("LLS", "LLSX"):
         with pytest.raises(ValueError, match=f"attn_type='{attn_type}'; it must be 4 letters"):
             backbone(attn_type=attn_type)
-
-
-def test_bad_options_are_named():
-    for cfg, message in (
-        (dict(type="FocusedLinearAttention", window=0), "window=0"),
-        (dict(type="FocusedLinearAttention", window="all"), "window='all'"),
-        (dict(type="FocusedLinearAttention", kernel_size=4), "kernel_size=4"),
-        (dict(type="FocusedLinearAttention", focusing_factor=-1), "focusing_factor=-1"),
-        (dict(type="ShiftedWindowAttention", window_size=0), "window_size=0"),
-        (dict(type="CrossShapedWindowAttention", split_size=-7), "split_size=-7"),
-        (dict(type="CrossShapedWindowAttention", split_size=2), "num_heads=1"),
-    ):
-        with pytest.raises((ValueError, TypeError), match=message):
-            build_attention(cfg, 32, 1, (8, 8))
-    windowed = build_attention(dict(type="FocusedLinearAttention", window=4), 32, 1, (8, 8))
-    with pytest.raises(ValueError, match="prefix"):
-        windowed(torch.randn(1, 65, 32), (8, 8))
-    with pytest.raises(ValueError, match="out_type='tokens'"):
-        FLattenDeiT(out_type="tokens")

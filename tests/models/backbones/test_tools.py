@@ -346,9 +346,3 @@ def test_number_of_extra_tokens(name):
         model(torch.randn(1, 3, 64, 72))
     x, grid = tokens[model.num_stages - 1]
     assert model.num_extra_tokens == x.shape[1] - grid[0] * grid[1]
-
-
-def test_a_grid_smaller_than_the_reduction_is_refused():
-    operator = MODELS.get("SpatialReductionAttention")(32, 2, grid=(8, 8), sr_ratio=4)
-    with pytest.raises(ValueError, match="a grid of 3x8 tokens is smaller than sr_ratio=4"):
-        operator(torch.randn(1, 24, 32), (3, 8))

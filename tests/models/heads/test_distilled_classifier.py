@@ -53,8 +53,6 @@ def test_teacher_is_read_and_not_part_of_the_model(teacher):
     assert all(torch.equal(weights[name], tensor) for name, tensor in torch.load(teacher).items())
     assert not any("teacher" in name for name in model.state_dict())
     assert not model.train()._teacher[0].training
-    with pytest.raises(ValueError, match="weight=2"):
-        build(teacher, weight=2)
 
 
 def test_second_head_learns_from_the_teacher_and_halves_the_test(teacher):

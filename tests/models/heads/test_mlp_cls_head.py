@@ -36,11 +36,3 @@ def test_start():
     head.init_weights()
     assert head.fc1.weight.std().item() == pytest.approx(0.02, rel=0.05)
     assert head.fc2.weight.std().item() == pytest.approx(0.02 * 0.001, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"), [(dict(num_classes=0), "num_classes=0"), (dict(activation="X"), "'X'")]
-)
-def test_mistakes(options, message):
-    with pytest.raises(ValueError, match=message):
-        MlpClsHead(**{**dict(num_classes=3, in_channels=4), **options})

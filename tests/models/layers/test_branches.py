@@ -1,6 +1,4 @@
-"""What branches save for the backward pass, that nobody's hook is passed over, and the block around them."""
-
-import io
+"""Tensors that branches save for the backward pass, hooks inside of them, and the block around them."""
 
 import pytest
 import torch
@@ -18,7 +16,7 @@ BRANCHES = {
 
 
 def kept_bytes(function, *modules):
-    """Of the tensors that ``function`` keeps for the backward pass, beside parameters."""
+    """Bytes of the tensors that ``function`` keeps for the backward pass, beside parameters."""
     own = {p.untyped_storage().data_ptr() for m in modules for p in m.parameters()}
     kept = {}
 
@@ -66,7 +64,7 @@ def test_training_saves_what_linear_layers_return(name, width):
 @pytest.mark.parametrize("name", BRANCHES)
 @pytest.mark.parametrize("create_graph", [False, True])
 def test_gradients_are_those_of_the_layers(name, create_graph):
-    """Of the norm and its output, the branch and the tokens; after a hook wrote into the norm's output as well."""
+    """Gradients of the norm, its output, the branch and the tokens, also after a hook wrote into the norm's output."""
     torch.manual_seed(0)
     norm, branch, grid = LayerNorm(3).double(), BRANCHES[name]().double(), (5, 4)
     nn.init.normal_(norm.weight)
@@ -107,18 +105,6 @@ def test_hooks_see_every_layer_and_both_passes():
     assert forward == [norm, branch.fc1, branch.dwconv, branch.act, branch.fc2, branch]
     assert set(backward) == set(forward)
     assert len(backward) == len(forward)
-
-
-def test_outputs_of_norms_can_be_saved():
-    """By ``torch.save`` and by ``pickle``, as loggers and other processes do; what is read knows nothing of the norm."""
-    norm, branch = LayerNorm(3), Mlp(3, 12, 3)
-    y = norm(torch.randn(1, 6, 3, requires_grad=True))
-    file = io.BytesIO()
-    torch.save(y, file)
-    file.seek(0)
-    read = torch.load(file)
-    assert torch.equal(read, y)
-    torch.testing.assert_close(branch(read, (2, 3)), branch(y, (2, 3)))
 
 
 def test_a_block_is_two_residual_branches():

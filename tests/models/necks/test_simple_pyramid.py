@@ -37,25 +37,3 @@ def test_five_maps_of_the_last():
     for ours, theirs in zip(maps, expected(neck, x), strict=True):
         assert theirs.std() > 0.1
         assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-12)
-
-
-def test_a_file_of_another_neck_is_refused(tmp_path):
-    neck = SimpleFeaturePyramid(16, 12)
-    weights = {f"neck.{name}": torch.full_like(value, 0.5) for name, value in neck.state_dict().items()}
-    torch.save(weights, tmp_path / "same.pth")
-    torch.save({"neck.other": torch.zeros(1)}, tmp_path / "other.pth")
-
-    def build(name: str) -> SimpleFeaturePyramid:
-        init_cfg = dict(type="Pretrained", checkpoint=str(tmp_path / name), prefix="neck.")
-        neck = SimpleFeaturePyramid(16, 12, init_cfg=init_cfg)
-        neck.init_weights()
-        return neck
-
-    assert all((value == 0.5).all() for value in build("same.pth").state_dict().values())
-    with pytest.raises(ValueError, match=r"other\.pth"):
-        build("other.pth")
-
-
-def test_channels_that_cannot_be_halved_twice():
-    with pytest.raises(ValueError, match="in_channels=18"):
-        SimpleFeaturePyramid(18)

@@ -8,11 +8,11 @@ from mmlisa.ops.lisa import dispatch
 from mmlisa.ops.lisa.circulant import EncodeCirculant, MixCirculant
 from mmlisa.ops.lisa.fft import EncodeFFT, MixFFT
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CPU = torch.device("cpu")
 
 
-def choose(grid, c=16, num_patterns=8, device=CPU, dtype=torch.float32):
-    return dispatch.choose(device, dtype, grid, c, num_patterns)
+def choose(grid, c=16, num_patterns=8, device=CPU):
+    return dispatch.choose(device, grid, c, num_patterns)
 
 
 def test_both_sides_of_the_thresholds(monkeypatch):
@@ -23,18 +23,6 @@ def test_both_sides_of_the_thresholds(monkeypatch):
     assert choose((19, 9)) == ("fft", "fft")  # 32.06
     assert choose((13, 13), num_patterns=7) == ("fft", "fft")
     assert choose((13, 13), c=15) == ("fft", "fft")
-
-
-def test_the_first_backend_that_fits_and_can_run(monkeypatch):
-    table = dispatch.Thresholds({"triton": 300, "circulant": 49}, {"circulant": 20, "triton": 100})
-    monkeypatch.setitem(dispatch.THRESHOLDS, "cuda", table)
-    monkeypatch.setattr(dispatch, "_HAS_TRITON", True)
-    assert choose((7, 7), device=CUDA) == ("triton", "circulant")
-    assert choose((16, 16), device=CUDA) == ("triton", "triton")
-    assert choose((16, 17), device=CUDA) == ("fft", "fft"), "beyond the kernel's own limit"
-    assert choose((7, 7), device=CUDA, dtype=torch.float64) == ("circulant", "circulant")
-    monkeypatch.setattr(dispatch, "_HAS_TRITON", False)
-    assert choose((7, 7), device=CUDA) == ("circulant", "circulant")
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda", "mps", "xpu", "meta"])
