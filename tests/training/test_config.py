@@ -19,8 +19,10 @@ from mmlisa.training.config import (
     set_auto_scale_lr,
     set_classwise,
     set_epochs,
+    set_pretrained,
     set_show_dir,
     set_tta,
+    warn_of_random_backbone,
 )
 from mmlisa.training.runner import set_resume
 
@@ -89,6 +91,16 @@ def test_a_device_that_mmengine_does_not_take_is_refused(monkeypatch, name, chos
     with pytest.raises(ValueError, match=f"--device '{name}': .*{hint}"):
         check_default_device(name)
     check_default_device(f"{chosen}:0")
+
+
+def test_a_backbone_without_its_pretrained_weights_is_named():
+    cfg = load_config(COCO)
+    assert "classifier_hylisanet_s_300e_imagenet.py" in warn_of_random_backbone(cfg)
+    set_pretrained(cfg, "hylisanet_s.pth")
+    assert cfg.model.backbone.init_cfg.source == "hylisanet_s.pth"
+    for given in (cfg, load_config(COCO, options=dict(load_from="x.pth")), load_config(COCO.replace("1x", "host_1x"))):
+        assert warn_of_random_backbone(given) is None
+    assert warn_of_random_backbone(load_config(config_path("mask_rcnn_hylisanet_demo.py"))) is None
 
 
 def test_auto_scale_lr():
