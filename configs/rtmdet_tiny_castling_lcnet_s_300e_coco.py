@@ -15,7 +15,6 @@ model = dict(
 custom_hooks = [
     *_base_.custom_hooks,  # EMA, and the pipeline without mosaic in the last 20 epochs
     dict(type="mmlisa.FiniteLossHook"),
-    dict(type="mmlisa.IterationSeedHook"),
     dict(type="mmlisa.TrainingCurvesHook"),
     dict(type="mmlisa.CastlingHook", interval=500),
 ]

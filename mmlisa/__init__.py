@@ -11,8 +11,8 @@ mmcv_ops.activate()
 
 # Public names and the modules that hold them, imported at first use.
 _LAZY = {
-    "create_model": "mmlisa.models.timm_models",
-    "list_models": "mmlisa.models.timm_models",
+    "create_model": "mmlisa.models.timm",
+    "list_models": "mmlisa.models.timm",
     "channels": "mmlisa.models.feature_maps",
     "strides": "mmlisa.models.feature_maps",
     "layers": "mmlisa.models.layers",

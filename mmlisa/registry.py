@@ -61,14 +61,13 @@ def _child(parent: roots.Registry, *locations: str) -> roots.Registry:
 
 MODELS = _child(roots.MODELS, *_MODEL_LOCATIONS, *_VIDEO, "mmlisa.training.ema")
 TASK_UTILS = _child(roots.TASK_UTILS, *_MODEL_LOCATIONS)
-_HOOKS = [f"mmlisa.training.{name}" for name in ("hooks", "interrupts", "saving", "seeding", "castling", "ema")]
+_HOOKS = [f"mmlisa.training.{name}" for name in ("hooks", "interrupts", "castling", "ema")]
 HOOKS = _child(roots.HOOKS, *_HOOKS, "mmlisa.visualization", *_VIDEO)
 LOOPS = _child(roots.LOOPS, "mmlisa.training.loops")
-OPTIMIZERS = _child(roots.OPTIMIZERS, "mmlisa.training.lamb")
+OPTIMIZERS = _child(roots.OPTIMIZERS, "mmlisa.training.optimizers")
 OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "mmlisa.training.optimizers")
 OPTIM_WRAPPERS = _child(roots.OPTIM_WRAPPERS, "mmlisa.training.optimizers")
-DATA_SAMPLERS = _child(roots.DATA_SAMPLERS, "mmlisa.training.seeding")
-DATASETS = _child(roots.DATASETS, "mmlisa.training.seeding", *_DATASETS, *_VIDEO)
+DATASETS = _child(roots.DATASETS, *_DATASETS, *_VIDEO)
 TRANSFORMS = _child(roots.TRANSFORMS, "mmlisa.datasets.transforms", *_VIDEO)
 METRICS = _child(roots.METRICS, "mmlisa.visualization.evaluation", "mmlisa.datasets.segmentation")
 WEIGHT_INITIALIZERS = _child(roots.WEIGHT_INITIALIZERS, "mmlisa.conversion")

@@ -31,10 +31,6 @@ settings.register_profile(
 settings.load_profile("suite")
 
 
-def pytest_addoption(parser):
-    parser.addoption("--inductor", action="store_true", help="compile the backbones to machine code: needs a compiler")
-
-
 @pytest.fixture(autouse=True)
 def no_default_scope_left_behind():
     """MMEngine's default scope is global: a test that builds a config must not decide where the next one searches."""

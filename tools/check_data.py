@@ -26,8 +26,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(args: argparse.Namespace) -> None:
     if args.draw < 0:
         raise ValueError(f"--draw is '{args.draw}'; it must be a number of samples from 0")
-    from mmlisa.training.config import load_config, parse_options
-    from mmlisa.training.config_checks import check_data
+    from mmlisa.training.config import check_data, load_config, parse_options
 
     cfg = load_config(args.config, options=parse_options(args.cfg_options))
     check_data(cfg, *args.split)

@@ -24,7 +24,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(args: argparse.Namespace) -> None:
     from mmlisa.training import config
-    from mmlisa.training.config_checks import check_data
+    from mmlisa.training.config import check_data
 
     cfg = config.load_config(args.config, options=config.parse_options(args.cfg_options))
     scope = cfg.get("default_scope")

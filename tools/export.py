@@ -78,12 +78,13 @@ def main(args: argparse.Namespace) -> None:
 
     if not args.verbose:
         import_quietly(cfg.get("default_scope"))
-    from mmlisa.checkpoints import load_weights
+    from mmlisa.checkpoints import load_weights, use_safe_loader
     from mmlisa.deploy import export
     from mmlisa.deploy.results import Prepare, Results, WithResults
     from mmlisa.training.building import build_model
     from mmlisa.training.checks import check_shapes, saved_metainfo
 
+    use_safe_loader()
     model = build_model(cfg)
     # A model that cannot be exported is reported before the checkpoint is read.
     if args.raw or args.backbone_only:

@@ -34,6 +34,7 @@ def main(args: argparse.Namespace) -> None:
 
     import torch
 
+    from mmlisa.checkpoints import use_safe_loader
     from mmlisa.complexity import count, forward_tables
     from mmlisa.training.building import build_model
     from mmlisa.training.log import import_quietly
@@ -41,6 +42,7 @@ def main(args: argparse.Namespace) -> None:
     if not args.verbose:
         import_quietly(scope)
     import_module(f"{scope}.models")  # outside of the meta device, because importing creates tensors, too
+    use_safe_loader()
     with torch.device("meta"):
         model = build_model(cfg)
     image = torch.empty(1, 3, *size, device="meta")

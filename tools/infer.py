@@ -70,8 +70,10 @@ def main(args: argparse.Namespace) -> None:
 
     if not args.verbose:
         import_quietly(cfg and cfg.get("default_scope"))
+    from mmlisa.checkpoints import use_safe_loader
     from mmlisa.deploy.inference import predict_pictures
 
+    use_safe_loader()
     predictions = predict_pictures(
         cfg,
         args.checkpoint,

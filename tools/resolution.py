@@ -28,8 +28,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(args: argparse.Namespace) -> None:
     from mmlisa.deploy.cpu import optimize_for_cpu
-    from mmlisa.training.config import load_config, parse_options, set_show_dir
-    from mmlisa.training.config_checks import check_data
+    from mmlisa.training.config import check_data, load_config, parse_options, set_show_dir
     from mmlisa.training.log import import_quietly
     from mmlisa.training.runner import build_runner
 

@@ -34,7 +34,7 @@ def main(args: argparse.Namespace) -> None:
 
         deploy.load(args.checkpoint)  # another file than an exported one is reported before PyTorch is imported
     from mmlisa.training import config
-    from mmlisa.training.config_checks import check_data
+    from mmlisa.training.config import check_data
 
     options = config.parse_options(args.cfg_options)
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
@@ -42,13 +42,12 @@ def main(args: argparse.Namespace) -> None:
         cfg.work_dir = str(Path(cfg.work_dir) / "test")
     check_data(cfg, "test")
     config.set_show_dir(cfg, args.show_dir)
-    config.set_classwise(cfg)
     if args.tta:
         config.set_tta(cfg)
 
     from mmengine.registry import METRICS
 
-    from mmlisa.checkpoints import load_checkpoint
+    from mmlisa.checkpoints import load_checkpoint, use_safe_loader
     from mmlisa.deploy.cpu import optimize_for_cpu
     from mmlisa.training.runner import build_runner, test
 
@@ -61,6 +60,7 @@ def main(args: argparse.Namespace) -> None:
             load_checkpoint(args.checkpoint)  # reports a damaged file before the data are read and the model is built
         cfg.load_from = args.checkpoint
     cfg.resume = False
+    use_safe_loader()
     runner = build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)
     if not exported:
         optimize_for_cpu(runner.model)

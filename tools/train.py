@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> None:
     if args.device == "cpu" or (args.device and args.launcher == "none"):
         select_device(args.device)
     from mmlisa.training import config
-    from mmlisa.training.config_checks import check_data, check_schedule
+    from mmlisa.training.config import check_data
 
     options = config.parse_options(args.cfg_options)
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
@@ -65,29 +65,27 @@ def main(args: argparse.Namespace) -> None:
         config.set_epochs(cfg, args.epochs)
     if args.auto_scale_lr:
         config.set_auto_scale_lr(cfg)
-    if note := check_schedule(cfg):
-        print(f"note: {note}")
     check_data(cfg, "train", "val")
     if args.device:
         config.check_default_device(args.device)
     if args.amp:
         config.set_amp(cfg)
 
+    from mmlisa.checkpoints import use_safe_loader
     from mmlisa.training.runner import build_runner, set_resume, train
-    from mmlisa.training.saving import locked
 
-    with locked(cfg.work_dir, args.launcher):
-        if args.resume:
-            set_resume(cfg, None if args.resume == "auto" else args.resume)
-        elif cfg.get("resume") and cfg.get("load_from"):  # as MMEngine writes the config of a resumed run
-            print(
-                f"note: the config itself resumes from {cfg.load_from}; a new training needs --cfg-options resume=False "
-                "load_from=None"
-            )
-        runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
-        if warning := config.warn_of_random_backbone(cfg):
-            runner.logger.warning(warning)
-        train(runner)
+    use_safe_loader()
+    if args.resume:
+        set_resume(cfg, None if args.resume == "auto" else args.resume)
+    elif cfg.get("resume") and cfg.get("load_from"):  # as MMEngine writes the config of a resumed run
+        print(
+            f"note: the config itself resumes from {cfg.load_from}; a new training needs --cfg-options resume=False "
+            "load_from=None"
+        )
+    runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
+    if warning := config.warn_of_random_backbone(cfg):
+        runner.logger.warning(warning)
+    train(runner)
     report(runner, args)
 
 

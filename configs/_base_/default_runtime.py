@@ -10,7 +10,6 @@ default_hooks = dict(
 )
 custom_hooks = [
     dict(type="mmlisa.FiniteLossHook"),
-    dict(type="mmlisa.IterationSeedHook"),
     dict(type="mmlisa.TrainingCurvesHook"),
 ]
 env_cfg = dict(

@@ -4,6 +4,5 @@ _base_ = "mmdet::dino/dino-4scale_r50_8xb2-36e_coco.py"
 model = dict(backbone=dict(_delete_=True))
 custom_hooks = [
     dict(type="mmlisa.FiniteLossHook"),
-    dict(type="mmlisa.IterationSeedHook"),
     dict(type="mmlisa.TrainingCurvesHook"),
 ]

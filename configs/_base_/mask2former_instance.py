@@ -22,6 +22,5 @@ optim_wrapper = dict(
 )
 custom_hooks = [
     dict(type="mmlisa.FiniteLossHook"),
-    dict(type="mmlisa.IterationSeedHook"),
     dict(type="mmlisa.TrainingCurvesHook"),
 ]

@@ -9,7 +9,6 @@ model = dict(
 custom_hooks = [
     *_base_.custom_hooks,  # EMA, and the pipeline without mosaic in the last 20 epochs
     dict(type="mmlisa.FiniteLossHook"),
-    dict(type="mmlisa.IterationSeedHook"),
     dict(type="mmlisa.TrainingCurvesHook"),
 ]
 # The rate is that of 8 x 32 images; mmdet's file inherits 16 from the recipe of ResNets.

@@ -41,6 +41,5 @@ param_scheduler = [
 ]
 custom_hooks = [
     dict(type="mmlisa.FiniteLossHook"),
-    dict(type="mmlisa.IterationSeedHook"),
     dict(type="mmlisa.TrainingCurvesHook"),
 ]

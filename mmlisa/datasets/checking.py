@@ -14,9 +14,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 from tqdm import tqdm
 
-from mmlisa.training.building import guard_process
-from mmlisa.training.config import innermost_dataset
-from mmlisa.training.config_checks import type_name
+from mmlisa.training.config import innermost_dataset, type_name
 
 from .transforms import BadImageError, LoadImageFromFile, find_fault
 
@@ -112,7 +110,6 @@ def build_dataset(cfg: Config, split: str) -> Any:
             options["on_bad_annotation"] = "skip"
     elif type_name(dataset).endswith("VideoDataset"):
         options["on_bad_line"] = "skip"
-    guard_process(cfg)
     return DATASETS.build({**dataset, **options})
 
 

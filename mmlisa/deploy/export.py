@@ -18,8 +18,7 @@ from mmlisa import __version__
 from mmlisa.deploy import runtime
 from mmlisa.deploy.results import DeformableAttention, Results, WithResults, yolox
 from mmlisa.options import check_exported
-from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset
-from mmlisa.training.config_checks import type_name
+from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
 from mmlisa.visualization.overlays import Classes
 
 OPSET = 18

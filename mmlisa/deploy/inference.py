@@ -27,8 +27,7 @@ from mmlisa.deploy.cpu import optimize_for_cpu
 from mmlisa.registry import HOOKS, MODELS
 from mmlisa.training.building import build_model
 from mmlisa.training.checks import check_channels, check_shapes, saved_metainfo
-from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset
-from mmlisa.training.config_checks import type_name
+from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")

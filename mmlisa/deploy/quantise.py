@@ -111,7 +111,7 @@ def compare(
         FileNotFoundError: the test data are missing.
     """
     from mmlisa.deploy import inference, runtime
-    from mmlisa.training.config_checks import check_data
+    from mmlisa.training.config import check_data
     from mmlisa.training.runner import build_runner
 
     check_data(cfg, "test")

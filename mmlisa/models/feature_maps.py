@@ -1,7 +1,6 @@
 """Channels and strides of the maps that a backbone returns, computed on the meta device."""
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -59,11 +58,3 @@ def strides(
 ) -> list[int]:
     """Return a head's ``strides``; see :func:`feature_maps`."""
     return [one.stride for one in feature_maps(backbone, arch, out_indices, **options)]
-
-
-@cache
-def all_stages(backbone: str, arch: str) -> tuple[FeatureMap, ...]:
-    """Return the maps of every stage of a named arch; the stages of a plain ViT are its blocks."""
-    with torch.device("meta"):
-        num_stages = backbone_class(backbone)(arch=arch).num_stages
-    return feature_maps(backbone, arch, range(num_stages))

@@ -1,1 +1,1 @@
-"""Additions to MMEngine's training: configs, runners, hooks, optimizers, reproducible loading."""
+"""Additions to MMEngine's training: configs, runners, hooks, optimizers."""

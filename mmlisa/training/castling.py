@@ -1,11 +1,8 @@
 """Schedule, record and removal of Castling-ViT's auxiliary branch during training."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from mmengine.dist import master_only
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
@@ -20,8 +17,7 @@ class CastlingHook(Hook):
     """Set the threshold ε of all auxiliary branches, record the entries that their masks keep, and drop the branches.
 
     The hook records the number and the share of non-zero mask entries per layer. It writes them to MMEngine's visualizer as
-    ``castling/…`` and draws them, including the parts before a resume, into ``castling.png`` in the log directory
-    (Castling-ViT, Fig. 6).
+    ``castling/…`` (Castling-ViT, Fig. 6).
 
     Args:
         schedule: ``'constant'`` keeps ε at ``epsilon``. ``'linear'`` changes it linearly from ``begin`` on, to ``end_epsilon``
@@ -61,7 +57,7 @@ class CastlingHook(Hook):
         self._recorded: list[str] = []
 
     def threshold(self, progress: float) -> float:
-        """ε at the share ``progress`` of the training."""
+        """Return ε at the share ``progress`` of the training."""
         if self.schedule == "constant" or progress < self.begin:
             return self.epsilon
         if self.schedule == "step" or self.begin == 1:
@@ -100,29 +96,7 @@ class CastlingHook(Hook):
                 runner.visualizer.add_scalar(f"castling/{name}/{kind}", value, runner.iter)
 
     def after_train(self, runner: Runner) -> None:
-        self.after_val(runner)
         drop_aux(_bare(runner.model))
-
-    @master_only
-    def after_val(self, runner: Runner) -> None:
-        """Draw the trace so far."""
-        if not self._recorded:
-            return
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(10, 4), layout="constrained")
-        FigureCanvasAgg(figure)
-        for axes, kind in zip(figure.subplots(1, 2), ("nonzero_count", "nonzero_ratio"), strict=True):
-            for name in self._recorded:
-                if history := runner.message_hub.log_scalars.get(f"castling/{name}/{kind}"):
-                    values = history.data[0]
-                    axes.plot(self.interval * np.arange(len(values)), values, label=name)
-            axes.set(title=f"{kind.replace('_', ' ')} of the masks", xlabel="iteration")
-            axes.grid(alpha=0.3)
-            if axes.lines:
-                axes.legend(fontsize="x-small")
-        figure.savefig(Path(runner.log_dir) / "castling.png", dpi=110)
 
 
 def _bare(model: nn.Module) -> nn.Module:

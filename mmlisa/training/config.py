@@ -4,36 +4,25 @@ This module imports neither PyTorch nor the OpenMMLab libraries, so that a mista
 """
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from difflib import get_close_matches
-from math import inf
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config, ConfigDict, DictAction
-from mmengine.logging import print_log
 
-from mmlisa.options import check_key_values, count_processes, find_config
+from mmlisa import config_path
 
-from .config_checks import type_name
+# Entries of loops, schedules and hooks that count epochs, or iterations where the training counts these.
+_MOMENTS = ("val_begin", "begin", "end", "T_max", "step_size", "total_steps", "milestones", "periods")
+_EPOCHS_OF_HOOKS = ("switch_epoch", "num_last_epochs", "distill_from", "begin_epoch")
 
-# The top-level keys that MMEngine's runner, OpenMMLab's tools and mmlisa's tools read.
-TOP_LEVEL = frozenset(
-    """model work_dir train_dataloader val_dataloader test_dataloader train_cfg val_cfg test_cfg auto_scale_lr optim_wrapper
-    param_scheduler val_evaluator test_evaluator default_hooks custom_hooks data_preprocessor load_from resume launcher env_cfg
-    log_processor log_level visualizer default_scope randomness experiment_name sync_bn
-    custom_imports find_unused_parameters model_wrapper_cfg runner_type strategy tta_model tta_pipeline
-    compile activation_checkpointing efficient_conv_bn_eval""".split()  # noqa: SIM905
-)
-# Names of variables in OpenMMLab's configs that only look like misspelt keys.
-_VARIABLES = frozenset({"models", "test_pipeline"})
-# The model of test-time augmentation by library, for configs without `tta_model`.
-_TTA_MODELS = {
-    "mmdet": dict(type="DetTTAModel", tta_cfg=dict(nms=dict(type="nms", iou_threshold=0.5), max_per_img=100)),
-    "mmseg": dict(type="SegTTAModel"),
-    "mmpretrain": dict(type="AverageClsScoreTTA"),
-}
+
+def type_name(part: Mapping[str, Any]) -> str:
+    """Return the name of a config's ``type`` without its scope; new-style configs hold the class itself."""
+    kind = part.get("type")
+    return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
 
 
 def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
@@ -68,7 +57,7 @@ def find_metainfo(dataset: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def predicts_masks(model: Mapping[str, Any]) -> bool:
-    """Whether the config of a detector has a head for masks; RTMDet-Ins predicts them with the boxes."""
+    """Return True if the config of a detector has a head for masks; RTMDet-Ins predicts them with the boxes."""
     heads = {**model, **model.get("roi_head", {})}
     if heads.get("mask_head") or heads.get("panoptic_head"):
         return True
@@ -95,15 +84,14 @@ def parse_options(items: Sequence[str]) -> dict[str, Any]:
     """Parse the items ``KEY=VALUE`` of ``--cfg-options`` as MMEngine does.
 
     Raises:
-        ValueError: an item without ``=``, or with brackets that do not match.
+        ValueError: an item without ``=``.
     """
-    check_key_values("--cfg-options", items)
+    for item in items:
+        if "=" not in item:
+            raise ValueError(f"--cfg-options '{item}' has no value; write KEY=VALUE")
     parser = argparse.ArgumentParser()
     parser.add_argument("--options", nargs="+", action=DictAction)
-    try:
-        return parser.parse_args(["--options", *items]).options if items else {}
-    except AssertionError as error:
-        raise ValueError(f"--cfg-options: {error}") from error
+    return parser.parse_args(["--options", *items]).options if items else {}
 
 
 def load_config(
@@ -119,27 +107,10 @@ def load_config(
 
     Raises:
         FileNotFoundError: no such config; the message names the closest ones.
-        ValueError: the file is not a valid config, a top-level key is misspelt, or an option names an entry that the config does
-            not have.
     """
-    path = find_config(filename)
-    try:
-        cfg = Config.fromfile(path)
-    except (SyntaxError, KeyError, TypeError, AttributeError, NameError) as error:
-        raise ValueError(f"config '{filename}' cannot be read: {error}") from error
-    for key in cfg.keys() - TOP_LEVEL - _VARIABLES:
-        if near := get_close_matches(key, TOP_LEVEL, n=1, cutoff=0.88):
-            raise ValueError(f"config '{filename}': nothing reads the key '{key}'; did you mean '{near[0]}'?")
-    if options:
-        new = check_options(cfg, options)
-        if new:
-            print_log(f"--cfg-options: new in the config: {', '.join(new)}")
-        if variables := [key for key in options if key.partition(".")[0] not in TOP_LEVEL]:
-            print_log(
-                f"--cfg-options: {', '.join(variables)}: a variable of the config file. The entries that were computed from it "
-                "keep their values; set these entries instead, such as model.backbone.depth"
-            )
-        cfg.merge_from_dict(options)
+    path = Path(filename if Path(filename).is_file() else config_path(filename))
+    cfg = Config.fromfile(path)
+    cfg.merge_from_dict(options or {})
     cfg.launcher = launcher
     if work_dir is not None:
         cfg.work_dir = work_dir
@@ -150,112 +121,64 @@ def load_config(
         if not isinstance(loader, Mapping):
             continue
         if not loader.get("num_workers"):
-            loader.persistent_workers = False
+            loader.persistent_workers = False  # PyTorch refuses it without workers
         if cfg.get("default_scope") == "mmpretrain":
             loader.setdefault("collate_fn", dict(type="default_collate"))
     return cfg
 
 
-def check_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:
-    """Look up each dotted key in the config.
+def check_data(cfg: Config, *splits: str) -> None:
+    """Look for the annotation file and the image folders that the data set of ``train``, ``val`` or ``test`` names.
 
-    A key may be new, because much of a config is optional, unless its name is close to that of an existing key. Its first
-    part must be in the config or in :data:`TOP_LEVEL`.
-
-    Returns:
-        The new keys.
+    Data sets that generate their data and those of another storage are not checked.
 
     Raises:
-        ValueError: an unknown key; the message names the closest known one.
+        FileNotFoundError: a file or folder is missing; the message names it and the setting to change.
     """
-    return [key for key in options if not _is_known(cfg._cfg_dict, key)]
-
-
-def _is_known(node: Any, key: str) -> bool:
-    parts = key.split(".")
-    for depth, part in enumerate(parts):
-        path = ".".join(parts[:depth])
-        if isinstance(node, Mapping):
-            if part in node:
-                node = node[part]
-                continue
-            if depth == 0 and part in TOP_LEVEL:
-                return False
-            known = sorted({*node, *TOP_LEVEL}) if depth == 0 else list(map(str, node))
-            near = get_close_matches(part, known, n=1, cutoff=0.88 if depth else 0.5)
-            if near or depth == 0:
-                better = ".".join([*parts[:depth], *near, *parts[depth + 1 :]])
-                hint = f"did you mean {better}?" if near else f"the config has {', '.join(sorted(node))}"
-                raise ValueError(f"--cfg-options: the config has no {'.'.join(parts[: depth + 1])}; {hint}")
-            return False
-        if isinstance(node, list | tuple):
-            if not part.isdigit() or int(part) >= len(node):
-                raise ValueError(
-                    f"--cfg-options {key}: {path} is a list of {len(node)}; an index from 0 to {len(node) - 1} must follow, "
-                    f"not {part!r}"
+    for split in splits:
+        dataset = innermost_dataset(cfg, split)
+        if type_name(dataset).startswith("Demo") or dataset.get("backend_args"):
+            continue
+        folder, prefix = dataset.get("data_root") or "", dataset.get("data_prefix") or {}
+        names = [dataset.get("ann_file"), *(prefix.values() if isinstance(prefix, Mapping) else [prefix])]
+        for name in filter(None, names):
+            if "://" not in f"{folder}{name}" and not (path := Path(folder, name)).exists():
+                raise FileNotFoundError(
+                    f"'{path}' does not exist: put the data there (docs/data.md), link to them, or set "
+                    f"{split}_dataloader.dataset.data_root='{folder}' to their folder"
                 )
-            node = node[int(part)]
-        elif node is None:
-            return False
-        else:
-            raise ValueError(f"--cfg-options {key}: {path} is {node!r}, which has no entries")
-    return True
 
 
 def set_epochs(cfg: Config, epochs: int) -> None:
-    """Set the length of the training, and stretch to it the parts of the schedule that are counted in the same unit. Parts for
+    """Set the length of the training, and stretch to it the parts of the schedule that are counted in the same unit.
+
+    A training that counts iterations gets ``epochs`` times the images over the batch of all processes. Parts of the schedule for
     which no time is left are removed.
-
-    A training that counts iterations gets ``epochs`` times the images over the batch of all processes.
-
-    Raises:
-        ValueError: the config has no training loop, or several schedules.
     """
-    loop, parts = cfg.get("train_cfg") or {}, cfg.get("param_scheduler") or []
-    key = next((key for key in ("max_epochs", "max_iters") if key in loop), None)
-    parts = [parts] if isinstance(parts, Mapping) and "type" in parts else parts  # without it, schedules by optimizer
-    if key is None or not isinstance(parts, Sequence):
-        raise ValueError(
-            f"--epochs '{epochs}': the config has no train_cfg.max_epochs or max_iters, or several schedules"
-        )
-    length = epochs
-    if key == "max_iters":
-        from mmengine.registry import DATASETS, init_default_scope
+    loop, by_epoch = cfg.train_cfg, "max_epochs" in cfg.train_cfg
+    key, length = ("max_epochs", epochs) if by_epoch else ("max_iters", epochs * _iterations_per_epoch(cfg))
+    share, loop[key] = length / loop[key], length
+    names = {*_MOMENTS, *(_EPOCHS_OF_HOOKS if by_epoch else ["begin_iter"])}
+    schedule = cfg.get("param_scheduler") or []
+    schedule = [schedule] if isinstance(schedule, Mapping) else schedule
+    counted = [part for part in schedule if part.get("by_epoch", True) == by_epoch]
+    for part in [loop, *counted, *(cfg.get("custom_hooks") or ())]:
+        for name in names & part.keys():
+            value = part[name]
+            if isinstance(value, list):
+                part[name] = [round(moment * share) for moment in value]
+            elif isinstance(value, int):
+                part[name] = max(round(value * share), min(value, 1))  # a short warm-up does not vanish
+    cfg.param_scheduler = [part for part in schedule if not part.get("end") or part.get("begin", 0) < part["end"]]
 
-        from .building import guard_process
 
-        guard_process(cfg)
-        init_default_scope(cfg.get("default_scope", "mmengine"))
-        images = len(DATASETS.build(deepcopy(cfg.train_dataloader.dataset)))
-        length = epochs * -(-images // (cfg.train_dataloader.batch_size * count_processes(cfg.get("launcher"))))
-    share = length / loop[key]
+def _iterations_per_epoch(cfg: Config) -> int:
+    from mmengine.registry import DATASETS, init_default_scope
 
-    def stretch(part: dict[str, Any], *names: str) -> None:
-        for name in names:
-            if isinstance(moment := part.get(name), int):
-                part[name] = max(round(moment * share), min(moment, 1))  # a short warm-up does not vanish
-
-    loop[key] = length
-    stretch(loop, "val_begin")
-    if loop.get("val_interval", 1) > length:
-        loop.val_interval = length
-    if loop.get("dynamic_intervals"):
-        loop.dynamic_intervals = [(max(round(begin * share), 1), each) for begin, each in loop.dynamic_intervals]
-    for part in parts:
-        if part.get("by_epoch", True) == (key == "max_epochs"):
-            for name in {"milestones", "periods"} & part.keys():
-                moments = dict(enumerate(part[name]))
-                stretch(moments, *moments)
-                part[name] = [*moments.values()]
-            stretch(part, "begin", "end", "T_max", "step_size", "total_steps")
-            if type_name(part).startswith("Exponential"):
-                part["gamma"] **= 1 / share
-    epochs_of_hooks = ("switch_epoch", "num_last_epochs", "distill_from", "begin_epoch")
-    for hook in cfg.get("custom_hooks") or ():
-        if isinstance(hook, Mapping):
-            stretch(hook, *(epochs_of_hooks if key == "max_epochs" else ("begin_iter",)))
-    if parts:
-        cfg.param_scheduler = [part for part in parts if part.get("begin", 0) < (part.get("end") or inf)]
+    init_default_scope(cfg.get("default_scope", "mmengine"))
+    images = len(DATASETS.build(deepcopy(cfg.train_dataloader.dataset)))
+    processes = int(os.environ.get("WORLD_SIZE", 1)) if cfg.get("launcher", "none") != "none" else 1
+    return -(-images // (cfg.train_dataloader.batch_size * processes))
 
 
 def set_auto_scale_lr(cfg: Config) -> None:
@@ -270,22 +193,15 @@ def set_auto_scale_lr(cfg: Config) -> None:
 
 
 def check_default_device(name: str) -> None:
-    """Check that MMEngine trains on the device of ``--device``, after :func:`mmlisa.options.select_device`.
-
-    MMEngine chooses the device itself when it is imported. Of NVIDIA's GPUs only the visible ones count for it.
+    """Check that MMEngine, which chooses its device itself, trains on the device of ``--device``.
 
     Raises:
         ValueError: MMEngine chose a device of another kind.
     """
-    from mmengine import device  # imports PyTorch
+    from mmengine.device import get_device  # imports PyTorch
 
-    chosen = device.get_device()
-    if name.partition(":")[0] != chosen:
-        missing = "; with PYTORCH_ENABLE_MPS_FALLBACK=1, operators that MPS lacks run on the CPU" * (chosen == "mps")
-        raise ValueError(
-            f"--device '{name}': MMEngine trains on '{chosen}' on this machine and has no option for another device; leave "
-            f"--device out{missing}"
-        )
+    if name.partition(":")[0] != get_device():
+        raise ValueError(f"--device '{name}': MMEngine trains on '{get_device()}' here; leave --device out")
 
 
 def set_pretrained(cfg: Config, source: str) -> None:
@@ -307,44 +223,25 @@ def set_amp(cfg: Config) -> None:
     """Train with automatic mixed precision.
 
     Raises:
-        ValueError: there is no GPU, or the config has an optimizer wrapper of another type.
+        ValueError: the config has an optimizer wrapper of another type.
     """
     wrapper = cfg.optim_wrapper
     if "type" in wrapper and type_name(wrapper) not in ("OptimWrapper", "AmpOptimWrapper"):
         raise ValueError(f"--amp needs optim_wrapper.type 'OptimWrapper', but the config has {wrapper.type!r}")
-    from mmengine import device  # imports PyTorch
-
-    if device.get_device() in ("cpu", "mps"):
-        raise ValueError("--amp needs a GPU: MMEngine's AmpOptimWrapper does not train without a GPU")
     wrapper.type = "AmpOptimWrapper"
     wrapper.setdefault("loss_scale", "dynamic")
 
 
 def set_tta(cfg: Config) -> None:
-    """Test with augmentation: the config's ``tta_model`` and ``tta_pipeline``, or the library's model and a horizontal flip.
+    """Test with augmentation, by the config's ``tta_model`` and ``tta_pipeline``.
 
     Raises:
-        ValueError: the library has no such model for this config.
+        ValueError: the config lacks one of them.
     """
-    scope = cfg.get("default_scope")
-    merging = type_name(cfg.get("tta_model") or _TTA_MODELS.get(scope, {}))
-    if merging == "DetTTAModel" and predicts_masks(cfg.model):
-        raise ValueError(
-            "--tta: mmdet merges the boxes of augmented images, but not their masks, and this model has masks"
-        )
-    if "tta_model" not in cfg:
-        if scope not in _TTA_MODELS:
-            raise ValueError(f"--tta: the config has no tta_model, and there is no default for default_scope={scope!r}")
-        cfg.tta_model = deepcopy(_TTA_MODELS[scope])
-    dataset = innermost_dataset(cfg, "test")
-    if "tta_pipeline" not in cfg:
-        *steps, pack = deepcopy(find_test_pipeline(cfg))
-        if scope == "mmdet":  # its model needs the flips to undo them, and mmdet does not pack them by default
-            keys = pack.get("meta_keys", ("img_id", "img_path", "ori_shape", "img_shape", "scale_factor"))
-            pack.meta_keys = (*dict.fromkeys((*keys, "flip", "flip_direction")),)
-        flips = [dict(type="RandomFlip", prob=prob) for prob in (0.0, 1.0)]
-        cfg.tta_pipeline = [*steps, dict(type="TestTimeAug", transforms=[flips, [pack]])]
-    dataset.pipeline = cfg.tta_pipeline
+    for key in ("tta_model", "tta_pipeline"):
+        if key not in cfg:
+            raise ValueError(f"--tta: the config has no {key}, as those of UperNet have")
+    innermost_dataset(cfg, "test").pipeline = cfg.tta_pipeline
     cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
 
 
@@ -361,11 +258,3 @@ def set_show_dir(cfg: Config, directory: str | None) -> None:
     if hook is None or not type_name(hook).endswith("OverlayHook"):
         hook = dict(type="mmlisa.OverlayHook")
     cfg.default_hooks.visualization = dict(hook, draw=True, test_out_dir=str(Path(directory).resolve()))
-
-
-def set_classwise(cfg: Config) -> None:
-    """Print the AP of each class in a test, where the metric is mmdet's for COCO."""
-    evaluators = cfg.get("test_evaluator") or []
-    for metric in evaluators if isinstance(evaluators, list | tuple) else [evaluators]:
-        if type_name(metric).endswith("CocoMetric"):
-            metric.setdefault("classwise", True)

@@ -35,7 +35,7 @@ class ThresholdEMA(BaseAveragedModel):
         self.decay = decay
 
     def momentum(self, step: int) -> float:
-        """Weight of the newest parameters after ``step`` earlier ones."""
+        """Return the weight of the newest parameters after ``step`` earlier ones."""
         # Until the decay reaches its limit, the product is 1·2⋯(t+1) / (10·11⋯(t+10)) = 1 / C(t+10, 9); then it is almost zero.
         return (1 - min(self.decay, (1 + step) / (10 + step))) / (1 - 1 / comb(step + 10, 9))
 

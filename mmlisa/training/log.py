@@ -41,8 +41,6 @@ def _is_shown(record: logging.LogRecord) -> bool:
 def import_quietly(*libraries: str | None) -> None:
     """Import the data sets of libraries, which print at import which optional packages are missing, and hide that output.
 
-    pycocotools' reader of annotations prints nothing afterwards; its tables of results are still printed.
-
     Args:
         *libraries: names such as ``default_scope`` of a config; without any, all installed OpenMMLab libraries.
     """
@@ -50,5 +48,3 @@ def import_quietly(*libraries: str | None) -> None:
         for library in libraries or OPENMMLAB:
             if library in OPENMMLAB and find_spec(library):
                 importlib.import_module(f"{library}.datasets")
-    if find_spec("pycocotools"):
-        importlib.import_module("pycocotools.coco").print = lambda *values: None

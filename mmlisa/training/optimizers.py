@@ -1,14 +1,17 @@
-"""Learning rates that differ between the layers of a network, and adaptive gradient clipping."""
+"""Learning rates that differ between the layers of a network, adaptive gradient clipping, and LAMB of iViT's recipes."""
 
 from typing import Any
 
 from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
+from timm.optim import Lamb
 from timm.utils.agc import adaptive_clip_grad
 from torch import nn
 
-from mmlisa.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
+from mmlisa.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 
 PREFIX = "backbone."
+
+OPTIMIZERS.register_module(name="Lamb", module=Lamb)
 
 
 @OPTIM_WRAPPERS.register_module()
@@ -42,9 +45,8 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
       stages, every three blocks of the third and the last stage are a layer each (ConvNeXt's fine-tuning).
 
     Raises:
-        ValueError: ``lr_mults`` names a part that the model does not have; ``layer_decay`` is outside (0, 1] or the backbone does
-            not count its layers; ``layer_groups`` is unknown, or ``'convnext'`` for another number of stages than four or a
-            backbone of another library.
+        ValueError: ``lr_mults`` names a part that the model does not have, ``layer_decay`` is outside (0, 1], or ``layer_groups``
+            is unknown or ``'convnext'`` for another number of stages than four.
     """
 
     def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
@@ -72,29 +74,20 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             parts = [part for part in self.lr_mults if name.startswith(part)]
             mult = self.lr_mults[max(parts, key=len)] if parts else 1.0
             if self.layer_decay < 1:
-                mult *= self.layer_decay ** self._layers_above(name, getattr(module, "backbone", None))
+                mult *= self.layer_decay ** self._layers_above(name, module.backbone)
             group["lr"] = group.get("lr", self.base_lr) * mult
 
-    def _layers_above(self, name: str, backbone: nn.Module | None) -> int:
-        """Layers between a parameter and the head, whose parameters have none above them."""
-        if not hasattr(backbone, "get_layer_depth"):
-            raise ValueError(
-                f"layer_decay={self.layer_decay}: {type(backbone).__name__} has no method get_layer_depth; mmlisa's and "
-                "mmpretrain's backbones have it"
-            )
+    def _layers_above(self, name: str, backbone: nn.Module) -> int:
+        """Count the layers between a parameter and the head, whose parameters have none above them."""
         depth, count = backbone.get_layer_depth(name, PREFIX)
         if self.layer_groups == "block":
             return count - 1 - depth
-        if not hasattr(backbone, "layer_names"):
-            raise ValueError(
-                f"layer_groups='convnext': {type(backbone).__name__} has no method layer_names; only mmlisa's backbones have it"
-            )
         layers = convnext_layers([len(stage) for stage in backbone.layer_names()])
         return layers[count - 1] - layers[depth]  # stages after the last map do not count
 
 
 def convnext_layers(depths: list[int]) -> list[int]:
-    """ConvNeXt's layer of each depth that ``get_layer_depth`` counts: the stem, the blocks of four stages, the head."""
+    """Return ConvNeXt's layer of each depth that ``get_layer_depth`` counts: the stem, the blocks of four stages, the head."""
     if len(depths) != 4:
         raise ValueError(f"layer_groups='convnext' needs a backbone of four stages, but this one has {len(depths)}")
     last = 3 + -(-depths[2] // 3)

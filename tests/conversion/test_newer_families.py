@@ -286,8 +286,8 @@ def test_classification_norms_do_not_become_those_of_the_maps(tmp_path):
     for name, golden in (("mila_t", "mila_t"), ("h_vit3_t", "h_vittt_t")):
         file = save(tmp_path / "theirs.pth", {"model": state_dict(golden)})
         model = create_model(name, features_only=True, pretrained=file)
-        assert torch.equal(model.backbone.norm3.weight, torch.ones(512))
-        assert not torch.equal(model.backbone.stages[3].blocks[0].norm1.weight, torch.ones(512))
+        assert torch.equal(model.model.backbone.norm3.weight, torch.ones(512))
+        assert not torch.equal(model.model.backbone.stages[3].blocks[0].norm1.weight, torch.ones(512))
 
 
 def test_wrong_files(tmp_path):

@@ -10,7 +10,7 @@ from PIL import Image
 
 from helpers.exported import KEEP_RATIO, write_model
 from mmlisa.deploy import quantise, runtime
-from mmlisa.training import config_checks, runner
+from mmlisa.training import config, runner
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -112,7 +112,7 @@ def test_report(tmp_path, pictures, monkeypatch):
         return SimpleNamespace(test=lambda: metrics[cfg.model.path])
 
     monkeypatch.setattr(runner, "build_runner", build_runner)
-    monkeypatch.setattr(config_checks, "check_data", lambda cfg, *splits: None)
+    monkeypatch.setattr(config, "check_data", lambda cfg, *splits: None)
     cfg = Config(dict(model=dict(type="own"), visualizer=dict(name="own")))
     text = quantise.to_markdown(quantise.compare(cfg, files, pictures / "0.png", rounds=1))
     head, _, top1, milliseconds = text.splitlines()

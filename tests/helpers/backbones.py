@@ -76,3 +76,15 @@ CASES = {
     "pola-swin": dict(type="FLattenSwin", arch=dict(base="pola-tiny", **NARROW), image_size=64),
     "pola-pvt": dict(type="FLattenPVT", arch=dict(base="pola-tiny", **NARROW), image_size=64),
 }
+
+# One network per kind: what holds for them is tested on these alone.
+KINDS = (
+    "lisanet",
+    "lisanet-hybrid",
+    "flatten-swin",
+    "flatten-pvt",
+    "flatten-deit",
+    "lcnet",
+    "castling-mvitv2",
+    "h-vit3",
+)

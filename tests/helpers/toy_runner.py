@@ -1,4 +1,4 @@
-"""A toy model with MMEngine's real runner: a few parameters, a few points, every random state in use."""
+"""A toy model with MMEngine's real runner: a few parameters and a few points."""
 
 import json
 import os
@@ -16,44 +16,37 @@ from mmlisa.training.runner import build_runner
 
 
 class ToyRegression(BaseModel):
-    """Fits a line through noisy points, with dropout, so that every random state matters."""
+    """Fits a line through noisy points; in a given forward pass, its loss breaks or its process gets a signal."""
 
     def __init__(
-        self,
-        broken_at: int = -1,
-        broken: float = float("nan"),
-        signal_at: int = -1,
-        number: int = signal.SIGTERM,
-        outputs: int = 1,
+        self, broken_at: int = -1, broken: float = float("nan"), signal_at: int = -1, number: int = signal.SIGTERM
     ) -> None:
         super().__init__()
-        self.layer, self.dropout, self.calls = nn.Linear(4, outputs), nn.Dropout(), 0
+        self.layer, self.calls = nn.Linear(4, 1), 0
         self.broken_at, self.broken, self.signal_at, self.number = broken_at, broken, signal_at, number
 
     def forward(self, inputs: torch.Tensor, mode: str = "tensor"):
         if mode == "predict":
             return [{"seen": 1} for _ in inputs]
-        loss = (self.layer(self.dropout(torch.stack(inputs))) - 1).square().mean()
+        loss = (self.layer(torch.stack(inputs)) - 1).square().mean()
         self.calls += 1
         if self.calls == self.broken_at:
             loss = loss * self.broken
         if self.calls == self.signal_at:
             os.kill(os.getpid(), self.number)
-        return {"loss_fit": loss, "loss_zero": 0 * loss.detach()}
+        return {"loss_fit": loss}
 
 
 class ToyPoints(torch.utils.data.Dataset):
     metainfo: dict = {}  # noqa: RUF012
 
-    def __init__(self, kill_worker=False, length=7):
-        self.kill_worker, self.length = kill_worker, length
+    def __init__(self, length=7):
+        self.length = length
 
     def __len__(self):
         return self.length
 
     def __getitem__(self, index):
-        if self.kill_worker and torch.utils.data.get_worker_info() and index == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
         return {"inputs": torch.full((4,), float(index)) + torch.randn(4)}
 
 
@@ -70,16 +63,14 @@ MODELS.register_module(module=ToyRegression, force=True)
 DATASETS.register_module(module=ToyPoints, force=True)
 
 
-VALIDATION = dict(
-    val_dataloader=dict(
-        dataset=dict(type="ToyPoints"), sampler=dict(type="DefaultSampler", shuffle=False), batch_size=2, num_workers=0
-    ),
-    val_cfg=dict(),
-    val_evaluator=dict(type="ToyCount"),
+POINTS = dict(
+    dataset=dict(type="ToyPoints"), sampler=dict(type="DefaultSampler", shuffle=False), batch_size=2, num_workers=0
 )
+VALIDATION = dict(val_dataloader=POINTS, val_cfg=dict(), val_evaluator=dict(type="ToyCount"))
+TEST = dict(test_dataloader=POINTS, test_cfg=dict(), test_evaluator=dict(type="ToyCount"))
 
 
-def runner(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=None, **options) -> Runner:
+def runner(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=None, verbose=True, **options) -> Runner:
     cfg = dict(
         model={"type": "ToyRegression", **(model or {})},
         work_dir=str(work_dir),
@@ -96,9 +87,7 @@ def runner(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=No
             checkpoint=dict(type="CheckpointHook", by_epoch=False, interval=2) | (hook or dict(max_keep_ckpts=2)),
             logger=dict(type="LoggerHook", interval=1),
         ),
-        custom_hooks=[
-            dict(type=f"mmlisa.{name}") for name in ("FiniteLossHook", "IterationSeedHook", "TrainingCurvesHook")
-        ],
+        custom_hooks=[dict(type="mmlisa.TrainingCurvesHook")],
         vis_backends=[dict(type="LocalVisBackend")],
         visualizer=dict(type="Visualizer", vis_backends=[dict(type="LocalVisBackend")], name=str(work_dir)),
         log_processor=dict(window_size=1, by_epoch=False),
@@ -106,7 +95,7 @@ def runner(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=No
         experiment_name=f"toy_{work_dir.name}_{iterations}_{len(options)}",
         default_scope="mmengine",
     )
-    return build_runner(Config(cfg | options), 0.5)
+    return build_runner(Config(cfg | options), 0.5, verbose=verbose)
 
 
 def losses(work_dir) -> dict[int, float]:

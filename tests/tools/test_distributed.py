@@ -35,7 +35,7 @@ def test_two_processes(config, tmp_path):
     ]
     if "castling" in config:
         # Two iterations make it sure of nothing, and without any detection there would be no metrics.
-        command += ["custom_hooks.3.drop_at=0.9", "model.test_cfg.score_thr=0"]
+        command += ["custom_hooks.2.drop_at=0.9", "model.test_cfg.score_thr=0"]
     if "retinanet" in config:
         command += ["model.test_cfg.score_thr=0"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}

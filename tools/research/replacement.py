@@ -60,7 +60,6 @@ class Arm:
             "param_scheduler": None,
             "custom_hooks": [
                 dict(type="mmlisa.FiniteLossHook"),
-                dict(type="mmlisa.IterationSeedHook"),
                 dict(type="mmlisa.CpuBudgetHook", seconds=0 if self.start == "carried" else SECONDS),
             ],
         }

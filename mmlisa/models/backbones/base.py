@@ -1,14 +1,9 @@
 """The base of all backbones: a stem, stages of blocks, and one map per returned stage."""
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from difflib import get_close_matches
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
-import torch.fx
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -17,45 +12,14 @@ from torch.utils.checkpoint import checkpoint
 from mmlisa.models.arch import check_stages, look_up_arch, parse_image_size
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.models.layers import norm_tokens, to_map, to_tokens
-from mmlisa.ops.tracing import is_traced
 
 MIN_IMAGE_SIZE = 32
 # By the axes of the grid. In this memory format, conversions between maps and tokens are views.
 _CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 
-def check_image(image: Tensor, axes: int, network: str) -> None:
-    """Check the axes, the dtype and the size of an image.
-
-    Args:
-        image: ``[B, C, H, W]`` or ``[B, C, T, H, W]``.
-        axes: axes of the grid, 2 or 3.
-        network: its name, for messages.
-
-    Raises:
-        TypeError: an image of integers.
-        ValueError: other axes, or fewer than 32 pixels in height or width.
-    """
-    if not image.is_floating_point():
-        raise TypeError(
-            f"image has dtype {str(image.dtype)!r}; convert it to floating point and normalise it, "
-            "for example with (image.float() - mean) / std"
-        )
-    if image.ndim != 2 + axes:
-        layout = "[B, 3, H, W]" if axes == 2 else "[B, 3, T, H, W]"
-        raise ValueError(f"this network takes {layout}, but got {tuple(image.shape)}; image_size decides which")
-    # Each size is compared alone: a comparison of the two would become a condition of an exported graph.
-    if any(size < MIN_IMAGE_SIZE for size in image.shape[-2:]):
-        raise ValueError(
-            f"image is {image.shape[-2]}x{image.shape[-1]} (H x W); {network} needs at least {MIN_IMAGE_SIZE} in both"
-        )
-
-
-torch.fx.wrap("check_image")  # its conditions on the shape are not traced
-
-
 def _name(kind: Any) -> Any:
-    """The registered name of a ``type``, which may be the class itself, as in MMEngine's new-style configs."""
+    """Return the registered name of a ``type``, which may be the class itself, as in MMEngine's new-style configs."""
     return kind.__name__ if isinstance(kind, type) else kind
 
 
@@ -67,7 +31,7 @@ class Stage(nn.Module):
         downsample: a module from maps ``[B, C_in, *grid]`` to tokens ``[B, N, C]`` and their grid, or a list of convolutional
             blocks from maps to maps.
         norm: of the tokens that the stage returns.
-        with_cp: recompute each block in the backward pass to save memory.
+        with_cp: recompute each block in the backward pass to save memory; see :meth:`run`.
     """
 
     def __init__(
@@ -100,44 +64,19 @@ class Stage(nn.Module):
         return (x, grid) if self.downsample is None else self.run(self.downsample, to_map(x, grid))
 
     def run(self, layer: nn.Module, *args: Any) -> Any:
-        """Call a layer of this stage; ``with_cp`` recomputes it in the backward pass."""
-        if not (self.with_cp and self.training and torch.is_grad_enabled()):
+        """Call a layer of this stage; ``with_cp`` recomputes it in the backward pass.
+
+        Layers with batch norms in training mode are not recomputed: running statistics would be updated twice.
+        """
+        if not (self.with_cp and self.training and torch.is_grad_enabled()) or any(
+            isinstance(module, _BatchNorm) and module.training for module in layer.modules()
+        ):
             return layer(*args)
-        if not _batch_norms(layer):
-            return checkpoint(layer, *args, use_reentrant=False)
-        if is_traced():  # compilers take no contexts, and would update running statistics twice
-            return layer(*args)
-        return checkpoint(layer, *args, use_reentrant=False, context_fn=partial(_recomputing, layer))
-
-
-def _batch_norms(layer: nn.Module) -> list[_BatchNorm]:
-    """The batch norms of ``layer`` that keep running statistics."""
-    return [module for module in layer.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
-
-
-def _recomputing(layer: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
-    """Contexts of a checkpointed layer's forward pass and of its recomputation."""
-    return nullcontext(), _KeptStatistics(layer)
-
-
-class _KeptStatistics(AbstractContextManager):
-    """Keeps the running statistics, which the forward pass has updated already. Every backward pass enters it again."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        self.layer = layer
-
-    def __enter__(self) -> None:
-        self.kept = [(norm, norm.momentum, norm.num_batches_tracked) for norm in _batch_norms(self.layer)]
-        for norm, _, number in self.kept:
-            norm.momentum, norm.num_batches_tracked = 0.0, number.clone()
-
-    def __exit__(self, *_: Any) -> None:
-        for norm, momentum, number in self.kept:
-            norm.momentum, norm.num_batches_tracked = momentum, number
+        return checkpoint(layer, *args, use_reentrant=False)
 
 
 class Backbone(BaseModule):
-    """Base of all hosts.
+    """Base of all backbones.
 
     A subclass fills ``arch_settings``. Its constructor calls this one, sets ``stem`` (image -> tokens and their grid) and
     ``stages``, and calls :meth:`set_outputs`.
@@ -153,7 +92,7 @@ class Backbone(BaseModule):
             are neither run nor trained.
         frozen_stages: -1 trains everything, 0 freezes the stem, n > 0 also the first n stages.
         norm_eval: batch norms keep their running statistics during training.
-        with_cp: recompute blocks in the backward pass to save memory.
+        with_cp: recompute blocks without batch norms in the backward pass to save memory.
         init_cfg: MMEngine's.
 
     Raises:
@@ -163,9 +102,12 @@ class Backbone(BaseModule):
 
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {}
     image_axes: ClassVar[tuple[int, ...]] = (2,)  # 3 for hosts that also take videos [B, 3, T, H, W]
+    no_decay: ClassVar[tuple[str, ...]] = ()  # parts of names, see :meth:`no_weight_decay`
     num_extra_tokens: int = 0  # prefix (class) tokens of the blocks; mmpretrain's vis_cam reads it
     feature_channels: tuple[int, ...]
     feature_strides: tuple[int, ...]
+    stage_channels: tuple[int, ...]
+    stage_strides: tuple[int, ...]
 
     def __init__(
         self,
@@ -180,15 +122,8 @@ class Backbone(BaseModule):
         norm_eval: bool = False,
         with_cp: bool = False,
         init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None,
-        **unknown: Any,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        for name, value in unknown.items():
-            known = {key for cls in type(self).__mro__ for key in inspect.signature(cls.__init__).parameters}
-            known -= {"self", "args", "kwargs", "options", "unknown"}
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(sorted(known))}"
-            raise TypeError(f"{type(self).__name__} has no option {name}={value!r}; {hint}")
         self.arch = self.resolve_arch(arch)
         self.attention = self.resolve_attention(self.arch.get("attention"), attention)
         image_size = self.arch.get("image_size", 224) if image_size is None else image_size
@@ -209,7 +144,7 @@ class Backbone(BaseModule):
 
     @classmethod
     def resolve_arch(cls, arch: str | dict[str, Any]) -> dict[str, Any]:
-        """The checked settings of an arch; see :func:`look_up_arch`."""
+        """Return the checked settings of an arch; see :func:`look_up_arch`."""
         resolved = look_up_arch(arch, cls.arch_settings, cls.__name__)
         cls.check_arch(resolved)
         return resolved
@@ -221,7 +156,7 @@ class Backbone(BaseModule):
 
     @classmethod
     def count_stages(cls, arch: dict[str, Any]) -> int:
-        """The number of stages, the bound of ``out_indices`` and ``frozen_stages``."""
+        """Return the number of stages, the bound of ``out_indices`` and ``frozen_stages``."""
         return len(arch["depths"])
 
     @classmethod
@@ -256,6 +191,7 @@ class Backbone(BaseModule):
             channels, strides: one entry per stage.
             norm: makes a norm over a number of channels; None for maps without a norm.
         """
+        self.stage_channels, self.stage_strides = tuple(channels), tuple(strides)
         self.feature_channels = tuple(channels[i] for i in self.out_indices)
         self.feature_strides = tuple(strides[i] for i in self.out_indices)
         if norm is not None:
@@ -267,8 +203,7 @@ class Backbone(BaseModule):
         """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output stage.
 
         Raises:
-            TypeError: an image of integers.
-            ValueError: an image of another number of axes, or smaller than 32 in height or width.
+            ValueError: an image smaller than 32 in height or width.
         """
         x, grid = self.embed(image)
         maps = []
@@ -279,12 +214,15 @@ class Backbone(BaseModule):
         return tuple(maps)
 
     def embed(self, image: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        """Check an image and run the stem: ``[B, 3, H, W]`` -> tokens ``[B, N, C]`` and their grid.
+        """Run the stem: ``[B, 3, H, W]`` -> tokens ``[B, N, C]`` and their grid.
 
         Raises:
-            TypeError, ValueError: see :meth:`forward`.
+            ValueError: see :meth:`forward`.
         """
-        check_image(image, len(self.image_size), type(self).__name__)
+        # Each size is compared alone: a comparison of the two would become a condition of an exported graph.
+        if any(size < MIN_IMAGE_SIZE for size in image.shape[-2:]):
+            height, width = image.shape[-2:]
+            raise ValueError(f"image is {height}x{width} (H x W); it needs at least {MIN_IMAGE_SIZE} in both")
         return self.stem(image.contiguous(memory_format=_CHANNELS_LAST[len(self.image_size)]))
 
     def norm_output(self, x: Tensor, stage: int) -> Tensor:
@@ -327,24 +265,19 @@ class Backbone(BaseModule):
             param_name: name of the parameter in the whole model.
             prefix: what names of this backbone's parameters begin with there, such as ``"backbone."``.
         """
-        stages = self.layer_names()[: self.out_indices[-1] + 1]
-        layers = [layer for stage in stages for layer in stage]
-        last = len(layers) + 1
+        depth, depths = 1, {"stem.": 0}
+        for i, layers in enumerate(self.layer_names()[: self.out_indices[-1] + 1]):
+            depths[f"stages.{i}.downsample."] = depth
+            depths |= {layer: depth + j for j, layer in enumerate(layers)}
+            depth += len(layers)
+            depths[f"stages.{i}."] = depth - 1  # the norm at the end of the stage
         name = param_name.removeprefix(prefix)
-        if not param_name.startswith(prefix):
-            return last, last + 1
-        if name.startswith("stem."):
-            return 0, last + 1
-        for depth, layer in enumerate(layers, start=1):
-            if name.startswith(layer):
-                return depth, last + 1
-        for i in range(len(stages)):
-            before = sum(map(len, stages[:i]))
-            if name.startswith(f"stages.{i}.downsample."):
-                return min(before + 1, last), last + 1
-            if name.startswith(f"stages.{i}."):  # the norm at the end of the stage
-                return before + len(stages[i]), last + 1
-        return last, last + 1
+        found = [part for part in depths if name.startswith(part)] if param_name.startswith(prefix) else []
+        return (depths[max(found, key=len)] if found else depth), depth + 1
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the names of parameters that do not decay in the ImageNet recipe, beside those of one axis and biases."""
+        return {name for name, _ in self.named_parameters() if any(part in name for part in self.no_decay)}
 
     def train(self, mode: bool = True) -> "Backbone":
         super().train(mode)

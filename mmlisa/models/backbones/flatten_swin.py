@@ -37,6 +37,7 @@ class FLattenSwin(TokenPyramid):
     :class:`TokenPyramid`'s. Paper's drop path: 0.2 (T), 0.3 (S), 0.5 (B).
     """
 
+    no_decay = ("relative_position_bias_table",)
     _common: ClassVar[dict[str, Any]] = dict(
         attn_type="AASS",
         attention=dict(type="FocusedLinearAttention"),

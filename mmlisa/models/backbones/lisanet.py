@@ -99,6 +99,7 @@ class LiSANet(Backbone):
     """
 
     image_axes = (2, 3)
+    no_decay = ("position_embedding",)
     _journal: ClassVar[dict[str, Any]] = dict(
         strides=(4, 2, 2, 2),
         overlap=True,

@@ -111,7 +111,7 @@ def test_mvitv2_is_timms():
         torch.testing.assert_close(ours(image)[-1].flatten(2).mT, expected, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("side", [5, 8, 12])  # of the pretraining grid
+@pytest.mark.parametrize("side", [5, 8, 12])  # pretraining grid
 @pytest.mark.parametrize(
     ("queries", "keys"), [((5, 8), (5, 8)), ((12, 6), (3, 2)), ((3, 5), (6, 10)), ((7, 10), (3, 4))]
 )

@@ -17,12 +17,6 @@ def test_an_option_of_the_operator_keeps_the_rest_of_the_archs(cfg):
     assert isotropic.kernel_b.shape == (16, 7, 7)
 
 
-@pytest.mark.parametrize("arch", [dict(mixers="CCL"), dict(mixers="CCLX"), dict(position="sine")])
-def test_bad_arch_letters_are_named(arch):
-    with pytest.raises(ValueError, match=next(iter(arch))):
-        LiSANet(dict(base="hybrid-small", **arch))
-
-
 @pytest.mark.parametrize("trained", [True, False])
 def test_a_norm_config_is_that_of_openmmlabs_files(trained):
     network = LiSANet("small", norm_cfg=dict(type="SyncBN", requires_grad=trained))

@@ -98,7 +98,7 @@ def _schedule(iterations: int) -> Delta:
         "val_dataloader": None,
         "val_evaluator": None,
         "default_hooks.checkpoint": None,
-        "custom_hooks": [dict(type="mmlisa.FiniteLossHook"), dict(type="mmlisa.IterationSeedHook")],
+        "custom_hooks": [dict(type="mmlisa.FiniteLossHook")],
     }
 
 

@@ -1,0 +1,417 @@
+"""Every named network as a timm model: importing this file enters them into timm's registry.
+
+``timm.create_model('hylisanet_s')`` is a classifier with timm's interface, ``features_only=True`` the pyramid of its maps.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import filter as matching
+from functools import partial
+from os import PathLike
+from typing import Any
+
+from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from timm.models import create_model as create_timm_model
+from timm.models._features import FeatureGetterNet, feature_take_indices
+from torch import Tensor, nn
+
+from mmlisa.registry import WEIGHT_INITIALIZERS
+
+from .feature_maps import backbone_class
+from .layers import to_map, to_tokens
+from .mlp_head import hidden_layers
+
+
+@dataclass(frozen=True)
+class Network:
+    """A row of :data:`NETWORKS`.
+
+    Attributes:
+        backbone, arch: registered name and named arch.
+        options: of the backbone under a classifier.
+        hidden: options of :func:`hidden_layers`; None for a linear classifier.
+        pool: a name of :data:`POOLS`.
+        size: height and width of the images it is trained on.
+        crop_mode: timm's, of its tests: ``'squash'`` resizes without keeping the ratio of the sides.
+        stride: of the last map.
+        first_conv: the convolution on the image, in the backbone.
+        out_indices: the levels that ``features_only`` returns by default.
+    """
+
+    backbone: str
+    arch: str
+    options: dict[str, Any] = field(default_factory=dict)
+    hidden: dict[str, Any] | None = None
+    pool: str = "avg"
+    size: int = 224
+    crop_mode: str = "center"
+    stride: int = 32
+    first_conv: str = "stem.proj"
+    out_indices: tuple[int, ...] = (0, 1, 2, 3)
+
+
+_JOURNAL = dict(hidden={})
+_METAFORMER = dict(options=dict(output_norm=False), hidden=dict(pre_norm=True, activation="SquaredReLU"))
+_LAST_NORM = dict(options=dict(output_norm=False), first_conv="stem.shrink.linear")
+_SQUASH = dict(crop_mode="squash")
+_AT_384 = dict(size=384, **_SQUASH)
+_PLAIN = dict(stride=16, out_indices=(-3, -2, -1))  # as timm's ViTs
+_THREE_STAGES = dict(out_indices=(0, 1, 2))
+_CLASS_TOKEN = dict(pool="token", **_PLAIN)
+_S, _SB = {"s": "small"}, {"s": "small", "b": "base"}
+_TSB = {"t": "tiny", **_SB}
+_SML = {"s": "small", "m": "medium", "l": "large"}
+
+
+def _family(backbone: str, archs: dict[str, str] | Iterable[str], name: str, **row: Any) -> dict[str, Network]:
+    """One row per arch; ``archs`` maps the suffix of the name to the arch, or lists archs that are their own suffixes."""
+    archs = archs if isinstance(archs, dict) else {arch: arch for arch in archs}
+    return {name.format(suffix): Network(backbone, arch, **row) for suffix, arch in archs.items()}
+
+
+# The networks by their timm names. The heads are those of the ImageNet configs, whose checkpoints they load.
+NETWORKS: dict[str, Network] = {
+    **_family("LiSANet", _SB, "lisanet_{}", **_JOURNAL),
+    **_family("LiSANet", {"s": "hybrid-small", "b": "hybrid-base"}, "hylisanet_{}", **_JOURNAL),
+    **_family("LiSANet", {"i": "isotropic"}, "lisanet_{}", stride=16, out_indices=(0,)),
+    **_family("LiSANet", {name: f"v1-{name}" for name in ("tiny", "small", "base")}, "lisanet_v1_{}"),
+    **_family("FLattenSwin", _TSB, "flatten_swin_{}", **_SQUASH),
+    **_family("FLattenSwin", {"b": "base-384"}, "flatten_swin_{}_384", **_AT_384),
+    **_family("FLattenPVT", {"t": "tiny", **_SML}, "flatten_pvt_{}", **_SQUASH),
+    **_family("FLattenSwin", {suffix: f"pola-{arch}" for suffix, arch in _TSB.items()}, "pola_swin_{}"),
+    **_family("FLattenSwin", {"b": "pola-base-384"}, "pola_swin_{}_384", **_AT_384),
+    **_family("FLattenPVT", {"t": "pola-tiny", **{s: f"pola-{arch}" for s, arch in _SML.items()}}, "pola_pvt_{}"),
+    **_family("MILA", _TSB, "mila_{}", **_LAST_NORM),
+    **_family("HViT3", _TSB, "h_vit3_{}", **_LAST_NORM),
+    **_family("ViT3", _TSB, "vit3_{}", **_PLAIN),
+    **_family("FLattenPVTv2", ("b0", "b1", "b2", "b3", "b4"), "flatten_pvtv2_{}", **_SQUASH),
+    **_family("FLattenCSwin", _TSB, "flatten_cswin_{}", **_SQUASH),
+    **_family("FLattenCSwin", {"b": "base-384"}, "flatten_cswin_{}_384", **_AT_384),
+    **_family("FLattenDeiT", {"t": "tiny"}, "flatten_deit_{}", **_CLASS_TOKEN, **_SQUASH),
+    **_family("iViT", _TSB, "ivit_{}", first_conv="stem.conv", **_METAFORMER),
+    **_family("InteractiveViT", {"t16": "tiny-16", "s16": "small-16"}, "vit_{}_interactive", **_PLAIN),
+    **_family("InteractiveViT", {"t8": "tiny-8", "s8": "small-8"}, "vit_{}_interactive", **{**_PLAIN, "stride": 8}),
+    **_family(
+        "LCNet",
+        {f"x{scale}".replace(".", "_"): f"x{scale}" for scale in (0.25, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5)},
+        "lcnet_{}",
+        first_conv="stem.0",
+    ),
+    **_family(
+        "ESNet",
+        {"x0_75": "x0.75", "x1_0": "x1.0", "x1_25": "x1.25"},
+        "esnet_{}",
+        first_conv="stem.0.0",
+        **_THREE_STAGES,
+    ),
+    **_family("CastlingLCNetViT", _SML, "castling_lcnet_{}", first_conv="stem.0"),
+    **_family("CastlingESNetViT", _SML, "castling_esnet_{}", first_conv="stem.0.0", **_THREE_STAGES),
+    **_family(
+        "CastlingLeViT",
+        ("128", "192", "256", "384"),
+        "castling_levit_{}",
+        stride=64,
+        first_conv="stem.0.linear",
+        **_THREE_STAGES,
+    ),
+    **_family("CastlingDeiT", {"t": "tiny", "b": "base"}, "castling_deit_{}", **_CLASS_TOKEN),
+    **_family("CastlingMViTv2", _TSB, "castling_mvitv2_{}"),
+    **_family("CastlingViT", {"b": "base"}, "castling_vit_{}", **_CLASS_TOKEN),
+}
+
+# Poolings of tokens ``[B, prefix + N, C]`` under timm's names.
+POOLS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "avg": lambda x, prefix: x[:, prefix:].mean(1),
+    "max": lambda x, prefix: x[:, prefix:].amax(1),
+    "token": lambda x, prefix: x[:, 0],
+}
+
+
+class ClassifierHead(nn.Module):
+    """Pooling, the hidden layer if a network has one, dropout, and the classifier.
+
+    The names are those of mmpretrain's ``LinearClsHead`` and of ``mmlisa.MlpClsHead``.
+    """
+
+    def __init__(self, channels: int, hidden: dict[str, Any] | None, drop_rate: float, prefix: int) -> None:
+        super().__init__()
+        self.prefix = prefix
+        if hidden is None:
+            layers, self.classifier, self.width = {"dropout": nn.Dropout(drop_rate)}, "fc", channels
+        else:
+            layers, self.classifier = hidden_layers(channels, dropout=drop_rate, **hidden), "fc2"
+            self.width = layers["fc1"].out_features
+            nn.init.trunc_normal_(layers["fc1"].weight, std=0.02)
+            nn.init.zeros_(layers["fc1"].bias)
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+        self.before = tuple(layers)
+
+    def reset(self, num_classes: int, global_pool: str) -> None:
+        """Build a classifier, an identity if ``num_classes`` is 0, behind a pooling of :data:`POOLS`."""
+        fc = nn.Linear(self.width, num_classes) if num_classes else nn.Identity()
+        if num_classes:
+            nn.init.trunc_normal_(fc.weight, std=0.02)
+            nn.init.zeros_(fc.bias)
+        self.add_module(self.classifier, fc)
+        self.global_pool = global_pool
+
+    def forward(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """A map ``[B, C, H, W]``, or tokens ``[B, prefix + N, C]`` -> ``[B, num_classes]``; without pooling ``x``."""
+        if not self.global_pool:
+            return x
+        x = POOLS[self.global_pool](x if self.prefix else to_tokens(x), self.prefix)
+        for name in self.before:
+            x = getattr(self, name)(x)
+        return x if pre_logits else getattr(self, self.classifier)(x)
+
+
+class Classifier(nn.Module):
+    """A network of :data:`NETWORKS` with the interface of timm's classifiers.
+
+    Its parameters have the names of an mmpretrain ``ImageClassifier``, ``backbone.*`` and ``head.*``. A level is a stage; the
+    blocks of a plain ViT are its stages.
+
+    Args:
+        name: a key of :data:`NETWORKS`.
+        num_classes: see :meth:`reset_classifier`.
+        global_pool: see :meth:`reset_classifier`; None for the network's own.
+        drop_rate: dropout before the classifier.
+        in_chans: channels of the image.
+        img_size: pretraining resolution in pixels, a number or (H, W); None for the arch's own.
+        levels: those whose norms a ``features_only`` model needs, which has no hidden layer; None for a classifier.
+        options: the backbone's.
+
+    Attributes:
+        feature_info: for each level ``num_chs``, ``reduction``, ``index`` and ``module``, the name of its last block.
+
+    Raises:
+        ValueError: see :class:`Backbone` and :meth:`reset_classifier`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        num_classes: int = 1000,
+        global_pool: str | None = None,
+        drop_rate: float = 0.0,
+        in_chans: int = 3,
+        img_size: int | Sequence[int] | None = None,
+        levels: Sequence[int] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        network, hidden = NETWORKS[name], None
+        if levels is None:
+            levels, hidden, options = (-1,), network.hidden, {**network.options, **options}
+        self.in_chans = in_chans
+        self.backbone = backbone = backbone_class(network.backbone)(
+            network.arch, in_channels=in_chans, image_size=img_size, out_indices=levels, **options
+        )
+        layers = [names[-1].removesuffix(".") for names in backbone.layer_names()]
+        self.feature_info = [
+            dict(num_chs=channels, reduction=stride, module=f"backbone.{layer}", index=i)
+            for i, (channels, stride, layer) in enumerate(
+                zip(backbone.stage_channels, backbone.stage_strides, layers, strict=True)
+            )
+        ]
+        self.num_features = backbone.stage_channels[-1]
+        self.head = ClassifierHead(self.num_features, hidden, drop_rate, backbone.num_extra_tokens)
+        self.head_hidden_size = self.head.width
+        self.reset_classifier(num_classes, network.pool if global_pool is None else global_pool)
+
+    def forward_features(self, image: Tensor) -> Tensor:
+        """``[B, in_chans, H, W]`` -> the last map ``[B, C, H', W']``; with a class token all tokens ``[B, 1 + N, C]``."""
+        return self.forward_intermediates(image, 1)[0]
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """The output of :meth:`forward_features` -> ``[B, num_classes]``, or the classifier's input ``[B, head_hidden_size]``."""
+        return self.head(x, pre_logits)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """``[B, in_chans, H, W]`` -> ``[B, num_classes]``; without classes ``[B, head_hidden_size]``."""
+        return self.forward_head(self.forward_features(image))
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | Sequence[int] | None = None,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+        output_dict: bool = False,
+    ) -> list[Any] | tuple[Tensor, list[Any]] | dict[str, Any]:
+        """Return the outputs of the levels, and the last one as :meth:`forward_features` returns it.
+
+        Args:
+            x: image ``[B, in_chans, H, W]``.
+            indices: levels; a number n for the last n, None for all.
+            return_prefix_tokens: of networks with a class token, return pairs of a map and the prefix tokens ``[B, 1, C]``.
+            norm: apply the norms of the backbone's maps.
+            stop_early: skip the levels after the last of ``indices``; the last output is then that level's.
+            output_fmt: ``'NCHW'`` for maps ``[B, C, H, W]``, ``'NLC'`` for tokens ``[B, H W, C]``.
+            intermediates_only: return the list alone, and skip the levels after the last of ``indices``.
+            output_dict: return a dict of ``image_features``, ``image_intermediates``, ``image_intermediates_prefix``.
+
+        Raises:
+            ValueError: another format.
+            AssertionError: an index out of range (timm's).
+        """
+        if output_fmt not in ("NCHW", "NLC"):
+            raise ValueError(f"output_fmt={output_fmt!r}; it must be 'NCHW' or 'NLC'")
+        prefix, stages = self.backbone.num_extra_tokens, self.backbone.stages
+        taken, last = feature_take_indices(len(stages), indices)
+        maps, prefixes = [], []
+        x, grid = self.backbone.embed(x)
+        for i, stage in enumerate(stages[: last + 1] if stop_early or intermediates_only else stages):
+            x, grid = stage(x, grid)
+            if i in taken:
+                tokens = self.backbone.norm_output(x, i) if norm else x
+                prefixes.append(tokens[:, :prefix])
+                tokens = tokens[:, prefix:]
+                maps.append(tokens if output_fmt == "NLC" else to_map(tokens, grid).contiguous())
+        with_prefix = bool(prefix) and return_prefix_tokens
+        outputs: dict[str, Any] = dict(image_intermediates=maps)
+        if with_prefix:
+            outputs["image_intermediates_prefix"] = prefixes
+        if not intermediates_only:
+            x = self.backbone.norm_output(x, i)
+            outputs["image_features"] = x if prefix else to_map(x, grid).contiguous()
+        if output_dict:
+            return outputs
+        maps = list(zip(maps, prefixes, strict=True)) if with_prefix else maps
+        return maps if intermediates_only else (outputs["image_features"], maps)
+
+    def get_classifier(self) -> nn.Module:
+        """Return the last layer; an identity if there are no classes."""
+        return getattr(self.head, self.head.classifier)
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """Replace the last layer by a new one.
+
+        Args:
+            num_classes: 0 for none: the network then returns its input ``[B, head_hidden_size]``.
+            global_pool: ``'avg'``, ``'max'``, ``'token'`` for networks with a class token, or, without classes, ``''`` for the
+                output of :meth:`forward_features`; None keeps the pooling.
+
+        Raises:
+            ValueError: another pooling, or classes without a pooling.
+        """
+        pool = self.head.global_pool if global_pool is None else global_pool
+        if pool not in (*POOLS, "") or (pool == "token" and not self.backbone.num_extra_tokens):
+            raise ValueError(f"global_pool={pool!r}; it must be 'avg', 'max', '' or, with a class token, 'token'")
+        if num_classes and not pool:
+            raise ValueError(f"num_classes={num_classes} with global_pool=''; it must be 0")
+        self.num_classes = num_classes
+        self.head.reset(num_classes, pool)
+        ours = next(self.backbone.parameters())
+        self.head.to(ours.device, ours.dtype)
+
+    def group_matcher(self, coarse: bool = False) -> Callable[[str], int] | dict[str, Any]:
+        """Return the groups of parameters from the stem to the head, for timm's layer-wise learning rates.
+
+        Returns:
+            A function from a parameter's name to its layer, as the backbone's ``get_layer_depth`` counts; with ``coarse``
+            timm's patterns for a group per stage.
+        """
+        if coarse:
+            return dict(stem=r"^backbone\.stem\.", blocks=[(r"^backbone\.stages\.(\d+)\.", None)])
+        return lambda name: self.backbone.get_layer_depth(name, "backbone.")[0]
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the names of parameters that do not decay in the ImageNet recipe, beside those of one axis and biases."""
+        return {f"backbone.{name}" for name in self.backbone.no_weight_decay()}
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Recompute the blocks in the backward pass to save memory."""
+        self.backbone.set_grad_checkpointing(enable)
+
+    def load_pretrained(self, file: str) -> None:
+        """Load a file or another source; see ``mmlisa.PublishedWeights``."""
+        WEIGHT_INITIALIZERS.build(dict(type="mmlisa.PublishedWeights", source=str(file)))(self)
+
+
+def create_model(
+    name: str, *, pretrained: str | PathLike | None = None, features_only: bool = False, **options: Any
+) -> Classifier | FeatureGetterNet:
+    """Create a network by its name, as a classifier or as the pyramid of its maps.
+
+    Args:
+        name: a name of :func:`list_models`.
+        pretrained: a checkpoint file: of this package's training in mmpretrain, mmdet or mmseg, or of
+            ``tools/convert_checkpoint.py``; or any source of ``mmlisa.PublishedWeights``: a file of a host's weights, an
+            address, ``'timm:NAME'``. A host's classifier is taken over where its shape is the same.
+        features_only: the normed maps of the levels in ``out_indices`` instead of classes.
+        **options: ``in_chans``, ``img_size`` (pretraining resolution); of a classifier ``num_classes``, ``global_pool``,
+            ``drop_rate``; of features ``out_indices``; all others are the backbone's: ``attention``, ``drop_path_rate``, …
+
+    Raises:
+        FileNotFoundError: no such checkpoint.
+        ConnectionError: weights that cannot be downloaded.
+        RuntimeError: an unknown name, or published weights of a network that has none (timm's).
+        ValueError: a checkpoint of another network.
+    """
+    if isinstance(pretrained, str | PathLike):  # load_pretrained reads more kinds of files than timm
+        options["pretrained_cfg_overlay"] = dict(file=str(pretrained), custom_load=True)
+    return create_timm_model(name, bool(pretrained), features_only=features_only, **options)
+
+
+def list_models(pattern: str = "*") -> list[str]:
+    """Return the names that match a shell pattern, sorted."""
+    return sorted(matching(NETWORKS, pattern))
+
+
+# timm's register_model reads it.
+default_cfgs = generate_default_cfgs(
+    {
+        name: dict(
+            num_classes=1000,
+            input_size=(3, network.size, network.size),
+            pool_size=None if network.pool == "token" else (-(-network.size // network.stride),) * 2,
+            crop_pct=0.875 if network.size == 224 else 1.0,
+            crop_mode=network.crop_mode,
+            interpolation="bicubic",
+            mean=IMAGENET_DEFAULT_MEAN,
+            std=IMAGENET_DEFAULT_STD,
+            first_conv=f"backbone.{network.first_conv}",
+            classifier="head.fc" if network.hidden is None else "head.fc2",
+            license="apache-2.0",
+        )
+        for name, network in NETWORKS.items()
+    }
+)
+
+
+def _build(name: str, pretrained: bool = False, features_only: bool = False, **options: Any) -> nn.Module:
+    """Build what timm's ``create_model`` asks for; features are timm's ``FeatureGetterNet`` with the maps' norms."""
+    if not features_only:
+        return build_model_with_cfg(partial(Classifier, name), name, pretrained, **options)
+    cfg = {"feature_cls": partial(FeatureGetterNet, norm=True), **(options.pop("feature_cfg", None) or {})}
+    indices = options.pop("out_indices", cfg.get("out_indices", NETWORKS[name].out_indices))
+    levels = tuple(range(-indices, 0)) if isinstance(indices, int) else indices
+    return build_model_with_cfg(
+        partial(Classifier, name, levels=levels, num_classes=0),
+        name,
+        pretrained,
+        feature_cfg={**cfg, "out_indices": indices},
+        features_only=True,
+        kwargs_filter=("num_classes", "global_pool", "drop_rate"),
+        **options,
+    )
+
+
+def _register(name: str) -> None:
+    def build(pretrained: bool = False, **options: Any) -> nn.Module:
+        return _build(name, pretrained, **options)
+
+    build.__name__ = build.__qualname__ = name
+    register_model(build)
+
+
+__all__ = ["NETWORKS", "Classifier", "create_model", "list_models"]
+for _name in NETWORKS:
+    _register(_name)

@@ -1,0 +1,350 @@
+"""The networks from outside: timm's interface on one network per kind, torchvision's detectors, smp's decoders."""
+
+import subprocess
+import sys
+from math import ceil
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import DefaultScope
+from timm.data import resolve_model_data_config
+from timm.models import group_parameters, save_for_hf
+from timm.optim import param_groups_layer_decay, param_groups_weight_decay
+from torch import nn
+
+import mmlisa
+from mmlisa.models import backbones
+from mmlisa.models.timm import NETWORKS
+from mmlisa.registry import MODELS
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "imagenet"
+KINDS = (
+    "lisanet_s",
+    "hylisanet_s",
+    "flatten_swin_t",
+    "flatten_pvt_t",
+    "flatten_deit_t",
+    "lcnet_x0_25",
+    "castling_mvitv2_t",
+    "h_vit3_t",
+)
+
+
+def create(name: str, **options) -> nn.Module:
+    torch.manual_seed(0)
+    return timm.create_model(name, **options).eval()
+
+
+def on_meta(name: str, **options) -> nn.Module:
+    with torch.device("meta"):
+        return create(name, **options)
+
+
+def blank(*size: int) -> torch.Tensor:
+    return torch.empty(1, 3, *size, device="meta")
+
+
+def unused(model: nn.Module) -> set[str]:
+    return {name for name, p in model.named_parameters() if p.requires_grad and p.grad is None}
+
+
+def test_names():
+    assert timm.list_models("hylisanet*") == ["hylisanet_b", "hylisanet_s"]
+    assert mmlisa.list_models("flatten_swin_?") == ["flatten_swin_b", "flatten_swin_s", "flatten_swin_t"]
+    named = {(network.backbone, network.arch) for network in NETWORKS.values()}
+    assert named == {(name, arch) for name in backbones.__all__ for arch in getattr(backbones, name).arch_settings}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_is_built_and_its_config_names_its_layers(name):
+    """Networks with 384 in their names are tested on whole images, the others on a crop of 7/8; LeViT-384 is a width."""
+    model = on_meta(name)
+    cfg, state = model.default_cfg, model.state_dict()
+    size = 384 if name.startswith(("flatten", "pola")) and name.endswith("_384") else 224
+    assert cfg["input_size"] == (3, size, size)
+    assert cfg["crop_pct"] == (1.0 if size == 384 else 0.875)
+    assert f"{cfg['classifier']}.weight" in state
+    assert isinstance(model.get_submodule(cfg["first_conv"]), nn.Conv2d)
+    assert model.get_submodule(cfg["first_conv"]).in_channels == 3
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_classifier(name):
+    model = on_meta(name)
+    image = blank(*model.default_cfg["input_size"][1:])
+    features = model.forward_features(image)
+    if model.backbone.num_extra_tokens:
+        assert features.shape[2] == model.num_features
+    else:
+        assert features.shape[1:] == (model.num_features, *model.default_cfg["pool_size"])
+    assert model.forward_head(features).shape == model(image).shape == (1, model.num_classes) == (1, 1000)
+    assert model.forward_head(features, pre_logits=True).shape == (1, model.head_hidden_size)
+    model.reset_classifier(0)
+    assert isinstance(model.get_classifier(), nn.Identity)
+    assert model.num_classes == 0
+    assert model(image).shape == (1, model.head_hidden_size)
+    model.reset_classifier(0, "")
+    assert model(image).shape == features.shape
+    model.reset_classifier(5, "avg")
+    assert model(image).shape == (1, 5)
+    assert model.get_classifier().weight.is_meta
+
+
+def test_pooling_and_dropout():
+    model, image = create("flatten_deit_t", num_classes=0), torch.rand(1, 3, 64, 72)
+    with torch.no_grad():
+        tokens = model.forward_features(image)
+        assert torch.equal(model(image), tokens[:, 0])
+        for pool, expected in (("avg", tokens[:, 1:].mean(1)), ("max", tokens[:, 1:].amax(1))):
+            model.reset_classifier(0, pool)
+            assert torch.equal(model(image), expected)
+    for name in ("lcnet_x0_25", "hylisanet_s"):
+        head = on_meta(name, drop_rate=0.3).head
+        assert [part.p for part in head.modules() if isinstance(part, nn.Dropout)] == [0.3]
+    for options in (dict(global_pool="token"), dict(global_pool="")):
+        with pytest.raises(ValueError, match="global_pool"):
+            create("lcnet_x0_25", **options)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_features(name):
+    """Maps of the channels and strides of ``feature_info``, 4 of a pyramid and 3 of a plain network."""
+    model = on_meta(name, features_only=True, in_chans=4)
+    maps = model(torch.empty(1, 4, 96, 64, device="meta"))
+    info = model.feature_info
+    assert [tuple(m.shape[1:]) for m in maps] == [
+        (c, ceil(96 / r), ceil(64 / r)) for c, r in zip(info.channels(), info.reduction(), strict=True)
+    ]
+    assert info.reduction() == ([16] * 3 if name == "flatten_deit_t" else [4, 8, 16, 32])
+    modules = dict(model.model.named_modules())
+    assert all(module in modules for module in info.module_name())
+    last = on_meta(name, features_only=True, out_indices=1)
+    assert [m.shape[1] for m in last(blank(64, 64))] == last.feature_info.channels() == info.channels()[-1:]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_backward(name):
+    """Every trainable parameter of a classifier and of features has a gradient, as DistributedDataParallel needs."""
+    image = torch.randn(2, 3, 64, 64)
+    model = create(name, num_classes=42).train()
+    model(image).square().mean().backward()
+    assert not unused(model)
+    features = create(name, features_only=True, out_indices=(0, 2)).train()
+    sum(m.square().mean() for m in features(image)).backward()
+    assert not unused(features)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["hylisanet_s", "flatten_deit_t", "lcnet_x0_25"])
+def test_forward_intermediates(name):
+    model, image = create(name), torch.randn(2, 3, 64, 96)
+    final, maps = model.forward_intermediates(image)
+    assert torch.equal(final, model.forward_features(image))
+    assert len(maps) == len(model.feature_info)
+    chosen = model.forward_intermediates(image, [0, -1], intermediates_only=True)
+    assert all(map(torch.equal, chosen, (maps[0], maps[-1])))
+    tokens = model.forward_intermediates(image, output_fmt="NLC", intermediates_only=True)
+    assert all(torch.equal(one, other.flatten(2).mT) for one, other in zip(tokens, maps, strict=True))
+    outputs = model.forward_intermediates(image, output_dict=True)
+    assert torch.equal(outputs["image_features"], final)
+    assert all(map(torch.equal, outputs["image_intermediates"], maps))
+    (normed,) = model.forward_intermediates(image, 1, norm=True, intermediates_only=True)
+    torch.testing.assert_close(normed, model.backbone(image)[-1])
+    if model.backbone.num_extra_tokens:
+        options = dict(norm=True, return_prefix_tokens=True)
+        (pair,) = model.forward_intermediates(image, 1, intermediates_only=True, **options)
+        assert torch.equal(pair[0], normed)
+        assert torch.equal(pair[1], final[:, :1])
+        outputs = model.forward_intermediates(image, output_dict=True, **options)
+        assert torch.equal(outputs["image_intermediates_prefix"][-1], pair[1])
+    model.backbone.stages[-1].forward = None  # fails if it is called
+    early, maps = model.forward_intermediates(image, [0, 1], stop_early=True)
+    assert early.shape == maps[1].shape or model.backbone.num_extra_tokens
+    with pytest.raises(ValueError, match="output_fmt='NHWC'"):
+        model.forward_intermediates(image, output_fmt="NHWC")
+
+
+def test_features_are_the_backbones_maps():
+    features = create("hylisanet_s", features_only=True, out_indices=(1, 3))
+    image = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        assert all(map(torch.equal, features(image), features.model.backbone(image)))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_groups_of_parameters(name):
+    """timm's groups are those of ``get_layer_depth``, whose rates the recipes have."""
+    model = on_meta(name)
+    depths = {key: model.backbone.get_layer_depth(key, "backbone.") for key, _ in model.named_parameters()}
+    assert group_parameters(model, model.group_matcher(), reverse=True) == {key: d for key, (d, _) in depths.items()}
+    names = {id(parameter): key for key, parameter in model.named_parameters()}
+    for group in param_groups_layer_decay(model, layer_decay=0.5, no_weight_decay_list=model.no_weight_decay()):
+        for parameter in group["params"]:
+            depth, count = depths[names[id(parameter)]]
+            assert group["lr_scale"] == 0.5 ** (count - 1 - depth)
+    coarse = group_parameters(model, model.group_matcher(coarse=True), reverse=True)
+    assert coarse[model.default_cfg["first_conv"] + ".weight"] == 0
+    assert set(coarse.values()) == set(range(len(model.backbone.stages) + 2))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lisanet_s",
+        "lisanet_i",
+        "flatten_swin_t",
+        "flatten_swin_b_384",
+        "flatten_pvt_t",
+        "flatten_deit_t",
+        "ivit_t",
+        "vit_t16_interactive",
+        "castling_levit_128",
+        "mila_t",
+        "h_vit3_t",
+    ],
+)
+def test_networks_are_those_of_the_imagenet_recipes(name):
+    """One network per kind of head and recipe: parameters, their weight decay, and the preprocessing of images."""
+    pytest.importorskip("mmpretrain").utils.register_all_modules(init_default_scope=False)
+    stem, side = (name.removesuffix("_384"), "384") if name.endswith("_384") else (name, "")
+    (file,) = CONFIGS.glob(f"classifier_{stem}_[0-9]*e_imagenet{side}.py")
+    config = Config.fromfile(file)
+    with DefaultScope.overwrite_default_scope("mmpretrain"), torch.device("meta"):
+        theirs = MODELS.build(config.model)
+    model = on_meta(name)
+    state = {key: t for key, t in theirs.state_dict().items() if not key.startswith("data_preprocessor.")}
+    assert {key: t.shape for key, t in model.state_dict().items()} == {key: t.shape for key, t in state.items()}
+
+    groups = build_optim_wrapper(theirs, config.optim_wrapper).param_groups
+    names = {id(parameter): key for key, parameter in theirs.named_parameters() if parameter.requires_grad}
+    expected = {names[id(p)] for g in groups for p in g["params"] if g["weight_decay"] == 0 and id(p) in names}
+    names = {id(parameter): key for key, parameter in model.named_parameters()}
+    groups = param_groups_weight_decay(
+        model, 0.05, weight_decay_exclude_1d=bool(expected), no_weight_decay_list=model.no_weight_decay()
+    )
+    assert {names[id(p)] for g in groups for p in g["params"] if g["weight_decay"] == 0} == expected
+
+    resize = next(step for step in config.test_dataloader.dataset.pipeline if step.type in ("Resize", "ResizeEdge"))
+    data = resolve_model_data_config(model)
+    assert data["crop_mode"] == ("squash" if resize.type == "Resize" else "center")
+    assert data["interpolation"] == resize.interpolation
+    edge = resize.scale if resize.type == "ResizeEdge" else resize.scale[0]
+    assert round(data["input_size"][1] / data["crop_pct"]) == edge
+    mean = [value / 255 for value in config.model.data_preprocessor.mean]
+    assert data["mean"] == pytest.approx(mean, rel=1e-3)
+
+
+def test_a_new_classifier_starts_small_in_the_models_precision():
+    model = create("lcnet_x0_25").bfloat16()
+    model.reset_classifier(500)
+    layer = model.get_classifier()
+    assert layer.weight.dtype == torch.bfloat16
+    assert layer.weight.std().item() == pytest.approx(0.02, rel=0.02)
+    assert not layer.bias.any()
+
+
+def test_gradient_checkpointing_runs_the_blocks_twice():
+    model, calls = create("flatten_deit_t").train(), []
+    model.backbone.stages[-1].blocks[0].register_forward_pre_hook(lambda *_: calls.append(1))
+    for enable, expected in ((True, 2), (False, 1)):
+        model.set_grad_checkpointing(enable)
+        calls.clear()
+        model(torch.rand(1, 3, 64, 64)).sum().backward()
+        assert len(calls) == expected
+
+
+def test_a_checkpoint_goes_from_classifier_to_features_and_other_classes(tmp_path):
+    classifier, image = create("lcnet_x0_25"), torch.rand(1, 3, 64, 64)
+    file = tmp_path / "lcnet.pth"
+    torch.save(dict(state_dict=classifier.state_dict(), meta={}), file)
+    features = mmlisa.create_model("lcnet_x0_25", pretrained=file, features_only=True).eval()
+    torch.testing.assert_close(features(image)[-1], classifier.forward_features(image))
+    tuned = mmlisa.create_model("lcnet_x0_25", pretrained=file, num_classes=3).eval()
+    torch.testing.assert_close(tuned.forward_features(image), classifier.forward_features(image))
+    with pytest.raises(ValueError, match="of another model"):
+        mmlisa.create_model("esnet_x0_75", pretrained=file)
+
+
+def test_round_trip_through_a_folder_of_the_hub(tmp_path):
+    options = dict(attention=dict(type="SoftmaxAttention"), global_pool="avg")
+    model, image = create("flatten_deit_t", num_classes=7, **options), torch.rand(1, 3, 64, 64)
+    save_for_hf(model, tmp_path, model_args=options)
+    again = create(f"local-dir:{tmp_path}", pretrained=True)
+    assert torch.equal(again(image), model(image))
+    features = create(f"local-dir:{tmp_path}", pretrained=True, features_only=True)
+    assert torch.equal(features(image)[-1], model.forward_intermediates(image, 1, norm=True)[1][0])
+    tuned = create(f"local-dir:{tmp_path}", pretrained=True, num_classes=3, in_chans=1)
+    torch.testing.assert_close(tuned.backbone.stem.proj.weight, model.backbone.stem.proj.weight.sum(1, keepdim=True))
+    assert tuned(image[:, :1]).shape == (1, 3)
+
+
+SOFTMAX = dict(type="InteractiveAttention", landmarks=None, mix_before=False, mix_after=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "options", "side"),
+    [
+        ("flatten_swin_t", "swin_tiny_patch4_window7_224", dict(attn_type="SSSS"), 224),
+        ("ivit_t", "caformer_s18", dict(attention=SOFTMAX), 64),
+    ],
+)
+def test_weights_of_the_host_with_its_classifier(name, host, options, side, tmp_path):
+    """With the host's own attention the logits are the host's."""
+    theirs = create(host, num_classes=5)
+    for p in theirs.parameters():
+        nn.init.normal_(p, mean=float(p.ndim == 1), std=0.2 if p.ndim == 1 else p[0].numel() ** -0.5)
+    torch.save(theirs.state_dict(), tmp_path / "host.pth")
+    ours = mmlisa.create_model(name, num_classes=5, pretrained=tmp_path / "host.pth", **options).eval()
+    image = torch.rand(1, 3, side, side)
+    with torch.no_grad():
+        expected = theirs(image)
+        torch.testing.assert_close(ours(image), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+
+
+def test_mmlisa_imports_nothing_and_create_model_no_detection_library():
+    script = (
+        "import sys, mmlisa\n"
+        "assert not {'torch', 'timm', 'mmengine'} & set(sys.modules)\n"
+        "for name in ('mmcv', 'mmdet', 'mmseg', 'mmpretrain'): sys.modules[name] = None\n"
+        "mmlisa.create_model('lcnet_x0_25', features_only=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_torchvision_detector():
+    """The recipe of docs/anywhere.md."""
+    from torchvision.models.detection import FasterRCNN
+    from torchvision.models.detection.rpn import AnchorGenerator
+    from torchvision.ops import FeaturePyramidNetwork
+
+    class Pyramid(nn.Module):
+        out_channels = 16
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = mmlisa.create_model("lcnet_x0_25", features_only=True)
+            self.fpn = FeaturePyramidNetwork(self.body.feature_info.channels(), self.out_channels)
+
+        def forward(self, image):
+            return self.fpn({str(i): m for i, m in enumerate(self.body(image))})
+
+    anchors = AnchorGenerator(((8,), (16,), (32,), (64,)), ((0.5, 1.0, 2.0),) * 4)
+    detector = FasterRCNN(Pyramid(), 3, rpn_anchor_generator=anchors, min_size=96, max_size=96)
+    target = dict(boxes=torch.tensor([[8.0, 8.0, 60.0, 60.0]]), labels=torch.tensor([1]))
+    losses = detector([torch.rand(3, 96, 96)] * 2, [target] * 2)
+    sum(losses.values()).backward()
+    assert not unused(detector.backbone)
+
+
+def test_segmentation_models_pytorch():
+    smp = pytest.importorskip("segmentation_models_pytorch")
+    model = smp.Unet("tu-lcnet_x0_25", encoder_weights=None, classes=5, decoder_channels=(16, 16, 8, 8, 8))
+    scores = model(torch.rand(2, 3, 64, 96))
+    assert scores.shape == (2, 5, 64, 96)
+    scores.mean().backward()
+    assert not unused(model.encoder)
