@@ -1,5 +1,5 @@
 # iViT-T, ImageNet-1K, 300 epochs: the paper has 83.6% top-1 (iViT, Tables 5 and 9). The layout and the test crop of 1.0
-# are CAFormer's. The paper's network has 1.15 M parameters more than its equations, which we do not know.
+# are CAFormer's. The paper's network has 1.15 M parameters more than its equations give, which is unexplained.
 _base_ = [
     "../_base_/models/image_classifier.py",
     "../_base_/datasets/imagenet_uncropped.py",
