@@ -1,5 +1,5 @@
 # Mask R-CNN, iViT-T, 3x: the paper has box AP 48.7, mask AP 44.1 (iViT, Tables 6 and 10). The paper's network has 2.6 M
-# parameters more than its equations give, which is unexplained. Its FLOPs are 0.6 to 1.7 % lower here.
+# parameters more than its equations give, which is unexplained. The FLOPs are 0.6 to 1.7 % lower here.
 _base_ = [
     "./_base_/models/mask_rcnn.py",
     "./_base_/datasets/coco_instance_multiscale.py",

@@ -1,5 +1,5 @@
 # UperNet, iViT-T, 160k: the paper has mIoU 49.7, multi-scale (tools/test.py --tta; iViT, Tables 7 and 10). The paper's
-# network has 2.3 M parameters more than its equations give, which is unexplained. Its FLOPs are 1.4 to 2.2 % lower
+# network has 2.3 M parameters more than its equations give, which is unexplained. The FLOPs are 1.4 to 2.2 % lower
 # here.
 _base_ = [
     "./_base_/models/upernet.py",
