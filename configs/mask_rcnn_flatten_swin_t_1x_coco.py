@@ -6,13 +6,14 @@ _base_ = [
     "./_base_/runtime_mmdet.py",
 ]
 
+# The paper starts from ImageNet weights, this classifier's or the authors': tools/train.py CONFIG --pretrained CHECKPOINT
+pretrained_by = "classifier_flatten_swin_t_300e_imagenet.py"
+
 model = dict(
     backbone=dict(
         type="mmlisa.FLattenSwin",
         arch="tiny",
-        drop_path_rate=0.2,
-        # The official weights, converted: python tools/convert_checkpoint.py flatten_swin_t.pth flatten_swin_t_in1k.pth
-        # init_cfg=dict(type="Pretrained", checkpoint="flatten_swin_t_in1k.pth", prefix="backbone."),
+        drop_path_rate=0.1,
     ),
     neck=dict(in_channels=[96, 192, 384, 768]),
 )

@@ -1,14 +1,15 @@
 # Mask R-CNN, H-ViT³-T, 1x: the paper has box AP 47.3, mask AP 42.8. With --amp, as the authors.
 _base_ = "./_base_/mask_rcnn_conv_pyramid.py"
 
+# The paper starts from ImageNet weights, this classifier's or the authors': tools/train.py CONFIG --pretrained CHECKPOINT
+pretrained_by = "classifier_h_vit3_t_300e_imagenet.py"
+
 model = dict(
     backbone=dict(
         type="mmlisa.HViT3",
         arch="tiny",
         drop_path_rate=0.1,
         with_cp=True,
-        # The authors' classifier, downloaded by hand (docs/published_weights.md):
-        # init_cfg=dict(type="mmlisa.PublishedWeights", source="data/H-ViTTT-T.pth"),
     ),
     neck=dict(in_channels=[64, 128, 320, 512]),
 )

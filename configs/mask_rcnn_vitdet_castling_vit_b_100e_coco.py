@@ -1,14 +1,13 @@
 # Mask R-CNN as ViTDet, Castling-ViT-B, 100 epochs. Ours: ViTDet's recipe with another backbone.
 _base_ = "./_base_/vitdet.py"
 
+# From MAE's weights: tools/train.py CONFIG --pretrained timm:vit_base_patch16_224.mae
 model = dict(
     backbone=dict(
         type="mmlisa.CastlingViT",
         arch="base",
         image_size=1024,
         drop_path_rate=0.1,
-        # MAE's weights, with the names of mmlisa's backbone:
-        # init_cfg=dict(type="Pretrained", checkpoint="mae_vit_b.pth"),
     ),
     neck=dict(in_channels=768),
 )

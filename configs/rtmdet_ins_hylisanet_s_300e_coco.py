@@ -7,8 +7,6 @@ model = dict(
         arch="hybrid-small",
         drop_path_rate=0.1,
         out_indices=(1, 2, 3),
-        # An ImageNet-1K classifier of mmpretrain's layout:
-        # init_cfg=dict(type="Pretrained", checkpoint="hylisanet_s_in1k.pth", prefix="backbone."),
     ),
     neck=dict(in_channels=[128, 320, 384]),
 )

@@ -1,4 +1,5 @@
-# Semantic FPN, HyLiSANet-S, 80k: the paper has mIoU 49.3 (LiSA journal version, Table 10; appendix A.2).
+# Semantic FPN, HyLiSANet-S, 80k: the paper has mIoU 49.3 (LiSA journal version, Table 10; appendix A.2). The kernels
+# keep their taps at this resolution, so that attention reaches 7 tokens in stage 3 (docs/lisa.md).
 _base_ = [
     "./_base_/models/semantic_fpn.py",
     "./_base_/datasets/ade20k.py",
@@ -6,13 +7,14 @@ _base_ = [
     "./_base_/runtime_mmseg.py",
 ]
 
+# The paper starts from ImageNet weights: tools/train.py CONFIG --pretrained CHECKPOINT
+pretrained_by = "classifier_hylisanet_s_300e_imagenet.py"
+
 model = dict(
     backbone=dict(
         type="mmlisa.LiSANet",
         arch="hybrid-small",
         drop_path_rate=0.15,
-        # An ImageNet-1K classifier of mmpretrain's layout:
-        # init_cfg=dict(type="Pretrained", checkpoint="hylisanet_s_in1k.pth", prefix="backbone."),
     ),
     neck=dict(in_channels=[64, 128, 320, 384]),
 )

@@ -11,8 +11,6 @@ model = dict(
         type="mmlisa.LiSANet",
         arch="hybrid-small",
         drop_path_rate=0.3,
-        # An ImageNet-1K classifier of mmpretrain's layout:
-        # init_cfg=dict(type="Pretrained", checkpoint="hylisanet_s_in1k.pth", prefix="backbone."),
     ),
     decode_head=dict(in_channels=[64, 128, 320, 384]),
     auxiliary_head=dict(in_channels=320),

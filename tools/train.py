@@ -24,6 +24,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="continue from this checkpoint, or from the newest of the work dir",
     )
     parser.add_argument(
+        "--pretrained", metavar="SOURCE", help="weights of the backbone: a checkpoint, an address or timm:NAME"
+    )
+    parser.add_argument(
         "--epochs", type=cli.count, metavar="N", help="passes over the images; the schedule is stretched to them"
     )
     parser.add_argument("--batch", type=cli.count, metavar="N", help="images a step and process")
@@ -46,6 +49,8 @@ def main(args: argparse.Namespace) -> None:
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
     if args.batch:
         cfg.train_dataloader.batch_size = args.batch
+    if args.pretrained:
+        config.set_pretrained(cfg, args.pretrained)
     if args.epochs:
         config.set_epochs(cfg, args.epochs)
     if args.auto_scale_lr:
@@ -68,6 +73,8 @@ def main(args: argparse.Namespace) -> None:
             "load_from=None"
         )
     runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
+    if warning := config.warn_of_random_backbone(cfg):
+        runner.logger.warning(warning)
     train(runner)
     if runner.rank == 0:
         report(runner)

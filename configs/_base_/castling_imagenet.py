@@ -1,4 +1,5 @@
-# Castling-ViT's classifiers: the paper names no augmentation; this is that of their hosts LeViT, DeiT and MViTv2.
+# Castling-ViT's classifiers. The paper names neither augmentation nor stochastic depth: both are those of their hosts LeViT (0.1
+# in 384), DeiT (0.1) and MViTv2 (0.1 in T and S, 0.3 in B), without repeated augmentation.
 _base_ = [
     "./models/image_classifier.py",
     "./datasets/imagenet.py",

@@ -1,4 +1,6 @@
-# PicoDet, LCNet-ViT-S, 416 x 416, with linear-angular attention and DConv: what Castling-ViT's Table 5 varies.
+# PicoDet, LCNet-ViT-S, 416 x 416, with linear-angular attention and DConv: what Castling-ViT's Table 5 varies. One
+# block per stage, fitted to the counts; the text replaces "all layers in last two stages" and has "DWConv in the middle
+# of MLP layers", here on the values.
 _base_ = "./picodet_lcnet_vit_m_416.py"
 
 model = dict(

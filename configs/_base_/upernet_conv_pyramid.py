@@ -1,4 +1,4 @@
-# UperNet as MILA and H-ViT³ train it: Swin's recipe, but the heads' norms decay.
+# UperNet as MILA and H-ViT³ train it: Swin's recipe.
 _base_ = [
     "./models/upernet.py",
     "./datasets/ade20k.py",
@@ -6,9 +6,4 @@ _base_ = [
     "./runtime_mmseg.py",
 ]
 
-optim_wrapper = dict(
-    paramwise_cfg=dict(
-        custom_keys={"decode_head": dict(decay_mult=1.0), "auxiliary_head": dict(decay_mult=1.0)},
-    ),
-)
 train_dataloader = dict(batch_size=2)  # on 8 GPUs

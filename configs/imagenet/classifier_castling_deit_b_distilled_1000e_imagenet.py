@@ -1,4 +1,5 @@
-# The same, distilled, through a head of its own as DeiT has it (Castling-ViT, Sec. 4.1).
+# Castling-DeiT-B, distilled, ImageNet-1K, 1000 epochs: the paper has 84.2% top-1 (Castling-ViT, Table 2). A second head on
+# the class token learns from the teacher, where DeiT has a distillation token; the printed parameters count one head.
 _base_ = ["./classifier_castling_deit_b_1000e_imagenet.py", "../_base_/distillation.py"]
 
 model = dict(

@@ -1,8 +1,10 @@
-# Castling-DeiT-T, ImageNet-1K, 1000 epochs: the paper has 76.0% top-1 (Castling-ViT, Table 2).
+# Castling-DeiT-T without distillation, ImageNet-1K, 1000 epochs. The paper's accuracy is that of
+# classifier_castling_deit_t_distilled_1000e_imagenet.py. Here 5.88 M
+# parameters, 5.64 M in the paper, which are those without the convolutions of the MLPs.
 _base_ = "../_base_/castling_imagenet.py"
 
 model = dict(
-    backbone=dict(type="mmlisa.CastlingDeiT", arch="tiny", out_type="cls_token"),
+    backbone=dict(type="mmlisa.CastlingDeiT", arch="tiny", out_type="cls_token", drop_path_rate=0.1),
     neck=None,
     head=dict(in_channels=192),
 )

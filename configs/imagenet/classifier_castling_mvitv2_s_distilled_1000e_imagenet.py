@@ -1,4 +1,5 @@
-# The same, distilled (Castling-ViT, Sec. 4.1).
+# Castling-MViTv2-S, distilled, ImageNet-1K, 1000 epochs: the paper has 84.6% top-1 (Castling-ViT, Table 2). Its only head
+# also learns from the teacher.
 _base_ = ["./classifier_castling_mvitv2_s_1000e_imagenet.py", "../_base_/distillation.py"]
 
 model = dict(**_base_.distillation)

@@ -1,14 +1,16 @@
-# Castling-MViTv2-T, ImageNet-1K, 1000 epochs: the paper has 84.1% top-1 (Castling-ViT, Table 2).
+# Castling-MViTv2-T without distillation, ImageNet-1K, 1000 epochs. The paper's accuracy is that of
+# classifier_castling_mvitv2_t_distilled_1000e_imagenet.py. Here 24.3 M
+# parameters, 24.1 M in the paper.
 _base_ = "../_base_/castling_imagenet.py"
 
 model = dict(
-    backbone=dict(type="mmlisa.CastlingMViTv2", arch="tiny", out_indices=(3,)),
+    backbone=dict(type="mmlisa.CastlingMViTv2", arch="tiny", out_indices=(3,), drop_path_rate=0.1),
     head=dict(in_channels=768),
 )
 # 64 devices of 32 images; the paper names one learning rate for both batches.
 train_dataloader = dict(batch_size=32)
 auto_scale_lr = dict(base_batch_size=2048)
-# A stage of 49 tokens never empties the mask at 0.02: the threshold grows while the rate can still make up for it.
+# A stage of 49 tokens never empties the mask at the paper's 0.02: the threshold grows while the rate can still make up for it.
 custom_hooks = [
     *_base_.custom_hooks,
     dict(type="mmlisa.CastlingHook", schedule="linear", begin=0.3, interval=500),

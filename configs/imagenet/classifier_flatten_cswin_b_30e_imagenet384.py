@@ -1,10 +1,13 @@
 # FLatten-CSwin-B at 384 pixels, 30 epochs from the 224-pixel classifier: the paper has 85.5% top-1 (FLatten, Table 8).
 _base_ = [
     "../_base_/models/image_classifier.py",
-    "../_base_/datasets/imagenet_384.py",
+    "../_base_/datasets/imagenet_384_cropped.py",
     "../_base_/schedules/imagenet_finetune_30e.py",
     "../_base_/runtime_mmpretrain.py",
 ]
+
+# From the classifier at 224 pixels: tools/train.py CONFIG --cfg-options load_from=CHECKPOINT
+pretrained_by = "classifier_flatten_cswin_b_300e_imagenet.py"
 
 model = dict(
     backbone=dict(type="mmlisa.FLattenCSwin", arch="base-384", out_indices=[-1], drop_path_rate=0.7),
@@ -23,5 +26,5 @@ param_scheduler = [
     )
 ]
 optim_wrapper = dict(optimizer=dict(lr=5e-6 * 1024 / 512), clip_grad=None)
-custom_hooks = [*_base_.custom_hooks, dict(type="EMAHook", momentum=1 - 0.99982)]
-# Positions of the smaller grid are resized as they are loaded: load_from = "flatten_cswin_b_in1k.pth"
+# The decay of the authors' 256 images.
+custom_hooks = [*_base_.custom_hooks, dict(type="EMAHook", momentum=1 - 0.99982 ** (1024 / 256))]

@@ -1,8 +1,9 @@
-# FLatten-DeiT-T, ImageNet-1K, 300 epochs: the paper has 74.1% top-1 (FLatten, Table 8).
+# FLatten-DeiT-T, ImageNet-1K, 300 epochs: the paper has 74.1% top-1 (FLatten, Table 8). No code of it is public: 6.19 M
+# parameters, 6.1 M in the paper.
 _base_ = [
     "../_base_/models/image_classifier.py",
     "../_base_/datasets/imagenet_squashed.py",
-    "../_base_/schedules/imagenet_310e.py",
+    "../_base_/schedules/flatten_300e.py",
     "../_base_/runtime_mmpretrain.py",
 ]
 

@@ -2,7 +2,7 @@
 _base_ = [
     "../_base_/models/image_classifier.py",
     "../_base_/datasets/imagenet_squashed.py",
-    "../_base_/schedules/imagenet_310e.py",
+    "../_base_/schedules/flatten_300e.py",
     "../_base_/runtime_mmpretrain.py",
 ]
 

@@ -6,10 +6,12 @@ _base_ = [
     "../_base_/runtime_mmpretrain.py",
 ]
 
+# From the classifier at 224 pixels: tools/train.py CONFIG --cfg-options load_from=CHECKPOINT
+pretrained_by = "classifier_flatten_swin_b_300e_imagenet.py"
+
 model = dict(
     backbone=dict(type="mmlisa.FLattenSwin", arch="base-384", out_indices=[-1], drop_path_rate=0.5),
     head=dict(type="LinearClsHead", in_channels=1024),
     train_cfg=dict(augments=[dict(type="Mixup", alpha=0.8), dict(type="CutMix", alpha=1.0)]),
 )
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys={"relative_position_bias_table": dict(decay_mult=0.0)}))
-# Positions of the smaller grid are resized as they are loaded: load_from = "flatten_swin_b_in1k.pth"

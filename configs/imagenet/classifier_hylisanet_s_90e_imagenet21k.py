@@ -20,7 +20,7 @@ test_cfg = None
 # From next to nothing and down to 1e-6: ConvNeXt's.
 param_scheduler = [
     dict(type="LinearLR", start_factor=1e-6, by_epoch=True, begin=0, end=5, convert_to_iter_based=True),
-    dict(type="CosineAnnealingLR", eta_min=1e-6, by_epoch=True, begin=5, end=90),
+    dict(type="CosineAnnealingLR", eta_min=1e-6, by_epoch=True, begin=5, end=90, convert_to_iter_based=True),
 ]
 optim_wrapper = dict(optimizer=dict(lr=4e-3), clip_grad=None)
 auto_scale_lr = dict(base_batch_size=4096)

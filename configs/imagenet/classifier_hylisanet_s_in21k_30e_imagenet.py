@@ -8,18 +8,21 @@ _base_ = [
     "../_base_/runtime_mmpretrain.py",
 ]
 
+# From ImageNet-21K weights: tools/train.py CONFIG --pretrained CHECKPOINT
+pretrained_by = "classifier_hylisanet_s_90e_imagenet21k.py"
+
 model = dict(
     backbone=dict(
         type="mmlisa.LiSANet",
         arch="hybrid-small",
         out_indices=[-1],
         drop_path_rate=0.1,
-        # The ImageNet-21K classifier:
-        # init_cfg=dict(type="Pretrained", checkpoint="hylisanet_s_in21k.pth", prefix="backbone."),
     ),
     head=dict(in_channels=384, init_scale=0.001),
 )
-param_scheduler = [dict(type="CosineAnnealingLR", eta_min=1e-6, by_epoch=True, begin=0, end=30)]
+param_scheduler = [
+    dict(type="CosineAnnealingLR", eta_min=1e-6, by_epoch=True, begin=0, end=30, convert_to_iter_based=True)
+]
 optim_wrapper = dict(
     constructor="mmlisa.LayerwiseOptimWrapperConstructor",
     optimizer=dict(lr=5e-5),

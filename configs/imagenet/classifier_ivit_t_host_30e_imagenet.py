@@ -1,7 +1,7 @@
 # iViT-T from CAFormer-S18's ImageNet weights, its attention replaced; 30 epochs with CAFormer-S18 as the teacher. Ours.
 _base_ = [
     "../_base_/models/image_classifier.py",
-    "../_base_/datasets/imagenet.py",
+    "../_base_/datasets/imagenet_uncropped.py",
     "../_base_/schedules/imagenet_finetune_30e.py",
     "../_base_/runtime_mmpretrain.py",
 ]

@@ -7,10 +7,12 @@ _base_ = [
     "../_base_/runtime_mmpretrain.py",
 ]
 
+# From the classifier at 224 pixels: tools/train.py CONFIG --cfg-options load_from=CHECKPOINT
+pretrained_by = "classifier_lisanet_i_150e_imagenet.py"
+
 model = dict(
     # The kernels become 24x24; the checkpoint's 14x14 are resampled as they are loaded.
     backbone=dict(type="mmlisa.LiSANet", arch="isotropic", out_indices=[-1], image_size=384),
     head=dict(type="LinearClsHead", in_channels=192),
     train_cfg=dict(augments=[dict(type="Mixup", alpha=0.8), dict(type="CutMix", alpha=1.0)]),
 )
-# The whole classifier: load_from = "lisanet_i_in1k.pth"

@@ -6,10 +6,12 @@ _base_ = [
     "../_base_/runtime_mmpretrain.py",
 ]
 
+# From the classifier at 224 pixels: tools/train.py CONFIG --cfg-options load_from=CHECKPOINT
+pretrained_by = "classifier_vit_t16_interactive_300e_imagenet.py"
+
 model = dict(
     # The positions are resized to this grid once, as the 224-pixel classifier is loaded.
     backbone=dict(type="mmlisa.InteractiveViT", arch="tiny-16", image_size=672, drop_path_rate=0.1),
     head=dict(type="LinearClsHead", in_channels=192),
     train_cfg=dict(augments=[dict(type="Mixup", alpha=0.8), dict(type="CutMix", alpha=1.0)]),
 )
-# The whole classifier: load_from = "vit_t16_interactive_in1k.pth"

@@ -33,6 +33,7 @@ class Network:
         hidden: options of :func:`hidden_layers`; None for a linear classifier.
         pool: a name of :data:`POOLS`.
         size: height and width of the images it is trained on.
+        crop_pct: timm's, of its tests: the part of a resized image that the network sees.
         crop_mode: timm's, of its tests: ``'squash'`` resizes without keeping the ratio of the sides.
         stride: of the last map.
         first_conv: the convolution on the image, in the backbone.
@@ -45,6 +46,7 @@ class Network:
     hidden: dict[str, Any] | None = None
     pool: str = "avg"
     size: int = 224
+    crop_pct: float = 0.875
     crop_mode: str = "center"
     stride: int = 32
     first_conv: str = "stem.proj"
@@ -52,10 +54,10 @@ class Network:
 
 
 _JOURNAL = dict(hidden={})
-_METAFORMER = dict(options=dict(output_norm=False), hidden=dict(pre_norm=True, activation="SquaredReLU"))
+_METAFORMER = dict(options=dict(output_norm=False), crop_pct=1.0, hidden=dict(pre_norm=True, activation="SquaredReLU"))
 _LAST_NORM = dict(options=dict(output_norm=False), first_conv="stem.shrink.linear")
 _SQUASH = dict(crop_mode="squash")
-_AT_384 = dict(size=384, **_SQUASH)
+_AT_384 = dict(size=384, crop_pct=1.0, **_SQUASH)
 _PLAIN = dict(stride=16, out_indices=(-3, -2, -1))  # as timm's ViTs
 _THREE_STAGES = dict(out_indices=(0, 1, 2))
 _CLASS_TOKEN = dict(pool="token", **_PLAIN)
@@ -74,7 +76,7 @@ def _family(backbone: str, archs: dict[str, str] | Iterable[str], name: str, **r
 NETWORKS: dict[str, Network] = {
     **_family("LiSANet", _SB, "lisanet_{}", **_JOURNAL),
     **_family("LiSANet", {"s": "hybrid-small", "b": "hybrid-base"}, "hylisanet_{}", **_JOURNAL),
-    **_family("LiSANet", {"i": "isotropic"}, "lisanet_{}", stride=16, out_indices=(0,)),
+    **_family("LiSANet", {"i": "isotropic", "v1_i": "v1-isotropic"}, "lisanet_{}", stride=16, out_indices=(0,)),
     **_family("LiSANet", {name: f"v1-{name}" for name in ("tiny", "small", "base")}, "lisanet_v1_{}"),
     **_family("FLattenSwin", _TSB, "flatten_swin_{}", **_SQUASH),
     **_family("FLattenSwin", {"b": "base-384"}, "flatten_swin_{}_384", **_AT_384),
@@ -87,7 +89,7 @@ NETWORKS: dict[str, Network] = {
     **_family("ViT3", _TSB, "vit3_{}", **_PLAIN),
     **_family("FLattenPVTv2", ("b0", "b1", "b2", "b3", "b4"), "flatten_pvtv2_{}", **_SQUASH),
     **_family("FLattenCSwin", _TSB, "flatten_cswin_{}", **_SQUASH),
-    **_family("FLattenCSwin", {"b": "base-384"}, "flatten_cswin_{}_384", **_AT_384),
+    **_family("FLattenCSwin", {"b": "base-384"}, "flatten_cswin_{}_384", **{**_AT_384, "crop_pct": 384 / 438}),
     **_family("FLattenDeiT", {"t": "tiny"}, "flatten_deit_{}", **_CLASS_TOKEN, **_SQUASH),
     **_family("iViT", _TSB, "ivit_{}", first_conv="stem.conv", **_METAFORMER),
     **_family("InteractiveViT", {"t16": "tiny-16", "s16": "small-16"}, "vit_{}_interactive", **_PLAIN),
@@ -372,7 +374,7 @@ default_cfgs = generate_default_cfgs(
             num_classes=1000,
             input_size=(3, network.size, network.size),
             pool_size=None if network.pool == "token" else (-(-network.size // network.stride),) * 2,
-            crop_pct=0.875 if network.size == 224 else 1.0,
+            crop_pct=network.crop_pct,
             crop_mode=network.crop_mode,
             interpolation="bicubic",
             mean=IMAGENET_DEFAULT_MEAN,

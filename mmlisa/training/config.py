@@ -204,6 +204,21 @@ def check_default_device(name: str) -> None:
         raise ValueError(f"--device '{name}': MMEngine trains on '{get_device()}' here; leave --device out")
 
 
+def set_pretrained(cfg: Config, source: str) -> None:
+    """Initialize the backbone from ``source``; see :class:`mmlisa.conversion.PublishedWeights`."""
+    cfg.model.backbone.init_cfg = dict(type="mmlisa.PublishedWeights", source=source)
+
+
+def warn_of_random_backbone(cfg: Config) -> str | None:
+    """Return a warning if the config names a classifier to start from (``pretrained_by``), but no weights."""
+    if "pretrained_by" not in cfg or cfg.model.backbone.get("init_cfg") or cfg.get("load_from") or cfg.get("resume"):
+        return None
+    return (
+        "the backbone starts from random weights; the paper's accuracy needs those that "
+        f"{cfg.pretrained_by} makes: --pretrained CHECKPOINT"
+    )
+
+
 def set_amp(cfg: Config) -> None:
     """Train with automatic mixed precision.
 

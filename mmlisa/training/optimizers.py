@@ -1,16 +1,33 @@
-"""Learning rates that differ between the layers of a network, and LAMB of MetaFormer's and iViT's ImageNet recipes."""
+"""Learning rates that differ between the layers of a network, adaptive gradient clipping, and LAMB of iViT's recipes."""
 
 from typing import Any
 
-from mmengine.optim import DefaultOptimWrapperConstructor
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
 from timm.optim import Lamb
+from timm.utils.agc import adaptive_clip_grad
 from torch import nn
 
-from mmlisa.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS
+from mmlisa.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 
 PREFIX = "backbone."
 
 OPTIMIZERS.register_module(name="Lamb", module=Lamb)
+
+
+@OPTIM_WRAPPERS.register_module()
+class AdaptiveClipOptimWrapper(OptimWrapper):
+    """MMEngine's wrapper with adaptive gradient clipping (Brock et al., "NFNets", Eq. 3), which is timm's.
+
+    The gradient of each unit is clipped to a share of the norm of its weights.
+
+    Args:
+        clip_grad: ``dict(clip_factor=0.01)``, the share, and the other options of timm's ``adaptive_clip_grad``.
+        **options: see :class:`mmengine.optim.OptimWrapper`.
+    """
+
+    def __init__(self, *, clip_grad: dict[str, Any], **options: Any) -> None:
+        super().__init__(clip_grad=clip_grad, **options)
+        self.clip_func = adaptive_clip_grad
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()

@@ -13,8 +13,6 @@ from mmlisa.registry import MODELS
 from mmlisa.training.castling import CastlingHook
 from research.paper_tables import build_on_meta
 
-pytestmark = pytest.mark.slow
-
 CONFIGS = Path(__file__).parents[2] / "configs"
 NAMES = sorted(path.name for path in CONFIGS.rglob("*castling*.py") if "_base_" not in path.parts)
 
@@ -67,20 +65,6 @@ def test_the_threshold_empties_every_mask_while_the_rate_is_large(name):
         assert hook.schedule == "linear"
         assert hook.begin <= 0.3
         assert hook.threshold(1) >= 1
-
-
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("picodet_castling_*_coco.py")), ids=lambda path: path.stem)
-def test_the_checkpoint_that_picodet_names_is_made_by_a_classifier_of_the_same_backbone(path):
-    named = re.search(r'# +checkpoint="work_dirs/(\w+)/epoch_(\d+)\.pth"', path.read_text())
-    if named is None:
-        assert "from scratch" in path.read_text()
-        return
-    config = f"{named[1]}.py"
-    assert Config.fromfile(config_path(config)).train_cfg.max_epochs == int(named[2])
-    parameters = [
-        {name: p.shape for name, p in build_on_meta(model).backbone.named_parameters()} for model in (config, path.name)
-    ]
-    assert parameters[0] == parameters[1]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "distilled" in name])

@@ -10,7 +10,7 @@ from mmlisa import config_path
 from mmlisa.datasets.demo import make_imagenet_layout
 
 CASES = {
-    "semantic_fpn_hylisanet_s_80k_ade20k.py": ("ade", 512),
+    "mask2former_castling_vit_b_160k_ade20k.py": ("ade", 640),
     "upernet_hylisanet_b_160k_ade20k.py": ("ade", 512),
     "classifier_hylisanet_s_300e_imagenet.py": ("imagenet", 224),
     "classifier_lisanet_i_30e_imagenet384.py": ("imagenet", 384),

@@ -29,6 +29,9 @@ ARCHS = {
         mlp_ratios=(4, 4, 3, 3),
     ),
     ("LiSANet", "isotropic"): dict(depths=(12,), channels=(192,), num_heads=(12,), strides=(16,), position="learned"),
+    ("LiSANet", "v1-isotropic"): dict(
+        depths=(12,), channels=(192,), num_heads=(12,), strides=(16,), position="learned"
+    ),
     ("LiSANet", "v1-tiny"): dict(depths=(1, 2, 5, 2), channels=(64, 128, 256, 512), num_heads=(4, 8, 16, 32)),
     ("LiSANet", "v1-small"): dict(depths=(1, 2, 11, 2), channels=(64, 128, 256, 512), num_heads=(4, 8, 16, 32)),
     ("LiSANet", "v1-base"): dict(depths=(2, 3, 16, 3), channels=(96, 192, 384, 768), num_heads=(6, 12, 24, 48)),
@@ -112,6 +115,7 @@ ANGULAR, POLA = dict(type="LinearAngularAttention", aux=True), dict(type="Polari
 ATTENTION = {
     **{("LiSANet", arch): LISA for arch in ("small", "base", "hybrid-small", "hybrid-base")},
     ("LiSANet", "isotropic"): dict(type="LiSA", num_patterns=16),
+    ("LiSANet", "v1-isotropic"): dict(FIRST, num_patterns=16),
     ("LiSANet", "v1-tiny"): dict(FIRST, num_patterns=8),
     ("LiSANet", "v1-small"): dict(FIRST, num_patterns=16),
     ("LiSANet", "v1-base"): dict(FIRST, num_patterns=16),
@@ -124,9 +128,9 @@ ATTENTION = {
     ("FLattenCSwin", None): dict(FOCUSED, lepe_kernel_size=3),
     ("iViT", None): dict(type="InteractiveAttention", landmarks=49),
     ("InteractiveViT", None): dict(type="InteractiveAttention", landmarks=64, qkv_bias=True, proj_bias=True),
-    ("CastlingDeiT", None): ANGULAR,
-    ("CastlingViT", None): dict(ANGULAR, conv_size=None),
-    ("CastlingMViTv2", None): ANGULAR,
+    ("CastlingDeiT", None): dict(ANGULAR, residual=True),
+    ("CastlingViT", None): dict(ANGULAR, residual=True, conv_size=None),
+    ("CastlingMViTv2", None): dict(ANGULAR, residual=True),
     ("CastlingLeViT", "128"): dict(ANGULAR, pooled=True, qkv_bias=False, head_dims=32),
     ("CastlingLeViT", None): dict(ANGULAR, pooled=True, qkv_bias=False, head_dims=64),
     ("CastlingLCNetViT", None): dict(ANGULAR, pooled=True, qkv_bias=False),

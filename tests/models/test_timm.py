@@ -61,12 +61,11 @@ def test_names():
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_is_built_and_its_config_names_its_layers(name):
-    """Networks with 384 in their names are tested on whole images, the others on a crop of 7/8; LeViT-384 is a width."""
+    """LeViT-384 is a width."""
     model = on_meta(name)
     cfg, state = model.default_cfg, model.state_dict()
     size = 384 if name.startswith(("flatten", "pola")) and name.endswith("_384") else 224
     assert cfg["input_size"] == (3, size, size)
-    assert cfg["crop_pct"] == (1.0 if size == 384 else 0.875)
     assert f"{cfg['classifier']}.weight" in state
     assert isinstance(model.get_submodule(cfg["first_conv"]), nn.Conv2d)
     assert model.get_submodule(cfg["first_conv"]).in_channels == 3
@@ -198,6 +197,7 @@ def test_groups_of_parameters(name):
         "lisanet_i",
         "flatten_swin_t",
         "flatten_swin_b_384",
+        "flatten_cswin_b_384",
         "flatten_pvt_t",
         "flatten_deit_t",
         "ivit_t",

@@ -16,9 +16,11 @@ from mmlisa.training.config import (
     set_amp,
     set_auto_scale_lr,
     set_epochs,
+    set_pretrained,
     set_show_dir,
     set_tta,
     type_name,
+    warn_of_random_backbone,
 )
 
 COCO = "mask_rcnn_hylisanet_s_1x_coco.py"
@@ -75,8 +77,13 @@ def test_missing_data_are_named(tmp_path):
     [
         # The warm-up of the detector is counted in iterations and stays.
         (COCO, 6, dict(max_epochs=6), [(0, 500), (0, 6)]),
-        ("classifier_ivit_t_300e_imagenet.py", 30, dict(max_epochs=30), [(0, 2), (2, 30)]),
-        ("classifier_ivit_t_300e_imagenet.py", 1, dict(max_epochs=1), [(0, 1)]),  # a part without time is removed
+        ("classifier_ivit_t_300e_imagenet.py", 30, dict(max_epochs=30), [(0, 2), (0, 30)]),
+        (
+            "classifier_hylisanet_s_90e_imagenet21k.py",
+            1,
+            dict(max_epochs=1),
+            [(0, 1)],
+        ),  # a part without time is removed
         ("mask_rcnn_hylisanet_demo.py", 2, dict(max_iters=140), [(0, 10), (10, 140)]),  # 280 images, 4 a step
     ],
 )
@@ -87,6 +94,16 @@ def test_epochs_stretch_the_schedule(name, epochs, loop, parts):
     set_epochs(cfg, epochs)
     assert {key: cfg.train_cfg[key] for key in loop} == loop
     assert [(part.get("begin", 0), part.end) for part in cfg.param_scheduler] == parts
+
+
+def test_a_backbone_without_its_pretrained_weights_is_named():
+    cfg = load_config(COCO)
+    assert "classifier_hylisanet_s_300e_imagenet.py" in warn_of_random_backbone(cfg)
+    set_pretrained(cfg, "hylisanet_s.pth")
+    assert cfg.model.backbone.init_cfg.source == "hylisanet_s.pth"
+    for given in (cfg, load_config(COCO, options=dict(load_from="x.pth")), load_config(COCO.replace("1x", "host_1x"))):
+        assert warn_of_random_backbone(given) is None
+    assert warn_of_random_backbone(load_config(config_path("mask_rcnn_hylisanet_demo.py"))) is None
 
 
 def test_epochs_stretch_what_counts_epochs(monkeypatch):

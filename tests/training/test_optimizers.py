@@ -29,6 +29,18 @@ def test_lamb_trains_and_spares_one_dimensional_parameters():
     assert losses[-1] < 0.5 * losses[0]
 
 
+def test_adaptive_clipping_limits_each_units_gradient_to_a_share_of_its_weights():
+    model = nn.Linear(4, 3)
+    nn.init.constant_(model.weight, 0.5)  # each unit has a norm of 1
+    options = dict(
+        type="mmlisa.AdaptiveClipOptimWrapper", optimizer=dict(type="SGD", lr=1.0), clip_grad=dict(clip_factor=0.01)
+    )
+    wrapper, before = build_optim_wrapper(model, options), model.weight.detach().clone()
+    wrapper.update_params((model(torch.ones(1, 4)) * torch.tensor([100.0, 1e-4, 0.0])).sum())
+    moved = (model.weight.detach() - before).norm(dim=1)
+    torch.testing.assert_close(moved, torch.tensor([0.01, 2e-4, 0.0]), rtol=1e-3, atol=1e-6)
+
+
 def classifier(backbone: nn.Module) -> nn.Module:
     model = nn.Module()
     model.backbone, model.head = backbone, nn.Linear(1, 1)

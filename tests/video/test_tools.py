@@ -45,9 +45,7 @@ def test_prediction_on_a_file_and_on_a_folder_of_its_frames(trained, clips, tmp_
     for number, frame in read_frames(source, range(count_frames(source))).items():
         cv2.imwrite(str(frames / f"{number:03}.png"), frame)
     cfg, checkpoint = trained
-    file, folder = predict_pictures(
-        Predictor(cfg, checkpoint), [str(source), str(frames)], tmp_path / "out", 0.3
-    )
+    file, folder = predict_pictures(Predictor(cfg, checkpoint), [str(source), str(frames)], tmp_path / "out", 0.3)
     assert folder.result == file.result
     assert file.result["scores"][0]["category"] in ("back", "forth")
     with Image.open(file.target) as picture:  # four frames of 32 pixels, four times as large, with gaps of 2

@@ -1,5 +1,5 @@
-# Mask2Former's recipe for ADE20K: 16 images, AdamW 1e-4, a tenth of it in the backbone, polynomial decay; norms, embeddings and
-# positions do not decay.
+# Mask2Former's optimizer for ADE20K: 16 images, AdamW 1e-4, a tenth of it in the backbone, polynomial decay; norms, embeddings
+# and positions do not decay.
 train_cfg = dict(type="IterBasedTrainLoop", max_iters=160000, val_interval=16000)
 val_cfg = dict(type="ValLoop")
 test_cfg = dict(type="TestLoop")

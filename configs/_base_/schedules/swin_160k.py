@@ -1,5 +1,5 @@
 # Swin's recipe for UperNet on ADE20K: 16 images, AdamW 6e-5, 1500 iterations of warm-up, linear decay, no decay of
-# norms and positions.
+# norms and positions, but of the heads' batch norms, as Swin's config names only "norm".
 train_cfg = dict(type="IterBasedTrainLoop", max_iters=160000, val_interval=16000)
 val_cfg = dict(type="ValLoop")
 test_cfg = dict(type="TestLoop")
@@ -15,6 +15,8 @@ optim_wrapper = dict(
         custom_keys={
             "position_embedding": dict(decay_mult=0.0),
             "relative_position_bias_table": dict(decay_mult=0.0),
+            "decode_head.": dict(decay_mult=1.0),
+            "auxiliary_head.": dict(decay_mult=1.0),
         },
     ),
 )

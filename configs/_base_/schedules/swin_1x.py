@@ -1,4 +1,5 @@
-# Swin's recipe for COCO (LiSA's appendix A.2 refers to it): AdamW 1e-4 at 16 images, no decay of norms and positions.
+# Swin's recipe for COCO (LiSA's appendix A.2 refers to it): AdamW 1e-4 at 16 images, no decay of norms and positions,
+# but of the batch norms of Cascade R-CNN's heads, as Swin's config names only "norm".
 train_cfg = dict(type="EpochBasedTrainLoop", max_epochs=12, val_interval=1)
 val_cfg = dict(type="ValLoop")
 test_cfg = dict(type="TestLoop")
@@ -14,6 +15,7 @@ optim_wrapper = dict(
         custom_keys={
             "position_embedding": dict(decay_mult=0.0),
             "relative_position_bias_table": dict(decay_mult=0.0),
+            "shared_convs.": dict(decay_mult=1.0),
         },
     ),
 )

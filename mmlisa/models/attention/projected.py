@@ -2,7 +2,9 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from math import prod
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
@@ -15,9 +17,9 @@ from .heads import HeadPool, join_heads, split_heads
 class ProjectedAttention(MixedPrecisionOperator):
     """Base of operators ``proj(normalise(attend(q, k, v) (+ aux)) (+ DConv(v)) (+ q))`` with ``q, k, v = (pool)(qkv(x))``.
 
-    Prefix tokens are tokens like all others. aux is Castling-ViT's auxiliary branch, a masked softmax attention (You et al.,
-    Eq. 10), which helps other linear attentions as well (their appendix). It has no parameters: a checkpoint is the same with
-    it and without.
+    Prefix tokens are tokens like all others, except that their query is not added, as in MViTv2. aux is Castling-ViT's
+    auxiliary branch, a masked softmax attention (You et al., Eq. 10), which helps other linear attentions as well (their
+    appendix). It has no parameters: a checkpoint is the same with it and without.
 
     Args:
         channels: channels C.
@@ -25,8 +27,9 @@ class ProjectedAttention(MixedPrecisionOperator):
         grid: the pretraining grid; nothing here depends on it.
         head_dims: width d of a head; None for C / h.
         qkv_bias: bias in the query, key and value projection.
-        pooled: MViTv2's form without its strides: query, key and value each pass a :class:`HeadPool`, and the query is
-            added to what was attended.
+        pooled: MViTv2's form without its strides: query, key and value each pass a :class:`HeadPool`.
+        residual: add the query to the attended tokens (MViTv2's residual pooling, Castling-ViT's appendix B); None for the
+            value of ``pooled``.
         conv_size: odd length of DConv, a depthwise convolution of each head's values along the flattened tokens; None for none.
         aux: train with the auxiliary branch.
         aux_in_eval: keep it in eval mode, to see what dropping it costs.
@@ -49,6 +52,7 @@ class ProjectedAttention(MixedPrecisionOperator):
         head_dims: int | None = None,
         qkv_bias: bool = True,
         pooled: bool = False,
+        residual: bool | None = None,
         conv_size: int | None = None,
         aux: bool = False,
         aux_in_eval: bool = False,
@@ -59,6 +63,7 @@ class ProjectedAttention(MixedPrecisionOperator):
         head_dims = head_dims or check_heads(channels, num_heads)
         self.qkv = nn.Linear(channels, 3 * num_heads * head_dims, bias=qkv_bias)
         self.pool = nn.ModuleList(HeadPool(head_dims) for _ in range(3)) if pooled else None
+        self.residual = pooled if residual is None else residual
         self.dconv = None
         if conv_size:
             self.dconv = nn.Conv2d(
@@ -98,8 +103,9 @@ class ProjectedAttention(MixedPrecisionOperator):
         y = self.normalise(y)
         if self.dconv is not None:
             y = y + self.dconv(value)
-        if self.pool is not None:
-            y = y + query
+        if self.residual:
+            prefix = query.shape[2] - prod(grid)
+            y = y + (F.pad(query[:, :, prefix:], (0, 0, prefix, 0)) if prefix else query)
         return self.proj(join_heads(y).to(layer_dtype(x, self)))
 
 

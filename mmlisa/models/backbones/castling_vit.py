@@ -11,11 +11,16 @@ from .plain_vit import PlainViT
 class CastlingDeiT(PlainViT):
     """DeiT with linear-angular attention and depthwise 5x5 convolutions in its MLPs, which skip the class token.
 
-    See :class:`PlainViT`. ``arch=dict(base="tiny", patch_size=8)``, 4 and 2 are Table 9's.
+    The query is added to the attended tokens ("residual connections", the paper's appendix B). See :class:`PlainViT`.
+    ``arch=dict(base="tiny", patch_size=8)``, 4 and 2 are Table 9's.
     """
 
     _castling: ClassVar[dict[str, Any]] = dict(
-        depth=12, mlp_ratio=4, mlp_conv=5, patch_size=16, attention=dict(type="LinearAngularAttention", aux=True)
+        depth=12,
+        mlp_ratio=4,
+        mlp_conv=5,
+        patch_size=16,
+        attention=dict(type="LinearAngularAttention", residual=True, aux=True),
     )
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(_castling, channels=192, num_heads=3),
@@ -34,6 +39,6 @@ class CastlingViT(PlainViT):
             num_heads=12,
             mlp_ratio=4,
             mlp_conv=5,
-            attention=dict(type="LinearAngularAttention", conv_size=None, aux=True),
+            attention=dict(type="LinearAngularAttention", residual=True, conv_size=None, aux=True),
         ),
     }

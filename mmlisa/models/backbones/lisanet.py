@@ -118,6 +118,18 @@ class LiSANet(Backbone):
         position=None,
         attention=dict(type="LiSA", num_patterns=16, norm=False, encoding_bias=True),
     )
+    _isotropic: ClassVar[dict[str, Any]] = dict(
+        mixers="A",
+        depths=(12,),
+        channels=(192,),
+        num_heads=(12,),
+        strides=(16,),
+        overlap=False,
+        mlp_ratios=(4,),
+        conv_mlp=False,
+        position="learned",
+        attention=dict(type="LiSA", num_patterns=16),
+    )
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "small": dict(
             _journal, mixers="AAAA", depths=(2, 4, 12, 4), channels=(64, 128, 320, 384), num_heads=(4, 8, 20, 24)
@@ -131,18 +143,8 @@ class LiSANet(Backbone):
         "hybrid-base": dict(
             _journal, mixers="CCAA", depths=(3, 12, 18, 3), channels=(96, 192, 384, 576), num_heads=(6, 12, 24, 36)
         ),
-        "isotropic": dict(
-            mixers="A",
-            depths=(12,),
-            channels=(192,),
-            num_heads=(12,),
-            strides=(16,),
-            overlap=False,
-            mlp_ratios=(4,),
-            conv_mlp=False,
-            position="learned",
-            attention=dict(type="LiSA", num_patterns=16),
-        ),
+        "isotropic": _isotropic,
+        "v1-isotropic": dict(_isotropic, attention=_first_version["attention"]),
         "v1-tiny": dict(
             _first_version,
             depths=(1, 2, 5, 2),

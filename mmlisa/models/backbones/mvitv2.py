@@ -61,6 +61,8 @@ class PooledDownsample(PooledBlock):
 class CastlingMViTv2(Backbone):
     """MViTv2 whose stride-1 blocks have linear-angular attention at full resolution and convolutions in their MLPs.
 
+    The query is added to the attended tokens, as in MViTv2 ("residual connections", the paper's appendix B).
+
     The three blocks of stride 2 stay MViTv2's. ``forward(image: [B, 3, H, W])`` returns one normed map per stage in
     ``out_indices``, at strides 4, 8, 16, 32, for any H and W of at least 32. MViTv2 itself is ``arch=dict(base=…,
     castled=False)``.
@@ -79,7 +81,7 @@ class CastlingMViTv2(Backbone):
         mlp_ratio=4,
         mlp_conv=5,
         castled=True,
-        attention=dict(type="LinearAngularAttention", aux=True),
+        attention=dict(type="LinearAngularAttention", residual=True, aux=True),
     )
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(_castling, depths=(1, 2, 5, 2)),

@@ -1,6 +1,7 @@
 """What a config trains with, reduced to the words in which papers describe it."""
 
 import json
+import math
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -11,6 +12,12 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import HOOKS, MODELS, PARAM_SCHEDULERS, DefaultScope
 from torch import nn
 
+
+def cosine(lr: float, last: float, share: float) -> float:
+    """Return the rate after a share of a cosine from ``lr`` down to ``last``."""
+    return last + (lr - last) * (1 + math.cos(math.pi * share)) / 2
+
+
 # Images of a training epoch, for averages that change with every iteration.
 _EPOCH = {"mmdet": 117266, "mmpretrain": 1281167}
 
@@ -18,18 +25,19 @@ _EPOCH = {"mmdet": 117266, "mmpretrain": 1281167}
 def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     """The resolved recipe of a config of any OpenMMLab library, and of its model, which may be on the meta device.
 
-    * ``optimizer``, ``lr``, ``weight_decay``, ``clip``, ``momenta``; ``batch``: of all devices together, the one ``lr`` is meant
-      for;
+    * ``optimizer``, ``lr``, ``weight_decay``, ``clip`` (a norm, or ``('adaptive', factor)``), ``momenta``; ``batch``: of all
+      devices together, the one ``lr`` is meant for;
     * ``epochs`` or ``iterations``; ``warmup``, in the same units or in iterations; ``decay``: its kind, None where constant, with
-      the ``power`` of a polynomial; ``decays_every``: ``'epoch'`` or ``'iteration'``;
-      ``milestones``; ``rates``: of the first iteration, after the warm-up, after the last iteration;
+      the ``power`` of a polynomial; ``decays_every``: ``'epoch'`` or ``'iteration'``; ``milestones``; ``rates``: of the first
+      iteration, after the warm-up, after the last iteration;
     * ``undecayed``: kinds of parameters; ``lr_mults``: part of the model -> its rates over the base rate, where they differ;
     * ``drop_path``; ``augments``: type -> alpha of mixing augmentations; ``ema``: type and final momentum; ``head_scale``: by how
-      much smaller than its other layers a head's last one starts;
-    * ``transforms``: types of the training pipeline; ``train_scales``: pixels, of every step that sets a size;
-      ``interpolations``; ``batch_scales``: smallest and largest, where the images of a batch are resized together; ``sampler``;
-      ``pixels``: order, mean, std; ``evaluation``: steps of the test that change an image; ``boxes``: of one-stage detectors,
-      how many are kept before NMS and after it, the least score, and the IoU of NMS.
+      much smaller than its other layers a head's last one starts; ``teacher``: timm's name of a distilling model;
+    * ``transforms``: types of the training pipeline; ``train_scales``: pixels, of every step that sets a size; ``max_size``:
+      limit of the long side, beside short ones; ``class_share``: largest share of a class in a crop; ``interpolations``;
+      ``batch_scales``: smallest and largest, where the images of a batch are resized together; ``sampler``; ``pixels``: order,
+      mean, std; ``evaluation``: steps of the test that change an image; ``boxes``: of one-stage detectors, how many are kept
+      before NMS and after it, the least score, and the IoU of NMS.
     """
     optimizer = cfg.optim_wrapper.optimizer
     warmups = [s for s in cfg.param_scheduler if s.type == "LinearLR"]
@@ -46,7 +54,7 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         "optimizer": optimizer.type,
         "lr": optimizer.lr,
         "weight_decay": optimizer.weight_decay,
-        "clip": (cfg.optim_wrapper.get("clip_grad") or {}).get("max_norm"),
+        "clip": _clip(cfg.optim_wrapper.get("clip_grad") or {}),
         **{unit: number for unit, number in length.items() if number},
         "warmup": warmups[0].end if warmups else 0,
         "decay": decays[0].type if decays else None,
@@ -57,6 +65,9 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         "batch": cfg.auto_scale_lr.base_batch_size,
         "drop_path": cfg.model.backbone.get("drop_path_rate", 0.0),
         "train_scales": {size for step in train for size in _sizes(step)},
+        "max_size": next((step.max_size for step in train if "max_size" in step), None),
+        "class_share": next((step.cat_max_ratio for step in train if "cat_max_ratio" in step), None),
+        "teacher": cfg.model.teacher.get("model_name") if "teacher" in cfg.model else None,
         "batch_scales": next((tuple(a.random_size_range) for a in preprocessor.get("batch_augments") or []), None)
         if cfg.default_scope == "mmdet"
         else None,
@@ -75,6 +86,10 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         "undecayed": undecayed,
         "lr_mults": lr_mults,
     }
+
+
+def _clip(options: Any) -> float | tuple[str, float] | None:
+    return ("adaptive", options.clip_factor) if "clip_factor" in options else options.get("max_norm")
 
 
 def _step(scheduler: Any) -> str:
@@ -103,7 +118,7 @@ def _sizes(step: Any) -> Iterator[Any]:
     for key in ("scale", "crop_size"):
         if key in step:
             yield tuple(step[key]) if isinstance(step[key], list | tuple) else step[key]
-    yield from (tuple(scale) for scale in step.get("scales", []))
+    yield from (scale if isinstance(scale, int) else tuple(scale) for scale in step.get("scales", []))
 
 
 def _evaluation(step: Any) -> Iterator[str]:
@@ -195,10 +210,10 @@ def _groups(cfg: Config, model: nn.Module) -> tuple[set[str], dict[str, set[floa
 def _kinds(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
     """Name, kind and parameter of all that train.
 
-    Kinds: ``head norm`` (batch norms in the heads of segmentors); ``norm`` (in PicoDet's necks ``outer neck norm``,
-    of the maps that come in and of the coarsest one, and ``fusing neck norm``), ``bias``, ``position``, ``keys'
-    position`` (of focused attention), ``table`` (of relative positions), ``token``, ``embedding``, ``scale``
-    (one-dimensional ones that are none of these), ``weight``.
+    Kinds: ``head norm`` (batch norms in the heads of segmentors and Cascade R-CNN); ``norm`` (in PicoDet's necks ``outer neck
+    norm``, of the maps that come in and of the coarsest one, and ``fusing neck norm``), ``head bias`` (in the heads of
+    segmentors), ``bias``, ``position``, ``keys' position`` (of focused attention), ``table`` (of relative positions), ``token``,
+    ``embedding``, ``scale`` (one-dimensional ones that are none of these), ``weight``.
     """
     for prefix, module in model.named_modules():
         for own, parameter in module.named_parameters(prefix, recurse=False):
@@ -207,14 +222,17 @@ def _kinds(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
             leaf = own.rpartition(".")[2]
             if "Norm" in type(module).__name__:
                 kind = "norm"
-                if prefix.startswith(("decode_head.", "auxiliary_head.")) and "BatchNorm" in type(module).__name__:
+                if (
+                    prefix.startswith(("decode_head.", "auxiliary_head.", "roi_head."))
+                    and "BatchNorm" in type(module).__name__
+                ):
                     kind = "head norm"
                 if prefix.startswith(("neck.transforms.", "neck.top.")):
                     kind = "outer neck norm"
                 elif prefix.startswith(("neck.top_down.", "neck.downsamples.", "neck.bottom_up.")):
                     kind = "fusing neck norm"
             elif leaf.endswith("bias"):
-                kind = "bias"
+                kind = "head bias" if prefix.startswith(("decode_head.", "auxiliary_head.")) else "bias"
             elif leaf == "positional_encoding":
                 kind = "keys' position"
             elif "relative_position" in leaf or leaf.startswith("rel_pos"):

@@ -38,6 +38,7 @@ PARAMETERS: dict[str, tuple[float, float] | None] = {
             "sa_weights": 5.72,
             "sa_weights_heads": 5.81,
             "sa_dot": 5.99,
+            "sa_dot_bias": 5.99,  # the first version's
             "sa_hadamard": 8.09,
             "lisa_d1": 5.76,
             "lisa_d4": 5.88,
@@ -57,4 +58,5 @@ PARAMETERS: dict[str, tuple[float, float] | None] = {
     _ISOTROPIC.format("rsa"): None,
     # iViT, Table 8.
     "classifier_vit_t8_decomposed_300e_imagenet.py": None,
+    "classifier_vit_t8_interaction_300e_imagenet.py": None,
 }

@@ -1,5 +1,7 @@
 """Host weights in, attention replaced: ours, no paper's."""
 
+from . import cosine
+
 # AdamW 2e-4 at 1024 images, weight decay 0.05, 30 epochs, 5 of them warm-up; the rest is the papers' of the same networks.
 _IMAGENET = dict(
     optimizer="AdamW",
@@ -9,7 +11,7 @@ _IMAGENET = dict(
     epochs=30,
     warmup=5,
     decay="CosineAnnealingLR",
-    rates=(2e-7, 2e-4, 4e-7),
+    rates=(2e-7, cosine(2e-4, 4e-7, 5 / 30), 4e-7),
     decays_every="iteration",
     clip=5.0,
     train_scales={224},
@@ -33,15 +35,24 @@ _COCO_1X, _COCO_3X = dict(_COCO, epochs=12, milestones=[8, 11]), dict(_COCO, epo
 
 RECIPES = {
     "classifier_flatten_swin_t_host_30e_imagenet.py": dict(
-        _IMAGENET, undecayed={"norm", "bias", "table"}, evaluation=["squash 256x256 bicubic", "crop 224"]
+        _IMAGENET,
+        teacher="swin_tiny_patch4_window7_224.ms_in1k",
+        undecayed={"norm", "bias", "table"},
+        evaluation=["squash 256x256 bicubic", "crop 224"],
     ),
     "classifier_ivit_t_host_30e_imagenet.py": dict(
-        _IMAGENET, undecayed={"norm", "bias", "scale"}, evaluation=["short 256 bicubic", "crop 224"]
+        _IMAGENET,
+        teacher="caformer_s18.sail_in1k",
+        undecayed={"norm", "bias", "scale"},
+        evaluation=["short 224 bicubic", "crop 224"],
     ),
     "classifier_hylisanet_s_host_30e_imagenet.py": dict(
-        _IMAGENET, undecayed={"norm", "bias"}, evaluation=["short 256 bicubic", "crop 224"]
+        _IMAGENET,
+        teacher="caformer_s18.sail_in1k",
+        undecayed={"norm", "bias"},
+        evaluation=["short 256 bicubic", "crop 224"],
     ),
-    "mask_rcnn_flatten_swin_t_host_1x_coco.py": dict(_COCO_1X, undecayed={"norm", "table"}, drop_path=0.2),
+    "mask_rcnn_flatten_swin_t_host_1x_coco.py": dict(_COCO_1X, undecayed={"norm", "table"}, drop_path=0.1),
     "mask_rcnn_ivit_t_host_3x_coco.py": dict(_COCO_3X, undecayed={"norm", "bias", "scale"}, drop_path=0.2),
     "mask_rcnn_hylisanet_s_host_1x_coco.py": dict(_COCO_1X, undecayed={"norm"}, drop_path=0.1),
 }

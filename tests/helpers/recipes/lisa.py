@@ -1,11 +1,17 @@
 """LiSA, journal version, appendix A.2. What it leaves to the papers it refers to ([4] DeiT, [6] Swin, [18] PVT, [60]
 ConvNeXt) is marked."""
 
+from . import cosine
+
 # Swin: norms, biases and absolute positions do not decay (its classifiers); in detection and segmentation biases do.
 _NORMS_AND_BIASES = {"norm", "bias"}
 
-# "0.0005 / 512 x batch_size", cosine decay, 20 warm-up epochs, Mixup, CutMix, label smoothing, RandAugment, random
-# erasing, repeated augmentation. Batch, alphas, clipping, weight decay of norms, first and last rate, evaluation: Swin.
+# "Our models are trained with AdamW [76] with a weight decay of 0.05 and a learning rate of 0.0005 / 512 · batch_size
+# with a cosine decay scheduler and 20 warm-up epochs. Our isotropic model (LiSANet-I) is trained for 150 epochs and
+# hierarchical models are trained for 300 epochs. […] Mixup [77], Cutmix [78], label smoothing [79] and stochastic depth
+# [80] […] only for the hierarchical models with a probability of 0.1 and 0.4 for the LiSANet-S and LiSANet-B models […]
+# Rand-Augment [81], random erasing [82], and repeated augmentation." Batch, alphas, clipping, weight decay of norms,
+# first and last rate, steps of an iteration over all epochs, evaluation: Swin.
 _IMAGENET = dict(
     optimizer="AdamW",
     weight_decay=0.05,
@@ -17,14 +23,17 @@ _IMAGENET = dict(
     decay="CosineAnnealingLR",
     train_scales={224},
     evaluation=["short 256 bicubic", "crop 224"],
-    rates=(1e-6, 1e-3, 1e-5),
+    rates=(1e-6, cosine(1e-3, 1e-5, 20 / 300), 1e-5),
+    decays_every="iteration",
     undecayed=_NORMS_AND_BIASES,
     augments={"Mixup": 0.8, "CutMix": 1.0},
     transforms=["LoadImageFromFile", "RandomResizedCrop", "RandomFlip", "RandAugment", "RandomErasing", "PackInputs"],
     sampler="RepeatAugSampler",
 )
-# 90 epochs, 5 of warm-up, AdamW 4e-3 at 4096, weight decay 0.05, drop path 0.1 (S) and 0.2 (B). First and last rate, no clipping:
-# ConvNeXt.
+# "For ImageNet-21K pre-training, models are trained with AdamW [76] with a weight decay of 0.05 and a base learning
+# rate of 4e-3 & batch size 4096 with a cosine decay scheduler and 5 warm-up epochs. The total number of epochs are set
+# to 90, and the stochastic depth rate is set to 0.1 & 0.2 for HyLiSANet-S & -B". First and last rate, steps of an
+# iteration after the warm-up, no clipping: ConvNeXt.
 _IMAGENET21K = dict(
     optimizer="AdamW",
     weight_decay=0.05,
@@ -34,11 +43,14 @@ _IMAGENET21K = dict(
     warmup=5,
     decay="CosineAnnealingLR",
     rates=(4e-9, 4e-3, 1e-6),
+    decays_every="iteration",
     clip=None,
     undecayed=_NORMS_AND_BIASES,
 )
-# 30 epochs, AdamW 5e-5 at 512, weight decay 1e-8, cosine decay, drop path 0.1 (S) and 0.2 (B). No Mixup, no CutMix, last rate,
-# 0.8 of the rate from layer to layer: ConvNeXt's own command for its fine-tuning.
+# "For ImageNet-1K fine-tuning, models are trained with AdamW [76] with a weight decay of 1e-8 and a base learning rate
+# of 5e-5 & batch size 512 with a cosine decay scheduler. The total number of epochs are set to 30, and the stochastic
+# depth rate is set to 0.1 & 0.2". No Mixup, no CutMix, last rate, 0.8 of the rate from layer to layer: ConvNeXt's own
+# command for its fine-tuning.
 _FROM_21K = dict(
     optimizer="AdamW",
     weight_decay=1e-8,
@@ -48,6 +60,7 @@ _FROM_21K = dict(
     warmup=0,
     decay="CosineAnnealingLR",
     rates=(5e-5, 5e-5, 1e-6),
+    decays_every="iteration",
     clip=None,
     undecayed=_NORMS_AND_BIASES,
     train_scales={224},
@@ -67,7 +80,7 @@ _AT_384 = dict(
     epochs=30,
     warmup=5,
     decay="CosineAnnealingLR",
-    rates=(4e-8, 4e-5, 4e-7),
+    rates=(4e-8, cosine(4e-5, 4e-7, 5 / 30), 4e-7),
     decays_every="iteration",
     undecayed={"norm", "bias", "position"},
     train_scales={384},
@@ -75,8 +88,10 @@ _AT_384 = dict(
     augments={"Mixup": 0.8, "CutMix": 1.0},
     drop_path=0.0,
 )
-# 12 epochs, batch 16, AdamW 1e-4, weight decay 0.05, short side 800, long side at most 1333 "for training", drop path 0.1
-# (journal, l. 450; first version, l. 1055). Warm-up, steps, flips, norms that do not decay: Swin.
+# "We use a 1x schedule (12 epochs) with total batch size 16, and follow the same recipe as in [6]. For training, the
+# shorter side of the image is resized to 800 pixels while keeping the longer side no more than 1333 pixels. AdamW [76]
+# with a weight decay of 0.05 is adopted as an optimizer, and the initial learning rate is set to 0.0001. The stochastic
+# depth rate is set to 0.1". Warm-up, steps, flips, norms that do not decay: Swin.
 _COCO_1X = dict(
     optimizer="AdamW",
     weight_decay=0.05,
@@ -94,7 +109,8 @@ _COCO_1X = dict(
     evaluation=["fit 1333x800 bilinear"],
     drop_path=0.1,
 )
-# 80k iterations, cosine decay, drop path 0.15. Optimiser (decay of all parameters), batch and scales: PVT.
+# "The framework is trained for 80k iterations with a cosine decay scheduler. The stochastic depth rate is set to 0.15
+# and we follow the other details proposed in [18]": optimiser (decay of all parameters), batch and scales of PVT.
 _SEMANTIC_FPN = dict(
     optimizer="AdamW",
     weight_decay=1e-4,
@@ -121,7 +137,7 @@ _UPERNET = dict(
     decay="PolyLR",
     power=1.0,
     rates=(6e-11, 6e-5, 0.0),
-    undecayed={"norm", "head norm"},
+    undecayed={"norm"},
     train_scales={(2048, 512), (512, 512)},
     evaluation=["fit 2048x512 bilinear"],
 )
@@ -143,13 +159,21 @@ RECIPES = {
     "classifier_lisanet_b_300e_imagenet.py": dict(_IMAGENET, drop_path=0.4),
     "classifier_hylisanet_s_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
     "classifier_hylisanet_b_300e_imagenet.py": dict(_IMAGENET, drop_path=0.4),
-    "classifier_lisanet_i_150e_imagenet.py": dict(
-        _IMAGENET, epochs=150, drop_path=0.0, undecayed={"norm", "bias", "position"}
-    ),
+    **{
+        f"classifier_lisanet_{version}i_150e_imagenet.py": dict(
+            _IMAGENET,
+            epochs=150,
+            rates=(1e-6, cosine(1e-3, 1e-5, 20 / 150), 1e-5),
+            drop_path=0.0,
+            undecayed={"norm", "bias", "position"},
+        )
+        for version in ("", "v1_")
+    },
     "classifier_lisanet_v1_tiny_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
     "classifier_lisanet_v1_small_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
     "classifier_lisanet_v1_base_300e_imagenet.py": dict(_IMAGENET, drop_path=0.4),
     "classifier_lisanet_i_30e_imagenet384.py": _AT_384,
+    "classifier_lisanet_v1_i_30e_imagenet384.py": _AT_384,
     "classifier_hylisanet_s_90e_imagenet21k.py": dict(_IMAGENET21K, drop_path=0.1),
     "classifier_hylisanet_b_90e_imagenet21k.py": dict(_IMAGENET21K, drop_path=0.2),
     "classifier_hylisanet_s_in21k_30e_imagenet.py": dict(_FROM_21K, drop_path=0.1, lr_mults=_LAYERS_S),

@@ -3,6 +3,8 @@
 The classifiers' code gives rates per 512 images; here they are for 1024 images, 128 on each of 8 devices.
 """
 
+from . import cosine
+
 # "AdamW (.9, .999), eps 1e-8, lr 5e-4 * batch / 512, min lr 5e-6 * batch / 512, warm-up 20 epochs from 5e-7 * batch /
 # 512, cosine per iteration, 300 epochs, weight decay .05 with none on 1-D parameters and biases, gradient clip 5,
 # RandAugment rand-m9-mstd0.5-inc1, mixup .8, cutmix 1 (switch .5), erasing .25, smoothing .1; test: resize 256,
@@ -16,7 +18,8 @@ _IMAGENET = dict(
     epochs=300,
     warmup=20,
     decay="CosineAnnealingLR",
-    rates=(1e-6, 1e-3, 1e-5),
+    rates=(1e-6, cosine(1e-3, 1e-5, 20 / 300), 1e-5),
+    decays_every="iteration",
     undecayed={"norm", "bias"},
     train_scales={224},
     evaluation=["short 256 bicubic", "crop 224"],
@@ -37,13 +40,13 @@ _POLA_384 = dict(
     weight_decay=1e-8,
     epochs=30,
     warmup=5,
-    rates=(4e-8, 4e-5, 4e-7),
+    rates=(4e-8, cosine(4e-5, 4e-7, 5 / 30), 4e-7),
     train_scales={384},
     evaluation=["squash 384x384 bicubic"],
     drop_path=0.5,
 )
 # PVT: "warm-up 5 from 1e-6, min 1e-5, cooldown 10 epochs, no clip (T, S) or 1 (M, L)".
-_POLA_PVT = dict(_IMAGENET, epochs=310, warmup=5, rates=(2e-6, 1e-3, 2e-5), clip=None)
+_POLA_PVT = dict(_IMAGENET, epochs=310, warmup=5, rates=(2e-6, cosine(1e-3, 2e-5, 5 / 300), 2e-5), clip=None)
 # "AdamW 1e-4, wd .05, none on parameters whose name contains norm (Linear and convolution biases are decayed), 2
 # images per GPU, no clip, warm-up 500 iterations from .001, steps 8, 11 of 12 and 27, 33 of 36; flip, then one of:
 # short side 480..800 step 32, long side at most 1333; or short side 400/500/600, crop 384..600, then 480..800. Test

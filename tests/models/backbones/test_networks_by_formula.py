@@ -3,7 +3,7 @@
 Every parameter is random: ones and zeros of an initialisation would hide what is left out.
 """
 
-from math import pi
+from math import pi, prod
 
 import pytest
 import torch
@@ -168,10 +168,13 @@ def pooled(w: Weights, x: Tensor, grid: tuple[int, int], stride: int = 1, eps: f
     return (w / "norm").layer_norm(tokens, eps)
 
 
-def linear_angular(w: Weights, x: Tensor, grid: tuple[int, int], num_heads: int) -> Tensor:
-    """Eqs. 9 and 10, and the residual pooling of MViTv2 where there is a pooling."""
+def linear_angular(
+    w: Weights, x: Tensor, grid: tuple[int, int], num_heads: int, residual: bool | None = None
+) -> Tensor:
+    """Eqs. 9 and 10; where there is a pooling, or by choice, MViTv2's residual one, which skips the class token."""
     query, key, value = (heads(t, num_heads) for t in (w / "qkv").linear(x).chunk(3, dim=2))
-    if is_pooled := w["pool.0.conv.weight"] is not None:
+    if w["pool.0.conv.weight"] is not None:
+        residual = True
         query, key, value = (pooled(w / f"pool.{i}", t, grid) for i, t in enumerate((query, key, value)))
     similarity = torch.einsum("bhnd,bhmd->bhnm", *(t / t.norm(dim=-1, keepdim=True) for t in (query, key)))
     y = value / 2 + similarity @ value / pi
@@ -182,16 +185,19 @@ def linear_angular(w: Weights, x: Tensor, grid: tuple[int, int], num_heads: int)
         rows = value.transpose(2, 3).flatten(1, 2)
         local = F.conv1d(rows, kernel, padding=size // 2, groups=rows.shape[1])
         y = y + local.unflatten(1, (num_heads, channels)).transpose(2, 3)
-    return (w / "proj").linear(joined(y + query if is_pooled else y))
+    if residual:
+        y[:, :, -prod(grid) :] += query[:, :, -prod(grid) :]
+    return (w / "proj").linear(joined(y))
 
 
 @pytest.mark.parametrize(
-    "options", [dict(), dict(conv_size=5), dict(conv_size=None), dict(pooled=True), dict(head_dims=6)]
+    "options",
+    [dict(), dict(conv_size=5), dict(conv_size=None), dict(pooled=True), dict(residual=True), dict(head_dims=6)],
 )
 def test_linear_angular_attention(options):
     operator = randomised(build_attention(dict(type="LinearAngularAttention", aux=True, **options), 24, 3, (5, 7)))
     x = torch.randn(2, 35, 24, dtype=torch.float64)
-    expected = linear_angular(Weights(operator.state_dict()), x, (5, 7), 3)
+    expected = linear_angular(Weights(operator.state_dict()), x, (5, 7), 3, options.get("residual"))
     torch.testing.assert_close(operator(x, (5, 7)), expected, rtol=1e-8, atol=1e-8)
 
 
@@ -201,7 +207,7 @@ def plain_vit(w: Weights, image: Tensor, depth: int, num_heads: int, patch: int)
     x = torch.cat([w["stem.cls_token"].expand(len(x), -1, -1), x], dim=1) + w["stem.position"]
     for i in range(depth):
         block = w / f"stages.{i}.blocks.0"
-        x = x + linear_angular(block / "attn", (block / "norm1").layer_norm(x), grid, num_heads)
+        x = x + linear_angular(block / "attn", (block / "norm1").layer_norm(x), grid, num_heads, residual=True)
         x = x + mlp(block / "mlp", (block / "norm2").layer_norm(x), grid)
     return (w / "norm").layer_norm(x)
 
@@ -270,6 +276,6 @@ def test_castling_levit():
 def test_stride_1_blocks_of_castling_mvitv2():
     model = randomised(CastlingMViTv2(dict(base="tiny", channels=16, depths=(2, 1)), image_size=64))
     block, x = Weights(model.state_dict()) / "stages.0.blocks.1", torch.randn(2, 256, 16, dtype=torch.float64)
-    y = x + linear_angular(block / "attn", (block / "norm1").layer_norm(x), (16, 16), 1)
+    y = x + linear_angular(block / "attn", (block / "norm1").layer_norm(x), (16, 16), 1, residual=True)
     y = y + mlp(block / "mlp", (block / "norm2").layer_norm(y), (16, 16))
     torch.testing.assert_close(model.stages[0].blocks[1](x, (16, 16)), y, rtol=1e-8, atol=1e-8)

@@ -1,0 +1,24 @@
+# ImageNet classifiers that PicoDet's backbones start from: "we follow LeViT's training recipe [24] to pretrain backbones on
+# ImageNet" (Castling-ViT, Sec. 4.1). Hard distillation from RegNetY-16GF through a head of its own. LeViT's heads have a batch
+# norm, these have none; the auxiliary branch is Castling's.
+_base_ = [
+    "./models/image_classifier.py",
+    "./datasets/imagenet.py",
+    "./schedules/levit_1000e.py",
+    "./runtime_mmpretrain.py",
+]
+
+model = dict(
+    type="mmlisa.DistilledClassifier",
+    teacher=dict(type="TimmClassifier", model_name="regnety_160.deit_in1k", pretrained=True),
+    head=dict(type="LinearClsHead"),
+    distill_head=dict(type="LinearClsHead", num_classes=1000),
+    train_cfg=dict(augments=[dict(type="Mixup", alpha=0.8), dict(type="CutMix", alpha=1.0)]),
+)
+train_dataloader = dict(batch_size=256, sampler=dict(type="RepeatAugSampler", shuffle=True, _delete_=True))
+# A stage of 49 tokens never empties the mask at the paper's 0.02: the threshold grows while the rate can still make up for it.
+custom_hooks = [
+    *_base_.custom_hooks,
+    dict(type="EMAHook", momentum=1 - 0.99996, update_buffers=True),
+    dict(type="mmlisa.CastlingHook", schedule="linear", begin=0.3, interval=500),
+]
