@@ -13,8 +13,6 @@ from mmlisa.registry import MODELS
 from mmlisa.training.castling import CastlingHook
 from research.paper_tables import build_on_meta
 
-pytestmark = pytest.mark.slow
-
 CONFIGS = Path(__file__).parents[2] / "configs"
 NAMES = sorted(path.name for path in CONFIGS.rglob("*castling*.py") if "_base_" not in path.parts)
 

@@ -18,8 +18,6 @@ from helpers.recipes.newer import MESA, MESA_FROM
 from mmlisa import config_path
 from research.paper_tables import build_on_meta
 
-pytestmark = pytest.mark.slow
-
 CONFIGS = Path(__file__).parents[2] / "configs"
 RECIPES = {
     name: expected
