@@ -16,8 +16,6 @@ from torch import nn
 
 from mmlisa.conversion import match, recognise, rename
 
-pytestmark = pytest.mark.slow
-
 CONFIGS = Path(__file__).parents[2] / "configs"
 MMDET = Path(mmdet.__file__).parent / ".mim" / "configs"
 RGB = {"data_preprocessor"}  # RTMDet's own backbone takes BGR

@@ -11,8 +11,6 @@ from mmengine.structures import InstanceData, PixelData
 from mmlisa.models.attention import castling_operators
 from mmlisa.registry import MODELS
 
-pytestmark = pytest.mark.slow
-
 CONFIGS = Path(__file__).parents[2] / "configs"
 # What is made smaller: name -> (what its parts change, side of the image).
 CASES = {
