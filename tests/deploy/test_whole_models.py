@@ -116,20 +116,3 @@ def test_image_classifiers(tmp_path):
     for size, theirs in zip(SIZES, expected, strict=True):
         np.testing.assert_allclose(exported.predict(pixels(size)).probabilities, theirs, atol=1e-4)
     assert np.abs(expected[0] - expected[1]).max() > 1e-3  # against the tolerance
-
-
-@nightly
-def test_video_classifiers(tmp_path):
-    from mmlisa.training.building import build_model
-
-    torch.manual_seed(0)
-    cfg = load_config("video_hylisanet_demo.py")
-    model, clips = build_model(cfg).eval(), torch.rand(3, 1, 3, 8, 48, 48) * 255  # three videos of one view
-    with torch.no_grad():
-        inputs = model.data_preprocessor(dict(inputs=list(clips.flip(2).to(torch.uint8))))["inputs"]
-        expected = torch.stack([sample.pred_score for sample in model(inputs, mode="predict")])
-    module = EndToEnd(model, uint8=True)
-    export(module, tmp_path / "model.onnx", (8, 48, 48), metadata=describe(cfg, module, {}))
-    exported = runtime.load(tmp_path / "model.onnx")
-    assert exported.shape[1:] == [3, 8, 48, 48]
-    np.testing.assert_allclose(exported.run(clips[:, 0].to(torch.uint8).numpy())[0], expected, atol=1e-4)

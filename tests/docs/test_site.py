@@ -11,8 +11,6 @@ import yaml
 
 import mmlisa
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
 

@@ -15,7 +15,7 @@ from helpers.pages import ROOT, read_blocks
 from helpers.rectangles import draw
 from mmlisa.datasets.annotations import find_bad_annotations
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 def run(folder: Path, *words: str) -> str:

@@ -4,7 +4,7 @@ _base_ = "./ade20k.py"
 
 crop_size = (640, 640)
 train_pipeline = [
-    dict(type="mmlisa.LoadImageFromFile"),
+    dict(type="LoadImageFromFile"),
     dict(type="LoadAnnotations", reduce_zero_label=True),
     dict(
         type="RandomChoiceResize",
