@@ -37,8 +37,6 @@ OTHERS = {
     "apt-get",
     "nvidia-smi",
 }
-# Needs files that only the worked example has (test_worked_examples.py).
-NEEDS_DATA = {"yolo_to_coco.py", "voc_to_coco.py"}
 
 
 with_blocks = pytest.mark.parametrize("page", [p for p in PAGES if read_blocks(p)], ids=name_of)
@@ -79,7 +77,7 @@ def test_python_runs_and_configs_build(page, folder):
         path.write_text(block.code)
         if "_base_ =" in block.code:
             check_config(path)
-        elif block.title not in NEEDS_DATA:
+        else:
             import_module(path.stem)
 
 

@@ -2,18 +2,17 @@
 
 import json
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from mmengine.config import Config
 
 from helpers.pages import ROOT, read_blocks
 from helpers.rectangles import draw
 from mmlisa.datasets.annotations import find_bad_annotations
+from mmlisa.fit.splitting import prepare_data
 
 pytestmark = pytest.mark.nightly
 
@@ -53,7 +52,12 @@ def test_own_data_from_pascal_voc(tmp_path, monkeypatch):
             )
             + "</annotation>"
         )
-    runpy.run_path("voc_to_coco.py")
+    dataset = prepare_data("voc", "detection")
+    for part in ("train", "val"):
+        path = tmp_path / "data" / "helmets" / "annotations" / f"{part}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(dataset.to_coco(part)))
+        (tmp_path / "data" / "helmets" / part).symlink_to(tmp_path / "voc")
     for part, count in (("train", 4), ("val", 1)):
         content = json.loads((tmp_path / "data" / "helmets" / "annotations" / f"{part}.json").read_text())
         assert 2 * len(content["images"]) == len(content["annotations"]) == 2 * count
@@ -70,26 +74,6 @@ def test_own_data_from_pascal_voc(tmp_path, monkeypatch):
     for loader in (cfg.train_dataloader, cfg.val_dataloader):
         assert not any(step.get("with_mask") for step in loader.dataset.pipeline)
     assert cfg.val_evaluator.metric == "bbox"
-
-
-def test_own_data_from_yolo(tmp_path, monkeypatch):
-    """The outline has two pieces, which a line without a pixel joins."""
-    pytest.importorskip("supervision")
-    monkeypatch.chdir(tmp_path)
-    write_files("finetune.md", tmp_path)
-    (tmp_path / "yolo" / "labels").mkdir(parents=True)
-    (tmp_path / "yolo" / "data.yaml").write_text("names: [helmet, vest]")
-    pieces = np.array(
-        [(10, 10), (30, 10), (30, 30), (10, 30), (10, 10), (50, 40), (70, 40), (70, 55), (50, 55), (50, 40)]
-    )
-    for name, *_ in draw(tmp_path / "yolo" / "images", 5):
-        words = " ".join(map(str, (pieces / (96, 64)).ravel()))
-        (tmp_path / "yolo" / "labels" / f"{name}.txt").write_text(f"0 {words}\n1 {words}\n")
-    runpy.run_path("yolo_to_coco.py")
-    for part, count in (("train", 4), ("val", 1)):
-        content = json.loads((tmp_path / "data" / "helmets" / "annotations" / f"{part}.json").read_text())
-        assert [entry["iscrowd"] for entry in content["annotations"]] == [0] * 2 * count
-        assert not find_bad_annotations(content)
 
 
 def check_data(folder: Path, config: str) -> str:
