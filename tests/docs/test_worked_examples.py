@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from mmengine.config import Config
 
+from helpers.folders import write_images
 from helpers.pages import ROOT, read_blocks
-from helpers.rectangles import draw
 from mmlisa.datasets.annotations import find_bad_annotations
 
 pytestmark = pytest.mark.nightly
@@ -43,12 +43,12 @@ def test_own_data_from_pascal_voc(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_files("finetune.md", tmp_path)
     (tmp_path / "voc" / "Annotations").mkdir(parents=True)
-    for name, _, (left, top, right, bottom) in draw(tmp_path / "voc" / "JPEGImages", 5):
-        (tmp_path / "voc" / "Annotations" / f"{name}.xml").write_text(
-            f"<annotation><filename>{name}.jpg</filename><size><width>96</width><height>64</height><depth>3</depth></size>"
+    for name in write_images(tmp_path / "voc" / "JPEGImages", 5, (96, 64)):
+        (tmp_path / "voc" / "Annotations" / name).with_suffix(".xml").write_text(
+            f"<annotation><filename>{name}</filename><size><width>96</width><height>64</height><depth>3</depth></size>"
             + "".join(
-                f"<object><name>{kind}</name><bndbox><xmin>{left + 1}</xmin><ymin>{top + 1}</ymin><xmax>{right}</xmax>"
-                f"<ymax>{bottom}</ymax></bndbox></object>"
+                f"<object><name>{kind}</name><bndbox><xmin>5</xmin><ymin>6</ymin><xmax>44</xmax>"
+                "<ymax>35</ymax></bndbox></object>"
                 for kind in ("helmet", "vest")
             )
             + "</annotation>"
@@ -82,9 +82,9 @@ def test_own_data_from_yolo(tmp_path, monkeypatch):
     pieces = np.array(
         [(10, 10), (30, 10), (30, 30), (10, 30), (10, 10), (50, 40), (70, 40), (70, 55), (50, 55), (50, 40)]
     )
-    for name, *_ in draw(tmp_path / "yolo" / "images", 5):
+    for name in write_images(tmp_path / "yolo" / "images", 5, (96, 64)):
         words = " ".join(map(str, (pieces / (96, 64)).ravel()))
-        (tmp_path / "yolo" / "labels" / f"{name}.txt").write_text(f"0 {words}\n1 {words}\n")
+        (tmp_path / "yolo" / "labels" / name).with_suffix(".txt").write_text(f"0 {words}\n1 {words}\n")
     runpy.run_path("yolo_to_coco.py")
     for part, count in (("train", 4), ("val", 1)):
         content = json.loads((tmp_path / "data" / "helmets" / "annotations" / f"{part}.json").read_text())
