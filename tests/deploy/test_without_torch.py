@@ -5,13 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import distribution
+from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
 
 import export as tool
-from helpers.bare import make_environment
 from helpers.exported import BOX, detector
 from helpers.training import ROOT
 from mmlisa.datasets.demo import make_demo
@@ -35,6 +37,24 @@ model = runtime.load(sys.argv[1])
 found = {image: vars(model.predict(image, 0.0)) for image in sys.argv[2:]}
 print(json.dumps({image: {k: v.tolist() for k, v in each.items() if v is not None} for image, each in found.items()}))
 """
+
+
+PACKAGES = ("numpy", "pillow", "onnxruntime")
+
+
+def make_environment(folder: Path) -> Path:
+    """Make an environment with the packages of the small runtime alone, as links to those of this one; returns its Python."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for package in PACKAGES:
+        installed = distribution(package)
+        for name in {file.parts[0] for file in installed.files} - {"..", "__pycache__"}:
+            (site / name).symlink_to(installed.locate_file(name))
+    # OpenCV has several distributions; its wheels keep their libraries beside the package.
+    for path in Path(cv2.__file__).parents[1].glob("*opencv*.libs"):
+        (site / path.name).symlink_to(path)
+    (site / "cv2").symlink_to(Path(cv2.__file__).parent)
+    return folder / "bin" / "python"
 
 
 def predict_bare(folder, file, images) -> dict[str, runtime.Prediction]:

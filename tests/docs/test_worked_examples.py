@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
+from helpers.folders import write_images
 from helpers.pages import ROOT, read_blocks
-from helpers.rectangles import draw
 from mmlisa.datasets.annotations import find_bad_annotations
 from mmlisa.fit.splitting import prepare_data
 
@@ -42,12 +42,12 @@ def test_own_data_from_pascal_voc(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_files("finetune.md", tmp_path)
     (tmp_path / "voc" / "Annotations").mkdir(parents=True)
-    for name, _, (left, top, right, bottom) in draw(tmp_path / "voc" / "JPEGImages", 5):
-        (tmp_path / "voc" / "Annotations" / f"{name}.xml").write_text(
-            f"<annotation><filename>{name}.jpg</filename><size><width>96</width><height>64</height><depth>3</depth></size>"
+    for name in write_images(tmp_path / "voc" / "JPEGImages", 5, (96, 64)):
+        (tmp_path / "voc" / "Annotations" / name).with_suffix(".xml").write_text(
+            f"<annotation><filename>{name}</filename><size><width>96</width><height>64</height><depth>3</depth></size>"
             + "".join(
-                f"<object><name>{kind}</name><bndbox><xmin>{left + 1}</xmin><ymin>{top + 1}</ymin><xmax>{right}</xmax>"
-                f"<ymax>{bottom}</ymax></bndbox></object>"
+                f"<object><name>{kind}</name><bndbox><xmin>5</xmin><ymin>6</ymin><xmax>44</xmax>"
+                "<ymax>35</ymax></bndbox></object>"
                 for kind in ("helmet", "vest")
             )
             + "</annotation>"

@@ -10,11 +10,6 @@ from mmlisa.models.attention import build_attention
 FACTOR = 0.97
 
 
-def in_place(model):
-    for p in model.parameters():
-        p.mul_(FACTOR)
-
-
 def through_data(model):
     """As MMEngine's averaged weights are updated."""
     for p in model.parameters():
@@ -27,19 +22,11 @@ def exchanged_data(model):
         p.data = FACTOR * p.data
 
 
-def loaded(model, **options):
-    model.load_state_dict({name: FACTOR * p for name, p in model.state_dict().items()}, **options)
+def loaded(model):
+    model.load_state_dict({name: FACTOR * p for name, p in model.state_dict().items()})
 
 
-def assigned(model):
-    loaded(model, assign=True)
-
-
-def other_dtype(model):
-    model.bfloat16().float()
-
-
-@pytest.mark.parametrize("change", [in_place, through_data, exchanged_data, loaded, assigned, other_dtype])
+@pytest.mark.parametrize("change", [through_data, exchanged_data, loaded])
 @pytest.mark.parametrize("name", ["LiSA", "FocusedLinearAttention"])
 @torch.no_grad()
 def test_changed_weights(name, change):

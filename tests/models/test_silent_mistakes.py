@@ -8,12 +8,8 @@ from mmlisa.models.layers import SepConv, build_norm
 
 OPERATORS = [
     ("DepthwiseConv", dict(kernel_size=4)),
-    ("DepthwiseConv", dict(kernel_size=(3, 4))),
     ("FocusedLinearAttention", dict(kernel_size=4)),
-    ("FocusedLinearAttention", dict(lepe_kernel_size=2)),
     ("FocusedLinearAttention", dict(shift=True)),
-    ("PolarityAwareAttention", dict(kernel_size=4)),
-    ("RALAAttention", dict(lepe_kernel_size=4)),
     ("LiSA", dict(kernel_size=4)),
     ("LiSA", dict(resize="interpolate", kernel_size=3)),
     ("LiSA", dict(padding="zeros")),
@@ -26,8 +22,6 @@ ARCH |= dict(strides=(4, 2), mlp_ratios=(4, 4), mixers="CA")
 NETWORKS = [
     dict(arch="hybrid-smal"),
     dict(arch=dict(ARCH, dephts=(1, 1))),
-    dict(arch=dict(ARCH, channels=(16, 32, 64))),
-    dict(arch=dict(ARCH, mixers="CAA")),
     dict(arch=dict(ARCH, mixers="CS")),
     dict(arch=dict(ARCH, position="cpe")),
     dict(image_size=(32, 32, 32, 32)),

@@ -1,4 +1,4 @@
-"""The networks from outside: timm's interface on one network per kind, torchvision's detectors, smp's decoders."""
+"""The networks from outside: timm's interface on one network per kind, and the decoders of segmentation_models_pytorch."""
 
 import subprocess
 import sys
@@ -127,14 +127,11 @@ def test_features(name):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_backward(name):
-    """Every trainable parameter of a classifier and of features has a gradient, as DistributedDataParallel needs."""
+    """Every trainable parameter has a gradient, as DistributedDataParallel needs."""
     image = torch.randn(2, 3, 64, 64)
     model = create(name, num_classes=42).train()
     model(image).square().mean().backward()
     assert not unused(model)
-    features = create(name, features_only=True, out_indices=(0, 2)).train()
-    sum(m.square().mean() for m in features(image)).backward()
-    assert not unused(features)
 
 
 @torch.no_grad()
@@ -165,13 +162,6 @@ def test_forward_intermediates(name):
     assert early.shape == maps[1].shape or model.backbone.num_extra_tokens
     with pytest.raises(ValueError, match="output_fmt='NHWC'"):
         model.forward_intermediates(image, output_fmt="NHWC")
-
-
-def test_features_are_the_backbones_maps():
-    features = create("hylisanet_s", features_only=True, out_indices=(1, 3))
-    image = torch.randn(1, 3, 64, 64)
-    with torch.no_grad():
-        assert all(map(torch.equal, features(image), features.model.backbone(image)))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -314,31 +304,6 @@ def test_mmlisa_imports_nothing_and_create_model_no_detection_library():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_torchvision_detector():
-    """The recipe of docs/anywhere.md."""
-    from torchvision.models.detection import FasterRCNN
-    from torchvision.models.detection.rpn import AnchorGenerator
-    from torchvision.ops import FeaturePyramidNetwork
-
-    class Pyramid(nn.Module):
-        out_channels = 16
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = mmlisa.create_model("lcnet_x0_25", features_only=True)
-            self.fpn = FeaturePyramidNetwork(self.body.feature_info.channels(), self.out_channels)
-
-        def forward(self, image):
-            return self.fpn({str(i): m for i, m in enumerate(self.body(image))})
-
-    anchors = AnchorGenerator(((8,), (16,), (32,), (64,)), ((0.5, 1.0, 2.0),) * 4)
-    detector = FasterRCNN(Pyramid(), 3, rpn_anchor_generator=anchors, min_size=96, max_size=96)
-    target = dict(boxes=torch.tensor([[8.0, 8.0, 60.0, 60.0]]), labels=torch.tensor([1]))
-    losses = detector([torch.rand(3, 96, 96)] * 2, [target] * 2)
-    sum(losses.values()).backward()
-    assert not unused(detector.backbone)
 
 
 def test_segmentation_models_pytorch():

@@ -33,22 +33,6 @@ def test_linear_terms_are_what_is_kept_of_the_exact_kernel():
     torch.testing.assert_close(kept + residual @ v, ops.angular_similarity(q, k) @ v)
 
 
-def test_aligned_and_opposite_vectors():
-    q, _ = tokens(count=2)
-    torch.testing.assert_close(ops.angular_similarity(q, q).diagonal(dim1=-2, dim2=-1), torch.ones(2, 3, 12).double())
-    opposite = ops.angular_similarity(q, -q).diagonal(dim1=-2, dim2=-1)
-    torch.testing.assert_close(opposite, torch.zeros_like(opposite), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize(("threshold", "share"), [(0.0, 1.0), (1.0, 0.0), (1.5, 0.0)])
-def test_mask_at_the_ends(threshold, share):
-    q, k, v = tokens()
-    y, mask = ops.masked_softmax(q, k, v, threshold)
-    assert mask.double().mean() == share
-    expected = share * torch.nn.functional.scaled_dot_product_attention(q, k, v)
-    torch.testing.assert_close(y, expected)
-
-
 @pytest.mark.parametrize("n", [1, 7])
 @pytest.mark.parametrize("fill", [0.0, 1.0, 1e-6])
 def test_zero_and_constant_vectors_are_finite(n, fill):

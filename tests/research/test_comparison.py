@@ -3,7 +3,6 @@
 import csv
 import json
 from dataclasses import replace
-from math import isnan
 
 import numpy as np
 import pytest
@@ -11,17 +10,12 @@ import torch
 
 from mmlisa.complexity import count
 from mmlisa.datasets.demo import make_imagenet_layout
-from mmlisa.models import attention
 from research import comparison
 from research.benchmark import build_backbone
-from research.comparison import Sample, build_config, delta, difference, pooled_deviation
-from research.suites import BACKBONE_SIZE, BACKBONES, HOST, OBJECTS, OPERATORS, SUITES, TASKS
+from research.comparison import Sample, build_config, delta, difference
+from research.suites import BACKBONE_SIZE, BACKBONES, HOST, OBJECTS, SUITES, TASKS
 
 COMPARISONS = {name: one for suite in SUITES.values() for name, one in suite.items()}
-
-
-def test_operators_are_those_of_the_package():
-    assert {cfg["type"] for cfg in OPERATORS.values()} <= vars(attention).keys()
 
 
 def test_backbones_have_equal_macs_and_the_channels_that_heads_are_told():
@@ -64,18 +58,6 @@ def test_replaced_networks_start_from_the_checkpoint_that_the_host_saves():
 # ---- arithmetic
 
 
-def test_deviations_against_numpy():
-    rng = np.random.default_rng(0)
-    groups = [rng.normal(80, 3, n) for n in (3, 5, 4)]
-    samples = [Sample(tuple(group)) for group in groups]
-    for sample, group in zip(samples, groups, strict=True):
-        assert sample.mean == pytest.approx(group.mean())
-        assert sample.deviation == pytest.approx(group.std(ddof=1))
-    residuals = np.concatenate([group - group.mean() for group in groups])
-    assert pooled_deviation(samples) == pytest.approx(np.sqrt((residuals**2).sum() / (len(residuals) - len(groups))))
-    assert isnan(pooled_deviation([Sample((1.0,))]))
-
-
 def test_a_difference_below_two_standard_deviations_is_none():
     quiet, noisy = Sample((80.0, 80.0, 80.0)), Sample((84.0, 85.0, 86.0))
     assert difference(noisy, quiet, pooled=1.0) == "+5.0"
@@ -84,27 +66,6 @@ def test_a_difference_below_two_standard_deviations_is_none():
     scattered = Sample((80.0, 85.0, 90.0))
     assert difference(scattered, quiet, pooled=0.1) == "none"  # these two do
     assert difference(Sample((90.0, 90.0)), quiet, pooled=1.0) == "?"
-
-
-def test_table():
-    one = replace(
-        COMPARISONS["operators_isotropic_classification"],
-        candidates=dict.fromkeys(("softmax", "LiSA", "depthwise 7x7")),
-    )
-    accuracies = {"softmax": (80, 81, 82), "LiSA": (89, 90, 91), "depthwise 7x7": (80, 82, 84)}
-    results = [
-        dict(candidate=name, seed=seed, accuracy=float(value), commit="abc")
-        for name, values in accuracies.items()
-        for seed, value in enumerate(values)
-    ]
-    cost = dict(seconds_per_image=0.002, parameters=3e5, macs=4e6, peak_bytes=5e6, training_peak_bytes=6e6)
-    lines = comparison.to_markdown(one, results, dict(rows=[dict(candidate="LiSA", **cost)])).splitlines()
-    assert lines[4:7] == [
-        "| LiSA | 90.0 ± 1.0 | 3 | +9.0 |  | 2.00 | 0.300 | 4.0 | 5.0 | 6.0 |",
-        "| depthwise 7x7 | 82.0 ± 2.0 | 3 | none | -8.0 |  |  |  |  |  |",
-        "| softmax | 81.0 ± 1.0 | 3 |  | -9.0 |  |  |  |  |  |",
-    ]
-    assert f"over all rows: {np.sqrt((1 + 1 + 4) / 3):.1f}" in lines[-1]
 
 
 # ---- running

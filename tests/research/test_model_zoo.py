@@ -24,13 +24,6 @@ model_zoo = SimpleNamespace(**runpy.run_path(str(ROOT / "tools" / "model_zoo.py"
             "LiSA journal version, Table 9",
             {"box AP": 47.7, "mask AP": 42.6},
         ),
-        (
-            "classifier_flatten_cswin_t_300e_imagenet.py",
-            "FLatten-CSwin-T, ImageNet-1K, 300 epochs",
-            "83.1% top-1, with averaged weights",
-            "FLatten, Table 8",
-            {"Top 1 Accuracy": 83.1},
-        ),
         ("upernet_hylisanet_b_160k_ade20k.py", "UperNet, HyLiSANet-B, 160k", "", "", {}),
     ],
 )

@@ -2,21 +2,9 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from mmlisa.complexity import count
 from mmlisa.models.attention.interactive import InteractiveAttention
-
-
-def test_without_landmarks_and_mixing_it_is_softmax_attention():
-    torch.manual_seed(0)
-    operator = InteractiveAttention(
-        16, 2, grid=(5, 6), landmarks=None, mix_before=False, mix_after=False, qkv_bias=True
-    )
-    x = torch.randn(2, 31, 16)
-    q, k, v = operator.qkv(x).reshape(2, 31, 3, 2, 8).permute(2, 0, 3, 1, 4)
-    expected = operator.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(2, 31, 16))
-    torch.testing.assert_close(operator(x, (5, 6)), expected)
 
 
 @pytest.mark.parametrize(

@@ -44,14 +44,6 @@ def test_eval_is_castled_unless_asked(operator):
     assert torch.equal(trained, run(operator)[0])
 
 
-def test_checkpoints_do_not_know_the_branch(operator):
-    without = LinearAngularAttention(32, 2, grid=(5, 6), pooled=operator.pool is not None)
-    keys = operator.state_dict().keys()
-    assert keys == without.state_dict().keys()
-    operator.drop_aux()
-    assert keys == operator.state_dict().keys()
-
-
 @pytest.mark.parametrize("name", ["Cosine", "PooledSoftmax"])
 def test_every_kernel_takes_the_branch(name):
     """At ε = 0 it is softmax attention, added before the projection."""

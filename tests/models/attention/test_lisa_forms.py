@@ -37,17 +37,3 @@ def test_local_kernels_are_convolutions(padding, size):
         y = y + pattern * (encoded + operator.bias[:, d, None, None])
     y = y.reshape(2, 32, 72).transpose(1, 2)
     torch.testing.assert_close(operator(x, grid), operator.proj(operator.norm(y)))
-
-
-@pytest.mark.parametrize("grid", [(4, 5, 6), (3, 7, 7)])
-def test_three_axes_shift_with_their_tokens(grid):
-    operator = lisa((3, 4, 5))
-    x = torch.randn(1, 32, *grid, dtype=torch.double)
-
-    def apply(x):
-        return operator(x.flatten(2).transpose(1, 2), grid).transpose(1, 2).unflatten(2, grid)
-
-    shifted = apply(x.roll((1, 2, 3), (2, 3, 4)))
-    torch.testing.assert_close(shifted, apply(x).roll((1, 2, 3), (2, 3, 4)))
-    constant = apply(torch.ones_like(x))
-    torch.testing.assert_close(constant, constant[..., :1, :1, :1].expand_as(constant))

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from helpers.written_out import joined
 from mmlisa import ops
 from mmlisa.models.attention import HeadPool, build_attention
 from mmlisa.models.layers import LePE, RelativePosition
@@ -30,10 +31,6 @@ def tokens(count: int = 20) -> Tensor:
 def heads(x: Tensor) -> list[Tensor]:
     """Query, key, value ``[B, h, N, c]``, a head's channels side by side."""
     return [torch.stack(t.chunk(HEADS, dim=2), dim=1) for t in x.chunk(3, dim=2)]
-
-
-def joined(y: Tensor) -> Tensor:
-    return torch.cat(y.unbind(1), dim=2)
 
 
 def unit(t: Tensor) -> Tensor:
@@ -123,14 +120,6 @@ def test_relative_positions_of_another_grid_span_it(new):
     n = new[0] * new[1]
     for entry, row, column in (((0, 0), 3, 4), ((0, n - 1), 0, 0), ((n - 1, 0), -1, -1), ((n - 1, new[1] - 1), -1, 4)):
         torch.testing.assert_close(stretched[:, entry[0], entry[1]], position.table[:, row, column])
-
-
-@pytest.mark.parametrize("grid", [(4, 12), (12, 4), (3, 9), (9, 12), (10, 7)])
-def test_windows_shift_where_both_sides_are_longer_than_one(grid):
-    """Swin's rule: along a side that one window covers there is nothing to shift to."""
-    plain, shifted = (build("ShiftedWindowAttention", (12, 12), window_size=4, shift=s) for s in (False, True))
-    x = tokens(grid[0] * grid[1])
-    assert torch.equal(plain(x, grid), shifted(x, grid)) == (min(grid) <= 4)
 
 
 @pytest.mark.parametrize("grid", [GRID, (7, 9)])

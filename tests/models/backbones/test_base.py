@@ -1,12 +1,10 @@
 """Promises of every backbone, on one narrow network per kind."""
 
 import copy
-import pickle
 from importlib import import_module
 
 import pytest
 import torch
-from mmengine.runner import load_checkpoint, save_checkpoint
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -48,26 +46,18 @@ def test_every_backbone_is_here():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_case_takes_an_odd_size_and_trains(name):
-    backbone = build(name)
-    with torch.inference_mode():
-        maps = backbone.eval()(torch.randn(1, 3, 97, 131))
-    assert isinstance(maps, tuple)
-    assert [tuple(m.shape[1:]) for m in maps] == expected_sizes(backbone, 97, 131)
-    # mmcv's compiled operators (RoIAlign) assume contiguous NCHW and do not check.
-    assert all(m.is_contiguous() for m in maps)
+def test_every_case_takes_any_size_and_trains(name):
+    backbone = build(name).eval()
+    for size in ((97, 131), (32, 32)):
+        with torch.inference_mode():
+            maps = backbone(torch.randn(1, 3, *size))
+        assert [tuple(m.shape[1:]) for m in maps] == expected_sizes(backbone, *size)
+        # mmcv's compiled operators (RoIAlign) assume contiguous NCHW and do not check.
+        assert all(m.is_contiguous() for m in maps)
     loss_of(backbone.train()(torch.randn(2, 3, 64, 72))).backward()
     trainable = {name: p for name, p in backbone.named_parameters() if p.requires_grad}
     assert {name for name, _ in backbone.named_parameters()} - set(trainable) <= NEVER_TRAINED
     assert not [name for name, p in trainable.items() if p.grad is None or not p.grad.isfinite().all()]
-
-
-@pytest.mark.parametrize("size", [(32, 32), (199, 331), (64, 1024)], ids="{0[0]}x{0[1]}".format)
-def test_any_size(backbone, size):
-    with torch.inference_mode():
-        maps = backbone.eval()(torch.randn(1, 3, *size))
-    assert [tuple(m.shape[1:]) for m in maps] == expected_sizes(backbone, *size)
-    assert all(m.isfinite().all() for m in maps)
 
 
 def test_small_image_is_refused():
@@ -86,30 +76,6 @@ def test_at_the_size_of_its_pretraining_nothing_is_resized(name, size, monkeypat
     height, width = (size, size) if isinstance(size, int) else size
     with torch.no_grad():
         network(torch.randn(1, 3, height, width))
-
-
-def test_an_image_has_one_answer(backbone):
-    """However it is laid out in memory, beside whatever others, with and without gradients."""
-    images = torch.randn(3, 3, 75, 64)
-    kept, rounding = images.clone(), dict(rtol=1e-4, atol=1e-4)
-    expected = [m.detach() for m in backbone.eval()(images)]
-    strided = torch.randn(3, 3, 75, 128)
-    strided[..., ::2] = images
-    with torch.inference_mode():
-        for image in (images, images.to(memory_format=torch.channels_last), strided[..., ::2]):
-            torch.testing.assert_close([m.clone() for m in backbone(image)], expected, **rounding)
-    with torch.no_grad():
-        torch.testing.assert_close(list(backbone(images[1:2])), [m[1:2] for m in expected], **rounding)
-    assert torch.equal(images, kept)
-
-
-@pytest.mark.parametrize("scale", [1e-4, 1, 100])
-def test_images_of_any_scale_in_any_precision(backbone, scale):
-    image = scale * torch.randn(1, 3, 64, 72)
-    with torch.no_grad():
-        single, precise = backbone.eval()(image), copy.deepcopy(backbone).double()(image.double())
-        for a, b in zip(single, precise, strict=True):
-            torch.testing.assert_close(a, b.float(), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -131,12 +97,6 @@ def test_half_precision(backbone, dtype):
     assert all(p.grad.isfinite().all() for p in backbone.parameters() if p.requires_grad)
 
 
-def test_not_a_number_stays_visible(backbone):
-    with torch.no_grad():
-        for mode in (True, False):
-            assert all(m.isnan().all() for m in backbone.train(mode)(torch.full((2, 3, 64, 72), torch.nan)))
-
-
 @pytest.mark.parametrize("name", ["lisanet-hybrid", "flatten-swin", "flatten-deit", "lcnet"])
 def test_compiled_network_equals_itself(name):
     """Captured whole, without a break of the graph."""
@@ -147,37 +107,16 @@ def test_compiled_network_equals_itself(name):
         torch.testing.assert_close(compiled(image), backbone(image), rtol=1e-4, atol=1e-5)
 
 
-def test_copies_are_the_same_network(backbone, request):
-    """Copied, pickled, loaded, and built on the meta device and loaded over memory of any content."""
-    cfg, image = CASES[request.node.callspec.params["backbone"]], torch.randn(1, 3, 75, 64)
+def test_built_on_the_meta_device_it_is_the_same_network(backbone, request):
+    """Loaded over memory of any content: nothing that the network needs is missing in its state dict."""
     with torch.device("meta"):
-        empty = MODELS.build(cfg)
-    empty = empty.to_empty(device="cpu")
+        empty = MODELS.build(CASES[request.node.callspec.params["backbone"]])
+    empty, image = empty.to_empty(device="cpu"), torch.randn(1, 3, 75, 64)
     for tensor in (*empty.parameters(), *empty.buffers()):
         tensor.data.fill_(-(10**9) if not tensor.is_floating_point() else torch.nan)
-    others = MODELS.build(cfg), empty
-    for other in others:
-        other.load_state_dict(backbone.state_dict())
+    empty.load_state_dict(backbone.state_dict())
     with torch.no_grad():
-        expected = backbone.eval()(image)
-        for other in (copy.deepcopy(backbone), pickle.loads(pickle.dumps(backbone)), *others):
-            assert all(map(torch.equal, other.eval()(image), expected))
-
-
-def test_checkpoints(tmp_path):
-    """MMEngine's functions save and load strictly; ``init_cfg`` reads the same file."""
-    path, image = str(tmp_path / "weights.pth"), torch.randn(1, 3, 64, 72)
-    model = build("lisanet-hybrid").eval()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(0.02 * torch.randn_like(p))
-        save_checkpoint({"state_dict": model.state_dict()}, path)
-        loaded = build("lisanet-hybrid").eval()
-        load_checkpoint(loaded, path, strict=True)
-        initialised = build("lisanet-hybrid", init_cfg=dict(type="Pretrained", checkpoint=path)).eval()
-        initialised.init_weights()
-        for other in (loaded, initialised):
-            assert all(map(torch.equal, other(image), model(image)))
+        assert all(map(torch.equal, empty.eval()(image), backbone.eval()(image)))
 
 
 @pytest.mark.parametrize("kind", sorted({CASES[name]["type"] for name in KINDS}))
@@ -214,8 +153,7 @@ def test_optimized_for_cpu_it_computes_the_same(name, monkeypatch, autocast):
         outputs.clear()
         with torch.inference_mode():
             expected, maps = backbone(image), optimized(image)
-    # The two passes of StarReLU take the place of the ReLU inside it.
-    assert [name for name, _, _ in outputs] == [name for name in called if not name.endswith(".act.relu")]
+    assert [name for name, _, _ in outputs] == called
     assert not [name for name, y, kept in outputs if not all(map(torch.equal, copy_of(y), kept))]
     assert torch.equal(image, untouched)
     for found, graded, wanted in zip(maps, with_gradients, expected, strict=True):
@@ -341,14 +279,3 @@ def test_attention_is_a_delta_of_the_archs_operator(name):
     for cfg in ({}, *(dict(type=kind) for kind in (operator["type"], MODELS.get(operator["type"])))):
         assert build(name, attention=cfg).attention == {**operator, **cfg}
     assert build(name, attention=dict(type="HydraAttention")).attention == dict(type="HydraAttention")
-
-
-def test_bad_arguments_are_named():
-    with pytest.raises(ValueError, match="drop_path_rate"):
-        build("flatten-swin", drop_path_rate=1.5)
-    with pytest.raises(TypeError, match="attention"):
-        build("flatten-swin", attention="LiSA")
-    with pytest.raises(ValueError, match="attention"):
-        build("lcnet", attention=dict(type="LiSA"))
-    with pytest.raises(ValueError, match="class_token=True"):
-        backbones.ViT3(dict(base="tiny", class_token=True))

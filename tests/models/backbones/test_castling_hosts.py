@@ -132,13 +132,3 @@ def test_mvitv2s_tables_reach_over_the_longer_side(image_size):
     found, square = (CastlingMViTv2(arch, image_size=size).state_dict() for size in (image_size, 128))
     assert {key: tensor.shape for key, tensor in found.items()} == {key: t.shape for key, t in square.items()}
     assert len(square["stages.1.downsample.attn.bias.rel_pos_w"]) == 2 * 16 - 1
-
-
-@pytest.mark.parametrize("patch_size", [8, 4, 2])
-def test_patches_of_castling_deit(patch_size):
-    """Tables 8 to 10."""
-    model = CastlingDeiT(dict(base="tiny", depth=1, channels=32, num_heads=2, patch_size=patch_size), image_size=32)
-    assert model.feature_strides == (patch_size,)
-    assert model.stem.proj.kernel_size == (patch_size, patch_size)
-    assert model.stem.position.shape[1] == 1 + (32 // patch_size) ** 2
-    assert model(torch.randn(1, 3, 32, 40))[0].shape[2:] == (32 // patch_size, 40 // patch_size)

@@ -58,42 +58,16 @@ def test_head_mixing_survives_initialisation():
     assert backbone.stages[2].blocks[0].token_mixer.qkv.weight.std() < 0.03
 
 
-def test_output_norm():
-    torch.manual_seed(0)
-    arch, image = dict(base="tiny", depths=(1, 1, 1, 1)), torch.randn(1, 3, 64, 64, dtype=torch.float64)
-    backbone = iViT(arch).double().eval()
-    plain = iViT(arch, output_norm=False).double().eval()
-    plain.load_state_dict({n: t for n, t in backbone.state_dict().items() if not n.startswith("norm")})
-    for mine, other in zip(backbone(image), plain(image), strict=True):
-        expected = nn.functional.layer_norm(other.permute(0, 2, 3, 1), other.shape[1:2], eps=1e-6).permute(0, 3, 1, 2)
-        torch.testing.assert_close(mine, expected, rtol=1e-8, atol=1e-8)
-
-
 def test_plain_vit_equals_timm():
     """With softmax attention, at the pretraining resolution."""
     torch.manual_seed(0)
-    theirs = (
-        timm.create_model(
-            "vit_tiny_patch16_224",
-            class_token=False,
-            global_pool="avg",
-            fc_norm=False,
-            img_size=64,
-            depth=2,
-            num_classes=0,
-        )
-        .double()
-        .eval()
-    )
+    options = dict(class_token=False, global_pool="avg", fc_norm=False, img_size=64, depth=2, num_classes=0)
+    theirs = timm.create_model("vit_tiny_patch16_224", **options).double().eval()
     ours = InteractiveViT(dict(base="tiny-16", depth=2), attention=dict(SOFTMAX), image_size=64).double().eval()
-    state = {
-        re.sub(
-            r"^blocks\.(\d)",
-            r"stages.\1.blocks.0",
-            n.replace("patch_embed", "stem").replace("pos_embed", "stem.position"),
-        ): t
-        for n, t in theirs.state_dict().items()
-    }
+    state = {}
+    for name, tensor in theirs.state_dict().items():
+        name = name.replace("patch_embed", "stem").replace("pos_embed", "stem.position")
+        state[re.sub(r"^blocks\.(\d)", r"stages.\1.blocks.0", name)] = tensor
     ours.load_state_dict(state)
     image = torch.randn(2, 3, 64, 64, dtype=torch.float64)
     with torch.no_grad():

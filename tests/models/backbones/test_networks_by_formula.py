@@ -10,22 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from helpers.networks import randomised
 from helpers.written_out import Weights, heads, joined, on_map, to_map, to_tokens
 from mmlisa import ops
 from mmlisa.models.attention import build_attention
 from mmlisa.models.backbones import CastlingDeiT, CastlingLeViT, CastlingMViTv2, ESNet, LiSANet
 
 
-def randomised(model: nn.Module) -> nn.Module:
-    torch.manual_seed(0)
-    for name, tensor in model.double().eval().state_dict().items():
-        if name.endswith("running_var"):
-            nn.init.uniform_(tensor, 0.5, 2)
-        elif tensor.is_floating_point():
-            # Weights that keep the scale of what they are applied to.
-            fan_in = tensor[0].numel() if tensor.ndim > 1 else 4
-            nn.init.normal_(tensor, mean=float(tensor.ndim == 1 and name.endswith("weight")), std=fan_in**-0.5)
-    return model
+@pytest.fixture(autouse=True)
+def in_double_precision():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 def mlp(w: Weights, x: Tensor, grid: tuple[int, int]) -> Tensor:
@@ -107,7 +103,7 @@ def test_lisanet(arch):
     state = model.state_dict()
     assert any(".mlp.dwconv." in name for name in state) == resolved["conv_mlp"]
     assert any(name.endswith("bias_a") for name in state) == arch["base"].startswith("v1")
-    image = torch.randn(2, 3, 64, 96, dtype=torch.float64)
+    image = torch.randn(2, 3, 64, 96)
     check(model, image, lisanet(Weights(state), image, resolved))
 
 
@@ -155,7 +151,7 @@ def esnet(w: Weights, image: Tensor, depths: tuple[int, ...]) -> list[Tensor]:
 
 def test_esnet():
     model = randomised(ESNet(dict(base="x1.0", scale=0.25)))
-    image = torch.randn(1, 3, 64, 96, dtype=torch.float64)
+    image = torch.randn(1, 3, 64, 96)
     check(model, image, esnet(Weights(model.state_dict()), image, (3, 7, 3)))
 
 
@@ -196,7 +192,7 @@ def linear_angular(
 )
 def test_linear_angular_attention(options):
     operator = randomised(build_attention(dict(type="LinearAngularAttention", aux=True, **options), 24, 3, (5, 7)))
-    x = torch.randn(2, 35, 24, dtype=torch.float64)
+    x = torch.randn(2, 35, 24)
     expected = linear_angular(Weights(operator.state_dict()), x, (5, 7), 3, options.get("residual"))
     torch.testing.assert_close(operator(x, (5, 7)), expected, rtol=1e-8, atol=1e-8)
 
@@ -215,13 +211,13 @@ def plain_vit(w: Weights, image: Tensor, depth: int, num_heads: int, patch: int)
 @pytest.mark.parametrize("patch", [16, 8])
 def test_castling_deit(patch):
     arch = dict(base="tiny", depth=2, channels=24, num_heads=3, patch_size=patch)
-    image = torch.randn(2, 3, 64, 96, dtype=torch.float64)
+    image = torch.randn(2, 3, 64, 96)
     model = randomised(CastlingDeiT(arch, image_size=(64, 96)))
     assert model.stages[0].blocks[0].mlp.dwconv.weight.shape == (96, 1, 5, 5)
     assert model.stages[0].blocks[0].attn.dconv.weight.shape == (3, 1, 9, 1)
     x = plain_vit(Weights(model.state_dict()), image, 2, 3, patch)
     check(model, image, [to_map(x[:, 1:], (64 // patch, 96 // patch))])
-    tokens = CastlingDeiT(arch, image_size=(64, 96), out_type="cls_token").double().eval()
+    tokens = CastlingDeiT(arch, image_size=(64, 96), out_type="cls_token").eval()
     tokens.load_state_dict(model.state_dict())
     check(tokens, image, [x[:, 0]])
 
@@ -269,13 +265,13 @@ def levit(w: Weights, image: Tensor, arch: dict) -> list[Tensor]:
 def test_castling_levit():
     arch = dict(base="128", depths=(1, 2, 1), channels=(32, 48, 64), num_heads=(1, 2, 2))
     model = randomised(CastlingLeViT(arch, image_size=(96, 128)))
-    image = torch.randn(2, 3, 96, 128, dtype=torch.float64)
+    image = torch.randn(2, 3, 96, 128)
     check(model, image, levit(Weights(model.state_dict()), image, CastlingLeViT.resolve_arch(arch)))
 
 
 def test_stride_1_blocks_of_castling_mvitv2():
     model = randomised(CastlingMViTv2(dict(base="tiny", channels=16, depths=(2, 1)), image_size=64))
-    block, x = Weights(model.state_dict()) / "stages.0.blocks.1", torch.randn(2, 256, 16, dtype=torch.float64)
+    block, x = Weights(model.state_dict()) / "stages.0.blocks.1", torch.randn(2, 256, 16)
     y = x + linear_angular(block / "attn", (block / "norm1").layer_norm(x), (16, 16), 1, residual=True)
     y = y + mlp(block / "mlp", (block / "norm2").layer_norm(y), (16, 16))
     torch.testing.assert_close(model.stages[0].blocks[1](x, (16, 16)), y, rtol=1e-8, atol=1e-8)

@@ -61,17 +61,6 @@ def test_positions_are_timms():
     torch.testing.assert_close(second, expected)
 
 
-def test_lisanets_positions_are_bicubic():
-    """As they are loaded, and as a larger image meets them."""
-    small, large = (MODELS.build({**CASES["lisanet-isotropic"], "image_size": size}) for size in (64, 96))
-    large.load_state_dict(small.state_dict(), strict=False)
-    expected = F.interpolate(small.stem.position_embedding, size=(6, 6), mode="bicubic", align_corners=False)
-    torch.testing.assert_close(large.stem.position_embedding, expected)
-    image = torch.randn(1, 3, 96, 96)
-    with torch.no_grad():
-        torch.testing.assert_close(small.stem(image)[0], large.stem(image)[0])
-
-
 def test_window_tables_are_bicubic():
     """Swin's windows of 7 to 12: a table of 13 x 13 offsets to 23 x 23, head by head."""
     first, second = loaded(dict(type="ShiftedWindowAttention", window_size=12), "relative_position_bias_table", 7, 12)
@@ -127,21 +116,15 @@ def test_positions_of_a_wide_grid_are_not_those_of_a_square(way, tmp_path):
     torch.testing.assert_close(square.positional_encoding, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("parallel", ["", "module."])
-@pytest.mark.parametrize(
-    "options",
-    [dict(type="Pretrained", prefix="backbone."), dict(type="mmlisa.PublishedWeights")],
-    ids=["Pretrained", "PublishedWeights"],
-)
-def test_the_grid_of_positions_reaches_an_initialization(options, parallel, tmp_path):
-    """Below the prefix of a detector's backbone; 8x18 positions are as many as 12x12."""
+@pytest.mark.parametrize("kind", ["Pretrained", "mmlisa.PublishedWeights"])
+def test_the_grid_of_positions_reaches_an_initialization(kind, tmp_path):
+    """Below the prefixes of a parallel detector's backbone; 8x18 positions are as many as 12x12."""
     network = dict(type="mmlisa.FLattenDeiT")
     wide, square = (MODELS.build({**network, "image_size": size}) for size in ((128, 288), (192, 192)))
-    detector = nn.ModuleDict({"backbone": wide})
-    detector = nn.ModuleDict({"module": detector}) if parallel else detector
-    save_checkpoint({"state_dict": detector.state_dict()}, tmp_path / "wide.pth")
-    file = "source" if "Published" in options["type"] else "checkpoint"
-    started = MODELS.build({**network, "image_size": 192, "init_cfg": {**options, file: str(tmp_path / "wide.pth")}})
+    detector, file = nn.ModuleDict({"module": nn.ModuleDict({"backbone": wide})}), str(tmp_path / "wide.pth")
+    save_checkpoint({"state_dict": detector.state_dict()}, file)
+    options = dict(checkpoint=file, prefix="backbone.") if kind == "Pretrained" else dict(source=file)
+    started = MODELS.build({**network, "image_size": 192, "init_cfg": dict(type=kind, **options)})
     started.init_weights()
     square.load_state_dict(wide.state_dict())
     assert not torch.equal(square.stem.position, wide.stem.position)

@@ -6,13 +6,46 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from helpers.lisa import CASES, assert_same, make_inputs, value_and_gradients
 from mmlisa.ops import LiSAKernels, lisa
 from mmlisa.ops.lisa import BACKENDS
 from mmlisa.ops.lisa import circulant as circulant_module
 from mmlisa.ops.lisa import fft as fft_module
 
 FAST = [backend for backend in BACKENDS if backend != "reference"]
+# B, h, c, D, grid: even, odd, prime, tall, 1-D, 3-D; one head, one pattern, odd numbers of channels and patterns
+CASES = {
+    "even": (2, 2, 4, 4, (6, 8)),
+    "odd": (1, 3, 5, 3, (9, 7)),
+    "prime-tall": (2, 1, 4, 2, (13, 3)),
+    "one-of-each": (1, 1, 1, 1, (4, 5)),
+    "line": (2, 2, 3, 2, (17,)),
+    "video": (1, 2, 4, 3, (2, 5, 4)),
+    "tiny": (1, 2, 2, 2, (1, 2)),
+    "beyond-circulant": (1, 2, 4, 5, (16, 9)),
+}
+
+
+def make_inputs(case: str, dtype: torch.dtype = torch.float32, encoding_bias: bool = True) -> list[torch.Tensor]:
+    batch, heads, c, num_patterns, grid = CASES[case]
+    generator = torch.Generator().manual_seed(0)
+
+    def randn(*shape):
+        return torch.randn(shape, generator=generator, dtype=dtype).requires_grad_()
+
+    tokens = [randn(batch, heads, c, *grid) for _ in range(3)]
+    biases = [randn(c, num_patterns) for _ in range(1 + encoding_bias)]
+    return [*tokens, randn(c, num_patterns, *grid), randn(num_patterns, *grid), *biases]
+
+
+def value_and_gradients(inputs: list[torch.Tensor], backend: str) -> list[torch.Tensor]:
+    y = lisa(*inputs, backend=backend)
+    return [y, *torch.autograd.grad(y, inputs, torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view(y.shape))]
+
+
+def assert_same(actual: list[torch.Tensor], expected: list[torch.Tensor], tolerance: float) -> None:
+    for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
+        assert a.shape == e.shape
+        assert (a - e).norm() <= tolerance * e.norm(), f"tensor {i} of value and gradients"
 
 
 @pytest.mark.parametrize("encoding_bias", [False, True])
@@ -29,13 +62,6 @@ def test_chunks_of_heads_change_nothing(backend, monkeypatch):
     for module in (fft_module, circulant_module):
         monkeypatch.setitem(module.CHUNK, "cpu", 1)
     assert_same(value_and_gradients(make_inputs("odd"), backend), expected, 1e-6)
-
-
-@pytest.mark.parametrize("case", ["one-of-each", "odd", "line"])
-@pytest.mark.parametrize("backend", FAST)
-def test_gradcheck(backend, case):
-    inputs = make_inputs(case, torch.float64)
-    assert torch.autograd.gradcheck(lambda *args: lisa(*args, backend=backend), inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("backend", FAST)
@@ -93,11 +119,6 @@ def test_compiles_without_graph_breaks(backend):
     gradients = torch.autograd.grad(y.square().sum(), inputs)
     expected = lisa(*inputs, backend="reference")
     assert_same([y, *gradients], [expected, *torch.autograd.grad(expected.square().sum(), inputs)], 1e-5)
-
-
-def test_meta_device_gives_shapes():
-    inputs = [x.detach().to("meta") for x in make_inputs("beyond-circulant")]
-    assert lisa(*inputs).shape == inputs[0].shape
 
 
 @pytest.mark.parametrize("own", [None, (5, 7), (4, 3)])
