@@ -1,19 +1,13 @@
-"""The worked examples of the documentation, done as a reader would: an operator, a host, a data set of one's own."""
+"""The worked examples of the documentation, done as a reader would: an operator and a host."""
 
-import json
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from mmengine.config import Config
 
 from helpers.pages import ROOT, read_blocks
-from helpers.rectangles import draw
-from mmlisa.datasets.annotations import find_bad_annotations
 
 pytestmark = pytest.mark.nightly
 
@@ -37,63 +31,3 @@ def test_operator_and_host(tmp_path):
         write_files(page, tmp_path)
     tests = sorted(path.name for path in tmp_path.glob("test_*.py"))
     assert "5 passed" in run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
-
-
-def test_own_data_from_pascal_voc(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_files("finetune.md", tmp_path)
-    (tmp_path / "voc" / "Annotations").mkdir(parents=True)
-    for name, _, (left, top, right, bottom) in draw(tmp_path / "voc" / "JPEGImages", 5):
-        (tmp_path / "voc" / "Annotations" / f"{name}.xml").write_text(
-            f"<annotation><filename>{name}.jpg</filename><size><width>96</width><height>64</height><depth>3</depth></size>"
-            + "".join(
-                f"<object><name>{kind}</name><bndbox><xmin>{left + 1}</xmin><ymin>{top + 1}</ymin><xmax>{right}</xmax>"
-                f"<ymax>{bottom}</ymax></bndbox></object>"
-                for kind in ("helmet", "vest")
-            )
-            + "</annotation>"
-        )
-    runpy.run_path("voc_to_coco.py")
-    for part, count in (("train", 4), ("val", 1)):
-        content = json.loads((tmp_path / "data" / "helmets" / "annotations" / f"{part}.json").read_text())
-        assert 2 * len(content["images"]) == len(content["annotations"]) == 2 * count
-        assert not find_bad_annotations(content, with_mask=False)
-    refused = check_data(tmp_path, "helmets.py")
-    assert "with_mask=False" in refused
-    assert "mask_head=None" in refused
-    accepted = check_data(tmp_path, "helmet_boxes.py")
-    assert "train: objects per class: helmet 4, vest 4" in accepted
-    assert accepted.rstrip().endswith("nothing wrong")
-    # The base's model, which test_code_blocks.py builds, has no mask head left.
-    cfg = Config.fromfile(tmp_path / "helmet_boxes.py")
-    assert cfg.model.roi_head.mask_head is None
-    for loader in (cfg.train_dataloader, cfg.val_dataloader):
-        assert not any(step.get("with_mask") for step in loader.dataset.pipeline)
-    assert cfg.val_evaluator.metric == "bbox"
-
-
-def test_own_data_from_yolo(tmp_path, monkeypatch):
-    """The outline has two pieces, which a line without a pixel joins."""
-    pytest.importorskip("supervision")
-    monkeypatch.chdir(tmp_path)
-    write_files("finetune.md", tmp_path)
-    (tmp_path / "yolo" / "labels").mkdir(parents=True)
-    (tmp_path / "yolo" / "data.yaml").write_text("names: [helmet, vest]")
-    pieces = np.array(
-        [(10, 10), (30, 10), (30, 30), (10, 30), (10, 10), (50, 40), (70, 40), (70, 55), (50, 55), (50, 40)]
-    )
-    for name, *_ in draw(tmp_path / "yolo" / "images", 5):
-        words = " ".join(map(str, (pieces / (96, 64)).ravel()))
-        (tmp_path / "yolo" / "labels" / f"{name}.txt").write_text(f"0 {words}\n1 {words}\n")
-    runpy.run_path("yolo_to_coco.py")
-    for part, count in (("train", 4), ("val", 1)):
-        content = json.loads((tmp_path / "data" / "helmets" / "annotations" / f"{part}.json").read_text())
-        assert [entry["iscrowd"] for entry in content["annotations"]] == [0] * 2 * count
-        assert not find_bad_annotations(content)
-
-
-def check_data(folder: Path, config: str) -> str:
-    words = ["-c", "from mmlisa import cli; cli.main()", "check-data", config]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True)
-    return done.stdout + done.stderr

@@ -10,10 +10,6 @@ import yaml
 
 CLASSES = ["cat", "dog", "newt"]
 SIZE = (64, 48)  # width and height
-TURNED_XMP = (  # an image that is to be turned by 90 degrees
-    b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description '
-    b'xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="6"/></rdf:RDF></x:xmpmeta>'
-)
 
 
 def write_images(folder: Path, number: int = 12, size: tuple[int, int] = SIZE, seed: int = 0) -> list[str]:
