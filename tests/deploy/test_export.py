@@ -16,7 +16,7 @@ from mmlisa.deploy import export as module
 from mmlisa.deploy import runtime
 from mmlisa.deploy.export import Exportable, describe, export, final_size, largest_difference, reading_steps
 from mmlisa.deploy.results import EndToEnd
-from mmlisa.models.backbones import LCNet
+from mmlisa.models.backbones import LiSANet
 from mmlisa.training.config import load_config
 
 pytest.importorskip("onnxruntime")
@@ -36,7 +36,9 @@ class Model(nn.Module):
 
 
 def test_a_file_equals_its_model(tmp_path):
-    network, out = Exportable(Model(LCNet("x0.25"))), tmp_path / "model.onnx"
+    arch = dict(base="small", depths=(1, 1), channels=(8, 16), num_heads=(1, 2), strides=(4, 2), mixers="CL")
+    network = Exportable(Model(LiSANet(dict(arch, mlp_ratios=(2, 2)), image_size=64)))
+    out = tmp_path / "model.onnx"
     assert export(network, out, (64, 64))[64, 64] < 1e-4
     run = module._load(str(out), ".onnx")
     with torch.no_grad():
