@@ -24,20 +24,12 @@ class Malicious:
         return os.mkdir, (str(self.path),)
 
 
-class HostileType:
-    """A ``numpy.dtype`` with a state of the file's choosing: 0x3f marks numbers as references to objects."""
-
-    def __reduce__(self):
-        return np.dtype, ("f8", False, True), (3, "<", None, None, None, 255, 255, 0x3F)
-
-
 class HostileArray:
-    def __init__(self, kind):
-        self.kind = kind
+    """An array of references to objects, at addresses that the file chooses."""
 
     def __reduce__(self):
         new = np.zeros(0).__reduce__()
-        return new[0], new[1], (1, (1,), self.kind, False, bytes(8))
+        return new[0], new[1], (1, (1,), np.dtype("O"), False, bytes(8))
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -88,15 +80,10 @@ def test_code_is_refused_and_not_run(tmp_path, zipped, entry):
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("kind", [HostileType(), np.dtype("O"), np.dtype("V8"), np.dtype(">f8")])
-def test_a_number_type_that_could_corrupt_memory_is_not_built(tmp_path, kind):
-    torch.save({"a": HostileArray(kind)}, tmp_path / "a.pth")
-    if isinstance(kind, HostileType):
-        array = read_checkpoint(tmp_path / "a.pth")["a"]
-        assert (array.dtype, array.tolist()) == (np.dtype("f8"), [0])
-    else:
-        with pytest.raises(CheckpointError, match=r"a\.pth"):
-            read_checkpoint(tmp_path / "a.pth")
+def test_an_array_of_objects_is_refused(tmp_path):
+    torch.save({"a": HostileArray()}, tmp_path / "a.pth")
+    with pytest.raises(CheckpointError, match=r"a\.pth"):
+        read_checkpoint(tmp_path / "a.pth")
 
 
 def test_the_code_that_mmengine_runs_is_left_out(tmp_path):

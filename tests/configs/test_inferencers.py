@@ -13,15 +13,13 @@ from mmlisa.datasets.demo import make_demo
 
 pytestmark = pytest.mark.nightly
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 IMAGE = np.random.default_rng(0).integers(0, 256, (70, 90, 3), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("name", ["mask_rcnn_hylisanet_demo.py", "dino_ivit_demo.py", "picodet_castling_lcnet_demo.py"])
-def test_det_inferencer(name):
+def test_det_inferencer():
     from mmdet.apis import DetInferencer
 
-    inferencer = DetInferencer(config_path(name), device="cpu", show_progress=False)
+    inferencer = DetInferencer(config_path("mask_rcnn_hylisanet_demo.py"), device="cpu", show_progress=False)
     (result,) = inferencer(IMAGE)["predictions"]
     assert len(result["bboxes"]) == len(result["scores"]) == len(result["labels"])
     assert set(result["labels"]) <= set(range(8))

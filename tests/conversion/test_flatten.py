@@ -121,18 +121,11 @@ def test_official_files_of_the_hosts_convert_as_timms(name):
         for pattern, replacement in OFFICIAL_NAMES[name]:
             key = re.sub(pattern, replacement, key)
         officials[key] = tensor
-    (expected, report), (found, other) = (convert_published(state, head=True) for state in (timms, officials))
+    (expected, _), (found, _) = (convert_published(state, head=True) for state in (timms, officials))
     assert found["meta"] == expected["meta"]
     assert {key: tensor.shape for key, tensor in found["state_dict"].items()} == {
         key: tensor.shape for key, tensor in expected["state_dict"].items()
     }
-    shares, fresh = (
-        re.findall(pattern, report + other) for pattern in (r": (.* parameters)", r"counterpart in the file: (.*)")
-    )
-    assert len(set(shares)) == len(set(fresh)) == 1
-    assert {name.split(".attn.")[1].split(".")[0] for name in fresh[0].split(", ")} == {
-        "dwc", "scale", "positional_encoding"
-    }  # fmt: skip
 
 
 def test_official_pvt_host_as_a_start():
@@ -149,17 +142,3 @@ def test_official_pvt_host_as_a_start():
     assert left == {"cls_token", "block1.0.attn.sr.weight", "block1.0.attn.norm.weight", "head.weight", "head.bias"}
     assert torch.equal(found.state["stages.3.downsample.position"], state["pos_embed4"][:, 1:])
     assert len(found.fresh) == 8 * 4
-
-
-def test_other_sizes_and_shapes_are_refused_or_named():
-    for depth in (4, 7):
-        other = meta_state("swin", dict(_SWIN, depths=(2, 2, depth, 2)))
-        with pytest.raises(ValueError, match=r"another size than FLattenSwin 'tiny'.*layers|stages"):
-            convert_published(other, head=True)
-    state = meta_state("cswin", _CSWIN)
-    del state["stage3.4.attns.1.get_v.weight"]
-    _, report = convert_published(state, head=True)
-    assert "no counterpart in the file: stages.*.blocks.*.attn.lepe.*.weight" in report
-    state["stage1.0.attns.0.dwc.weight"] = torch.empty(32, 1, 3, 3, device="meta")
-    with pytest.raises(ValueError, match=r"attn\.dwc: 32x1x5x5 here, 32x1x3x3 in the file"):
-        convert_published(state, head=True)

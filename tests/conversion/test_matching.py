@@ -1,7 +1,5 @@
 """Each host, with its own attention and timm's weights, gives timm's features; related networks take what fits."""
 
-import re
-
 import pytest
 import timm
 import torch
@@ -102,25 +100,6 @@ def test_what_related_networks_take_over(name, build, share):
     found = matched(ours, state)
     assert found.share >= share, found.report()
     assert found.state.keys() | found.fresh.keys() == ours.state_dict().keys()
-    parameters = dict(ours.named_parameters())
-    counted = sum(parameters[n].numel() / (3 if n in found.fresh else 1) for n in found.state if n in parameters)
-    assert found.share == pytest.approx(counted / sum(p.numel() for p in parameters.values()))
-    assert f"{found.share:.1%}" in found.report()
-
-
-def test_positions_of_another_resolution():
-    """A table that is a picture of its place stays one; the class token stays, or is dropped where there is none."""
-    theirs = randomised(timm.create_model("deit_tiny_patch16_224", img_size=96)).state_dict()
-    row = torch.arange(6.0)[:, None].expand(6, 6).reshape(1, 36, 1)
-    theirs["pos_embed"][:, 1:] = row
-    ours = backbones.FLattenDeiT(image_size=192)
-    position = matched(ours, theirs).state["stem.position"]
-    assert torch.equal(position[:, 0], theirs["pos_embed"][:, 0])
-    picture = position[0, 1:, 0].view(12, 12)
-    torch.testing.assert_close(picture[4:-4, 3], torch.arange(12.0)[4:-4] / 2 - 0.25, rtol=0, atol=0.05)
-    assert torch.allclose(picture, picture[:, :1])
-    plain = matched(backbones.InteractiveViT(image_size=96), theirs).state["stem.position"]
-    assert torch.equal(plain, theirs["pos_embed"][:, 1:])
 
 
 def test_of_two_prefix_tokens_the_class_token_stays():
@@ -129,6 +108,8 @@ def test_of_two_prefix_tokens_the_class_token_stays():
     state["pos_embed"] = torch.arange(198.0)[None, :, None].repeat(1, 1, 192)  # class, distillation, patches
     position = matched(backbones.FLattenDeiT(), state).state["stem.position"]
     assert position[0, :, 0].tolist() == [0, *range(2, 198)]
+    without = matched(backbones.InteractiveViT(image_size=224), state).state["stem.position"]
+    assert without[0, :, 0].tolist() == [*range(2, 198)]
 
 
 @pytest.mark.parametrize("size", [(288, 512), (224, 256), (160, 352)])  # 18x32 = 24²; 14x16 + 1 = 15²
@@ -171,20 +152,12 @@ def test_other_families_and_widths():
         matched(backbones.FLattenSwin(), caformer)
     found = matched(backbones.FLattenSwin(), wide)
     assert found.share < 0.01
-    assert "of another shape" in found.report()
     assert "stages.0.blocks.*.attn.qkv: 288x96 here, 144x48 in the file" in found.report()
-
-
-def test_projections_of_pvt_become_one_of_query_key_and_value():
-    theirs = randomised(timm.create_model("pvt_v2_b0")).state_dict()
-    found = matched(backbones.FLattenPVTv2("b0"), theirs).state["stages.0.blocks.0.attn.qkv.weight"]
-    attention = "stages.0.blocks.0.attn."
-    assert torch.equal(found, torch.cat([theirs[f"{attention}q.weight"], theirs[f"{attention}kv.weight"]]))
 
 
 @pytest.mark.parametrize(("name", "arch"), [("pvt_v2_b3", "small"), ("caformer_s36", "hybrid-small")])
 def test_lisa_keeps_the_value_and_output_of_another_attention(name, arch):
-    """Query and key stay as they were: LiSA's are unit vectors."""
+    """Query and key stay fresh, because LiSA's are unit vectors."""
     theirs = randomised(timm.create_model(name)).state_dict()
     ours = backbones.LiSANet(arch)
     before = {n: t.clone() for n, t in ours.state_dict().items()}
@@ -196,14 +169,6 @@ def test_lisa_keeps_the_value_and_output_of_another_attention(name, arch):
     assert torch.equal(attention.qkv.weight[640:], joint[-320:])
     assert torch.equal(attention.qkv.weight[:640], before[f"{block}attn.qkv.weight"][:640])
     assert torch.equal(attention.proj.weight, theirs[f"{mixer}proj.weight"])
-    report = found.report()
-    assert (
-        "start fresh, except for their value, because query and key differ from the host's: stages.*.blocks.*.attn.qkv"
-        in report
-    )
-    assert "stages.2.blocks.*.mlp.fc1: 960x320 here, 1280x320 in the file" in report
-    assert "stages.3.blocks.*.attn.qkv: its value 384x384 here, 512x512 in the file" in report
-    assert re.search(r"start fresh, no counterpart in the file: .*stages\.\*\.blocks\.\*\.attn\.kernel_a", report)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
 """Weights under OpenMMLab's names: the libraries' converters are undone, and their networks' maps come out of ours."""
 
 import pytest
-import timm
 import torch
-from mmdet.models.backbones.pvt import PyramidVisionTransformer, PyramidVisionTransformerV2, pvt_convert
-from mmdet.models.backbones.swin import SwinTransformer, swin_converter
+from mmdet.models.backbones.pvt import PyramidVisionTransformer, PyramidVisionTransformerV2
+from mmdet.models.backbones.swin import SwinTransformer
 from mmengine.model import BaseModule, ModuleList
 from mmpretrain.models import LeViT, MViT
 from mmpretrain.models import SwinTransformer as PretrainSwin
@@ -12,7 +11,7 @@ from mmpretrain.models import VisionTransformer as PretrainViT
 from mmseg.models.backbones import VisionTransformer as SegViT
 from torch import nn
 
-from helpers.networks import matched, randomised
+from helpers.networks import randomised
 from mmlisa.conversion import convert_published
 from mmlisa.models import backbones
 from mmlisa.registry import MODELS
@@ -75,41 +74,6 @@ def test_maps_are_the_librarys(name, tmp_path):
         assert b.std() > 0.1
         if min(a.shape[2:]) > 7 or len(pairs) == 1:  # mmdet shifts the windows of a map that has only one
             torch.testing.assert_close(a, b, rtol=TOLERANCES.get(name, 1e-4), atol=TOLERANCES.get(name, 1e-4))
-
-
-@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "pvt_v2_b0"])
-def test_the_librarys_converter_is_undone(name):
-    """From timm, and through the authors' names and mmdet's converter, the same weights come out."""
-    theirs = randomised(timm.create_model(name)).state_dict()
-    state = {key: tensor for key, tensor in theirs.items() if not key.startswith("head")}
-    if name.startswith("swin"):  # timm has the merging at the head of a stage, the authors at the end of the one before
-        authors = {
-            key: key.replace(f"layers.{key[7]}.d", f"layers.{int(key[7]) - 1}.d") if ".downsample." in key else key
-            for key in state
-        }
-        librarys = swin_converter({authors[key]: tensor for key, tensor in state.items()})
-        librarys = {key.removeprefix("backbone."): tensor for key, tensor in librarys.items()}
-        ours = backbones.FLattenSwin("tiny", attn_type="SSSS")
-    else:
-        librarys, ours = pvt_convert(official_pvt(state)), backbones.FLattenPVTv2("b0", attn_type="SSSS")
-    expected, found = matched(ours, theirs), matched(ours, librarys)
-    assert found.state.keys() == expected.state.keys()
-    assert all(torch.equal(tensor, expected.state[key]) for key, tensor in found.state.items())
-
-
-def official_pvt(state):
-    """PVTv2's weights in its authors' names from timm's."""
-    named = {}
-    for name, tensor in state.items():
-        parts = name.split(".")
-        if parts[0] == "patch_embed":
-            parts[0] = "patch_embed1"
-        else:
-            stage = int(parts[1]) + 1
-            starts = {"downsample": f"patch_embed{stage}", "norm": f"norm{stage}", "blocks": f"block{stage}"}
-            parts = [starts[parts[2]], *parts[3:]]
-        named[".".join(parts).replace(".dwconv.", ".dwconv.dwconv.")] = tensor
-    return named
 
 
 class Detector(BaseModule):

@@ -28,10 +28,9 @@ def test_many_tokens_are_pixels(shape, bias, monkeypatch):
     assert not calls
     with torch.no_grad():
         torch.testing.assert_close(model(tokens), expected)
-        # Whatever lies in memory: every second token.
+        # Tokens that are not contiguous in memory.
         torch.testing.assert_close(model(tokens.repeat_interleave(2, dim=-2)[..., ::2, :]), expected)
         assert len(calls) == (2 if tokens.shape[:-1].numel() >= cpu.MIN_TOKENS else 0)
-        torch.testing.assert_close(model.double()(tokens.double()), expected.double())
 
 
 def test_star_relu_in_two_passes():
@@ -62,10 +61,6 @@ def test_modules_are_replaced_and_never_changed():
     assert model["a"].weight is linear.weight
     model["a"](torch.randn(2, 5))
     assert len(seen) == 1
-    model.double()
-    assert model["a"].weight.dtype == torch.double
-    assert cpu.optimize_for_cpu(model) is not None
-    assert type(model["a"]) is cpu.PointwiseLinear
 
 
 class Attention(nn.Linear):
@@ -138,11 +133,7 @@ def test_no_chunks_where_they_would_change_something(counted, monkeypatch):
     stage.train()
     assert calls() == 1
     stage.eval()
-    block = stage.blocks[0]
-    for watched in (block, block.norm2, block.mlp, block.mlp.fc1, block.mlp.dwconv, block.drop_path):
-        with watched.register_forward_hook(lambda module, inputs, output: None):
-            assert calls() == 1
-    with nn.modules.module.register_module_forward_hook(lambda module, inputs, output: None):
+    with stage.blocks[0].mlp.fc1.register_forward_hook(lambda module, inputs, output: None):
         assert calls() == 1
     assert calls() > 1
 
@@ -164,27 +155,6 @@ def test_a_stage_writes_into_its_own_memory_alone(monkeypatch):
     assert torch.equal(x, kept)
     assert len(sums) == 6
     assert len({y.data_ptr() for y in sums}) == 1
-
-
-def test_a_block_of_a_class_of_its_own_is_called():
-    class Doubled(Block):
-        def forward(self, x, grid):
-            return 2 * super().forward(x, grid)
-
-    stage, x = Stage([Doubled(6, Attention(6, 6), mlp_ratio=2)]).eval(), torch.randn(1, 15, 6)
-    expected = stage(x, (3, 5))[0].detach()
-    with torch.no_grad():
-        torch.testing.assert_close(cpu.optimize_for_cpu(stage)(x, (3, 5))[0], expected)
-
-
-def test_a_sum_of_a_wider_type_is_not_written_into_the_tokens():
-    stage = Stage([build("scaled", "attention", None) for _ in range(2)]).bfloat16().eval()
-    stage.blocks[1].res_scale2.float()
-    x, grid = torch.randn(1, 15, 6, dtype=torch.bfloat16), (3, 5)
-    expected = stage(x, grid)[0].detach()
-    assert expected.dtype == torch.float32
-    with torch.no_grad():
-        torch.testing.assert_close(cpu.optimize_for_cpu(stage)(x, grid)[0], expected)
 
 
 @pytest.mark.parametrize("mixes", [True, False])
@@ -234,8 +204,7 @@ def test_merging_in_chunks_of_channels(size, monkeypatch):
             assert count() == 3
 
 
-@pytest.mark.parametrize("exports", [False, True])
-def test_a_trace_has_no_chunks(exports, monkeypatch):
+def test_a_trace_has_no_chunks(monkeypatch):
     monkeypatch.setattr(cpu, "CHUNK", 100)
     stage, x = cpu.optimize_for_cpu(Stage([build("plain", "attention", 3)]).eval()), torch.randn(1, 370, 6)
 
@@ -248,7 +217,6 @@ def test_a_trace_has_no_chunks(exports, monkeypatch):
             return self.stage(x, (37, 10))[0]
 
     with torch.no_grad():
-        plain = torch.export.export(Model(), (x,)) if exports else torch.jit.trace(Model(), (x,))
-        nodes = str(plain.graph if exports else plain.inlined_graph)
-        assert nodes.count("aten.conv2d" if exports else "aten::_convolution") == 1, nodes
-        torch.testing.assert_close((plain.module() if exports else plain)(x), stage(x, (37, 10))[0])
+        program = torch.export.export(Model(), (x,))
+        assert str(program.graph).count("aten.conv2d") == 1
+        torch.testing.assert_close(program.module()(x), stage(x, (37, 10))[0])

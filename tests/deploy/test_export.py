@@ -16,7 +16,7 @@ from mmlisa.deploy import export as module
 from mmlisa.deploy import runtime
 from mmlisa.deploy.export import Exportable, describe, export, final_size, largest_difference, reading_steps
 from mmlisa.deploy.results import EndToEnd
-from mmlisa.models.backbones import FLattenDeiT, LCNet, LiSANet
+from mmlisa.models.backbones import LiSANet
 from mmlisa.training.config import load_config
 
 pytest.importorskip("onnxruntime")
@@ -35,56 +35,16 @@ class Model(nn.Module):
         return self.backbone(image)
 
 
-ARCH = dict(base="small", depths=(1, 1), channels=(8, 16), num_heads=(1, 2), strides=(4, 2), mlp_ratios=(2, 2))
-# Kernels and weights on a grid, a ViT, and convolutions alone.
-NETWORKS = {
-    "LiSANet": lambda: LiSANet(dict(ARCH, mixers="CL"), image_size=64),
-    "FLattenDeiT": lambda: FLattenDeiT(dict(base="tiny", depth=1, channels=16, num_heads=2, mlp_ratio=1)),
-    "LCNet": lambda: LCNet("x0.25"),
-}
-
-
-@pytest.fixture(scope="module", params=NETWORKS)
-def exported(request, tmp_path_factory):
-    """A network, its file of a fixed size, and the largest difference."""
-    torch.manual_seed(0)
-    out = tmp_path_factory.mktemp("export") / "model.onnx"
-    network = Exportable(Model(NETWORKS[request.param]()))
-    return network, out, export(network, out, (64, 64))
-
-
-def test_a_file_equals_its_model(exported):
-    network, out, differences = exported
-    assert list(differences) == [(64, 64)]
-    assert differences[64, 64] < 1e-4
+def test_a_file_equals_its_model(tmp_path):
+    arch = dict(base="small", depths=(1, 1), channels=(8, 16), num_heads=(1, 2), strides=(4, 2), mixers="CL")
+    network = Exportable(Model(LiSANet(dict(arch, mlp_ratios=(2, 2)), image_size=64)))
+    out = tmp_path / "model.onnx"
+    assert export(network, out, (64, 64))[64, 64] < 1e-4
     run = module._load(str(out), ".onnx")
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.mul_(1.1)
         assert largest_difference(network, run, (64, 64)) > 1e-2
-
-
-def test_onnxruntime_folds_what_is_constant(exported, tmp_path):
-    """Batch norms vanish in convolutions; LiSA's kernels and position tables are prepared when the file is loaded."""
-    import onnx
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    options.log_severity_level = 2
-    onnxruntime.InferenceSession(exported[1], options)
-    operators = {node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node}
-    assert not operators & {"BatchNormalization", "CastLike", "Expand", "GatherND", "Neg", "Range", "Resize"}
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_one_file_for_all_sizes(name, tmp_path):
-    """At sizes that the export compares by itself, and at the pretraining size, whose parameters are not interpolated."""
-    network = Exportable(Model(NETWORKS[name]()), backbone_only=True)
-    differences = export(network, tmp_path / "model.onnx", (96, 80), dynamic=True)
-    assert len(differences) == 7
-    assert max(differences.values()) < 1e-4
-    assert largest_difference(network, module._load(str(tmp_path / "model.onnx"), ".onnx"), (64, 64)) < 1e-4
 
 
 @pytest.mark.parametrize("factor", [1.1, np.nan])
@@ -97,11 +57,6 @@ def test_a_file_that_differs_replaces_no_other(factor, tmp_path, monkeypatch):
         export(network, out, (64, 64))
     assert out.read_text() == "earlier"
     assert list(tmp_path.iterdir()) == [out]
-
-
-def test_other_suffixes_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"model\.pb"):
-        export(nn.Identity(), tmp_path / "model.pb", (64, 64))
 
 
 class Detector(EndToEnd):
@@ -126,7 +81,7 @@ NOTHING = tuple(part[:0] for part in FOUND)
 
 @pytest.mark.parametrize(
     ("part", "change", "difference"),
-    [(0, 9.6, 0.1), (1, np.nan, np.nan), (1, 0.3, 0.3), (2, 0, 0.0), (2, 5, 1.0), (3, 0.25, 0.25), (3, np.nan, np.nan)],
+    [(0, 9.6, 0.1), (1, np.nan, np.nan), (2, 0, 0.0), (2, 5, 1.0), (3, 0.25, 0.25)],
 )
 def test_each_part_of_the_detections_is_compared(part, change, difference):
     found = [output.clone() for output in FOUND]
@@ -152,11 +107,8 @@ def pipeline(*steps) -> Config:
     "steps",
     [
         [dict(type="Resize", scale_factor=2.0)],
-        [dict(type="CenterCrop", crop_size=64, auto_pad=True)],
         [dict(type="Pad", size_divisor=32)],
-        [dict(type="Pad", size=(64, 64), padding_mode="reflect")],
         [dict(type="Pad", size=(64, 64)), dict(type="Resize", scale=64)],
-        [dict(type="LoadImageFromFile", color_type="grayscale")],
         [dict(type="mmpretrain.EfficientNetCenterCrop", crop_size=64)],
     ],
 )
@@ -172,11 +124,8 @@ KEEP = dict(type="Resize", scale=(96, 64), keep_ratio=True)
     ("steps", "size"),
     [
         ([dict(type="Resize", scale=(96, 64))], (64, 96)),  # pipelines name the width first
-        ([dict(type="Resize", scale=48)], (48, 48)),
         ([dict(type="CenterCrop", crop_size=(96, 64))], (64, 96)),
         ([KEEP], None),
-        ([dict(type="ResizeEdge", scale=64)], None),
-        ([], None),
         ([KEEP, dict(type="Pad", size=(96, 96))], (96, 96)),
         ([KEEP, dict(type="Pad", size=(96, 64))], None),  # an image may be higher than wide
         ([dict(KEEP, scale=96), dict(type="Pad", pad_to_square=True)], (96, 96)),
@@ -196,7 +145,6 @@ def test_a_padded_segmentor_is_refused():
     ("step", "size"),
     [
         (dict(type="Pad", size=(128, 96), pad_val=dict(img=(10, 20, 30))), (96, 128)),
-        (dict(type="Pad", size=(128, 128), pad_val=7), (128, 128)),
         (dict(type="Pad", pad_to_square=True, pad_val=dict(img=(114.0, 114.0, 114.0))), (96, 96)),
     ],
 )

@@ -1,16 +1,14 @@
 """The runtime of exported files: it reads images as the test pipelines do, and needs neither PyTorch nor OpenMMLab."""
 
 import itertools
-import json
 
 import cv2
 import mmcv
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from helpers.exported import BOX, KEEP_RATIO, MASK, detector, odd_images, write_model
+from helpers.exported import BOX, KEEP_RATIO, MASK, detector, odd_images
 from mmlisa.deploy import runtime
 
 onnx = pytest.importorskip("onnx")
@@ -35,27 +33,6 @@ def test_boxes_and_masks_are_those_of_the_original_image(tmp_path):
     assert 1000 < found.masks.sum() < 64 * 64
 
 
-@pytest.mark.parametrize("size", [(37, 51), (150, 20), (12, 20)])
-def test_logits_are_resized_without_their_padding(size, tmp_path):
-    logits = np.random.default_rng(0).normal(size=(1, 3, 32, 32)).astype(np.float32)
-    path = write_model(tmp_path / "m.onnx", dict(logits=logits), task="segmentation", steps=[])
-    found = runtime.load(path).finish([logits], (12, 20), size).segmentation
-    resized = torch.nn.functional.interpolate(torch.from_numpy(logits[..., :12, :20]), size, mode="bilinear")
-    assert (found == resized.argmax(1)[0].numpy()).mean() > 0.999
-
-
-def test_probabilities(tmp_path):
-    path = write_model(tmp_path / "m.onnx", dict(p=np.float32([[0.25, 0.75]])), task="classification")
-    assert runtime.load(path).predict(np.zeros((50, 60, 3), np.uint8)).probabilities.tolist() == [0.25, 0.75]
-
-
-def test_another_engine_takes_the_place_of_onnxruntime(tmp_path):
-    loaded = runtime.load(detector(tmp_path / "m.onnx"))
-    metadata = {f"mmlisa_{key}": json.dumps(value) for key, value in loaded.metadata.items()}
-    model = runtime.Model(tmp_path, metadata, [1, 3, None, None], loaded.run)
-    assert len(model.predict(np.zeros((64, 96, 3), np.uint8)).boxes) == 1
-
-
 def test_boxes_end_with_the_image(tmp_path):
     """The graph of a fixed size knows the padded image only. MMDetection's YOLOX does not clip."""
     for clip, bottom in ((True, 32), (False, 36)):
@@ -66,11 +43,8 @@ def test_boxes_end_with_the_image(tmp_path):
 # --- reading -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic", "area", "lanczos"])
-@pytest.mark.parametrize("backend", ["cv2", "pillow"])
+@pytest.mark.parametrize(("method", "backend"), [("bilinear", "cv2"), ("area", "cv2"), ("bicubic", "pillow")])
 def test_images_are_read_and_resized_as_mmcv_does_it(method, backend, tmp_path):
-    if (method, backend) == ("area", "pillow"):
-        pytest.skip("not a method of Pillow")
     step = dict(KEEP_RATIO, interpolation=method, backend=backend)
     for path in odd_images(tmp_path):
         expected = mmcv.imread(str(path))[..., ::-1]
@@ -95,15 +69,6 @@ def test_sides_are_rounded_as_mmcv_rounds_them():
         assert found.shape[1::-1] == mmcv.rescale_size((width, height), (33, 20)), (width, height)
 
 
-def test_pillow_images_are_read_as_their_files(tmp_path):
-    for path in odd_images(tmp_path):
-        if not path.name.startswith("16bit"):
-            with Image.open(path) as opened:
-                np.testing.assert_allclose(
-                    runtime.read_image(opened), runtime.read_image(path), atol=3
-                )  # JPEG decoders
-
-
 def test_the_steps_of_classifiers_are_mmpretrains():
     from mmengine.registry import init_default_scope
     from mmpretrain.registry import TRANSFORMS
@@ -111,7 +76,7 @@ def test_the_steps_of_classifiers_are_mmpretrains():
     init_default_scope("mmpretrain")
     picture = cv2.resize(np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=np.uint8), (101, 77))
     image = dict(img=picture, img_shape=(77, 101), ori_shape=(77, 101))
-    for edge in ("short", "long", "width", "height"):
+    for edge in ("short", "long"):
         options = dict(scale=64, edge=edge, backend="pillow", interpolation="bicubic")
         expected = TRANSFORMS.build(dict(type="ResizeEdge", **options))(dict(image))
         expected = TRANSFORMS.build(dict(type="CenterCrop", crop_size=(45, 50)))(expected)["img"]
@@ -141,12 +106,8 @@ def test_a_fixed_file_pads_what_is_smaller_and_refuses_what_is_larger(options, p
 # --- mistakes ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "image", [np.zeros((8, 8, 3), np.float32), np.zeros((3, 8, 8), np.uint8), "none.png", "text.png"]
-)
-def test_wrong_images_are_named(image, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.png").write_text("text")
+@pytest.mark.parametrize("image", [np.zeros((8, 8, 3), np.float32), np.zeros((3, 8, 8), np.uint8), "none.png"])
+def test_wrong_images_are_named(image):
     with pytest.raises(ValueError, match="image"):
         runtime.read_image(image)
 

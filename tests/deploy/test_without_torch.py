@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import export as tool
-from helpers.exported import BOX, detector
 from helpers.training import ROOT
 from mmlisa.datasets.demo import make_demo
 from mmlisa.deploy import runtime
@@ -67,14 +66,6 @@ def predict_bare(folder, file, images) -> dict[str, runtime.Prediction]:
     assert done.returncode == 0, done.stderr
     arrays = {image: {k: np.array(v) for k, v in each.items()} for image, each in json.loads(done.stdout).items()}
     return {image: runtime.Prediction(**fields) for image, fields in arrays.items()}
-
-
-def test_the_copied_file_needs_four_packages(tmp_path):
-    import cv2
-
-    cv2.imwrite(str(tmp_path / "image.png"), np.zeros((128, 192, 3), np.uint8))
-    (found,) = predict_bare(tmp_path, detector(tmp_path / "m.onnx"), [tmp_path / "image.png"]).values()
-    np.testing.assert_allclose(found.boxes[0], [2 * side for side in BOX])
 
 
 def test_metrics_equal_those_of_pytorch(tmp_path, monkeypatch):

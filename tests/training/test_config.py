@@ -18,7 +18,6 @@ from mmlisa.training.config import (
     set_epochs,
     set_pretrained,
     set_show_dir,
-    set_tta,
     type_name,
     warn_of_random_backbone,
 )
@@ -27,15 +26,12 @@ COCO = "mask_rcnn_hylisanet_s_1x_coco.py"
 
 
 def test_options_and_work_dir(tmp_path):
-    options = parse_options(["optim_wrapper.optimizer.lr=1e-3", "model.neck.in_channels=[1,2]", "a.b=(c,1)"])
-    assert options == {"optim_wrapper.optimizer.lr": 1e-3, "model.neck.in_channels": [1, 2], "a.b": ("c", 1)}
+    assert parse_options(["a.lr=1e-3", "a.b=(c,1)"]) == {"a.lr": 1e-3, "a.b": ("c", 1)}
     cfg = load_config(COCO, options={"train_dataloader.num_workers": 0, "optim_wrapper.optimizer.lr": 1e-3})
     assert cfg.optim_wrapper.optimizer.lr == 1e-3
     assert not cfg.train_dataloader.persistent_workers
     assert cfg.work_dir == f"work_dirs/{COCO.removesuffix('.py')}"
     assert load_config(COCO, work_dir=str(tmp_path)).work_dir == str(tmp_path)
-    with pytest.raises(ValueError, match="--cfg-options 'lr'"):
-        parse_options(["lr"])
 
 
 def test_any_variable_may_stand_in_a_config(tmp_path):
@@ -43,11 +39,6 @@ def test_any_variable_may_stand_in_a_config(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(f"_base_ = {config_path(COCO)!r}\nwork_dirs = 'a'\ntest_dataloaders = []\n")
     assert load_config(str(path)).work_dirs == "a"
-
-
-def test_a_missing_config_is_named_with_the_closest():
-    with pytest.raises(FileNotFoundError, match=COCO):
-        load_config(COCO.replace("hylisanet", "hylisnet"))
 
 
 def test_missing_data_are_named(tmp_path):
@@ -58,14 +49,8 @@ def test_missing_data_are_named(tmp_path):
         check_data(cfg, "train", "val")
     (tmp_path / "b").mkdir()
     check_data(cfg, "train", "val")
-    for left in (
-        dict(backend_args=dict(backend="petrel")),
-        dict(type="mmlisa.DemoSegDataset"),
-        dict(data_root="s3://x"),
-    ):
-        cfg.train_dataloader.dataset = (
-            dict(dataset, ann_file="no.json", **left) if "type" not in left else {**dataset, **left}
-        )
+    for left in (dict(backend_args=dict(backend="petrel")), dict(data_root="s3://x")):
+        cfg.train_dataloader.dataset = {**dataset, "ann_file": "no.json", **left}
         check_data(cfg, "train")
     cfg.train_dataloader.dataset = dict(dataset, ann_file="no.json")
     with pytest.raises(FileNotFoundError, match=r"no\.json"):
@@ -77,13 +62,8 @@ def test_missing_data_are_named(tmp_path):
     [
         # The warm-up of the detector is counted in iterations and stays.
         (COCO, 6, dict(max_epochs=6), [(0, 500), (0, 6)]),
-        ("classifier_ivit_t_300e_imagenet.py", 30, dict(max_epochs=30), [(0, 2), (0, 30)]),
-        (
-            "classifier_hylisanet_s_90e_imagenet21k.py",
-            1,
-            dict(max_epochs=1),
-            [(0, 1)],
-        ),  # a part without time is removed
+        # A part without time is removed.
+        ("classifier_hylisanet_s_90e_imagenet21k.py", 1, dict(max_epochs=1), [(0, 1)]),
         ("mask_rcnn_hylisanet_demo.py", 2, dict(max_iters=140), [(0, 10), (10, 140)]),  # 280 images, 4 a step
     ],
 )
@@ -131,9 +111,6 @@ def test_amp_and_the_scaled_rate():
     set_amp(cfg)
     # Gradients vanish in fp16 without a scale that follows them.
     assert (cfg.optim_wrapper.type, cfg.optim_wrapper.loss_scale) == ("AmpOptimWrapper", "dynamic")
-    cfg.optim_wrapper.type = "ApexOptimWrapper"
-    with pytest.raises(ValueError, match="--amp"):
-        set_amp(cfg)
     set_auto_scale_lr(cfg)
     assert cfg.auto_scale_lr.enable
     with pytest.raises(ValueError, match="--auto-scale-lr"):
@@ -147,19 +124,8 @@ def test_a_device_that_mmengine_does_not_take_is_refused(monkeypatch):
         check_default_device("cpu")
 
 
-def test_test_time_augmentation():
-    cfg = load_config("upernet_flatten_swin_t_160k_ade20k.py")
-    with pytest.raises(ValueError, match="--tta"):
-        set_tta(load_config(COCO))
-    cfg.tta_model, cfg.tta_pipeline = dict(type="SegTTAModel"), [dict(type="TestTimeAug")]
-    set_tta(cfg)
-    assert (cfg.model.type, cfg.model.module.type) == ("SegTTAModel", "EncoderDecoder")
-    assert innermost_dataset(cfg, "test").pipeline == [dict(type="TestTimeAug")]
-
-
-@pytest.mark.parametrize("hook", [None, dict(type="DetVisualizationHook", draw=False), dict(type="mmlisa.OverlayHook")])
-def test_show_dir_draws_overlays_whatever_the_config_draws(tmp_path, hook):
-    cfg = Config(dict(default_hooks=dict(visualization=hook) if hook else {}))
+def test_show_dir_draws_overlays_whatever_the_config_draws(tmp_path):
+    cfg = Config(dict(default_hooks=dict(visualization=dict(type="DetVisualizationHook", draw=False))))
     set_show_dir(cfg, str(tmp_path))
     assert cfg.default_hooks.visualization == dict(type="mmlisa.OverlayHook", draw=True, test_out_dir=str(tmp_path))
     set_show_dir(cfg, None)

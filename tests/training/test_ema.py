@@ -27,15 +27,6 @@ def test_average_is_the_bias_corrected_one_from_zeros():
         )
 
 
-def test_momentum_ends_where_paddledetections_does():
-    averaged = ThresholdEMA(nn.Linear(1, 1))
-    assert averaged.momentum(0) == 1
-    assert averaged.momentum(3664) == pytest.approx(0.00245, rel=1e-3)
-    assert averaged.momentum(10**6) == pytest.approx(2e-4)
-    with pytest.raises(ValueError, match="decay=1"):
-        ThresholdEMA(nn.Linear(1, 1), decay=1)
-
-
 def test_an_interval_counts_what_was_averaged():
     """Every third weights alone, as if there were no others."""
     torch.manual_seed(0)
@@ -66,12 +57,9 @@ def test_a_training_resumed_after_the_first_distilled_epoch_distils(epoch, disti
     assert teachers == [average] * distils
 
 
-@pytest.mark.parametrize(
-    "wrap", [lambda state: state, lambda state: {"state_dict": {f"module.{k}": v for k, v in state.items()}}]
-)
-def test_an_average_starts_from_the_loaded_weights(tmp_path, wrap):
+def test_an_average_starts_from_the_loaded_weights(tmp_path):
     state = {"layer.weight": torch.full((1, 4), 3.0), "layer.bias": torch.full((1,), 3.0)}
-    torch.save(wrap(state), tmp_path / "loaded.pth")
+    torch.save(state, tmp_path / "loaded.pth")
     trained, hook = runner(tmp_path, load_from=str(tmp_path / "loaded.pth")), EMAHook()
     trained.register_hook(hook)
     trained.call_hook("before_run")

@@ -9,13 +9,11 @@ from mmlisa.training.runner import test as run_test
 from mmlisa.training.runner import train
 
 
-@pytest.mark.parametrize("broken", ["nan", "inf"])
-def test_non_finite_loss_stops_and_keeps_the_last_good_checkpoint(tmp_path, broken):
-    stopped = runner(tmp_path / broken, model=dict(broken_at=4, broken=float(broken)))
-    with pytest.raises(FloatingPointError, match=rf"iteration 4: .*loss_fit': {broken}.*iter_2\.pth"):
-        train(stopped)
-    assert [p.name for p in (tmp_path / broken).glob("*.pth")] == ["iter_2.pth"]
-    assert list((tmp_path / broken).glob("*/curves.png"))
+def test_non_finite_loss_stops_and_keeps_the_last_good_checkpoint(tmp_path):
+    with pytest.raises(FloatingPointError, match=r"iteration 4: .*loss_fit.*iter_2\.pth"):
+        train(runner(tmp_path, model=dict(broken_at=4)))
+    assert [p.name for p in tmp_path.glob("*.pth")] == ["iter_2.pth"]
+    assert list(tmp_path.glob("*/curves.png"))
 
 
 def test_gradients_that_are_not_finite_stop_it_too(tmp_path):

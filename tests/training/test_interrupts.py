@@ -52,11 +52,3 @@ def test_a_second_signal_has_its_usual_effect(tmp_path):
     stopped.register_hook(Impatient())
     with pytest.raises(KeyboardInterrupt):
         train(stopped)
-
-
-def test_a_training_that_fails_restores_the_handlers(tmp_path):
-    """In a notebook, Ctrl-C must stop the next cell."""
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(FloatingPointError):
-        train(runner(tmp_path, model=dict(broken_at=3)))
-    assert signal.getsignal(signal.SIGINT) is before

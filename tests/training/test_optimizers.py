@@ -1,5 +1,3 @@
-import re
-
 import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
@@ -10,8 +8,7 @@ from helpers.backbones import CASES
 from mmlisa.registry import MODELS as MMLISA_MODELS
 
 
-def test_lamb_trains_and_spares_one_dimensional_parameters():
-    torch.manual_seed(0)
+def test_lamb_spares_one_dimensional_parameters():
     model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 1))
     wrapper = build_optim_wrapper(
         model,
@@ -20,13 +17,6 @@ def test_lamb_trains_and_spares_one_dimensional_parameters():
     assert isinstance(wrapper.optimizer, Lamb)
     decays = {group["params"][0].ndim: group["weight_decay"] for group in wrapper.optimizer.param_groups}
     assert decays == {1: 0.0, 2: 0.05}
-    x = torch.randn(64, 4)
-    losses = []
-    for _ in range(40):
-        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
-        wrapper.update_params(loss)
-        losses.append(loss.item())
-    assert losses[-1] < 0.5 * losses[0]
 
 
 def test_adaptive_clipping_limits_each_units_gradient_to_a_share_of_its_weights():
@@ -67,9 +57,8 @@ def hybrid(depths=(1, 1, 4, 1)) -> nn.Module:
     return classifier(MMLISA_MODELS.build(dict(type="LiSANet", arch=arch)))
 
 
-def test_rates_fall_from_block_to_block_and_norms_still_do_not_decay():
-    model = hybrid()
-    found = groups(model, layer_decay=0.5, norm_decay_mult=0.0)
+def test_rates_fall_from_block_to_block():
+    found = rates(hybrid(), layer_decay=0.5)
     layers = {
         "stem.proj": 0,
         "stages.0.blocks.0.norm1": 1,
@@ -82,11 +71,8 @@ def test_rates_fall_from_block_to_block_and_norms_still_do_not_decay():
         "norm3": 8,
     }
     for name, layer in layers.items():
-        assert found[f"backbone.{name}.weight"][0] == 0.5 ** (8 - layer), name
-    assert found["head.weight"] == (1, 0.1)
-    norms = [name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)]
-    assert norms
-    assert {decay for name, (_, decay) in found.items() if name.rpartition(".")[0] in norms} == {0.0}
+        assert found[f"backbone.{name}.weight"] == 0.5 ** (8 - layer), name
+    assert found["head.weight"] == 1
 
 
 def test_convnexts_groups():
@@ -104,11 +90,6 @@ def test_convnexts_groups():
     assert found["head.weight"] == 1
     assert found["backbone.stages.2.blocks.3.norm1.weight"] == 0.5
     assert found["backbone.stem.proj.weight"] == 0.5**5
-    isotropic = classifier(MMLISA_MODELS.build(dict(type="LiSANet", arch="isotropic")))
-    with pytest.raises(ValueError, match="four stages, but this one has 1"):
-        rates(isotropic, layer_decay=0.5, layer_groups="convnext")
-    with pytest.raises(ValueError, match="layer_groups='stage'"):
-        rates(isotropic, layer_decay=0.5, layer_groups="stage")
 
 
 # The rules of the ImageNet recipes.
@@ -141,30 +122,15 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_block_has_a_rate_of_its_own(kind):
-    """Monotone from the stem to the head, never above the base rate, and the groups of mmpretrain's own constructor."""
+def test_groups_are_mmpretrains(kind):
+    """The groups are those of mmpretrain's own constructor, and positions, tables, tokens, norms and biases do not decay."""
     with torch.device("meta"):
         model = classifier(MMLISA_MODELS.build(CASES[kind]))
     model.get_layer_depth = lambda param_name: model.backbone.get_layer_depth(param_name, "backbone.")
-    found = rates(model, layer_decay=0.5)
-    assert max(found.values()) == found["head.weight"] == 1
-    layers = [layer for stage in model.backbone.layer_names() for layer in stage]
-    of_layer = [{rate for key, rate in found.items() if key.startswith(f"backbone.{layer}")} for layer in layers]
-    assert of_layer == [{0.5 ** (len(layers) + 1 - depth)} for depth in range(1, len(layers) + 1)]
-    # The norm at the end of a stage belongs to the stage's last layer.
-    ends = [sum(map(len, model.backbone.layer_names()[: stage + 1])) for stage in range(len(model.backbone.stages))]
-    for stage, end in enumerate(ends):
-        norm = {rate for key, rate in found.items() if key.startswith(f"backbone.stages.{stage}.norm.")}
-        assert norm <= of_layer[end - 1]
-    blocks = [key for key, module in model.named_modules() if re.fullmatch(r"backbone\.stages\.\d+\.blocks\.\d+", key)]
-    assert {f"backbone.{layer}" for layer in layers} >= {f"{block}." for block in blocks}
-    stem = {rate for key, rate in found.items() if key.startswith("backbone.stem.")}
-    assert stem == {0.5 ** (len(layers) + 1)}
     pytest.importorskip("mmpretrain.engine")
     found = groups(model, layer_decay=0.5, **UNDECAYED)
     theirs = groups(model, "mmpretrain.LearningRateDecayOptimWrapperConstructor", layer_decay_rate=0.5, **UNDECAYED)
     assert theirs == found
-    # What decays: the weights of layers and the kernels of operators, not positions, tables, tokens, norms and biases.
     decaying = {key.removeprefix("backbone.") for key, (_, decay) in found.items() if decay and key != "head.weight"}
     matrices = {
         f"{key}.weight"
@@ -182,5 +148,3 @@ def test_parts_of_the_model_have_rates_of_their_own():
     assert [found[name] for name in names] == [1, 0.2, 0.1]
     with pytest.raises(ValueError, match="bckbone"):
         rates(hybrid(), lr_mults={"bckbone": 0.1})
-    with pytest.raises(ValueError, match="layer_decay=2"):
-        rates(hybrid(), layer_decay=2)
