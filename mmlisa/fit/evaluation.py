@@ -69,8 +69,7 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
         counts = count_objects(annotated, _shown(found["bbox"], image_id), len(classes))
         confusion += counts
         missed, added, wrong = counts[:, -1].sum(), counts[-1].sum(), counts.sum() - np.trace(counts)
-        caption = f"{missed} of {counts[:-1].sum()} missed, {added} found where nothing is, "
-        caption += f"{wrong - missed - added} of another class"
+        caption = f"{missed} missed, {added} found where nothing is, {wrong - missed - added} of another class"
         images.append((image["file_name"], float(wrong), caption))
         ids[image["file_name"]] = image_id
 
@@ -159,10 +158,8 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str], labe
         images.append((path, 1 - score, f"mIoU {100 * score:.1f}"))
     ious = _ious(confusion)
     shares = confusion.sum(1) / max(1, confusion.sum())
-    table = [["class", "share of pixels", "IoU"]]
-    table += [
-        [name, f"{share:.1%}", f"{100 * iou:.1f}"] for name, share, iou in zip(classes, shares, ious, strict=True)
-    ]
+    rows = zip(classes, shares, ious, strict=True)
+    table = [["class", "share of pixels", "IoU"], *([name, f"{x:.1%}", f"{100 * iou:.1f}"] for name, x, iou in rows)]
     score = f"mIoU {100 * mean(ious):.1f}, {np.trace(confusion) / max(1, confusion.sum()):.1%} of the pixels are right"
     return Evaluation(score, table, confusion, images, sample)
 
@@ -175,7 +172,7 @@ def count_labels(annotated: np.ndarray, predicted: np.ndarray, number: int) -> n
 
 
 def _ious(confusion: np.ndarray) -> np.ndarray:
-    """Intersection over union of each class; NaN of classes that are neither annotated nor predicted."""
+    """Return the intersection over union of each class; NaN of classes that are neither annotated nor predicted."""
     right = np.diag(confusion)
     union = confusion.sum(0) + confusion.sum(1) - right
     return np.where(union > 0, right / np.maximum(union, 1), np.nan)
@@ -189,10 +186,9 @@ def evaluate_labels(folder: Path, root: Path, split: str, classes: list[str], la
     found = scores.argmax(1)
     confusion = count_labels(truth, found, len(classes))
     table = [["class", "images", "recall", "precision"]]
-    for name, right, annotated, predicted in zip(
-        classes, np.diag(confusion), confusion.sum(1), confusion.sum(0), strict=True
-    ):
-        table.append([name, str(annotated), f"{right / max(1, annotated):.1%}", f"{right / max(1, predicted):.1%}"])
+    for name, right, row, column in zip(classes, np.diag(confusion), confusion, confusion.T, strict=True):
+        shares = (f"{right / max(1, counts.sum()):.1%}" for counts in (row, column))
+        table.append([name, str(row.sum()), *shares])
     images, samples = [], {}
     for entry, label, guess, score in zip(entries, truth, found, scores, strict=True):
         path = Path(entry["img_path"]).relative_to(root).as_posix()
@@ -205,6 +201,6 @@ def evaluate_labels(folder: Path, root: Path, split: str, classes: list[str], la
 
 
 def mean(values: np.ndarray) -> float:
-    """The mean of the values that are numbers; 0 if there are none."""
+    """Return the mean of the values that are numbers; 0 if there are none."""
     values = np.asarray(values)[~np.isnan(values)]
     return float(values.mean()) if values.size else 0.0

@@ -78,17 +78,6 @@ def test_objects_stay_in_sight():
     assert all(instance.mask.sum() >= 0.65 * whole for instance in scene.instances)
 
 
-def test_the_coins_of_a_crowd_lie_around_its_middle():
-    """Each within a sixth of the image's side, in either direction; a coin is about an eighth of the side."""
-    for seed in range(4):
-        scene = demo.compose(np.random.default_rng(seed), (96, 96), [], scales=(0.12, 0.12), crowd=10)
-        (crowd,) = scene.instances
-        assert crowd.iscrowd
-        rows, columns = np.nonzero(crowd.mask)
-        assert 24 < np.ptp(rows) < 50
-        assert 24 < np.ptp(columns) < 50
-
-
 def test_same_seed_same_bytes(root, tmp_path):
     again = demo.make_demo(tmp_path / "again", num_images=SMALL, progress=False)
     assert _files(again) == _files(root)
