@@ -68,10 +68,8 @@ def _find_reason(entry: Mapping, images: Mapping, categories: Mapping, with_mask
         return f"area is {entry.get('area')!r}; it must be above 0"
     if with_mask and not mask:
         return "it has no segmentation"
-    if with_mask and isinstance(mask, Mapping):
-        size = [image["height"], image["width"]]
-        return "" if list(mask["size"]) == size else f"the size of its RLE is {mask['size']}, but the image is {size}"
-    if with_mask and not all(len(part) >= 6 and len(part) % 2 == 0 and _are_finite(*part) for part in mask):
+    polygons = mask if with_mask and not isinstance(mask, Mapping) else []
+    if not all(len(part) >= 6 and len(part) % 2 == 0 and _are_finite(*part) for part in polygons):
         return "a polygon of its segmentation is not a list of three or more finite points (x, y)"
     return ""
 

@@ -1,7 +1,6 @@
 """mmdet's CocoDataset with checks of the annotation file, and the demo data in this format."""
 
 import json
-from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from mmdet.datasets import CocoDataset as _CocoDataset
@@ -60,11 +59,8 @@ class CocoDataset(_CocoDataset):
     def _check_classes(self, names: list[str]) -> None:
         wanted = list(self.metainfo["classes"])
         if missing := [name for name in wanted if name not in names]:
-            near = {name: found[0] for name in missing if (found := get_close_matches(name, names, n=1))}
-            hint = f", close: {near}" if near else ""
             raise ValueError(
-                f"annotation file {self.ann_file} lacks the classes {missing}; it has {names}{hint}. Set "
-                "metainfo=dict(classes=(…)) of the data set to the file's"
+                f"annotation file {self.ann_file} lacks the classes {missing}; set metainfo.classes to the file's, {names}"
             )
         if (found := [name for name in names if name in wanted]) != wanted:
             raise ValueError(

@@ -12,6 +12,7 @@ The first three images of each split hold a crowd (``iscrowd=1``), no object, an
 """
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,6 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
-from filelock import FileLock
 from pycocotools.mask import encode
 
 from .demo_objects import CLASSES, load_backgrounds, load_objects
@@ -178,20 +178,6 @@ def make_scenes(split: str, num_images: int, seed: int = 0, side: int = 192) -> 
 # --- writing -------------------------------------------------------------------------------------------------------------------
 
 
-def _annotation(instance: Instance, annotation_id: int, image_id: int, category_id: int) -> dict:
-    mask = instance.mask.astype(np.uint8)
-    rle = encode(np.asfortranarray(mask))
-    return {
-        "id": annotation_id,
-        "image_id": image_id,
-        "category_id": category_id,
-        "bbox": list(cv2.boundingRect(mask)),
-        "area": int(mask.sum()),
-        "iscrowd": int(instance.iscrowd),
-        "segmentation": {"size": list(mask.shape), "counts": rle["counts"].decode()},
-    }
-
-
 def _save(path: Path, image: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     image = image[..., ::-1] if image.ndim == 3 else image
@@ -207,8 +193,12 @@ def write_coco(path: Path, folder: Path, scenes: list[Scene], categories: list[d
         _save(folder / name, scene.image)
         height, width = scene.class_map.shape
         images.append({"id": image_id, "file_name": name, "height": height, "width": width})
-        for instance in scene.instances:
-            annotations.append(_annotation(instance, len(annotations) + 1, image_id, ids[instance.label]))
+        for label, mask, iscrowd in scene.instances:
+            annotation = {"id": len(annotations) + 1, "image_id": image_id, "category_id": ids[label]}
+            annotation |= {"bbox": list(cv2.boundingRect(mask.astype(np.uint8))), "area": int(mask.sum())}
+            counts = encode(np.asfortranarray(mask, np.uint8))["counts"].decode()
+            annotation |= {"iscrowd": int(iscrowd), "segmentation": {"size": list(mask.shape), "counts": counts}}
+            annotations.append(annotation)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
 
@@ -226,22 +216,24 @@ def write_ade20k(root: Path, split: str, scenes: list[Scene], values: np.ndarray
 
 
 def make_once(root: str | Path, build: Callable[[Path], None]) -> Path:
-    """Let ``build`` fill the folder ``root`` unless it exists; of processes that start together, one does it.
+    """Let ``build`` fill the folder ``root`` unless it exists.
 
-    The data are built in a hidden folder beside ``root``, which is renamed at the end. A killed build leaves nothing under
-    ``root``.
+    The data are built in a hidden folder beside ``root``, which is renamed at the end. Of processes that start together, each
+    builds and the first one's data stay.
     """
     root = Path(root)
     if root.exists():
         return root
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(root.parent / f".{root.name}.lock"):
-        if not root.exists():  # another process may have built it while this one waited
-            partial = root.with_name(f".{root.name}.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            build(partial)
-            partial.rename(root)
+    partial = root.with_name(f".{root.name}.{os.getpid()}")
+    partial.mkdir(parents=True)
+    try:
+        build(partial)
+        partial.rename(root)
+    except OSError:
+        if not root.exists():  # or else another process was faster
+            raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return root
 
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tqdm import tqdm
 from mmlisa.training.checks import compare_classes
 from mmlisa.training.config import innermost_dataset
 
-from .folder import SPLITS, read_size
+from .folder import SPLITS, examine_image
 
 # COCO's sizes of objects.
 _SIDES = {"small (below 32 x 32 pixels)": 32**2, "medium": 96**2, "large (above 96 x 96)": float("inf")}
@@ -127,12 +126,9 @@ def _check_image(report: Report, info: Mapping[str, Any]) -> None:
     Raises:
         ValueError: the image or the class map is damaged, or they or the annotation differ in size.
     """
-    path = info["img_path"]
-    width, height = read_size(path, completely=True)
-    report.digests[blake2b(Path(path).read_bytes(), digest_size=16).digest()] = path
-    stated = info.get("width", width), info.get("height", height)
-    if stated != (width, height):
-        raise ValueError(f"{path}: the image has {width}x{height} pixels, its annotation {stated[0]}x{stated[1]}")
+    stated = (info["width"], info["height"]) if "width" in info else None
+    (width, height), digest = examine_image(Path(info["img_path"]), stated)
+    report.digests[digest] = info["img_path"]
     if not (seg_map := info.get("seg_map_path")):
         return
     report.unit = "pixels"

@@ -88,15 +88,10 @@ class Dataset:
 
     def _examine(self, sample: Sample) -> str:
         """Return why an image cannot be used; empty if it can."""
-        path = self.root / sample.path
         try:
-            size = read_size(path, completely=True)
+            sample.size, sample.digest = examine_image(self.root / sample.path, sample.size)
         except ValueError as error:
             return str(error)
-        if sample.size not in (None, size):
-            stated, found = ("{}x{}".format(*each) for each in (sample.size, size))
-            return f"{path}: the image has {found} pixels as EXIF displays it, its annotation {stated}; export it again"
-        sample.size, sample.digest = size, blake2b(path.read_bytes(), digest_size=16).digest()
         return ""
 
     def to_coco(self, split: str) -> dict[str, Any]:
@@ -138,6 +133,19 @@ def read_size(path: Path, completely: bool = False) -> tuple[int, int]:
             return image.size[::-1] if turned else image.size
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path}: the image cannot be read ({error}); export or copy it again") from error
+
+
+def examine_image(path: Path, stated: tuple[int, int] | None) -> tuple[tuple[int, int], bytes]:
+    """Read an image completely; return its size (width, height) and the hash of its file.
+
+    Raises:
+        ValueError: a pixel cannot be read, or the size is not ``stated``.
+    """
+    size = read_size(path, completely=True)
+    if stated not in (None, size):
+        shown, annotated = ("{}x{}".format(*each) for each in (size, stated))
+        raise ValueError(f"{path}: the image has {shown} pixels as EXIF displays it, its annotation {annotated}")
+    return size, blake2b(path.read_bytes(), digest_size=16).digest()
 
 
 class Folder:

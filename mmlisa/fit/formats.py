@@ -241,15 +241,13 @@ def _read_voc(folder: Folder, files: Mapping[str, Any]) -> Iterator[_Part]:
     """Pascal VOC: an XML file per image; ``ImageSets/Main/*.txt`` are its splits. Objects marked difficult become crowds."""
     listed = _listed_splits(folder, "Main")
     names = sorted({entry.findtext("name", "") for root in files.values() for entry in root.iter("object")})
-    # The format counts pixels from 1, and includes the last; files with a 0 come from programs that count from 0.
-    lefts = {float(x.text) for root in files.values() for tag in ("xmin", "ymin") for x in root.iter(tag)}
-    origin = 0 if 0 in lefts else 1
     for name, root in files.items():
         stem, objects = PurePosixPath(name).stem, {}
         for number, entry in enumerate(root.iter("object"), 1):
             corners = [float(entry.findtext(f"bndbox/{side}", "nan")) for side in ("xmin", "ymin", "xmax", "ymax")]
-            points = [float(point.text) - origin for point in entry.findall("polygon/*")]  # supervision, Roboflow
-            corners = [corners[0] - origin, corners[1] - origin, *corners[2:]]
+            points = [float(point.text) - 1 for point in entry.findall("polygon/*")]  # supervision, Roboflow
+            # The format counts pixels from 1, and includes the last.
+            corners = [max(0, corners[0] - 1), max(0, corners[1] - 1), *corners[2:]]
             is_crowd = entry.findtext("difficult") == "1"
             objects[number] = _object(entry.findtext("name", ""), corners, [points] if points else None, is_crowd)
         stated = [int(root.findtext(f"size/{side}") or 0) for side in ("width", "height")]

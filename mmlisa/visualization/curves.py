@@ -3,7 +3,7 @@
 import json
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -43,8 +43,8 @@ def _is_drawn(name: str) -> bool:
     return "loss" in name or name == "lr" or name.endswith(tuple(METRICS))
 
 
-def draw_curves(curves: Curves, path: Path) -> None:
-    """Draw the curves of a run into a file; a star marks the best point of each metric.
+def draw_curves(curves: Curves, file: Path | BinaryIO) -> None:
+    """Draw the curves of a run into a file, as PNG unless its name ends otherwise; a star marks the best point of each metric.
 
     Raises:
         OSError: the file cannot be written.
@@ -71,7 +71,7 @@ def draw_curves(curves: Curves, path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize="small", frameon=False)
-    figure.savefig(path, dpi=120)
+    figure.savefig(file, dpi=120)
 
 
 def _smooth(points: list[tuple[int, float]]) -> tuple[np.ndarray, np.ndarray]:

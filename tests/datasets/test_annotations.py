@@ -22,7 +22,6 @@ from mmlisa.datasets.annotations import find_bad_annotations, find_doubts
         (dict(segmentation=[]), "no segmentation"),
         (dict(segmentation=[[1, 2, 3, 4]]), "polygon"),
         (dict(segmentation=[[1, 2, 3, 4, math.inf, 6]]), "polygon"),
-        (dict(segmentation=dict(size=[40, 30], counts=[1200])), "RLE"),
     ],
 )
 def test_bad_annotations(change, reason):
@@ -75,7 +74,7 @@ def test_a_training_leaves_bad_annotations_out(folder):
 @pytest.mark.parametrize(
     ("names", "classes", "message"),
     [
-        (["cat"], ("cart",), r"\['cart'\]; it has \['cat'\], close: \{'cart': 'cat'\}"),
+        (["cat"], ("cart",), r"\['cart'\].*\['cat'\]"),
         (["cat", "dog"], ("dog", "cat"), "in the same order"),
         (["cat", "cat"], ("cat",), "one category"),
     ],

@@ -111,15 +111,6 @@ def test_images_in_no_split_are_trained_on_if_there_is_only_a_test(tmp_path, spl
     assert tuple(len(dataset.split(name)) for name in ("train", "val", "test")) == counts
 
 
-def test_voc_counts_pixels_from_one_unless_a_file_has_a_zero(tmp_path):
-    folders.write_voc(tmp_path)
-    assert objects(read(tmp_path))[0] == ("cat", [4, 5, 20, 17])
-    (tmp_path / "Annotations" / "001.xml").write_text(
-        f"<annotation><filename>001.jpg</filename>{folders.voc_object('cat', [-1, -1, 5, 5])}</annotation>"
-    )
-    assert objects(read(tmp_path))[0] == ("cat", [5, 6, 19, 16])
-
-
 def test_labelme_shapes(tmp_path):
     """Shapes of a group are one object; a point is left out."""
     folders.write_images(tmp_path, 1)
