@@ -13,12 +13,13 @@ ROOT = Path(__file__).parents[2]
 # Files that GitHub shows from the root, as pages of the site.
 FROM_ROOT = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 # Pages and a table that scripts of tools/ make, by the name of the script.
-MADE = {"model_zoo.md": "model_zoo", "channels.md": "channels"}
+MADE = {"model_zoo.md": "model_zoo", "channels.md": "channels", "fidelity.md": "fidelity"}
 HOSTS = re.compile(r"<!-- table of the hosts: .* -->\n")
 # Sidebars that pages leave out: the first two have no neighbours to list, the others want the room for their tables.
 HIDDEN = {
     "index.md": ["navigation"],
     "model_zoo.md": ["navigation", "toc"],
+    "fidelity.md": ["navigation"],
     "tables/*.md": ["navigation"],
     "published_weights.md": ["toc"],
     "benchmarks/*_cpu.md": ["toc"],
