@@ -125,7 +125,9 @@ def key_value(text: str) -> str:
 def build_parser(description: str | None, **options) -> argparse.ArgumentParser:
     """Return a tool's parser with the options that all tools have."""
     name = next((name for name, file in COMMANDS.items() if file == Path(sys.argv[0]).name), None)
-    parser = argparse.ArgumentParser(prog=name and f"mmlisa {name}", description=description, **options)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, prog=name and f"mmlisa {name}", description=description, **options
+    )
     parser.add_argument("--verbose", action="store_true", help="print everything that the libraries print")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
