@@ -10,7 +10,6 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
-from mmengine.fileio.handlers import file_handlers  # noqa: E402
 from mmengine.registry import DefaultScope  # noqa: E402
 
 import mmlisa  # noqa: E402, F401 (tests may import mmdet first, which needs mmcv's operators)
@@ -23,7 +22,6 @@ torch.ones(1, requires_grad=True).sum().backward()
 logging.raiseExceptions = False
 
 
-FILE_HANDLERS = dict(file_handlers)
 # The fuzzed tests try the same few cases every time. Cases are slow or quick by what they build.
 settings.register_profile(
     "suite", max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -36,7 +34,6 @@ def no_default_scope_left_behind():
     """MMEngine's default scope is global: a test that builds a config must not decide where the next one searches."""
     yield
     DefaultScope._instance_dict.clear()
-    file_handlers.update(FILE_HANDLERS)  # a tool that ran in this process made them refuse pickles
 
 
 @pytest.fixture
