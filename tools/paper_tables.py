@@ -18,8 +18,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace) -> None:
+    from mmengine.logging import MMLogger
+
+    from mmlisa.training.log import import_quietly
     from research.paper_tables import evaluate, load_table, to_markdown
 
+    import_quietly()
+    MMLogger.get_current_instance().setLevel("WARNING")  # mmpretrain reports every classifier that it builds
     args.out.mkdir(parents=True, exist_ok=True)
     for name in args.paper:
         paper = load_table(name)
