@@ -1,6 +1,7 @@
 """The runtime of exported files: it reads images as the test pipelines do, and needs neither PyTorch nor OpenMMLab."""
 
 import itertools
+import sys
 
 import cv2
 import mmcv
@@ -9,10 +10,51 @@ import pytest
 import torch
 
 from helpers.exported import BOX, KEEP_RATIO, MASK, detector, odd_images
+from helpers.whole_models import build, image
 from mmlisa.deploy import runtime
+from mmlisa.deploy.export import EXAMPLE, describe, export
+from mmlisa.deploy.results import EndToEnd
+from mmlisa.training.config import load_config
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
+
+# --- backends ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["onnxruntime", "openvino"])
+def test_either_backend_is_enough(missing, monkeypatch, tmp_path):
+    if missing == "onnxruntime":
+        pytest.importorskip("openvino")
+    monkeypatch.setitem(sys.modules, missing, None)
+    model = runtime.load(detector(tmp_path / "model.onnx"))
+    assert model.predict(np.zeros((64, 96, 3), np.uint8)).labels.tolist() == [1]
+
+
+@pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8")
+@pytest.mark.parametrize(
+    ("name", "dynamic"),
+    [("mask_rcnn_hylisanet", False), ("semantic_fpn_hylisanet", True), ("classifier_hylisanet", False)],
+)
+def test_openvino_equals_onnxruntime(name, dynamic, tmp_path):
+    pytest.importorskip("openvino")
+    module, out = EndToEnd(build(name)), tmp_path / "model.onnx"
+    metadata = describe(load_config(f"{name}_demo.py"), module, {}) | {"mmlisa_steps": "[]"}
+    export(module, out, EXAMPLE, dynamic=dynamic, metadata=metadata)
+    for size in (EXAMPLE, (101, 203)):
+        picture = image(size)[0].permute(1, 2, 0).numpy().astype(np.uint8)
+        found, expected = (
+            vars(runtime.load(out, backend=backend).predict(picture, 0.0)) for backend in ("openvino", "onnxruntime")
+        )
+        for field, values in expected.items():
+            if field in ("masks", "segmentation") and values is not None:  # rounding moves single pixels at thresholds
+                assert (found[field] == values).mean() > 0.999
+                assert len(np.unique(values)) > 1
+            elif values is not None:
+                scale = max(size) if field == "boxes" else 1
+                np.testing.assert_allclose(found[field] / scale, values / scale, rtol=0, atol=1e-3, err_msg=field)
+                assert len(values) > 2
+
 
 # --- results -----------------------------------------------------------------------------------------------------------------
 
@@ -112,11 +154,15 @@ def test_wrong_images_are_named(image):
         runtime.read_image(image)
 
 
-def test_wrong_files_are_named(tmp_path):
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_wrong_files_are_named(backend, tmp_path):
+    pytest.importorskip(backend)
     model = onnx.load(detector(tmp_path / "foreign.onnx"))
     del model.metadata_props[:]
     onnx.save(model, tmp_path / "foreign.onnx")
     with pytest.raises(ValueError, match="metadata"):
-        runtime.load(tmp_path / "foreign.onnx")
+        runtime.load(tmp_path / "foreign.onnx", backend=backend)
     with pytest.raises(ValueError, match="clips"):
         runtime.load(detector(tmp_path / "video.onnx", task="video")).predict(np.zeros((8, 8, 3), np.uint8))
+    with pytest.raises(ValueError, match="backend"):
+        runtime.load(tmp_path / "video.onnx", backend="tensorrt")
