@@ -8,12 +8,15 @@ import mmcv
 import numpy as np
 import pytest
 import torch
+from mmdet.structures import DetDataSample
 
 from helpers.exported import BOX, KEEP_RATIO, MASK, detector, odd_images
-from helpers.whole_models import build, image
+from helpers.whole_models import build, image, put_on_lcnet
 from mmlisa.deploy import runtime
 from mmlisa.deploy.export import EXAMPLE, describe, export
+from mmlisa.deploy.inference import read_sample
 from mmlisa.deploy.results import EndToEnd
+from mmlisa.deploy.tiles import TiledDetector
 from mmlisa.training.config import load_config
 
 onnx = pytest.importorskip("onnx")
@@ -54,6 +57,36 @@ def test_openvino_equals_onnxruntime(name, dynamic, tmp_path):
                 scale = max(size) if field == "boxes" else 1
                 np.testing.assert_allclose(found[field] / scale, values / scale, rtol=0, atol=1e-3, err_msg=field)
                 assert len(values) > 2
+
+
+# --- tiles -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8")
+def test_tiles_of_a_file_equal_those_of_the_tiled_detector(tmp_path):
+    model, out = build("mask_rcnn_hylisanet"), tmp_path / "model.onnx"
+    module, cfg = EndToEnd(model), load_config("mask_rcnn_hylisanet_demo.py")
+    export(module, out, (128, 128), metadata=describe(cfg, module, {}) | {"mmlisa_steps": "[]"})
+    put_on_lcnet(cfg)
+    tiled = TiledDetector(cfg.model, tile=128, overlap=0.25).eval()
+    tiled.load_state_dict(model.state_dict())
+    picture = image((230, 300))[0].permute(1, 2, 0).numpy().astype(np.uint8)
+    inputs = torch.from_numpy(np.ascontiguousarray(picture[..., ::-1].transpose(2, 0, 1)))
+    sample = DetDataSample(metainfo=dict(img_shape=(230, 300), ori_shape=(230, 300), scale_factor=(1.0, 1.0)))
+    with torch.no_grad():
+        (expected,) = tiled.test_step({"inputs": [inputs], "data_samples": [sample]})
+    middle = expected.pred_instances.scores.sort().values[100:300]
+    threshold = float(middle[(gap := middle.diff().argmax()) : gap + 2].mean())  # far from each score
+    expected = read_sample(expected, threshold)
+    found = runtime.load(out, backend="onnxruntime").predict(picture, threshold, tile=128, overlap=0.25)
+    assert len(found.boxes) == len(expected.boxes) > 50
+    # Detections of equal scores may change places.
+    distance = np.abs(found.boxes[:, None] - expected.boxes).max(axis=2)
+    distance += np.abs(found.scores[:, None] - expected.scores) * 1e3 + (found.labels[:, None] != expected.labels)
+    assert max(distance.min(axis=1).max(), distance.min(axis=0).max()) < 0.1
+    masks = [np.stack([runtime.decode_mask(mask) for mask in one.masks]) for one in (found, expected)]
+    differences = masks[0] != masks[1][distance.argmin(axis=1)]
+    assert differences.sum() < 1e-3 * masks[0].sum()
 
 
 # --- results -----------------------------------------------------------------------------------------------------------------
