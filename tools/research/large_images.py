@@ -78,7 +78,9 @@ def make_config(args: argparse.Namespace, mode: str):
     annotations.with_mask = masks
     tile, flip = dict(type="mmlisa.RandomTile", size=args.tile), dict(type="RandomFlip", prob=0.5)
     pipelines = {"train": [load, tile, annotations, flip, dict(type="PackDetInputs")]}
-    pipelines["val"] = pipelines["test"] = [load, dict(resize, scale=(int(mode),) * 2), pack] if mode != "tiles" else [load, pack]
+    pipelines["val"] = pipelines["test"] = (
+        [load, dict(resize, scale=(int(mode),) * 2), pack] if mode != "tiles" else [load, pack]
+    )
     for split, pipeline in pipelines.items():
         name = "train" if split == "train" else "val"
         cfg[f"{split}_dataloader"].dataset = dict(
@@ -125,10 +127,17 @@ def measure(args: argparse.Namespace, mode: str) -> str:
     evaluation.evaluate()
     evaluation.accumulate()
     precision = evaluation.eval["precision"][..., -1]  # [IoU, recall, class, size]
-    shares = [100 * part[part >= 0].mean() for part in (precision[..., 0], precision[0, ..., 0], precision[..., 1], precision[..., 2])]
+    shares = [
+        100 * part[part >= 0].mean()
+        for part in (precision[..., 0], precision[0, ..., 0], precision[..., 1], precision[..., 2])
+    ]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     name = f"tiles of {args.tile}" if mode == "tiles" else f"one pass at {mode}"
-    return f"| {args.backbone} | {name} | " + " | ".join(f"{share:.1f}" for share in shares) + f" | {seconds:.1f} | {peak:.1f} |"
+    return (
+        f"| {args.backbone} | {name} | "
+        + " | ".join(f"{share:.1f}" for share in shares)
+        + f" | {seconds:.1f} | {peak:.1f} |"
+    )
 
 
 def main() -> None:
@@ -153,9 +162,13 @@ def main() -> None:
         return
     if not (args.work_dir / f"iter_{args.iterations}.pth").exists():
         subprocess.run([sys.executable, *sys.argv, "--mode", "train"], check=True)
-    print("| backbone | test | AP | AP50 | AP small | AP medium | seconds per image | peak GiB |\n|---|---|---|---|---|---|---|---|")
+    print(
+        "| backbone | test | AP | AP50 | AP small | AP medium | seconds per image | peak GiB |\n|---|---|---|---|---|---|---|---|"
+    )
     for mode in ("tiles", *map(str, PASSES)):
-        done = subprocess.run([sys.executable, *sys.argv, "--mode", mode], check=True, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            [sys.executable, *sys.argv, "--mode", mode], check=True, stdout=subprocess.PIPE, text=True
+        )
         print(done.stdout.splitlines()[-1], flush=True)
 
 
