@@ -23,9 +23,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--model",
+        choices=["auto", "hylisanet", "flatten-swin-t", "ivit-t", "picodet"],
         default="auto",
-        help="hylisanet, flatten-swin-t, ivit-t, picodet, or the name of a config that ships with mmlisa (default: by image "
-        "size and device)",
+        help="default: by image size and device",
     )
     parser.add_argument(
         "--weights", metavar="SOURCE", help="where the backbone starts: timm:NAME, or a checkpoint to load"

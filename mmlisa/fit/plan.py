@@ -56,7 +56,6 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "ivit-t": Preset("classifier_ivit_t_300e_imagenet.py", _CAFORMER, 1e-4, 64, 1000, 30),
     },
 }
-_SCOPES = {"mmdet": "detection", "mmseg": "segmentation", "mmpretrain": "classification"}
 METRICS = {"detection": "coco/bbox_mAP", "segmentation": "mIoU", "classification": "accuracy/top1"}
 # Sizes of images in training: the smallest and the largest, on a CPU and on a GPU.
 _SIDES = {
@@ -90,11 +89,10 @@ class Plan:
 def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: bool) -> tuple[Preset, str]:
     """Return the preset ``model``, or for ``'auto'`` the one that docs/choosing.md recommends, and the reason for the choice.
 
-    A shipped config keeps the published weights that it names. ``weights`` replaces those of the preset; ``''`` removes them.
+    ``weights`` replaces the published weights of the preset; ``''`` removes them.
 
     Raises:
-        FileNotFoundError: ``model`` is neither a preset of the task nor a shipped config.
-        ValueError: the config is for another task.
+        ValueError: ``model`` is not a preset of the task.
     """
     presets, reason = PRESETS[dataset.task], "chosen by --model"
     longer = float(np.median([max(sample.size) for sample in dataset.samples]))
@@ -104,17 +102,11 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
         model, reason = "ivit-t", f"at images of {longer:.0f} pixels, half the time and a fifth of the memory of Swin-T"
     elif model == "auto":
         model, reason = "flatten-swin-t", f"for images of {longer:.0f} pixels; nearly all weights of Swin-T fit"
-    if model in presets:
-        preset = presets[model]
-    else:
-        config = Config.fromfile(config_path(model))
-        if _SCOPES[config.default_scope] != dataset.task:
-            raise ValueError(
-                f"--model {model!r} is not for {dataset.task}; choose one of {', '.join(presets)}, or a shipped config for it"
-            )
-        start = config.model.backbone.get("init_cfg") or {}
-        published = start.get("source", "") if start.get("type") == "mmlisa.PublishedWeights" else ""
-        preset = replace(presets["flatten-swin-t"], config=model, weights=published)
+    if model not in presets:
+        raise ValueError(
+            f"--model {model!r} is not for {dataset.task}; choose one of {', '.join(presets)}, or write a config"
+        )
+    preset = presets[model]
     return preset if weights is None else replace(preset, weights=weights), reason
 
 
@@ -207,8 +199,6 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         model["train_cfg"] = None  # Mixup and CutMix need more data than a small set has
     elif learns_masks and not masks:
         model["roi_head"] |= {"mask_roi_extractor": None, "mask_head": None}
-    if (base.get("data_preprocessor") or {}).get("batch_augments"):
-        model["data_preprocessor"] = {"batch_augments": None}  # they resize images to the size of the recipe
     backbone: dict[str, Any] = {}
     if "image_size" in base.backbone and not weights:
         backbone["image_size"] = plan.side
@@ -243,13 +233,6 @@ def _class_counts(part: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Return the changes of a model's config that give every part with ``num_classes`` this number of classes."""
     changes: dict[str, Any] = {"num_classes": number} if "num_classes" in part else {}
     for key, inner in part.items():
-        if isinstance(inner, dict) and key not in ("teacher", "loss_decode"):
+        if isinstance(inner, dict) and key != "loss_decode":
             changes |= {key: found} if (found := _class_counts(inner, number)) else {}
-        elif (
-            isinstance(inner, list)
-            and inner
-            and all(isinstance(each, dict) and "num_classes" in each for each in inner)
-        ):
-            # The stages of a cascade: a config replaces lists as a whole.
-            changes[key] = [Config({**each, "num_classes": number}).to_dict() for each in inner]
     return changes

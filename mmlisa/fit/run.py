@@ -118,29 +118,12 @@ def _test(folder: Path) -> None:
     """Test, and write the report."""
     from .report import write_report
 
-    facts, settings = json.loads((folder / "data" / "data.json").read_text()), _settings(folder)
     test = folder / "test"
     test.mkdir(exist_ok=True)
-    dump = ["--out", test / "predictions.pkl"] if facts["task"] == "classification" else []
+    task = json.loads((folder / "data" / "data.json").read_text())["task"]
+    dump = ["--out", test / "predictions.pkl"] if task == "classification" else []
     run("test", folder / "config.py", folder / "model.pth", "--work-dir", test, *dump)
-    split = "test" if facts["test"] else "val"
-    chosen = "" if facts["test"] else ", on which the checkpoint was chosen"
-    summary = [
-        f"{facts['format']}: {len(facts['train'])} images to train on; results are those of the {len(facts[split])} images of "
-        f"{split}{chosen}",
-        f"{settings['steps']} steps of {settings['batch']} images, longer side {settings['side']} pixels",
-        *facts["notes"],
-    ]
-    score = write_report(
-        folder,
-        task=facts["task"],
-        classes=settings["classes"],
-        root=Path(settings["data_root"]),
-        split=split,
-        summary=summary,
-        commands=_next_commands(folder),
-        label_map=settings.get("label_map"),
-    )
+    score = write_report(folder, _next_commands(folder))
     print(f"{score}; {folder / 'report.html'}", flush=True)
 
 

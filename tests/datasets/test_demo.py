@@ -113,20 +113,11 @@ def test_ade_layout_and_class_folders(root):
         assert len(list((root / "cls" / split / "cat").glob("*.jpg"))) == 1
 
 
-def test_a_build_that_another_process_overtakes_is_dropped(tmp_path):
-    def build(folder):
-        (tmp_path / "demo").mkdir()
-        (tmp_path / "demo" / "theirs").write_text("")
-        (folder / "ours").write_text("")
-
-    demo.make_once(tmp_path / "demo", build)
-    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["demo", "demo/theirs"]
-
-
-def test_a_failed_build_leaves_nothing(tmp_path):
-    def build(folder):
+def test_a_failed_build_leaves_no_data(tmp_path, monkeypatch):
+    def fail(*_):
         raise OSError("disk full")
 
+    monkeypatch.setattr(demo, "write_ade20k", fail)
     with pytest.raises(OSError, match="disk full"):
-        demo.make_once(tmp_path / "demo", build)
-    assert not list(tmp_path.iterdir())
+        demo.make_demo(tmp_path / "demo", num_images=SMALL, progress=False)
+    assert [path.name for path in tmp_path.iterdir()] == [".demo.lock"]

@@ -82,20 +82,11 @@ def test_lines_that_are_not_yolo(tmp_path, line):
         read(tmp_path)
 
 
-@pytest.mark.parametrize("prefix", ["", "../", "./"])
-def test_splits_of_yolo(tmp_path, prefix):
-    """Roboflow writes `../train/images`; an image that is in train and val, as in Ultralytics' examples, is trained on."""
+def test_splits_of_yolo_are_its_folders(tmp_path):
     for split in ("train", "valid"):
-        folders.write_yolo(tmp_path / split, 6).unlink()
-    content = {"train": f"{prefix}train/images", "val": f"{prefix}valid/images", "names": folders.CLASSES}
-    (tmp_path / "data.yaml").write_text(yaml.safe_dump(content))
+        folders.write_yolo(tmp_path / split, 6).rename(tmp_path / "data.yaml")
     dataset = read(tmp_path)
     assert [len(dataset.split(split)) for split in ("train", "val")] == [6, 6]
-    (tmp_path / "data.yaml").write_text(yaml.safe_dump({**content, "val": content["train"]}))
-    assert {sample.split for sample in read(tmp_path).samples} == {"train"}
-    (tmp_path / "data.yaml").write_text(yaml.safe_dump({**content, "val": "none"}))
-    with pytest.raises(ValueError, match="'none'"):
-        read(tmp_path)
 
 
 @pytest.mark.parametrize(("split", "counts"), [("test", (9, 2, 1)), ("train", (1, 0, 0))])
@@ -174,7 +165,7 @@ def test_an_unknown_layout_is_one_error_with_the_expected_tree(tmp_path):
 def test_two_formats_are_refused(tmp_path):
     folders.write_coco(tmp_path)
     folders.write_labelme(tmp_path)
-    with pytest.raises(ValueError, match=r"COCO: annotations\.json; LabelMe: 000\.json"):
+    with pytest.raises(ValueError, match=r"several formats.*000\.json"):
         read(tmp_path)
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(ValueError, match=r"broken\.json"):

@@ -27,7 +27,7 @@ def commands(monkeypatch, tmp_path):
             Path(words[2]).touch()
 
     monkeypatch.setattr(module, "run", run)
-    monkeypatch.setattr("mmlisa.fit.report.write_report", lambda folder, **_: (folder / "report.html").touch())
+    monkeypatch.setattr("mmlisa.fit.report.write_report", lambda folder, _: (folder / "report.html").touch())
     folders.write_classes(tmp_path / "data", 5)
     return ran
 
