@@ -48,7 +48,7 @@ def write_report(folder: Path, commands: Mapping[str, str]) -> str:
         "classification": (evaluate_labels, "Images"),
     }[task]
     result = evaluate(folder, root, split, classes, settings.get("label_map", {}))
-    curves, worst = BytesIO(), []
+    curves, worst, comparison = BytesIO(), [], folder / "comparison.json"
     draw_curves(read_curves(folder / "train"), curves)
     meta = Classes({"classes": tuple(classes)})
     for path, _, caption in sorted(result.images, key=lambda image: -image[1])[:_NUM_WORST]:
@@ -63,6 +63,7 @@ def write_report(folder: Path, commands: Mapping[str, str]) -> str:
     text = environment.get_template("report.html.jinja").render(
         title=f"{folder.name}: {task}",
         result=result,
+        comparison=json.loads(comparison.read_text()) if comparison.exists() else None,
         names=[*classes, "nothing"][: len(result.confusion)],
         summary=summary,
         curves=curves.getvalue(),

@@ -52,6 +52,35 @@ def test_side_by_the_sizes_of_objects(size, side, on_gpu, expected):
     assert make_plan(dataset, preset, on_gpu, side=300).side == 288
 
 
+@pytest.mark.parametrize(
+    ("size", "side", "on_gpu", "tile", "expected"),
+    [
+        ((4000, 3000), 48, False, "auto", 384),  # 48 * 384 / 4000 = 4.6 pixels
+        ((4000, 3000), 47.9, True, "auto", 640),  # 48 * 1333 / 4000 = 16
+        ((4000, 3000), 48.1, True, "auto", 0),
+        ((4000, 3000), 48, False, "off", 0),
+        ((4000, 3000), 400, True, 512, 512),
+        ((4000, 3000), 400, True, 100, 96),  # multiples of 32
+        ((300, 200), 8, False, "auto", 0),  # no image is larger than a tile
+        ((300, 200), 8, False, 300, 0),
+    ],
+)
+def test_tiles_by_the_sizes_of_objects(size, side, on_gpu, tile, expected):
+    dataset = make(size=size, side=side)
+    preset, _ = choose_preset(dataset, "auto", None, on_gpu)
+    plan = make_plan(dataset, preset, on_gpu, tile=tile)
+    assert (plan.tiles, plan.side if plan.tiles else 0) == (bool(expected), expected)
+    assert any("--tile 300" in note for note in dataset.notes) == (tile == 300)
+
+
+def test_an_epoch_of_tiles_covers_the_images():
+    dataset = make(size=(1000, 600), number=1000)
+    preset = PRESETS["detection"]["hylisanet"]  # batches of 4
+    assert make_plan(dataset, preset, False, tile=320, epochs=1).steps == 800 * 4 * 2 / 4
+    with pytest.raises(ValueError, match="--tile 320"):
+        make_plan(make("classification"), PRESETS["classification"]["hylisanet"], False, tile=320)
+
+
 def test_batch_and_steps():
     preset = PRESETS["detection"]["hylisanet"]  # batches of 4, at least 400 steps and 6 epochs
     assert [getattr(make_plan(make(), preset, False), name) for name in ("batch", "steps", "rate")] == [4, 400, 1.5e-3]
