@@ -276,9 +276,9 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
 
 
 def write_tiled_config(plan: Plan) -> str:
-    """Return the text of the config beside ``plain.py`` that tests its detector on tiles of whole images."""
+    """Return the text of the config that tests the detector of ``plain.py``, beside it, on tiles of whole images."""
     return f"""# Written by mmlisa fit. `mmlisa train` with this file repeats the training.
-# The training takes tiles of the images: {plan.reasons["side"]}.
+# The detector of plain.py, trained and tested on tiles of the images; plain.py says why.
 _base_ = "plain.py"
 
 model = dict(_delete_=True, type="mmlisa.TiledDetector", detector=_base_.model, tile=_base_.side, overlap={OVERLAP})

@@ -10,7 +10,7 @@ from mmengine.registry import MODELS, DefaultScope
 from helpers import folders
 from mmlisa import config_path
 from mmlisa.fit.folder import Dataset, Sample
-from mmlisa.fit.plan import PRESETS, choose_preset, make_plan, write_config
+from mmlisa.fit.plan import PRESETS, choose_preset, make_plan, write_config, write_tiled_config
 
 
 def make(task="detection", number=100, size=(640, 480), side=48.0, has_masks=True):
@@ -22,9 +22,9 @@ def make(task="detection", number=100, size=(640, 480), side=48.0, has_masks=Tru
     return Dataset(Path("/data/animals"), "COCO", task, folders.CLASSES, samples, has_masks=has_masks)
 
 
-def config_of(folder, dataset, model, weights=None, on_gpu=False):
+def config_of(folder, dataset, model, weights=None, on_gpu=False, tile="off"):
     preset, reason = choose_preset(dataset, model, weights, on_gpu)
-    plan = make_plan(dataset, preset, on_gpu)
+    plan = make_plan(dataset, preset, on_gpu, tile=tile)
     plan.reasons["model"] = reason
     text = write_config(plan, dataset, folder)
     (folder / "config.py").write_text(text)
@@ -151,3 +151,27 @@ def test_weights_keep_the_image_size_that_they_were_trained_at(tmp_path, weights
 
 def test_without_weights_the_backbone_is_not_initialised_from_them(tmp_path):
     assert config_of(tmp_path, make(), "flatten-swin-t", "")[1].model.backbone.init_cfg is None
+
+
+def test_a_detector_on_tiles_has_the_parameters_of_the_plain_one(tmp_path):
+    pytest.importorskip("mmdet")
+    plan, plain, text = config_of(tmp_path, make(size=(4000, 3000)), "hylisanet", tile=320)
+    (tmp_path / "config.py").rename(tmp_path / "plain.py")
+    (tmp_path / "config.py").write_text(write_tiled_config(plan))
+    cfg = Config.fromfile(tmp_path / "config.py")
+    assert re.search(r"# Side of the tiles; chosen by --tile\.\nside = 320\n", text)
+    with DefaultScope.overwrite_default_scope("mmdet"):
+        tiled, whole = MODELS.build(cfg.model), MODELS.build(plain.model)
+    assert tiled.state_dict().keys() == whole.state_dict().keys()
+    steps = {
+        name: [step.type for step in cfg[f"{name}_dataloader"].dataset.pipeline] for name in ("train", "val", "test")
+    }
+    assert "mmlisa.RandomTile" in steps["train"]
+    assert not any("Resize" in step for name in steps for step in steps[name])
+    assert plain.test_dataloader.dataset.pipeline[1].type == "Resize"
+
+
+def test_a_segmentor_slides_over_tiles(tmp_path):
+    _, cfg, _ = config_of(tmp_path, make("segmentation", size=(4000, 3000)), "hylisanet", tile=320)
+    assert cfg.model.test_cfg == dict(mode="slide", crop_size=(320, 320), stride=(256, 256))
+    assert not any("Resize" in step.type for step in cfg.train_pipeline + cfg.test_pipeline)
