@@ -147,3 +147,14 @@ def test_errors_of_ours_end_in_one_line(ours, capsys, main, status):
 def test_errors_of_libraries_and_bugs_keep_their_traceback(ours, main):
     with pytest.raises(TypeError):
         _run(main)
+
+
+def test_resume_without_a_checkpoint_takes_the_newest(tmp_path):
+    import train
+
+    c = tmp_path / "a.py"
+    c.touch()
+    assert train.parse_args([str(c), "--resume"]).resume is True
+    assert train.parse_args([str(c)]).resume is None
+    with pytest.raises(SystemExit):
+        train.parse_args([str(c), "--resume", "none.pth"])

@@ -249,7 +249,7 @@ def _listed_splits(folder: Folder, kind: str) -> dict[str, str]:
 
 
 def _read_labelme(folder: Folder, files: Mapping[str, Any]) -> Iterator[_Part]:
-    """LabelMe: a JSON file per image, with polygons, rectangles and circles; shapes of one ``group_id`` are one object."""
+    """LabelMe: a JSON file per image, with polygons and rectangles; shapes of one ``group_id`` are one object."""
     labels = {str(shape["label"]) for content in files.values() for shape in content["shapes"]}
     names = {name: name for name in sorted(labels)}
     for file, content in files.items():
@@ -259,12 +259,9 @@ def _read_labelme(folder: Folder, files: Mapping[str, Any]) -> Iterator[_Part]:
         for number, shape in enumerate(content["shapes"]):
             points = np.array(shape["points"], float).reshape(-1, 2)
             kind, label = shape.get("shape_type") or "polygon", str(shape["label"])
-            if kind == "circle":  # its centre, and a point on it
-                angles = np.linspace(0, 2 * np.pi, 32, endpoint=False)
-                points = points[0] + math.dist(*points) * np.stack([np.cos(angles), np.sin(angles)], 1)
             if kind == "rectangle":
                 objects[number] = _object(label, [*points.min(0).tolist(), *points.max(0).tolist()])
-            elif kind in ("polygon", "circle"):
+            elif kind == "polygon":
                 group = (label, number if shape.get("group_id") is None else f"group {shape['group_id']}")
                 outlines.setdefault(group, []).append(points.ravel().tolist())
                 objects[first.setdefault(group, number)] = _object(label, None, outlines[group])
