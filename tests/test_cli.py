@@ -10,6 +10,7 @@ import torch
 from mmengine.registry import MODELS
 
 import infer
+import train
 from mmlisa import cli
 
 _IN_ONE_PROCESS = """
@@ -150,8 +151,6 @@ def test_errors_of_libraries_and_bugs_keep_their_traceback(ours, main):
 
 
 def test_resume_without_a_checkpoint_takes_the_newest(tmp_path):
-    import train
-
     c = tmp_path / "a.py"
     c.touch()
     assert train.parse_args([str(c), "--resume"]).resume is True
