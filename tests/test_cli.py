@@ -10,6 +10,7 @@ import torch
 from mmengine.registry import MODELS
 
 import infer
+import train
 from mmlisa import cli
 
 _IN_ONE_PROCESS = """
@@ -146,3 +147,12 @@ def test_errors_of_ours_end_in_one_line(ours, capsys, main, status):
 def test_errors_of_libraries_and_bugs_keep_their_traceback(ours, main):
     with pytest.raises(TypeError):
         _run(main)
+
+
+def test_resume_without_a_checkpoint_takes_the_newest(tmp_path):
+    c = tmp_path / "a.py"
+    c.touch()
+    assert train.parse_args([str(c), "--resume"]).resume is True
+    assert train.parse_args([str(c)]).resume is None
+    with pytest.raises(SystemExit):
+        train.parse_args([str(c), "--resume", "none.pth"])

@@ -31,7 +31,7 @@ def commands(monkeypatch, tmp_path):
             Path(words[2]).touch()
 
     monkeypatch.setattr(module, "run", run)
-    monkeypatch.setattr("mmlisa.fit.report.write_report", lambda folder, **_: (folder / "report.html").touch())
+    monkeypatch.setattr("mmlisa.fit.report.write_report", lambda folder, _: (folder / "report.html").touch())
     folders.write_classes(tmp_path / "data", 5)
     return ran
 
@@ -132,3 +132,16 @@ def test_fit(data, tmp_path):
         "report.html",
     }
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
+
+
+@pytest.mark.nightly
+def test_fit_on_tiles(tmp_path):
+    pytest.importorskip("mmdet")
+    data = make_demo(tmp_path / "demo", num_images={"train": 6, "val": 2}, side=700, progress=False)
+    fit(Options(str(data), task="detection", epochs=1, batch=8, tile=320), tmp_path / "run")
+    head, *rows = json.loads((tmp_path / "run" / "comparison.json").read_text())["table"]
+    assert [row[0] for row in rows] == ["tiles of 320 pixels", "one pass at 640 pixels"]
+    assert all(len(row) == len(head) and float(row[-1]) > 0 for row in rows)
+    html = (tmp_path / "run" / "report.html").read_text()
+    assert "Tiles or one pass" in html
+    assert "Recommended: " in html

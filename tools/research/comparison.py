@@ -66,7 +66,7 @@ def delta(comparison: Comparison, candidate: str, seed: int) -> Delta:
         **dict.fromkeys(("val_cfg", "val_dataloader", "val_evaluator", "default_hooks.checkpoint"), None),
         "custom_hooks": [dict(type="mmlisa.FiniteLossHook")],
         "log_level": "WARNING",
-        **chosen.training,
+        **{key: value.format(seed=seed) if key == "load_from" else value for key, value in chosen.training.items()},
     }
 
 
@@ -81,10 +81,11 @@ def build_config(comparison: Comparison, candidate: str, seed: int, work_dir: Pa
 
 
 def train(comparison: Comparison, candidate: str, seed: int, work_dir: Path) -> Row:
-    """Train and test; the accuracy is in percent."""
+    """Train, unless the candidate has 0 iterations, and test; the accuracy is in percent."""
     task = TASKS[comparison.task]
     runner = Runner.from_cfg(build_config(comparison, candidate, seed, work_dir))
-    runner.train()
+    if runner.cfg.train_cfg.max_iters:
+        runner.train()
     metrics = {name: float(value) for name, value in runner.test().items()}
     accuracy = 100 / task.whole * metrics[task.metric]
     return dict(candidate=candidate, seed=seed, accuracy=accuracy, metrics=metrics, iterations=runner.iter)

@@ -13,7 +13,10 @@ ROOT = "work_dirs/compare"  # results of the runs
 
 @dataclass(frozen=True)
 class Candidate:
-    """The config of a backbone, the channels of its maps, and overrides of the task's config that belong to it."""
+    """The config of a backbone, the channels of its maps, and overrides of the task's config that belong to it.
+
+    ``load_from`` in the overrides is formatted with the seed of the run.
+    """
 
     backbone: Delta
     channels: tuple[int, ...]
@@ -317,7 +320,47 @@ _REPLACED: dict[str, Candidate] = {
     **{f"focused linear, {stages} of 4 stages": _replaced("focused linear", stages, _FROM_HOST) for stages in (1, 2)},
     **{f"{name}, from scratch": _replaced(name, 4, {}) for name in _REPLACING},
 }
-_SAVE_LAST = dict(type="CheckpointHook", by_epoch=False, interval=_HOST_ITERATIONS, save_optimizer=False)
+
+
+def _save_last(iterations: int) -> Delta:
+    return dict(type="CheckpointHook", by_epoch=False, interval=iterations, save_optimizer=False)
+
+
+# ---- LiSA trained at 64 pixels, tested and fine-tuned at other resolutions
+
+_SOURCE_ITERATIONS = {"classifier": 200, "detector": 400}
+
+
+def _resized(task: str, size: int, iterations: int, batch: int, start: str = "", saves: bool = False) -> Comparison:
+    """Return the networks with each mode, and those that start from one at 64 pixels also without fine-tuning.
+
+    A detector at 64 pixels starts from the classifier's backbone.
+    """
+    channels, candidates, training = (16, 32, 64, 96), {}, {}
+    if start:
+        file = f"iter_{_SOURCE_ITERATIONS[start]}.pth"
+        training["load_from"] = f"{ROOT}/resize_{start}/spectrum_{{seed}}/{file}"
+    if saves:
+        training["default_hooks.checkpoint"] = _save_last(iterations)
+    for mode in ("spectrum",) if saves else ("spectrum", "interpolate"):
+        arch = dict(base="small", depths=(1, 1, 2, 1), channels=channels, num_heads=(1, 2, 4, 6))
+        attention = dict(num_patterns=4, resize=mode)
+        backbone = dict(type="mmlisa.LiSANet", arch=arch, image_size=64, attention=attention, **_FROM_SCRATCH)
+        candidates[mode] = Candidate(backbone, channels, training)
+        if not saves:
+            candidates[f"{mode}, not fine-tuned"] = Candidate(backbone, channels, training | {"train_cfg.max_iters": 0})
+    if task == "classification":
+        resize = dict(type="Resize", scale=(size, size))
+        shared = {
+            "train_dataloader.dataset.pipeline.1.scale": size,
+            "test_dataloader.dataset.pipeline": [dict(type="LoadImageFromFile"), resize, dict(type="PackInputs")],
+        }
+    else:
+        shared = {"model.roi_head.mask_head": None, "model.roi_head.mask_roi_extractor": None}
+        shared["test_evaluator.metric"] = "bbox"
+    shared["train_dataloader.batch_size"] = batch
+    return Comparison(f"{task}, {size} pixels", task, candidates, "spectrum", iterations, size, shared=shared)
+
 
 # ---- the suites
 
@@ -382,7 +425,7 @@ SUITES: dict[str, dict[str, Comparison]] = {
         "replacement_host": Comparison(
             "The host",
             "detection",
-            {"windows": _replaced(None, 0, {"default_hooks.checkpoint": _SAVE_LAST})},
+            {"windows": _replaced(None, 0, {"default_hooks.checkpoint": _save_last(_HOST_ITERATIONS)})},
             "windows",
             iterations=_HOST_ITERATIONS,
             size=_REPLACEMENT,
@@ -397,5 +440,13 @@ SUITES: dict[str, dict[str, Comparison]] = {
             size=_REPLACEMENT,
             seeds=(1, 2, 3),
         ),
+    },
+    "resize": {
+        "resize_classifier": _resized("classification", 64, _SOURCE_ITERATIONS["classifier"], 32, saves=True),
+        "resize_detector": _resized("detection", 64, _SOURCE_ITERATIONS["detector"], 4, "classifier", saves=True),
+        "resize_classification_256": _resized("classification", 256, 40, 8, "classifier"),
+        "resize_detection_256": _resized("detection", 256, 80, 4, "detector"),
+        "resize_classification_128": _resized("classification", 128, 40, 8, "classifier"),
+        "resize_detection_128": _resized("detection", 128, 80, 4, "detector"),
     },
 }
