@@ -147,19 +147,8 @@ def _compare(table: dict[str, Any], row: dict[str, Any], quantity: str, counts: 
         status = "agrees"
     else:
         status = "explained" if cell.get("explained") else "unexplained"
-    return Result(
-        table["name"],
-        row["label"],
-        quantity,
-        counted,
-        cell["paper"],
-        ours,
-        unit,
-        ours / paper - 1,
-        cell.get("reading"),
-        status,
-        cell.get("note", ""),
-    )
+    names = (table["name"], row["label"], quantity, counted, cell["paper"])
+    return Result(*names, ours, unit, ours / paper - 1, cell.get("reading"), status, cell.get("note", ""))
 
 
 def to_markdown(paper: dict[str, Any], results: list[Result]) -> str:
