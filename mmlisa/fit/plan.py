@@ -67,6 +67,7 @@ _OBJECT = 48  # pixels after resizing; a quarter of the objects may be smaller
 _SMALL = 16  # pixels after resizing; detectors rarely find smaller objects
 _TILE = 640
 OVERLAP = 0.2  # share of a tile that the next one repeats
+_MOST_DETECTIONS = 100  # of an image in the recipes; a detector needs twice the number of its objects
 _FEWEST = 10  # steps of a training
 _ROUND = 32  # sides are multiples of the coarsest feature map's stride
 
@@ -245,6 +246,10 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         model["train_cfg"] = None  # Mixup and CutMix need more data than a small set has
     elif learns_masks and not masks:
         model["roi_head"] |= {"mask_roi_extractor": None, "mask_head": None}
+    most = 2 * max(len(sample.objects) for sample in dataset.samples)
+    if most > _MOST_DETECTIONS:
+        limit = {"max_per_img": most}
+        model["test_cfg"] = {"rcnn": limit} if "rcnn" in base.test_cfg else limit
     backbone: dict[str, Any] = {}
     if "image_size" in base.backbone and not weights:
         backbone["image_size"] = plan.side

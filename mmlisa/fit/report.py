@@ -36,10 +36,11 @@ def write_report(folder: Path, commands: Mapping[str, str]) -> str:
     settings = Config.fromfile(folder / "config.py").to_dict()
     task, classes, root = facts["task"], list(settings["classes"]), Path(settings["data_root"])
     split, chosen = ("test", "") if facts["test"] else ("val", ", on which the checkpoint was chosen")
+    unit_of_step = "tiles of" if (folder / "plain.py").exists() else "images, longer side"
     summary = [
         f"{facts['format']}: {len(facts['train'])} images to train on; results are those of the {len(facts[split])} images of "
         f"{split}{chosen}",
-        f"{settings['steps']} steps of {settings['batch']} images, longer side {settings['side']} pixels",
+        f"{settings['steps']} steps of {settings['batch']} {unit_of_step} {settings['side']} pixels",
         *facts["notes"],
     ]
     evaluate, unit = {

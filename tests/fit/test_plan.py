@@ -140,6 +140,13 @@ def test_boxes_without_outlines_need_no_mask_head(tmp_path):
     assert cfg.test_evaluator.metric == ["bbox"]
 
 
+@pytest.mark.parametrize(("number", "expected"), [(50, 100), (70, 140)])
+def test_a_detector_may_find_twice_the_objects_of_an_image(tmp_path, number, expected):
+    dataset = make()
+    dataset.samples[3].objects *= number
+    assert config_of(tmp_path, dataset, "hylisanet")[1].model.test_cfg.rcnn.max_per_img == expected
+
+
 @pytest.mark.parametrize("weights", ["", "own.pth"])
 def test_weights_keep_the_image_size_that_they_were_trained_at(tmp_path, weights):
     plan, cfg, _ = config_of(tmp_path, make(), "hylisanet", weights)

@@ -81,11 +81,10 @@ def build_config(comparison: Comparison, candidate: str, seed: int, work_dir: Pa
 
 
 def train(comparison: Comparison, candidate: str, seed: int, work_dir: Path) -> Row:
-    """Train, unless the candidate has 0 iterations, and test; the accuracy is in percent."""
+    """Train and test; the accuracy is in percent."""
     task = TASKS[comparison.task]
     runner = Runner.from_cfg(build_config(comparison, candidate, seed, work_dir))
-    if runner.cfg.train_cfg.max_iters:
-        runner.train()
+    runner.train()
     metrics = {name: float(value) for name, value in runner.test().items()}
     accuracy = 100 / task.whole * metrics[task.metric]
     return dict(candidate=candidate, seed=seed, accuracy=accuracy, metrics=metrics, iterations=runner.iter)
