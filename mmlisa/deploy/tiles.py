@@ -11,7 +11,7 @@ from mmengine.model import BaseModel
 from mmengine.structures import BaseDataElement
 from torch import Tensor
 
-from mmlisa.deploy.inference import fill_sample
+from mmlisa.deploy.inference import fill_sample, read_sample
 from mmlisa.deploy.runtime import Prediction, Tiles, check_tiles
 from mmlisa.registry import MODELS
 from mmlisa.training.config import find_test_pipeline, type_name
@@ -93,8 +93,7 @@ class TiledDetector(BaseModel):
             inputs, samples = zip(*(self._cut(image, sample, window) for window in windows), strict=True)
             found = self.detector.test_step({"inputs": list(inputs), "data_samples": list(samples)})
             for index, one in enumerate(found, first):
-                fields = {name: value.cpu().numpy() for name, value in one.pred_instances.items()}
-                tiles.add(index, Prediction(fields["bboxes"], fields["scores"], fields["labels"], fields.get("masks")))
+                tiles.add(index, read_sample(one.cpu()))
         return tiles.merge()
 
     def _cut(self, image: Tensor, sample: BaseDataElement, window: np.ndarray) -> tuple[Tensor, BaseDataElement]:
