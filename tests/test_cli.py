@@ -52,7 +52,6 @@ def test_the_module_is_the_command():
         (cli.checkpoint, "{0}", "is a folder"),
         (cli.checkpoint, "{0}/none.pth", "none.pth' does not exist"),
         (cli.share, "50", "'50' is not a number from 0 to 1"),
-        (cli.share, "nan", "'nan' is not"),
         (cli.count, "0", "'0' is not a whole number from 1"),
         (cli.key_value, "a.b", "'a.b' is not of the form KEY=VALUE"),
     ],

@@ -1,4 +1,5 @@
-"""Run models that ``mmlisa export`` wrote. This file needs NumPy, OpenCV, Pillow and onnxruntime only; copy it into a product.
+"""Run models that ``mmlisa export`` wrote. This file needs NumPy, OpenCV, Pillow and onnxruntime or OpenVINO only; copy it into a
+product.
 
 model = load("detector.onnx")
 found = model.predict("street.jpg")
@@ -9,6 +10,7 @@ for box, label, score in zip(found.boxes, found.labels, found.scores):
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +40,34 @@ class Prediction:
     probabilities: np.ndarray | None = None  # [C], one per class
 
 
-def load(path: str | Path, *, threads: int | None = None, providers: Sequence[str] | None = None) -> "Model":
-    """Open an exported ``.onnx`` file, for onnxruntime with ``threads`` (None: all cores) and ``providers`` (None: the CPU).
+def load(
+    path: str | Path, *, backend: str = "auto", threads: int | None = None, providers: Sequence[str] | None = None
+) -> "Model":
+    """Open a file that ``mmlisa export`` wrote.
+
+    Args:
+        path: the ``.onnx`` file.
+        backend: ``'onnxruntime'``; ``'openvino'``, on the CPU in fp32; or ``'auto'``: OpenVINO where it is installed and
+            ``providers`` is None.
+        threads: number of threads; None for all cores.
+        providers: onnxruntime's execution providers; None for the CPU.
 
     Raises:
-        ValueError: ``mmlisa export`` did not write the file. onnxruntime raises its own errors.
+        ValueError: an unknown backend, or a file that ``mmlisa export`` did not write. The backends raise their own errors.
     """
+    if backend == "auto":
+        backend = "openvino" if providers is None and find_spec("openvino") else "onnxruntime"
+    if backend == "openvino":
+        return Model(path, *_openvino(path, threads))
+    if backend == "onnxruntime":
+        return Model(path, *_onnxruntime(path, threads, providers))
+    raise ValueError(f"backend={backend!r}; it must be 'auto', 'onnxruntime' or 'openvino'")
+
+
+Engine = tuple[dict[str, str], Sequence[Any], Callable[[np.ndarray], list[np.ndarray]]]  # see the arguments of Model
+
+
+def _onnxruntime(path: str | Path, threads: int | None, providers: Sequence[str] | None) -> Engine:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -52,7 +76,20 @@ def load(path: str | Path, *, threads: int | None = None, providers: Sequence[st
     session = onnxruntime.InferenceSession(str(path), options, providers or ["CPUExecutionProvider"])
     (taken,) = session.get_inputs()
     metadata = session.get_modelmeta().custom_metadata_map
-    return Model(path, metadata, taken.shape, lambda image: session.run(None, {taken.name: image}))
+    return metadata, taken.shape, lambda image: session.run(None, {taken.name: image})
+
+
+def _openvino(path: str | Path, threads: int | None) -> Engine:
+    import openvino
+
+    core = openvino.Core()
+    graph = core.read_model(str(path))
+    info = graph.get_rt_info()
+    metadata = {key: entry.value for key, entry in info["framework"].items()} if "framework" in info else {}
+    options = {"INFERENCE_PRECISION_HINT": "f32"}  # otherwise bfloat16 on CPUs that have it
+    compiled = core.compile_model(graph, "CPU", options | ({"INFERENCE_NUM_THREADS": threads} if threads else {}))
+    shape = [axis.get_length() if axis.is_static else None for axis in graph.input().partial_shape]
+    return metadata, shape, lambda image: list(compiled(image).values())
 
 
 class Model:
