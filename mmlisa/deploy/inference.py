@@ -24,7 +24,7 @@ from mmlisa.deploy.runtime import IMAGE_SUFFIXES, VIDEO_SUFFIXES, Prediction
 from mmlisa.registry import MODELS
 from mmlisa.training.building import build_model
 from mmlisa.training.checks import check_channels, check_shapes, saved_metainfo
-from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, load_config, type_name
+from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
 
 
@@ -176,28 +176,6 @@ def exported_config(cfg: Config, path: str | Path, backend: str = "auto") -> Con
     return cfg
 
 
-def load(path: str | Path, config: str | Path | None = None, *, device: str | None = None) -> Predictor | runtime.Model:
-    """Open a trained model for prediction: ``mmlisa.load("best.pth", "config.py").predict("street.jpg")``.
-
-    Args:
-        path: a checkpoint, or an exported ``.onnx`` file.
-        config: config of the checkpoint, a Python file that is executed.
-        device: where a checkpoint runs; None for a GPU if there is one.
-
-    Raises:
-        FileNotFoundError, ValueError: a file that is missing, damaged or of another model; a checkpoint without ``config``.
-    """
-    if Path(path).suffix == ".onnx":
-        return runtime.load(path)
-    if config is None:
-        beside = [str(file) for file in sorted(Path(path).absolute().parent.glob("*.py"))]
-        raise ValueError(
-            f"config is missing for checkpoint {str(path)!r}: pass load(path, config=…), a name or file such as "
-            f"{', '.join(beside) or 'the config it was trained with'}"
-        )
-    return Predictor(load_config(str(config)), str(path), device=device)
-
-
 def describe(found: Prediction, classes: Classes) -> dict[str, Any]:
     """Return a prediction as plain data, in pixels of the input.
 
@@ -252,7 +230,7 @@ def predict_pictures(
     """Write each input with its boxes, masks, labels and scores (or its segmentation, or its class) into ``out_dir``.
 
     Args:
-        model: a model; see :func:`load`.
+        model: a model; see :func:`mmlisa.load`.
         images: images, videos, or folders of them; for a video classifier, videos, folders of videos, and folders of a video's
             frames.
         out_dir: gets ``<stem>.png`` per image and ``<stem>.mp4`` per video; inputs of one stem are numbered.

@@ -72,15 +72,14 @@ def make_config(args: argparse.Namespace, mode: str):
     cfg.model.roi_head.mask_head.num_classes = len(names)
     if not masks:
         cfg.model.roi_head.mask_roi_extractor = cfg.model.roi_head.mask_head = None
-    cfg.model.test_cfg.rpn.update(nms_pre=2000, max_per_img=2000)
-    cfg.model.test_cfg.rcnn.max_per_img = 1000
+    if mode.isdecimal():  # as many objects as tiles can find
+        cfg.model.test_cfg.rpn.update(nms_pre=2000, max_per_img=2000)
+        cfg.model.test_cfg.rcnn.max_per_img = 1000
     load, resize, annotations, pack = cfg.test_dataloader.dataset.pipeline
     annotations.with_mask = masks
     tile, flip = dict(type="mmlisa.RandomTile", size=args.tile), dict(type="RandomFlip", prob=0.5)
     pipelines = {"train": [load, tile, annotations, flip, dict(type="PackDetInputs")]}
-    pipelines["val"] = pipelines["test"] = (
-        [load, dict(resize, scale=(int(mode),) * 2), pack] if mode != "tiles" else [load, pack]
-    )
+    pipelines["test"] = [load, dict(resize, scale=(int(mode),) * 2), pack] if mode.isdecimal() else [load, pack]
     for split, pipeline in pipelines.items():
         name = "train" if split == "train" else "val"
         cfg[f"{split}_dataloader"].dataset = dict(
@@ -93,17 +92,17 @@ def make_config(args: argparse.Namespace, mode: str):
             pipeline=deepcopy(pipeline),
         )
     cfg.train_dataloader.batch_size = 2
-    cfg.train_cfg.update(max_iters=args.iterations, val_interval=args.iterations + 1)
+    cfg.train_cfg.update(max_iters=args.iterations)
+    cfg.val_dataloader = cfg.val_evaluator = cfg.val_cfg = None
     cfg.param_scheduler[1].end = args.iterations
     cfg.default_hooks.checkpoint = dict(type="CheckpointHook", by_epoch=False, interval=args.iterations)
     cfg.load_from = args.load_from
-    for evaluator in (cfg.val_evaluator, cfg.test_evaluator):
-        evaluator.update(
-            ann_file=f"{args.root}/annotations/val.json",
-            metric=["bbox", "segm"] if masks else ["bbox"],
-            outfile_prefix=str(args.work_dir / mode),
-        )
-    return tile_config(cfg, args.tile) if mode == "tiles" else cfg
+    cfg.test_evaluator.update(
+        ann_file=f"{args.root}/annotations/val.json",
+        metric=["bbox", "segm"] if masks else ["bbox"],
+        outfile_prefix=str(args.work_dir / mode),
+    )
+    return cfg if mode.isdecimal() else tile_config(cfg, args.tile)
 
 
 def measure(args: argparse.Namespace, mode: str) -> str:
