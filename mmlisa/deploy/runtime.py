@@ -239,8 +239,9 @@ def read_images(source: str | Path) -> Iterator[tuple[str, np.ndarray]]:
                 yield name, picture
     elif path.suffix.lower() in VIDEO_SUFFIXES:
         video = cv2.VideoCapture(str(path))
-        for number, frame in enumerate(iter(lambda: video.read()[1], None)):
-            name = f"{path}:{number}"
+        number = 0
+        while (frame := video.read()[1]) is not None:
+            name, number = f"{path}:{number}", number + 1
             yield name, np.ascontiguousarray(frame[..., ::-1])
     else:
         name = str(path)
