@@ -148,12 +148,14 @@ def predict(model: Any, library: str, size: Sequence[int]) -> Any:
 
 
 def compare(theirs: Any, found: Any) -> tuple[float | None, float]:
-    """Return the largest difference of the boxes (None without boxes) and of the scores, logits or probabilities.
+    """Return the largest difference of the boxes (None without boxes) and of the scores.
 
-    Detections of nearly equal scores may change places: each is compared with the nearest one of its label.
+    It is relative to the best class for a classifier, and the share of other pixels for a segmentor. Detections of nearly equal
+    scores may change places: each is compared with the nearest one of its label.
     """
     if found.probabilities is not None:
-        return None, float(np.abs(theirs.pred_score.numpy() - found.probabilities).max())
+        expected = theirs.pred_score.numpy()
+        return None, float(np.abs(expected - found.probabilities).max() / expected.max())
     if found.segmentation is not None:
         return None, float((theirs.pred_sem_seg.data[0].numpy() != found.segmentation).mean())
     theirs = theirs.pred_instances

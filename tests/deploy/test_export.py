@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torchvision
 from mmengine.config import Config
 from mmengine.dataset import Compose
 from torch import nn
@@ -72,6 +73,31 @@ def test_the_function_of_the_page_decodes_raw_outputs(kind, name, strides):
     for box, score, label in zip(theirs.bboxes.numpy(), theirs.scores.numpy(), theirs.labels, strict=True):
         apart = np.abs(boxes.clip(0 if kind != "yolox" else -np.inf, limits) - box).max(axis=1)
         assert (np.abs(scores[:, label] - score)[apart < 0.01] < 1e-4).any()
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "offset_groups", "kernel", "stride", "padding", "dilation", "has_mask"),
+    [(8, 2, 4, 3, 1, 1, 1, True), (4, 4, 4, 1, 1, 0, 1, False), (6, 1, 1, 3, 2, 2, 2, True)],
+)
+def test_deformable_convolutions(channels, groups, offset_groups, kernel, stride, padding, dilation, has_mask):
+    x, weight, bias = torch.rand(2, channels, 9, 11), torch.randn(4, channels // groups, kernel, kernel), torch.randn(4)
+    rows, columns = ((n + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1 for n in (9, 11))
+    offset = torch.randn(2, 2 * offset_groups * kernel**2, rows, columns) * 3
+    mask = torch.rand(2, offset_groups * kernel**2, rows, columns)
+    geometry = [stride] * 2 + [padding] * 2 + [dilation] * 2 + [groups, offset_groups, has_mask]
+    expected = torchvision.ops.deform_conv2d(
+        x, offset, weight, bias, stride, padding, dilation, mask if has_mask else None
+    )
+    found = module.deform_conv2d(x, weight, offset, mask, bias, *geometry)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_maps_are_resized_as_in_mmsegmentation(aligned):
+    maps = torch.randn(1, 4, 9, 13)
+    resized = nn.functional.interpolate(maps, (31, 50), mode="bilinear", align_corners=aligned)
+    found = runtime._best_class(maps[0].numpy(), (31, 50), aligned)
+    assert (found == resized[0].argmax(0).numpy()).mean() > 0.99
 
 
 @pytest.mark.parametrize("factor", [1.1, np.nan])
