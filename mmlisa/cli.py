@@ -20,6 +20,7 @@ from mmlisa import __version__, config_path
 
 # The commands and their files in tools/.
 COMMANDS = {
+    "demo": "demo.py",
     "train": "train.py",
     "test": "test.py",
     "infer": "infer.py",

@@ -16,13 +16,19 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def to_markdown(paper: str) -> str:
     """Return the page of a paper, one of :data:`PAPERS`; the models are built on the meta device."""
+    from mmengine.logging import MMLogger
+
     from research.paper_tables import evaluate, load_table, to_markdown
 
+    MMLogger.get_current_instance().setLevel("WARNING")  # mmpretrain reports every classifier that it builds
     table = load_table(paper)
     return to_markdown(table, evaluate(table["tables"]))
 
 
 def main(args: argparse.Namespace) -> None:
+    from mmlisa.training.log import import_quietly
+
+    import_quietly()
     for paper in args.paper:
         print(to_markdown(paper))
 

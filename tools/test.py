@@ -59,6 +59,8 @@ def main(args: argparse.Namespace) -> None:
     if args.out:
         dumps = {"mmdet": "mmdet.DumpDetResults", "mmseg": "mmlisa.DumpWithoutLogits"}
         dump = dumps.get(cfg.get("default_scope"), "DumpResults")
+        if config.type_name(cfg.model) == "TiledDetector":  # its masks are run lengths already
+            dump = "DumpResults"
         runner.test_evaluator.metrics.append(METRICS.build(dict(type=dump, out_file_path=args.out)))
     test(runner)
 

@@ -32,13 +32,15 @@ def test_all_rows_of_a_paper(paper):
 @pytest.mark.parametrize(
     ("quantity", "cell", "status"),
     [
-        ("params", "3.0 k", "agrees"),
+        ("params", "3.0 k", "rounds to the print"),
         ("params", "2.9 k", "unexplained"),
-        ("params", "2.96 k", "unexplained"),  # 1.4 %: more than the tolerance and than half of the last digit
+        ("params", "2.98 k", "within 1 %"),
+        ("params", "2.96 k", "unexplained"),  # 1.4 %
         ("params", dict(paper="2.9 k", note="a typo"), "unexplained"),  # a note changes nothing
-        ("params", dict(paper="2.9 k", explained=True, note="a typo"), "explained"),
-        ("params", dict(paper="2.9 k", judged=False), "reported"),
-        ("macs", "2.95 M", "agrees"),
+        ("params", dict(paper="2.9 k", explained=True, note="a typo"), "differs for a known reason"),
+        ("params", dict(paper="2.9 k", judged=False), "not comparable"),
+        ("macs", "3.01 M", "within 1 %"),
+        ("macs", "2.95 M", "within 3 %"),
     ],
 )
 def test_status(monkeypatch, quantity, cell, status):
