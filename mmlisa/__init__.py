@@ -1,4 +1,4 @@
-"""Efficient-attention backbones (LiSA, FLatten, iViT, Castling-ViT) for OpenMMLab detection and segmentation."""
+"""Efficient-attention backbones (LiSA, FLatten, iViT, Castling-ViT, MILA, H-ViT3, PolaFormer) for OpenMMLab and timm."""
 
 from importlib import import_module
 from pathlib import Path

@@ -56,7 +56,14 @@ def _child(parent: roots.Registry, *modules: str) -> roots.Registry:
     return _Registry(parent.name, parent=parent, scope="mmlisa", locations=[f"mmlisa.{name}" for name in found])
 
 
-_NETWORKS = ("models.attention", "models.backbones", "models.necks", "models.dense_heads", "models.heads")
+_NETWORKS = (
+    "models.attention",
+    "models.backbones",
+    "models.timm_backbone",
+    "models.necks",
+    "models.dense_heads",
+    "models.heads",
+)
 _HOOKS = [f"training.{name}" for name in ("hooks", "interrupts", "castling", "ema")]
 MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.ema", "deploy.tiles")
 TASK_UTILS = _child(roots.TASK_UTILS, *_NETWORKS)

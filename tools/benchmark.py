@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mmlisa import cli
 
-SUITES = ("operators", "scaling", "backbones", "pixels", "detectors", "training")
+SUITES = ("operators", "scaling", "backbones", "onnxruntime", "pixels", "detectors", "training")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -40,6 +40,7 @@ def main(args: argparse.Namespace) -> None:
         "operators": lambda: benchmark.benchmark_operators(*common),
         "scaling": lambda: benchmark.benchmark_scaling(*common),
         "backbones": lambda: benchmark.benchmark_backbones(*common, models, args.size or benchmark.IMAGE_SIZES),
+        "onnxruntime": lambda: benchmark.benchmark_onnxruntime(args.rounds, models, args.size or benchmark.IMAGE_SIZES),
         "pixels": lambda: benchmark.benchmark_backbones(*common, models, benchmark.SQUARES),
         "detectors": lambda: benchmark.benchmark_detectors(*common, models, args.size or ((800, 1344),)),
         "training": lambda: benchmark.benchmark_training(*common, models, args.size or benchmark.TRAINING_SIZES),

@@ -7,6 +7,7 @@ import torch
 
 from mmlisa.models import backbones
 from mmlisa.models.backbones.base import Backbone
+from mmlisa.models.timm_backbone import TimmBackbone
 
 
 class FeatureMap(NamedTuple):
@@ -17,13 +18,15 @@ class FeatureMap(NamedTuple):
     stride: int
 
 
-def backbone_class(name: str) -> type[Backbone]:
+def backbone_class(name: str) -> type[Backbone] | type[TimmBackbone]:
     """Return the backbone registered as ``name``, with or without ``mmlisa.`` before it.
 
     Raises:
         ValueError: no backbone has this name.
     """
     name = name.removeprefix("mmlisa.")
+    if name == "TimmBackbone":
+        return TimmBackbone
     if name not in backbones.__all__:
         raise ValueError(f"backbone is {name!r}; it must be one of {sorted(backbones.__all__)}")
     return getattr(backbones, name)

@@ -62,7 +62,7 @@ def test_versions_agree():
     assert f'\nversion = "{mmlisa.__version__}"\n' in project
     assert citation["version"] == mmlisa.__version__
     assert f"## {mmlisa.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert len(citation["references"]) == 4
+    assert len(citation["references"]) == 7
 
 
 def test_the_lowest_versions_are_those_that_ci_tests():

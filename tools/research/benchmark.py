@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import ceil, prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-import timm
+import onnxruntime
 import torch
 import torch.nn.functional as F
 from mmengine.config import Config
@@ -22,6 +23,7 @@ from tqdm import tqdm
 
 from mmlisa import config_path, ops
 from mmlisa.deploy.cpu import optimize_for_cpu
+from mmlisa.deploy.export import export
 from mmlisa.registry import MODELS as MMLISA_MODELS
 
 Row = dict[str, Any]
@@ -38,6 +40,11 @@ SHAPES = (
 )
 SCALING_GRIDS = ((7, 7), (14, 14), (28, 28), (56, 56), (112, 112), (200, 336))
 
+
+def _of_timm(name: str, channels: tuple[int, ...]) -> tuple[dict[str, Any], tuple[int, ...]]:
+    return dict(type="mmlisa.TimmBackbone", model_name=name), channels
+
+
 # Backbones: type and options, by the registry of their scope, and the channels of their four maps.
 BACKBONES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "HyLiSANet-S": (dict(type="mmlisa.LiSANet", arch="hybrid-small"), (64, 128, 320, 384)),
@@ -52,7 +59,12 @@ BACKBONES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
         dict(type="mmpretrain.ConvNeXt", arch="tiny", out_indices=(0, 1, 2, 3), gap_before_final_norm=False),
         (96, 192, 384, 768),
     ),
-    "CAFormer-S18": (dict(type="timm.caformer_s18", features_only=True), (64, 128, 320, 512)),
+    "CAFormer-S18": _of_timm("caformer_s18", (64, 128, 320, 512)),
+    "EfficientViT-B2": _of_timm("efficientvit_b2", (48, 96, 192, 384)),
+    "EfficientViT-L1": _of_timm("efficientvit_l1", (64, 128, 256, 512)),
+    "CPUBone-B2": _of_timm("cpubone_b2_bfrobust", (40, 80, 160, 320)),
+    "HGNetv2-B4": _of_timm("hgnetv2_b4", (128, 512, 1024, 2048)),
+    "FastViT-SA24": _of_timm("fastvit_sa24", (64, 128, 256, 512)),
     "ResNet-50": (dict(type="mmdet.ResNet", depth=50), (256, 512, 1024, 2048)),
     "PVTv2-B2": (
         dict(type="mmdet.PyramidVisionTransformerV2", embed_dims=64, num_layers=[3, 4, 6, 3]),
@@ -60,7 +72,7 @@ BACKBONES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     ),
 }
 BASELINE = "Swin-T"
-IMAGE_SIZES = ((224, 224), (512, 2048), (800, 1344))
+IMAGE_SIZES = ((224, 224), (640, 640), (800, 1344))
 TRAINING_SIZES = ((224, 224), (512, 512), (800, 1344))
 SQUARES = ((224, 224), (448, 448), (896, 896), (1792, 1792))
 
@@ -267,10 +279,8 @@ def benchmark_scaling(rounds: int, device: str, grids: Iterable[tuple[int, ...]]
 
 
 def build_backbone(cfg: dict[str, Any], *, training: bool = False) -> nn.Module:
-    """Build a backbone from a ``type='scope.Name'`` or ``'timm.name'``, in training mode or optimised for inference."""
-    options = dict(cfg)
-    scope, name = options.pop("type").split(".", 1)
-    model = timm.create_model(name, **options) if scope == "timm" else MMLISA_MODELS.build(cfg)
+    """Build a backbone from a ``type='scope.Name'``, in training mode or optimised for inference."""
+    model = MMLISA_MODELS.build(cfg)
     model.train(training)  # returns nothing for mmdet's Swin
     return model if training else optimize_for_cpu(model)
 
@@ -293,10 +303,38 @@ def benchmark_backbones(
     return _benchmark_images(models, infer, rounds, device, sizes)
 
 
+def benchmark_onnxruntime(
+    rounds: int, names: Iterable[str] = BACKBONES, sizes: Iterable[tuple[int, int]] = IMAGE_SIZES
+) -> list[Row]:
+    """Measure the backbones' exported files in onnxruntime on the CPU, with as many threads as PyTorch has."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 3, torch.get_num_threads()
+    rows, names = [], list(names)
+    for size in sizes:
+        image = torch.randn(1, 3, *size)
+        candidates = {}
+        with TemporaryDirectory() as folder:
+            for name in names:
+                file = Path(folder, f"{name}.onnx")
+                model = MMLISA_MODELS.build(BACKBONES[name][0]).requires_grad_(False)
+                model.eval()  # returns nothing for mmdet's Swin
+                export(model, file, size, tolerance=0.01)
+                session = onnxruntime.InferenceSession(file, options, ["CPUExecutionProvider"])
+                candidates[name] = partial(session.run, None, {session.get_inputs()[0].name: image.numpy()})
+                file.unlink()
+        times = time_in_turns(candidates, rounds)
+        for name, time in times.items():
+            row = dict(case=f"{size[0]}x{size[1]}", name=name, **time)
+            if BASELINE in times:
+                row["ratio"] = time["seconds"] / times[BASELINE]["seconds"]
+            rows.append(row)
+    return rows
+
+
 def benchmark_detectors(
     rounds: int, device: str, names: Iterable[str] = BACKBONES, sizes: Iterable[tuple[int, int]] = ((800, 1344),)
 ) -> list[Row]:
-    """Measure the prediction of a whole Mask R-CNN with random weights, without timm's backbones, which mmdet cannot build."""
+    """Measure the prediction of a whole Mask R-CNN with random weights."""
     from mmdet.structures import DetDataSample
 
     @torch.inference_mode()
@@ -305,8 +343,7 @@ def benchmark_detectors(
         shapes = dict.fromkeys(("img_shape", "ori_shape", "pad_shape", "batch_input_shape"), size)
         return model(image, [DetDataSample(metainfo=dict(shapes, scale_factor=(1.0, 1.0)))], mode="predict")
 
-    chosen = [name for name in names if not BACKBONES[name][0]["type"].startswith("timm.")]
-    models = {name: build_detector(*BACKBONES[name]).to(device) for name in chosen}
+    models = {name: build_detector(*BACKBONES[name]).to(device) for name in names}
     return _benchmark_images(models, predict, rounds, device, sizes)
 
 
