@@ -8,7 +8,7 @@ for box, label, score in zip(found.boxes, found.labels, found.scores):
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 FORMAT = 1  # version of the metadata
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
+VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 _METHODS = {
     "nearest": cv2.INTER_NEAREST,
     "bilinear": cv2.INTER_LINEAR,
@@ -189,7 +191,9 @@ class Model:
             return Prediction(probabilities=outputs[0][0])
         (height, width), (h, w) = original, size
         if self.task == "segmentation":
-            return Prediction(segmentation=_best_class(outputs[0][0][:, :h, :w], original))
+            return Prediction(
+                segmentation=_best_class(outputs[0][0][:, :h, :w], original, self.metadata.get("align_corners", False))
+            )
         (boxes, scores, labels), wanted = outputs[:3], outputs[1] >= threshold
         sides = np.float32([width, height, width, height])
         boxes = boxes[wanted] * sides / np.float32([w, h, w, h])
@@ -221,6 +225,31 @@ def read_image(image: Any) -> np.ndarray:
     if picture is None:
         raise ValueError(f"image {str(image)!r} cannot be read: it is missing, damaged or not an image")
     return np.ascontiguousarray(picture[..., ::-1])
+
+
+def read_images(source: str | Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name and array (see :func:`read_image`) of an image, of each frame of a video, or of all of these in a folder.
+
+    Raises:
+        ValueError: an image that cannot be read, a video without a readable frame, or a folder without images.
+    """
+    path, name = Path(source), ""
+    if path.is_dir():
+        suffixes = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
+        for each in sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in suffixes):
+            for name, picture in read_images(each):
+                yield name, picture
+    elif path.suffix.lower() in VIDEO_SUFFIXES:
+        video = cv2.VideoCapture(str(path))
+        number = 0
+        while (frame := video.read()[1]) is not None:
+            name, number = f"{path}:{number}", number + 1
+            yield name, np.ascontiguousarray(frame[..., ::-1])
+    else:
+        name = str(path)
+        yield name, read_image(path)
+    if not name:
+        raise ValueError(f"source {str(path)!r} contains no readable image; check the path and the format")
 
 
 Pair = int | Sequence[int]  # a width and a height, or one number for both
@@ -265,6 +294,13 @@ def _crop(picture: np.ndarray, crop_size: Pair) -> np.ndarray:
     return picture[y : y + height, x : x + width]
 
 
+def _crop_efficientnet(picture: np.ndarray, crop_size: int, crop_padding: int = 32, **sampling: str) -> np.ndarray:
+    """Cut out the middle square with ``crop_size / (crop_size + crop_padding)`` of the shorter side, and resize it."""
+    (h, w), side = picture.shape[:2], crop_size / (crop_size + crop_padding) * min(picture.shape[:2])
+    y, x = (max(0, round((length - side) / 2)) for length in (h, w))
+    return _resize(picture[y : int(y + side), x : int(x + side)], crop_size, **{"interpolation": "bicubic", **sampling})
+
+
 def _pad(picture: np.ndarray, size: Pair = 0, pad_to_square: bool = False, pad_val: Any = 0) -> np.ndarray:
     """Pad below and to the right with ``pad_val`` (blue, green, red)."""
     value = pad_val.get("img", 0) if isinstance(pad_val, dict) else pad_val
@@ -275,14 +311,25 @@ def _pad(picture: np.ndarray, size: Pair = 0, pad_to_square: bool = False, pad_v
 
 
 # Steps of test pipelines by their types, with the options that they may have in a config.
-STEPS = {"Resize": _resize, "ResizeEdge": _resize_edge, "CenterCrop": _crop, "Pad": _pad}
+STEPS = {
+    "Resize": _resize,
+    "ResizeEdge": _resize_edge,
+    "CenterCrop": _crop,
+    "EfficientNetCenterCrop": _crop_efficientnet,
+    "Pad": _pad,
+}
 
 
-def _best_class(maps: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def _best_class(maps: np.ndarray, size: tuple[int, int], align_corners: bool = False) -> np.ndarray:
     """``[C, h, w]`` -> the class of each pixel of ``size`` (H, W), bilinear; one class at a time, to save memory."""
+    # With aligned corners, the centres of the corner pixels stay where they are.
+    y, x = (np.linspace(0, n - 1, side, dtype=np.float32) for n, side in zip(maps.shape[1:], size, strict=True))
+    columns, rows = np.meshgrid(x, y)
     found, best = np.zeros(size, np.int64), np.full(size, -np.inf, np.float32)
     for label, logits in enumerate(maps):
-        resized = cv2.resize(logits, size[::-1])
+        resized = (
+            cv2.remap(logits, columns, rows, cv2.INTER_LINEAR) if align_corners else cv2.resize(logits, size[::-1])
+        )
         found[resized > best] = label
         np.maximum(best, resized, out=best)
     return found
