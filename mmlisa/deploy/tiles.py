@@ -124,7 +124,9 @@ def tile_config(cfg: Config, tile: int, overlap: float = 0.2) -> Config:
     pipelines = [find_test_pipeline(cfg)]
     resizing = [step for step in pipelines[0] if type_name(step).endswith("Resize")]
     pipelines[0][:] = [step for step in pipelines[0] if step not in resizing]
-    if cfg.get("default_scope") == "mmseg":
+    if type_name(cfg.model) == "TiledDetector":
+        cfg.model.update(tile=tile, overlap=overlap)
+    elif cfg.get("default_scope") == "mmseg":
         stride = max(round(tile * (1 - overlap)), 1)
         cfg.model.test_cfg = dict(mode="slide", crop_size=(tile, tile), stride=(stride, stride))
     elif cfg.get("default_scope") == "mmdet":

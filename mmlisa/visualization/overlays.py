@@ -18,6 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 LONGER_SIDE = 640  # pixels; smaller pictures are enlarged to it
 _OPACITY = 0.4  # masks
+_MOST_LABELS = 150  # objects; more labels would cover the picture
 _LISTED = 3  # classes named below a classified image
 _FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
 
@@ -185,6 +186,8 @@ def _draw_instances(
         drawing = _fill(drawing, [(masks[i], classes.colour(int(labels[i]))) for i in order])
     scene = np.ascontiguousarray(drawing[..., ::-1])  # BGR, as the annotators expect
     scene = sv.BoxAnnotator(colours, thickness=max(1, round(font / 9))).annotate(scene, detections)
+    if len(detections) > _MOST_LABELS:
+        return scene[..., ::-1]
     annotator = sv.RichLabelAnnotator(
         colours, text_color=ink, font_path=str(_FONT), font_size=font, text_padding=2, smart_position=True
     )

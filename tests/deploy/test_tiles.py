@@ -156,6 +156,7 @@ def test_a_resize_of_the_pipeline_moves_to_the_tiles():
         "LoadAnnotations",
         "PackDetInputs",
     ]
+    assert tile_config(cfg, 128).model == {**cfg.model, "tile": 128}, "a config with tiles gets another size"
     cut, sample = build_model(cfg)._cut(
         torch.zeros(3, 300, 300, dtype=torch.uint8), DetDataSample(), np.array([10, 20, 106, 116])
     )
@@ -189,3 +190,14 @@ def test_run_lengths_are_cocos(share):
     whole[100:180, 200:280] = part = rng.random((80, 80)) < 0.5
     expected = coco.encode(np.asfortranarray(whole, np.uint8))["counts"].decode()
     assert encode_mask([(200, 100, part)], whole.shape)["counts"] == expected
+
+
+def test_which_detections_of_a_tile_count():
+    """Tiles [0, 100) and [80, 180): the middle of the overlap is at 90, and a quarter of it is 5."""
+    tiles = Tiles((100, 180), 100, 0.2)
+    boxes = np.float32([[84, 10, 100, 20], [92, 30, 100, 40], [84, 50, 100, 60]])  # centres at 92, 96 and 92
+    tiles.add(0, Prediction(boxes, np.float32([0.9, 0.8, 0.7]), np.int64([0, 0, 0])))
+    tiles.add(1, Prediction(boxes[2:] - np.float32([80, 0, 80, 0]), np.float32([0.6]), np.int64([1])))
+    found = tiles.merge()
+    assert found.boxes.tolist() == [*boxes[[0, 2, 2]].tolist()]
+    assert found.labels.tolist() == [0, 0, 1], "objects of two classes in one place"

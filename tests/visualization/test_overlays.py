@@ -162,6 +162,16 @@ def test_a_small_object_is_drawn_over_a_large_one(order):
     assert blue > red
 
 
+def test_many_objects_have_no_labels_that_would_cover_the_picture():
+    boxes = [(x, y, x + 6, y + 6) for x in range(20, 150, 8) for y in range(20, 150, 8)]
+    few, many = (
+        (draw_prediction(GREY, detections(boxes[:n], [1] * n, [0.9] * n), CLASSES) != GREY[0, 0]).any(2).mean()
+        for n in (len(boxes) // 2, len(boxes))
+    )
+    assert len(boxes) > 150 > len(boxes) // 2
+    assert many < few
+
+
 def test_the_legend_begins_with_the_largest_class_and_says_its_share():
     classes = Classes({"classes": ("sky", "cat", "cup"), "palette": [(0, 200, 0), (250, 0, 0), (0, 0, 250)]})
     labels = torch.zeros(160, 160, dtype=torch.long)

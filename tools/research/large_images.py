@@ -1,17 +1,22 @@
 """Compare tiles with one pass on large images: train a narrow Mask R-CNN on tiles, and measure AP, time and memory.
 
-python tools/research/large_images.py scenes --backbone HyLiSANet
-python tools/research/large_images.py FOLDER --backbone iViT      # annotations/{train,val}.json in COCO's format, train/ and val/
+python tools/research/large_images.py scenes --backbone iViT
+python tools/research/large_images.py crowns --backbone HyLiSANet    # after `pip install --no-deps deepforest`
 """
 
 import argparse
 import json
 import resource
+import shutil
 import subprocess
 import sys
 import time
 from copy import deepcopy
+from importlib.util import find_spec
 from pathlib import Path
+from xml.etree import ElementTree
+
+from PIL import Image
 
 BACKBONES = {
     "HyLiSANet": "mask_rcnn_hylisanet_demo.py",
@@ -21,11 +26,11 @@ BACKBONES = {
 PASSES = (640, 1024, 1333, 2000)
 
 
-def make_scenes(root: Path, side: int = 3000, objects: int = 200) -> Path:
+def write_scenes(folder: Path, side: int = 3000, objects: int = 200) -> None:
     """Write scenes of ``side`` pixels with ``objects`` objects of 20 to 60 pixels: eight to train on and two to judge."""
     import numpy as np
 
-    from mmlisa.datasets.demo import _COINS, Instance, Scene, _pose, make_once, random_background, write_coco
+    from mmlisa.datasets.demo import _COINS, Instance, Scene, _pose, random_background, write_coco
     from mmlisa.datasets.demo_objects import CLASSES, load_objects
 
     def scene(split: str, index: int) -> Scene:
@@ -47,14 +52,34 @@ def make_scenes(root: Path, side: int = 3000, objects: int = 200) -> Path:
         found = [Instance(label, owner == number) for number, label in enumerate(labels)]
         return Scene((image * 255).round().clip(0, 255).astype(np.uint8), found, (owner >= 0).astype(np.uint8))
 
-    def build(folder: Path) -> None:
-        categories = [{"id": i, "name": name} for i, name in enumerate(CLASSES, 1)]
-        for split, number in (("train", 8), ("val", 2)):
-            scenes = [scene(split, index) for index in range(number)]
-            ids = [category["id"] for category in categories]
-            write_coco(folder / "annotations" / f"{split}.json", folder / split, scenes, categories, ids)
+    categories = [{"id": i, "name": name} for i, name in enumerate(CLASSES, 1)]
+    for split, number in (("train", 8), ("val", 2)):
+        scenes = (scene(split, index) for index in range(number))  # one at a time: the masks take 2 GB
+        ids = [category["id"] for category in categories]
+        write_coco(folder / "annotations" / f"{split}.json", folder / split, scenes, categories, ids)
 
-    return make_once(root, build)
+
+def write_crowns(folder: Path) -> None:
+    """Write deepforest's four photographs with 951 tree crowns: the largest to judge, the others to train on."""
+    source = Path(find_spec("deepforest").submodule_search_locations[0], "data")
+    splits = {
+        "train": ["2019_YELL_2_541000_4977000_image_crop", "OSBS_029", "SOAP_061"],
+        "val": ["2019_YELL_2_528000_4978000_image_crop2"],
+    }
+    (folder / "annotations").mkdir(parents=True)
+    for split, names in splits.items():
+        (folder / split).mkdir()
+        images, annotations = [], []
+        for number, name in enumerate(names, 1):
+            shutil.copy(source / f"{name}.png", folder / split)
+            width, height = Image.open(source / f"{name}.png").size
+            images.append(dict(id=number, file_name=f"{name}.png", width=width, height=height))
+            for box in ElementTree.parse(source / f"{name}.xml").iter("bndbox"):
+                x1, y1, x2, y2 = (int(box.find(key).text) for key in ("xmin", "ymin", "xmax", "ymax"))
+                entry = dict(id=len(annotations) + 1, image_id=number, category_id=1, iscrowd=0)
+                annotations.append(entry | dict(bbox=[x1, y1, x2 - x1, y2 - y1], area=(x2 - x1) * (y2 - y1)))
+        content = dict(images=images, annotations=annotations, categories=[dict(id=1, name="tree")])
+        (folder / "annotations" / f"{split}.json").write_text(json.dumps(content))
 
 
 def make_config(args: argparse.Namespace, mode: str):
@@ -141,7 +166,7 @@ def measure(args: argparse.Namespace, mode: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("data", help="`scenes`, or a folder")
+    parser.add_argument("data", choices=("scenes", "crowns"))
     parser.add_argument("--backbone", choices=BACKBONES, default="HyLiSANet")
     parser.add_argument("--tile", type=int, default=320)
     parser.add_argument("--iterations", type=int, default=400)
@@ -149,7 +174,9 @@ def main() -> None:
     parser.add_argument("--work-dir", type=Path, default="work_dirs/large_images")
     parser.add_argument("--mode", help=argparse.SUPPRESS)  # of a child process, whose peak memory is measured
     args = parser.parse_args()
-    args.root = make_scenes(Path("data/large_scenes")) if args.data == "scenes" else Path(args.data)
+    args.root = Path("data", f"large_{args.data}")
+    if not args.root.exists():
+        {"scenes": write_scenes, "crowns": write_crowns}[args.data](args.root)
     args.work_dir = args.work_dir / f"{args.root.name}_{args.backbone}"
     if args.mode == "train":
         from mmlisa.training.runner import build_runner, train
