@@ -16,6 +16,7 @@ import numpy as np
 import timm
 import torch
 import torch.nn.functional as F
+import yaml
 from mmengine.config import Config
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -40,26 +41,10 @@ SCALING_GRIDS = ((7, 7), (14, 14), (28, 28), (56, 56), (112, 112), (200, 336))
 # The largest grid, in tokens, on which a form is measured, where it takes too long on the others.
 MAX_TOKENS = {"reference": 256}
 
-# Backbones: type and options, by the registry of their scope, and the channels of their four maps.
+# Type and options of each backbone, and the channels of its maps.
 BACKBONES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
-    "HyLiSANet-S": (dict(type="mmlisa.LiSANet", arch="hybrid-small"), (64, 128, 320, 384)),
-    "LiSANet-S": (dict(type="mmlisa.LiSANet", arch="small"), (64, 128, 320, 384)),
-    "FLatten-Swin-T": (dict(type="mmlisa.FLattenSwin", arch="tiny"), (96, 192, 384, 768)),
-    "iViT-T": (dict(type="mmlisa.iViT", arch="tiny"), (64, 128, 320, 512)),
-    "MILA-T": (dict(type="mmlisa.MILA", arch="tiny"), (64, 128, 256, 512)),
-    "H-ViT3-T": (dict(type="mmlisa.HViT3", arch="tiny"), (64, 128, 320, 512)),
-    "Pola-Swin-T": (dict(type="mmlisa.FLattenSwin", arch="pola-tiny"), (96, 192, 384, 768)),
-    "Swin-T": (dict(type="mmdet.SwinTransformer"), (96, 192, 384, 768)),
-    "ConvNeXt-T": (
-        dict(type="mmpretrain.ConvNeXt", arch="tiny", out_indices=(0, 1, 2, 3), gap_before_final_norm=False),
-        (96, 192, 384, 768),
-    ),
-    "CAFormer-S18": (dict(type="timm.caformer_s18", features_only=True), (64, 128, 320, 512)),
-    "ResNet-50": (dict(type="mmdet.ResNet", depth=50), (256, 512, 1024, 2048)),
-    "PVTv2-B2": (
-        dict(type="mmdet.PyramidVisionTransformerV2", embed_dims=64, num_layers=[3, 4, 6, 3]),
-        (64, 128, 320, 512),
-    ),
+    name: (entry["backbone"], tuple(entry["channels"]))
+    for name, entry in yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8")).items()
 }
 BASELINE = "Swin-T"
 IMAGE_SIZES = ((224, 224), (512, 2048), (800, 1344))
