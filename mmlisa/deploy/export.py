@@ -16,7 +16,7 @@ from torch.export import Dim
 from mmlisa import __version__
 from mmlisa.checkpoints.writing import writing_whole
 from mmlisa.deploy import runtime
-from mmlisa.deploy.results import DeformableAttention, EndToEnd, yolox
+from mmlisa.deploy.results import DeformableAttention, EndToEnd, yolov3, yolox
 from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
 from mmlisa.visualization.overlays import Classes
 
@@ -40,16 +40,28 @@ class Exportable(nn.Module):
         self.backbone_only = backbone_only
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.named_outputs(image).values())
+
+    def named_outputs(self, image: Tensor) -> dict[str, Tensor]:
+        """Return the outputs by name.
+
+        They are ``scores_0``, ``boxes_0`` and ``factors_0`` of the first level of a dense head and so on, as the head returns
+        them before any activation, ``logits`` of a segmentor, ``scores`` of a classifier, or ``map_0`` and so on.
+        """
         model = self.model
-        if self.backbone_only:
-            return tuple(_tensors(model.backbone(image)))
-        if hasattr(model, "encode_decode"):
-            return (model.encode_decode(image, [dict(img_shape=image.shape[2:])]),)
-        features = model.extract_feat(image)
+        if not self.backbone_only and hasattr(model, "encode_decode"):
+            return dict(logits=model.encode_decode(image, [dict(img_shape=image.shape[2:])]))
+        found = model.backbone(image) if self.backbone_only else model.extract_feat(image)
         # Transformer heads take queries and not maps.
         head = next((getattr(model, name) for name in ("rpn_head", "bbox_head", "head") if hasattr(model, name)), None)
-        takes_maps = head is not None and not hasattr(model, "decoder")
-        return tuple(_tensors(head(features) if takes_maps else features))
+        if head is not None and not self.backbone_only and not hasattr(model, "decoder"):
+            found = head(found)
+            if isinstance(found, Tensor):
+                return dict(scores=found)
+            if len(found) in (2, 3) and all(isinstance(part, list | tuple) for part in found):
+                parts = zip(("scores", "boxes", "factors"), found, strict=False)
+                return {f"{name}_{level}": x for name, levels in parts for level, x in enumerate(levels)}
+        return {f"map_{number}": x for number, x in enumerate(_tensors(found))}
 
 
 def _tensors(x: Any) -> list[Tensor]:
@@ -99,6 +111,7 @@ def final_size(cfg: Config, module: EndToEnd) -> tuple[int, ...] | None:
     if options.get("pad_to_square") and len(steps) > 1:  # after a Resize to a square, as in YOLOX
         options = steps[-2][1] | {"keep_ratio": False}
     size = options.get("scale" if "scale" in options else "crop_size" if name == "CenterCrop" else "size")
+    size = options["crop_size"] if name == "EfficientNetCenterCrop" else size
     if size is None or name == "ResizeEdge" or options.get("keep_ratio"):
         return None
     width, height = [size, size] if isinstance(size, int) else size
@@ -128,7 +141,8 @@ def describe(cfg: Config, module: EndToEnd, metainfo: dict[str, Any]) -> dict[st
         steps=steps,
         score_threshold=0.3,
         # MMDetection leaves YOLOX's boxes as they are, and takes an image that its pipeline has padded for the whole.
-        clip=module.task == "detection" and module.detect is not yolox and not pads,
+        clip=module.task == "detection" and module.detect not in (yolox, yolov3) and not pads,
+        align_corners=getattr(module.model, "align_corners", False),
         mask_threshold=test_cfg.get("mask_thr_binary", 0.5),
         config=Path(cfg.filename or "").name,
         version=__version__,
@@ -168,7 +182,7 @@ def export(
     if out.suffix not in (".onnx", ".pt2"):
         raise ValueError(f"out={str(out)!r} has the suffix {out.suffix!r}; it must be .onnx or .pt2")
     sizes = [tuple(size)]
-    if dynamic and any(isinstance(part, DeformableAttention) for part in module.modules()):
+    if dynamic and not can_be_free(module):
         raise ValueError(
             "dynamic: the graphs of DINO and Deformable DETR keep the size of the example; take --size H W"
         )
@@ -230,7 +244,7 @@ def _record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: dict[int, Any
 
 def _to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any]) -> Any:
     """Return the graph of a module as an ONNX model."""
-    outputs = module.outputs if isinstance(module, EndToEnd) else None
+    outputs = module.outputs if isinstance(module, EndToEnd) else list(module.named_outputs(image))
     multiples = _multiples(module, shapes)
     if multiples is shapes:
         return _convert(_record(module, (image,), shapes), ["image"], outputs)
@@ -246,8 +260,51 @@ def _to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any]) -> Any:
     return merged
 
 
-def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any:
+def deform_conv2d(
+    x: Tensor,
+    weight: Tensor,
+    offset: Tensor,
+    mask: Tensor,
+    bias: Tensor,
+    stride_h: int,
+    stride_w: int,
+    pad_h: int,
+    pad_w: int,
+    dilation_h: int,
+    dilation_w: int,
+    groups: int,
+    offset_groups: int,
+    use_mask: bool,
+) -> Tensor:
+    """torchvision's deformable convolution (https://arxiv.org/abs/1811.11168) by ``grid_sample``, which ONNX has at opset 18.
+
+    ``x [B, C, H, W]``, ``offset [B, 2 G K, H', W']`` (y and x of each of the K kernel points) -> ``[B, O, H', W']``.
+    """
+    (height, width), (rows, columns), kernel = x.shape[2:], offset.shape[2:], weight.shape[2:]
+    points = torch.arange(kernel.numel(), device=x.device)[:, None, None]
+    shift = offset.unflatten(1, (offset_groups, kernel.numel(), 2))
+    y = (
+        shift[:, :, :, 0]
+        + points // kernel[1] * dilation_h
+        + torch.arange(rows, device=x.device)[:, None] * stride_h
+        - pad_h
+    )
+    z = shift[:, :, :, 1] + points % kernel[1] * dilation_w + torch.arange(columns, device=x.device) * stride_w - pad_w
+    grid = torch.stack([(2 * z + 1) / width - 1, (2 * y + 1) / height - 1], dim=-1).flatten(0, 1).flatten(1, 2)
+    maps = x.unflatten(1, (offset_groups, -1)).flatten(0, 1)
+    sampled = nn.functional.grid_sample(maps, grid, align_corners=False)
+    sampled = sampled.unflatten(0, (-1, offset_groups)).unflatten(3, (kernel.numel(), -1))  # [B, G, C / G, K, H', W']
+    if use_mask:
+        sampled = sampled * mask.unflatten(1, (offset_groups, 1, -1))
+    weight = weight.flatten(1)[:, :, None, None]
+    return nn.functional.conv2d(sampled.flatten(1, 3), weight, bias, groups=groups)
+
+
+def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    deformable = torch.ops.torchvision.deform_conv2d.default
+    if any(node.target is deformable for node in program.graph.nodes):
+        program = program.run_decompositions({deformable: deform_conv2d})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -257,7 +314,7 @@ def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outpu
                 dynamo=True,
                 opset_version=OPSET,
                 input_names=list(inputs),
-                output_names=outputs and list(outputs),
+                output_names=list(outputs),
                 optimize=False,
                 verbose=False,
             )
@@ -300,8 +357,12 @@ def _unmatched(detections: Sequence[Tensor], others: Sequence[Tensor], side: int
     (boxes, scores, labels, *masks), (theirs, their_scores, their_labels, *their_masks) = detections, others
     if 0 in (len(boxes), len(theirs)):
         return float(len(boxes) > 0)
-    distance = (boxes[:, None] - theirs).abs().amax(dim=2) / side + (scores[:, None] - their_scores).abs()
+    # Random weights can predict boxes far larger than the image.
+    distance = ((boxes[:, None] - theirs).abs() / theirs.abs().clamp_min(side)).amax(dim=2)
+    distance += (scores[:, None] - their_scores).abs()
     distance, nearest = (distance + (labels[:, None] != their_labels).float()).min(dim=1)
+    if len(boxes) == len(theirs) >= 100:  # rounding decides which of nearly equal scores is the last of a full list
+        distance = torch.where(scores <= their_scores.min() + 1e-5, 0, distance)
     differences = [distance, *((ours - other[nearest]).abs() for ours, other in zip(masks, their_masks, strict=True))]
     return torch.cat([difference.flatten() for difference in differences]).max().item()
 
@@ -316,3 +377,8 @@ def _load(file: str, suffix: str) -> Callable[[Tensor], Any]:
     options.log_severity_level = 3  # errors: the warnings are about nodes that onnxruntime cannot fold
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     return lambda image: [torch.from_numpy(array) for array in session.run(None, {"image": image.numpy()})]
+
+
+def can_be_free(module: EndToEnd) -> bool:
+    """Return whether the graph of a model can leave H and W free."""
+    return not any(isinstance(part, DeformableAttention) for part in module.modules())

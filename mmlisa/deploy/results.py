@@ -1,11 +1,12 @@
 """Models whose forward returns final results, by the library's own layers and exportable post-processing.
 
-MMDetection's ``predict`` branches on the number of boxes, which a recorded graph cannot. The functions here compute the same
-boxes with tensor operations only: TopK, NonMaxSuppression and RoIAlign in ONNX. Boxes are ``[N, 4]``: x1, y1, x2, y2 in pixels.
+MMDetection's ``predict`` branches on the number of boxes, which a recorded graph cannot. Here candidates are ranked and
+suppressed by tensor operations only: TopK, NonMaxSuppression and RoIAlign in ONNX. Priors and coders are the library's. Boxes are
+``[N, 4]``: x1, y1, x2, y2 in pixels.
 """
 
 from collections.abc import Callable, Sequence
-from math import log
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,24 +30,10 @@ def clip_boxes(boxes: Tensor, limits: Tensor) -> Tensor:
 
 
 def decode_boxes(coder: Any, priors: Tensor, prediction: Tensor, limits: Tensor) -> Tensor:
-    """Decode predictions ``[N, 4]`` like the library's coder: deltas of boxes, or distances from points.
-
-    Raises:
-        ValueError: another coder.
-    """
-    name = type(coder).__name__
-    if name == "DistancePointBBoxCoder":
-        boxes = torch.cat([priors[:, :2] - prediction[:, :2], priors[:, :2] + prediction[:, 2:]], dim=1)
-    elif name == "DeltaXYWHBBoxCoder" and not coder.add_ctr_clamp:
-        deltas = prediction * prediction.new_tensor(coder.stds) + prediction.new_tensor(coder.means)
-        limit = abs(log(16 / 1000))  # MMDetection's wh_ratio_clip
-        sides = priors[:, 2:] - priors[:, :2]
-        centres = (priors[:, :2] + priors[:, 2:]) / 2 + sides * deltas[:, :2]
-        half = sides * deltas[:, 2:].clamp(-limit, limit).exp() / 2
-        boxes = torch.cat([centres - half, centres + half], dim=1)
-    else:
-        raise ValueError(f"bbox_coder {name!r} cannot be exported; export with --raw, and decode the maps yourself")
-    return clip_boxes(boxes, limits) if coder.clip_border else boxes
+    """Decode predictions ``[N, 4]`` by the library's coder; the borders are tensors, which the coder does not take."""
+    torch._check(priors.shape[0] > 0)  # coders return early without boxes; the graph computes the same for none
+    boxes = coder.decode(priors, prediction)
+    return clip_boxes(boxes, limits) if getattr(coder, "clip_border", False) else boxes
 
 
 def nms(candidates: Boxes, cfg: Any, threshold: float) -> Boxes:
@@ -87,30 +74,56 @@ def _take(boxes: Boxes, index: Tensor) -> Boxes:
 def dense_candidates(head: nn.Module, maps: Sequence[Tensor], limits: Tensor, cfg: Any, is_rpn: bool = False) -> Boxes:
     """The best ``nms_pre`` candidates of each level, decoded. With ``is_rpn``, the labels are the numbers of the levels.
 
-    A candidate is a pair of a prior and a class. Of PicoDet's, it is a prior with all of its classes.
+    A candidate is a pair of a prior and a class. PicoDet and PAA rank priors, and keep all classes of the best ones.
     """
     scores, predictions, *factors = head(maps)
-    keeps_priors = hasattr(head, "to_distances")  # PicoDet
-    if keeps_priors:
+    kind = _predictor(head)
+    keeps_priors = kind in ("PicoHead", "PAAHead")
+    if kind == "PicoHead":
         predictions = head.to_distances(predictions)
     priors = head.prior_generator.grid_priors([s.shape[2:] for s in scores], scores[0].dtype, scores[0].device)
     found = []
     for level, (score, prediction, prior) in enumerate(zip(scores, predictions, priors, strict=True)):
         score = _rows(score, head.cls_out_channels)
-        score = score.sigmoid() if head.use_sigmoid_cls else score.softmax(dim=1)[:, :-1]
+        if kind != "TOODHead":  # TOOD's are probabilities
+            score = score.sigmoid() if head.use_sigmoid_cls else score.softmax(dim=1)[:, :-1]
+        classes = score.shape[1]
+        factor = _rows(factors[0][level], 1).sigmoid() if factors else None
         if keeps_priors:
+            score = score if factor is None else (score * factor).sqrt()
             best, row = _top(score.amax(dim=1), cfg.get("nms_pre", -1))
             best = torch.where(best[:, None] == _NOTHING, _NOTHING, score[row]).flatten()
-            index = (row[:, None] * score.shape[1] + torch.arange(score.shape[1])).flatten()
+            index = (row[:, None] * classes + torch.arange(classes)).flatten()
         else:
             best, index = _top(score.flatten(), cfg.get("nms_pre", -1))
-        row = index // score.shape[1]
+        row = index // classes
         if not is_rpn:  # the threshold applies to the score without its factor
-            factor = _rows(factors[0][level], 1)[:, 0].sigmoid()[row] if factors else 1
-            best = torch.where(best > cfg.get("score_thr", 0), best * factor, _NOTHING)
-        boxes = decode_boxes(head.bbox_coder, prior[row], _rows(prediction, 4)[row], limits)
-        found.append((boxes, best, torch.full_like(index, level) if is_rpn else index % score.shape[1]))
+            scaled = best if factor is None or keeps_priors else best * factor[row, 0]
+            best = torch.where(best > cfg.get("score_thr", 0), scaled, _NOTHING)
+        prediction = _rows(prediction, 4 * (head.reg_max + 1) if kind == "GFLHead" else 4)[row]
+        boxes = _decode_level(head, kind, level, prior[row], prediction, limits)
+        found.append((boxes, best, torch.full_like(index, level) if is_rpn else index % classes))
     return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
+
+
+def _decode_level(head: nn.Module, kind: str, level: int, priors: Tensor, prediction: Tensor, limits: Tensor) -> Tensor:
+    """Boxes ``[N, 4]`` of one level, as the class ``kind`` decodes them in MMDetection."""
+    stride, unlimited = head.prior_generator.strides[level], (float("inf"), float("inf"))
+    stride = stride[0] if isinstance(stride, tuple) else stride
+    if kind == "TOODHead":
+        return prediction * stride
+    if kind == "FoveaHead":
+        edge = head.base_edge_list[level]
+        return clip_boxes(head._bbox_decode(priors, prediction, edge, unlimited), limits - 1)
+    if kind == "RepPointsHead":
+        return clip_boxes(head._bbox_decode(priors, prediction, stride, unlimited), limits)
+    if kind == "GFLHead":
+        bins = torch.arange(head.reg_max + 1, dtype=prediction.dtype)
+        prediction = (prediction.unflatten(1, (4, -1)).softmax(dim=2) * bins).sum(dim=2) * stride
+        priors = head.anchor_center(priors)
+    elif kind == "PicoHead":
+        priors = priors[:, :2]
+    return decode_boxes(head.bbox_coder, priors, prediction, limits)
 
 
 def _top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -130,26 +143,56 @@ def _rows(maps: Tensor, channels: int) -> Tensor:
 def single_stage(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
     """RetinaNet, RTMDet, PicoDet and others whose head predicts like MMDetection's base class."""
     head = model.bbox_head
-    candidates = dense_candidates(head, model.extract_feat(image), limits, head.test_cfg)
-    return nms(candidates, head.test_cfg, _NOTHING)
+    cfg = head.test_cfg
+    candidates = dense_candidates(head, model.extract_feat(image), limits, cfg)
+    if _predictor(head) != "PAAHead":
+        return nms(candidates, cfg, _NOTHING)
+    # PAA ignores min_bbox_size.
+    found = nms(candidates, dict(nms=cfg["nms"], max_per_img=cfg["max_per_img"]), cfg["score_thr"])
+    return vote(found, candidates, cfg["score_thr"]) if head.with_score_voting else found
+
+
+def vote(found: Boxes, candidates: Boxes, threshold: float) -> Boxes:
+    """Replace each box by the mean of the candidates of its label, weighted by score and overlap (PAA, section 3.3)."""
+    boxes, scores, labels = _take(candidates, (candidates[1] > threshold).nonzero()[:, 0])
+    overlap = torchvision.ops.box_iou(found[0], boxes)
+    counts = (overlap > 0.01) & (labels == found[2][:, None])
+    weight = torch.where(counts, (-((1 - overlap) ** 2) / 0.025).exp() * scores, 0)
+    return weight @ boxes / weight.sum(dim=1, keepdim=True), *found[1:]
 
 
 def yolox(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
     """YOLOX: one class per prior, its score times the objectness."""
     head = model.bbox_head
     scores, predictions, objectness = head(model.extract_feat(image))
-    priors = head.prior_generator.grid_priors(
-        [s.shape[2:] for s in scores], scores[0].dtype, scores[0].device, with_stride=True
-    )
-    scores = torch.cat([_rows(s, head.cls_out_channels) for s in scores]).sigmoid()
+    sizes = [s.shape[2:] for s in scores]
+    priors = head.prior_generator.grid_priors(sizes, scores[0].dtype, scores[0].device, with_stride=True)
+    best, labels = torch.cat([_rows(s, head.cls_out_channels) for s in scores]).sigmoid().max(dim=1)
     predictions = torch.cat([_rows(p, 4) for p in predictions])
     objectness = torch.cat([_rows(o, 1) for o in objectness])[:, 0].sigmoid()
-    best, labels = scores.max(dim=1)
-    priors = torch.cat(priors)
-    centres = predictions[:, :2] * priors[:, 2:] + priors[:, :2]
-    half = predictions[:, 2:].exp() * priors[:, 2:] / 2
-    boxes = torch.cat([centres - half, centres + half], dim=1)
-    return nms((boxes, best * objectness, labels), head.test_cfg, head.test_cfg["score_thr"])
+    boxes = head._bbox_decode(torch.cat(priors), predictions)
+    cfg = head.test_cfg  # MMDetection ignores its max_per_img
+    return nms((boxes, best * objectness, labels), dict(nms=cfg["nms"]), cfg["score_thr"])
+
+
+def yolov3(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
+    """YOLOv3: the best pairs of prior and class of all levels, their scores times the objectness."""
+    head, cfg = model.bbox_head, model.bbox_head.test_cfg
+    (maps,) = head(model.extract_feat(image))
+    priors = head.prior_generator.grid_priors([x.shape[2:] for x in maps], device=image.device)
+    rows = [_rows(x, head.num_attrib) for x in maps]
+    strides = torch.cat(
+        [x.new_ones(x.shape[0], 1) * stride for x, stride in zip(rows, head.featmap_strides, strict=True)]
+    )
+    rows, priors = torch.cat(rows), torch.cat(priors)
+    objectness, scores = rows[:, 4].sigmoid(), rows[:, 5:].sigmoid()
+    scores = torch.where((objectness >= cfg.get("conf_thr", -1))[:, None], scores, _NOTHING)
+    best, index = _top(scores.flatten(), cfg.get("nms_pre", -1))
+    row = index // scores.shape[1]
+    deltas = torch.cat([rows[:, :2].sigmoid(), rows[:, 2:4]], dim=1)[row]
+    boxes = head.bbox_coder.decode(priors[row], deltas, strides[row])
+    best = torch.where(best > cfg.get("score_thr", 0), best * objectness[row], _NOTHING)
+    return nms((boxes, best, index % scores.shape[1]), cfg, _NOTHING)
 
 
 # --- heads that look at regions ----------------------------------------------------------------------------------------------
@@ -179,7 +222,8 @@ def two_stage(model: nn.Module, image: Tensor, limits: Tensor) -> tuple[Tensor, 
     stages = list(zip(_stages(roi.bbox_roi_extractor), _stages(roi.bbox_head), strict=True))
     logits = []
     for number, (extractor, head) in enumerate(stages, 1):
-        scores, deltas = head(pool_regions(extractor, maps, boxes))
+        pooled = pool_regions(extractor, maps, boxes)
+        scores, deltas = head(roi.shared_head(pooled) if roi.with_shared_head else pooled)
         logits.append(scores)
         deltas = deltas.unflatten(1, (-1, 4))  # of each class, or of all at once
         if number < len(stages):
@@ -196,10 +240,11 @@ def two_stage(model: nn.Module, image: Tensor, limits: Tensor) -> tuple[Tensor, 
     if not roi.with_mask:
         return found
     boxes, _, labels = found
-    masks = [
-        head(pool_regions(extractor, maps, boxes)).sigmoid()
-        for extractor, head in zip(_stages(roi.mask_roi_extractor), _stages(roi.mask_head), strict=True)
-    ]
+    masks = []
+    extractors = roi.bbox_roi_extractor if roi.share_roi_extractor else roi.mask_roi_extractor
+    for extractor, head in zip(_stages(extractors), _stages(roi.mask_head), strict=True):
+        pooled = pool_regions(extractor, maps, boxes)
+        masks.append(head(roi.shared_head(pooled) if roi.with_shared_head else pooled).sigmoid())
     mask = sum(masks) / len(masks)
     return *found, mask[:, 0] if mask.shape[1] == 1 else _pick(mask, labels)
 
@@ -217,26 +262,25 @@ def _pick(rows: Tensor, index: Tensor) -> Tensor:
 
 
 def transformer(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
-    """DINO: the best pairs of query and class, without suppression.
+    """DETR, Conditional DETR, DAB-DETR, Deformable DETR and DINO: the best queries, without suppression.
 
-    MMDetection's ``pre_transformer`` holds the sizes of the maps in tensors, from which a recorded graph cannot take them. Here
-    they are numbers, which :class:`DeformableAttention` reads.
+    The ``pre_transformer`` of Deformable DETR and DINO holds the sizes of the maps in tensors, from which a recorded graph cannot
+    take them. Here they are numbers, which :class:`DeformableAttention` reads.
     """
-    maps = model.extract_feat(image)
-    shared = dict(spatial_shapes=[tuple(x.shape[2:]) for x in maps], level_start_index=None)
-    shared["valid_ratios"] = image.new_ones(1, len(maps), 2)
-    positions = [model.positional_encoding(None, input=x) for x in maps]
-    positions = [x + level[:, None, None] for x, level in zip(positions, model.level_embed, strict=True)]
-    encoded = model.forward_encoder(_tokens(maps), None, _tokens(positions), **shared)
-    queries, _ = model.pre_decoder(**encoded)
-    decoded = model.forward_decoder(memory_mask=None, **queries, **shared)
-    head = model.bbox_head
-    scores, boxes = (x[-1][0] for x in head(**decoded))
-    best, index = scores.sigmoid().flatten().topk(model.test_cfg.get("max_per_img", scores.shape[0]))
-    centre, sides = boxes[index // head.num_classes].split(2, dim=1)
-    height, width = image.shape[2:]  # the queries know the padded image only
-    boxes = torch.cat([centre - sides / 2, centre + sides / 2], dim=1) * image.new_tensor([width, height] * 2)
-    return clip_boxes(boxes, limits), best, index % head.num_classes
+    maps, size = model.extract_feat(image), tuple(image.shape[2:])  # the queries know the padded image only
+    sample = SimpleNamespace(img_shape=size, batch_input_shape=size, metainfo=dict(img_shape=size))
+    if hasattr(model, "level_embed"):
+        shared = dict(spatial_shapes=[tuple(x.shape[2:]) for x in maps], level_start_index=None)
+        shared["valid_ratios"] = image.new_ones(1, len(maps), 2)
+        positions = [model.positional_encoding(None, input=x) for x in maps]
+        positions = [x + level[:, None, None] for x, level in zip(positions, model.level_embed, strict=True)]
+        encoded = model.forward_encoder(_tokens(maps), None, _tokens(positions), **shared)
+        queries, _ = model.pre_decoder(**encoded)
+        decoded = model.forward_decoder(memory_mask=None, **queries, **shared)
+    else:
+        decoded = model.forward_transformer(maps, [sample])
+    (found,) = model.bbox_head.predict(**decoded, batch_data_samples=[sample], rescale=False)
+    return clip_boxes(found.bboxes, limits), found.scores, found.labels
 
 
 class DeformableAttention(nn.Module):
@@ -288,35 +332,44 @@ def _tokens(maps: Sequence[Tensor]) -> Tensor:
 # --- whole models ------------------------------------------------------------------------------------------------------------
 
 
+# Methods by which heads predict, and the function for each class that defines one of them.
+_METHODS = {
+    *("predict_by_feat", "_predict_by_feat_single", "_bbox_post_process", "regress_by_class"),
+    *("predict_bbox", "predict_mask", "_bbox_forward", "_mask_forward"),
+}
+_DENSE = ("BaseDenseHead", "GFLHead", "TOODHead", "PAAHead", "FoveaHead", "RepPointsHead", "PicoHead")
+_DETECTORS = {
+    **dict.fromkeys(_DENSE, single_stage),
+    **dict.fromkeys(("DETRHead", "DeformableDETRHead"), transformer),
+    **dict.fromkeys(("StandardRoIHead", "CascadeRoIHead"), two_stage),
+    "YOLOXHead": yolox,
+    "YOLOV3Head": yolov3,
+}
+
+
+def _predictor(head: Any) -> str:
+    """Name of the most derived class of a head that defines one of the methods by which heads predict."""
+    return next((kind.__name__ for kind in type(head).__mro__ if vars(kind).keys() & _METHODS), "")
+
+
 def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tuple[Tensor, ...]]:
     """Return the function that computes the results of an MMDetection model.
 
     Raises:
         ValueError: a head that cannot be exported with its results.
     """
-    from mmdet.models.dense_heads import DINOHead, YOLOXHead
-    from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
-    from mmdet.models.roi_heads import CascadeRoIHead, StandardRoIHead
-    from mmdet.models.roi_heads.bbox_heads import BBoxHead
-
-    from mmlisa.models.dense_heads import PicoHead
-
-    head = getattr(model, "roi_head", None) or getattr(model, "bbox_head", None)
-    known = {StandardRoIHead: two_stage, CascadeRoIHead: two_stage, YOLOXHead: yolox, DINOHead: transformer}
-    known[PicoHead] = single_stage
-    find, parts = known.get(type(head)), [head]
-    if find is None and _inherits(
-        head, BaseDenseHead, "predict_by_feat", "_predict_by_feat_single", "_bbox_post_process"
-    ):
-        find = single_stage
+    head = getattr(model, "roi_head", None) or getattr(model, "bbox_head", None) or model
+    find, parts = _DETECTORS.get(_predictor(head)), [(head, tuple(_DETECTORS))]
     if find is two_stage:
-        parts = list(_stages(head.bbox_head))
-        own = ("predict_by_feat", "_predict_by_feat_single", "regress_by_class")
-        find = find if all(_inherits(part, BBoxHead, *own) for part in parts) else None
-    losses = [getattr(part, "loss_cls", None) for part in parts]
-    has_own_scores = any(getattr(loss, "custom_cls_channels", False) for loss in losses)
-    if find is None or has_own_scores or (find is transformer and not losses[0].use_sigmoid):
-        names = ", ".join(sorted({type(part).__name__ for part in [*parts, *losses] if part is not None}))
+        parts += [(part, ("BBoxHead",)) for part in _stages(head.bbox_head)]
+        parts += [(getattr(model, "rpn_head", None), ("RPNHead",))]
+    unlike = [part for part, known in parts if _predictor(part) not in known]
+    losses = [getattr(part, "loss_cls", None) for part, _ in parts]
+    unlike += [loss for loss in losses if getattr(loss, "custom_cls_channels", False)]
+    if find is two_stage:
+        unlike += [part for part in _stages(head.bbox_roi_extractor) if type(part).__name__ != "SingleRoIExtractor"]
+    if unlike:
+        names = ", ".join(sorted({type(part).__name__ for part in unlike}))
         raise ValueError(f"{names} cannot be exported with results; --raw writes the maps of the head")
     return find
 
@@ -400,6 +453,11 @@ class Preprocess(nn.Module):
         return image, limits
 
 
+def _draws_bases(head: nn.Module) -> bool:
+    """Return whether SegNeXt's head draws new random bases for every image."""
+    return getattr(getattr(getattr(head, "hamburger", None), "ham", None), "rand_init", False)
+
+
 class EndToEnd(nn.Module):
     """A model from the image to its final results.
 
@@ -428,9 +486,14 @@ class EndToEnd(nn.Module):
             unlike = {
                 f"model.test_cfg.mode={model.test_cfg.get('mode')!r}": model.test_cfg.get("mode", "whole") != "whole",
                 "model.decode_head.out_channels=1": model.out_channels == 1,  # the runtime has no threshold
-                "model.decode_head.align_corners=True": model.align_corners,
+                "model.decode_head.ham_kwargs.rand_init=True": _draws_bases(model.decode_head),
                 "a pixel decoder": hasattr(model.decode_head, "pixel_decoder"),
             }
+            if hasattr(
+                model.decode_head, "hamburger"
+            ):  # with rand_init=False, SegNeXt draws its bases at the first image
+                with torch.no_grad():
+                    model.encode_decode(torch.zeros(1, 3, 64, 64), [dict(img_shape=(64, 64))])
             if found := [name for name, is_set in unlike.items() if is_set]:
                 raise ValueError(
                     f"{found[0]} cannot be exported with results; change it by --cfg-options, or write the logits by --raw"

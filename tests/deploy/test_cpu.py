@@ -191,32 +191,17 @@ def test_merging_in_chunks_of_channels(size, monkeypatch):
     conv2d = nn.functional.conv2d
     monkeypatch.setattr(nn.functional, "conv2d", lambda *args, **options: calls.append(1) or conv2d(*args, **options))
     chunked = cpu.optimize_for_cpu(merging)
-
-    def count():
-        calls.clear()
-        torch.testing.assert_close(chunked(x)[0], expected)
-        return len(calls)
-
-    assert count() == 3, "with gradients nothing changes"
+    torch.testing.assert_close(chunked(x)[0], expected)
+    assert len(calls) == 3, "with gradients nothing changes"
     with torch.no_grad():
-        assert count() == 9
-        with chunked.conv.register_forward_hook(lambda *args: None):
-            assert count() == 3
+        torch.testing.assert_close(chunked(x)[0], expected)
+    assert len(calls) == 12
 
 
 def test_a_trace_has_no_chunks(monkeypatch):
     monkeypatch.setattr(cpu, "CHUNK", 100)
     stage, x = cpu.optimize_for_cpu(Stage([build("plain", "attention", 3)]).eval()), torch.randn(1, 370, 6)
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.stage = stage
-
-        def forward(self, x):
-            return self.stage(x, (37, 10))[0]
-
     with torch.no_grad():
-        program = torch.export.export(Model(), (x,))
+        program = torch.export.export(stage, (x, (37, 10)))
         assert str(program.graph).count("aten.conv2d") == 1
-        torch.testing.assert_close(program.module()(x), stage(x, (37, 10))[0])
+        torch.testing.assert_close(program.module()(x, (37, 10))[0], stage(x, (37, 10))[0])

@@ -6,16 +6,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torchvision
 from mmengine.config import Config
 from mmengine.dataset import Compose
 from torch import nn
 
 from helpers.exported import write_model
-from helpers.whole_models import build
+from helpers.pages import ROOT, read_blocks
+from helpers.whole_models import build, image, predict
 from mmlisa.deploy import export as module
 from mmlisa.deploy import runtime
 from mmlisa.deploy.export import Exportable, describe, export, final_size, largest_difference, reading_steps
-from mmlisa.deploy.results import EndToEnd
+from mmlisa.deploy.results import EndToEnd, Preprocess, takes_rgb
 from mmlisa.models.backbones import LiSANet
 from mmlisa.training.config import load_config
 
@@ -45,6 +47,57 @@ def test_a_file_equals_its_model(tmp_path):
         for parameter in network.parameters():
             parameter.mul_(1.1)
         assert largest_difference(network, run, (64, 64)) > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "strides"),
+    [
+        ("picodet", "picodet_castling_lcnet", (8, 16, 32, 64)),
+        ("rtmdet", "rtmdet_castling_lcnet", (8, 16, 32)),
+        ("yolox", "yolox_castling_esnet", (8, 16, 32)),
+    ],
+)
+def test_the_function_of_the_page_decodes_raw_outputs(kind, name, strides):
+    (code,) = (block.code for block in read_blocks(ROOT / "docs" / "export.md") if "def decode" in block.code)
+    exec(code, scope := {})
+    model, size = build(name), (160, 192)
+    prepared, _ = Preprocess(model, uint8=True)(
+        image(size) if takes_rgb(model.data_preprocessor) else image(size).flip(1)
+    )
+    with torch.no_grad():
+        raw = {key: x.numpy() for key, x in Exportable(model).named_outputs(prepared).items()}
+    boxes, scores = scope["decode"](raw, kind, strides)
+    theirs = predict(model, "mmdet", size).pred_instances
+    assert len(theirs) >= 20
+    limits = (192, 160) * 2 if kind != "yolox" else np.inf
+    for box, score, label in zip(theirs.bboxes.numpy(), theirs.scores.numpy(), theirs.labels, strict=True):
+        apart = np.abs(boxes.clip(0 if kind != "yolox" else -np.inf, limits) - box).max(axis=1)
+        assert (np.abs(scores[:, label] - score)[apart < 0.01] < 1e-4).any()
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "offset_groups", "kernel", "stride", "padding", "dilation", "has_mask"),
+    [(8, 2, 4, 3, 1, 1, 1, True), (4, 4, 4, 1, 1, 0, 1, False), (6, 1, 1, 3, 2, 2, 2, True)],
+)
+def test_deformable_convolutions(channels, groups, offset_groups, kernel, stride, padding, dilation, has_mask):
+    x, weight, bias = torch.rand(2, channels, 9, 11), torch.randn(4, channels // groups, kernel, kernel), torch.randn(4)
+    rows, columns = ((n + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1 for n in (9, 11))
+    offset = torch.randn(2, 2 * offset_groups * kernel**2, rows, columns) * 3
+    mask = torch.rand(2, offset_groups * kernel**2, rows, columns)
+    geometry = [stride] * 2 + [padding] * 2 + [dilation] * 2 + [groups, offset_groups, has_mask]
+    expected = torchvision.ops.deform_conv2d(
+        x, offset, weight, bias, stride, padding, dilation, mask if has_mask else None
+    )
+    found = module.deform_conv2d(x, weight, offset, mask, bias, *geometry)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_maps_are_resized_as_in_mmsegmentation(aligned):
+    maps = torch.randn(1, 4, 9, 13)
+    resized = nn.functional.interpolate(maps, (31, 50), mode="bilinear", align_corners=aligned)
+    found = runtime._best_class(maps[0].numpy(), (31, 50), aligned)
+    assert (found == resized[0].argmax(0).numpy()).mean() > 0.99
 
 
 @pytest.mark.parametrize("factor", [1.1, np.nan])
@@ -109,7 +162,6 @@ def pipeline(*steps) -> Config:
         [dict(type="Resize", scale_factor=2.0)],
         [dict(type="Pad", size_divisor=32)],
         [dict(type="Pad", size=(64, 64)), dict(type="Resize", scale=64)],
-        [dict(type="mmpretrain.EfficientNetCenterCrop", crop_size=64)],
     ],
 )
 def test_steps_that_the_runtime_does_not_have_are_named(steps):
@@ -125,6 +177,7 @@ KEEP = dict(type="Resize", scale=(96, 64), keep_ratio=True)
     [
         ([dict(type="Resize", scale=(96, 64))], (64, 96)),  # pipelines name the width first
         ([dict(type="CenterCrop", crop_size=(96, 64))], (64, 96)),
+        ([dict(type="mmpretrain.EfficientNetCenterCrop", crop_size=64)], (64, 64)),
         ([KEEP], None),
         ([KEEP, dict(type="Pad", size=(96, 96))], (96, 96)),
         ([KEEP, dict(type="Pad", size=(96, 64))], None),  # an image may be higher than wide
@@ -134,6 +187,15 @@ KEEP = dict(type="Resize", scale=(96, 64), keep_ratio=True)
 )
 def test_the_size_of_every_image(steps, size):
     assert final_size(pipeline(*steps), SimpleNamespace(task="detection")) == size
+
+
+@pytest.mark.parametrize("size", [(90, 71), (61, 120)])
+def test_the_crop_of_efficientnet(size):
+    step, picture = dict(type="mmpretrain.EfficientNetCenterCrop", crop_size=64), np.random.default_rng(0)
+    picture = picture.integers(0, 256, (*size, 3), dtype=np.uint8)
+    ((name, options),) = reading_steps(pipeline(step))
+    expected = Compose([step])(dict(img=picture))["img"]
+    np.testing.assert_array_equal(runtime.STEPS[name](picture, **options), expected)
 
 
 def test_a_padded_segmentor_is_refused():

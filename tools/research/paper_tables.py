@@ -142,19 +142,8 @@ def _compare(table: dict[str, Any], row: dict[str, Any], quantity: str, counts: 
         status = "within 1 %" if abs(difference) <= 0.01 else "within 3 %"
     else:
         status = "differs for a known reason" if cell.get("explained") else "unexplained"
-    return Result(
-        table["name"],
-        row["label"],
-        quantity,
-        counted,
-        cell["paper"],
-        ours,
-        unit,
-        difference,
-        cell.get("reading"),
-        status,
-        cell.get("note", ""),
-    )
+    names = (table["name"], row["label"], quantity, counted, cell["paper"])
+    return Result(*names, ours, unit, difference, cell.get("reading"), status, cell.get("note", ""))
 
 
 def to_markdown(paper: dict[str, Any], results: list[Result]) -> str:

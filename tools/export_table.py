@@ -1,0 +1,270 @@
+"""Export stock configs of mmdet, mmseg and mmpretrain, and write docs/export.md's table: ``python tools/export_table.py``."""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "export.md"
+HEAD = "| config | boxes (px) | scores | PyTorch | onnxruntime | OpenVINO | MiB |\n|---|---|---|---|---|---|---|"
+CONFIGS = {
+    "mmdet": (
+        "retinanet/retinanet_r50_fpn_1x_coco",
+        "fcos/fcos_r50-caffe_fpn_gn-head_1x_coco",
+        "atss/atss_r50_fpn_1x_coco",
+        "gfl/gfl_r50_fpn_1x_coco",
+        "tood/tood_r50_fpn_1x_coco",
+        "vfnet/vfnet_r50_fpn_1x_coco",
+        "paa/paa_r50_fpn_1x_coco",
+        "rtmdet/rtmdet_tiny_8xb32-300e_coco",
+        "rtmdet/rtmdet-ins_tiny_8xb32-300e_coco",
+        "ssd/ssd300_coco",
+        "yolo/yolov3_mobilenetv2_8xb24-ms-416-300e_coco",
+        "yolox/yolox_tiny_8xb8-300e_coco",
+        "centernet/centernet_r18_8xb16-crop512-140e_coco",
+        "centernet/centernet-update_r50-caffe_fpn_ms-1x_coco",
+        "foveabox/fovea_r50_fpn_4xb4-1x_coco",
+        "yolof/yolof_r50-c5_8xb8-1x_coco",
+        "faster_rcnn/faster-rcnn_r50_fpn_1x_coco",
+        "faster_rcnn/faster-rcnn_r50-caffe_c4-1x_coco",
+        "mask_rcnn/mask-rcnn_r50_fpn_1x_coco",
+        "swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco",
+        "cascade_rcnn/cascade-mask-rcnn_r50_fpn_1x_coco",
+        "convnext/cascade-mask-rcnn_convnext-t-p4-w7_fpn_4conv1fc-giou_amp-ms-crop-3x_coco",
+        "detr/detr_r50_8xb2-150e_coco",
+        "conditional_detr/conditional-detr_r50_8xb2-50e_coco",
+        "deformable_detr/deformable-detr-refine-twostage_r50_16xb2-50e_coco",
+        "dino/dino-4scale_r50_8xb2-12e_coco",
+        "sparse_rcnn/sparse-rcnn_r50_fpn_1x_coco",
+        "mask2former/mask2former_r50_8xb2-lsj-50e_coco",
+    ),
+    "mmseg": (
+        "fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024",
+        "pspnet/pspnet_r50-d8_4xb4-80k_ade20k-512x512",
+        "deeplabv3plus/deeplabv3plus_r50-d8_4xb4-80k_ade20k-512x512",
+        "upernet/upernet_r50_4xb4-80k_ade20k-512x512",
+        "segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512",
+        "bisenetv2/bisenetv2_fcn_4xb4-160k_cityscapes-1024x1024",
+        "pidnet/pidnet-s_2xb6-120k_1024x1024-cityscapes",
+        "segnext/segnext_mscan-t_1xb16-adamw-160k_ade20k-512x512",
+    ),
+    "mmpretrain": (
+        "resnet/resnet50_8xb32_in1k",
+        "convnext/convnext-tiny_32xb128_in1k",
+        "swin_transformer/swin-tiny_16xb64_in1k",
+        "vision_transformer/vit-base-p16_64xb64_in1k",
+        "mobilenet_v3/mobilenet-v3-small_8xb128_in1k",
+        "efficientnet/efficientnet-b0_8xb32_in1k",
+    ),
+}
+# What a config needs so that it can be exported
+OPTIONS = {"segnext": ["model.decode_head.ham_kwargs.rand_init=False"]}
+SIZES = ((160, 288), (224, 160), (203, 301))  # the first is traced
+
+
+def find_config(library: str, name: str) -> Path:
+    return Path(find_spec(library).origin).parent / ".mim" / "configs" / f"{name}.py"
+
+
+def set_all(cfg: Any, key: str, value: Any) -> None:
+    """Set ``key`` wherever nested dicts and lists have it."""
+    for part in cfg.values() if isinstance(cfg, dict) else cfg:
+        if isinstance(part, dict | list | tuple):
+            set_all(part, key, value)
+    if isinstance(cfg, dict) and key in cfg:
+        cfg[key] = value
+
+
+def build(library: str, name: str) -> tuple[Any, Any]:
+    """Return a stock config and its model: weights of ``init_weights``, and scores that differ from place to place.
+
+    With the initial weights alone all scores are nearly equal, and rounding decides which boxes are kept.
+    """
+    import torch
+    from torch import nn
+
+    from mmlisa.deploy.results import Preprocess
+    from mmlisa.training.building import build_model
+    from mmlisa.training.config import load_config, parse_options
+
+    options = [option for key, each in OPTIONS.items() if key in name for option in each]
+    cfg = load_config(find_config(library, name), options=parse_options(options))
+    settings = dict(init_cfg=None, pretrained=None, score_thr=0.0, conf_thr=-1, nms_pre=1000)
+    for key, value in settings.items():
+        set_all(cfg.model, key, value)
+    torch.manual_seed(0)
+    model = build_model(cfg)
+    model.init_weights()
+    for key, parameter in model.named_parameters():
+        if "head" in key and key.endswith("bias") and parameter.ndim == 1:
+            nn.init.normal_(parameter, std=0.3)
+            if "reg" in key and not hasattr(model, "decoder"):
+                parameter.data.abs_().add_(0.5)  # distances from points must be positive
+        if "multi_level_conv_reg" in key:
+            parameter.data.mul_(0.1)  # the sides of YOLOX's boxes would be infinite
+        if hasattr(model, "decoder") and "cls" in key and parameter.ndim > 1:
+            parameter.data.mul_(10)  # all queries would have nearly the same score
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    for norm in norms:
+        norm.momentum = 1.0
+        norm.train()
+    image, _ = Preprocess(model, uint8=True)(smooth((320, 320)))
+    with torch.no_grad():
+        maps = model.extract_feat(torch.cat([image, image.flip(1), image.flip(2), image.roll(50, 3) / 2]))
+        head = getattr(model, "bbox_head", None)
+        if head is not None and not hasattr(model, "decoder") and not hasattr(model, "roi_head"):
+            head.forward(maps)
+    return cfg, model.eval()
+
+
+def smooth(size: Sequence[int]) -> Any:
+    """A random smooth image ``[1, 3, H, W]``, uint8."""
+    import torch
+
+    coarse = torch.rand(1, 3, 7, 9, generator=torch.Generator().manual_seed(0))
+    return (torch.nn.functional.interpolate(coarse, tuple(size), mode="bicubic").clamp(0, 1) * 255).to(torch.uint8)
+
+
+def predict(model: Any, library: str, size: Sequence[int]) -> Any:
+    """The data sample that the library predicts for :func:`smooth`."""
+    import torch
+
+    if library == "mmpretrain":
+        from mmpretrain.structures import DataSample as Sample
+    elif library == "mmseg":
+        from mmseg.structures import SegDataSample as Sample
+    else:
+        from mmdet.structures import DetDataSample as Sample
+    size = tuple(size)
+    sample = Sample(metainfo=dict(img_shape=size, ori_shape=size, pad_shape=size, scale_factor=(1.0, 1.0)))
+    inputs = [smooth(size)[0].flip(0)]  # BGR
+    with torch.no_grad():
+        data = dict(inputs=torch.stack(inputs) if library == "mmpretrain" else inputs, data_samples=[sample])
+        return model.test_step(data)[0]
+
+
+def compare(theirs: Any, found: Any) -> tuple[float | None, float]:
+    """Return the largest difference of the boxes (None without boxes) and of the scores.
+
+    It is relative to the best class for a classifier, and the share of other pixels for a segmentor. Detections of nearly equal
+    scores may change places: each is compared with the nearest one of its label.
+    """
+    if found.probabilities is not None:
+        expected = theirs.pred_score.numpy()
+        return None, float(np.abs(expected - found.probabilities).max() / expected.max())
+    if found.segmentation is not None:
+        return None, float((theirs.pred_sem_seg.data[0].numpy() != found.segmentation).mean())
+    theirs = theirs.pred_instances
+    boxes, scores, labels = (theirs[key].numpy() for key in ("bboxes", "scores", "labels"))
+    if not len(boxes) or not len(found.boxes):
+        raise ValueError("nothing was detected, so nothing was compared")
+    apart = np.abs(found.boxes[:, None] - boxes).max(axis=2)
+    by_score = np.abs(found.scores[:, None] - scores)
+    cost = apart + 1e3 * by_score + 1e6 * (found.labels[:, None] != labels)
+    # Rounding decides which of nearly equal scores is the last of a full list.
+    last = max(scores.min(), found.scores.min()) + 1e-5 if len(boxes) == len(found.boxes) >= 100 else -1
+    rows, columns = (np.flatnonzero(~(each <= last)) for each in (found.scores, scores))
+    pairs = [(rows, cost.argmin(axis=1)[rows]), (cost.argmin(axis=0)[columns], columns)]
+    missing = max((cost[pair] >= 1e6).sum() for pair in pairs)
+    if missing:
+        raise ValueError(f"{missing} of {len(boxes)} detections have no counterpart of their label")
+    return max(float(apart[pair].max()) for pair in pairs), max(float(by_score[pair].max()) for pair in pairs)
+
+
+def milliseconds(function: Callable[[], Any], times: int = 3) -> float:
+    """Median of some calls after one."""
+    spans = []
+    for _ in range(times + 1):
+        start = perf_counter()
+        function()
+        spans.append(perf_counter() - start)
+    return 1e3 * float(np.median(spans[1:]))
+
+
+def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dict[str, Any]:
+    """Export one config and compare it with its library; ``reason`` if it is refused."""
+    from mmlisa.deploy import export, runtime
+    from mmlisa.deploy.results import EndToEnd
+
+    start = perf_counter()
+    cfg, model = build(library, name)
+    try:
+        module = EndToEnd(model, uint8=True)
+        fixed = export.final_size(cfg, module)
+        metadata = export.describe(cfg, module, {}) | {"mmlisa_steps": "[]"}
+        is_free = not fixed and export.can_be_free(module)
+        size = tuple(fixed or SIZES[0])
+        out = folder / "model.onnx"
+        export.export(module, out, size, dynamic=is_free, metadata=metadata)
+    except ValueError as error:
+        return dict(reason=str(error))
+    row = dict(mib=out.stat().st_size / 2**20, seconds=perf_counter() - start, free=is_free)
+    exported, errors = runtime.load(out), []
+    for each in SIZES if is_free else [size]:
+        pixels = smooth(each)[0].permute(1, 2, 0).numpy()
+        errors.append(compare(predict(model, library, each), exported.predict(pixels, 0.0)))
+    boxes, scores = zip(*errors, strict=True)
+    row |= dict(boxes=None if boxes[0] is None else max(boxes), scores=max(scores))
+    if is_timed:
+        pixels = smooth(size)[0].permute(1, 2, 0).numpy()
+        prepared, _ = exported.prepare(pixels)
+        row["pytorch"] = milliseconds(lambda: predict(model, library, size))
+        row["onnxruntime"] = milliseconds(lambda: exported.run(prepared))
+        if find_spec("openvino"):
+            import openvino
+
+            compiled = openvino.compile_model(str(out), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+            row["openvino"] = milliseconds(lambda: compiled(prepared))
+    return row
+
+
+def show(name: str, row: dict[str, Any]) -> str:
+    """One line of the table."""
+    name = name.split("/")[-1]
+    if "reason" in row:
+        return f"| `{name}` | refused: {row['reason']} | | | | | |"
+    numbers = ["" if row["boxes"] is None else f"{row['boxes']:.0e}", f"{row['scores']:.0e}"]
+    numbers += [f"{row[key]:.0f}" if key in row else "" for key in ("pytorch", "onnxruntime", "openvino", "mib")]
+    return f"| `{name}` | " + " | ".join(numbers) + " |"
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("only", nargs="*", help="parts of configs' names; with them the page is not written")
+    parser.add_argument("--one", nargs=2, metavar=("LIBRARY", "NAME"), help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def main(args: argparse.Namespace) -> None:
+    if args.one:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(measure(*args.one, Path(folder))))
+        return
+    lines = [HEAD]
+    for library, names in CONFIGS.items():
+        for name in names:
+            if args.only and not any(part in name for part in args.only):
+                continue
+            # A process each, so that memory is free again
+            command = [sys.executable, __file__, "--one", library, name]
+            result = subprocess.run(command, capture_output=True, text=True)
+            line = result.stdout.strip().splitlines()[-1:]
+            failure = result.stderr.strip().splitlines()[-1:]
+            row = json.loads(line[0]) if not result.returncode else dict(reason=f"FAILED {failure}")
+            lines.append(show(name, row))
+            print(lines[-1], f"{row.get('seconds', 0):.0f} s", flush=True)
+    if not args.only:
+        before, after = DOCS.read_text().split("<!-- table -->\n")[::2]
+        DOCS.write_text(before + "<!-- table -->\n" + "\n".join(lines) + "\n<!-- table -->\n" + after)
+
+
+if __name__ == "__main__":
+    main(parse_args())
