@@ -1,7 +1,11 @@
-"""Print the counts of every model of a paper's tables beside the paper's numbers, pages of the site: ``--paper lisa``."""
+"""Print the counts of every model of a paper's tables beside the paper's numbers, pages of the site: ``--paper lisa``.
+
+``--figures`` draws figures that need no trained weights instead, of Castling-ViT (1, 3, 5, 7) and FLatten (4, 7), in a minute.
+"""
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from mmlisa import cli
 
@@ -11,6 +15,7 @@ PAPERS = ("castling", "flatten", "ivit", "lisa", "newer")
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("--paper", nargs="+", choices=PAPERS, default=PAPERS, help="papers (default: all)")
+    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw figures into this folder instead")
     return parser.parse_args(argv)
 
 
@@ -29,8 +34,15 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.training.log import import_quietly
 
     import_quietly()
+    if not args.figures:
+        for paper in args.paper:
+            print(to_markdown(paper))
+        return
+    from research.paper_figures import FIGURES
+
     for paper in args.paper:
-        print(to_markdown(paper))
+        for name, draw in FIGURES.get(paper, {}).items():
+            draw(args.figures / f"{paper}_{name}.png")
 
 
 if __name__ == "__main__":

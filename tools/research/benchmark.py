@@ -17,6 +17,7 @@ import numpy as np
 import onnxruntime
 import torch
 import torch.nn.functional as F
+import yaml
 from mmengine.config import Config
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -40,36 +41,10 @@ SHAPES = (
 )
 SCALING_GRIDS = ((7, 7), (14, 14), (28, 28), (56, 56), (112, 112), (200, 336))
 
-
-def _of_timm(name: str, channels: tuple[int, ...]) -> tuple[dict[str, Any], tuple[int, ...]]:
-    return dict(type="mmlisa.TimmBackbone", model_name=name), channels
-
-
-# Backbones: type and options, by the registry of their scope, and the channels of their four maps.
+# Type and options of each backbone, and the channels of its maps.
 BACKBONES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
-    "HyLiSANet-S": (dict(type="mmlisa.LiSANet", arch="hybrid-small"), (64, 128, 320, 384)),
-    "LiSANet-S": (dict(type="mmlisa.LiSANet", arch="small"), (64, 128, 320, 384)),
-    "FLatten-Swin-T": (dict(type="mmlisa.FLattenSwin", arch="tiny"), (96, 192, 384, 768)),
-    "iViT-T": (dict(type="mmlisa.iViT", arch="tiny"), (64, 128, 320, 512)),
-    "MILA-T": (dict(type="mmlisa.MILA", arch="tiny"), (64, 128, 256, 512)),
-    "H-ViT3-T": (dict(type="mmlisa.HViT3", arch="tiny"), (64, 128, 320, 512)),
-    "Pola-Swin-T": (dict(type="mmlisa.FLattenSwin", arch="pola-tiny"), (96, 192, 384, 768)),
-    "Swin-T": (dict(type="mmdet.SwinTransformer"), (96, 192, 384, 768)),
-    "ConvNeXt-T": (
-        dict(type="mmpretrain.ConvNeXt", arch="tiny", out_indices=(0, 1, 2, 3), gap_before_final_norm=False),
-        (96, 192, 384, 768),
-    ),
-    "CAFormer-S18": _of_timm("caformer_s18", (64, 128, 320, 512)),
-    "EfficientViT-B2": _of_timm("efficientvit_b2", (48, 96, 192, 384)),
-    "EfficientViT-L1": _of_timm("efficientvit_l1", (64, 128, 256, 512)),
-    "CPUBone-B2": _of_timm("cpubone_b2_bfrobust", (40, 80, 160, 320)),
-    "HGNetv2-B4": _of_timm("hgnetv2_b4", (128, 512, 1024, 2048)),
-    "FastViT-SA24": _of_timm("fastvit_sa24", (64, 128, 256, 512)),
-    "ResNet-50": (dict(type="mmdet.ResNet", depth=50), (256, 512, 1024, 2048)),
-    "PVTv2-B2": (
-        dict(type="mmdet.PyramidVisionTransformerV2", embed_dims=64, num_layers=[3, 4, 6, 3]),
-        (64, 128, 320, 512),
-    ),
+    name: (entry["backbone"], tuple(entry["channels"]))
+    for name, entry in yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8")).items()
 }
 BASELINE = "Swin-T"
 IMAGE_SIZES = ((224, 224), (640, 640), (800, 1344))

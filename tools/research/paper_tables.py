@@ -2,7 +2,7 @@
 
 A paper is a file ``tables/<paper>.yml``. A row has a ``label``, ``params`` and ``macs``, and one of these models:
 
-``config``   name of a config, with new values in ``options``
+``config``   name of a config, with new values in ``options``; ``trained`` is the config of the row's accuracy, if another
 ``block``    options of an attention in a block of 192 channels and 12 heads with a plain MLP (LiSA, Table 4)
 
 ``params`` and ``macs`` are the number as the paper prints it (``3.9 G``), or these:
@@ -13,6 +13,8 @@ A paper is a file ``tables/<paper>.yml``. A row has a ``label``, ``params`` and 
 ``judged``      false if the paper leaves the sizes of the model open: the cell is reported and not compared
 ``explained``   true if the note states why the paper's number differs; the tolerance stays
 ``note``        why the number differs, or where the paper contradicts itself
+
+``accuracies`` has those that headers of configs quote, and ``plots`` the paper's plots of them over the work.
 """
 
 from collections import Counter

@@ -5,10 +5,14 @@ A comparison is a shipped demo config plus overrides by dotted key: those of all
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 Delta = dict[str, Any]  # new values by dotted key; numbers index lists
 ROOT = "work_dirs/compare"  # results of the runs
+_DATA = yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -68,107 +72,13 @@ class Task:
     size_keys: tuple[str, ...] = ()
 
 
-def _both(**values: Any) -> Delta:
-    """Return entries for the training and the test dataset."""
-    return {f"{split}_dataloader.dataset.{key}": value for split in ("train", "test") for key, value in values.items()}
-
-
 # Demo data of the comparisons: scenes for detection and segmentation, and single objects for classification.
 SCENES, OBJECTS = "data/compare_scenes", "data/compare_objects"
-_WIDTH = 32  # channels of the necks and the dense heads, which are as narrow as the backbones
-_MASK_RCNN: Delta = {
-    "model.neck.out_channels": _WIDTH,
-    "model.rpn_head.in_channels": _WIDTH,
-    "model.rpn_head.feat_channels": _WIDTH,
-    "model.roi_head.bbox_roi_extractor.out_channels": _WIDTH,
-    "model.roi_head.bbox_head.in_channels": _WIDTH,
-    "model.roi_head.bbox_head.fc_out_channels": 128,
-    "model.roi_head.mask_roi_extractor.out_channels": _WIDTH,
-    "model.roi_head.mask_head.in_channels": _WIDTH,
-    "model.roi_head.mask_head.conv_out_channels": _WIDTH,
-    "model.train_cfg.rpn_proposal.max_per_img": 100,
-    "model.train_cfg.rcnn.sampler.num": 64,
-    "model.test_cfg.rpn.max_per_img": 100,
-}
-TASKS: dict[str, Task] = {
-    "classification": Task(
-        config="classifier_hylisanet_demo.py",
-        metric="accuracy/top1",
-        whole=100,
-        unit="top-1",
-        channels_key="model.head.in_channels",
-        delta={
-            **_both(type="CustomDataset", data_root=f"{OBJECTS}/"),
-            "train_dataloader.dataset.data_prefix": "train",
-            "test_dataloader.dataset.data_prefix": "val",
-            "test_dataloader.batch_size": 64,
-        },
-    ),
-    "detection": Task(
-        config="mask_rcnn_hylisanet_demo.py",
-        metric="coco/bbox_mAP_50",
-        whole=1,
-        unit="box AP50",
-        channels_key="model.neck.in_channels",
-        delta={
-            **_MASK_RCNN,
-            **_both(data_root=f"{SCENES}/"),
-            "test_evaluator.ann_file": f"{SCENES}/annotations/instances_val.json",
-        },
-        size_keys=("train_dataloader.dataset.pipeline.2.scale", "test_dataloader.dataset.pipeline.1.scale"),
-    ),
-    "segmentation": Task(
-        config="semantic_fpn_hylisanet_demo.py",
-        metric="mIoU",
-        whole=100,
-        unit="mIoU",
-        channels_key="model.neck.in_channels",
-        delta={
-            "model.neck.out_channels": _WIDTH,
-            "model.decode_head.in_channels": [_WIDTH] * 4,
-            "model.decode_head.channels": _WIDTH,
-            **_both(data_root=f"{SCENES}/"),
-        },
-        size_keys=(
-            "model.data_preprocessor.size",
-            "train_dataloader.dataset.pipeline.2.scale",
-            "train_dataloader.dataset.pipeline.3.crop_size",
-            "test_dataloader.dataset.pipeline.1.scale",
-        ),
-    ),
-}
+TASKS = {name: Task(**entry) for name, entry in _DATA["tasks"].items()}
 
 # ---- operators in one host
 
-# Heads have 16 channels.
-OPERATORS: dict[str, Delta] = {
-    "LiSA": dict(type="LiSA", num_patterns=8),
-    "structure-aware, weights": dict(type="StructureAwareAttention", form="weights"),
-    "structure-aware, dot": dict(type="StructureAwareAttention", form="dot", num_patterns=8),
-    "structure-aware, Hadamard": dict(type="StructureAwareAttention", form="hadamard", num_patterns=8),
-    "focused linear": dict(type="FocusedLinearAttention"),
-    "linear-angular": dict(type="LinearAngularAttention"),
-    "interactive": dict(type="InteractiveAttention"),
-    "softmax": dict(type="SoftmaxAttention"),
-    "window 4x4": dict(type="ShiftedWindowAttention", window_size=4),
-    "hydra": dict(type="HydraAttention"),
-    "efficient": dict(type="EfficientAttention"),
-    "enhanced linear": dict(type="EnhancedLinearAttention"),
-    "cosine": dict(type="CosineAttention"),
-    "mean-centred": dict(type="MeanCenteredAttention"),
-    "ReLU-S": dict(type="ReLUSoftmaxAttention"),
-    "ReLU-E": dict(type="ReLUExpAttention"),
-    "global filter": dict(type="GlobalFilter"),
-    "depthwise 7x7": dict(type="DepthwiseConv", kernel_size=7),
-    "average pooling 3x3": dict(type="AveragePooling"),
-    "MILA": dict(type="MILAAttention"),
-    "test-time training": dict(type="TTTAttention", rotary=True),
-    "polarity-aware": dict(type="PolarityAwareAttention"),
-    "RALA": dict(type="RALAAttention"),
-    "MALA": dict(type="MALAAttention"),
-    "InLine": dict(type="InLineAttention"),
-    "agent": dict(type="AgentAttention", agents=16),
-}
+OPERATORS: dict[str, Delta] = _DATA["operators"]
 # From scratch in a few hundred iterations: batch norm and weights scaled by their fan-in.
 _FROM_SCRATCH = dict(
     norm_cfg=dict(type="BN"),
@@ -212,71 +122,9 @@ def _operators(
 BACKBONE_SIZE = 128
 
 
-def _ours(name: str, **arch: Any) -> Candidate:
-    backbone = dict(type=f"mmlisa.{name}", arch=arch, image_size=BACKBONE_SIZE)
-    return Candidate(backbone, tuple(arch.get("channels", ())))
-
-
-_SWIN_SIZES = dict(depths=(1, 1, 3, 1), channels=(32, 64, 128, 256), num_heads=(1, 2, 4, 8), window_size=4)
-# Widths and depths are chosen for 90 million MACs within a tenth at 128x128, in the proportions of each family.
+# BACKBONE_SIZE is the size of the data's image_size and img_size.
 BACKBONES: dict[str, Candidate] = {
-    "HyLiSANet": _ours(
-        "LiSANet", base="hybrid-small", depths=(1, 2, 2, 1), channels=(32, 64, 128, 144), num_heads=(2, 4, 8, 9)
-    ),
-    "LiSANet": _ours("LiSANet", base="small", depths=(1, 2, 3, 1), channels=(32, 64, 128, 144), num_heads=(2, 4, 8, 9)),
-    "FLatten-Swin": _ours("FLattenSwin", base="tiny", **_SWIN_SIZES),
-    "FLatten-PVTv2": _ours(
-        "FLattenPVTv2", base="b0", depths=(1, 1, 2, 1), channels=(28, 56, 128, 192), num_heads=(1, 2, 4, 6)
-    ),
-    "iViT": _ours("iViT", base="tiny", depths=(1, 1, 3, 1), channels=(32, 64, 120, 180), num_heads=(1, 2, 4, 6)),
-    "MILA": _ours("MILA", base="tiny", depths=(1, 1, 2, 1), channels=(24, 48, 96, 192), num_heads=(1, 2, 4, 8)),
-    "H-ViT³": _ours("HViT3", base="tiny", depths=(1, 1, 2, 1), channels=(24, 48, 96, 192), num_heads=(1, 2, 4, 8)),
-    "PolaFormer-Swin": _ours("FLattenSwin", base="pola-tiny", **_SWIN_SIZES),
-    "Castling-LCNet": Candidate(
-        # Without the auxiliary branch of training, which needs a schedule.
-        dict(
-            type="mmlisa.CastlingLCNetViT",
-            arch=dict(base="small", scale=1.0),
-            attention=dict(aux=False),
-            image_size=BACKBONE_SIZE,
-        ),
-        (64, 128, 256, 512),
-    ),
-    "Swin": Candidate(
-        dict(
-            type="mmpretrain.SwinTransformer",
-            arch=dict(embed_dims=32, depths=[1, 1, 3, 1], num_heads=[1, 2, 4, 8]),
-            img_size=BACKBONE_SIZE,
-            window_size=4,
-            pad_small_map=True,
-            out_indices=(0, 1, 2, 3),
-        ),
-        (32, 64, 128, 256),
-    ),
-    "PVTv2": Candidate(
-        dict(
-            type="mmpretrain.TIMMBackbone",
-            model_name="pvt_v2_b0",
-            features_only=True,
-            depths=(1, 1, 2, 1),
-            embed_dims=(32, 64, 128, 192),
-            num_heads=(1, 2, 4, 6),
-        ),
-        (32, 64, 128, 192),
-    ),
-    "ConvNeXt": Candidate(
-        dict(
-            type="mmpretrain.ConvNeXt",
-            arch=dict(depths=[1, 2, 4, 2], channels=[32, 64, 128, 256]),
-            out_indices=(0, 1, 2, 3),
-            gap_before_final_norm=False,
-        ),
-        (32, 64, 128, 256),
-    ),
-    "ResNet": Candidate(
-        dict(type="mmpretrain.ResNet", depth=18, stem_channels=16, base_channels=24, out_indices=(0, 1, 2, 3)),
-        (24, 48, 96, 192),
-    ),
+    name: Candidate(entry["backbone"], tuple(entry["channels"])) for name, entry in _DATA["backbones"].items()
 }
 
 # ---- replacement of the attention in a trained detector
