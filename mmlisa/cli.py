@@ -159,6 +159,12 @@ def add_min_matched(parser: argparse.ArgumentParser, default: float = 0.9) -> No
     parser.add_argument("--min-matched", type=share, default=default, help=text)
 
 
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    """Add ``--backend``."""
+    text = "runs an exported file (default: OpenVINO if it is installed, otherwise onnxruntime)"
+    parser.add_argument("--backend", choices=("auto", "onnxruntime", "openvino"), default="auto", help=text)
+
+
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Add ``--device``."""
     text = "default: a GPU if there is one; CUDA_VISIBLE_DEVICES chooses among several"

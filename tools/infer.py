@@ -33,6 +33,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     cli.add_cfg_options(parser)
     cli.add_device(parser)
+    cli.add_backend(parser)
     cli.add_min_matched(parser)
     args = parser.parse_intermixed_args(argv)
     exported = args.files[0].endswith(".onnx")
@@ -65,7 +66,7 @@ def main(args: argparse.Namespace) -> None:
     use_safe_loader()
     options = {}
     if cfg is None:
-        model = deploy.load(args.checkpoint)
+        model = deploy.load(args.checkpoint, backend=args.backend)
         options = dict(tile=args.tile, overlap=args.overlap) if args.tile else {}
     else:
         cfg = tile_config(cfg, args.tile, args.overlap) if args.tile else cfg

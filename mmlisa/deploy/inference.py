@@ -20,15 +20,12 @@ from tqdm import tqdm
 from mmlisa.checkpoints import load_weights
 from mmlisa.deploy import runtime
 from mmlisa.deploy.cpu import optimize_for_cpu
-from mmlisa.deploy.runtime import Prediction
+from mmlisa.deploy.runtime import IMAGE_SUFFIXES, VIDEO_SUFFIXES, Prediction
 from mmlisa.registry import MODELS
 from mmlisa.training.building import build_model
 from mmlisa.training.checks import check_channels, check_shapes, saved_metainfo
 from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
-
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
-VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 
 
 class Result(NamedTuple):
@@ -141,9 +138,9 @@ class ExportedModel(BaseModel):
     prediction is the mean of the probabilities of its views.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, backend: str = "auto") -> None:
         super().__init__()
-        self.exported = runtime.load(path)
+        self.exported = runtime.load(path, backend=backend)
 
     def test_step(self, data: dict[str, Any]) -> list[BaseDataElement]:
         return [self._predict(*pair) for pair in zip(data["inputs"], data["data_samples"], strict=True)]
@@ -165,14 +162,15 @@ class ExportedModel(BaseModel):
         return fill_sample(sample, Prediction(probabilities=probabilities.mean(axis=0)))
 
 
-def exported_config(cfg: Config, path: str | Path) -> Config:
+def exported_config(cfg: Config, path: str | Path, backend: str = "auto") -> Config:
     """Return a copy of a config that tests an exported file in the place of its model.
 
     The copy has a work dir of its own, a subfolder of the config's with the name of the file: MMEngine's runner writes its config
     there. In the training's folder it would overwrite the config of the training.
     """
     cfg = deepcopy(cfg)
-    cfg.model, cfg.load_from, cfg.resume = dict(type="mmlisa.ExportedModel", path=str(path)), None, False
+    cfg.model = dict(type="mmlisa.ExportedModel", path=str(path), backend=backend)
+    cfg.load_from, cfg.resume = None, False
     cfg.data_preprocessor = None  # MMEngine's runner would pass it to the exported model
     cfg.work_dir = str(Path(cfg.get("work_dir") or "work_dirs") / Path(path).stem)
     return cfg

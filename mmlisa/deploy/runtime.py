@@ -8,7 +8,7 @@ for box, label, score in zip(found.boxes, found.labels, found.scores):
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 FORMAT = 1  # version of the metadata
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
+VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 _METHODS = {
     "nearest": cv2.INTER_NEAREST,
     "bilinear": cv2.INTER_LINEAR,
@@ -221,6 +223,31 @@ def read_image(image: Any) -> np.ndarray:
     if picture is None:
         raise ValueError(f"image {str(image)!r} cannot be read: it is missing, damaged or not an image")
     return np.ascontiguousarray(picture[..., ::-1])
+
+
+def read_images(source: str | Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name and array (see :func:`read_image`) of an image, of each frame of a video, or of all of these in a folder.
+
+    Raises:
+        ValueError: an image that cannot be read, a video without a readable frame, or a folder without images.
+    """
+    path, name = Path(source), ""
+    if path.is_dir():
+        suffixes = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
+        for each in sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in suffixes):
+            for name, picture in read_images(each):
+                yield name, picture
+    elif path.suffix.lower() in VIDEO_SUFFIXES:
+        video = cv2.VideoCapture(str(path))
+        number = 0
+        while (frame := video.read()[1]) is not None:
+            name, number = f"{path}:{number}", number + 1
+            yield name, np.ascontiguousarray(frame[..., ::-1])
+    else:
+        name = str(path)
+        yield name, read_image(path)
+    if not name:
+        raise ValueError(f"source {str(path)!r} contains no readable image; check the path and the format")
 
 
 Pair = int | Sequence[int]  # a width and a height, or one number for both
