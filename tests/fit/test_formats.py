@@ -109,12 +109,13 @@ def test_labelme_shapes(tmp_path):
         dict(label="cat", shape_type="rectangle", points=[[30, 20], [10, 5]]),
         dict(label="cat", shape_type="polygon", points=[[0, 0], [8, 0], [0, 8]], group_id=1),
         dict(label="cat", shape_type="polygon", points=[[20, 20], [28, 20], [20, 28]], group_id=1),
+        dict(label="dog", shape_type="polygon", points=[[30, 30], [40, 30], [30, 40]]),
         dict(label="dog", shape_type="point", points=[[3, 3]]),
     ]
     (tmp_path / "000.json").write_text(json.dumps(dict(imagePath="..\\photos\\000.jpg", shapes=shapes)))
     dataset = read(tmp_path)
-    assert objects(dataset) == [("cat", [10, 5, 20, 15]), ("cat", [0, 0, 28, 28])]
-    assert [len(entry["segmentation"]) for entry in dataset.samples[0].objects] == [1, 2]
+    assert objects(dataset) == [("cat", [10, 5, 20, 15]), ("cat", [0, 0, 28, 28]), ("dog", [30, 30, 10, 10])]
+    assert [len(entry["segmentation"]) for entry in dataset.samples[0].objects] == [1, 2, 1]
     assert dataset.has_masks  # the rectangle is the outline of the box
 
 
