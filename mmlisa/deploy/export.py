@@ -361,8 +361,9 @@ def _unmatched(detections: Sequence[Tensor], others: Sequence[Tensor], side: int
     distance = ((boxes[:, None] - theirs).abs() / theirs.abs().clamp_min(side)).amax(dim=2)
     distance += (scores[:, None] - their_scores).abs()
     distance, nearest = (distance + (labels[:, None] != their_labels).float()).min(dim=1)
-    if len(boxes) == len(theirs) >= 100:  # rounding decides which of nearly equal scores is the last of a full list
-        distance = torch.where(scores <= their_scores.min() + 1e-5, 0, distance)
+    is_last = scores <= their_scores.min() + 1e-5
+    if len(boxes) == len(theirs) >= 100 and not is_last.all():
+        distance = torch.where(is_last, 0, distance)  # rounding decides which of these stay in a full list
     differences = [distance, *((ours - other[nearest]).abs() for ours, other in zip(masks, their_masks, strict=True))]
     return torch.cat([difference.flatten() for difference in differences]).max().item()
 
