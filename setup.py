@@ -8,6 +8,7 @@ from setuptools.command.build_py import build_py
 
 # What ships of tools/: the files of the commands (mmlisa.cli.COMMANDS), and the pictures that they draw.
 TOOLS = (
+    "demo.py",
     "train.py",
     "test.py",
     "infer.py",

@@ -17,7 +17,7 @@ _LAZY = {
     "channels": "mmlisa.models.feature_maps",
     "strides": "mmlisa.models.feature_maps",
     "layers": "mmlisa.models.layers",
-    "load": "mmlisa.deploy.inference",
+    "load": "mmlisa.deploy.opening",
     "optimize_for_cpu": "mmlisa.deploy.cpu",
 }
 

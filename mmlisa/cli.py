@@ -20,6 +20,7 @@ from mmlisa import __version__, config_path
 
 # The commands and their files in tools/.
 COMMANDS = {
+    "demo": "demo.py",
     "train": "train.py",
     "test": "test.py",
     "infer": "infer.py",
@@ -156,6 +157,12 @@ def add_min_matched(parser: argparse.ArgumentParser, default: float = 0.9) -> No
     """Add ``--min-matched``."""
     text = "share of the model that the checkpoint must hold (default: %(default)s)"
     parser.add_argument("--min-matched", type=share, default=default, help=text)
+
+
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    """Add ``--backend``."""
+    text = "runs an exported file (default: OpenVINO if it is installed, otherwise onnxruntime)"
+    parser.add_argument("--backend", choices=("auto", "onnxruntime", "openvino"), default="auto", help=text)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:

@@ -58,7 +58,7 @@ def _child(parent: roots.Registry, *modules: str) -> roots.Registry:
 
 _NETWORKS = ("models.attention", "models.backbones", "models.necks", "models.dense_heads", "models.heads")
 _HOOKS = [f"training.{name}" for name in ("hooks", "interrupts", "castling", "ema")]
-MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.ema")
+MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.ema", "deploy.tiles")
 TASK_UTILS = _child(roots.TASK_UTILS, *_NETWORKS)
 HOOKS = _child(roots.HOOKS, *_HOOKS, "visualization", "video")
 LOOPS = _child(roots.LOOPS, "training.loops")
@@ -66,6 +66,6 @@ OPTIMIZERS = _child(roots.OPTIMIZERS, "training.optimizers")
 OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "training.optimizers")
 OPTIM_WRAPPERS = _child(roots.OPTIM_WRAPPERS, "training.optimizers")
 DATASETS = _child(roots.DATASETS, "datasets.coco", "datasets.segmentation", "datasets.classification", "video")
-TRANSFORMS = _child(roots.TRANSFORMS, "video")
+TRANSFORMS = _child(roots.TRANSFORMS, "datasets.tiles", "video")
 METRICS = _child(roots.METRICS, "datasets.segmentation")
 WEIGHT_INITIALIZERS = _child(roots.WEIGHT_INITIALIZERS, "conversion")

@@ -8,7 +8,6 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
-from hypothesis import HealthCheck, settings  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from mmengine.registry import DefaultScope  # noqa: E402
 
@@ -20,13 +19,6 @@ torch.set_num_threads(1)
 torch.ones(1, requires_grad=True).sum().backward()
 # Loggers of earlier tests write to streams that pytest has closed.
 logging.raiseExceptions = False
-
-
-# The fuzzed tests try the same few cases every time. Cases are slow or quick by what they build.
-settings.register_profile(
-    "suite", max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
-settings.load_profile("suite")
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import torch
 from mmengine.registry import MODELS
 
 import infer
+import train
 from mmlisa import cli
 
 _IN_ONE_PROCESS = """
@@ -51,7 +52,6 @@ def test_the_module_is_the_command():
         (cli.checkpoint, "{0}", "is a folder"),
         (cli.checkpoint, "{0}/none.pth", "none.pth' does not exist"),
         (cli.share, "50", "'50' is not a number from 0 to 1"),
-        (cli.share, "nan", "'nan' is not"),
         (cli.count, "0", "'0' is not a whole number from 1"),
         (cli.key_value, "a.b", "'a.b' is not of the form KEY=VALUE"),
     ],
@@ -147,3 +147,12 @@ def test_errors_of_ours_end_in_one_line(ours, capsys, main, status):
 def test_errors_of_libraries_and_bugs_keep_their_traceback(ours, main):
     with pytest.raises(TypeError):
         _run(main)
+
+
+def test_resume_without_a_checkpoint_takes_the_newest(tmp_path):
+    c = tmp_path / "a.py"
+    c.touch()
+    assert train.parse_args([str(c), "--resume"]).resume is True
+    assert train.parse_args([str(c)]).resume is None
+    with pytest.raises(SystemExit):
+        train.parse_args([str(c), "--resume", "none.pth"])

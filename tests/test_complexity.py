@@ -27,6 +27,13 @@ def test_fused_attention_counts_its_two_products(device):
     assert count(Attention(), query, key, key).macs == 2 * 3 * 5 * 7 * (4 + 4)
 
 
+def test_interactive_attention_counts_as_its_formula():
+    """4 N L C + 4 N L h² + 4 N C²."""
+    operator = build_attention(dict(type="InteractiveAttention", landmarks=49), 64, 4, (7, 7)).to("meta")
+    counts = count(operator, torch.empty(1, 500, 64, device="meta"), (10, 50))
+    assert counts.macs == 4 * 500 * (49 * 64 + 49 * 16 + 64**2)
+
+
 def test_a_two_stage_detector_runs_its_heads_on_the_tables_numbers_of_boxes():
     class Head(nn.Module):
         def __init__(self, size):

@@ -35,9 +35,6 @@ DEFAULTS = {
         schedule="constant", epsilon=0.02, end_epsilon=1.0, begin=0.9, drop_at=1.0
     ),
     # PicoDet, Sec. 3.2 and 3.3, and PaddleDetection.
-    "mmlisa.models.dense_heads.VarifocalSimOTAAssigner": dict(
-        center_radius=2.5, candidate_topk=10, iou_weight=6.0, alpha=0.75, gamma=2.0
-    ),
     "mmlisa.models.dense_heads.PicoHead": dict(strides=(8, 16, 32, 64), reg_max=7, kernel_size=5, stacked_convs=2),
     "mmlisa.models.necks.CSPPAN": dict(kernel_size=5, num_outs=4),
     "mmlisa.models.necks.LCPAN": dict(kernel_size=5, num_outs=4),
@@ -47,11 +44,6 @@ DEFAULTS = {
         hidden_ratio=4, activation="GELU", pre_norm=False, dropout=0.0, init_scale=1.0
     ),
     "mmlisa.models.heads.DistilledClassifier": dict(weight=0.5, distill_head=None),
-    "mmlisa.models.layers.Block": dict(mlp_conv=None, drop_path=0.0),
-    "mmlisa.models.layers.SepConv": dict(kernel_size=7, bias=True),
-    "mmlisa.models.backbones.base.Backbone": dict(
-        drop_path_rate=0.0, frozen_stages=-1, norm_eval=False, with_cp=False, out_indices=None, in_channels=3
-    ),
     # At least half of a backbone, nine tenths of a model, must be in a checkpoint.
     "mmlisa.checkpoints.load_weights": dict(min_matched=0.9),
     "mmlisa.models.init_cfg._load_pretrained": dict(min_matched=0.5),

@@ -53,7 +53,7 @@ def load_predictor(checkpoint: Path, config: Path, changed: float) -> Any:
     Raises:
         FileNotFoundError, ValueError: see :func:`mmlisa.load`; also for a model of videos.
     """
-    from mmlisa.deploy.inference import load
+    from mmlisa.deploy.opening import load
 
     model = load(checkpoint, config)
     if model.takes_clips:

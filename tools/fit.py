@@ -23,9 +23,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--model",
+        choices=["auto", "hylisanet", "flatten-swin-t", "ivit-t", "picodet"],
         default="auto",
-        help="hylisanet, flatten-swin-t, ivit-t, picodet, or the name of a config that ships with mmlisa (default: by image "
-        "size and device)",
+        help="default: by image size and device",
     )
     parser.add_argument(
         "--weights", metavar="SOURCE", help="where the backbone starts: timm:NAME, or a checkpoint to load"
@@ -36,16 +36,43 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--size", type=cli.count, metavar="S", help="longer side of the images in training (default: by objects)"
     )
+    parser.add_argument(
+        "--tile",
+        type=tile,
+        default="auto",
+        metavar="auto|N|off",
+        help="train and test on tiles of N pixels; auto: if a quarter of the objects would be smaller than 16 pixels (default)",
+    )
+    parser.add_argument(
+        "--memory",
+        type=float,
+        metavar="GIB",
+        help="limit of the comparison of tiles and one pass (default: 3/4 of all)",
+    )
     parser.add_argument("--batch", type=cli.count, metavar="N", help="images a step (default: the recipe's)")
     parser.add_argument("--work-dir", type=Path, help="where the results go (default: work_dirs/fit/NAME)")
     parser.add_argument("--dry-run", action="store_true", help="stop after the config")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.size and isinstance(args.tile, int):
+        parser.error("argument --size: tiles are not resized; leave out --size or --tile")
+    return args
+
+
+def tile(text: str) -> int | str:
+    """Parse ``auto``, ``off`` or a number of pixels from 64 on."""
+    if text in ("auto", "off"):
+        return text
+    if not text.isdecimal() or int(text) < 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not auto, off or a number of pixels from 64 on")
+    return int(text)
 
 
 def main(args: argparse.Namespace) -> None:
     from mmlisa.fit.run import Options, fit
 
-    options = Options(args.data, args.task, args.model, args.weights, args.epochs, args.size, args.batch)
+    options = Options(
+        args.data, args.task, args.model, args.weights, args.epochs, args.size, args.batch, args.tile, args.memory
+    )
     fit(options, args.work_dir or Path("work_dirs", "fit", Path(args.data).name), dry_run=args.dry_run)
 
 

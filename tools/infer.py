@@ -33,6 +33,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     cli.add_cfg_options(parser)
     cli.add_device(parser)
+    cli.add_backend(parser)
     cli.add_min_matched(parser)
     args = parser.parse_intermixed_args(argv)
     exported = args.files[0].endswith(".onnx")
@@ -59,17 +60,19 @@ def main(args: argparse.Namespace) -> None:
         import_quietly(cfg and cfg.get("default_scope"))
     from mmlisa import deploy
     from mmlisa.checkpoints import use_safe_loader
-    from mmlisa.deploy.inference import Predictor, TiledPredictor, predict_pictures
+    from mmlisa.deploy.inference import Predictor, predict_pictures
+    from mmlisa.deploy.tiles import tile_config
 
     use_safe_loader()
+    options = {}
     if cfg is None:
-        model = deploy.load(args.checkpoint)
+        model = deploy.load(args.checkpoint, backend=args.backend)
+        options = dict(tile=args.tile, overlap=args.overlap) if args.tile else {}
     else:
+        cfg = tile_config(cfg, args.tile, args.overlap) if args.tile else cfg
         model = Predictor(cfg, args.checkpoint, device=args.device, min_matched=args.min_matched)
-    if args.tile:
-        model = TiledPredictor(model, args.tile, args.overlap)
     done, failed = [], []
-    for prediction in predict_pictures(model, args.images, args.out_dir, args.score_thr):
+    for prediction in predict_pictures(model, args.images, args.out_dir, args.score_thr, **options):
         if prediction.target is None:
             failed.append(prediction.summary)
         else:

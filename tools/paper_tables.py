@@ -1,8 +1,7 @@
-"""Count every model of the papers' tables and write the counts beside the papers' numbers: ``--paper lisa``."""
+"""Print the counts of every model of a paper's tables beside the paper's numbers, pages of the site: ``--paper lisa``."""
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from mmlisa import cli
 
@@ -12,20 +11,26 @@ PAPERS = ("castling", "flatten", "ivit", "lisa", "newer")
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("--paper", nargs="+", choices=PAPERS, default=PAPERS, help="papers (default: all)")
-    default = Path(__file__).parents[1] / "docs" / "tables"
-    parser.add_argument("--out", type=Path, default=default, help="folder of the pages (default: %(default)s)")
     return parser.parse_args(argv)
 
 
-def main(args: argparse.Namespace) -> None:
+def to_markdown(paper: str) -> str:
+    """Return the page of a paper, one of :data:`PAPERS`; the models are built on the meta device."""
+    from mmengine.logging import MMLogger
+
     from research.paper_tables import evaluate, load_table, to_markdown
 
-    args.out.mkdir(parents=True, exist_ok=True)
-    for name in args.paper:
-        paper = load_table(name)
-        page = args.out / f"{name}.md"
-        page.write_text(to_markdown(paper, evaluate(paper["tables"])), encoding="utf-8")
-        print(f"written to {page}")
+    MMLogger.get_current_instance().setLevel("WARNING")  # mmpretrain reports every classifier that it builds
+    table = load_table(paper)
+    return to_markdown(table, evaluate(table["tables"]))
+
+
+def main(args: argparse.Namespace) -> None:
+    from mmlisa.training.log import import_quietly
+
+    import_quietly()
+    for paper in args.paper:
+        print(to_markdown(paper))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", metavar="FILE.pkl", help="write the predictions for offline evaluation")
     parser.add_argument("--show-dir", help="write pictures of the predictions")
     parser.add_argument("--tta", action="store_true", help="test-time augmentation")
+    cli.add_backend(parser)
     cli.add_min_matched(parser)
     cli.add_launcher(parser)
     args = parser.parse_args(argv)
@@ -49,7 +50,7 @@ def main(args: argparse.Namespace) -> None:
     if exported := args.checkpoint.endswith(".onnx"):
         from mmlisa.deploy.inference import exported_config
 
-        cfg = exported_config(cfg, args.checkpoint)
+        cfg = exported_config(cfg, args.checkpoint, args.backend)
     else:
         cfg.load_from = args.checkpoint
     cfg.resume = False
@@ -59,6 +60,8 @@ def main(args: argparse.Namespace) -> None:
     if args.out:
         dumps = {"mmdet": "mmdet.DumpDetResults", "mmseg": "mmlisa.DumpWithoutLogits"}
         dump = dumps.get(cfg.get("default_scope"), "DumpResults")
+        if config.type_name(cfg.model) == "TiledDetector":  # its masks are run lengths already
+            dump = "DumpResults"
         runner.test_evaluator.metrics.append(METRICS.build(dict(type=dump, out_file_path=args.out)))
     test(runner)
 

@@ -19,7 +19,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--resume",
         type=cli.checkpoint,
         nargs="?",
-        const="auto",
+        const=True,  # argparse would pass a string through `type`
         metavar="CHECKPOINT",
         help="continue from this checkpoint, or from the newest of the work dir",
     )
@@ -66,7 +66,7 @@ def main(args: argparse.Namespace) -> None:
 
     use_safe_loader()
     if args.resume:
-        set_resume(cfg, None if args.resume == "auto" else args.resume)
+        set_resume(cfg, None if args.resume is True else args.resume)
     elif cfg.get("resume") and cfg.get("load_from"):  # as MMEngine writes the config of a resumed run
         print(
             f"note: the config itself resumes from {cfg.load_from}; a new training needs --cfg-options resume=False "

@@ -2,8 +2,10 @@
 
 import html
 import re
-import runpy
+import sys
 from fnmatch import fnmatchcase
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 from latex2mathml.converter import convert
@@ -12,8 +14,9 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parents[2]
 # Files that GitHub shows from the root, as pages of the site.
 FROM_ROOT = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
-# Pages and a table that scripts of tools/ make, by the name of the script.
-MADE = {"model_zoo.md": "model_zoo", "channels.md": "channels", "fidelity.md": "fidelity"}
+# Pages that scripts of tools/ make: the script and the arguments of its to_markdown.
+MADE = {"model_zoo.md": ("model_zoo",), "channels.md": ("channels",), "fidelity.md": ("fidelity",)}
+MADE |= {f"tables/{paper}.md": ("paper_tables", paper) for paper in ("castling", "flatten", "ivit", "lisa", "newer")}
 HOSTS = re.compile(r"<!-- table of the hosts: .* -->\n")
 # Sidebars that pages leave out: the first two have no neighbours to list, the others want the room for their tables.
 HIDDEN = {
@@ -29,19 +32,24 @@ _ROLE = re.compile(r":(?:class|func|meth|mod|attr|data):<code>~?([^<]*)</code>")
 _EQUATION = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
+def on_startup(command, dirty):
+    sys.path.append(str(ROOT / "tools"))  # MkDocs restores the path after it has imported this file
+
+
 def on_files(files, config):
     for page, source in FROM_ROOT.items():
         text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](").replace('="docs/', '="')
         for target, name in FROM_ROOT.items():
             text = re.sub(rf"\]\({name}(?=[#)])", f"]({target}", text)
         files.append(File.generated(config, page, content=text))
-    for page, script in MADE.items():
-        files.append(File.generated(config, page, content=_make(script)))
+    for page, made_by in MADE.items():
+        files.append(File.generated(config, page, content=_make(*made_by)))
     return files
 
 
-def _make(script):
-    return runpy.run_path(str(ROOT / "tools" / f"{script}.py"))["to_markdown"]()
+@cache  # counting the papers' models takes minutes, and `mkdocs serve` builds the site after each change
+def _make(script, *args):
+    return import_module(script).to_markdown(*args)
 
 
 def on_page_markdown(markdown, page, config, files):

@@ -12,15 +12,17 @@ The first three images of each split hold a crowd (``iscrowd=1``), no object, an
 """
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import cv2
 import numpy as np
+from filelock import FileLock
 from pycocotools.mask import encode
+from tqdm import tqdm
+
+from mmlisa.checkpoints.writing import atomic_path
 
 from .demo_objects import CLASSES, load_backgrounds, load_objects
 
@@ -216,24 +218,14 @@ def write_ade20k(root: Path, split: str, scenes: list[Scene], values: np.ndarray
 
 
 def make_once(root: str | Path, build: Callable[[Path], None]) -> Path:
-    """Let ``build`` fill the folder ``root`` unless it exists.
-
-    The data are built in a hidden folder beside ``root``, which is renamed at the end. Of processes that start together, each
-    builds and the first one's data stay.
-    """
+    """Let ``build`` fill the folder ``root`` unless it exists, and return ``root``; other processes wait for the end."""
     root = Path(root)
-    if root.exists():
-        return root
-    partial = root.with_name(f".{root.name}.{os.getpid()}")
-    partial.mkdir(parents=True)
-    try:
-        build(partial)
-        partial.rename(root)
-    except OSError:
-        if not root.exists():  # or else another process was faster
-            raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    if not root.exists():
+        root.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(root.with_name(f".{root.name}.lock")):
+            if not root.exists():
+                with atomic_path(root) as folder:
+                    build(folder)
     return root
 
 
@@ -256,8 +248,6 @@ def make_demo(
     Raises:
         ImportError: scikit-image, scikit-learn or imaug is missing.
     """
-    from tqdm import tqdm
-
     numbers = num_images or NUM_IMAGES
 
     def build(folder: Path) -> None:

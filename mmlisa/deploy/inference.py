@@ -20,15 +20,12 @@ from tqdm import tqdm
 from mmlisa.checkpoints import load_weights
 from mmlisa.deploy import runtime
 from mmlisa.deploy.cpu import optimize_for_cpu
-from mmlisa.deploy.runtime import Prediction
+from mmlisa.deploy.runtime import IMAGE_SUFFIXES, VIDEO_SUFFIXES, Prediction
 from mmlisa.registry import MODELS
 from mmlisa.training.building import build_model
 from mmlisa.training.checks import check_channels, check_shapes, saved_metainfo
-from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, load_config, type_name
+from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
 from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, write_video
-
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
-VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 
 
 class Result(NamedTuple):
@@ -103,39 +100,15 @@ class Predictor:
         return read_sample(sample, 0.3 if score_threshold is None else score_threshold)
 
 
-class TiledPredictor:
-    """A detector on overlapping tiles of an image, for objects that would be too small in the resized whole.
-
-    supervision cuts the tiles and drops the boxes that overlap a better one of their class in another tile by more than half.
-
-    Args:
-        model: the detector: a :class:`Predictor` or an exported file.
-        tile: side of a tile in pixels.
-        overlap: share of a tile that the next one repeats.
-    """
-
-    def __init__(self, model: Predictor | runtime.Model, tile: int, overlap: float) -> None:
-        self.model, self.classes = model, model.classes
-        self.size = dict(slice_wh=tile, overlap_wh=int(tile * overlap))
-
-    def predict(self, image: Any, score_threshold: float | None = None) -> Prediction:
-        """Predict on what the model takes."""
-        import supervision
-
-        def on_tile(picture: np.ndarray) -> supervision.Detections:
-            found = self.model.predict(picture, score_threshold)
-            return supervision.Detections(found.boxes, found.masks, found.scores, found.labels)
-
-        found = supervision.InferenceSlicer(on_tile, **self.size)(runtime.read_image(image))
-        masks = None if found.mask is None else np.asarray(found.mask)
-        return Prediction(found.xyxy.astype(np.float32), found.confidence, found.class_id, masks)
-
-
 def fill_sample(sample: BaseDataElement, found: Prediction) -> BaseDataElement:
     """Write a prediction into a data sample, under OpenMMLab's names."""
     if found.boxes is not None:
         fields = dict(bboxes=found.boxes, scores=found.scores, labels=found.labels, masks=found.masks)
-        fields = {name: torch.from_numpy(value) for name, value in fields.items() if value is not None}
+        fields = {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value  # masks of tiles are run lengths
+            for name, value in fields.items()
+            if value is not None
+        }
         sample.pred_instances = InstanceData(**fields)
     elif found.segmentation is not None:
         sample.pred_sem_seg = PixelData(data=torch.from_numpy(found.segmentation)[None])
@@ -165,9 +138,9 @@ class ExportedModel(BaseModel):
     prediction is the mean of the probabilities of its views.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, backend: str = "auto") -> None:
         super().__init__()
-        self.exported = runtime.load(path)
+        self.exported = runtime.load(path, backend=backend)
 
     def test_step(self, data: dict[str, Any]) -> list[BaseDataElement]:
         return [self._predict(*pair) for pair in zip(data["inputs"], data["data_samples"], strict=True)]
@@ -189,39 +162,18 @@ class ExportedModel(BaseModel):
         return fill_sample(sample, Prediction(probabilities=probabilities.mean(axis=0)))
 
 
-def exported_config(cfg: Config, path: str | Path) -> Config:
+def exported_config(cfg: Config, path: str | Path, backend: str = "auto") -> Config:
     """Return a copy of a config that tests an exported file in the place of its model.
 
     The copy has a work dir of its own, a subfolder of the config's with the name of the file: MMEngine's runner writes its config
     there. In the training's folder it would overwrite the config of the training.
     """
     cfg = deepcopy(cfg)
-    cfg.model, cfg.load_from, cfg.resume = dict(type="mmlisa.ExportedModel", path=str(path)), None, False
+    cfg.model = dict(type="mmlisa.ExportedModel", path=str(path), backend=backend)
+    cfg.load_from, cfg.resume = None, False
     cfg.data_preprocessor = None  # MMEngine's runner would pass it to the exported model
     cfg.work_dir = str(Path(cfg.get("work_dir") or "work_dirs") / Path(path).stem)
     return cfg
-
-
-def load(path: str | Path, config: str | Path | None = None, *, device: str | None = None) -> Predictor | runtime.Model:
-    """Open a trained model for prediction: ``mmlisa.load("best.pth", "config.py").predict("street.jpg")``.
-
-    Args:
-        path: a checkpoint, or an exported ``.onnx`` file.
-        config: config of the checkpoint, a Python file that is executed.
-        device: where a checkpoint runs; None for a GPU if there is one.
-
-    Raises:
-        FileNotFoundError, ValueError: a file that is missing, damaged or of another model; a checkpoint without ``config``.
-    """
-    if Path(path).suffix == ".onnx":
-        return runtime.load(path)
-    if config is None:
-        beside = [str(file) for file in sorted(Path(path).absolute().parent.glob("*.py"))]
-        raise ValueError(
-            f"config is missing for checkpoint {str(path)!r}: pass load(path, config=…), a name or file such as "
-            f"{', '.join(beside) or 'the config it was trained with'}"
-        )
-    return Predictor(load_config(str(config)), str(path), device=device)
 
 
 def describe(found: Prediction, classes: Classes) -> dict[str, Any]:
@@ -245,7 +197,9 @@ def describe(found: Prediction, classes: Classes) -> dict[str, Any]:
             for label, score, (x0, y0, x1, y1) in zip(found.labels, found.scores, found.boxes.tolist(), strict=True)
         ]
         for instance, mask in zip(instances, found.masks if found.masks is not None else ()):  # noqa: B905
-            instance["segmentation"] = _run_lengths(mask)
+            instance["segmentation"] = (
+                mask if isinstance(mask, dict) else runtime.encode_mask([(0, 0, mask)], mask.shape)
+            )
         return {"instances": instances}
     if found.segmentation is not None:
         labels, counts = np.unique(found.segmentation, return_counts=True)
@@ -253,14 +207,6 @@ def describe(found: Prediction, classes: Classes) -> dict[str, Any]:
         return {"segments": [named(labels[i], share=round(float(counts[i] / counts.sum()), 4)) for i in order]}
     best = np.argsort(-found.probabilities, kind="stable")[:5]
     return {"scores": [named(i, score=round(float(found.probabilities[i]), 4)) for i in best]}
-
-
-def _run_lengths(mask: np.ndarray) -> dict[str, Any]:
-    """Return a mask ``[H, W]`` as COCO's result files have it."""
-    from pycocotools.mask import encode
-
-    encoded = encode(np.asfortranarray(mask.astype(np.uint8)))
-    return {"size": [int(side) for side in encoded["size"]], "counts": encoded["counts"].decode()}
 
 
 def summarise(result: dict[str, Any]) -> str:
@@ -275,19 +221,21 @@ def summarise(result: dict[str, Any]) -> str:
 
 
 def predict_pictures(
-    model: Predictor | TiledPredictor | runtime.Model,
+    model: Predictor | runtime.Model,
     images: Sequence[str],
     out_dir: Path,
     score_threshold: float = 0.3,
+    **options: Any,
 ) -> Iterator[Result]:
     """Write each input with its boxes, masks, labels and scores (or its segmentation, or its class) into ``out_dir``.
 
     Args:
-        model: a model; see :func:`load`.
+        model: a model; see :func:`mmlisa.load`.
         images: images, videos, or folders of them; for a video classifier, videos, folders of videos, and folders of a video's
             frames.
         out_dir: gets ``<stem>.png`` per image and ``<stem>.mp4`` per video; inputs of one stem are numbered.
         score_threshold: lowest score of a detection.
+        **options: more for ``model.predict``, such as ``tile`` of an exported file.
 
     Yields:
         One :class:`Result` per input, as it is done. An input that cannot be read does not end the rest.
@@ -302,7 +250,7 @@ def predict_pictures(
     taken = {path.resolve() for path in paths}  # a picture never replaces an input
 
     def draw(image: Any, picture: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        found = model.predict(image, score_threshold)
+        found = model.predict(image, score_threshold, **options)
         drawing = draw_prediction(picture, fill_sample(BaseDataElement(), found), classes, score_threshold=0.0)
         return drawing, describe(found, classes)
 

@@ -1,4 +1,5 @@
-"""Run models that ``mmlisa export`` wrote. This file needs NumPy, OpenCV, Pillow and onnxruntime only; copy it into a product.
+"""Run models that ``mmlisa export`` wrote. This file needs NumPy, OpenCV, Pillow and onnxruntime or OpenVINO only; copy it into a
+product.
 
 model = load("detector.onnx")
 found = model.predict("street.jpg")
@@ -7,8 +8,9 @@ for box, label, score in zip(found.boxes, found.labels, found.scores):
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 FORMAT = 1  # version of the metadata
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
+VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 _METHODS = {
     "nearest": cv2.INTER_NEAREST,
     "bilinear": cv2.INTER_LINEAR,
@@ -33,17 +37,39 @@ class Prediction:
     boxes: np.ndarray | None = None  # [N, 4]: x1, y1, x2, y2 in pixels; the best first
     scores: np.ndarray | None = None  # [N]
     labels: np.ndarray | None = None  # [N], indices of the model's classes
-    masks: np.ndarray | None = None  # [N, H, W], bool
+    masks: np.ndarray | list[dict] | None = None  # [N, H, W], bool; of tiles, COCO's run-length encodings (decode_mask)
     segmentation: np.ndarray | None = None  # [H, W], the class of each pixel
     probabilities: np.ndarray | None = None  # [C], one per class
 
 
-def load(path: str | Path, *, threads: int | None = None, providers: Sequence[str] | None = None) -> "Model":
-    """Open an exported ``.onnx`` file, for onnxruntime with ``threads`` (None: all cores) and ``providers`` (None: the CPU).
+def load(
+    path: str | Path, *, backend: str = "auto", threads: int | None = None, providers: Sequence[str] | None = None
+) -> "Model":
+    """Open a file that ``mmlisa export`` wrote.
+
+    Args:
+        path: the ``.onnx`` file.
+        backend: ``'onnxruntime'``; ``'openvino'``, on the CPU in fp32; or ``'auto'``: OpenVINO where it is installed and
+            ``providers`` is None.
+        threads: number of threads; None for all cores.
+        providers: onnxruntime's execution providers; None for the CPU.
 
     Raises:
-        ValueError: ``mmlisa export`` did not write the file. onnxruntime raises its own errors.
+        ValueError: an unknown backend, or a file that ``mmlisa export`` did not write. The backends raise their own errors.
     """
+    if backend == "auto":
+        backend = "openvino" if providers is None and find_spec("openvino") else "onnxruntime"
+    if backend == "openvino":
+        return Model(path, *_openvino(path, threads))
+    if backend == "onnxruntime":
+        return Model(path, *_onnxruntime(path, threads, providers))
+    raise ValueError(f"backend={backend!r}; it must be 'auto', 'onnxruntime' or 'openvino'")
+
+
+Engine = tuple[dict[str, str], Sequence[Any], Callable[[np.ndarray], list[np.ndarray]]]  # see the arguments of Model
+
+
+def _onnxruntime(path: str | Path, threads: int | None, providers: Sequence[str] | None) -> Engine:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -52,7 +78,20 @@ def load(path: str | Path, *, threads: int | None = None, providers: Sequence[st
     session = onnxruntime.InferenceSession(str(path), options, providers or ["CPUExecutionProvider"])
     (taken,) = session.get_inputs()
     metadata = session.get_modelmeta().custom_metadata_map
-    return Model(path, metadata, taken.shape, lambda image: session.run(None, {taken.name: image}))
+    return metadata, taken.shape, lambda image: session.run(None, {taken.name: image})
+
+
+def _openvino(path: str | Path, threads: int | None) -> Engine:
+    import openvino
+
+    core = openvino.Core()
+    graph = core.read_model(str(path))
+    info = graph.get_rt_info()
+    metadata = {key: entry.value for key, entry in info["framework"].items()} if "framework" in info else {}
+    options = {"INFERENCE_PRECISION_HINT": "f32"}  # otherwise bfloat16 on CPUs that have it
+    compiled = core.compile_model(graph, "CPU", options | ({"INFERENCE_NUM_THREADS": threads} if threads else {}))
+    shape = [axis.get_length() if axis.is_static else None for axis in graph.input().partial_shape]
+    return metadata, shape, lambda image: list(compiled(image).values())
 
 
 class Model:
@@ -85,22 +124,44 @@ class Model:
         self.path, self.shape, self.run = str(path), list(shape), run
         self.task, self.classes = self.metadata["task"], self.metadata["classes"]
 
-    def predict(self, image: Any, score_threshold: float | None = None) -> Prediction:
+    def predict(
+        self, image: Any, score_threshold: float | None = None, *, tile: int | None = None, overlap: float = 0.2
+    ) -> Prediction:
         """Predict on a file, a Pillow image, or an array ``[H, W, 3]`` (RGB, uint8).
 
         Args:
             image: see :func:`read_image`.
             score_threshold: lowest score of a detection; None for the threshold of the file.
+            tile: side in pixels of the tiles on which a detector predicts (:class:`Tiles`); None for the whole image.
+            overlap: share of a tile that the next one repeats.
 
         Raises:
-            ValueError: the image is missing, damaged or of another size than the network takes.
+            ValueError: the image is missing, damaged or of another size than the network takes; ``tile`` with a model that is
+                not a detector; see :func:`check_tiles`.
         """
         if self.task == "video":
             raise ValueError(f"{self.path!r} classifies clips: call run() with an array of shape {self.shape}")
         picture = read_image(image)
-        prepared, size = self.prepare(picture)
         threshold = self.metadata["score_threshold"] if score_threshold is None else score_threshold
+        if tile is not None:
+            return self._predict_tiles(picture, threshold, tile, overlap)
+        return self._predict(picture, threshold)
+
+    def _predict(self, picture: np.ndarray, threshold: float) -> Prediction:
+        prepared, size = self.prepare(picture)
         return self.finish(self.run(prepared), size, picture.shape[:2], threshold)
+
+    def _predict_tiles(self, picture: np.ndarray, threshold: float, tile: int, overlap: float) -> Prediction:
+        if self.task != "detection":
+            raise ValueError(f"tile={tile}: {self.path!r} is not a detector; leave it out")
+        tiles = Tiles(picture.shape[:2], tile, overlap)
+        for index, (x1, y1, x2, y2) in enumerate(tiles.windows):
+            tiles.add(index, self._predict(picture[y1:y2, x1:x2], 0.0))
+        found = tiles.merge()
+        kept = int((found.scores >= threshold).sum())  # the best first
+        return Prediction(
+            found.boxes[:kept], found.scores[:kept], found.labels[:kept], found.masks and found.masks[:kept]
+        )
 
     def prepare(self, picture: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
         """``[H, W, 3]`` (RGB, uint8) -> the input ``[1, 3, h, w]``, and (h, w) of the resized image without padding."""
@@ -164,6 +225,31 @@ def read_image(image: Any) -> np.ndarray:
     if picture is None:
         raise ValueError(f"image {str(image)!r} cannot be read: it is missing, damaged or not an image")
     return np.ascontiguousarray(picture[..., ::-1])
+
+
+def read_images(source: str | Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name and array (see :func:`read_image`) of an image, of each frame of a video, or of all of these in a folder.
+
+    Raises:
+        ValueError: an image that cannot be read, a video without a readable frame, or a folder without images.
+    """
+    path, name = Path(source), ""
+    if path.is_dir():
+        suffixes = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
+        for each in sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in suffixes):
+            for name, picture in read_images(each):
+                yield name, picture
+    elif path.suffix.lower() in VIDEO_SUFFIXES:
+        video = cv2.VideoCapture(str(path))
+        number = 0
+        while (frame := video.read()[1]) is not None:
+            name, number = f"{path}:{number}", number + 1
+            yield name, np.ascontiguousarray(frame[..., ::-1])
+    else:
+        name = str(path)
+        yield name, read_image(path)
+    if not name:
+        raise ValueError(f"source {str(path)!r} contains no readable image; check the path and the format")
 
 
 Pair = int | Sequence[int]  # a width and a height, or one number for both
@@ -259,3 +345,205 @@ def _paste(mask: np.ndarray, box: np.ndarray, canvas: np.ndarray, threshold: flo
         weights.append(np.maximum(1 - np.abs(centre[:, None] - np.arange(cells)), 0))
         spans.append(slice(start, max(stop, start)))
     canvas[spans[0], spans[1]] = weights[0] @ mask @ weights[1].T >= threshold
+
+
+# --- tiles -------------------------------------------------------------------------------------------------------------------
+
+
+def check_tiles(tile: int, overlap: float) -> None:
+    """Check the size of tiles and the share that neighbours have in common.
+
+    Raises:
+        ValueError: ``tile`` is smaller than 64 pixels, or ``overlap`` is not in [0, 1).
+    """
+    if tile < 64:
+        raise ValueError(f"tile={tile} is too small for objects and their surroundings; use 64 pixels or more")
+    if not 0 <= overlap < 1:
+        raise ValueError(
+            f"overlap={overlap} is not a share of a tile that leaves a step; use 0 or more, and less than 1"
+        )
+
+
+class Tiles:
+    """Overlapping tiles of an image, and the merging of what a detector finds in them.
+
+    Tiles start at multiples of ``round(tile * (1 - overlap))``; the last one of a row or column is moved back to the border of
+    the image, as in mmseg's slide mode. An image smaller than a tile is one tile of its own size.
+
+    A detection counts if its centre is nearer to the middle of its tile than to that of the next tile, or up to a quarter of the
+    overlap beyond. The next tile contains more of the objects that do not count.
+
+    Two detections of one class in different tiles are the same object if the part of their boxes that both tiles contain has an
+    IoU of at least 0.5. The better one stays. If its tile cuts it (the box ends within 1/64 of the tile's side from an inner
+    border), the best of each other tile is joined to it, boxes and masks, and so on along a row of tiles.
+
+    Args:
+        size: (height, width) of the image.
+        tile: side of a tile in pixels.
+        overlap: share of a tile that the next one repeats.
+
+    Attributes:
+        windows: ``[T, 4]``, x1, y1, x2, y2 of each tile, row by row.
+
+    Raises:
+        ValueError: see :func:`check_tiles`.
+    """
+
+    def __init__(self, size: tuple[int, int], tile: int, overlap: float) -> None:
+        check_tiles(tile, overlap)
+        stride = max(round(tile * (1 - overlap)), 1)
+        self.size, self._margin = size, tile / 64
+        spans, limits = zip(*(_spans(side, tile, stride) for side in size), strict=True)
+        self.windows, self._limits = (
+            np.array([(x1, y1, x2, y2) for y1, y2 in rows for x1, x2 in columns]) for rows, columns in (spans, limits)
+        )
+        self._boxes, self._scores = [np.zeros((0, 4), np.float32)], [np.zeros(0, np.float32)]
+        self._labels, self._owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        self._parts: list[tuple[int, int, np.ndarray]] | None = None
+
+    def add(self, index: int, found: Prediction) -> None:
+        """Keep the detections of tile ``index`` that count; boxes and masks are in pixels of the tile."""
+        corner = self.windows[index, :2]
+        boxes = found.boxes + np.tile(corner, 2).astype(np.float32)
+        centres, limits = (boxes[:, :2] + boxes[:, 2:]) / 2, self._limits[index]
+        counted = np.flatnonzero(((centres >= limits[:2]) & (centres < limits[2:])).all(axis=1))
+        self._boxes.append(boxes[counted])
+        self._scores.append(found.scores[counted])
+        self._labels.append(found.labels[counted])
+        self._owners.append(np.full(len(counted), index))
+        if found.masks is not None:
+            self._parts = (self._parts or []) + [_cut_out(found.masks[i], *corner) for i in counted]
+
+    def merge(self) -> Prediction:
+        """Return the objects of the image in its pixels, the best first."""
+        boxes, scores, labels, owners = map(np.concatenate, (self._boxes, self._scores, self._labels, self._owners))
+        order = np.argsort(-scores, kind="stable")
+        boxes, scores, labels, owners = boxes[order], scores[order], labels[order], owners[order]
+        groups = self._group(boxes, labels, owners)
+        best = [group[0] for group in groups]
+        joined = [np.append(boxes[group, :2].min(axis=0), boxes[group, 2:].max(axis=0)) for group in groups]
+        found = Prediction(np.array(joined, np.float32).reshape(-1, 4), scores[best], labels[best])
+        if self._parts is not None:
+            found.masks = [encode_mask([self._parts[order[i]] for i in group], self.size) for group in groups]
+        return found
+
+    def _group(self, boxes: np.ndarray, labels: np.ndarray, owners: np.ndarray) -> list[list[int]]:
+        """Return the detections of each object, the best first; the detections are sorted by score."""
+        partners = self._find_partners(boxes, labels, owners)
+        windows, ends = self.windows[owners], np.tile(self.size[::-1], 2)
+        inner = (windows > 0) & (windows < ends)
+        cut = (inner & (np.abs(boxes - windows) <= self._margin)).any(axis=1)
+        free, groups = np.ones(len(boxes), bool), []
+        for best in range(len(boxes)):
+            if not free[best]:
+                continue
+            free[best], group = False, [best]
+            for member in group:  # the list grows along a row of tiles
+                near = [i for i in sorted(partners[member]) if free[i]]
+                free[near] = False
+                if cut[member]:
+                    group += {owners[i]: i for i in reversed(near)}.values()  # the best of each tile
+            groups.append(group)
+        return groups
+
+    def _find_partners(self, boxes: np.ndarray, labels: np.ndarray, owners: np.ndarray) -> list[list[int]]:
+        """Return for each detection those of the same object in other tiles."""
+        partners: list[list[int]] = [[] for _ in boxes]
+        members = {owner: np.flatnonzero(owners == owner) for owner in np.unique(owners)}
+        for one, other in np.argwhere(np.triu(_ious(self.windows, self.windows), k=1)):
+            a, b = members.get(one, ()), members.get(other, ())
+            if not len(a) or not len(b):
+                continue
+            low = np.tile(np.maximum(self.windows[one, :2], self.windows[other, :2]), 2)
+            high = np.tile(np.minimum(self.windows[one, 2:], self.windows[other, 2:]), 2)
+            same = _ious(boxes[a].clip(low, high), boxes[b].clip(low, high)) >= 0.5
+            for i, j in zip(*np.nonzero(same & (labels[a][:, None] == labels[b])), strict=True):
+                partners[a[i]].append(int(b[j]))
+                partners[b[j]].append(int(a[i]))
+        return partners
+
+
+def _spans(side: int, tile: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return start and end of each tile ``[T, 2]`` along a side, and the limits ``[T, 2]`` of the centres that count."""
+    starts = np.minimum(np.arange(0, max(side - tile, 0) + stride, stride), max(side - tile, 0))
+    ends = np.minimum(starts + tile, side)
+    middles, slack = (starts[1:] + ends[:-1]) / 2, (tile - stride) / 4
+    limits = np.append(-np.inf, middles - slack), np.append(middles + slack, np.inf)
+    return np.stack([starts, ends], axis=1), np.stack(limits, axis=1)
+
+
+def _ious(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the IoU of each pair of boxes, ``[N, 4]`` and ``[M, 4]`` -> ``[N, M]``; 0 for empty boxes."""
+    low, high = np.maximum(first[:, None, :2], second[:, :2]), np.minimum(first[:, None, 2:], second[:, 2:])
+    common = (high - low).clip(0).prod(axis=2)
+    areas = [(boxes[:, 2:] - boxes[:, :2]).clip(0).prod(axis=1) for boxes in (first, second)]
+    return common / np.maximum(areas[0][:, None] + areas[1] - common, 1e-9)
+
+
+def _cut_out(mask: np.ndarray, x: int, y: int) -> tuple[int, int, np.ndarray]:
+    """Return the part of ``mask [H, W]`` that contains its pixels, and the part's place if the mask's corner is at (x, y)."""
+    rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
+    if not len(rows):
+        return int(x), int(y), np.zeros((0, 0), bool)
+    part = mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].astype(bool)  # a copy; the mask can be freed
+    return int(x + columns[0]), int(y + rows[0]), part
+
+
+def encode_mask(parts: Sequence[tuple[int, int, np.ndarray]], size: tuple[int, int]) -> dict[str, Any]:
+    """Return the union of masks ``[h, w]``, each with the place (x, y) of its corner, as COCO's run-length encoding.
+
+    ``size`` is (height, width) of the image. Memory and time depend on the object, not on the image.
+    """
+    pixels = np.unique(np.concatenate([_column_major(part, size[0]) for part in parts]))
+    breaks = np.flatnonzero(np.diff(pixels) > 1)
+    edges = np.stack([np.append(pixels[:1], pixels[breaks + 1]), np.append(pixels[breaks], pixels[-1:]) + 1], axis=1)
+    counts = np.diff(edges.ravel(), prepend=0, append=size[0] * size[1])
+    counts = counts[:-1] if counts[-1] == 0 else counts
+    text = bytearray()
+    for index, count in enumerate(counts.tolist()):
+        number, more = count - (counts[index - 2].item() if index > 2 else 0), True
+        while more:  # five bits at a time, and one that says whether more follow
+            bits, number = number & 31, number >> 5
+            more = number != (-1 if bits & 16 else 0)
+            text.append(bits + 32 * more + 48)
+    return {"size": [int(side) for side in size], "counts": text.decode()}
+
+
+def _column_major(part: tuple[int, int, np.ndarray], height: int) -> np.ndarray:
+    x, y, mask = part
+    rows, columns = np.nonzero(mask)
+    return (x + columns) * height + y + rows
+
+
+def decode_mask(encoded: dict[str, Any]) -> np.ndarray:
+    """Return a mask ``[H, W]`` (bool) of COCO's run-length encoding."""
+    x, y, part = decode_part(encoded)
+    mask = np.zeros(encoded["size"], bool)
+    mask[y : y + part.shape[0], x : x + part.shape[1]] = part
+    return mask
+
+
+def decode_part(encoded: dict[str, Any]) -> tuple[int, int, np.ndarray]:
+    """Return the smallest part that contains an encoded mask: x and y of its corner, and the part ``[h, w]`` (bool)."""
+    counts, number, shift = [], 0, 0
+    text = encoded["counts"]
+    for byte in text.encode() if isinstance(text, str) else text:
+        bits = byte - 48
+        number |= (bits & 31) << shift
+        shift += 5
+        if not bits & 32:
+            number -= (1 << shift) if bits & 16 else 0
+            counts.append(number + (counts[-2] if len(counts) > 2 else 0))
+            number = shift = 0
+    edges = np.cumsum(counts)
+    starts, stops = edges[0:-1:2], edges[1::2]
+    if not len(stops):
+        return 0, 0, np.zeros((0, 0), bool)
+    height = encoded["size"][0]
+    lengths = stops - starts
+    pixels = np.repeat(starts - np.append(0, np.cumsum(lengths)[:-1]), lengths) + np.arange(lengths.sum())
+    columns, rows = np.divmod(pixels, height)
+    x, y = int(columns.min()), int(rows.min())
+    part = np.zeros((int(rows.max()) - y + 1, int(columns.max()) - x + 1), bool)
+    part[rows - y, columns - x] = True
+    return x, y, part

@@ -52,6 +52,7 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
                 entries = json.loads(file.read_text())
                 found[kind] = truth.loadRes(entries) if entries else COCO()
                 evaluation = COCOeval(truth, found[kind], kind)
+                evaluation.params.maxDets = [100, 300, 1000]  # as mmdet counts; pycocotools ends at 100
                 evaluation.evaluate()
                 evaluation.accumulate()
                 values = evaluation.eval["precision"][..., 0, -1]  # [IoU, recall, class]; -1 of classes without objects

@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
 from hashlib import blake2b
 from os import walk
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -166,13 +165,10 @@ class Folder:
         )
         self.paths = [path for path in self.paths if not path.startswith(".") and "/." not in path]
         self.images = self.files(*IMAGE_SUFFIXES)
+        self._known = set(self.images)
 
     def files(self, *suffixes: str) -> list[str]:
         return [path for path in self.paths if path.lower().endswith(suffixes)]
-
-    @cached_property
-    def _known(self) -> set[str]:
-        return set(self.images)
 
     def text(self, path: str) -> str:
         return (self.root / path).read_text(encoding="utf-8-sig")

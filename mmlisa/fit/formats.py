@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -75,24 +75,20 @@ class _Part(NamedTuple):
 
 def _annotation_files(folder: Folder) -> dict[str, dict[str, Any]]:
     """Return the parsed annotation files of each format of objects that the folder holds, by name."""
-    found: dict[str, dict[str, Any]] = {name: {} for name in _READERS}
+    found: dict[str, dict[str, Any]] = {}
     for name in folder.files(".json", ".xml", ".yaml", ".yml"):
         parse = {".json": json.loads, ".xml": ElementTree.fromstring}.get(Path(name).suffix.lower(), yaml.safe_load)
         try:
             content = parse(folder.text(name))
         except (ValueError, ElementTree.ParseError, yaml.YAMLError) as error:
             raise ValueError(f"{folder.root / name} cannot be read ({error}); export it again") from error
-        keys = content.keys() if isinstance(content, dict) else set()
-        if isinstance(content, ElementTree.Element):
-            found["Pascal VOC"] |= {name: content} if content.tag == "annotation" else {}
-        elif {"images", "annotations", "categories"} <= keys:
-            found["COCO"][name] = content
-        elif "shapes" in keys:
+        keys = set(content) if isinstance(content, dict) else {getattr(content, "tag", "")}
+        kind = next((kind for kind, (_, needed) in _READERS.items() if needed <= keys), None)
+        if kind:
+            found.setdefault(kind, {})[name] = content
+        if kind == "LabelMe":
             content.pop("imageData", None)  # the image itself; of all files it could fill the memory
-            found["LabelMe"][name] = content
-        elif "names" in keys and not name.endswith(".json"):
-            found["YOLO"][name] = content
-    return {name: files for name, files in found.items() if files}
+    return found
 
 
 def _read_objects(folder: Folder, found: Mapping[str, Mapping[str, Any]]) -> Dataset:
@@ -101,7 +97,7 @@ def _read_objects(folder: Folder, found: Mapping[str, Mapping[str, Any]]) -> Dat
         listed = "; ".join(f"{name}: {next(iter(files))}" for name, files in found.items())
         raise ValueError(f"{folder.root} holds annotations in several formats ({listed}); keep one of them")
     ((kind, files),) = found.items()
-    parts = list(_READERS[kind](folder, files))
+    parts = list(_READERS[kind][0](folder, files))
     objects = [entry for part in parts for entry in part.content["annotations"]]
     has_masks = 2 * sum(bool(entry.get("segmentation")) for entry in objects) > len(objects)
     classes: list[str] = []
@@ -122,9 +118,7 @@ def _read_objects(folder: Folder, found: Mapping[str, Mapping[str, Any]]) -> Dat
         for image in content["images"]:
             name = folder.find(image["file_name"], file)
             if name is None:
-                lost.append(
-                    f"{path}: its image {image['file_name']!r} is not there, not beside the file, nor in images/"
-                )
+                lost.append(f"{path}: its image {image['file_name']!r} is missing")
                 continue
             sample = Sample(name, split or split_of(name), (int(image["width"]), int(image["height"])))
             if samples.setdefault((sample.split, name), sample) is not sample:
@@ -186,7 +180,7 @@ def _read_yolo(folder: Folder, files: Mapping[str, Any]) -> Iterator[_Part]:
         raise ValueError(f"{folder.root} holds {name} and {more[0][0]}, both with names; keep one of them")
     names = content["names"] if isinstance(content["names"], dict) else dict(enumerate(content["names"]))
     last = 5 if "kpt_shape" in content else None  # the class and its box, without keypoints
-    for image, split in _yolo_splits(folder, name, content).items():
+    for image in folder.images:
         *parents, file = PurePosixPath(image).parts
         if "images" in parents:
             parents[len(parents) - 1 - parents[::-1].index("images")] = "labels"
@@ -199,26 +193,7 @@ def _read_yolo(folder: Folder, files: Mapping[str, Any]) -> Iterator[_Part]:
                     objects[number] = _yolo_object(line.split()[:last], size)
                 except ValueError as error:
                     raise ValueError(f"{folder.root / label}, line {number}: {error}") from error
-        yield _Part(label if lines else image, split, _one_image(image, size, objects, names))
-
-
-def _yolo_splits(folder: Folder, name: str, content: Mapping[str, Any]) -> dict[str, str]:
-    """Return the split of each image that ``data.yaml`` names; where it names none, that of each image's folder."""
-    found: dict[str, str] = {}
-    for key in ("train", "val", "test"):  # an image that is in several splits is trained on
-        entries = content.get(key) or ()
-        for entry in [entries] if isinstance(entries, str) else entries:
-            # Roboflow writes ../train/images for a folder beside data.yaml, and Ultralytics ./images/train.
-            place = re.sub(r"^(\.*/)+", "", PureWindowsPath(entry).as_posix())
-            place = (PurePosixPath(name).parent / place).as_posix()
-            if place.endswith(".txt"):
-                images = [folder.find(line.strip(), place) for line in folder.text(place).splitlines()]
-            else:
-                images = [image for image in folder.images if image.startswith(f"{place}/")]
-            if not any(images) and key != "test":
-                raise ValueError(f"{folder.root / name}: {key} is {entry!r}, which holds no image. {EXPECTED}")
-            found |= {image: key for image in images if image and image not in found}
-    return found or {image: split_of(image) for image in folder.images}
+        yield _Part(label if lines else image, "", _one_image(image, size, objects, names))
 
 
 def _yolo_object(words: list[str], size: tuple[int, int]) -> dict[str, Any]:
@@ -245,25 +220,20 @@ def _read_voc(folder: Folder, files: Mapping[str, Any]) -> Iterator[_Part]:
         stem, objects = PurePosixPath(name).stem, {}
         for number, entry in enumerate(root.iter("object"), 1):
             corners = [float(entry.findtext(f"bndbox/{side}", "nan")) for side in ("xmin", "ymin", "xmax", "ymax")]
-            points = [float(point.text) - 1 for point in entry.findall("polygon/*")]  # supervision, Roboflow
             # The format counts pixels from 1, and includes the last.
             corners = [max(0, corners[0] - 1), max(0, corners[1] - 1), *corners[2:]]
             is_crowd = entry.findtext("difficult") == "1"
-            objects[number] = _object(entry.findtext("name", ""), corners, [points] if points else None, is_crowd)
-        stated = [int(root.findtext(f"size/{side}") or 0) for side in ("width", "height")]
-        image, size = _image_of(folder, name, root.findtext("filename") or "", stated)
+            objects[number] = _object(entry.findtext("name", ""), corners, crowd=is_crowd)
+        image, stated = root.findtext("filename", ""), [root.findtext(f"size/{x}") or 0 for x in ("width", "height")]
+        size = _size_of(folder, name, image, tuple(map(int, stated)))
         content = _one_image(image, size, objects, dict(zip(names, names, strict=True)))
         yield _Part(name, listed.get(stem, ""), content)
 
 
-def _image_of(folder: Folder, file: str, stated: str, size: Sequence[int | None]) -> tuple[str, tuple[int, int]]:
-    """Return name and size (width, height) of the image of a file: as it states them, or else by its own name and as read."""
-    stem = PurePosixPath(file).stem
-    names = [stated, *(f"{stem}{suffix}" for suffix in (".jpg", ".jpeg", ".png", ".JPG"))]
-    for name in filter(None, names):
-        if found := folder.find(name, file):
-            return name, tuple(size) if all(size) else read_size(folder.root / found)
-    return stated or stem, (1, 1)  # an image that is missing is left out
+def _size_of(folder: Folder, file: str, image: str, stated: tuple[int, int]) -> tuple[int, int]:
+    """Return the size (width, height) of an image as its annotation file states it, or else as it is read."""
+    found = folder.find(image, file)
+    return stated if all(stated) or not found else read_size(folder.root / found)
 
 
 def _listed_splits(folder: Folder, kind: str) -> dict[str, str]:
@@ -279,7 +249,7 @@ def _listed_splits(folder: Folder, kind: str) -> dict[str, str]:
 
 
 def _read_labelme(folder: Folder, files: Mapping[str, Any]) -> Iterator[_Part]:
-    """LabelMe: a JSON file per image, with polygons, rectangles and circles; shapes of one ``group_id`` are one object."""
+    """LabelMe: a JSON file per image, with polygons and rectangles; shapes of one ``group_id`` are one object."""
     labels = {str(shape["label"]) for content in files.values() for shape in content["shapes"]}
     names = {name: name for name in sorted(labels)}
     for file, content in files.items():
@@ -289,21 +259,24 @@ def _read_labelme(folder: Folder, files: Mapping[str, Any]) -> Iterator[_Part]:
         for number, shape in enumerate(content["shapes"]):
             points = np.array(shape["points"], float).reshape(-1, 2)
             kind, label = shape.get("shape_type") or "polygon", str(shape["label"])
-            if kind == "circle":  # its centre, and a point on it
-                angles = np.linspace(0, 2 * np.pi, 32, endpoint=False)
-                points = points[0] + math.dist(*points) * np.stack([np.cos(angles), np.sin(angles)], 1)
             if kind == "rectangle":
                 objects[number] = _object(label, [*points.min(0).tolist(), *points.max(0).tolist()])
-            elif kind in ("polygon", "circle"):
+            elif kind == "polygon":
                 group = (label, number if shape.get("group_id") is None else f"group {shape['group_id']}")
                 outlines.setdefault(group, []).append(points.ravel().tolist())
                 objects[first.setdefault(group, number)] = _object(label, None, outlines[group])
-        stated = content.get("imageWidth"), content.get("imageHeight")
-        image, size = _image_of(folder, file, str(content.get("imagePath") or ""), stated)
+        image = content["imagePath"]
+        size = _size_of(folder, file, image, (content.get("imageWidth"), content.get("imageHeight")))
         yield _Part(file, "", _one_image(image, size, objects, names))
 
 
-_READERS = {"COCO": _read_coco, "YOLO": _read_yolo, "Pascal VOC": _read_voc, "LabelMe": _read_labelme}
+# The reader of each format, and the keys (of XML, the tag) by which its files are known.
+_READERS = {
+    "COCO": (_read_coco, {"images", "annotations", "categories"}),
+    "LabelMe": (_read_labelme, {"shapes", "imagePath"}),
+    "YOLO": (_read_yolo, {"names"}),
+    "Pascal VOC": (_read_voc, {"annotation"}),
+}
 
 
 # --- class maps and class folders --------------------------------------------------------------------------------------------
@@ -348,22 +321,21 @@ def _read_class_maps(folder: Folder, pairs: Mapping[str, str]) -> Dataset:
         else:
             problems.append(f"{path}: the class map is a colour picture ({mode}); save class numbers, 8 bits per pixel")
     notes = note_problems(problems, len(pairs), "class maps")
-    named = [path for path in folder.files(".txt") if PurePosixPath(path).name == "classes.txt"]
-    classes = [line.strip() for line in folder.text(named[0]).splitlines() if line.strip()] if named else []
+    named = folder.root / "classes.txt"
+    classes = named.read_text(encoding="utf-8").split("\n") if named.is_file() else []
+    classes = [line.strip() for line in classes if line.strip()]
     highest, label_map = max(values - {255}, default=0), {}
     if values <= {0, 255}:
         label_map, highest, classes = {255: 1}, 1, classes or ["background", "object"]
         notes.append(f"the class maps hold 0 and 255 only; 255 is taken for class 1, {classes[-1]}")
-    elif highest > (_MOST_CLASSES if 255 in values and not classes else 254):
-        raise ValueError(
-            f"the class maps of {folder.root} hold {len(values)} values up to {max(values)}; save masks with soft edges in 0 and "
-            "255 only, or name the classes in classes.txt"
-        )
-    if classes and highest >= len(classes):
-        raise ValueError(f"the class maps of {folder.root} hold class {highest}, but {named[0]} names {len(classes)}")
-    if not classes:
+    if not classes and highest <= _MOST_CLASSES:
         classes = [f"class {index}" for index in range(highest + 1)]
         notes.append("the classes have no names; add classes.txt, a name per line, from class 0 on")
+    if highest >= len(classes):
+        raise ValueError(
+            f"the class maps of {folder.root} hold class {highest}, but classes.txt names {len(classes)}; name all classes, and "
+            "save masks without soft edges"
+        )
     return Dataset(folder.root, "class maps", "segmentation", classes, samples, notes, label_map=label_map)
 
 

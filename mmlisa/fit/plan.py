@@ -56,7 +56,6 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "ivit-t": Preset("classifier_ivit_t_300e_imagenet.py", _CAFORMER, 1e-4, 64, 1000, 30),
     },
 }
-_SCOPES = {"mmdet": "detection", "mmseg": "segmentation", "mmpretrain": "classification"}
 METRICS = {"detection": "coco/bbox_mAP", "segmentation": "mIoU", "classification": "accuracy/top1"}
 # Sizes of images in training: the smallest and the largest, on a CPU and on a GPU.
 _SIDES = {
@@ -65,17 +64,22 @@ _SIDES = {
     "classification": ((32, 128), (224, 224)),
 }
 _OBJECT = 48  # pixels after resizing; a quarter of the objects may be smaller
+_SMALL = 16  # pixels after resizing; detectors rarely find smaller objects
+_TILE = 640
+OVERLAP = 0.2  # share of a tile that the next one repeats
+_MOST_DETECTIONS = 100  # of an image in the recipes; a detector needs twice the number of its objects
 _FEWEST = 10  # steps of a training
 _ROUND = 32  # sides are multiples of the coarsest feature map's stride
 
 
 @dataclass
 class Plan:
-    """The numbers of a training, and the reason for each under the number's name."""
+    """The numbers of a training, and the reason for each under the number's name; with ``tiles``, ``side`` is that of a tile."""
 
     task: str
     preset: Preset
     on_gpu: bool
+    tiles: bool
     side: int
     batch: int
     rate: float
@@ -90,11 +94,10 @@ class Plan:
 def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: bool) -> tuple[Preset, str]:
     """Return the preset ``model``, or for ``'auto'`` the one that docs/choosing.md recommends, and the reason for the choice.
 
-    A shipped config keeps the published weights that it names. ``weights`` replaces those of the preset; ``''`` removes them.
+    ``weights`` replaces the published weights of the preset; ``''`` removes them.
 
     Raises:
-        FileNotFoundError: ``model`` is neither a preset of the task nor a shipped config.
-        ValueError: the config is for another task.
+        ValueError: ``model`` is not a preset of the task.
     """
     presets, reason = PRESETS[dataset.task], "chosen by --model"
     longer = float(np.median([max(sample.size) for sample in dataset.samples]))
@@ -104,17 +107,11 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
         model, reason = "ivit-t", f"at images of {longer:.0f} pixels, half the time and a fifth of the memory of Swin-T"
     elif model == "auto":
         model, reason = "flatten-swin-t", f"for images of {longer:.0f} pixels; nearly all weights of Swin-T fit"
-    if model in presets:
-        preset = presets[model]
-    else:
-        config = Config.fromfile(config_path(model))
-        if _SCOPES[config.default_scope] != dataset.task:
-            raise ValueError(
-                f"--model {model!r} is not for {dataset.task}; choose one of {', '.join(presets)}, or a shipped config for it"
-            )
-        start = config.model.backbone.get("init_cfg") or {}
-        published = start.get("source", "") if start.get("type") == "mmlisa.PublishedWeights" else ""
-        preset = replace(presets["flatten-swin-t"], config=model, weights=published)
+    if model not in presets:
+        raise ValueError(
+            f"--model {model!r} is not for {dataset.task}; choose one of {', '.join(presets)}, or write a config"
+        )
+    preset = presets[model]
     return preset if weights is None else replace(preset, weights=weights), reason
 
 
@@ -126,20 +123,31 @@ def make_plan(
     side: int | None = None,
     batch: int | None = None,
     epochs: int | None = None,
+    tile: int | str = "off",
 ) -> Plan:
     """Derive the settings of a training from the data.
 
     ``side`` is the longer side of the images in pixels, ``batch`` their number per step, ``epochs`` the passes over the images.
+    ``tile`` is the side of tiles in pixels, ``'auto'`` or ``'off'``; ``'auto'`` takes no tiles if ``side`` is given.
+
+    Raises:
+        ValueError: ``tile`` is a number, and the task is classification.
     """
     train = dataset.split("train")
     reasons = {"side": "chosen by --size", "batch": "chosen by --batch"}
-    if side is None:
+    tile, tile_reason = _choose_tile(dataset, on_gpu, "off" if side and tile == "auto" else tile)
+    if tile:
+        side, reasons["side"] = tile, f"side of the tiles; {tile_reason}"
+    elif side is None:
         side, reasons["side"] = _choose_side(dataset, on_gpu)
     side = max(_ROUND, round(side / _ROUND) * _ROUND)
-    half = 2 ** int(math.log2(max(2, len(train) // 2)))
+    units, count = "images", len(train)
+    if tile:
+        units, count = "tiles", sum(math.prod(math.ceil(length / side) for length in sample.size) for sample in train)
+    half = 2 ** int(math.log2(max(2, count // 2)))
     if batch is None:
-        batch, reasons["batch"] = min(preset.batch, half), f"{preset.batch} in the recipe, at most half of the images"
-    per_epoch = math.ceil(len(train) / batch)
+        batch, reasons["batch"] = min(preset.batch, half), f"{preset.batch} in the recipe, at most half of the {units}"
+    per_epoch = math.ceil(count / batch)
     if epochs:
         steps, reasons["steps"] = epochs * per_epoch, f"{epochs} epochs of {per_epoch} steps, at least {_FEWEST} steps"
     else:
@@ -155,6 +163,7 @@ def make_plan(
         dataset.task,
         preset,
         on_gpu,
+        bool(tile),
         side,
         batch,
         rate=float(f"{preset.rate * batch / preset.batch:.3g}"),
@@ -167,9 +176,9 @@ def make_plan(
     )
 
 
-def _choose_side(dataset: Dataset, on_gpu: bool) -> tuple[float, str]:
-    """Return the longer side of the images in training, at which most objects are large enough, and the reason for it."""
-    train, (lowest, highest) = dataset.split("train"), _SIDES[dataset.task][on_gpu]
+def _object_size(dataset: Dataset) -> tuple[float, float]:
+    """Return the median of the images' longer sides, and the size below which a quarter of the objects are in such an image."""
+    train = dataset.split("train")
     longer = float(np.median([max(sample.size) for sample in train]))
     shares = [
         math.sqrt(entry["bbox"][2] * entry["bbox"][3]) / max(sample.size)
@@ -177,16 +186,43 @@ def _choose_side(dataset: Dataset, on_gpu: bool) -> tuple[float, str]:
         for entry in sample.objects
         if not entry.get("iscrowd")
     ]
+    return longer, longer * float(np.percentile(shares, 25)) if shares else math.inf
+
+
+def _choose_tile(dataset: Dataset, on_gpu: bool, wish: int | str) -> tuple[int, str]:
+    """Return the side of the tiles to train on, 0 for whole images, and the reason for it."""
+    if isinstance(wish, int) and dataset.task == "classification":
+        raise ValueError(f"--tile {wish}: a classifier takes whole images; leave --tile out")
+    if wish == "off" or dataset.task == "classification":
+        return 0, ""
+    (longer, small), highest = _object_size(dataset), _SIDES[dataset.task][on_gpu][1]
+    longest = max(max(sample.size) for sample in dataset.split("train"))
+    if wish == "auto":
+        tile, seen = min(_TILE, highest), small * min(1, highest / longer)
+        if seen >= _SMALL or tile >= longest:
+            return 0, ""
+        where = f"{highest} pixels, the largest images on a {'GPU' if on_gpu else 'CPU'}"
+        return tile, f"at {where}, a quarter of the objects would have less than {seen:.0f} pixels"
+    if wish >= longest:
+        dataset.notes.append(
+            f"warning: --tile {wish} is not smaller than the largest image, {longest} pixels; the training takes whole images"
+        )
+        return 0, ""
+    return wish, "chosen by --tile"
+
+
+def _choose_side(dataset: Dataset, on_gpu: bool) -> tuple[float, str]:
+    """Return the longer side of the images in training, at which most objects are large enough, and the reason for it."""
+    (longer, small), (lowest, highest) = _object_size(dataset), _SIDES[dataset.task][on_gpu]
     side, reason = longer, f"the images' median longer side is {longer:.0f}"
-    small = longer * float(np.percentile(shares, 25)) if shares else math.inf  # in an image of the median size
-    if shares:
+    if small < math.inf:
         side = longer * _OBJECT / small
         reason += f"; a quarter of the objects are smaller than {small:.0f} and should have {_OBJECT} pixels"
     side = min(max(side, lowest), highest, max(longer, _ROUND))
-    if small * side / longer < _OBJECT / 3:
+    if (seen := small * side / longer) < _SMALL:
         dataset.notes.append(
-            f"warning: at {side:.0f} pixels a quarter of the objects are smaller than {small * side / longer:.0f} pixels, which "
-            "detectors rarely find; cut the images into tiles, or give a larger --size"
+            f"warning: at {side:.0f} pixels a quarter of the objects are smaller than {seen:.0f} pixels, which detectors rarely "
+            "find; train on tiles (--tile), or give a larger --size"
         )
     return side, f"{reason}; {lowest} to {highest} on a {'GPU' if on_gpu else 'CPU'}, at most the images' own size"
 
@@ -203,12 +239,17 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
     model = _class_counts(base, len(dataset.classes))
     if plan.task == "segmentation":
         model["data_preprocessor"] = {"size": (plan.side, plan.side), "test_cfg": {"size_divisor": _ROUND}}
+        if plan.tiles:
+            stride = max(1, round(plan.side * (1 - OVERLAP)))
+            model["test_cfg"] = {"mode": "slide", "crop_size": (plan.side, plan.side), "stride": (stride, stride)}
     elif plan.task == "classification" and base.get("train_cfg"):
         model["train_cfg"] = None  # Mixup and CutMix need more data than a small set has
     elif learns_masks and not masks:
         model["roi_head"] |= {"mask_roi_extractor": None, "mask_head": None}
-    if (base.get("data_preprocessor") or {}).get("batch_augments"):
-        model["data_preprocessor"] = {"batch_augments": None}  # they resize images to the size of the recipe
+    most = 2 * max(len(sample.objects) for sample in dataset.samples)
+    if most > _MOST_DETECTIONS:
+        limit = {"max_per_img": most}
+        model["test_cfg"] = {"rcnn": limit} if "rcnn" in base.test_cfg else limit
     backbone: dict[str, Any] = {}
     if "image_size" in base.backbone and not weights:
         backbone["image_size"] = plan.side
@@ -239,17 +280,23 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
     )
 
 
+def write_tiled_config(plan: Plan) -> str:
+    """Return the text of the config that tests the detector of ``plain.py``, beside it, on tiles of whole images."""
+    return f"""# Written by mmlisa fit. `mmlisa train` with this file repeats the training.
+# The detector of plain.py, trained and tested on tiles of the images; plain.py says why.
+_base_ = "plain.py"
+
+model = dict(_delete_=True, type="mmlisa.TiledDetector", detector=_base_.model, tile=_base_.side, overlap={OVERLAP})
+whole_images = [step for step in _base_.test_pipeline if step["type"] != "Resize"]
+val_dataloader = dict(dataset=dict(pipeline=whole_images))
+test_dataloader = dict(dataset=dict(pipeline=whole_images))
+"""
+
+
 def _class_counts(part: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Return the changes of a model's config that give every part with ``num_classes`` this number of classes."""
     changes: dict[str, Any] = {"num_classes": number} if "num_classes" in part else {}
     for key, inner in part.items():
-        if isinstance(inner, dict) and key not in ("teacher", "loss_decode"):
+        if isinstance(inner, dict) and key != "loss_decode":
             changes |= {key: found} if (found := _class_counts(inner, number)) else {}
-        elif (
-            isinstance(inner, list)
-            and inner
-            and all(isinstance(each, dict) and "num_classes" in each for each in inner)
-        ):
-            # The stages of a cascade: a config replaces lists as a whole.
-            changes[key] = [Config({**each, "num_classes": number}).to_dict() for each in inner]
     return changes

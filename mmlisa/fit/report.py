@@ -1,12 +1,14 @@
 """The report of a training: results per class, confusion matrix, and the images with the largest errors."""
 
+import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 
 import cv2
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from mmengine.config import Config
 
 from mmlisa.checkpoints.writing import writing_whole
 from mmlisa.visualization.curves import draw_curves, read_curves
@@ -17,28 +19,12 @@ from .evaluation import SCORE, evaluate_labels, evaluate_maps, evaluate_objects
 _NUM_WORST = 12
 
 
-def write_report(
-    folder: Path,
-    *,
-    task: str,
-    classes: Sequence[str],
-    root: Path,
-    split: str,
-    summary: Sequence[str],
-    commands: Mapping[str, str],
-    label_map: Mapping[int, int] | None = None,
-) -> str:
+def write_report(folder: Path, commands: Mapping[str, str]) -> str:
     """Write ``report.html``, with its pictures inside, from the results of a test.
 
     Args:
-        folder: of the training, with its logs in ``train/``, ``data/<split>.json`` or ``.txt`` and the predictions in ``test/``.
-        task: ``'detection'``, ``'segmentation'`` or ``'classification'``.
-        classes: their names.
-        root: folder of the images.
-        split: which images were tested on.
-        summary: sentences about the data and the training.
+        folder: of the run, with ``config.py``, ``data/``, the logs in ``train/`` and the predictions in ``test/``.
         commands: what to do next, by its description.
-        label_map: values of class maps that stand for others.
 
     Returns:
         The main result, as a sentence.
@@ -46,13 +32,24 @@ def write_report(
     Raises:
         OSError: predictions are missing, or the report cannot be written.
     """
+    facts = json.loads((folder / "data" / "data.json").read_text())
+    settings = Config.fromfile(folder / "config.py").to_dict()
+    task, classes, root = facts["task"], list(settings["classes"]), Path(settings["data_root"])
+    split, chosen = ("test", "") if facts["test"] else ("val", ", on which the checkpoint was chosen")
+    unit_of_step = "tiles of" if (folder / "plain.py").exists() else "images, longer side"
+    summary = [
+        f"{facts['format']}: {len(facts['train'])} images to train on; results are those of the {len(facts[split])} images of "
+        f"{split}{chosen}",
+        f"{settings['steps']} steps of {settings['batch']} {unit_of_step} {settings['side']} pixels",
+        *facts["notes"],
+    ]
     evaluate, unit = {
         "detection": (evaluate_objects, f"Objects; detections from a score of {SCORE} on"),
         "segmentation": (evaluate_maps, "Pixels"),
         "classification": (evaluate_labels, "Images"),
     }[task]
-    result = evaluate(folder, root, split, list(classes), dict(label_map or {}))
-    curves, worst = BytesIO(), []
+    result = evaluate(folder, root, split, classes, settings.get("label_map", {}))
+    curves, worst, comparison = BytesIO(), [], folder / "comparison.json"
     draw_curves(read_curves(folder / "train"), curves)
     meta = Classes({"classes": tuple(classes)})
     for path, _, caption in sorted(result.images, key=lambda image: -image[1])[:_NUM_WORST]:
@@ -67,6 +64,7 @@ def write_report(
     text = environment.get_template("report.html.jinja").render(
         title=f"{folder.name}: {task}",
         result=result,
+        comparison=json.loads(comparison.read_text()) if comparison.exists() else None,
         names=[*classes, "nothing"][: len(result.confusion)],
         summary=summary,
         curves=curves.getvalue(),

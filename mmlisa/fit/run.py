@@ -19,7 +19,7 @@ from .splitting import SEED, prepare_data
 
 @dataclass(frozen=True)
 class Options:
-    """The settings of a run; see ``mmlisa fit --help``."""
+    """The settings of a run; see ``mmlisa fit --help``. ``memory`` is in GiB."""
 
     data: str
     task: str = ""
@@ -28,6 +28,8 @@ class Options:
     epochs: int | None = None
     size: int | None = None
     batch: int | None = None
+    tile: int | str = "auto"
+    memory: float | None = None
 
 
 def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
@@ -55,11 +57,16 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
         return
     if not model.exists():
         _train(folder)
+    plain = folder / "plain.py"  # exists if the training takes tiles
+    if plain.exists() and not (folder / "comparison.json").exists():
+        from .comparison import compare  # it limits the memory of processes, which Windows cannot do
+
+        _write(folder / "comparison.json", json.dumps(compare(folder, options.memory), indent=1))
     if not (folder / "report.html").exists():
         _test(folder)
     if not (folder / "model.onnx").exists():
         side = _settings(folder)["side"]
-        run("export", config, model, folder / "model.onnx", "--size", side, side)
+        run("export", plain if plain.exists() else config, model, folder / "model.onnx", "--size", side, side)
     print("Next:", *(f"  {line}" for line in _next_commands(folder).values()), sep="\n")
 
 
@@ -70,18 +77,23 @@ def _configure(options: Options, folder: Path) -> None:
     """Read the data, and write the annotations, the notes about them and, at last, the config."""
     import torch
 
-    from .plan import choose_preset, make_plan, write_config
+    from .plan import choose_preset, make_plan, write_config, write_tiled_config
 
     dataset = prepare_data(options.data, options.task)
     counts = ", ".join(f"{name} {len(dataset.split(name))}" for name in SPLITS)
     print(f"{dataset.format}, {dataset.task}; images: {counts}; classes: {', '.join(dataset.classes)}")
-    print(*dataset.notes, sep="\n", flush=True)
     on_gpu = torch.cuda.is_available()
     preset, reason = choose_preset(dataset, options.model, options.weights, on_gpu)
-    plan = make_plan(dataset, preset, on_gpu, side=options.size, batch=options.batch, epochs=options.epochs)
+    numbers = dict(side=options.size, batch=options.batch, epochs=options.epochs, tile=options.tile)
+    plan = make_plan(dataset, preset, on_gpu, **numbers)
     plan.reasons["model"] = reason
+    print(*dataset.notes, sep="\n", flush=True)
     _write_data(folder / "data", dataset)
     text = write_config(plan, dataset, folder)
+    if plan.tiles and plan.task == "detection":
+        _write(folder / "plain.py", text)
+        print(text)
+        text = write_tiled_config(plan)
     _write(folder / "config.py", text)
     print(text, flush=True)
 
@@ -118,29 +130,12 @@ def _test(folder: Path) -> None:
     """Test, and write the report."""
     from .report import write_report
 
-    facts, settings = json.loads((folder / "data" / "data.json").read_text()), _settings(folder)
     test = folder / "test"
     test.mkdir(exist_ok=True)
-    dump = ["--out", test / "predictions.pkl"] if facts["task"] == "classification" else []
+    task = json.loads((folder / "data" / "data.json").read_text())["task"]
+    dump = ["--out", test / "predictions.pkl"] if task == "classification" else []
     run("test", folder / "config.py", folder / "model.pth", "--work-dir", test, *dump)
-    split = "test" if facts["test"] else "val"
-    chosen = "" if facts["test"] else ", on which the checkpoint was chosen"
-    summary = [
-        f"{facts['format']}: {len(facts['train'])} images to train on; results are those of the {len(facts[split])} images of "
-        f"{split}{chosen}",
-        f"{settings['steps']} steps of {settings['batch']} images, longer side {settings['side']} pixels",
-        *facts["notes"],
-    ]
-    score = write_report(
-        folder,
-        task=facts["task"],
-        classes=settings["classes"],
-        root=Path(settings["data_root"]),
-        split=split,
-        summary=summary,
-        commands=_next_commands(folder),
-        label_map=settings.get("label_map"),
-    )
+    score = write_report(folder, _next_commands(folder))
     print(f"{score}; {folder / 'report.html'}", flush=True)
 
 

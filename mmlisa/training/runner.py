@@ -1,5 +1,7 @@
 """From a config to a runner, and a training with it."""
 
+from typing import Any
+
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
@@ -66,7 +68,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     default = Runner if verbose else QuietRunner
     runner = RUNNERS.build(cfg) if "runner_type" in cfg else default.from_cfg(cfg)
     built = runner.model.module if is_model_wrapper(runner.model) else runner.model
-    check_channels(getattr(built, "module", built), runner.cfg.model.get("module", runner.cfg.model))
+    check_channels(getattr(built, "module", built), _innermost_model(runner.cfg))
     return runner
 
 
@@ -84,10 +86,15 @@ def _prepare_cpu_processes(cfg: Config) -> None:
     cfg.model_wrapper_cfg = {**default, **(cfg.get("model_wrapper_cfg") or {}), "device_ids": None}
 
 
+def _innermost_model(cfg: Config) -> dict[str, Any]:
+    """Return the config of the model without a wrapper for test-time augmentation or tiles."""
+    model = cfg.get("model") or {}
+    return model.get("module") or model.get("detector") or model
+
+
 def _check_classes(runner: Runner, split: str) -> None:
-    model = runner.cfg.get("model") or {}
     classes = classes_of(getattr(runner, f"{split}_dataloader"))
-    if note := check_classes(model.get("module", model), classes, f"{split}_dataloader.dataset"):
+    if note := check_classes(_innermost_model(runner.cfg), classes, f"{split}_dataloader.dataset"):
         runner.logger.warning(note)
 
 

@@ -172,23 +172,33 @@ def _draw_instances(
     labels = np.asarray(instances.labels, int)
     scores = np.asarray(instances.scores, np.float32) if "scores" in instances else None
     detections = sv.Detections(boxes * scale, class_id=labels, confidence=scores)
-    if "masks" in instances:
-        masks = getattr(instances.masks, "to_ndarray", lambda: np.asarray(instances.masks))()
-        detections.mask = np.stack([_resize_mask(mask, drawing) for mask in masks])
-    detections = detections[np.argsort(-detections.box_area)]  # small objects over large ones
+    order = np.argsort(-detections.box_area)  # small objects over large ones
+    detections = detections[order]
     names = [_label(classes.name(label), score) for _, _, score, label, *_ in detections]
     font = _font_size(drawing)
     colours = _palette(labels, classes)
     ink = sv.ColorPalette(
         [sv.Color.BLACK if np.dot(c.as_rgb(), (0.3, 0.59, 0.11)) > 140 else sv.Color.WHITE for c in colours.colors]
     )
+    if "masks" in instances:
+        masks = getattr(instances.masks, "to_ndarray", lambda: instances.masks)()
+        drawing = _fill(drawing, [(masks[i], classes.colour(int(labels[i]))) for i in order])
     scene = np.ascontiguousarray(drawing[..., ::-1])  # BGR, as the annotators expect
-    scene = sv.MaskAnnotator(colours, _OPACITY).annotate(scene, detections)
     scene = sv.BoxAnnotator(colours, thickness=max(1, round(font / 9))).annotate(scene, detections)
     annotator = sv.RichLabelAnnotator(
         colours, text_color=ink, font_path=str(_FONT), font_size=font, text_padding=2, smart_position=True
     )
     return annotator.annotate(scene, detections, names)[..., ::-1]
+
+
+def _fill(drawing: np.ndarray, masks: Iterable[tuple[Any, Colour]]) -> np.ndarray:
+    """Blend masks, pixels ``[H, W]`` or COCO's run lengths, over a drawing; one at a time, because of large images."""
+    from pycocotools import mask as coco  # only detectors need it
+
+    filled = drawing.copy()
+    for mask, colour in masks:
+        filled[_resize_mask(coco.decode(mask) if isinstance(mask, dict) else np.asarray(mask), drawing)] = colour
+    return cv2.addWeighted(filled, _OPACITY, drawing, 1 - _OPACITY, 0)
 
 
 def _draw_segmentation(drawing: np.ndarray, labels: Any, classes: Classes) -> tuple[np.ndarray, Entries]:
@@ -226,6 +236,8 @@ def _palette(labels: np.ndarray, classes: Classes) -> sv.ColorPalette:
 
 
 def _resize_mask(mask: np.ndarray, drawing: np.ndarray) -> np.ndarray:
+    if mask.shape == drawing.shape[:2]:
+        return mask.astype(bool)
     soft = cv2.resize(mask.astype(np.uint8) * 255, drawing.shape[1::-1], interpolation=cv2.INTER_LINEAR)
     return soft > 127
 

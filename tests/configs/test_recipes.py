@@ -141,14 +141,3 @@ def test_every_downstream_accuracy_of_a_paper_names_what_it_starts_from():
 
 def test_every_config_is_found_by_its_name():
     assert [config_path(name) for name in NAMES] == [str(path) for path in PATHS]
-
-
-def test_classifiers_and_ablations_have_folders_of_their_own():
-    flat = {path.stem for path in CONFIGS.glob("*.py")}
-    assert not {name for name in flat if name.startswith("classifier_") and not name.endswith("_demo")}
-
-
-def test_no_config_takes_from_its_base_by_position():
-    """What a base has at a place is nobody else's business: the plain config is the base, the richer one adds."""
-    inherited = re.compile(r"_base_(\.\w+)+\[")
-    assert not [path.name for path in CONFIGS.rglob("*.py") if inherited.search(path.read_text())]

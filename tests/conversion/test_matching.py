@@ -6,75 +6,40 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from helpers.hosts import HOSTS, build
 from helpers.networks import matched, randomised
 from mmlisa import create_model
 from mmlisa.conversion import recognise
 from mmlisa.conversion.renaming import rename_heads
 from mmlisa.models import backbones
 
-# timm's model; what makes it take any image; our backbone with the host's own attention.
-HOSTS = {
-    "swin": ("swin_tiny_patch4_window7_224", dict(strict_img_size=False),
-             dict(type="FLattenSwin", arch="tiny", attn_type="SSSS", out_indices=(3,))),
-    "pvtv2": ("pvt_v2_b0", {}, dict(type="FLattenPVTv2", arch="b0", attn_type="SSSS", out_indices=(3,))),
-    "deit": ("deit_tiny_patch16_224", dict(dynamic_img_size=True, dynamic_img_pad=True),
-             dict(type="FLattenDeiT", attention=dict(type="SoftmaxAttention", qkv_bias=True))),
-    "vit": ("vit_tiny_patch16_224", dict(dynamic_img_size=True, dynamic_img_pad=True),
-            dict(type="CastlingDeiT", arch=dict(base="tiny", mlp_conv=None), attention=dict(type="SoftmaxAttention"))),
-    "caformer": ("caformer_s18", {},
-                 dict(type="iViT", arch="tiny", output_norm=False, out_indices=(3,),
-                      attention=dict(landmarks=None, mix_before=False, mix_after=False))),
-    "levit": ("levit_128", {},
-              dict(type="CastlingLeViT", arch=dict(base="128", downsample="subsample", mlp_conv=None), out_indices=(2,),
-                   attention=dict(type="LeViTAttention", head_dims=16))),
-    "mvitv2": ("mvitv2_tiny", {}, dict(type="CastlingMViTv2", arch=dict(base="tiny", castled=False), out_indices=(3,))),
-    "lcnet": ("lcnet_100", {}, dict(type="LCNet", arch="x1.0", out_indices=(3,))),
-}  # fmt: skip
-OTHER_SIZES = {
-    "swin": (448, 448),  # where windows do not divide the map, timm pads after the shift, Swin's authors before
-    "levit": None,  # timm's takes the size of its position tables only
-    "mvitv2": None,
-}
 
-
-def features(theirs: nn.Module, image: torch.Tensor) -> torch.Tensor:
-    """timm's last features, as a map."""
-    if type(theirs).__name__ == "EfficientNet":
-        return theirs.blocks(theirs.bn1(theirs.conv_stem(image)))
+def features(theirs: nn.Module, image: torch.Tensor, last: torch.Tensor) -> list[torch.Tensor]:
+    """timm's features of all stages where it has them, else its last ones, in the form of our ``last`` ones."""
+    if type(theirs).__name__ in ("EfficientNet", "MetaFormer"):
+        return theirs.forward_intermediates(image, intermediates_only=True)[-4:]
     x = theirs.forward_features(image)
+    if last.ndim == 2:  # a class token
+        return [x[:, 0]]
     if type(theirs).__name__ == "SwinTransformer":
-        return x.permute(0, 3, 1, 2)
-    if x.ndim == 3:
-        height, width = -(-image.shape[2] // 32), -(-image.shape[3] // 32)
-        if type(theirs).__name__ == "VisionTransformer":
-            x, height, width = x[:, 1:], -(-image.shape[2] // 16), -(-image.shape[3] // 16)
-        elif type(theirs).__name__.startswith("Levit"):
-            height, width = -(-image.shape[2] // 64), -(-image.shape[3] // 64)
-        return x.mT.unflatten(2, (height, width))
-    return x
+        return [x.permute(0, 3, 1, 2)]
+    return [x[:, -last[0, 0].numel() :].mT.unflatten(2, last.shape[2:]) if x.ndim == 3 else x]
 
 
-@pytest.mark.parametrize("other_size", [False, True])
-@pytest.mark.parametrize("host", HOSTS)
-def test_parity_with_timm(host, other_size):
-    name, options, config = HOSTS[host]
-    size = OTHER_SIZES.get(host, (200, 333)) if other_size else (224, 224)
-    if size is None:
-        pytest.skip("timm's model takes one size only")
-    config = dict(config)
-    if other_size and host == "swin":  # timm decides at creation which maps are a single window
-        options = dict(options, img_size=size)
-    if other_size and host in ("deit", "vit"):  # timm interpolates positions in another way: none to interpolate
-        options, config = dict(options, img_size=(208, 336)), dict(config, image_size=(208, 336))
-    theirs = randomised(timm.create_model(name, **options))
-    ours = getattr(backbones, config.pop("type"))(**config).eval()
-    found = matched(ours, theirs.state_dict())
+@pytest.mark.parametrize(("host", "size"), [(name, size) for name, host in HOSTS.items() for size in host[3]])
+def test_parity_with_timm(host, size):
+    """In fp64, which shows epsilons, and with random statistics and weights."""
+    ours, theirs = build(host, size)
+    theirs = randomised(theirs).double()
+    found = matched(ours.double(), theirs.state_dict())
     assert not found.fresh
-    ours.load_state_dict(found.state)
-    image = torch.randn(1, 3, *size)
+    ours.eval().load_state_dict(found.state)
+    image = torch.randn(2, 3, *size, dtype=torch.float64)
     with torch.no_grad():
-        expected, found = features(theirs, image), ours(image)[-1]
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * expected.abs().max().item())
+        maps = ours(image)
+        expected = features(theirs, image, maps[-1])
+    for one, other in zip(maps[-len(expected) :], expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8 * other.abs().max().item())
 
 
 @pytest.mark.parametrize(
@@ -100,16 +65,6 @@ def test_what_related_networks_take_over(name, build, share):
     found = matched(ours, state)
     assert found.share >= share, found.report()
     assert found.state.keys() | found.fresh.keys() == ours.state_dict().keys()
-
-
-def test_of_two_prefix_tokens_the_class_token_stays():
-    with torch.device("meta"):
-        state = timm.create_model("deit_tiny_distilled_patch16_224").state_dict()
-    state["pos_embed"] = torch.arange(198.0)[None, :, None].repeat(1, 1, 192)  # class, distillation, patches
-    position = matched(backbones.FLattenDeiT(), state).state["stem.position"]
-    assert position[0, :, 0].tolist() == [0, *range(2, 198)]
-    without = matched(backbones.InteractiveViT(image_size=224), state).state["stem.position"]
-    assert without[0, :, 0].tolist() == [*range(2, 198)]
 
 
 @pytest.mark.parametrize("size", [(288, 512), (224, 256), (160, 352)])  # 18x32 = 24²; 14x16 + 1 = 15²

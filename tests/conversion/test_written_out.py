@@ -1,7 +1,7 @@
-"""The networks of MILA, ViT³ and PolaFormer, written out as functions of a file in their authors' names.
+"""The networks of ViT³ and PolaFormer, written out as functions of a file in their authors' names.
 
-First they have to agree with the outputs of the authors' networks; then the other sizes, other images and the networks without
-such outputs are checked against them.
+First H-ViT³-T has to agree with the outputs of the authors' network; then another size, other images and the networks without
+such outputs are checked against the forms.
 """
 
 import pytest
@@ -10,17 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from helpers.golden_weights import image, outputs, state_dict, values
-from helpers.written_out import Weights, heads, joined, on_map, to_map, to_tokens
+from helpers.written_out import Weights, heads, joined, on_map, to_map, to_tokens, turned
 from mmlisa import create_model
 
 Grid = tuple[int, int]
 Shapes = dict[str, list[int]]
 
 # Widths, depths, heads, entries of the state dict.
-MILA = {
-    "mila_t": ((64, 128, 256, 512), (2, 4, 8, 4), (2, 4, 8, 16), 517),
-    "mila_s": ((64, 128, 256, 512), (3, 6, 21, 6), (2, 4, 8, 16), 967),
-}
 HVIT3 = {
     "h_vit3_t": ((64, 128, 320, 512), (1, 3, 9, 4), (2, 4, 10, 16), 410),
     "h_vit3_s": ((64, 128, 320, 512), (2, 6, 18, 8), (2, 4, 10, 16), 750),
@@ -36,33 +32,12 @@ def layer(name: str, *shape: int, bias: bool = True) -> Shapes:
     return {f"{name}.weight": [*shape]} | ({f"{name}.bias": [shape[0]]} if bias else {})
 
 
-def batch_norm(name: str, channels: int) -> Shapes:
-    statistics = {f"{name}.running_mean": [channels], f"{name}.running_var": [channels]}
-    return layer(name, channels) | statistics | {f"{name}.num_batches_tracked": []}
-
-
 def mlp_shapes(name: str, channels: int, ratio: int = 4) -> Shapes:
     return layer(f"{name}.fc1", ratio * channels, channels) | layer(f"{name}.fc2", channels, ratio * channels)
 
 
 def norms(name: str, channels: int) -> Shapes:
     return layer(f"{name}.norm1", channels) | layer(f"{name}.norm2", channels)
-
-
-def stem_shapes(names: list[str], width: int) -> Shapes:
-    half, wide = width // 2, 4 * width
-    sizes = ((half, 3, 3, 3), (half, half, 3, 3), (half, half, 3, 3), (wide, half, 3, 3), (width, wide, 1, 1))
-    shapes = {}
-    for name, size in zip(names, sizes, strict=True):
-        shapes |= layer(f"patch_embed.{name}.conv", *size, bias=False)
-        shapes |= batch_norm(f"patch_embed.{name}.norm", size[0])
-    return shapes
-
-
-def merging_shapes(name: str, channels: int, new: int) -> Shapes:
-    sizes = ((4 * new, channels, 1, 1), (4 * new, 1, 3, 3), (new, 4 * new, 1, 1))
-    convs = [layer(f"{name}.conv.{i}.conv", *size) for i, size in enumerate(sizes)]
-    return convs[0] | convs[1] | convs[2] | batch_norm(f"{name}.conv.2.norm", new)
 
 
 def ttt_shapes(name: str, channels: int, num_heads: int) -> Shapes:
@@ -72,30 +47,14 @@ def ttt_shapes(name: str, channels: int, num_heads: int) -> Shapes:
 
 
 def pyramid_shapes(name: str) -> Shapes:
-    widths, depths, num_heads, entries = (MILA | HVIT3)[name]
-    is_mila = name in MILA
-    stem = ["conv1", "conv2.0", "conv2.1", "conv3.0", "conv3.1"] if is_mila else [f"conv.{i}" for i in range(5)]
-    shapes = stem_shapes(stem, widths[0])
-    for i, channels in enumerate(widths):
-        for j in range(depths[i]):
-            block = f"layers.{i}.blocks.{j}"
-            shapes |= norms(block, channels) | mlp_shapes(f"{block}.mlp", channels)
-            turns = {"rotations": [56 >> i, 56 >> i, channels // 2, 2]}
-            if is_mila:
-                for conv in ("cpe1", "dwc", "cpe2", "attn.lepe"):
-                    shapes |= layer(f"{block}.{conv}", channels, 1, 3, 3)
-                for linear in ("in_proj", "act_proj", "out_proj"):
-                    shapes |= layer(f"{block}.{linear}", channels, channels)
-                shapes |= layer(f"{block}.attn.qk", 2 * channels, channels)
-                shapes[f"{block}.attn.rope.rotations"] = turns["rotations"]
-            else:
-                shapes |= layer(f"{block}.cpe", channels, 1, 3, 3) | layer(f"{block}.mlp.dwc", 4 * channels, 1, 3, 3)
-                shapes |= ttt_shapes(f"{block}.attn", channels, num_heads[i])
-                shapes[f"{block}.rope.rotations"] = turns["rotations"]
-        if i < 3:
-            shapes |= merging_shapes(f"layers.{i}.downsample", channels, widths[i + 1])
-    shapes |= layer("norm", widths[3]) if is_mila else batch_norm("norm", widths[3])
-    shapes |= layer("head", 1000, widths[3])
+    """Those of the smallest network's file, with the first block of a stage for each block of that stage."""
+    _, depths, _, entries = HVIT3[name]
+    smallest = {key: list(tensor.shape) for key, tensor in state_dict("h_vittt_t").items()}
+    shapes = {key: shape for key, shape in smallest.items() if ".blocks." not in key}
+    for i, depth in enumerate(depths):
+        first = f"layers.{i}.blocks.0."
+        block = {key.removeprefix(first): shape for key, shape in smallest.items() if key.startswith(first)}
+        shapes |= {f"layers.{i}.blocks.{j}.{key}": shape for j in range(depth) for key, shape in block.items()}
     assert len(shapes) == entries
     return shapes
 
@@ -146,7 +105,7 @@ def shapes_of(name: str) -> Shapes:
 
 def dense(shapes: Shapes) -> Shapes:
     """In the names of the dense networks' files: a norm for each map, in place of the classifier's."""
-    shapes = {name.replace("j.rope", "j.attn.rope"): shape for name, shape in shapes.items()}
+    shapes = {name.replace(".rope.", ".attn.rope."): shape for name, shape in shapes.items()}
     rest = {name: shape for name, shape in shapes.items() if not name.startswith(("norm.", "head."))}
     for i in range(4):
         rest |= layer(f"norm{i}", rest[f"layers.{i}.blocks.0.norm1.weight"][0])
@@ -156,29 +115,16 @@ def dense(shapes: Shapes) -> Shapes:
 # --- layers ---
 
 
-def turned(x: Tensor, grid: Grid) -> Tensor:
-    """``[B, N, C]``: pairs of channels as complex numbers, the first half turned by the row, the second by the column."""
-    count = x.shape[2] // 4
-    theta = 10000 ** -(torch.arange(count, dtype=x.dtype) / count)
-    rows, columns = (torch.arange(n, dtype=x.dtype)[:, None] * theta for n in grid)
-    angle = torch.cat(
-        [rows[:, None].expand(-1, grid[1], -1), columns[None].expand(grid[0], -1, -1)], dim=2
-    ).flatten(0, 1)  # fmt: skip
-    turn = torch.polar(torch.ones_like(angle), angle)
-    return torch.view_as_real(torch.view_as_complex(x.unflatten(2, (-1, 2)).contiguous()) * turn).flatten(2)
-
-
 def unit(w: Weights, x: Tensor, stride: int = 1) -> Tensor:
     return (w / "norm").batch_norm((w / "conv").conv(x, stride))
 
 
-def stem(w: Weights, names: list[str], picture: Tensor, shortcut: bool) -> Tensor:
+def stem(w: Weights, picture: Tensor) -> Tensor:
     """Normalised pictures of any size, with zeros on the right and below up to a multiple of 4."""
     x = F.pad(picture, (0, -picture.shape[3] % 4, 0, -picture.shape[2] % 4))
-    a = unit(w / names[0], x, 2).relu()
-    b = unit(w / names[2], unit(w / names[1], a).relu())
-    b = a + b if shortcut else b.relu()
-    return unit(w / names[4], unit(w / names[3], b, 2).relu())
+    for i, stride in enumerate((2, 1, 1, 2, 1)):
+        x = unit(w / f"conv.{i}", x.relu() if i else x, stride)
+    return x
 
 
 def merged(w: Weights, x: Tensor) -> Tensor:
@@ -186,22 +132,6 @@ def merged(w: Weights, x: Tensor) -> Tensor:
     x = F.pad(x, (0, x.shape[3] % 2, 0, x.shape[2] % 2))
     x = (w / "conv.0.conv").conv(x).relu()
     return unit(w / "conv.2", (w / "conv.1.conv").conv(x, 2).relu())
-
-
-def mila_block(w: Weights, x: Tensor, grid: Grid, num_heads: int) -> Tensor:
-    x = x + on_map(w / "cpe1", x, grid)
-    u = (w / "norm1").layer_norm(x, 1e-5)
-    gate = F.silu((w / "act_proj").linear(u))
-    u = F.silu(on_map(w / "dwc", (w / "in_proj").linear(u), grid))
-    q, k = (F.elu(t) + 1 for t in (w / "attn.qk").linear(u).chunk(2, dim=2))
-    turned_q, turned_k, v = (heads(t, num_heads) for t in (turned(q, grid), turned(k, grid), u))
-    q, k = heads(q, num_heads), heads(k, num_heads)
-    y = turned_q @ (turned_k.mT @ v / len(u[0])) / (q @ k.mean(2)[..., None] + 1e-6)
-    y = joined(y) + on_map(w / "attn.lepe", u, grid)
-    x = x + (w / "out_proj").linear(y * gate)
-    x = x + on_map(w / "cpe2", x, grid)
-    hidden = F.gelu((w / "mlp.fc1").linear((w / "norm2").layer_norm(x, 1e-5)))
-    return x + (w / "mlp.fc2").linear(hidden)
 
 
 def ttt(w: Weights, x: Tensor, grid: Grid, num_heads: int, rotates: bool) -> Tensor:
@@ -261,15 +191,12 @@ def pola_block(w: Weights, x: Tensor, grid: Grid, num_heads: int) -> Tensor:
 
 def pyramid(name: str, w: Weights, picture: Tensor) -> list[Tensor]:
     """The tokens of the four stages as maps, without norms."""
-    _, depths, num_heads, _ = (MILA | HVIT3)[name]
-    names = ["conv1", "conv2.0", "conv2.1", "conv3.0", "conv3.1"] if name in MILA else [f"conv.{i}" for i in range(5)]
-    maps, x = [], stem(w / "patch_embed", names, picture, shortcut=name in MILA)
+    _, depths, num_heads, _ = HVIT3[name]
+    maps, x = [], stem(w / "patch_embed", picture)
     for i, depth in enumerate(depths):
         grid, x = tuple(x.shape[2:]), to_tokens(x)
         for j in range(depth):
-            block = w / f"layers.{i}.blocks.{j}"
-            is_mila = name in MILA
-            x = mila_block(block, x, grid, num_heads[i]) if is_mila else vit3_block(block, x, grid, num_heads[i], 1e-5)
+            x = vit3_block(w / f"layers.{i}.blocks.{j}", x, grid, num_heads[i], 1e-5)
         maps.append(to_map(x, grid))
         x = merged(w / f"layers.{i}.downsample", maps[-1]) if i < 3 else None
     return maps
@@ -301,7 +228,7 @@ def logits(name: str, w: Weights, picture: Tensor) -> Tensor:
         x = to_tokens(x)  # the file's last norm is never applied
     else:
         x = to_tokens(pyramid(name, w, picture)[3])
-        x = (w / "norm").layer_norm(x, 1e-5) if name in MILA else (w / "norm").token_norm(x)
+        x = (w / "norm").token_norm(x)
     return (w / "head").linear(x.mean(1))
 
 
@@ -314,28 +241,16 @@ def assert_near(actual: Tensor, expected: Tensor, tolerance: float) -> None:
     assert (actual.double() - expected.double()).abs().max() < tolerance * expected.abs().max()
 
 
-@pytest.mark.parametrize(("name", "golden"), [("mila_t", "mila_t"), ("h_vit3_t", "h_vittt_t")])
-def test_the_forms_are_the_authors(name, golden):
-    """Names, shapes, and the logits of the authors' networks, in fp64."""
-    state = state_dict(golden)
-    assert {key: list(tensor.shape) for key, tensor in state.items()} == pyramid_shapes(name)
+def test_the_form_is_the_authors():
+    """Names, shapes, and the logits of the authors' network, in fp64."""
+    state = state_dict("h_vittt_t")
+    assert {key: list(tensor.shape) for key, tensor in state.items()} == pyramid_shapes("h_vit3_t")
     with torch.no_grad():
-        found = logits(name, double(state), image(224, 224).double())
-    assert_near(found, torch.from_numpy(outputs(golden)["logits"]).view(1, -1), 2e-6)
+        found = logits("h_vit3_t", double(state), image(224, 224).double())
+    assert_near(found, torch.from_numpy(outputs("h_vittt_t")["logits"]).view(1, -1), 2e-6)
 
 
-@pytest.mark.parametrize(("prefix", "size"), [("", (256, 320)), ("odd_", (250, 333))])
-def test_the_forms_of_maps_are_the_authors(prefix, size):
-    state, expected = state_dict("mila_t_maps"), outputs("mila_t_maps")
-    assert {key: list(tensor.shape) for key, tensor in state.items()} == dense(pyramid_shapes("mila_t"))
-    with torch.no_grad():
-        maps = normed_maps("mila_t", double(state), image(*size).double())
-    for i, one in enumerate(maps):
-        corner = torch.from_numpy(expected[f"{prefix}map{i}_corner"]).view(1, -1)
-        assert_near(one[:, :, -1, -1], corner, 2e-6)
-
-
-@pytest.mark.parametrize("name", ["mila_s", "h_vit3_s", "vit3_t", "pola_pvt_t"])
+@pytest.mark.parametrize("name", ["h_vit3_s", "vit3_t", "pola_pvt_t"])
 def test_classifiers_equal_the_forms(name, tmp_path):
     state = filled(shapes_of(name))
     torch.save({"model": state, "epoch": 299}, tmp_path / "theirs.pth")

@@ -86,22 +86,6 @@ def test_same_seed_same_bytes(root, tmp_path):
     assert fewer.shape != (other := next(demo.make_scenes("val", 1, seed=1)).image).shape or (fewer != other).any()
 
 
-def test_splits_share_no_coin(monkeypatch):
-    # Coins that can be told apart: the i-th has grey value 8 (i + 1), all else is a black square.
-    square = np.dstack([np.zeros((20, 20, 3)), np.ones((20, 20))]).astype(np.float32)
-    objects = {name: [square] for name in CLASSES}
-    objects["coin"] = [square + np.float32((i + 1) * 8 / 255) * (np.arange(4) < 3) for i in range(23)]
-    monkeypatch.setattr(demo, "load_objects", lambda: objects)
-    monkeypatch.setattr(demo, "_pose", lambda rng, cutout, *_: cutout)
-    seen = {split: set() for split in SMALL}
-    for split, shades in seen.items():
-        for scene in demo.make_scenes(split, 200, side=96):
-            for instance in scene.instances:
-                if CLASSES[instance.label] == "coin":
-                    shades.add(np.bincount(scene.image[instance.mask][:, 0]).argmax() // 8 - 1)
-    assert seen == {"train": set(range(17)), "val": set(range(17, 23))}
-
-
 def test_ade_layout_and_class_folders(root):
     for split, folder in {"train": "training", "val": "validation"}.items():
         maps = sorted((root / "ade" / "annotations" / folder).glob("*.png"))
@@ -113,20 +97,11 @@ def test_ade_layout_and_class_folders(root):
         assert len(list((root / "cls" / split / "cat").glob("*.jpg"))) == 1
 
 
-def test_a_build_that_another_process_overtakes_is_dropped(tmp_path):
-    def build(folder):
-        (tmp_path / "demo").mkdir()
-        (tmp_path / "demo" / "theirs").write_text("")
-        (folder / "ours").write_text("")
-
-    demo.make_once(tmp_path / "demo", build)
-    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["demo", "demo/theirs"]
-
-
-def test_a_failed_build_leaves_nothing(tmp_path):
-    def build(folder):
+def test_a_failed_build_leaves_no_data(tmp_path, monkeypatch):
+    def fail(*_):
         raise OSError("disk full")
 
+    monkeypatch.setattr(demo, "write_ade20k", fail)
     with pytest.raises(OSError, match="disk full"):
-        demo.make_once(tmp_path / "demo", build)
-    assert not list(tmp_path.iterdir())
+        demo.make_demo(tmp_path / "demo", num_images=SMALL, progress=False)
+    assert [path.name for path in tmp_path.iterdir()] == [".demo.lock"]

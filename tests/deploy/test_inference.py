@@ -25,7 +25,6 @@ from mmlisa.deploy.inference import (
     ExportedModel,
     Prediction,
     Predictor,
-    TiledPredictor,
     describe,
     exported_config,
     predict_pictures,
@@ -192,17 +191,6 @@ def test_a_video(model, tmp_path):
         assert video.read()[1].mean((0, 1)) == pytest.approx([value, value // 2, 0], abs=80)
     assert broken.target is None
     assert "broken.mp4" in broken.summary
-
-
-# --- tiles -------------------------------------------------------------------------------------------------------------------
-
-
-def test_tiles_overlap_by_a_share_of_their_side(noise, tmp_path):
-    pytest.importorskip("supervision")
-    model = runtime.load(detector(tmp_path / "model.onnx", steps=[]))
-    found = TiledPredictor(model, 100, 0.5).predict(noise)
-    assert {(8, 4), (58, 4), (8, 54), (58, 54)} <= {tuple(box[:2]) for box in found.boxes.round().tolist()}
-    assert len(TiledPredictor(model, 100, 0.5).predict(noise, 0.95).boxes) == 0
 
 
 # --- exported files in MMEngine's runner ------------------------------------------------------------------------------------

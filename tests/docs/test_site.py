@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,19 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
 
 
+# What a page links to, without the anchor.
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    made = runpy.run_path(str(ROOT / "docs" / "site" / "hooks.py"))["MADE"]  # pages that the build makes
+    targets = {target for target in LINK.findall(text) if target.removeprefix("docs/") not in made}
+    assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+@pytest.mark.nightly
 def test_builds_without_warnings(tmp_path):
     """MkDocs checks every relative link and anchor; under --strict a warning is an error."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]

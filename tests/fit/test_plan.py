@@ -10,7 +10,7 @@ from mmengine.registry import MODELS, DefaultScope
 from helpers import folders
 from mmlisa import config_path
 from mmlisa.fit.folder import Dataset, Sample
-from mmlisa.fit.plan import PRESETS, choose_preset, make_plan, write_config
+from mmlisa.fit.plan import PRESETS, choose_preset, make_plan, write_config, write_tiled_config
 
 
 def make(task="detection", number=100, size=(640, 480), side=48.0, has_masks=True):
@@ -22,9 +22,9 @@ def make(task="detection", number=100, size=(640, 480), side=48.0, has_masks=Tru
     return Dataset(Path("/data/animals"), "COCO", task, folders.CLASSES, samples, has_masks=has_masks)
 
 
-def config_of(folder, dataset, model, weights=None, on_gpu=False):
+def config_of(folder, dataset, model, weights=None, on_gpu=False, tile="off"):
     preset, reason = choose_preset(dataset, model, weights, on_gpu)
-    plan = make_plan(dataset, preset, on_gpu)
+    plan = make_plan(dataset, preset, on_gpu, tile=tile)
     plan.reasons["model"] = reason
     text = write_config(plan, dataset, folder)
     (folder / "config.py").write_text(text)
@@ -52,6 +52,35 @@ def test_side_by_the_sizes_of_objects(size, side, on_gpu, expected):
     assert make_plan(dataset, preset, on_gpu, side=300).side == 288
 
 
+@pytest.mark.parametrize(
+    ("size", "side", "on_gpu", "tile", "expected"),
+    [
+        ((4000, 3000), 48, False, "auto", 384),  # 48 * 384 / 4000 = 4.6 pixels
+        ((4000, 3000), 47.9, True, "auto", 640),  # 48 * 1333 / 4000 = 16
+        ((4000, 3000), 48.1, True, "auto", 0),
+        ((4000, 3000), 48, False, "off", 0),
+        ((4000, 3000), 400, True, 512, 512),
+        ((4000, 3000), 400, True, 100, 96),  # multiples of 32
+        ((300, 200), 8, False, "auto", 0),  # no image is larger than a tile
+        ((300, 200), 8, False, 300, 0),
+    ],
+)
+def test_tiles_by_the_sizes_of_objects(size, side, on_gpu, tile, expected):
+    dataset = make(size=size, side=side)
+    preset, _ = choose_preset(dataset, "auto", None, on_gpu)
+    plan = make_plan(dataset, preset, on_gpu, tile=tile)
+    assert (plan.tiles, plan.side if plan.tiles else 0) == (bool(expected), expected)
+    assert any("--tile 300" in note for note in dataset.notes) == (tile == 300)
+
+
+def test_an_epoch_of_tiles_covers_the_images():
+    dataset = make(size=(1000, 600), number=1000)
+    preset = PRESETS["detection"]["hylisanet"]  # batches of 4
+    assert make_plan(dataset, preset, False, tile=320, epochs=1).steps == 800 * 4 * 2 / 4
+    with pytest.raises(ValueError, match="--tile 320"):
+        make_plan(make("classification"), PRESETS["classification"]["hylisanet"], False, tile=320)
+
+
 def test_batch_and_steps():
     preset = PRESETS["detection"]["hylisanet"]  # batches of 4, at least 400 steps and 6 epochs
     assert [getattr(make_plan(make(), preset, False), name) for name in ("batch", "steps", "rate")] == [4, 400, 1.5e-3]
@@ -73,15 +102,9 @@ def test_model_by_device_and_size(task, size, on_gpu, expected):
     assert choose_preset(make(task, size=size), "auto", None, on_gpu)[0] == PRESETS[task][expected]
 
 
-def test_any_shipped_config_of_the_task_is_a_model():
-    preset, _ = choose_preset(make(), "retinanet_flatten_swin_demo.py", "swin.pth", False)
-    assert (preset.config, preset.weights) == ("retinanet_flatten_swin_demo.py", "swin.pth")
-    hosted, _ = choose_preset(make(), "mask_rcnn_hylisanet_s_host_1x_coco.py", None, False)
-    assert hosted.weights == "timm:caformer_s36.sail_in1k"
-    with pytest.raises(ValueError, match="--model 'upernet"):
-        choose_preset(make(), "upernet_flatten_swin_t_160k_ade20k.py", None, False)
-    with pytest.raises(FileNotFoundError, match="yolo"):
-        choose_preset(make(), "yolo", None, False)
+def test_a_preset_of_another_task_is_refused():
+    with pytest.raises(ValueError, match="--model 'picodet'"):
+        choose_preset(make("segmentation"), "picodet", None, False)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +140,13 @@ def test_boxes_without_outlines_need_no_mask_head(tmp_path):
     assert cfg.test_evaluator.metric == ["bbox"]
 
 
+@pytest.mark.parametrize(("number", "expected"), [(50, 100), (70, 140)])
+def test_a_detector_may_find_twice_the_objects_of_an_image(tmp_path, number, expected):
+    dataset = make()
+    dataset.samples[3].objects *= number
+    assert config_of(tmp_path, dataset, "hylisanet")[1].model.test_cfg.rcnn.max_per_img == expected
+
+
 @pytest.mark.parametrize("weights", ["", "own.pth"])
 def test_weights_keep_the_image_size_that_they_were_trained_at(tmp_path, weights):
     plan, cfg, _ = config_of(tmp_path, make(), "hylisanet", weights)
@@ -126,12 +156,29 @@ def test_weights_keep_the_image_size_that_they_were_trained_at(tmp_path, weights
     assert cfg.load_from == (weights or None)
 
 
-def test_a_cascade_learns_the_classes_in_every_stage(tmp_path):
-    _, cfg, _ = config_of(tmp_path, make(), "cascade_mask_rcnn_flatten_swin_t_3x_coco.py")
-    stages = cfg.model.roi_head.bbox_head
-    assert [stage.num_classes for stage in stages] == [3] * 3
-    assert [stage.bbox_coder.target_stds[0] for stage in stages] == [0.1, 0.05, 0.033]
-
-
 def test_without_weights_the_backbone_is_not_initialised_from_them(tmp_path):
     assert config_of(tmp_path, make(), "flatten-swin-t", "")[1].model.backbone.init_cfg is None
+
+
+def test_a_detector_on_tiles_has_the_parameters_of_the_plain_one(tmp_path):
+    pytest.importorskip("mmdet")
+    plan, plain, text = config_of(tmp_path, make(size=(4000, 3000)), "hylisanet", tile=320)
+    (tmp_path / "config.py").rename(tmp_path / "plain.py")
+    (tmp_path / "config.py").write_text(write_tiled_config(plan))
+    cfg = Config.fromfile(tmp_path / "config.py")
+    assert re.search(r"# Side of the tiles; chosen by --tile\.\nside = 320\n", text)
+    with DefaultScope.overwrite_default_scope("mmdet"):
+        tiled, whole = MODELS.build(cfg.model), MODELS.build(plain.model)
+    assert tiled.state_dict().keys() == whole.state_dict().keys()
+    steps = {
+        name: [step.type for step in cfg[f"{name}_dataloader"].dataset.pipeline] for name in ("train", "val", "test")
+    }
+    assert "mmlisa.RandomTile" in steps["train"]
+    assert not any("Resize" in step for name in steps for step in steps[name])
+    assert plain.test_dataloader.dataset.pipeline[1].type == "Resize"
+
+
+def test_a_segmentor_slides_over_tiles(tmp_path):
+    _, cfg, _ = config_of(tmp_path, make("segmentation", size=(4000, 3000)), "hylisanet", tile=320)
+    assert cfg.model.test_cfg == dict(mode="slide", crop_size=(320, 320), stride=(256, 256))
+    assert not any("Resize" in step.type for step in cfg.train_pipeline + cfg.test_pipeline)

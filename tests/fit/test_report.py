@@ -18,12 +18,6 @@ from mmlisa.fit.report import write_report
 from mmlisa.registry import METRICS
 
 NAMES = ["cat", "dog & co", "newt"]
-COMMON = dict(
-    classes=NAMES,
-    split="val",
-    summary=["100 < 200 images"],
-    commands={"look": "mmlisa infer a"},
-)
 
 
 @pytest.fixture
@@ -40,10 +34,16 @@ def folder(tmp_path):
     return tmp_path
 
 
-def report(folder, task, **changes):
+def report(folder, task, classes=NAMES, label_map=None):
     """The page, and its pictures."""
-    write_report(folder / "run", task=task, root=folder / "images", **COMMON | changes)
-    html = (folder / "run" / "report.html").read_text()
+    run, settings = folder / "run", dict(data_root=str(folder / "images"), classes=classes, label_map=label_map or {})
+    settings |= dict(steps=10, batch=2, side=64)
+    (run / "config.py").write_text("\n".join(f"{name} = {value!r}" for name, value in settings.items()))
+    facts = dict(format="COCO", task=task, notes=["100 < 200 images"], train=["a", "b"], val=["c"], test=[])
+    (run / "data" / "data.json").write_text(json.dumps(facts))
+    write_report(run, {"look": "mmlisa infer a"})
+    html = (run / "report.html").read_text()
+    assert "COCO: 2 images to train on; results are those of the 1 images of val, on which" in html
     sources = re.findall(r'(?:src|href)="([^"]+)"', html)
     assert all(source.startswith("data:image/") for source in sources), "a page that does not stand alone"
     pictures = [np.frombuffer(b64decode(source.partition(",")[2]), np.uint8) for source in sources]
@@ -108,6 +108,12 @@ def test_detection_that_finds_nothing(folder):
     result = evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
     assert result.score == "box AP 0.000, AP50 0.000"
     assert result.confusion[:, 3].tolist() == [14, 14, 0, 0]
+
+
+def test_an_image_may_have_more_than_a_hundred_objects(folder):
+    coco_files(folder, lambda image: [(0, [0, 0, 2, 2], 1 - i / 1000) for i in range(100)] + [(0, [5, 5, 10, 10], 0.5)])
+    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
+    assert float(result.table[1][2]) > 0  # the only cat comes after a hundred other detections
 
 
 def test_masks_are_decoded_where_they_are_drawn(folder, monkeypatch):

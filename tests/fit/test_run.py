@@ -4,11 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+from mmengine.dataset import pseudo_collate
+from mmengine.registry import DATASETS, init_default_scope
 
 from helpers import folders
 from mmlisa.datasets.demo import make_demo
 from mmlisa.fit import run as module
 from mmlisa.fit.run import Options, fit
+from mmlisa.training.building import build_model
+from mmlisa.training.config import load_config
 
 
 @pytest.fixture
@@ -27,7 +31,7 @@ def commands(monkeypatch, tmp_path):
             Path(words[2]).touch()
 
     monkeypatch.setattr(module, "run", run)
-    monkeypatch.setattr("mmlisa.fit.report.write_report", lambda folder, **_: (folder / "report.html").touch())
+    monkeypatch.setattr("mmlisa.fit.report.write_report", lambda folder, _: (folder / "report.html").touch())
     folders.write_classes(tmp_path / "data", 5)
     return ran
 
@@ -87,22 +91,38 @@ def test_a_command_that_fails_is_an_error():
         module.run("no-such-command")
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda demo, root: demo,
-        pytest.param(folders.demo_as_yolo, marks=pytest.mark.nightly),
-        pytest.param(folders.demo_as_voc, marks=pytest.mark.nightly),
-        pytest.param(lambda demo, root: demo / "ade", marks=pytest.mark.nightly),
-        pytest.param(lambda demo, root: demo / "cls", marks=pytest.mark.nightly),
-    ],
-    ids=["COCO", "YOLO", "VOC", "class maps", "class folders"],
-)
-def test_fit(tmp_path, write):
-    """A whole run at the smallest size; nothing in the data changes."""
+WRITERS = {
+    "COCO": lambda demo, root: demo,
+    "YOLO": folders.demo_as_yolo,
+    "VOC": folders.demo_as_voc,
+    "class maps": lambda demo, root: demo / "ade",
+    "class folders": lambda demo, root: demo / "cls",
+}
+
+
+@pytest.fixture(params=WRITERS)
+def data(request, tmp_path) -> Path:
+    """The demo data, six images to train on and two to validate, in one of the formats."""
     pytest.importorskip("mmdet")
     make_demo(tmp_path / "demo", num_images={"train": 6, "val": 2}, progress=False)
-    data = write(tmp_path / "demo", tmp_path / "other")
+    return WRITERS[request.param](tmp_path / "demo", tmp_path / "other")
+
+
+def test_the_model_of_the_config_learns_from_its_data(data, tmp_path):
+    fit(Options(str(data), size=32), tmp_path / "run", dry_run=True)
+    cfg = load_config(str(tmp_path / "run" / "config.py"))
+    init_default_scope(cfg.default_scope)
+    dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    model = build_model(cfg)
+    batch = model.data_preprocessor(pseudo_collate([dataset[0], dataset[1]]), training=True)
+    loss, _ = model.parse_losses(model(**batch, mode="loss"))
+    loss.backward()
+    assert loss.isfinite()
+
+
+@pytest.mark.nightly
+def test_fit(data, tmp_path):
+    """A whole run at the smallest size; nothing in the data changes."""
     before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     fit(Options(str(data), epochs=1, size=32), tmp_path / "run")
     assert {path.name for path in (tmp_path / "run").iterdir()} >= {
@@ -112,3 +132,16 @@ def test_fit(tmp_path, write):
         "report.html",
     }
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
+
+
+@pytest.mark.nightly
+def test_fit_on_tiles(tmp_path):
+    pytest.importorskip("mmdet")
+    data = make_demo(tmp_path / "demo", num_images={"train": 6, "val": 2}, side=700, progress=False)
+    fit(Options(str(data), task="detection", epochs=1, batch=8, tile=320), tmp_path / "run")
+    head, *rows = json.loads((tmp_path / "run" / "comparison.json").read_text())["table"]
+    assert [row[0] for row in rows] == ["tiles of 320 pixels", "one pass at 640 pixels"]
+    assert all(len(row) == len(head) and float(row[-1]) > 0 for row in rows)
+    html = (tmp_path / "run" / "report.html").read_text()
+    assert "Tiles or one pass" in html
+    assert "Recommended: " in html

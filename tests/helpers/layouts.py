@@ -19,14 +19,7 @@ ADE20K_INDICES = dict(
 
 
 def make_coco_layout(root: str | Path, num_images: int = 8, side: int = 320, seed: int = 0) -> Path:
-    """Write COCO 2017's folders and its 80 categories with their official ids.
-
-    Args:
-        root: gets ``train2017/``, ``val2017/`` and ``annotations/instances_{train,val}2017.json``.
-        num_images: images per split.
-        side: typical size of an image in pixels.
-        seed: as in ``make_demo``.
-    """
+    """Write COCO 2017's folders and annotations with its 80 categories; ``side``: typical size of an image in pixels."""
     from mmdet.datasets import CocoDataset
 
     root = Path(root)

@@ -59,3 +59,15 @@ def heads(x: Tensor, count: int) -> Tensor:
 
 def joined(x: Tensor) -> Tensor:
     return torch.cat(x.unbind(1), dim=-1)
+
+
+def turned(x: Tensor, grid: tuple[int, int]) -> Tensor:
+    """``[..., N, C]``: pairs of channels as complex numbers, the first half turned by the row, the second by the column."""
+    count = x.shape[-1] // 4
+    theta = 10000 ** -(torch.arange(count, dtype=x.dtype) / count)
+    rows, columns = (torch.arange(n, dtype=x.dtype)[:, None] * theta for n in grid)
+    angle = torch.cat(
+        [rows[:, None].expand(-1, grid[1], -1), columns[None].expand(grid[0], -1, -1)], dim=2
+    ).flatten(0, 1)  # fmt: skip
+    turn = torch.polar(torch.ones_like(angle), angle)
+    return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * turn).flatten(-2)

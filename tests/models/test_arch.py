@@ -2,6 +2,7 @@
 
 import pytest
 
+import mmlisa
 from mmlisa.models import backbones
 from mmlisa.models.arch import parse_mixers
 
@@ -133,3 +134,9 @@ def test_a_network_has_settings_of_its_own():
         backbones.LiSANet.resolve_arch(arch)["attention"]["num_patterns"] = 1
     assert backbones.LiSANet.resolve_arch("hybrid-small")["attention"]["num_patterns"] == 8
     assert given["attention"]["num_patterns"] == 4
+
+
+def test_channels_and_strides_for_a_neck():
+    assert mmlisa.channels("mmlisa.LiSANet", "hybrid-small", (1, -1)) == [128, 384]
+    assert mmlisa.strides("CastlingLeViT", "128", (0, 2)) == [16, 64]
+    assert mmlisa.channels("LiSANet", dict(base="small", channels=(8, 16, 40, 48)), (3,)) == [48]

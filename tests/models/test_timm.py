@@ -1,7 +1,5 @@
 """The networks from outside: timm's interface on one network per kind, and the decoders of segmentation_models_pytorch."""
 
-import subprocess
-import sys
 from math import ceil
 from pathlib import Path
 
@@ -46,10 +44,6 @@ def on_meta(name: str, **options) -> nn.Module:
 
 def blank(*size: int) -> torch.Tensor:
     return torch.empty(1, 3, *size, device="meta")
-
-
-def unused(model: nn.Module) -> set[str]:
-    return {name for name, p in model.named_parameters() if p.requires_grad and p.grad is None}
 
 
 def test_names():
@@ -123,15 +117,6 @@ def test_features(name):
     assert all(module in modules for module in info.module_name())
     last = on_meta(name, features_only=True, out_indices=1)
     assert [m.shape[1] for m in last(blank(64, 64))] == last.feature_info.channels() == info.channels()[-1:]
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_backward(name):
-    """Every trainable parameter has a gradient, as DistributedDataParallel needs."""
-    image = torch.randn(2, 3, 64, 64)
-    model = create(name, num_classes=42).train()
-    model(image).square().mean().backward()
-    assert not unused(model)
 
 
 @torch.no_grad()
@@ -295,21 +280,10 @@ def test_weights_of_the_host_with_its_classifier(name, host, options, side, tmp_
         torch.testing.assert_close(ours(image), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
 
 
-def test_mmlisa_imports_nothing_and_create_model_no_detection_library():
-    script = (
-        "import sys, mmlisa\n"
-        "assert not {'torch', 'timm', 'mmengine'} & set(sys.modules)\n"
-        "for name in ('mmcv', 'mmdet', 'mmseg', 'mmpretrain'): sys.modules[name] = None\n"
-        "mmlisa.create_model('lcnet_x0_25', features_only=True)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def test_segmentation_models_pytorch():
     smp = pytest.importorskip("segmentation_models_pytorch")
     model = smp.Unet("tu-lcnet_x0_25", encoder_weights=None, classes=5, decoder_channels=(16, 16, 8, 8, 8))
     scores = model(torch.rand(2, 3, 64, 96))
     assert scores.shape == (2, 5, 64, 96)
     scores.mean().backward()
-    assert not unused(model.encoder)
+    assert all(p.grad is not None for p in model.encoder.parameters() if p.requires_grad)

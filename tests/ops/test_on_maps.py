@@ -5,25 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from helpers.written_out import turned
 from mmlisa import ops
 
 GRIDS = [(5, 9), (7, 12), (1, 1)]
 HEADS, WIDTH = 3, 8
-
-
-def turned(x: Tensor, grid: tuple[int, int]) -> Tensor:
-    """``[B, N, C]``: pairs of channels as complex numbers, times exp(i angle)."""
-    channels = x.shape[-1]
-    angles = torch.zeros(*grid, channels // 2, dtype=torch.float64)
-    for pair in range(channels // 2):
-        theta = 10000 ** (-(pair % (channels // 4)) / (channels // 4))
-        for row in range(grid[0]):
-            for column in range(grid[1]):
-                angles[row, column, pair] = theta * (row if pair < channels // 4 else column)
-    y = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * torch.polar(torch.ones_like(angles), angles).flatten(
-        0, 1
-    )
-    return torch.view_as_real(y).flatten(-2)
 
 
 def turned_together(x: Tensor, grid: tuple[int, int]) -> Tensor:

@@ -13,7 +13,7 @@ from mmlisa.datasets.demo import make_imagenet_layout
 from research import comparison
 from research.benchmark import build_backbone
 from research.comparison import Sample, build_config, delta, difference
-from research.suites import BACKBONE_SIZE, BACKBONES, HOST, OBJECTS, SUITES, TASKS
+from research.suites import BACKBONE_SIZE, BACKBONES, OBJECTS, SUITES, TASKS
 
 COMPARISONS = {name: one for suite in SUITES.values() for name, one in suite.items()}
 
@@ -38,7 +38,9 @@ def test_only_the_backbone_its_channels_and_the_start_differ(name, tmp_path):
     base = deltas[one.baseline]
     for candidate, other in deltas.items():
         differing = {key for key in base | other if base.get(key) != other.get(key)}
-        assert differing <= {"model.backbone", TASKS[one.task].channels_key, "load_from"}, candidate
+        assert differing <= {"model.backbone", TASKS[one.task].channels_key, "load_from", "train_cfg.max_iters"}, (
+            candidate
+        )
     cfg = build_config(one, one.baseline, 2, tmp_path)
     assert (cfg.randomness.seed, cfg.train_cfg.max_iters) == (2, one.iterations)
     for key in TASKS[one.task].size_keys:
@@ -48,11 +50,20 @@ def test_only_the_backbone_its_channels_and_the_start_differ(name, tmp_path):
         assert tuple(node) == (one.size, one.size), key
 
 
-def test_replaced_networks_start_from_the_checkpoint_that_the_host_saves():
-    host = COMPARISONS["replacement_host"]
-    saved = f"{comparison.slug('windows')}_{host.seeds[0]}/iter_{host.iterations}.pth"
-    assert f"{comparison.ROOT}/replacement_host/{saved}" == HOST
-    assert delta(host, "windows", 0)["default_hooks.checkpoint"]["interval"] == host.iterations
+@pytest.mark.parametrize(
+    ("source", "seed", "name", "start_seed"),
+    [
+        ("replacement_host", 0, "replacement", 3),
+        ("resize_classifier", 2, "resize_detector", 2),
+        ("resize_classifier", 1, "resize_classification_256", 1),
+        ("resize_detector", 1, "resize_detection_128", 1),
+    ],
+)
+def test_networks_start_from_the_checkpoint_that_their_source_saves(source, seed, name, start_seed):
+    host, one = COMPARISONS[source], COMPARISONS[name]
+    saved = f"{comparison.slug(host.baseline)}_{seed}/iter_{host.iterations}.pth"
+    assert delta(one, one.baseline, start_seed)["load_from"] == f"{comparison.ROOT}/{source}/{saved}"
+    assert delta(host, host.baseline, seed)["default_hooks.checkpoint"]["interval"] == host.iterations
 
 
 # ---- arithmetic

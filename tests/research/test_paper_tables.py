@@ -1,6 +1,4 @@
-"""Counts beside the papers: the pages show what the code counts, and the counts follow from the papers' text."""
-
-from pathlib import Path
+"""Counts beside the papers: how many agree, and that they follow from the papers' text."""
 
 import pytest
 import torch
@@ -11,32 +9,38 @@ from research import paper_tables
 from research.conventions import CONVENTIONS, Counts, count
 from research.paper_tables import evaluate, load_table, to_markdown
 
-PAGES = Path(__file__).parents[2] / "docs" / "tables"
-# Cells that agree with no explanation of the paper. One more is a defect of the code until the paper says otherwise.
-UNEXPLAINED = {"castling": 1, "flatten": 4, "ivit": 0, "lisa": 0, "newer": 0}
+# Cells, and those that agree, differ for a known reason, differ without explanation, and cannot be compared. One unexplained cell
+# more is a defect of the code until the paper says otherwise.
+CELLS = {
+    "castling": "56 | 43 | 0 | 1 | 12",
+    "flatten": "93 | 82 | 7 | 4 | 0",
+    "ivit": "45 | 29 | 1 | 0 | 15",
+    "lisa": "107 | 92 | 1 | 0 | 14",
+    "newer": "50 | 44 | 6 | 0 | 0",
+}
 
 
-@pytest.mark.parametrize("paper", UNEXPLAINED)
+@pytest.mark.parametrize("paper", CELLS)
 def test_all_rows_of_a_paper(paper):
     table = load_table(paper)
     results = evaluate(table["tables"])
-    page = (PAGES / f"{paper}.md").read_text()
-    assert page == to_markdown(table, results), f"run python tools/paper_tables.py --paper {paper}"
     # A reading is derived from the paper without the code.
     assert not [r for r in results if r.reading is not None and abs(r.ours - r.reading) > 0.01 * r.reading]
-    assert sum(result.status == "unexplained" for result in results) == UNEXPLAINED[paper]
+    assert f"\n| {CELLS[paper]} |\n" in to_markdown(table, results)
 
 
 @pytest.mark.parametrize(
     ("quantity", "cell", "status"),
     [
-        ("params", "3.0 k", "agrees"),
+        ("params", "3.0 k", "rounds to the print"),
         ("params", "2.9 k", "unexplained"),
-        ("params", "2.96 k", "unexplained"),  # 1.4 %: more than the tolerance and than half of the last digit
+        ("params", "2.98 k", "within 1 %"),
+        ("params", "2.96 k", "unexplained"),  # 1.4 %
         ("params", dict(paper="2.9 k", note="a typo"), "unexplained"),  # a note changes nothing
-        ("params", dict(paper="2.9 k", explained=True, note="a typo"), "explained"),
-        ("params", dict(paper="2.9 k", judged=False), "reported"),
-        ("macs", "2.95 M", "agrees"),
+        ("params", dict(paper="2.9 k", explained=True, note="a typo"), "differs for a known reason"),
+        ("params", dict(paper="2.9 k", judged=False), "not comparable"),
+        ("macs", "3.01 M", "within 1 %"),
+        ("macs", "2.95 M", "within 3 %"),
     ],
 )
 def test_status(monkeypatch, quantity, cell, status):

@@ -1,22 +1,10 @@
 import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
-from timm.optim import Lamb
 from torch import nn
 
-from helpers.backbones import CASES
+from helpers.backbones import CASES, KINDS
 from mmlisa.registry import MODELS as MMLISA_MODELS
-
-
-def test_lamb_spares_one_dimensional_parameters():
-    model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 1))
-    wrapper = build_optim_wrapper(
-        model,
-        dict(optimizer=dict(type="mmlisa.Lamb", lr=0.02, weight_decay=0.05), paramwise_cfg=dict(flat_decay_mult=0.0)),
-    )
-    assert isinstance(wrapper.optimizer, Lamb)
-    decays = {group["params"][0].ndim: group["weight_decay"] for group in wrapper.optimizer.param_groups}
-    assert decays == {1: 0.0, 2: 0.05}
 
 
 def test_adaptive_clipping_limits_each_units_gradient_to_a_share_of_its_weights():
@@ -52,27 +40,9 @@ def rates(model: nn.Module, **options) -> dict[str, float]:
     return {name: rate for name, (rate, _) in groups(model, **options).items()}
 
 
-def hybrid(depths=(1, 1, 4, 1)) -> nn.Module:
-    arch = dict(base="hybrid-small", depths=depths, channels=(8, 8, 8, 8), num_heads=(1, 1, 1, 1))
-    return classifier(MMLISA_MODELS.build(dict(type="LiSANet", arch=arch)))
-
-
-def test_rates_fall_from_block_to_block():
-    found = rates(hybrid(), layer_decay=0.5)
-    layers = {
-        "stem.proj": 0,
-        "stages.0.blocks.0.norm1": 1,
-        "stages.1.downsample.proj": 2,
-        "stages.1.blocks.0.mlp.fc1": 2,
-        "stages.2.downsample.proj": 3,
-        "stages.2.blocks.0.attn.qkv": 3,
-        "stages.2.blocks.3.attn.qkv": 6,
-        "stages.3.blocks.0.attn.qkv": 7,
-        "norm3": 8,
-    }
-    for name, layer in layers.items():
-        assert found[f"backbone.{name}.weight"] == 0.5 ** (8 - layer), name
-    assert found["head.weight"] == 1
+def hybrid(**options) -> nn.Module:
+    arch = dict(base="hybrid-small", depths=(1, 1, 4, 1), channels=(8, 8, 8, 8), num_heads=(1, 1, 1, 1))
+    return classifier(MMLISA_MODELS.build(dict(type="LiSANet", arch=arch, **options)))
 
 
 def test_convnexts_groups():
@@ -84,62 +54,25 @@ def test_convnexts_groups():
     for name, layer in layers.items():
         assert found[f"backbone.{name}.weight"] == 0.5 ** (6 - layer), name
     # Without the fourth stage, the norm after the third and the head still have the highest rate.
-    arch = dict(base="hybrid-small", depths=(1, 1, 4, 1), channels=(8, 8, 8, 8), num_heads=(1, 1, 1, 1))
-    three = classifier(MMLISA_MODELS.build(dict(type="LiSANet", arch=arch, out_indices=(1, 2))))
-    found = rates(three, layer_decay=0.5, layer_groups="convnext")
+    found = rates(hybrid(out_indices=(1, 2)), layer_decay=0.5, layer_groups="convnext")
     assert found["head.weight"] == 1
     assert found["backbone.stages.2.blocks.3.norm1.weight"] == 0.5
     assert found["backbone.stem.proj.weight"] == 0.5**5
 
 
-# The rules of the ImageNet recipes.
-UNDECAYED = dict(
-    norm_decay_mult=0.0,
-    bias_decay_mult=0.0,
-    flat_decay_mult=0.0,
-    custom_keys={
-        key: dict(decay_mult=0.0)
-        for key in (
-            *("position_embedding", "stem.position", "downsample.position", "positional_encoding", "cls_token"),
-            *("relative_position_bias_table", "attention_biases", "rel_pos"),
-        )
-    },
-)
-# Parameters of several axes that belong to an operator itself, and decay in its paper's recipe.
-OPERATORS = {"kernel_a", "kernel_b", "bias_a", "w1", "w2", "w3", "scale", "power"}
-OPERATORS |= {f"mix_{matrix}_{place}" for matrix in ("query", "key") for place in ("before", "after")}
-
-KINDS = [
-    "lisanet",
-    "lisanet-hybrid",
-    "flatten-swin",
-    "flatten-pvt",
-    "flatten-deit",
-    "lcnet-vit",
-    "castling-mvitv2",
-    "h-vit3",
-]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_groups_are_mmpretrains(kind):
-    """The groups are those of mmpretrain's own constructor, and positions, tables, tokens, norms and biases do not decay."""
+    """tests/configs/test_recipes.py has the kinds of parameters that do not decay."""
     with torch.device("meta"):
         model = classifier(MMLISA_MODELS.build(CASES[kind]))
     model.get_layer_depth = lambda param_name: model.backbone.get_layer_depth(param_name, "backbone.")
     pytest.importorskip("mmpretrain.engine")
-    found = groups(model, layer_decay=0.5, **UNDECAYED)
-    theirs = groups(model, "mmpretrain.LearningRateDecayOptimWrapperConstructor", layer_decay_rate=0.5, **UNDECAYED)
-    assert theirs == found
-    decaying = {key.removeprefix("backbone.") for key, (_, decay) in found.items() if decay and key != "head.weight"}
-    matrices = {
-        f"{key}.weight"
-        for key, module in model.backbone.named_modules()
-        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
-    }
-    assert decaying >= matrices
-    assert {key.rsplit(".", 1)[-1] for key in decaying - matrices} <= OPERATORS
-    assert all(model.get_parameter(f"backbone.{key}").ndim > 1 for key in decaying)
+    keys = ("position_embedding", "cls_token", "relative_position_bias_table", "rel_pos")
+    options = dict(norm_decay_mult=0.0, bias_decay_mult=0.0, flat_decay_mult=0.0)
+    options["custom_keys"] = {key: dict(decay_mult=0.0) for key in keys}
+    theirs = groups(model, "mmpretrain.LearningRateDecayOptimWrapperConstructor", layer_decay_rate=0.5, **options)
+    assert theirs == groups(model, layer_decay=0.5, **options)
+    assert {decay for _, decay in theirs.values()} == {0.0, 0.1}
 
 
 def test_parts_of_the_model_have_rates_of_their_own():

@@ -37,14 +37,9 @@ def model():
 
 
 def test_normalisation_is_that_of_images():
+    """Frame by frame mmpretrain's, from a tensor and from a list."""
     data = batch()
-    # ImageNet's constants, written out, on RGB.
-    rgb = data["inputs"][:, :, [2, 1, 0]].double()
-    mean = torch.tensor([0.485, 0.456, 0.406]).double()[:, None, None, None] * 255
-    std = torch.tensor([0.229, 0.224, 0.225]).double()[:, None, None, None] * 255
     ours = VideoDataPreprocessor(**NORM)(data)["inputs"]
-    torch.testing.assert_close(ours.double(), (rgb - mean) / std, rtol=0, atol=1e-5)
-    # Frame by frame mmpretrain's, from a tensor and from a list.
     frame = ClsDataPreprocessor(**NORM)({"inputs": data["inputs"][:, 1, :, 2]})["inputs"]
     assert torch.equal(ours[:, 1, :, 2], frame)
     assert torch.equal(VideoDataPreprocessor(**NORM)({"inputs": list(data["inputs"])})["inputs"], ours)

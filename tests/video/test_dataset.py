@@ -25,20 +25,10 @@ def test_lines(tmp_path):
     assert dataset.CLASSES == CLASSES
 
 
-def test_the_shortest_video_and_the_last_class(tmp_path):
-    info = listed(tmp_path, "a.mp4 1 1\n", classes=CLASSES).get_data_info(0)
-    assert (info["num_frames"], info["gt_label"]) == (1, 1)
-
-
 @pytest.mark.parametrize("text", ["a.mp4 0\n", "b.mp4 10 smile\n", "a.mp4 0 1\n", "a.mp4 10 2\n"])
 def test_a_mistake_is_quoted(tmp_path, text):
     with pytest.raises(ValueError, match=rf"list\.txt: '{text.strip()}'"):
         listed(tmp_path, f"fine.mp4 3 0\n{text}", classes=CLASSES)
-
-
-def test_no_list(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"none\.txt does not exist"):
-        VideoDataset(ann_file="none.txt", data_root=str(tmp_path))
 
 
 def test_a_damaged_video_is_passed_over_in_training_only(video, tmp_path):

@@ -82,17 +82,6 @@ def test_each_frame_is_changed_as_an_image_would_be(step):
             np.testing.assert_array_equal(ours_frame, expected)
 
 
-def test_a_random_pipeline_changes_all_frames_of_a_clip_alike_and_each_clip_anew():
-    image = np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
-    seed(0)
-    clips = PerFrame(AUGMENTATION)({"clips": [[image] * 4] * 2})["clips"]
-    for clip in clips:
-        for frame in clip[1:]:
-            np.testing.assert_array_equal(frame, clip[0])
-    assert not np.array_equal(clips[0][0], clips[1][0])
-    assert clips[0][0].shape == (32, 32, 3)
-
-
 @pytest.mark.parametrize("draw", [random.random, np.random.random, lambda: torch.rand(()).item()])
 def test_the_frames_of_a_clip_share_what_a_transform_draws_from_any_generator(draw):
     clips = [[np.zeros((2, 2, 3))] * 3] * 2

@@ -8,15 +8,7 @@ import torch
 from mmpretrain.structures import DataSample
 from PIL import Image
 
-from mmlisa.visualization import OverlayHook, TrainingCurvesHook
-
-
-def test_curves_of_the_logs_so_far(tmp_path):
-    log = tmp_path / "20260101_000000"
-    (log / "vis_data").mkdir(parents=True)
-    (log / "vis_data" / "scalars.json").write_text('{"loss": 1.0, "lr": 0.1, "iter": 50}\n{"mIoU": 9.0, "step": 50}\n')
-    TrainingCurvesHook().after_val_epoch(SimpleNamespace(work_dir=str(tmp_path), log_dir=str(log)))
-    assert (log / "curves.png").stat().st_size > 10_000
+from mmlisa.visualization import OverlayHook
 
 
 @pytest.fixture
@@ -48,15 +40,6 @@ def test_every_third_image_of_a_validation_goes_to_the_backends(run):
     (shape,) = {shape for _, shape, _ in drawn}
     assert shape[1] == 640
     assert shape[0] > 480, "annotation and prediction below the picture"
-
-
-def test_images_of_one_name_do_not_replace_each_other(run):
-    runner, [(inputs, outputs), _], drawn = run
-    hook = OverlayHook(interval=1)
-    for _ in range(2):
-        hook.before_val_epoch(runner)
-        hook.after_val_iter(runner, 0, {"inputs": inputs}, outputs)
-    assert [name for name, _, _ in drawn] == ["0", "0_2", "1", "1_2"] * 2
 
 
 def test_all_of_a_test_go_into_the_folder(run, tmp_path):

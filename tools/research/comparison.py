@@ -66,7 +66,7 @@ def delta(comparison: Comparison, candidate: str, seed: int) -> Delta:
         **dict.fromkeys(("val_cfg", "val_dataloader", "val_evaluator", "default_hooks.checkpoint"), None),
         "custom_hooks": [dict(type="mmlisa.FiniteLossHook")],
         "log_level": "WARNING",
-        **chosen.training,
+        **{key: value.format(seed=seed) if key == "load_from" else value for key, value in chosen.training.items()},
     }
 
 

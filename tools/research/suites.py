@@ -13,7 +13,7 @@ ROOT = "work_dirs/compare"  # results of the runs
 
 @dataclass(frozen=True)
 class Candidate:
-    """The config of a backbone, the channels of its maps, and overrides of the task's config that belong to it."""
+    """A backbone's config, the channels of its maps, and overrides of the task's config; ``load_from`` may contain ``{seed}``."""
 
     backbone: Delta
     channels: tuple[int, ...]
@@ -217,34 +217,21 @@ def _ours(name: str, **arch: Any) -> Candidate:
     return Candidate(backbone, tuple(arch.get("channels", ())))
 
 
+_SWIN_SIZES = dict(depths=(1, 1, 3, 1), channels=(32, 64, 128, 256), num_heads=(1, 2, 4, 8), window_size=4)
 # Widths and depths are chosen for 90 million MACs within a tenth at 128x128, in the proportions of each family.
 BACKBONES: dict[str, Candidate] = {
     "HyLiSANet": _ours(
         "LiSANet", base="hybrid-small", depths=(1, 2, 2, 1), channels=(32, 64, 128, 144), num_heads=(2, 4, 8, 9)
     ),
     "LiSANet": _ours("LiSANet", base="small", depths=(1, 2, 3, 1), channels=(32, 64, 128, 144), num_heads=(2, 4, 8, 9)),
-    "FLatten-Swin": _ours(
-        "FLattenSwin",
-        base="tiny",
-        depths=(1, 1, 3, 1),
-        channels=(32, 64, 128, 256),
-        num_heads=(1, 2, 4, 8),
-        window_size=4,
-    ),
+    "FLatten-Swin": _ours("FLattenSwin", base="tiny", **_SWIN_SIZES),
     "FLatten-PVTv2": _ours(
         "FLattenPVTv2", base="b0", depths=(1, 1, 2, 1), channels=(28, 56, 128, 192), num_heads=(1, 2, 4, 6)
     ),
     "iViT": _ours("iViT", base="tiny", depths=(1, 1, 3, 1), channels=(32, 64, 120, 180), num_heads=(1, 2, 4, 6)),
     "MILA": _ours("MILA", base="tiny", depths=(1, 1, 2, 1), channels=(24, 48, 96, 192), num_heads=(1, 2, 4, 8)),
     "H-ViT³": _ours("HViT3", base="tiny", depths=(1, 1, 2, 1), channels=(24, 48, 96, 192), num_heads=(1, 2, 4, 8)),
-    "PolaFormer-Swin": _ours(
-        "FLattenSwin",
-        base="pola-tiny",
-        depths=(1, 1, 3, 1),
-        channels=(32, 64, 128, 256),
-        num_heads=(1, 2, 4, 8),
-        window_size=4,
-    ),
+    "PolaFormer-Swin": _ours("FLattenSwin", base="pola-tiny", **_SWIN_SIZES),
     "Castling-LCNet": Candidate(
         # Without the auxiliary branch of training, which needs a schedule.
         dict(
@@ -297,7 +284,6 @@ BACKBONES: dict[str, Candidate] = {
 _REPLACEMENT = 128  # image size
 _HOST_ITERATIONS = 1500
 _SWIN = BACKBONES["FLatten-Swin"]
-HOST = f"{ROOT}/replacement_host/windows_0/iter_{_HOST_ITERATIONS}.pth"  # the trained host's checkpoint
 # With the host's biases, so that its projections match those of interactive attention.
 _REPLACING = ("focused linear", "LiSA", "interactive", "MILA")
 _BIASES = {"interactive": dict(qkv_bias=True, proj_bias=True)}
@@ -310,14 +296,56 @@ def _replaced(operator: str | None, stages: int, start: Delta) -> Candidate:
     return Candidate(backbone, _SWIN.channels, start)
 
 
-_FROM_HOST: Delta = {"load_from": HOST}
+_FROM_HOST: Delta = {"load_from": f"{ROOT}/replacement_host/windows_0/iter_{_HOST_ITERATIONS}.pth"}
 _REPLACED: dict[str, Candidate] = {
     "windows": _replaced(None, 0, _FROM_HOST),
     **{name: _replaced(name, 4, _FROM_HOST) for name in _REPLACING},
     **{f"focused linear, {stages} of 4 stages": _replaced("focused linear", stages, _FROM_HOST) for stages in (1, 2)},
     **{f"{name}, from scratch": _replaced(name, 4, {}) for name in _REPLACING},
 }
-_SAVE_LAST = dict(type="CheckpointHook", by_epoch=False, interval=_HOST_ITERATIONS, save_optimizer=False)
+
+
+def _save_last(iterations: int) -> Delta:
+    return dict(type="CheckpointHook", by_epoch=False, interval=iterations, save_optimizer=False)
+
+
+# ---- LiSA trained at 64 pixels, tested and fine-tuned at other resolutions
+
+_SOURCES = {"classifier": 200, "detector": 400}  # iterations at 64 pixels
+
+
+def _resized(task: str, size: int, iterations: int, batch: int, start: str = "") -> Comparison:
+    """Return the networks with both modes, fine-tuned and not, or at 64 pixels, where the modes are equal, one network.
+
+    They start from the backbone, or the whole network, of the source ``start``.
+    """
+    channels, candidates, training = (16, 32, 64, 96), {}, {}
+    arch = dict(base="small", depths=(1, 1, 2, 1), channels=channels, num_heads=(1, 2, 4, 6))
+    if start:
+        training["load_from"] = f"{ROOT}/resize_{start}/spectrum_{{seed}}/iter_{_SOURCES[start]}.pth"
+    if size == 64:
+        training["default_hooks.checkpoint"] = _save_last(iterations)
+    for mode in ("spectrum", "interpolate")[: 1 if size == 64 else 2]:
+        attention = dict(num_patterns=4, resize=mode)
+        backbone = dict(type="mmlisa.LiSANet", arch=arch, image_size=64, attention=attention, **_FROM_SCRATCH)
+        candidates[mode] = Candidate(backbone, channels, training)
+        if size != 64:
+            candidates[f"{mode}, not fine-tuned"] = Candidate(backbone, channels, training | {"train_cfg.max_iters": 0})
+    resize = dict(type="Resize", scale=(size, size))
+    changes: dict[str, Delta] = {
+        "classification": {
+            "train_dataloader.dataset.pipeline.1.scale": size,
+            "test_dataloader.dataset.pipeline": [dict(type="LoadImageFromFile"), resize, dict(type="PackInputs")],
+        },
+        "detection": {  # without masks
+            "model.roi_head.mask_head": None,
+            "model.roi_head.mask_roi_extractor": None,
+            "test_evaluator.metric": "bbox",
+        },
+    }
+    shared = {"train_dataloader.batch_size": batch, **changes[task]}
+    return Comparison(f"LiSA at {size} pixels, {task}", task, candidates, "spectrum", iterations, size, shared=shared)
+
 
 # ---- the suites
 
@@ -382,7 +410,7 @@ SUITES: dict[str, dict[str, Comparison]] = {
         "replacement_host": Comparison(
             "The host",
             "detection",
-            {"windows": _replaced(None, 0, {"default_hooks.checkpoint": _SAVE_LAST})},
+            {"windows": _replaced(None, 0, {"default_hooks.checkpoint": _save_last(_HOST_ITERATIONS)})},
             "windows",
             iterations=_HOST_ITERATIONS,
             size=_REPLACEMENT,
@@ -397,5 +425,13 @@ SUITES: dict[str, dict[str, Comparison]] = {
             size=_REPLACEMENT,
             seeds=(1, 2, 3),
         ),
+    },
+    "resize": {
+        "resize_classifier": _resized("classification", 64, _SOURCES["classifier"], 32),
+        "resize_detector": _resized("detection", 64, _SOURCES["detector"], 4, "classifier"),
+        "resize_classification_128": _resized("classification", 128, 40, 8, "classifier"),
+        "resize_classification_256": _resized("classification", 256, 40, 8, "classifier"),
+        "resize_detection_128": _resized("detection", 128, 80, 4, "detector"),
+        "resize_detection_256": _resized("detection", 256, 80, 4, "detector"),
     },
 }

@@ -1,5 +1,7 @@
 """Castling-ViT, Sec. 4.1. What it leaves to PicoDet and the other papers it follows is marked."""
 
+from .shared import DEIT_AUGMENTATION
+
 # "For the detection task, we adopt SGD optimizer with momentum 0.9 and weight decay 4e-5 to train models on COCO. All
 # models are trained on 8 V100 GPUs with each card having 80 batch sizes following PicoDet's training recipe [70]"; that
 # recipe is PaddleDetection's: 300 epochs, a cosine after 300 iterations of warm-up from a tenth; batch norms do not
@@ -53,6 +55,7 @@ _MODELS = [
 # exempted from the decay. Augmentation and stochastic depth, which the paper does not name: LeViT's, DeiT's and
 # MViTv2's code.
 _IMAGENET = dict(
+    DEIT_AUGMENTATION,
     optimizer="SGD",
     weight_decay=2e-5,
     lr=2.0,
@@ -63,10 +66,7 @@ _IMAGENET = dict(
     rates=(0.01, 2.0, 2.0 * 0.9875**989),
     clip=None,
     undecayed=set(),
-    train_scales={224},
     evaluation=["short 256 bicubic", "crop 224"],
-    augments={"Mixup": 0.8, "CutMix": 1.0},
-    transforms=["LoadImageFromFile", "RandomResizedCrop", "RandomFlip", "RandAugment", "RandomErasing", "PackInputs"],
 )
 _IMAGENET_32 = dict(_IMAGENET, batch=64 * 32)
 _DROP_PATHS = {"levit_384": 0.1, "deit_t": 0.1, "deit_b": 0.1, "mvitv2_t": 0.1, "mvitv2_s": 0.1, "mvitv2_b": 0.3}

@@ -2,6 +2,7 @@
 recipes of its hosts, to which it refers ("the exact same settings as the corresponding baseline")."""
 
 from . import cosine
+from .shared import AT_384, COCO_1X, IMAGENET, LENGTH_3X, UPERNET
 
 # "we use AdamW [25] optimizer to train all our models for 300 epochs with a cosine learning rate decay and 20 epochs of
 # linear warm-up. The basic learning rate for a batch size of 1024 is set to 1 x 10^-3, and then linearly scaled w.r.t.
@@ -11,21 +12,11 @@ from . import cosine
 # of PVT's; evaluation on squashed images. Not followed, as the paper differs: the code's ten epochs more (but for
 # Swin), its 5 epochs of warm-up (PVT, PVTv2), its decay of 0.1 (CSwin-B).
 _IMAGENET = dict(
-    optimizer="AdamW",
-    weight_decay=0.05,
-    lr=1e-3,
-    batch=1024,
+    IMAGENET,
     clip=None,
-    epochs=300,
     rates=(2e-6, cosine(1e-3, 2e-5, 20 / 300), 2e-5),
     undecayed={"norm", "bias"},
-    warmup=20,
-    decay="CosineAnnealingLR",
-    decays_every="iteration",
-    train_scales={224},
     evaluation=["squash 256x256 bicubic", "crop 224"],
-    augments={"Mixup": 0.8, "CutMix": 1.0},
-    transforms=["LoadImageFromFile", "RandomResizedCrop", "RandomFlip", "RandAugment", "RandomErasing", "PackInputs"],
 )
 _SWIN_IMAGENET = dict(
     _IMAGENET, clip=5.0, rates=(1e-6, cosine(1e-3, 1e-5, 20 / 300), 1e-5), undecayed={"norm", "bias", "table"}
@@ -46,17 +37,7 @@ _CSWIN_B = dict(_IMAGENET, **_average(0.99982, 512))
 # "In terms of larger resolution finetuning, we follow the setting in [24, 10] that finetunes the models for 30 epochs."
 # Code: "BASE_LR 2e-5" and "MIN_LR 2e-7" (Swin), "5e-6" and "5e-7" (CSwin) per 512 images, here at 1024; "WEIGHT_DECAY
 # 1e-8"; CSwin: 20 epochs and 10 of cool-down.
-_AT_384 = dict(
-    _SWIN_IMAGENET,
-    lr=4e-5,
-    weight_decay=1e-8,
-    epochs=30,
-    warmup=5,
-    rates=(4e-8, cosine(4e-5, 4e-7, 5 / 30), 4e-7),
-    train_scales={384},
-    evaluation=["squash 384x384 bicubic"],
-    drop_path=0.5,
-)
+_AT_384 = {**_SWIN_IMAGENET, **AT_384, "drop_path": 0.5}
 # Code: "CROP: False" is Swin-B's only; the others resize to (438, 438) and crop.
 _CSWIN_AT_384 = {
     **_AT_384,
@@ -72,23 +53,8 @@ _CSWIN_AT_384 = {
 # "we use the exact same settings as the corresponding baseline model", "on 1x and 3x schedules". Swin's configs:
 # "mstrain_480-800", 12 or 36 epochs, "drop_path_rate=0.1" in the 1x and 0.2 in the 3x and cascade ones; "norm" and
 # relative positions do not decay, the batch norms of the heads ("bn") do.
-_SWIN_COCO = dict(
-    optimizer="AdamW",
-    weight_decay=0.05,
-    lr=1e-4,
-    batch=16,
-    epochs=12,
-    warmup=500,
-    decay="MultiStepLR",
-    milestones=[8, 11],
-    rates=(1e-7, 1e-4, 1e-6),
-    clip=None,
-    undecayed={"norm", "table"},
-    train_scales={(side, 1333) for side in (400, 500, 600, *range(480, 801, 32))} | {(384, 600)},
-    evaluation=["fit 1333x800 bilinear"],
-    drop_path=0.1,
-)
-_SWIN_COCO_3X = dict(_SWIN_COCO, epochs=36, milestones=[27, 33], drop_path=0.2)
+_SWIN_COCO = dict(COCO_1X, drop_path=0.1)
+_SWIN_COCO_3X = {**COCO_1X, **LENGTH_3X, "drop_path": 0.2}
 # PVT's configs: one scale; all parameters decay.
 _PVT_COCO = {
     **_SWIN_COCO,
@@ -97,23 +63,8 @@ _PVT_COCO = {
     "rates": (2e-7, 2e-4, 2e-6),
     "undecayed": set(),
     "train_scales": {(1333, 800)},
-    "drop_path": 0.1,
 }
-_UPERNET = dict(
-    optimizer="AdamW",
-    weight_decay=0.01,
-    lr=6e-5,
-    batch=16,
-    iterations=160000,
-    warmup=1500,
-    decay="PolyLR",
-    power=1.0,
-    rates=(6e-11, 6e-5, 0.0),
-    undecayed={"norm", "table"},
-    train_scales={(2048, 512), (512, 512)},
-    evaluation=["fit 2048x512 bilinear"],
-    drop_path=0.3,
-)
+_UPERNET = dict(UPERNET, drop_path=0.3)
 _SEMANTIC_FPN = dict(
     optimizer="AdamW",
     weight_decay=1e-4,

@@ -1,9 +1,11 @@
 """Host weights in, attention replaced: ours, no paper's."""
 
 from . import cosine
+from .shared import COCO_1X, DEIT_AUGMENTATION, LENGTH_3X
 
 # AdamW 2e-4 at 1024 images, weight decay 0.05, 30 epochs, 5 of them warm-up; the rest is the papers' of the same networks.
 _IMAGENET = dict(
+    DEIT_AUGMENTATION,
     optimizer="AdamW",
     weight_decay=0.05,
     lr=2e-4,
@@ -14,24 +16,10 @@ _IMAGENET = dict(
     rates=(2e-7, cosine(2e-4, 4e-7, 5 / 30), 4e-7),
     decays_every="iteration",
     clip=5.0,
-    train_scales={224},
-    augments={"Mixup": 0.8, "CutMix": 1.0},
-    transforms=["LoadImageFromFile", "RandomResizedCrop", "RandomFlip", "RandAugment", "RandomErasing", "PackInputs"],
     drop_path=0.1,
 )
 # As from the network's own weights, but for a warm-up of 3000 iterations.
-_COCO = dict(
-    optimizer="AdamW",
-    weight_decay=0.05,
-    lr=1e-4,
-    batch=16,
-    warmup=3000,
-    decay="MultiStepLR",
-    rates=(1e-7, 1e-4, 1e-6),
-    clip=None,
-    evaluation=["fit 1333x800 bilinear"],
-)
-_COCO_1X, _COCO_3X = dict(_COCO, epochs=12, milestones=[8, 11]), dict(_COCO, epochs=36, milestones=[27, 33])
+_COCO_1X = {key: value for key, value in COCO_1X.items() if key != "train_scales"} | dict(warmup=3000)
 
 RECIPES = {
     "classifier_flatten_swin_t_host_30e_imagenet.py": dict(
@@ -52,7 +40,12 @@ RECIPES = {
         undecayed={"norm", "bias"},
         evaluation=["short 256 bicubic", "crop 224"],
     ),
-    "mask_rcnn_flatten_swin_t_host_1x_coco.py": dict(_COCO_1X, undecayed={"norm", "table"}, drop_path=0.1),
-    "mask_rcnn_ivit_t_host_3x_coco.py": dict(_COCO_3X, undecayed={"norm", "bias", "scale"}, drop_path=0.2),
-    "mask_rcnn_hylisanet_s_host_1x_coco.py": dict(_COCO_1X, undecayed={"norm"}, drop_path=0.1),
+    "mask_rcnn_flatten_swin_t_host_1x_coco.py": dict(_COCO_1X, drop_path=0.1),
+    "mask_rcnn_ivit_t_host_3x_coco.py": {
+        **_COCO_1X,
+        **LENGTH_3X,
+        "undecayed": {"norm", "bias", "scale"},
+        "drop_path": 0.2,
+    },
+    "mask_rcnn_hylisanet_s_host_1x_coco.py": {**_COCO_1X, "undecayed": {"norm"}, "drop_path": 0.1},
 }

@@ -1,6 +1,7 @@
 """iViT, appendix, Tables 9 and 10. What it leaves to the papers it refers to (DeiT, Swin, MetaFormer) is marked."""
 
 from . import cosine
+from .shared import COCO_1X, DEIT_AUGMENTATION, LENGTH_3X, UPERNET
 
 # Table 9: "epochs 300 30 300", "batch size 1024 1024 4096", "optimizer AdamW AdamW LAMB", "learning rate 1e-3 5e-6
 # 8e-3", "weight decay 5e-2 1e-8 5e-2", "warmup epochs 5 5 20", "stoch. depth 0.1 0.1 0.15/0.3/0.4", "rand augment 9 /
@@ -9,9 +10,7 @@ from . import cosine
 # epoch, test crop) and "the similar hyper-parameters of Yu et al. (2022)" (MetaFormer's last rate; CAFormer's test
 # without a border, "crop_pct 1.0").
 _AUGMENTATION = dict(
-    train_scales={224},
-    augments={"Mixup": 0.8, "CutMix": 1.0},
-    transforms=["LoadImageFromFile", "RandomResizedCrop", "RandomFlip", "RandAugment", "RandomErasing", "PackInputs"],
+    DEIT_AUGMENTATION,
     decay="CosineAnnealingLR",
     weight_decay=0.05,
     epochs=300,
@@ -54,41 +53,19 @@ _FINE_TUNING = {
 }
 # Table 10: "epoch 36", "batch size 16", "optimizer AdamW", "learning rate 1e-4", "learning rate decay step-lr", "weight
 # decay 5e-2", "stoch. depth 0.2/0.3/0.4". "We adopt the hyper-parameter setting of Swin": warm-up, steps and scales.
-_SIDES = (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800)
-_COCO_3X = dict(
-    optimizer="AdamW",
-    lr=1e-4,
-    weight_decay=0.05,
-    batch=16,
-    epochs=36,
-    warmup=500,
-    decay="MultiStepLR",
-    milestones=[27, 33],
-    rates=(1e-7, 1e-4, 1e-6),
-    clip=None,
-    # CAFormer's scales are spared as norms are.
-    undecayed={"norm", "bias", "scale"},
-    train_scales={*((side, 1333) for side in _SIDES), (400, 1333), (500, 1333), (600, 1333), (384, 600)},
-    evaluation=["fit 1333x800 bilinear"],
-)
+# CAFormer's scales are spared as norms are.
+_COCO_3X = {**COCO_1X, **LENGTH_3X, "undecayed": {"norm", "bias", "scale"}}
 # Table 10: "iteration 160K", "batch size 16", "learning rate 8e-5", "learning rate decay poly", "weight decay 5e-2",
 # "stoch. depth 0.4"; the text of A.3 has a learning rate of 5e-8, a slip. "We follow the hyper-parameter of Swin":
 # warm-up.
-_ADE20K = dict(
-    optimizer="AdamW",
-    lr=8e-5,
-    weight_decay=0.05,
-    batch=16,
-    iterations=160000,
-    warmup=1500,
-    decay="PolyLR",
-    power=1.0,
-    drop_path=0.4,
-    rates=(8e-11, 8e-5, 0.0),
-    undecayed={"norm", "bias", "scale"},
-    train_scales={(2048, 512), (512, 512)},
-    evaluation=["fit 2048x512 bilinear"],
-)
+_ADE20K = {
+    **UPERNET,
+    "lr": 8e-5,
+    "weight_decay": 0.05,
+    "drop_path": 0.4,
+    "rates": (8e-11, 8e-5, 0.0),
+    "undecayed": {"norm", "bias", "scale"},
+}
 RECIPES = {
     "classifier_ivit_t_300e_imagenet.py": dict(_IVIT, drop_path=0.15),
     "classifier_ivit_s_300e_imagenet.py": dict(_IVIT, drop_path=0.3),

@@ -2,6 +2,7 @@
 ConvNeXt) is marked."""
 
 from . import cosine
+from .shared import AT_384, COCO_1X, IMAGENET, LENGTH_3X, UPERNET
 
 # Swin: norms, biases and absolute positions do not decay (its classifiers); in detection and segmentation biases do.
 _NORMS_AND_BIASES = {"norm", "bias"}
@@ -13,21 +14,11 @@ _NORMS_AND_BIASES = {"norm", "bias"}
 # Rand-Augment [81], random erasing [82], and repeated augmentation." Batch, alphas, clipping, weight decay of norms,
 # first and last rate, steps of an iteration over all epochs, evaluation: Swin.
 _IMAGENET = dict(
-    optimizer="AdamW",
-    weight_decay=0.05,
-    lr=5e-4 / 512 * 1024,
-    batch=1024,
+    IMAGENET,
     clip=5.0,
-    epochs=300,
-    warmup=20,
-    decay="CosineAnnealingLR",
-    train_scales={224},
     evaluation=["short 256 bicubic", "crop 224"],
     rates=(1e-6, cosine(1e-3, 1e-5, 20 / 300), 1e-5),
-    decays_every="iteration",
     undecayed=_NORMS_AND_BIASES,
-    augments={"Mixup": 0.8, "CutMix": 1.0},
-    transforms=["LoadImageFromFile", "RandomResizedCrop", "RandomFlip", "RandAugment", "RandomErasing", "PackInputs"],
     sampler="RepeatAugSampler",
 )
 # "For ImageNet-21K pre-training, models are trained with AdamW [76] with a weight decay of 0.05 and a base learning
@@ -70,21 +61,13 @@ _FROM_21K = dict(
 # Layers: the stem, two stages, a third one in four (S) or six (B), the last stage; the last norm and the head have the full rate.
 _LAYERS_S = {"backbone": {float(f"{0.8**i:.3g}") for i in range(9)}}
 _LAYERS_B = {"backbone": {float(f"{0.8**i:.3g}") for i in range(11)}}
-# Swin's fine-tuning: 2e-5 per 512 images.
 _AT_384 = dict(
+    AT_384,
     optimizer="AdamW",
-    weight_decay=1e-8,
-    lr=4e-5,
-    batch=1024,
     clip=5.0,
-    epochs=30,
-    warmup=5,
     decay="CosineAnnealingLR",
-    rates=(4e-8, cosine(4e-5, 4e-7, 5 / 30), 4e-7),
     decays_every="iteration",
     undecayed={"norm", "bias", "position"},
-    train_scales={384},
-    evaluation=["squash 384x384 bicubic"],
     augments={"Mixup": 0.8, "CutMix": 1.0},
     drop_path=0.0,
 )
@@ -92,23 +75,13 @@ _AT_384 = dict(
 # shorter side of the image is resized to 800 pixels while keeping the longer side no more than 1333 pixels. AdamW [76]
 # with a weight decay of 0.05 is adopted as an optimizer, and the initial learning rate is set to 0.0001. The stochastic
 # depth rate is set to 0.1". Warm-up, steps, flips, norms that do not decay: Swin.
-_COCO_1X = dict(
-    optimizer="AdamW",
-    weight_decay=0.05,
-    lr=1e-4,
-    batch=16,
-    epochs=12,
-    warmup=500,
-    decay="MultiStepLR",
-    milestones=[8, 11],
-    rates=(1e-7, 1e-4, 1e-6),
-    clip=None,
-    undecayed={"norm"},
-    transforms=["LoadImageFromFile", "LoadAnnotations", "Resize", "RandomFlip", "PackDetInputs"],
-    train_scales={(1333, 800)},
-    evaluation=["fit 1333x800 bilinear"],
-    drop_path=0.1,
-)
+_COCO_1X = {
+    **COCO_1X,
+    "undecayed": {"norm"},
+    "transforms": ["LoadImageFromFile", "LoadAnnotations", "Resize", "RandomFlip", "PackDetInputs"],
+    "train_scales": {(1333, 800)},
+    "drop_path": 0.1,
+}
 # "The framework is trained for 80k iterations with a cosine decay scheduler. The stochastic depth rate is set to 0.15
 # and we follow the other details proposed in [18]": optimiser (decay of all parameters), batch and scales of PVT.
 _SEMANTIC_FPN = dict(
@@ -127,30 +100,16 @@ _SEMANTIC_FPN = dict(
     drop_path=0.15,
 )
 # Not in the paper: Swin's.
-_UPERNET = dict(
-    optimizer="AdamW",
-    weight_decay=0.01,
-    lr=6e-5,
-    batch=16,
-    iterations=160000,
-    warmup=1500,
-    decay="PolyLR",
-    power=1.0,
-    rates=(6e-11, 6e-5, 0.0),
-    undecayed={"norm"},
-    train_scales={(2048, 512), (512, 512)},
-    evaluation=["fit 2048x512 bilinear"],
-)
+_UPERNET = {**UPERNET, "undecayed": {"norm"}}
 # Not in the paper: Swin's, whose training is multi-scale.
 _COCO_3X = {
     **_COCO_1X,
-    "epochs": 36,
-    "milestones": [27, 33],
+    **LENGTH_3X,
     "transforms": [
         *("LoadImageFromFile", "LoadAnnotations", "RandomFlip", "RandomChoice"),
         *("RandomChoiceResize", "RandomChoiceResize", "RandomCrop", "RandomChoiceResize", "PackDetInputs"),
     ],
-    "train_scales": {(side, 1333) for side in (400, 500, 600, *range(480, 801, 32))} | {(384, 600)},
+    "train_scales": COCO_1X["train_scales"],
     "drop_path": 0.2,
 }
 

@@ -109,6 +109,20 @@ def test_half_precision_throughout(operator):
         assert (y.float() - expected).norm() < 2e-2 * expected.norm()
 
 
+@pytest.mark.parametrize("name", ["MILA", "TTT", "PolarityAware", "RALA", "MALA", "InLine", "Agent"])
+def test_half_precision_on_the_map_of_a_detector(name):
+    torch.manual_seed(0)
+    operator, grid = build_attention(dict(type=f"{name}Attention"), 8, 2, (56, 56)), (100, 168)
+    x = (10 * torch.randn(1, grid[0] * grid[1], 8)).requires_grad_()
+    expected = operator(x, grid).detach()
+    with torch.autocast("cpu", dtype=torch.float16):
+        y = operator(x, grid)
+    assert y.isfinite().all()
+    assert (y.float() - expected).norm() < 0.03 * expected.norm()
+    y.float().mean().backward()
+    assert x.grad.isfinite().all()
+
+
 def test_heads_must_divide_the_channels():
     with pytest.raises(ValueError, match="num_heads"):
         build_attention(CASES["softmax"], 32, 5, (6, 7))

@@ -6,9 +6,11 @@ from math import prod
 import pytest
 import torch
 import torch.nn.functional as F
+from timm.models.metaformer import Pooling
 from torch import Tensor, nn
 
-from helpers.written_out import joined
+from helpers.written_out import heads as by_head
+from helpers.written_out import joined, to_map, to_tokens
 from mmlisa import ops
 from mmlisa.models.attention import HeadPool, build_attention
 from mmlisa.models.layers import LePE, RelativePosition
@@ -16,21 +18,25 @@ from mmlisa.models.layers import LePE, RelativePosition
 HEADS, CHANNELS, GRID = 2, 12, (4, 5)
 
 
-def build(name: str, grid=GRID, **options) -> nn.Module:
+def build(name: str, grid=GRID, channels=CHANNELS, num_heads=HEADS, **options) -> nn.Module:
     torch.manual_seed(0)
-    operator = build_attention(dict(type=name, **options), CHANNELS, HEADS, grid).double().eval()
+    operator = build_attention(dict(type=name, **options), channels, num_heads, grid).double().eval()
     for parameter in operator.parameters():
         nn.init.normal_(parameter, std=0.3)
     return operator
 
 
-def tokens(count: int = 20) -> Tensor:
-    return torch.randn(2, count, CHANNELS, dtype=torch.float64)
+def tokens(count: int = 20, channels: int = CHANNELS) -> Tensor:
+    return torch.randn(2, count, channels, dtype=torch.float64)
 
 
 def heads(x: Tensor) -> list[Tensor]:
     """Query, key, value ``[B, h, N, c]``, a head's channels side by side."""
-    return [torch.stack(t.chunk(HEADS, dim=2), dim=1) for t in x.chunk(3, dim=2)]
+    return [by_head(t, HEADS) for t in x.chunk(3, dim=2)]
+
+
+def softmax(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | float = 0.0) -> Tensor:
+    return joined((query @ key.mT / query.shape[3] ** 0.5 + bias).softmax(3) @ value)
 
 
 def unit(t: Tensor) -> Tensor:
@@ -43,6 +49,52 @@ def matrix(position: RelativePosition, grid=GRID) -> Tensor:
     rows, columns = rows.flatten(), columns.flatten()
     dy, dx = (t[:, None] - t + size - 1 for t, size in ((rows, grid[0]), (columns, grid[1])))
     return position.table[..., dy, dx]
+
+
+@pytest.mark.parametrize("prefix", [0, 1])
+@pytest.mark.parametrize("rpe", [None, "shared", "head"])
+def test_softmax(rpe, prefix):
+    operator, x = build("SoftmaxAttention", rpe=rpe), tokens(20 + prefix)
+    bias = F.pad(matrix(operator.rpe), (prefix, 0, prefix, 0)) if rpe else 0.0
+    torch.testing.assert_close(operator(x, GRID), operator.proj(softmax(*heads(operator.qkv(x)), bias)))
+
+
+@pytest.mark.parametrize(("kernel_size", "grid"), [(7, (9, 8)), ((3, 5), (6, 7)), ((3, 7, 7), (2, 5, 6))])
+def test_depthwise_conv(kernel_size, grid):
+    operator, x = build("DepthwiseConv", grid, kernel_size=kernel_size), tokens(prod(grid))
+    conv = F.conv2d if len(grid) == 2 else F.conv3d
+    y = conv(to_map(x, grid), operator.conv.weight, operator.conv.bias, padding="same", groups=CHANNELS)
+    torch.testing.assert_close(operator(x, grid), operator.proj(to_tokens(y)))
+
+
+def test_average_pooling_is_timms():
+    x = tokens()
+    torch.testing.assert_close(build("AveragePooling")(x, GRID), to_tokens(Pooling()(to_map(x, GRID))))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutional_attention(stride):
+    operator, x = build("ConvolutionalAttention", stride=stride), tokens()
+    parts = zip(operator.qkv(x).chunk(3, dim=2), operator.convs, (1, stride, stride), strict=True)
+    query, key, value = (
+        by_head(to_tokens(F.conv2d(to_map(t, GRID), conv.weight, stride=s, padding=1, groups=CHANNELS)), HEADS)
+        for t, conv, s in parts
+    )
+    assert key.shape[2] == (20 if stride == 1 else 6)
+    torch.testing.assert_close(operator(x, GRID), operator.proj(softmax(query, key, value)))
+
+
+def test_inception_mixer():
+    """A quarter of the channels is pooled, a quarter convolved, half attends; a convolution fuses them."""
+
+    def convolve(conv, t):
+        return to_tokens(F.conv2d(to_map(t, GRID), conv.weight, conv.bias, padding=1, groups=len(conv.weight)))
+
+    operator, x = build("InceptionMixer", channels=32, num_heads=4, attention_heads=2), tokens(channels=32)
+    pooled = operator.pool_linear(to_tokens(F.max_pool2d(to_map(x[..., :8], GRID), 3, 1, 1)))
+    convolved = convolve(operator.conv, operator.conv_linear(x[..., 8:16]))
+    y = torch.cat([pooled, convolved, softmax(*heads(operator.qkv(x[..., 16:])))], dim=2)
+    torch.testing.assert_close(operator(x, GRID), operator.proj(y + convolve(operator.fuse, y)))
 
 
 def test_relational():
@@ -96,6 +148,24 @@ def test_interactive(prefix):
     torch.testing.assert_close(operator(x, GRID), operator.proj(joined(y)))
 
 
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (dict(), {"query_before", "query_after", "key_before", "key_after"}),
+        (dict(mix_before=False), {"query_after", "key_after"}),
+        (dict(mix_after=False), {"query_before", "key_before"}),
+        (dict(mix_before=False, mix_after=False), set()),
+        (dict(landmarks=None), {"query_before", "query_after"}),
+    ],
+)
+def test_head_mixing(options, names):
+    """iViT's Table 8: every matrix that is there starts as the identity."""
+    operator = build_attention(dict(type="InteractiveAttention", **options), 16, 4, GRID)
+    mixings = {name.removeprefix("mix_"): p for name, p in operator.named_parameters() if "mix_" in name}
+    assert mixings.keys() == names
+    assert all(torch.equal(matrix, torch.eye(4)) for matrix in mixings.values())
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("prefix", [0, 1])
 def test_pooled_heads(stride, prefix):
@@ -120,6 +190,22 @@ def test_relative_positions_of_another_grid_span_it(new):
     n = new[0] * new[1]
     for entry, row, column in (((0, 0), 3, 4), ((0, n - 1), 0, 0), ((n - 1, 0), -1, -1), ((n - 1, new[1] - 1), -1, 4)):
         torch.testing.assert_close(stretched[:, entry[0], entry[1]], position.table[:, row, column])
+
+
+@pytest.mark.parametrize("grid", [GRID, (7, 9)])
+@pytest.mark.parametrize("prefix", [0, 1])
+def test_focused_linear(grid, prefix):
+    operator, x = build("FocusedLinearAttention"), tokens(prod(grid) + prefix)
+    query, key, value = operator.qkv(x).chunk(3, dim=2)
+    position = F.interpolate(to_map(operator.positional_encoding, GRID), grid, mode="bicubic")
+    key = key + F.pad(to_tokens(position), (0, 0, prefix, 0))
+    y = ops.focused_linear(*heads(torch.cat([query, key, value], dim=2)), operator.scale.view(HEADS, -1))
+    maps = to_map(value[:, prefix:], grid).chunk(HEADS, dim=1)  # one kernel for all heads
+    local = [F.conv2d(t, operator.dwc.weight, operator.dwc.bias, padding=2, groups=t.shape[1]) for t in maps]
+    expected = operator.proj(joined(y) + F.pad(to_tokens(torch.cat(local, dim=1)), (0, 0, prefix, 0)))
+    torch.testing.assert_close(operator(x, grid), expected)
+    with torch.no_grad():  # the positions are kept now
+        torch.testing.assert_close(operator(x, grid), expected)
 
 
 @pytest.mark.parametrize("grid", [GRID, (7, 9)])

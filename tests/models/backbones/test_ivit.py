@@ -1,21 +1,13 @@
-"""iViT against timm's CAFormer, and what its attention promises at other resolutions."""
+"""iViT's sizes against timm's CAFormer, and its initialisation."""
 
 import re
 
 import pytest
 import timm
 import torch
-from torch import nn
 
 from mmlisa.conversion import convert_published
 from mmlisa.models.backbones import InteractiveViT, iViT
-
-
-def from_caformer(state):
-    """The backbone's weights, with the names of a backbone alone."""
-    converted = convert_published(state, head=True)[0]["state_dict"]
-    return {n.removeprefix("backbone."): t for n, t in converted.items() if n.startswith("backbone.")}
-
 
 SOFTMAX = dict(type="InteractiveAttention", landmarks=None, mix_before=False, mix_after=False)
 
@@ -25,27 +17,13 @@ SOFTMAX = dict(type="InteractiveAttention", landmarks=None, mix_before=False, mi
 )
 def test_parameters_equal_caformer(arch, name):
     with torch.device("meta"):
-        theirs = from_caformer(timm.create_model(name, num_classes=0).state_dict())
+        state = timm.create_model(name).state_dict()
         ours = iViT(arch, attention=SOFTMAX, output_norm=False).state_dict()
+    converted = convert_published(state, head=True)[0]
+    assert converted["meta"]["backbone"]["arch"] == arch
+    assert len(converted["state_dict"]) == len(state)
+    theirs = {n.removeprefix("backbone."): t for n, t in converted["state_dict"].items() if n.startswith("backbone.")}
     assert {n: t.shape for n, t in ours.items()} == {n: t.shape for n, t in theirs.items()}
-
-
-@pytest.mark.parametrize("size", [(64, 64), (77, 101)])
-def test_outputs_equal_caformer(size):
-    """Every map of every stage, with random values for what starts constant (scales, norms)."""
-    torch.manual_seed(0)
-    theirs = timm.create_model("caformer_s18", num_classes=0).double().eval()
-    for p in theirs.parameters():
-        nn.init.normal_(p, mean=float(p.ndim == 1), std=0.2 if p.ndim == 1 else p[0].numel() ** -0.5)
-    ours = iViT("tiny", attention=SOFTMAX, output_norm=False).double().eval()
-    ours.load_state_dict(from_caformer(theirs.state_dict()))
-    image = torch.randn(2, 3, *size, dtype=torch.float64)
-    with torch.no_grad():
-        expected = theirs.forward_intermediates(image, intermediates_only=True)
-        maps = ours(image)
-    assert len(maps) == 4
-    for mine, other in zip(maps, expected, strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-8 * other.abs().max().item())
 
 
 def test_head_mixing_survives_initialisation():

@@ -3,17 +3,12 @@
 import pytest
 import torch
 
+from helpers.backbones import CASES
 from mmlisa.conversion import inflate
 from mmlisa.models.attention import build_attention
 from mmlisa.models.backbones import LiSANet
 
-NARROW = dict(depths=(1, 1, 1, 1), channels=(16, 16, 32, 32), num_heads=(1, 1, 2, 2))
-ARCHS = {
-    "hybrid": dict(base="hybrid-small", **NARROW),
-    "pure": dict(base="small", **NARROW),
-    "first-version": dict(base="v1-tiny", **NARROW),
-    "isotropic": dict(base="isotropic", depths=(2,), channels=(32,), num_heads=(2,)),
-}
+ARCHS = {kind: CASES[kind]["arch"] for kind in ("lisanet-hybrid", "lisanet", "lisanet-v1", "lisanet-isotropic")}
 
 
 @pytest.fixture(params=ARCHS)
@@ -60,16 +55,16 @@ def test_inflated_lisa_on_a_still_video(mode):
 
 
 def test_inflation_refuses_a_deeper_image_model():
-    deeper = LiSANet(dict(ARCHS["hybrid"], depths=(1, 1, 3, 1)), image_size=64)
+    deeper = LiSANet(dict(ARCHS["lisanet-hybrid"], depths=(1, 1, 3, 1)), image_size=64)
     with pytest.raises(ValueError, match=r"stages\.2\.blocks\.1"):
-        inflate(deeper.state_dict(), LiSANet(ARCHS["hybrid"], image_size=(8, 64, 64)))
+        inflate(deeper.state_dict(), LiSANet(ARCHS["lisanet-hybrid"], image_size=(8, 64, 64)))
 
 
-@pytest.mark.parametrize("name", ["pure", "isotropic"])
+@pytest.mark.parametrize("name", ["lisanet", "lisanet-isotropic"])
 def test_weights_of_another_resolution_are_resampled_as_they_are_loaded(name):
     small, large = LiSANet(ARCHS[name], image_size=64).eval(), LiSANet(ARCHS[name], image_size=96).eval()
     large.load_state_dict(small.state_dict())
     image = torch.randn(1, 3, 96, 96)
     with torch.no_grad():
         torch.testing.assert_close(large(image), small(image), rtol=1e-4, atol=1e-5)
-    assert large.stages[-1].blocks[0].attn.kernel_b.shape[-2:] == ((3, 3) if name == "pure" else (6, 6))
+    assert large.stages[-1].blocks[0].attn.kernel_b.shape[-2:] == ((3, 3) if name == "lisanet" else (6, 6))

@@ -89,6 +89,15 @@ def test_the_best_priors_of_a_level_keep_all_of_their_classes(head):
     torch.testing.assert_close(result.scores, torch.tensor([2.0, 1.0, -1.0]).sigmoid())
 
 
+def priors_of(sizes: list[tuple[int, int]]) -> torch.Tensor:
+    """``[N, 4]``: the centre of each cell of the maps, and twice its level's stride."""
+    priors = []
+    for (height, width), stride in zip(sizes, (8.0, 16.0, 32.0, 64.0), strict=False):
+        cells = torch.cartesian_prod(torch.arange(height), torch.arange(width)).flip(1) + 0.5
+        priors.append(torch.cat([cells * stride, torch.full((len(cells), 2), stride)], dim=1))
+    return torch.cat(priors)
+
+
 def giou(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """GIoU and IoU of boxes ``[..., 4]``, broadcast."""
     area_a, area_b = ((t[..., 2] - t[..., 0]) * (t[..., 3] - t[..., 1]) for t in (a, b))
@@ -131,10 +140,7 @@ def test_assignment_is_simotas(seed):
     def draw(*shape):
         return torch.rand(*shape, generator=generator)
 
-    grids = [(torch.cartesian_prod(*[torch.arange(64 // s)] * 2).flip(1) + 0.5) * s for s in (8, 16, 32)]
-    priors = torch.cat(
-        [torch.cat([g, torch.full((len(g), 2), float(s))], 1) for g, s in zip(grids, (8, 16, 32), strict=True)]
-    )
+    priors = priors_of([(8, 8), (4, 4), (2, 2)])
     centers, sizes = 8 + 48 * draw(5, 2), 6 + 40 * draw(5, 2)
     boxes = torch.cat([centers - sizes / 2, centers + sizes / 2], dim=1)
     labels = (CLASSES * draw(5)).long()
@@ -164,15 +170,7 @@ def test_losses_by_their_formulas(head):
         InstanceData(bboxes=torch.tensor([[30.0, 2, 50, 30]]), labels=torch.tensor([1])),
     ]
     losses = head.loss_by_feat(scores, sides, gts, [{}, {}])
-    priors = torch.cat(
-        [
-            torch.cat(
-                [(torch.cartesian_prod(torch.arange(h), torch.arange(w)).flip(1) + 0.5) * s, torch.full((h * w, 2), s)],
-                1,
-            )
-            for (h, w), s in zip(sizes, (8.0, 16.0, 32.0, 64.0), strict=True)
-        ]
-    )
+    priors = priors_of(sizes)
     varifocal, boxes_loss, distribution, weights, count = 0, 0, 0, 0, 0
     for image, gt in enumerate(gts):
         logits = torch.cat([s[image].flatten(1).T for s in scores])

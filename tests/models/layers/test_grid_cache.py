@@ -24,23 +24,20 @@ class Double:
 
 
 @pytest.fixture
-def double():
-    return Double()
-
-
-@pytest.fixture
 def parameter():
     return nn.Parameter(torch.randn(3, 4))
 
 
 @torch.no_grad()
-def test_keeps_the_last_two_grids(double, parameter):
+def test_keeps_the_last_two_grids(parameter):
+    double = Double()
     for key, calls in (((2, 2), 1), ((3, 3), 2), ((2, 2), 2), ((4, 4), 3), ((2, 2), 3), ((3, 3), 4)):
         double(parameter, key)
         assert double.calls == calls
 
 
-def test_gradients_flow_and_release_what_was_kept(double, parameter):
+def test_gradients_flow_and_release_what_was_kept(parameter):
+    double = Double()
     with torch.no_grad():
         double(parameter)
     double(parameter).sum().backward()
@@ -50,8 +47,9 @@ def test_gradients_flow_and_release_what_was_kept(double, parameter):
     assert double.calls == 3
 
 
-def test_kept_in_inference_mode_serves_a_gradient(double, parameter):
+def test_kept_in_inference_mode_serves_a_gradient(parameter):
     """A frozen operator inside a trained network: its tokens need a gradient, its parameters do not."""
+    double = Double()
     parameter.requires_grad_(False)
     with torch.inference_mode():
         double(parameter)

@@ -1,7 +1,8 @@
-"""Windows of a map, one by one."""
+"""Windows of a map by PyTorch's unfold."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from mmlisa.models.layers import merge_windows, pad_to_windows, split_windows, valid_tokens
 from mmlisa.models.layers import windows as module
@@ -13,23 +14,15 @@ def test_windows_of_a_map(grid, window):
     x = torch.randn(2, *grid, 3)
     padded = tuple(pad_to_windows(x, window).shape[1:3])
     windows = split_windows(pad_to_windows(x, window), window)
-    counts = [-(-size // side) for size, side in zip(grid, window, strict=True)]
-    assert padded == tuple(count * side for count, side in zip(counts, window, strict=True))
-    whole = torch.zeros(2, *padded, 3)
-    whole[:, : grid[0], : grid[1]] = x
-    inside = torch.zeros(padded, dtype=torch.bool)
-    inside[: grid[0], : grid[1]] = True
-    parts, valid = [], []
-    for row in range(counts[0]):
-        for column in range(counts[1]):
-            place = (slice(row * window[0], (row + 1) * window[0]), slice(column * window[1], (column + 1) * window[1]))
-            parts.append(whole[:, place[0], place[1]].flatten(1, 2))
-            valid.append(inside[place].flatten())
-    assert torch.equal(windows, torch.stack(parts, dim=1).flatten(0, 1))
+    assert padded == tuple(-(-size // side) * side for size, side in zip(grid, window, strict=True))
+    whole = F.pad(x, (0, 0, 0, padded[1] - grid[1], 0, padded[0] - grid[0]))
+    parts = F.unfold(whole.permute(0, 3, 1, 2), window, stride=window).unflatten(1, (3, -1))
+    assert torch.equal(windows, parts.permute(0, 3, 2, 1).flatten(0, 1))
     assert torch.equal(merge_windows(windows, window, padded), whole)
     found = valid_tokens(grid, window, x.device)
+    inside = F.pad(torch.ones(1, 1, *grid), (0, padded[1] - grid[1], 0, padded[0] - grid[0]))
     assert (found is None) == (padded == grid)
-    assert found is None or torch.equal(found, torch.stack(valid))
+    assert found is None or torch.equal(found, F.unfold(inside, window, stride=window)[0].mT.bool())
 
 
 @pytest.mark.parametrize("grid", [(7, 20), (20, 7), (6, 7), (8, 20), (8, 8)])

@@ -1,0 +1,106 @@
+"""Comparison of tiles with one pass over the whole image: accuracy, time and memory of the same weights."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+_SIZES = (640, 1024, 1333, 2000)  # longer sides of the images in one pass
+_EQUAL = 0.01  # AP; the faster of two that differ by less is recommended
+_HEAD = ["test", "AP", "small", "medium", "large", "s per image", "memory, GiB"]
+_OUT_OF_MEMORY = ("can't allocate memory", "MemoryError", "out of memory", "bad_alloc", "Insufficient memory")
+_GIB = 2**30
+
+
+def compare(folder: Path, memory: float | None = None) -> dict[str, Any]:
+    """Test ``model.pth`` on the validation images, on tiles and in one pass at several sizes, each in a process of its own.
+
+    Sizes above that of the largest image are left out, and so are those after the first that needs more than ``memory``.
+
+    Args:
+        folder: of a run with tiles; gets the logs in ``comparison/``.
+        memory: limit of a process in GiB; three quarters of the machine's if None.
+
+    Returns:
+        ``table``, rows of text with the head first, and ``advice``, a sentence.
+
+    Raises:
+        ChildProcessError: a test failed for another reason than memory; names its log.
+    """
+    memory = memory or 0.75 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
+    images = json.loads((folder / "data" / "val.json").read_text())["images"]
+    longest = max(max(image["width"], image["height"]) for image in images)
+    side = Config.fromfile(folder / "plain.py").side
+    tests = {f"tiles of {side} pixels": ("config.py", [])}
+    for size in (size for size in _SIZES if size <= longest):
+        option = f"test_dataloader.dataset.pipeline.1.scale=({size},{size})"
+        tests[f"one pass at {size} pixels"] = ("plain.py", [option])
+    rows, results = [], {}
+    for name, (config, options) in tests.items():
+        print(f"comparison: {name}", flush=True)
+        found = _test(folder, config, options, name.replace(" ", "_"), memory)
+        if found is None:
+            rows.append([name, *["-"] * 5, f"more than {memory:.1f}"])
+            if config == "plain.py":
+                break
+            continue
+        results[name] = found
+        values = [found[f"coco/bbox_mAP{size}"] for size in ("", "_s", "_m", "_l")]
+        shown = ["-" if value < 0 else f"{value:.3f}" for value in values]  # -1 of sizes that no object has
+        rows.append([name, *shown, f"{found['time']:.2f}", f"{found['memory']:.1f}"])
+    return {"table": [_HEAD, *rows], "advice": recommend(results)}
+
+
+def recommend(results: dict[str, dict[str, float]]) -> str:
+    """Return a sentence that recommends the fastest of the tests whose AP is at most 0.01 below the best.
+
+    Args:
+        results: by the name of a test, its ``coco/bbox_mAP`` and ``time``, seconds per image.
+    """
+    if not results:
+        return "No test fits into the memory; give more with --memory."
+    best = max(results, key=lambda name: results[name]["coco/bbox_mAP"])
+    least = results[best]["coco/bbox_mAP"] - _EQUAL
+    chosen = min(
+        (name for name in results if results[name]["coco/bbox_mAP"] >= least), key=lambda n: results[n]["time"]
+    )
+    result = results[chosen]
+    why = "the best AP" if chosen == best else f"the fastest within {_EQUAL} AP of the best ({best})"
+    return f"Recommended: {chosen}, {why}: AP {result['coco/bbox_mAP']:.3f} in {result['time']:.2f} s per image."
+
+
+def _test(folder: Path, config: str, options: list[str], name: str, memory: float) -> dict[str, float] | None:
+    """Return the metrics, ``time`` (s per image) and ``memory`` (GiB) of a test; None if it needs more than ``memory``."""
+    work, val = folder / "comparison" / name, folder / "data" / "val.json"
+    work.mkdir(parents=True, exist_ok=True)
+    options = [
+        *options,
+        f"test_dataloader.dataset.ann_file={val}",
+        f"test_evaluator.ann_file={val}",
+        f"test_evaluator.outfile_prefix={work / 'predictions'}",
+        "test_dataloader.num_workers=0",
+        "test_dataloader.persistent_workers=False",
+    ]
+    command = ["test", folder / config, folder / "model.pth", "--work-dir", work, "--cfg-options", *options]
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (int(memory * _GIB),) * 2)
+
+    log = work / "log.txt"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mmlisa", *map(str, command)], stdout=file, stderr=file, preexec_fn=limit
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+    if os.waitstatus_to_exitcode(status):
+        text = log.read_text(errors="replace")
+        if any(words in text for words in _OUT_OF_MEMORY):
+            return None
+        raise ChildProcessError(f"the comparison {name} failed; see {log}")
+    metrics = json.loads(max(work.glob("*/*.json")).read_text())
+    return {**metrics, "memory": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / _GIB}
