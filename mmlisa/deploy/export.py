@@ -304,6 +304,12 @@ def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outpu
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     deformable = torch.ops.torchvision.deform_conv2d.default
     if any(node.target is deformable for node in program.graph.nodes):
+        for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.type_as.default):
+            if (
+                node.args[0].meta["val"].dtype == node.meta["val"].dtype
+            ):  # the exporter fails on a second name of a weight
+                node.replace_all_uses_with(node.args[0])
+                program.graph.erase_node(node)
         program = program.run_decompositions({deformable: deform_conv2d})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
