@@ -184,7 +184,7 @@ def export(
     sizes = [tuple(size)]
     if dynamic and not can_be_free(module):
         raise ValueError(
-            "dynamic: the graphs of DINO and Deformable DETR keep the size of the example; take --size H W"
+            "dynamic: deformable attention and deformable convolutions keep the size of the example; take --size H W"
         )
     if dynamic:
         height, width = size
@@ -386,6 +386,9 @@ def _load(file: str, suffix: str) -> Callable[[Tensor], Any]:
     return lambda image: [torch.from_numpy(array) for array in session.run(None, {"image": image.numpy()})]
 
 
-def can_be_free(module: EndToEnd) -> bool:
-    """Return whether the graph of a model can leave H and W free."""
-    return not any(isinstance(part, DeformableAttention) for part in module.modules())
+def can_be_free(module: nn.Module) -> bool:
+    """Return whether the graph of a model can leave H and W free; mmcv's deformable convolutions compute their size by ``int()``."""
+    parts = list(module.modules())
+    if any(isinstance(part, DeformableAttention) for part in parts):
+        return False
+    return not any("DeformConv2d" in type(part).__name__ or type(part).__name__ == "TOODHead" for part in parts)
