@@ -387,7 +387,10 @@ def _load(file: str, suffix: str) -> Callable[[Tensor], Any]:
 
 
 def can_be_free(module: nn.Module) -> bool:
-    """Return whether the graph of a model can leave H and W free; mmcv's deformable convolutions compute their size by ``int()``."""
+    """Return whether the graph of a model can leave H and W free.
+
+    mmcv's deformable convolutions compute the size of their output by ``int()``.
+    """
     parts = list(module.modules())
     if any(isinstance(part, DeformableAttention) for part in parts):
         return False
