@@ -1,6 +1,6 @@
 """Make the model of ``mmlisa demo`` from the best checkpoint of its training: ``tools/demo_model.py CHECKPOINT``.
 
-The training is ``tools/train.py configs/mask_rcnn_hylisanet_demo_shipped.py``.
+The training is ``tools/train.py configs/mask_rcnn_hylisanet_shipped_demo.py``.
 """
 
 import argparse
@@ -14,8 +14,9 @@ from pathlib import Path
 
 from mmlisa import cli
 
-CONFIG = "mask_rcnn_hylisanet_demo_shipped.py"
-SAMPLES = ("data/demo/val/000000000004.jpg", "data/demo/val/000000000009.jpg")
+CONFIG = "mask_rcnn_hylisanet_shipped_demo.py"
+SIZE = ("--size", "192", "192")  # a file of free size has tables for every size: 32 MB
+SAMPLES = ("data/demo/val/000000000006.jpg", "data/demo/val/000000000017.jpg")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -62,7 +63,8 @@ def main(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "model.onnx"
         subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("export.py")), CONFIG, str(half), str(exported)], check=True
+            [sys.executable, str(Path(__file__).with_name("export.py")), CONFIG, str(half), str(exported), *SIZE],
+            check=True,
         )
         halve(exported, DEMO / "model.onnx")
     for image in SAMPLES:

