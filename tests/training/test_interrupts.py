@@ -46,7 +46,7 @@ def test_a_second_signal_has_its_usual_effect(tmp_path):
     class Impatient(Hook):
         def before_train_iter(self, runner, batch_idx, data_batch=None):
             for _ in range(2):
-                os.kill(os.getpid(), signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)  # to this thread, and so at once
 
     stopped = runner(tmp_path)
     stopped.register_hook(Impatient())
