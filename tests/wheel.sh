@@ -38,6 +38,7 @@ END
 config=mask_rcnn_hylisanet_demo.py checkpoint=work_dirs/mask_rcnn_hylisanet_demo/iter_20.pth
 image=data/demo/val/000000000001.jpg
 mmlisa check
+mmlisa demo
 mmlisa train $config --cfg-options train_cfg.max_iters=20 train_cfg.val_interval=20
 mmlisa test $config $checkpoint
 mmlisa infer $config $checkpoint $image

@@ -1,6 +1,5 @@
 """A training that gets a signal saves and ends, and can be resumed."""
 
-import os
 import signal
 
 import pytest
