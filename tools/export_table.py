@@ -209,7 +209,7 @@ def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dic
     except ValueError as error:
         return dict(reason=str(error))
     row = dict(mib=out.stat().st_size / 2**20, seconds=perf_counter() - start, free=is_free)
-    exported, errors = runtime.load(out), []
+    exported, errors = runtime.load(out, backend="onnxruntime"), []
     for each in SIZES if is_free else [size]:
         pixels = smooth(each)[0].permute(1, 2, 0).numpy()
         errors.append(compare(predict(model, library, each), exported.predict(pixels, 0.0)))
