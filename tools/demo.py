@@ -5,19 +5,27 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mmlisa import cli
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mmlisa.deploy.runtime import Prediction
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("images", type=cli.existing_path, nargs="*", metavar="IMAGE", help="default: two that ship")
-    parser.add_argument("--out-dir", type=Path, default="mmlisa_demo", help="for the pictures (default: %(default)s)")
+    parser.add_argument(
+        "--out-dir", type=Path, default="work_dirs/demo", help="for the pictures (default: %(default)s)"
+    )
     return parser.parse_args(argv)
 
 
-def draw(picture, found, classes: Sequence[str], scale: int = 3):
-    """Return ``[H, W, 3]`` (RGB, uint8) with masks, boxes and labels, ``scale`` times as large."""
+def draw(picture: "np.ndarray", found: "Prediction", classes: Sequence[str], scale: int = 3) -> "np.ndarray":
+    """Return a picture ``[H, W, 3]`` (RGB, uint8) with masks, boxes and labels, ``scale`` times as large."""
     import cv2
     import numpy as np
 
@@ -29,11 +37,9 @@ def draw(picture, found, classes: Sequence[str], scale: int = 3):
         drawing[inside] = drawing[inside] * 0.6 + colour * 0.4
         x1, y1, x2, y2 = (box * scale).astype(int).tolist()
         cv2.rectangle(drawing, (x1, y1), (x2, y2), colour.tolist(), 2)
-        text = f"{classes[label]} {score:.2f}"
-        cv2.putText(drawing, text, (x1 + 4, max(y1, 0) + 18), cv2.FONT_HERSHEY_SIMPLEX, 0.55, (0, 0, 0), 3, cv2.LINE_AA)
-        cv2.putText(
-            drawing, text, (x1 + 4, max(y1, 0) + 18), cv2.FONT_HERSHEY_SIMPLEX, 0.55, (255, 255, 255), 1, cv2.LINE_AA
-        )
+        text, place = f"{classes[label]} {score:.2f}", (x1 + 4, max(y1, 0) + 18)
+        for ink, width in ((0, 3), (255, 1)):  # white with a black rim
+            cv2.putText(drawing, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.55, (ink,) * 3, width, cv2.LINE_AA)
     return drawing
 
 

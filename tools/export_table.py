@@ -221,10 +221,8 @@ def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dic
         row["pytorch"] = milliseconds(lambda: predict(model, library, size))
         row["onnxruntime"] = milliseconds(lambda: exported.run(prepared))
         if find_spec("openvino"):
-            import openvino
-
-            compiled = openvino.compile_model(str(out), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-            row["openvino"] = milliseconds(lambda: compiled(prepared))
+            compiled = runtime.load(out, backend="openvino")
+            row["openvino"] = milliseconds(lambda: compiled.run(prepared))
     return row
 
 
