@@ -73,6 +73,14 @@ def test_backbone_rows(monkeypatch, measure):
     assert "| 64x96 | narrow |" in benchmark.to_markdown("Backbones", rows)
 
 
+def test_onnxruntime_rows(monkeypatch):
+    cfg = dict(type="mmlisa.LiSANet", arch=dict(base="hybrid-small", **NARROW))
+    monkeypatch.setattr(benchmark, "BACKBONES", {"narrow": (cfg, ())})
+    (row,) = benchmark.benchmark_onnxruntime(1, ["narrow"], [(64, 96)])
+    assert (row["case"], row["name"]) == ("64x96", "narrow")
+    assert 0 < row["low"] <= row["seconds"]
+
+
 @pytest.mark.parametrize("name", [name for name, (cfg, _) in benchmark.BACKBONES.items() if "mmlisa." in cfg["type"]])
 def test_listed_channels_are_the_backbones(name):
     cfg, channels = benchmark.BACKBONES[name]

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from mmlisa import config_path, ops
 from mmlisa.deploy.cpu import optimize_for_cpu
-from mmlisa.deploy.export import export
+from mmlisa.deploy.export import Exportable, export
 from mmlisa.registry import MODELS as MMLISA_MODELS
 
 Row = dict[str, Any]
@@ -291,9 +291,8 @@ def benchmark_onnxruntime(
         with TemporaryDirectory() as folder:
             for name in names:
                 file = Path(folder, f"{name}.onnx")
-                model = MMLISA_MODELS.build(BACKBONES[name][0]).requires_grad_(False)
-                model.eval()  # returns nothing for mmdet's Swin
-                export(model, file, size, tolerance=0.01)
+                model = nn.ModuleDict({"backbone": MMLISA_MODELS.build(BACKBONES[name][0])})
+                export(Exportable(model, backbone_only=True), file, size, tolerance=0.01)
                 session = onnxruntime.InferenceSession(file, options, ["CPUExecutionProvider"])
                 candidates[name] = partial(session.run, None, {session.get_inputs()[0].name: image.numpy()})
                 file.unlink()
