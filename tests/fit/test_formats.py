@@ -22,7 +22,7 @@ def objects(dataset, index=0):
     return [(dataset.classes[entry["category_id"]], entry["bbox"]) for entry in dataset.samples[index].objects]
 
 
-@pytest.mark.parametrize("write", [folders.write_coco, folders.write_yolo, folders.write_voc, folders.write_labelme])
+@pytest.mark.parametrize("write", [folders.write_coco, folders.write_yolo, folders.write_labelme])
 def test_boxes(tmp_path, write):
     write(tmp_path)
     dataset = prepare_data(tmp_path)
@@ -80,13 +80,6 @@ def test_lines_that_are_not_yolo(tmp_path, line):
     (tmp_path / "labels" / "003.txt").write_text(line)
     with pytest.raises(ValueError, match=r"003\.txt, line 1"):
         read(tmp_path)
-
-
-def test_splits_of_yolo_are_its_folders(tmp_path):
-    for split in ("train", "valid"):
-        folders.write_yolo(tmp_path / split, 6).rename(tmp_path / "data.yaml")
-    dataset = read(tmp_path)
-    assert [len(dataset.split(split)) for split in ("train", "val")] == [6, 6]
 
 
 @pytest.mark.parametrize(("split", "counts"), [("test", (9, 2, 1)), ("train", (1, 0, 0))])

@@ -58,16 +58,6 @@ def write_yolo(root: Path, number: int = 12) -> Path:
     return file
 
 
-def write_voc(root: Path, number: int = 12) -> Path:
-    """``Annotations/*.xml`` and ``JPEGImages/``; pixels are counted from 1."""
-    (root / "Annotations").mkdir(parents=True)
-    for index, name in enumerate(write_images(root / "JPEGImages", number)):
-        objects = "".join(voc_object(CLASSES[label], box) for label, box in boxes(index))
-        text = f"<annotation><filename>{name}</filename>{objects}</annotation>"
-        (root / "Annotations" / name).with_suffix(".xml").write_text(text)
-    return root / "Annotations" / "000.xml"
-
-
 def write_labelme(root: Path, number: int = 12) -> Path:
     """A JSON file beside each image, with triangles."""
     for index, name in enumerate(write_images(root, number)):

@@ -213,15 +213,6 @@ def test_networks_are_those_of_the_imagenet_recipes(name):
     assert data["mean"] == pytest.approx(mean, rel=1e-3)
 
 
-def test_a_new_classifier_starts_small_in_the_models_precision():
-    model = create("lcnet_x0_25").bfloat16()
-    model.reset_classifier(500)
-    layer = model.get_classifier()
-    assert layer.weight.dtype == torch.bfloat16
-    assert layer.weight.std().item() == pytest.approx(0.02, rel=0.02)
-    assert not layer.bias.any()
-
-
 def test_gradient_checkpointing_runs_the_blocks_twice():
     model, calls = create("flatten_deit_t").train(), []
     model.backbone.stages[-1].blocks[0].register_forward_pre_hook(lambda *_: calls.append(1))

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from research import paper_figures as figures
-from research.paper_tables import load_table
 
 
 def test_distances_in_the_feature_space_of_the_angular_kernel():
@@ -19,14 +18,6 @@ def test_distances_in_the_feature_space_of_the_angular_kernel():
     torch.testing.assert_close(squared[0], 2 / math.pi * angle.double(), rtol=0, atol=1e-6)  # Castling-ViT, Eq. 7
 
 
-def test_low_frequencies_are_learned_before_high_ones():
-    *_, losses, errors = figures.fit_similarity((0, 300))
-    assert losses[-1] < 0.01 * losses[0]
-    assert (
-        errors[1].diff() > 0
-    ).all()  # "DNNs fit target functions from low to high frequencies" (Castling-ViT, Sec. 4.5)
-
-
 @pytest.mark.parametrize(
     ("power", "scores"),
     [(1, [0.37, 0.19, 0.26, 0.18]), (3, [0.75, 0.11, 0.09, 0.05])],  # FLatten, Fig. 4
@@ -34,10 +25,3 @@ def test_low_frequencies_are_learned_before_high_ones():
 def test_scores_before_and_after_focusing(power, scores):
     query, keys = (figures.focus(torch.tensor(x), power) for x in (figures.QUERY, figures.KEYS))
     torch.testing.assert_close(figures.attention_scores(query, keys), torch.tensor(scores), rtol=0, atol=5e-4)
-
-
-def test_series_of_a_plot():
-    paper = load_table("castling")
-    series = figures.read_series(paper, paper["plots"][0])
-    assert series["Castling-LeViT"] == [(0.49, 79.6), (0.82, 81.3), (1.40, 82.6), (2.90, 83.7)]  # Table 2
-    assert series["LeViT"][-1] == (2.35, 82.6)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from figures.matrices import attention_matrices, attention_matrix, draw_matrices, rank
+from figures.matrices import attention_matrices, attention_matrix, rank
 from mmlisa import ops
 from mmlisa.models.attention import build_attention
 from mmlisa.registry import MODELS
@@ -64,13 +64,3 @@ def test_matrices_of_a_backbone():
     assert matrix.shape == (3, 6, 6)
     with pytest.raises(ValueError, match="image"):
         attention_matrices(backbone, torch.randn(3, 640, 640), [0])
-
-
-def test_a_matrix_is_drawn_by_column_of_its_network_and_row_of_its_layer(figures, tmp_path):
-    """Rows of a picture are queries, its columns keys."""
-    first, second = torch.rand(2, 5, 5), torch.rand(2, 5, 5).triu()
-    draw_matrices({"one": {"a": first, "b": second}, "two": {"a": second}}, 1, tmp_path / "matrices.png")
-    panels = [axes for axes in figures[0].axes if axes.get_title()]
-    assert [axes.get_title().splitlines()[0] for axes in panels] == ["one", "two", "one"]
-    shown = [torch.tensor(axes.images[0].get_array().data) for axes in panels]
-    torch.testing.assert_close(shown, [first[1], second[1], second[1]])
