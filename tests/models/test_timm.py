@@ -123,25 +123,19 @@ def test_features(name):
 @pytest.mark.parametrize("name", ["hylisanet_s", "flatten_deit_t", "lcnet_x0_25"])
 def test_forward_intermediates(name):
     model, image = create(name), torch.randn(2, 3, 64, 96)
-    final, maps = model.forward_intermediates(image)
+    outputs = model.forward_intermediates(image, output_dict=True)
+    final, maps = outputs["image_features"], outputs["image_intermediates"]
     assert torch.equal(final, model.forward_features(image))
     assert len(maps) == len(model.feature_info)
-    chosen = model.forward_intermediates(image, [0, -1], intermediates_only=True)
-    assert all(map(torch.equal, chosen, (maps[0], maps[-1])))
-    tokens = model.forward_intermediates(image, output_fmt="NLC", intermediates_only=True)
-    assert all(torch.equal(one, other.flatten(2).mT) for one, other in zip(tokens, maps, strict=True))
-    outputs = model.forward_intermediates(image, output_dict=True)
-    assert torch.equal(outputs["image_features"], final)
-    assert all(map(torch.equal, outputs["image_intermediates"], maps))
+    tokens = model.forward_intermediates(image, [0, -1], output_fmt="NLC", intermediates_only=True)
+    assert all(torch.equal(one, other.flatten(2).mT) for one, other in zip(tokens, (maps[0], maps[-1]), strict=True))
     (normed,) = model.forward_intermediates(image, 1, norm=True, intermediates_only=True)
     torch.testing.assert_close(normed, model.backbone(image)[-1])
     if model.backbone.num_extra_tokens:
-        options = dict(norm=True, return_prefix_tokens=True)
-        (pair,) = model.forward_intermediates(image, 1, intermediates_only=True, **options)
-        assert torch.equal(pair[0], normed)
-        assert torch.equal(pair[1], final[:, :1])
-        outputs = model.forward_intermediates(image, output_dict=True, **options)
-        assert torch.equal(outputs["image_intermediates_prefix"][-1], pair[1])
+        options = dict(norm=True, return_prefix_tokens=True, intermediates_only=True)
+        ((one, prefix),) = model.forward_intermediates(image, 1, **options)
+        assert torch.equal(one, normed)
+        assert torch.equal(prefix, final[:, :1])
     model.backbone.stages[-1].forward = None  # fails if it is called
     early, maps = model.forward_intermediates(image, [0, 1], stop_early=True)
     assert early.shape == maps[1].shape or model.backbone.num_extra_tokens

@@ -22,9 +22,8 @@ def test_pseudo_code_is_lisa():
 
 def test_candidates_take_turns():
     order = []
-    rows = benchmark.time_in_turns({name: lambda name=name: order.append(name) for name in "ab"}, rounds=3, sample=0)
+    benchmark.time_in_turns({name: lambda name=name: order.append(name) for name in "ab"}, rounds=3, sample=0)
     assert order[-6:] == list("ababab")
-    assert all(0 <= row["low"] <= row["seconds"] <= row["high"] for row in rows.values())
 
 
 def test_peak_memory_counts_what_lives_at_once():

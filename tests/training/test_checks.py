@@ -61,10 +61,10 @@ class Detector(nn.Module):
         self.backbone.feature_channels = channels
 
 
-@pytest.mark.parametrize("takes", [[64, 128, 256], [64, 128]])
-def test_a_neck_that_does_not_fit_the_backbone_is_refused(takes):
-    with pytest.raises(ValueError, match=r"model\.neck\.in_channels"):
-        check_channels(Detector(64, 128, 320), dict(neck=dict(type="FPN", in_channels=takes)))
+def test_a_neck_that_does_not_fit_the_backbone_is_refused():
+    for takes in ([64, 128, 256], [64, 128]):
+        with pytest.raises(ValueError, match=r"model\.neck\.in_channels"):
+            check_channels(Detector(64, 128, 320), dict(neck=dict(type="FPN", in_channels=takes)))
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,6 @@ def test_options_and_work_dir(tmp_path):
     assert load_config(COCO, work_dir=str(tmp_path)).work_dir == str(tmp_path)
 
 
-def test_any_variable_may_stand_in_a_config(tmp_path):
-    """Also one whose name resembles a key of MMEngine's."""
-    path = tmp_path / "mine.py"
-    path.write_text(f"_base_ = {config_path(COCO)!r}\nwork_dirs = 'a'\ntest_dataloaders = []\n")
-    assert load_config(str(path)).work_dirs == "a"
-
-
 def test_missing_data_are_named(tmp_path):
     dataset = dict(type="ADE20KDataset", data_root=str(tmp_path), data_prefix=dict(img_path="a", seg_map_path="b"))
     cfg = Config(dict(train_dataloader=dict(dataset=dict(type="RepeatDataset", dataset=dataset))))

@@ -5,7 +5,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.model import ImgDataPreprocessor
-from PIL import Image
 
 from figures.kernels import (
     attention_kernel,
@@ -13,8 +12,6 @@ from figures.kernels import (
     find_operators,
     network_input,
     overlay_kernel,
-    query_token,
-    read_image,
 )
 from mmlisa import ops
 from mmlisa.models.attention import build_attention
@@ -90,14 +87,6 @@ def test_kernels_of_a_backbone(out_indices, names):
         attention_kernels(backbone, torch.randn(3, 64, 64), [3], [(0.5, 0.5)])
 
 
-@pytest.mark.parametrize(
-    ("grid", "query", "token"),
-    [((4, 6), (0.0, 0.0), 0), ((4, 6), (1.0, 1.0), 23), ((4, 6), (0.5, 0.5), 15), ((3, 4, 6), (0, 0), 24)],
-)
-def test_query_token(grid, query, token):
-    assert query_token(grid, query) == token
-
-
 def test_overlay_of_a_kernel():
     """Red where it adds, blue where it subtracts, faint grey elsewhere, a ring around the query; smooth."""
     kernel = torch.zeros(4, 8)
@@ -109,12 +98,6 @@ def test_overlay_of_a_kernel():
     assert (drawing[140, 60] == 165).all()
     assert (drawing[80, 80 + 320 // 40] > 200).all(), "the ring"
     assert np.abs(np.diff(drawing[20], axis=0)).max() < 40
-
-
-def test_read_image(tmp_path):
-    Image.new("L", (9, 5), 200).save(tmp_path / "grey.png")
-    assert read_image(tmp_path / "grey.png").shape == (3, 5, 9)
-    assert read_image(tmp_path / "grey.png", (8, 7)).eq(200).all()
 
 
 @pytest.mark.parametrize("options", [dict(mean=[1, 2, 3], std=[4, 5, 6], bgr_to_rgb=True), dict(mean=[7], std=[2]), {}])

@@ -45,18 +45,6 @@ def test_the_convolution_restores_the_rank(x):
     torch.testing.assert_close(without.sum(-1), torch.ones(2, 90).double(), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "cfg", [dict(type="DepthwiseConv", kernel_size=3), dict(type="FocusedLinearAttention", window=3)]
-)
-def test_no_matrix_without_values_of_their_own_for_all_tokens(x, cfg):
-    assert attention_matrix(build(**cfg), x, GRID) is None
-
-
-def test_rank():
-    assert rank(torch.ones(5, 5)) == 1
-    assert rank(torch.diag(torch.tensor([1.0, 1e-9, 0.5]))) == 2
-
-
 def test_matrices_of_a_backbone():
     arch = dict(base="hybrid-small", depths=(1, 1, 2, 1), channels=(16, 32, 32, 48), num_heads=(1, 2, 2, 3))
     backbone = MODELS.build(dict(type="LiSANet", arch=arch, image_size=64)).eval()
