@@ -75,22 +75,6 @@ def test_results_never_go_into_the_data(tmp_path):
     assert not list((tmp_path / "data").iterdir())
 
 
-def test_the_splits_are_written(commands, tmp_path):
-    fit(Options(str(tmp_path / "data")), tmp_path / "run", dry_run=True)
-    lists = {split: (tmp_path / "run" / "data" / f"{split}.txt").read_text().splitlines() for split in ("train", "val")}
-    assert [len(lines) for lines in lists.values()] == [12, 3]
-    assert sorted(lists["train"] + lists["val"]) == [
-        f"{name}/{index:03d}.jpg {label}" for label, name in enumerate(folders.CLASSES) for index in range(5)
-    ]
-    facts = json.loads((tmp_path / "run" / "data" / "data.json").read_text())
-    assert facts["val"] == [line.split()[0] for line in lists["val"]]
-
-
-def test_a_command_that_fails_is_an_error():
-    with pytest.raises(ChildProcessError, match="mmlisa no-such-command failed"):
-        module.run("no-such-command")
-
-
 WRITERS = {
     "COCO": lambda demo, root: demo,
     "YOLO": folders.demo_as_yolo,

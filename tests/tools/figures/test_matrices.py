@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from figures.matrices import attention_matrices, attention_matrix, rank
-from mmlisa import ops
 from mmlisa.models.attention import build_attention
 from mmlisa.registry import MODELS
 
@@ -22,17 +21,6 @@ def build(**cfg):
 @pytest.fixture
 def x():
     return torch.randn(1, 90, 32, dtype=torch.double, generator=torch.Generator().manual_seed(0))
-
-
-def test_of_interactive_attention_it_is_the_product_of_its_two(x):
-    operator = build(type="InteractiveAttention", landmarks=4)
-    query, key, _ = (t.unflatten(2, (2, 16)).transpose(1, 2) for t in operator.qkv(x).chunk(3, dim=2))
-    values = torch.eye(90, dtype=torch.double).expand(1, 2, 90, 90)
-    mixes = [(getattr(operator, f"mix_{b}_before"), getattr(operator, f"mix_{b}_after")) for b in ("query", "key")]
-    pad = torch.zeros(1, 2, 90, 74, dtype=torch.double)  # heads as wide as the values
-    query, key = (torch.cat([t * (90 / 16) ** 0.25, pad], -1) for t in (query, key))
-    expected = ops.interactive(query, key, values, GRID, 4, mix_query=mixes[0], mix_key=mixes[1], backend="reference")
-    torch.testing.assert_close(attention_matrix(operator, x, GRID), expected[0])
 
 
 def test_the_convolution_restores_the_rank(x):
