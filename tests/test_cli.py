@@ -33,15 +33,6 @@ def test_types_refuse(kind, text, message, tmp_path):
     assert message in str(error.value)
 
 
-def test_types_accept(tmp_path):
-    for name in ("w.pth", "c.py"):
-        (tmp_path / name).touch()
-    assert cli.config(f"{tmp_path}/c.py") == f"{tmp_path}/c.py"
-    assert cli.config("mask_rcnn_hylisanet_demo.py").endswith("/configs/mask_rcnn_hylisanet_demo.py")
-    assert cli.checkpoint(f"{tmp_path}/w.pth") == f"{tmp_path}/w.pth"
-    assert cli.checkpoint("timm:caformer_s18") == "timm:caformer_s18"
-
-
 def test_options_may_stand_between_the_files(tmp_path):
     for name in ("c.py", "w.pth", "m.onnx", "a.png", "b.png"):
         (tmp_path / name).touch()

@@ -36,16 +36,12 @@ def commands(monkeypatch, tmp_path):
     return ran
 
 
-def names(commands):
-    return [command[0] for command in commands]
-
-
 def test_a_step_whose_result_exists_is_skipped(commands, tmp_path, capsys):
     options = Options(str(tmp_path / "data"))
     fit(options, tmp_path / "run", dry_run=True)
     assert commands == []
     fit(options, tmp_path / "run")
-    assert names(commands) == ["train", "test", "export"]
+    assert [command[0] for command in commands] == ["train", "test", "export"]
     assert (tmp_path / "run" / "model.pth").read_text() == "best_accuracy_top1_iter_3.pth"
     capsys.readouterr()
     fit(options, tmp_path / "run")
@@ -109,12 +105,7 @@ def test_fit(data, tmp_path):
     """A whole run at the smallest size; nothing in the data changes."""
     before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     fit(Options(str(data), epochs=1, size=32), tmp_path / "run")
-    assert {path.name for path in (tmp_path / "run").iterdir()} >= {
-        "config.py",
-        "model.pth",
-        "model.onnx",
-        "report.html",
-    }
+    assert all((tmp_path / "run" / name).is_file() for name in ("config.py", "model.pth", "model.onnx", "report.html"))
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
 
 

@@ -3,10 +3,12 @@
 import pytest
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
+from mmseg.registry import TRANSFORMS
 
-import helpers.toy_runner  # noqa: F401 (registers ToyPoints)
+import helpers.toy_runner  # noqa: F401 (registers ToyPoints and ToyRegression)
 from mmlisa import config_path
 from mmlisa.training import config
+from mmlisa.training.building import build_model
 
 COCO = "mask_rcnn_hylisanet_s_1x_coco.py"
 
@@ -135,3 +137,22 @@ def test_the_first_of_joined_data_sets_is_the_innermost():
         == config.type_name(dict(type=type("LiSANet", (), {})))
         == "LiSANet"
     )
+
+
+def test_tta_sees_every_image_at_six_scales_plain_and_flipped():
+    cfg = config.load_config("upernet_ivit_t_160k_ade20k.py")
+    config.set_tta(cfg)
+    assert (cfg.model.type, cfg.model.module.type) == ("SegTTAModel", "EncoderDecoder")
+    with DefaultScope.overwrite_default_scope("mmseg"):
+        step = TRANSFORMS.build(cfg.test_dataloader.dataset.pipeline[-1])
+    views = [(compose.transforms[0].scale[1], compose.transforms[1].prob) for compose in step.subroutines]
+    assert sorted(views) == [(side, flip) for side in (256, 384, 512, 640, 768, 896) for flip in (0.0, 1.0)]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_preprocessor_beside_a_model_becomes_its_own(own):
+    beside = dict(type="BaseDataPreprocessor", non_blocking=True)
+    cfg = Config(dict(model=dict(type="ToyRegression"), data_preprocessor=beside))
+    if own:
+        cfg.model.data_preprocessor = dict(type="BaseDataPreprocessor")
+    assert build_model(cfg).data_preprocessor._non_blocking is not own
