@@ -89,6 +89,8 @@ def test_parity_with_timm(host, size):
         ("deit_tiny_distilled_patch16_224", lambda: backbones.CastlingDeiT(), 0.9),
         ("vit_base_patch16_224", lambda: backbones.CastlingViT(), 0.9),
         ("caformer_s18", lambda: backbones.iViT("tiny"), 0.99),
+        ("caformer_s36", lambda: backbones.iViT("small"), 0.99),
+        ("caformer_m36", lambda: backbones.iViT("base"), 0.99),
         ("levit_128", lambda: backbones.CastlingLeViT("128"), 0.3),
         ("mvitv2_tiny", lambda: backbones.CastlingMViTv2("tiny"), 0.9),
         ("lcnet_075", lambda: backbones.CastlingLCNetViT("small"), 0.08),
