@@ -21,7 +21,7 @@ class LoadClips(BaseTransform):
     """Sample clips of a video (a file or a folder of frames) and decode their frames.
 
     Reads ``img_path`` and, if it is given, ``num_frames``. Adds ``clips``, a list of V lists of T frames
-    ``[H, W, 3]`` (BGR, uint8).
+    ``[H, W, 3]`` (BGR, uint8). A video shorter than a clip repeats frames.
 
     Args:
         length: frames T of a clip.
@@ -30,8 +30,6 @@ class LoadClips(BaseTransform):
         random: draw new clips each time, for training; otherwise the clips are always the same.
         on_corrupt: ``'error'`` stops and names the video. ``'skip'`` logs its name, and the dataset takes another one in
             training; a test set stops there too.
-
-    A video shorter than a clip repeats frames.
 
     Raises:
         ValueError: several clips of uniform sampling, or a damaged video under ``'error'``.
