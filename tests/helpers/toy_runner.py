@@ -17,8 +17,8 @@ from mmlisa.training.runner import build_runner
 class ToyRegression(BaseModel):
     """Fits a line through noisy points; in a given forward pass, its loss breaks or its process gets a signal."""
 
-    def __init__(self, broken_at: int = -1, signal_at: int = -1, number: int = signal.SIGTERM) -> None:
-        super().__init__()
+    def __init__(self, broken_at: int = -1, signal_at: int = -1, number: int = signal.SIGTERM, **options) -> None:
+        super().__init__(**options)
         self.layer, self.calls = nn.Linear(4, 1), 0
         self.broken_at, self.signal_at, self.number = broken_at, signal_at, number
 
