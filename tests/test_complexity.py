@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -35,32 +37,17 @@ def test_interactive_attention_counts_as_its_formula():
 
 
 def test_a_two_stage_detector_runs_its_heads_on_the_tables_numbers_of_boxes():
-    class Head(nn.Module):
-        def __init__(self, size):
-            super().__init__()
-            self.layer = nn.Linear(8 * size * size, 1, bias=False)
+    def head(size):
+        return nn.Sequential(nn.Flatten(), nn.Linear(8 * size * size, 1))
 
-        def forward(self, x):
-            return self.layer(x.flatten(1))
+    def extractor(size):
+        return SimpleNamespace(out_channels=8, roi_layers=[SimpleNamespace(output_size=(size, size))])
 
-    class Extractor(nn.Module):
-        out_channels = 8
-
-        def __init__(self, size):
-            super().__init__()
-            self.roi_layers = [type("Layer", (), dict(output_size=(size, size)))]
-
-    class Detector(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rpn_head = nn.Identity()
-            self.roi_head = nn.Module()
-            self.roi_head.bbox_head = nn.ModuleList([Head(7), Head(7)])  # a cascade
-            self.roi_head.bbox_roi_extractor = nn.ModuleList([Extractor(7), Extractor(7)])
-            self.roi_head.mask_head, self.roi_head.mask_roi_extractor = Head(14), Extractor(14)
-
-        def extract_feat(self, image):
-            return [image]
-
-    counts = count(Detector().to("meta"), torch.empty(1, 3, 32, 32, device="meta"), forward=forward_tables)
+    detector = nn.Module()
+    detector.extract_feat = lambda image: [image]
+    detector.rpn_head, detector.roi_head = nn.Identity(), nn.Module()
+    detector.roi_head.bbox_head = nn.ModuleList([head(7), head(7)])  # a cascade
+    detector.roi_head.bbox_roi_extractor = [extractor(7), extractor(7)]
+    detector.roi_head.mask_head, detector.roi_head.mask_roi_extractor = head(14), extractor(14)
+    counts = count(detector.to("meta"), torch.empty(1, 3, 32, 32, device="meta"), forward=forward_tables)
     assert counts.macs == 2 * 1000 * 8 * 49 + 100 * 8 * 196

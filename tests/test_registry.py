@@ -6,8 +6,6 @@ import sys
 import pytest
 from mmengine.registry import MODELS
 
-from mmlisa import registry
-
 _BACKBONE = """
 import mmlisa.models.backbones
 from mmlisa.registry import MODELS
@@ -39,29 +37,3 @@ def test_every_name_is_found_from_another_scope():
     for name in ("LiSA", "LiSANet", "LCPAN", "PicoHead", "MlpClsHead"):
         assert MODELS.get(f"mmlisa.{name}").__name__ == name
     assert MODELS.get("mmlisa.NoSuchThing") is None
-
-
-def test_modules_of_missing_libraries_are_left_out(monkeypatch):
-    """A misspelt metric is reported as such where mmseg is missing."""
-    monkeypatch.setattr(registry, "find_spec", lambda library: None if library == "mmseg" else library)
-    metrics = registry._child(registry.roots.Registry("thing"), "visualization.evaluation", "datasets.segmentation")
-    assert metrics._locations == ["mmlisa.visualization.evaluation"]
-
-
-def test_a_failed_import_is_reported_again():
-    """Every use of a name gives the reason, not only the first."""
-    things = registry._Registry("thing", scope="mmlisa", locations=["mmlisa.no_such_module"])
-    for _ in range(2):
-        with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-            things.get("mmlisa.Thing")
-
-
-def test_an_import_may_ask_the_registry_that_imports_it(tmp_path, monkeypatch):
-    (tmp_path / "asking.py").write_text("import late\nlate.things.get('Thing')\n")
-    (tmp_path / "late.py").write_text("things = None\n")
-    (tmp_path / "made.py").write_text("import late\n@late.things.register_module()\nclass Thing: pass\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    import late
-
-    late.things = registry._Registry("thing", scope="mmlisa", locations=["asking", "made"])
-    assert late.things.get("Thing").__name__ == "Thing"

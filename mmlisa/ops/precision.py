@@ -18,12 +18,12 @@ def no_autocast(device: torch.device) -> AbstractContextManager:
 def layer_dtype(x: Tensor, module: nn.Module) -> torch.dtype:
     """Return the dtype in which ``module``'s layers take their inputs inside of :func:`no_autocast`.
 
-    Without autocast outside, it is that of ``x``. With autocast, it is that of the module's first floating-point parameter at any
-    depth, since quantised and wrapped layers have no ``weight``; without such a parameter, it is fp32.
+    Without autocast outside, it is that of ``x``. With autocast, it is that of the module's first parameter at any depth, since
+    wrapped layers have no ``weight``; without a parameter, it is fp32.
     """
     if x.device.type == "meta" or not torch.is_autocast_enabled(x.device.type):
         return x.dtype
-    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    return next((p.dtype for p in module.parameters()), torch.float32)
 
 
 def current_autocast(device: torch.device) -> Callable[[], AbstractContextManager]:

@@ -1,21 +1,28 @@
-"""Official FLatten files: every key of every model, the official logits, and what is refused."""
+"""Official FLatten files, by the paper and their checkpoints' layout: every key of every model, and the official logits.
 
-import re
+``goldens/official_flatten.npz`` holds the logits of the smallest model of each family, in fp64 with the weights of
+``golden_weights.values`` and its image. They come from a second implementation of the networks as plain functions of
+their state dicts, independent of the package: one head at a time, one window at a time. The git history keeps it in
+tests/helpers/official_flatten.py.
+"""
+
 from argparse import Namespace
 
 import pytest
-import timm
 import torch
 import torch.nn.functional as F
 
-from helpers import official_flatten as official
 from helpers.golden_weights import image, outputs, values
 from helpers.networks import matched
 from mmlisa.conversion import convert_published
 from mmlisa.models import backbones
 
+# Depths, widths and heads of the smallest model of each family.
+_SWIN = dict(depths=(2, 2, 6, 2), heads=(3, 6, 12, 24), dims=(96, 192, 384, 768), window=7)
+_PVT = dict(depths=(2, 2, 2, 2), heads=(1, 2, 5, 8), dims=(64, 128, 320, 512), mlp=(8, 8, 4, 4))
+_PVTV2_B0 = dict(depths=(2, 2, 2, 2), heads=(1, 2, 5, 8), dims=(32, 64, 160, 256), mlp=(8, 8, 4, 4))
+_CSWIN = dict(depths=(2, 4, 18, 1), heads=(2, 4, 8, 16), dims=(64, 128, 256, 512), splits=(1, 2, 7, 7))
 # name -> family, settings of its layout, arch, millions of parameters of the official code
-_SWIN, _CSWIN, _PVT = official.SWIN_TINY, official.CSWIN_TINY, official.PVT_TINY
 _SWIN_B = dict(_SWIN, depths=(2, 2, 18, 2), heads=(4, 8, 16, 32), dims=(128, 256, 512, 1024))
 _CSWIN_B = dict(_CSWIN, depths=(3, 6, 29, 2), heads=(4, 8, 16, 32), dims=(96, 192, 384, 768))
 _AT_384 = dict(grids=(96, 48, 24, 12))
@@ -28,7 +35,7 @@ MODELS_17 = {
     "pvt-s": ("pvt", dict(_PVT, depths=(3, 4, 6, 3)), "small", 21.670),
     "pvt-m": ("pvt", dict(_PVT, depths=(3, 4, 18, 3)), "medium", 37.242),
     "pvt-l": ("pvt", dict(_PVT, depths=(3, 8, 27, 3)), "large", 50.649),
-    "pvtv2-b0": ("pvtv2", official.PVTV2_B0, "b0", 3.595),
+    "pvtv2-b0": ("pvtv2", _PVTV2_B0, "b0", 3.595),
     "pvtv2-b1": ("pvtv2", _PVT, "b1", 12.931),
     "pvtv2-b2": ("pvtv2", dict(_PVT, depths=(3, 4, 6, 3)), "b2", 22.548),
     "pvtv2-b3": ("pvtv2", dict(_PVT, depths=(3, 4, 18, 3)), "b3", 38.274),
@@ -42,8 +49,90 @@ BACKBONES = {"swin": "FLattenSwin", "pvt": "FLattenPVT", "pvtv2": "FLattenPVTv2"
 BUFFERS = ("relative_position_index", "attn_mask")
 
 
+def layout(family, *, depths, heads, dims, linear_stages=2, grids=(56, 28, 14, 7), **options):
+    """Names and shapes of an official state dict."""
+    shapes = {}
+
+    def add(prefix, **tensors):
+        for name, shape in tensors.items():
+            shapes[f"{prefix}.{name}"] = shape
+
+    def dense(prefix, *weight, bias=True):
+        add(prefix, weight=weight)
+        if bias:
+            add(prefix, bias=weight[:1])
+
+    def norm(prefix, width):
+        dense(prefix, width)
+
+    def own(prefix, width, n, head):
+        add(prefix, scale=(1, 1, width), positional_encoding=(1, n, width))
+        dense(f"{prefix}.dwc", width // head, 1, 5, 5)
+
+    for i, (depth, head, c, grid) in enumerate(zip(depths, heads, dims, grids, strict=True)):
+        before = dims[i - 1] if i else 3
+        ratio = options.get("mlp", (4,) * 4)[i]
+        linear = family in ("pvt", "pvtv2") or i < linear_stages
+        if family in ("pvt", "pvtv2"):
+            size = (7 if i == 0 else 3) if family == "pvtv2" else (2 if i else 4)
+            dense(f"patch_embed{i + 1}.proj", c, before, size, size)
+            norm(f"patch_embed{i + 1}.norm", c)
+            if family == "pvt":
+                shapes[f"pos_embed{i + 1}"] = (1, grid**2, c)
+            else:
+                norm(f"norm{i + 1}", c)
+        elif family == "cswin":
+            conv, embed_norm = (
+                ("stage1_conv_embed.0", "stage1_conv_embed.2") if i == 0 else (f"merge{i}.conv", f"merge{i}.norm")
+            )
+            size = 3 if i else 7
+            dense(conv, c, before, size, size)
+            norm(embed_norm, c)
+        elif i == 0:
+            dense("patch_embed.proj", c, 3, 4, 4)
+            norm("patch_embed.norm", c)
+        else:
+            dense(f"layers.{i - 1}.downsample.reduction", c, 4 * before, bias=False)
+            norm(f"layers.{i - 1}.downsample.norm", 4 * before)
+        for j in range(depth):
+            block = {"swin": f"layers.{i}.blocks.{j}", "cswin": f"stage{i + 1}.{j}"}.get(family, f"block{i + 1}.{j}")
+            norm(f"{block}.norm1", c)
+            norm(f"{block}.norm2", c)
+            dense(f"{block}.mlp.fc1", c * ratio, c)
+            dense(f"{block}.mlp.fc2", c, c * ratio)
+            if family == "pvtv2":
+                dense(f"{block}.mlp.dwconv.dwconv", c * ratio, 1, 3, 3)
+            if family == "cswin":
+                dense(f"{block}.qkv", 3 * c, c)
+                dense(f"{block}.proj", c, c)
+                branches = 1 if linear or i == 3 else 2
+                for branch in range(branches):
+                    dense(f"{block}.attns.{branch}.get_v", c // branches, 1, 3, 3)
+                if linear:
+                    own(f"{block}.attns.0", c, grid**2, head)
+                continue
+            dense(f"{block}.attn.proj", c, c)
+            if family == "swin":
+                dense(f"{block}.attn.qkv", 3 * c, c)
+            else:
+                dense(f"{block}.attn.q", c, c)
+                dense(f"{block}.attn.kv", 2 * c, c)
+            if linear:
+                own(f"{block}.attn", c, grid**2, head)
+            else:
+                window = options["window"]
+                shapes[f"{block}.attn.relative_position_bias_table"] = ((2 * window - 1) ** 2, head)
+                shapes[f"{block}.attn.relative_position_index"] = (window**2, window**2)
+                if j % 2 and grid > window:
+                    shapes[f"{block}.attn_mask"] = ((grid // window) ** 2, window**2, window**2)
+    if family != "pvtv2":
+        norm("norm", dims[-1])
+    dense("head", 1000, dims[-1])
+    return shapes
+
+
 def meta_state(family, settings):
-    return {name: torch.empty(shape, device="meta") for name, shape in official.layout(family, **settings).items()}
+    return {name: torch.empty(shape, device="meta") for name, shape in layout(family, **settings).items()}
 
 
 def parts(checkpoint):
@@ -70,11 +159,11 @@ def test_every_key_of_every_model(name):
 
 def filled(family, settings):
     """An official state dict with the weights of the golden outputs."""
-    shapes = official.layout(family, **settings)
+    shapes = layout(family, **settings)
     return {name: torch.as_tensor(values(name, list(shape))).double() for name, shape in shapes.items()}
 
 
-SMALLEST = {"swin": _SWIN, "pvt": _PVT, "pvtv2": official.PVTV2_B0, "cswin": _CSWIN}
+SMALLEST = {"swin": _SWIN, "pvt": _PVT, "pvtv2": _PVTV2_B0, "cswin": _CSWIN}
 
 
 @pytest.mark.parametrize("family", SMALLEST)
@@ -94,38 +183,6 @@ def test_converted_weights_give_the_official_logits(family, tmp_path):
         logits = F.linear(features, head["head.fc.weight"], head["head.fc.bias"])[0]
     expected = torch.from_numpy(outputs("official_flatten")[family])
     torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
-
-
-# timm's names -> the official ones.
-OFFICIAL_NAMES = {
-    "swin_tiny_patch4_window7_224": [
-        (r"^layers\.(\d)\.downsample", lambda m: f"layers.{int(m[1]) - 1}.downsample"),
-        (r"^head\.fc", "head"),
-    ],
-    "pvt_v2_b0": [
-        (r"^patch_embed\.", "patch_embed1."),
-        (r"^stages\.(\d)\.downsample", lambda m: f"patch_embed{int(m[1]) + 1}"),
-        (r"^stages\.(\d)\.blocks", lambda m: f"block{int(m[1]) + 1}"),
-        (r"^stages\.(\d)\.norm", lambda m: f"norm{int(m[1]) + 1}"),
-        (r"mlp\.dwconv", "mlp.dwconv.dwconv"),
-    ],
-}
-
-
-@pytest.mark.parametrize("name", OFFICIAL_NAMES)
-def test_official_files_of_the_hosts_convert_as_timms(name):
-    with torch.device("meta"):
-        timms = timm.create_model(name).state_dict()
-    officials = {}
-    for key, tensor in timms.items():
-        for pattern, replacement in OFFICIAL_NAMES[name]:
-            key = re.sub(pattern, replacement, key)
-        officials[key] = tensor
-    (expected, _), (found, _) = (convert_published(state, head=True) for state in (timms, officials))
-    assert found["meta"] == expected["meta"]
-    assert {key: tensor.shape for key, tensor in found["state_dict"].items()} == {
-        key: tensor.shape for key, tensor in expected["state_dict"].items()
-    }
 
 
 def test_official_pvt_host_as_a_start():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from helpers.golden_weights import image, outputs, state_dict
+from helpers.golden_weights import dense_names, image, outputs, state_dict
 from mmlisa import create_model
 from mmlisa.conversion import convert_published
 from research.paper_tables import build_on_meta
@@ -59,14 +59,6 @@ def test_maps_equal_the_authors(prefix, size, wrapping, tmp_path):
             ("inner", one[:, :, height // 3, width // 2]),
         ):
             assert relative(values, expected[f"{prefix}map{i}_{part}"].reshape(1, -1)) < 1e-5
-
-
-def dense_names(golden: str) -> dict[str, Tensor]:
-    """A classifier's weights as the dense networks' files name them: a norm for each map, in place of the classifier's."""
-    state = {name: t for name, t in state_dict(golden).items() if not name.startswith(("norm.", "head."))}
-    widths = [len(state[f"layers.{i}.blocks.0.norm1.weight"]) for i in range(4)]
-    norms = {f"norm{i}.{kind}": torch.randn(width) for i, width in enumerate(widths) for kind in ("weight", "bias")}
-    return {name.replace(".rope.", ".attn.rope."): tensor for name, tensor in state.items()} | norms
 
 
 @pytest.mark.parametrize(

@@ -57,32 +57,18 @@ def dp(name, width):
     }
 
 
-def csp_pan(width=128):
-    """ppdet/modeling/necks/csp_pan.py."""
-    shapes = {}
+def pan(kind, width=128):
+    """ppdet/modeling/necks/csp_pan.py; lc_pan.py, whose fusion is by LCNet's blocks."""
+    shapes, half = {}, width // 2
     for i, channels in enumerate((128, 256, 512)):
         shapes |= conv(f"neck.conv_t.convs.{i}", width, channels, 1)
-    half = width // 2
-    for part in ("top_down_blocks", "bottom_up_blocks"):
-        for i in range(2):
-            block = f"neck.{part}.{i}"
+    for block in (f"neck.{part}.{i}" for part in ("top_down_blocks", "bottom_up_blocks") for i in range(2)):
+        if kind == "CSPPAN":
             shapes |= conv(f"{block}.main_conv", half, 2 * width, 1) | conv(f"{block}.short_conv", half, 2 * width, 1)
             shapes |= conv(f"{block}.blocks.0.conv1", half, half, 1) | dp(f"{block}.blocks.0.conv2", half)
             shapes |= conv(f"{block}.final_conv", width, width, 1)
-    for name in ("downsamples.0", "downsamples.1", "first_top_conv", "second_top_conv"):
-        shapes |= dp(f"neck.{name}", width)
-    return shapes
-
-
-def lc_pan(width=128):
-    """ppdet/modeling/necks/lc_pan.py: fusion by LCNet's blocks, all else as in CSP-PAN."""
-    shapes = {}
-    for i, channels in enumerate((128, 256, 512)):
-        shapes |= conv(f"neck.conv_t.convs.{i}", width, channels, 1)
-    for part in ("top_down_blocks", "bottom_up_blocks"):
-        for i in range(2):
-            shapes |= separable(f"neck.{part}.{i}.0", 2 * width, 2 * width, 5)
-            shapes |= separable(f"neck.{part}.{i}.1", 2 * width, width, 5)
+        else:
+            shapes |= separable(f"{block}.0", 2 * width, 2 * width, 5) | separable(f"{block}.1", 2 * width, width, 5)
     for name in ("downsamples.0", "downsamples.1", "first_top_conv", "second_top_conv"):
         shapes |= dp(f"neck.{name}", width)
     return shapes
@@ -106,7 +92,7 @@ def head(width=128, classes=10):
 @pytest.mark.parametrize(("neck", "suffix"), [("CSPPAN", "pdparams"), ("LCPAN", "npz")])
 def test_no_key_is_left_over(neck, suffix, tmp_path):
     rng = np.random.default_rng(0)
-    shapes = lcnet() | (csp_pan() if neck == "CSPPAN" else lc_pan()) | head()
+    shapes = lcnet() | pan(neck) | head()
     arrays = {name: rng.standard_normal(shape).astype("f4") for name, shape in shapes.items()}
     arrays["head.distribution_project.project"] = np.arange(8, dtype="f4")
     if neck == "LCPAN":  # an early release
@@ -205,7 +191,7 @@ def test_esnet_in_paddles_naming():
 @pytest.mark.parametrize("other", ["head.cls_align.0.dwconv.weight", "head.conv_feat.reg_conv_dw0.0.conv.weight"])
 def test_another_head_is_left_out(other):
     """PicoHeadV2 of release 2022.03, or towers for the boxes: backbone and neck are a start."""
-    arrays = {name: np.zeros(shape, "f4") for name, shape in (lcnet() | lc_pan() | head() | {other: (1,)}).items()}
+    arrays = {name: np.zeros(shape, "f4") for name, shape in (lcnet() | pan("LCPAN") | head() | {other: (1,)}).items()}
     checkpoint, _ = convert_published(arrays)
     assert {name.split(".")[0] for name in checkpoint["state_dict"]} == {"backbone", "neck"}
 

@@ -9,20 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from helpers.golden_weights import image, outputs, state_dict, values
+from helpers.golden_weights import dense_names, image, outputs, state_dict, values
 from helpers.written_out import Weights, heads, joined, on_map, to_map, to_tokens, turned
 from mmlisa import create_model
 
 Grid = tuple[int, int]
 Shapes = dict[str, list[int]]
 
-# Widths, depths, heads, entries of the state dict.
-HVIT3 = {
-    "h_vit3_t": ((64, 128, 320, 512), (1, 3, 9, 4), (2, 4, 10, 16), 410),
-    "h_vit3_s": ((64, 128, 320, 512), (2, 6, 18, 8), (2, 4, 10, 16), 750),
-}
-POLA_PVT = {"pola_pvt_t": ((64, 128, 320, 512), (2, 2, 2, 2), (1, 2, 5, 8), 176)}
-POLA_PVT_RATIOS = (8, 8, 4, 4)
+# Depths and heads.
+H_VIT3_T = (1, 3, 9, 4), (2, 4, 10, 16)
+POLA_PVT_T = (2, 2, 2, 2), (1, 2, 5, 8)
 
 
 # --- names and shapes ---
@@ -46,19 +42,6 @@ def ttt_shapes(name: str, channels: int, num_heads: int) -> Shapes:
     return weights | layer(f"{name}.qkv", 3 * (channels + d), channels) | layer(f"{name}.proj", channels, channels + d)
 
 
-def pyramid_shapes(name: str) -> Shapes:
-    """Those of the smallest network's file, with the first block of a stage for each block of that stage."""
-    _, depths, _, entries = HVIT3[name]
-    smallest = {key: list(tensor.shape) for key, tensor in state_dict("h_vittt_t").items()}
-    shapes = {key: shape for key, shape in smallest.items() if ".blocks." not in key}
-    for i, depth in enumerate(depths):
-        first = f"layers.{i}.blocks.0."
-        block = {key.removeprefix(first): shape for key, shape in smallest.items() if key.startswith(first)}
-        shapes |= {f"layers.{i}.blocks.{j}.{key}": shape for j in range(depth) for key, shape in block.items()}
-    assert len(shapes) == entries
-    return shapes
-
-
 def vit3_shapes() -> Shapes:
     shapes = layer("patch_embed.proj", 192, 3, 16, 16)
     for j in range(12):
@@ -70,16 +53,15 @@ def vit3_shapes() -> Shapes:
     return shapes
 
 
-def pola_pvt_shapes(name: str) -> Shapes:
-    widths, depths, num_heads, entries = POLA_PVT[name]
-    shapes = {}
+def pola_pvt_shapes() -> Shapes:
+    widths, ratios, (depths, num_heads), shapes = (64, 128, 320, 512), (8, 8, 4, 4), POLA_PVT_T, {}
     for i, channels in enumerate(widths):
         side, patch = 56 >> i, 2 if i else 4
         shapes |= layer(f"patch_embed{i + 1}.proj", channels, widths[i - 1] if i else 3, patch, patch)
         shapes |= layer(f"patch_embed{i + 1}.norm", channels) | {f"pos_embed{i + 1}": [1, side**2, channels]}
         for j in range(depths[i]):
             block = f"block{i + 1}.{j}"
-            shapes |= norms(block, channels) | mlp_shapes(f"{block}.mlp", channels, POLA_PVT_RATIOS[i])
+            shapes |= norms(block, channels) | mlp_shapes(f"{block}.mlp", channels, ratios[i])
             shapes |= layer(f"{block}.attn.qg", 2 * channels, channels)
             shapes |= layer(f"{block}.attn.kv", 2 * channels, channels)
             shapes |= layer(f"{block}.attn.proj", channels, channels)
@@ -89,27 +71,12 @@ def pola_pvt_shapes(name: str) -> Shapes:
             shapes[f"{block}.attn.scale"] = [1, 1, channels]
             shapes[f"{block}.attn.positional_encoding"] = [1, side**2, channels]
     shapes |= layer("norm", widths[3]) | layer("head", 1000, widths[3])
-    assert len(shapes) == entries
+    assert len(shapes) == 176
     return shapes
 
 
 def filled(shapes: Shapes) -> dict[str, Tensor]:
     return {name: torch.as_tensor(values(name, shape), dtype=torch.float32) for name, shape in shapes.items()}
-
-
-def shapes_of(name: str) -> Shapes:
-    if name == "vit3_t":
-        return vit3_shapes()
-    return pola_pvt_shapes(name) if name in POLA_PVT else pyramid_shapes(name)
-
-
-def dense(shapes: Shapes) -> Shapes:
-    """In the names of the dense networks' files: a norm for each map, in place of the classifier's."""
-    shapes = {name.replace(".rope.", ".attn.rope."): shape for name, shape in shapes.items()}
-    rest = {name: shape for name, shape in shapes.items() if not name.startswith(("norm.", "head."))}
-    for i in range(4):
-        rest |= layer(f"norm{i}", rest[f"layers.{i}.blocks.0.norm1.weight"][0])
-    return rest
 
 
 # --- layers ---
@@ -189,9 +156,9 @@ def pola_block(w: Weights, x: Tensor, grid: Grid, num_heads: int) -> Tensor:
 # --- networks ---
 
 
-def pyramid(name: str, w: Weights, picture: Tensor) -> list[Tensor]:
+def pyramid(w: Weights, picture: Tensor) -> list[Tensor]:
     """The tokens of the four stages as maps, without norms."""
-    _, depths, num_heads, _ = HVIT3[name]
+    depths, num_heads = H_VIT3_T
     maps, x = [], stem(w / "patch_embed", picture)
     for i, depth in enumerate(depths):
         grid, x = tuple(x.shape[2:]), to_tokens(x)
@@ -202,8 +169,8 @@ def pyramid(name: str, w: Weights, picture: Tensor) -> list[Tensor]:
     return maps
 
 
-def normed_maps(name: str, w: Weights, picture: Tensor) -> list[Tensor]:
-    maps = pyramid(name, w, picture)
+def normed_maps(w: Weights, picture: Tensor) -> list[Tensor]:
+    maps = pyramid(w, picture)
     return [to_map((w / f"norm{i}").layer_norm(to_tokens(m), 1e-5), m.shape[2:]) for i, m in enumerate(maps)]
 
 
@@ -214,9 +181,8 @@ def logits(name: str, w: Weights, picture: Tensor) -> Tensor:
         for j in range(12):
             x = vit3_block(w / f"blocks.{j}", x, grid, 6, 1e-6)
         x = (w / "norm").layer_norm(x)
-    elif name in POLA_PVT:
-        _, depths, num_heads, _ = POLA_PVT[name]
-        x = picture
+    elif name == "pola_pvt_t":
+        (depths, num_heads), x = POLA_PVT_T, picture
         for i, depth in enumerate(depths):
             embed = w / f"patch_embed{i + 1}"
             x = F.conv2d(x, embed["proj.weight"], embed["proj.bias"], 2 if i else 4)
@@ -227,7 +193,7 @@ def logits(name: str, w: Weights, picture: Tensor) -> Tensor:
             x = to_map(x, grid)
         x = to_tokens(x)  # the file's last norm is never applied
     else:
-        x = to_tokens(pyramid(name, w, picture)[3])
+        x = to_tokens(pyramid(w, picture)[3])
         x = (w / "norm").token_norm(x)
     return (w / "head").linear(x.mean(1))
 
@@ -242,17 +208,15 @@ def assert_near(actual: Tensor, expected: Tensor, tolerance: float) -> None:
 
 
 def test_the_form_is_the_authors():
-    """Names, shapes, and the logits of the authors' network, in fp64."""
-    state = state_dict("h_vittt_t")
-    assert {key: list(tensor.shape) for key, tensor in state.items()} == pyramid_shapes("h_vit3_t")
+    """The logits of the authors' network, in fp64."""
     with torch.no_grad():
-        found = logits("h_vit3_t", double(state), image(224, 224).double())
+        found = logits("h_vit3_t", double(state_dict("h_vittt_t")), image(224, 224).double())
     assert_near(found, torch.from_numpy(outputs("h_vittt_t")["logits"]).view(1, -1), 2e-6)
 
 
-@pytest.mark.parametrize("name", ["h_vit3_s", "vit3_t", "pola_pvt_t"])
-def test_classifiers_equal_the_forms(name, tmp_path):
-    state = filled(shapes_of(name))
+@pytest.mark.parametrize(("name", "shapes"), [("vit3_t", vit3_shapes), ("pola_pvt_t", pola_pvt_shapes)])
+def test_classifiers_equal_the_forms(name, shapes, tmp_path):
+    state = filled(shapes())
     torch.save({"model": state, "epoch": 299}, tmp_path / "theirs.pth")
     model = create_model(name, pretrained=str(tmp_path / "theirs.pth")).eval()
     picture = image(224, 224)
@@ -265,11 +229,11 @@ def test_classifiers_equal_the_forms(name, tmp_path):
 @pytest.mark.parametrize("size", [(256, 320), (250, 333)])
 def test_maps_of_h_vit3_equal_the_forms(size, tmp_path):
     """Also where the image is not a multiple of 4, and the maps of three stages have odd sides."""
-    state = filled(dense(pyramid_shapes("h_vit3_t")))
+    state = dense_names("h_vittt_t")
     torch.save({"meta": {}, "state_dict": {f"backbone.{key}": t for key, t in state.items()}}, tmp_path / "theirs.pth")
     model = create_model("h_vit3_t", features_only=True, pretrained=str(tmp_path / "theirs.pth")).eval()
     picture = image(*size)
     with torch.no_grad():
-        maps, expected = model(picture), normed_maps("h_vit3_t", double(state), picture.double())
+        maps, expected = model(picture), normed_maps(double(state), picture.double())
     for one, wanted in zip(maps, expected, strict=True):
         assert_near(one, wanted, 2e-5)

@@ -2,10 +2,19 @@
 
 import math
 
+import cv2
+import numpy as np
 import pytest
 
 from helpers.coco import coco, dataset_cfg
 from mmlisa.datasets.annotations import find_bad_annotations, find_doubts
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "images").mkdir()
+    cv2.imwrite(str(tmp_path / "images" / "a.png"), np.zeros((30, 40, 3), np.uint8))
+    return tmp_path
 
 
 @pytest.mark.parametrize(

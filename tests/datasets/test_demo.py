@@ -8,7 +8,7 @@ import pytest
 from pycocotools.coco import COCO
 
 from mmlisa.datasets import demo
-from mmlisa.datasets.demo_objects import CLASSES, load_objects
+from mmlisa.datasets.demo_objects import CLASSES
 
 SMALL = {"train": 6, "val": 4}
 
@@ -20,19 +20,6 @@ def root(tmp_path_factory) -> Path:
 
 def _files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def test_cutouts_have_clean_masks():
-    objects = load_objects()
-    assert tuple(objects) == CLASSES
-    assert len(objects["coin"]) == 23
-    for name, cutouts in objects.items():
-        for cutout in cutouts:
-            alpha = cutout[..., 3]
-            assert cutout.min() >= 0
-            assert (cutout[..., :3] <= alpha[..., None] + 1e-3).all(), f"{name} is not premultiplied"
-            assert cv2.connectedComponents((alpha >= 0.5).astype(np.uint8))[0] == 2, f"{name} is not in one piece"
-            assert 0.3 < (alpha >= 0.5).mean() < 0.95
 
 
 @pytest.mark.parametrize("split", SMALL)
@@ -70,14 +57,6 @@ def test_written_masks_are_the_visible_parts_of_what_was_composed(root):
         assert np.abs(stored.astype(int) - scene.image).mean() < 6  # JPEG
 
 
-def test_objects_stay_in_sight():
-    rng = np.random.default_rng(0)
-    scene = demo.compose(rng, (64, 64), [CLASSES.index("flower")] * 12, scales=(0.5, 0.5))
-    whole = max(instance.mask.sum() for instance in scene.instances)
-    assert 1 < len(scene.instances) < 12  # no room for more
-    assert all(instance.mask.sum() >= 0.65 * whole for instance in scene.instances)
-
-
 def test_same_seed_same_bytes(root, tmp_path):
     again = demo.make_demo(tmp_path / "again", num_images=SMALL, progress=False)
     assert _files(again) == _files(root)
@@ -95,13 +74,3 @@ def test_ade_layout_and_class_folders(root):
             assert (root / "ade" / "images" / folder / f"{path.stem}.jpg").is_file()
         assert sorted(path.name for path in (root / "cls" / split).iterdir()) == sorted(CLASSES)
         assert len(list((root / "cls" / split / "cat").glob("*.jpg"))) == 1
-
-
-def test_a_failed_build_leaves_no_data(tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(demo, "write_ade20k", fail)
-    with pytest.raises(OSError, match="disk full"):
-        demo.make_demo(tmp_path / "demo", num_images=SMALL, progress=False)
-    assert [path.name for path in tmp_path.iterdir()] == [".demo.lock"]

@@ -5,22 +5,18 @@ import re
 import runpy
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
 
 import mmlisa
-
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
-
+from helpers.pages import PAGES, ROOT, name_of
 
 # What a page links to, without the anchor.
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_to_files(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     made = runpy.run_path(str(ROOT / "docs" / "site" / "hooks.py"))["MADE"]  # pages that the build makes
@@ -41,15 +37,10 @@ def test_builds_without_warnings(tmp_path):
 
 
 # Files of the worked examples, a config of mmdetection, a placeholder.
-NOT_OURS = {
-    "elu_demo.py",
-    "small_pyramid_demo.py",
-    "retinanet_r50_fpn_1x_coco.py",
-    "NAME_demo.py",
-}
+NOT_OURS = {"elu_demo.py", "small_pyramid_demo.py", "retinanet_r50_fpn_1x_coco.py", "NAME_demo.py"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_configs_that_a_page_names_ship(page):
     for name in re.findall(r"\b\w+_(?:demo|coco|ade20k|imagenet\d*k?)\.py\b", page.read_text(encoding="utf-8")):
         if name not in NOT_OURS and not name.startswith("_"):  # which is the end of a pattern

@@ -90,19 +90,9 @@ def test_batch_and_steps():
     assert make_plan(make(), preset, False, batch=8).rate == 3e-3
 
 
-@pytest.mark.parametrize(
-    ("task", "size", "on_gpu", "expected"),
-    [
-        ("detection", (640, 480), False, "hylisanet"),
-        ("detection", (640, 480), True, "flatten-swin-t"),
-        ("detection", (1600, 1200), True, "ivit-t"),
-    ],
-)
-def test_model_by_device_and_size(task, size, on_gpu, expected):
-    assert choose_preset(make(task, size=size), "auto", None, on_gpu)[0] == PRESETS[task][expected]
-
-
-def test_a_preset_of_another_task_is_refused():
+def test_model_by_device_and_size():
+    for width, on_gpu, name in ((640, False, "hylisanet"), (640, True, "flatten-swin-t"), (1600, True, "ivit-t")):
+        assert choose_preset(make(size=(width, 480)), "auto", None, on_gpu)[0] == PRESETS["detection"][name]
     with pytest.raises(ValueError, match="--model 'picodet'"):
         choose_preset(make("segmentation"), "picodet", None, False)
 
@@ -134,17 +124,14 @@ def test_the_config_builds_and_explains_each_number(tmp_path, task, model, on_gp
         MODELS.build(cfg.model)
 
 
-def test_boxes_without_outlines_need_no_mask_head(tmp_path):
-    _, cfg, _ = config_of(tmp_path, make(has_masks=False), "hylisanet")
-    assert cfg.model.roi_head.mask_head is None
-    assert cfg.test_evaluator.metric == ["bbox"]
-
-
-@pytest.mark.parametrize(("number", "expected"), [(50, 100), (70, 140)])
-def test_a_detector_may_find_twice_the_objects_of_an_image(tmp_path, number, expected):
-    dataset = make()
-    dataset.samples[3].objects *= number
-    assert config_of(tmp_path, dataset, "hylisanet")[1].model.test_cfg.rcnn.max_per_img == expected
+def test_heads_follow_the_objects(tmp_path):
+    """No masks without outlines, and detections for twice the objects of an image."""
+    dataset = make(has_masks=False)
+    assert config_of(tmp_path, dataset, "hylisanet")[1].model.test_cfg.rcnn.max_per_img == 100
+    dataset.samples[3].objects *= 70
+    _, cfg, _ = config_of(tmp_path, dataset, "hylisanet")
+    assert (cfg.model.roi_head.mask_head, cfg.test_evaluator.metric) == (None, ["bbox"])
+    assert cfg.model.test_cfg.rcnn.max_per_img == 140
 
 
 @pytest.mark.parametrize("weights", ["", "own.pth"])
@@ -154,9 +141,6 @@ def test_weights_keep_the_image_size_that_they_were_trained_at(tmp_path, weights
     assert shipped != plan.side
     assert cfg.model.backbone.image_size == (shipped if weights else plan.side)
     assert cfg.load_from == (weights or None)
-
-
-def test_without_weights_the_backbone_is_not_initialised_from_them(tmp_path):
     assert config_of(tmp_path, make(), "flatten-swin-t", "")[1].model.backbone.init_cfg is None
 
 

@@ -36,16 +36,12 @@ def commands(monkeypatch, tmp_path):
     return ran
 
 
-def names(commands):
-    return [command[0] for command in commands]
-
-
 def test_a_step_whose_result_exists_is_skipped(commands, tmp_path, capsys):
     options = Options(str(tmp_path / "data"))
     fit(options, tmp_path / "run", dry_run=True)
     assert commands == []
     fit(options, tmp_path / "run")
-    assert names(commands) == ["train", "test", "export"]
+    assert [command[0] for command in commands] == ["train", "test", "export"]
     assert (tmp_path / "run" / "model.pth").read_text() == "best_accuracy_top1_iter_3.pth"
     capsys.readouterr()
     fit(options, tmp_path / "run")
@@ -73,22 +69,6 @@ def test_results_never_go_into_the_data(tmp_path):
     with pytest.raises(ValueError, match="--work-dir"):
         fit(Options(str(tmp_path / "data")), tmp_path / "data" / "run")
     assert not list((tmp_path / "data").iterdir())
-
-
-def test_the_splits_are_written(commands, tmp_path):
-    fit(Options(str(tmp_path / "data")), tmp_path / "run", dry_run=True)
-    lists = {split: (tmp_path / "run" / "data" / f"{split}.txt").read_text().splitlines() for split in ("train", "val")}
-    assert [len(lines) for lines in lists.values()] == [12, 3]
-    assert sorted(lists["train"] + lists["val"]) == [
-        f"{name}/{index:03d}.jpg {label}" for label, name in enumerate(folders.CLASSES) for index in range(5)
-    ]
-    facts = json.loads((tmp_path / "run" / "data" / "data.json").read_text())
-    assert facts["val"] == [line.split()[0] for line in lists["val"]]
-
-
-def test_a_command_that_fails_is_an_error():
-    with pytest.raises(ChildProcessError, match="mmlisa no-such-command failed"):
-        module.run("no-such-command")
 
 
 WRITERS = {
@@ -125,12 +105,7 @@ def test_fit(data, tmp_path):
     """A whole run at the smallest size; nothing in the data changes."""
     before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     fit(Options(str(data), epochs=1, size=32), tmp_path / "run")
-    assert {path.name for path in (tmp_path / "run").iterdir()} >= {
-        "config.py",
-        "model.pth",
-        "model.onnx",
-        "report.html",
-    }
+    assert all((tmp_path / "run" / name).is_file() for name in ("config.py", "model.pth", "model.onnx", "report.html"))
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
 
 

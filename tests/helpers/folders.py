@@ -12,14 +12,14 @@ CLASSES = ["cat", "dog", "newt"]
 SIZE = (64, 48)  # width and height
 
 
-def write_images(folder: Path, number: int = 12, size: tuple[int, int] = SIZE, seed: int = 0) -> list[str]:
+def write_images(folder: Path, number: int = 12, seed: int = 0) -> list[str]:
     """Images of noise, no two alike; returns their names."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     names = [f"{index:03d}.jpg" for index in range(number)]
     for name in names:
         coarse = rng.integers(0, 255, (12, 16, 3), dtype=np.uint8)
-        cv2.imwrite(str(folder / name), cv2.resize(coarse, size))
+        cv2.imwrite(str(folder / name), cv2.resize(coarse, SIZE))
     return names
 
 
@@ -56,16 +56,6 @@ def write_yolo(root: Path, number: int = 12) -> Path:
     file = root / "data.yaml"
     file.write_text(yaml.safe_dump({"names": CLASSES}))
     return file
-
-
-def write_voc(root: Path, number: int = 12) -> Path:
-    """``Annotations/*.xml`` and ``JPEGImages/``; pixels are counted from 1."""
-    (root / "Annotations").mkdir(parents=True)
-    for index, name in enumerate(write_images(root / "JPEGImages", number)):
-        objects = "".join(voc_object(CLASSES[label], box) for label, box in boxes(index))
-        text = f"<annotation><filename>{name}</filename>{objects}</annotation>"
-        (root / "Annotations" / name).with_suffix(".xml").write_text(text)
-    return root / "Annotations" / "000.xml"
 
 
 def write_labelme(root: Path, number: int = 12) -> Path:
@@ -130,20 +120,15 @@ def demo_as_voc(demo: Path, root: Path) -> Path:
         for image in coco["images"]:
             stems.append(f"{split}_{Path(image['file_name']).stem}")
             shutil.copy(demo / split / image["file_name"], root / "JPEGImages" / f"{stems[-1]}.jpg")
-            objects = "".join(
-                voc_object(names[entry["category_id"]], entry["bbox"], entry["iscrowd"])
-                for entry in coco["annotations"]
-                if entry["image_id"] == image["id"]
-            )
+            objects = ""
+            for entry in coco["annotations"]:
+                if entry["image_id"] == image["id"]:
+                    x, y, w, h = entry["bbox"]  # pixels are counted from 1
+                    corners = dict(xmin=x + 1, ymin=y + 1, xmax=x + w, ymax=y + h)
+                    box = "".join(f"<{side}>{value}</{side}>" for side, value in corners.items())
+                    name = f"<name>{names[entry['category_id']]}</name><difficult>{entry['iscrowd']}</difficult>"
+                    objects += f"<object>{name}<bndbox>{box}</bndbox></object>"
             text = f"<annotation><filename>{stems[-1]}.jpg</filename>{objects}</annotation>"
             (root / "Annotations" / f"{stems[-1]}.xml").write_text(text)
         (root / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(stems))
     return root
-
-
-def voc_object(name: str, box: list[float], difficult: int = 0) -> str:
-    x, y, w, h = box
-    return (
-        f"<object><name>{name}</name><difficult>{difficult}</difficult><bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin>"
-        f"<xmax>{x + w}</xmax><ymax>{y + h}</ymax></bndbox></object>"
-    )

@@ -21,6 +21,16 @@ def state_dict(name: str) -> dict[str, Tensor]:
     return {key: torch.from_numpy(np.asarray(values(key, shape), np.float32)) for key, shape in shapes.items()}
 
 
+def dense_names(name: str) -> dict[str, Tensor]:
+    """A classifier's weights as the dense networks' files name them: a norm for each map, in place of the classifier's."""
+    state = {key: t for key, t in state_dict(name).items() if not key.startswith(("norm.", "head."))}
+    for i in range(4):
+        for kind in ("weight", "bias"):
+            shape = list(state[f"layers.{i}.blocks.0.norm1.weight"].shape)
+            state[f"norm{i}.{kind}"] = torch.from_numpy(values(f"norm{i}.{kind}", shape))
+    return {key.replace(".rope.", ".attn.rope."): tensor for key, tensor in state.items()}
+
+
 def outputs(name: str) -> dict[str, np.ndarray]:
     return dict(np.load(FOLDER / f"{name}.npz"))
 

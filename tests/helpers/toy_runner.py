@@ -1,6 +1,5 @@
 """A toy model with MMEngine's real runner: a few parameters and a few points."""
 
-import json
 import os
 import signal
 
@@ -18,12 +17,10 @@ from mmlisa.training.runner import build_runner
 class ToyRegression(BaseModel):
     """Fits a line through noisy points; in a given forward pass, its loss breaks or its process gets a signal."""
 
-    def __init__(
-        self, broken_at: int = -1, broken: float = float("nan"), signal_at: int = -1, number: int = signal.SIGTERM
-    ) -> None:
-        super().__init__()
+    def __init__(self, broken_at: int = -1, signal_at: int = -1, number: int = signal.SIGTERM, **options) -> None:
+        super().__init__(**options)
         self.layer, self.calls = nn.Linear(4, 1), 0
-        self.broken_at, self.broken, self.signal_at, self.number = broken_at, broken, signal_at, number
+        self.broken_at, self.signal_at, self.number = broken_at, signal_at, number
 
     def forward(self, inputs: torch.Tensor, mode: str = "tensor"):
         if mode == "predict":
@@ -31,7 +28,7 @@ class ToyRegression(BaseModel):
         loss = (self.layer(torch.stack(inputs)) - 1).square().mean()
         self.calls += 1
         if self.calls == self.broken_at:
-            loss = loss * self.broken
+            loss = loss * torch.nan
         if self.calls == self.signal_at:
             os.kill(os.getpid(), self.number)
         return {"loss_fit": loss}
@@ -96,12 +93,3 @@ def runner(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=No
         default_scope="mmengine",
     )
     return build_runner(Config(cfg | options), 0.5, verbose=verbose)
-
-
-def losses(work_dir) -> dict[int, float]:
-    found = {}
-    for path in sorted(work_dir.glob("*/vis_data/2*.json")):
-        for line in path.read_text().splitlines():
-            entry = json.loads(line)
-            found[entry["step"]] = entry["loss"]
-    return found

@@ -1,14 +1,9 @@
 """Trainings by the tools, as a user starts them, and what their logs say."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-from mmlisa import config_path
-
 ROOT = Path(__file__).parents[2]
-EPOCH = ["train_cfg.max_epochs=1"]
 # A few images and iterations of each demo config; a checkpoint every second iteration.
 SHORT = [
     "train_cfg.max_iters=6",
@@ -20,20 +15,6 @@ SHORT = [
     "val_dataloader.dataset.indices=6",
     "test_dataloader.dataset.indices=6",
 ]
-
-
-def train(config: str, data: Path, work_dir: Path, *options: str) -> subprocess.CompletedProcess:
-    batch = 2 if data.name == "ade" else 1
-    command = [sys.executable, "tools/train.py", config_path(config), "--work-dir", str(work_dir), "--cfg-options"]
-    command += [f"{split}_dataloader.dataset.data_root={data}/" for split in ("train", "val", "test")]
-    command += [f"train_dataloader.batch_size={batch}", "val_dataloader.dataset.indices=1"]
-    command += [f"{split}_dataloader.num_workers=0" for split in ("train", "val")]
-    command += [f"{split}_dataloader.persistent_workers=False" for split in ("train", "val")]
-    if data.name == "coco":
-        annotations = f"{data}/annotations/instances_val2017.json"
-        command += [f"{split}_evaluator.ann_file={annotations}" for split in ("val", "test")]
-    command += ["default_hooks.logger.interval=1", *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
 
 
 def history(work_dir: Path) -> tuple[dict[int, dict], dict]:

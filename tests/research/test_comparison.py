@@ -50,22 +50,6 @@ def test_only_the_backbone_its_channels_and_the_start_differ(name, tmp_path):
         assert tuple(node) == (one.size, one.size), key
 
 
-@pytest.mark.parametrize(
-    ("source", "seed", "name", "start_seed"),
-    [
-        ("replacement_host", 0, "replacement", 3),
-        ("resize_classifier", 2, "resize_detector", 2),
-        ("resize_classifier", 1, "resize_classification_256", 1),
-        ("resize_detector", 1, "resize_detection_128", 1),
-    ],
-)
-def test_networks_start_from_the_checkpoint_that_their_source_saves(source, seed, name, start_seed):
-    host, one = COMPARISONS[source], COMPARISONS[name]
-    saved = f"{comparison.slug(host.baseline)}_{seed}/iter_{host.iterations}.pth"
-    assert delta(one, one.baseline, start_seed)["load_from"] == f"{comparison.ROOT}/{source}/{saved}"
-    assert delta(host, host.baseline, seed)["default_hooks.checkpoint"]["interval"] == host.iterations
-
-
 # ---- arithmetic
 
 

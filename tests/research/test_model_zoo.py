@@ -14,24 +14,6 @@ ROOT = Path(__file__).parents[2]
 model_zoo = SimpleNamespace(**runpy.run_path(str(ROOT / "tools" / "model_zoo.py")))
 
 
-@pytest.mark.parametrize(
-    ("name", "title", "paper", "source", "metrics"),
-    [
-        (
-            "mask_rcnn_hylisanet_s_1x_coco.py",
-            "Mask R-CNN, HyLiSANet-S, 1x",
-            "box AP 47.7, mask AP 42.6",
-            "LiSA journal version, Table 9",
-            {"box AP": 47.7, "mask AP": 42.6},
-        ),
-        ("upernet_hylisanet_b_160k_ade20k.py", "UperNet, HyLiSANet-B, 160k", "", "", {}),
-    ],
-)
-def test_reads_a_configs_first_comment(name, title, paper, source, metrics):
-    assert model_zoo.read_header(Path(config_path(name))) == (title, paper, source)
-    assert model_zoo.read_metrics(paper) == metrics
-
-
 def test_an_entry_and_its_line_on_the_page():
     path = Path(config_path("classifier_flatten_deit_t_300e_imagenet.py"))
     entry = model_zoo.to_entry(path)

@@ -17,23 +17,13 @@ from mmlisa.deploy import export as exporting
 pytest.importorskip("mmdet")
 CONFIGS = {name: f"{name}_hylisanet_demo.py" for name in ("mask_rcnn", "semantic_fpn", "classifier")}
 # One iteration at 64 pixels. So young a detector finds nothing, and without detections there are no metrics.
+SCALES = [
+    f"{split}_dataloader.dataset.pipeline.{i}.scale=(64,64)" for split, i in (("train", 2), ("val", 1), ("test", 1))
+]
+CROPS = ["train_dataloader.dataset.pipeline.3.crop_size=(64,64)", "model.data_preprocessor.size=(64,64)"]
 SMALL = {
-    "mask_rcnn": [
-        *(
-            f"{split}_dataloader.dataset.pipeline.{i}.scale=(64,64)"
-            for split, i in (("train", 2), ("val", 1), ("test", 1))
-        ),
-        "model.test_cfg.rcnn.score_thr=0",
-        "model.test_cfg.rcnn.max_per_img=5",
-    ],
-    "semantic_fpn": [
-        *(
-            f"{split}_dataloader.dataset.pipeline.{i}.scale=(64,64)"
-            for split, i in (("train", 2), ("val", 1), ("test", 1))
-        ),
-        "train_dataloader.dataset.pipeline.3.crop_size=(64,64)",
-        "model.data_preprocessor.size=(64,64)",
-    ],
+    "mask_rcnn": [*SCALES, "model.test_cfg.rcnn.score_thr=0", "model.test_cfg.rcnn.max_per_img=5"],
+    "semantic_fpn": [*SCALES, *CROPS],
     "classifier": [],
 }
 ONE_ITERATION = ["train_cfg.max_iters=1", "train_cfg.val_interval=1", "train_dataloader.batch_size=2"]
@@ -80,6 +70,8 @@ def test_train_test_infer(kind, demo, mmlisa, tmp_path, capsys):
     words = ["test", config, checkpoint, "--out", "out.pkl", "--cfg-options", f"experiment_name=tested_{kind}"]
     assert mmlisa(*words) == 0
     assert (tmp_path / "out.pkl").is_file()
+    assert mmlisa("visualize", "run", "--out-dir", "curves") == 0
+    assert (tmp_path / "curves" / "curves.png").is_file()
     (log,) = tmp_path.glob("run/test/*/2*.json")
     assert any(name in log.read_text() for name in ("coco/segm_mAP", "mIoU", "accuracy/top1"))
     image = next(demo.glob("val/*.jpg"))
@@ -150,20 +142,6 @@ def test_boxes_are_drawn_where_the_objects_are(demo, mmlisa, monkeypatch):
         assert picture.shape[:2] == sample.ori_shape != sample.img_shape
 
 
-def test_check_data_exits_with_1_if_something_is_wrong(demo, mmlisa, tmp_path, capsys):
-    images = sorted(demo.glob("cls/train/*/*.jpg"))
-    for split in ("train", "val"):  # the same image in both
-        target = tmp_path / "data" / "cls" / split / images[0].parent.name / "image.jpg"
-        target.parent.mkdir(parents=True)
-        target.write_bytes(images[0].read_bytes())
-    options = [
-        *data(tmp_path / "data"),
-        *(f"{split}_dataloader.dataset.type=CustomDataset" for split in ("train", "val", "test")),
-    ]
-    assert mmlisa("check-data", CONFIGS["classifier"], *options) == 1
-    assert "same image" in capsys.readouterr().out
-
-
 def test_flops(mmlisa, capsys):
     assert mmlisa("flops", CONFIGS["classifier"], "--size", "64", "64") == 0
     name, parameters, macs, *_ = capsys.readouterr().out.splitlines()[2].split()
@@ -182,24 +160,10 @@ def test_convert(mmlisa, tmp_path):
 
 def test_visualize(demo, mmlisa, tmp_path):
     image = next(demo.glob("val/*.jpg"))
-    words = [
-        "--model",
-        CONFIGS["classifier"],
-        "--model",
-        CONFIGS["classifier"],
-        save(tmp_path),
-        "model.backbone.image_size=64",
-    ]
-    assert mmlisa("visualize", image, *words, "--size", "64", "64", "--matrices", "--out-dir", "drawn") == 0
+    model = ["--model", CONFIGS["classifier"]]
+    words = [*model, *model, save(tmp_path), "model.backbone.image_size=64", "--size", "64", "64", "--matrices"]
+    assert mmlisa("visualize", image, *words, "--out-dir", "drawn") == 0
     assert {path.name for path in (tmp_path / "drawn").iterdir()} == {"kernels.png", "matrices.png"}
-
-
-def test_visualize_draws_the_curves_of_a_training(mmlisa, tmp_path):
-    log = tmp_path / "run" / "1" / "vis_data" / "scalars.json"
-    log.parent.mkdir(parents=True)
-    log.write_text("".join(json.dumps({"loss": 1 / i, "lr": 0.1, "iter": i, "step": i}) + "\n" for i in (1, 2)))
-    assert mmlisa("visualize", "run", "--out-dir", "drawn") == 0
-    assert (tmp_path / "drawn" / "curves.png").is_file()
 
 
 def test_demo_data(mmlisa, tmp_path):

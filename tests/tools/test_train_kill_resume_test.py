@@ -61,8 +61,6 @@ def test_train_kill_resume_test(task, tmp_path, monkeypatch):
     out = run("train", task, "--work-dir", work_dir, "--resume")
     (best,) = work_dir.glob("best_*.pth")
     assert re.search(rf"checkpoint  {best} \(best: \S+\)$", out, re.MULTILINE), out
-    noise = ("System environment", "Config:", "Could not import", "faster_coco_eval", "paramwise_options")
-    assert not [line for line in noise if line in out], out
     losses, metrics = history(work_dir)
     assert sorted(losses) == [1, 2, 3, 4, 5, 6]
     assert list(work_dir.glob("*/curves.png"))

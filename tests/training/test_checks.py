@@ -13,7 +13,6 @@ from mmlisa.training.checks import (
     check_channels,
     check_classes,
     check_shapes,
-    compare_classes,
     saved_metainfo,
 )
 
@@ -55,11 +54,6 @@ def test_the_libraries_own_heads_fit_their_data(config):
     assert check_classes(cfg.model, classes, "train_dataloader.dataset") == ""
 
 
-def test_labels_that_stand_for_other_classes_are_named():
-    assert "label 1 is 'dog' in the training data and 'newt'" in compare_classes(("cat", "dog"), ("cat", "newt"))
-    assert compare_classes(("cat", "dog"), ("cat", "dog")) == compare_classes(None, ("cat",)) == ""
-
-
 class Detector(nn.Module):
     def __init__(self, *channels):
         super().__init__()
@@ -67,10 +61,10 @@ class Detector(nn.Module):
         self.backbone.feature_channels = channels
 
 
-@pytest.mark.parametrize("takes", [[64, 128, 256], [64, 128]])
-def test_a_neck_that_does_not_fit_the_backbone_is_refused(takes):
-    with pytest.raises(ValueError, match=r"model\.neck\.in_channels"):
-        check_channels(Detector(64, 128, 320), dict(neck=dict(type="FPN", in_channels=takes)))
+def test_a_neck_that_does_not_fit_the_backbone_is_refused():
+    for takes in ([64, 128, 256], [64, 128]):
+        with pytest.raises(ValueError, match=r"model\.neck\.in_channels"):
+            check_channels(Detector(64, 128, 320), dict(neck=dict(type="FPN", in_channels=takes)))
 
 
 @pytest.mark.parametrize(

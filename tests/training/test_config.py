@@ -3,42 +3,23 @@
 import pytest
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
+from mmseg.registry import TRANSFORMS
 
-import helpers.toy_runner  # noqa: F401 (registers ToyPoints)
+import helpers.toy_runner  # noqa: F401 (registers ToyPoints and ToyRegression)
 from mmlisa import config_path
-from mmlisa.training.config import (
-    check_data,
-    check_default_device,
-    find_metainfo,
-    innermost_dataset,
-    load_config,
-    parse_options,
-    set_amp,
-    set_auto_scale_lr,
-    set_epochs,
-    set_pretrained,
-    set_show_dir,
-    type_name,
-    warn_of_random_backbone,
-)
+from mmlisa.training import config
+from mmlisa.training.building import build_model
 
 COCO = "mask_rcnn_hylisanet_s_1x_coco.py"
 
 
 def test_options_and_work_dir(tmp_path):
-    assert parse_options(["a.lr=1e-3", "a.b=(c,1)"]) == {"a.lr": 1e-3, "a.b": ("c", 1)}
-    cfg = load_config(COCO, options={"train_dataloader.num_workers": 0, "optim_wrapper.optimizer.lr": 1e-3})
+    assert config.parse_options(["a.lr=1e-3", "a.b=(c,1)"]) == {"a.lr": 1e-3, "a.b": ("c", 1)}
+    cfg = config.load_config(COCO, options={"train_dataloader.num_workers": 0, "optim_wrapper.optimizer.lr": 1e-3})
     assert cfg.optim_wrapper.optimizer.lr == 1e-3
     assert not cfg.train_dataloader.persistent_workers
     assert cfg.work_dir == f"work_dirs/{COCO.removesuffix('.py')}"
-    assert load_config(COCO, work_dir=str(tmp_path)).work_dir == str(tmp_path)
-
-
-def test_any_variable_may_stand_in_a_config(tmp_path):
-    """Also one whose name resembles a key of MMEngine's."""
-    path = tmp_path / "mine.py"
-    path.write_text(f"_base_ = {config_path(COCO)!r}\nwork_dirs = 'a'\ntest_dataloaders = []\n")
-    assert load_config(str(path)).work_dirs == "a"
+    assert config.load_config(COCO, work_dir=str(tmp_path)).work_dir == str(tmp_path)
 
 
 def test_missing_data_are_named(tmp_path):
@@ -46,15 +27,15 @@ def test_missing_data_are_named(tmp_path):
     cfg = Config(dict(train_dataloader=dict(dataset=dict(type="RepeatDataset", dataset=dataset))))
     (tmp_path / "a").mkdir()
     with pytest.raises(FileNotFoundError, match=rf"'{tmp_path}/b' .*train_dataloader\.dataset\.data_root"):
-        check_data(cfg, "train", "val")
+        config.check_data(cfg, "train", "val")
     (tmp_path / "b").mkdir()
-    check_data(cfg, "train", "val")
+    config.check_data(cfg, "train", "val")
     for left in (dict(backend_args=dict(backend="petrel")), dict(data_root="s3://x")):
         cfg.train_dataloader.dataset = {**dataset, "ann_file": "no.json", **left}
-        check_data(cfg, "train")
+        config.check_data(cfg, "train")
     cfg.train_dataloader.dataset = dict(dataset, ann_file="no.json")
     with pytest.raises(FileNotFoundError, match=r"no\.json"):
-        check_data(cfg, "train")
+        config.check_data(cfg, "train")
 
 
 @pytest.mark.parametrize(
@@ -68,22 +49,26 @@ def test_missing_data_are_named(tmp_path):
     ],
 )
 def test_epochs_stretch_the_schedule(name, epochs, loop, parts):
-    cfg = load_config(name)
+    cfg = config.load_config(name)
     if "max_iters" in loop:
         cfg.default_scope, cfg.train_dataloader.dataset = "mmengine", dict(type="ToyPoints", length=280)
-    set_epochs(cfg, epochs)
+    config.set_epochs(cfg, epochs)
     assert {key: cfg.train_cfg[key] for key in loop} == loop
     assert [(part.get("begin", 0), part.end) for part in cfg.param_scheduler] == parts
 
 
 def test_a_backbone_without_its_pretrained_weights_is_named():
-    cfg = load_config(COCO)
-    assert "classifier_hylisanet_s_300e_imagenet.py" in warn_of_random_backbone(cfg)
-    set_pretrained(cfg, "hylisanet_s.pth")
+    cfg = config.load_config(COCO)
+    assert "classifier_hylisanet_s_300e_imagenet.py" in config.warn_of_random_backbone(cfg)
+    config.set_pretrained(cfg, "hylisanet_s.pth")
     assert cfg.model.backbone.init_cfg.source == "hylisanet_s.pth"
-    for given in (cfg, load_config(COCO, options=dict(load_from="x.pth")), load_config(COCO.replace("1x", "host_1x"))):
-        assert warn_of_random_backbone(given) is None
-    assert warn_of_random_backbone(load_config(config_path("mask_rcnn_hylisanet_demo.py"))) is None
+    for given in (
+        cfg,
+        config.load_config(COCO, options=dict(load_from="x.pth")),
+        config.load_config(COCO.replace("1x", "host_1x")),
+    ):
+        assert config.warn_of_random_backbone(given) is None
+    assert config.warn_of_random_backbone(config.load_config(config_path("mask_rcnn_hylisanet_demo.py"))) is None
 
 
 def test_epochs_stretch_what_counts_epochs(monkeypatch):
@@ -94,7 +79,7 @@ def test_epochs_stretch_what_counts_epochs(monkeypatch):
     ]
     hooks = [dict(type="PipelineSwitchHook", switch_epoch=90), dict(type="CastlingHook", begin=0.9)]
     cfg = Config(dict(train_cfg=dict(max_epochs=100, val_begin=80), param_scheduler=parts, custom_hooks=hooks))
-    set_epochs(cfg, 20)
+    config.set_epochs(cfg, 20)
     steps, cosine, warm_up = cfg.param_scheduler
     assert (steps.milestones, cosine.T_max, warm_up.end) == ([16, 18], 20, 500)
     assert (cfg.train_cfg.val_begin, cfg.custom_hooks[0].switch_epoch, cfg.custom_hooks[1].begin) == (16, 18, 0.9)
@@ -102,49 +87,72 @@ def test_epochs_stretch_what_counts_epochs(monkeypatch):
     for launcher, length in (("none", 94), ("pytorch", 24)):
         monkeypatch.setenv("WORLD_SIZE", "4")
         cfg = Config(dict(train_cfg=dict(max_iters=400), train_dataloader=data, launcher=launcher))
-        set_epochs(cfg, 1)
+        config.set_epochs(cfg, 1)
         assert cfg.train_cfg.max_iters == length
 
 
 def test_amp_and_the_scaled_rate():
-    cfg = load_config(COCO)
-    set_amp(cfg)
+    cfg = config.load_config(COCO)
+    config.set_amp(cfg)
     # Gradients vanish in fp16 without a scale that follows them.
     assert (cfg.optim_wrapper.type, cfg.optim_wrapper.loss_scale) == ("AmpOptimWrapper", "dynamic")
-    set_auto_scale_lr(cfg)
+    config.set_auto_scale_lr(cfg)
     assert cfg.auto_scale_lr.enable
     with pytest.raises(ValueError, match="--auto-scale-lr"):
-        set_auto_scale_lr(Config(dict(auto_scale_lr=None)))
+        config.set_auto_scale_lr(Config(dict(auto_scale_lr=None)))
 
 
 def test_a_device_that_mmengine_does_not_take_is_refused(monkeypatch):
     monkeypatch.setattr("mmengine.device.get_device", lambda: "mps")
-    check_default_device("mps:0")
+    config.check_default_device("mps:0")
     with pytest.raises(ValueError, match="--device 'cpu'"):
-        check_default_device("cpu")
+        config.check_default_device("cpu")
 
 
 def test_show_dir_draws_overlays_whatever_the_config_draws(tmp_path):
     cfg = Config(dict(default_hooks=dict(visualization=dict(type="DetVisualizationHook", draw=False))))
-    set_show_dir(cfg, str(tmp_path))
+    config.set_show_dir(cfg, str(tmp_path))
     assert cfg.default_hooks.visualization == dict(type="mmlisa.OverlayHook", draw=True, test_out_dir=str(tmp_path))
-    set_show_dir(cfg, None)
+    config.set_show_dir(cfg, None)
     assert "visualization" not in cfg.default_hooks
 
 
 def test_names_of_the_data_come_before_those_of_their_type(tmp_path):
     (tmp_path / "names.txt").write_text("red fox\nnewt\n")
     names = str(tmp_path / "names.txt")
-    assert find_metainfo(dict(type="mmdet.CocoDataset"))["classes"][0] == "person"
-    assert find_metainfo(dict(type="mmdet.CocoDataset", metainfo=dict(classes=("cat",))))["classes"] == ("cat",)
-    assert find_metainfo(dict(type="mmpretrain.CustomDataset", classes=names))["classes"] == ["red fox", "newt"]
+    assert config.find_metainfo(dict(type="mmdet.CocoDataset"))["classes"][0] == "person"
+    assert config.find_metainfo(dict(type="mmdet.CocoDataset", metainfo=dict(classes=("cat",))))["classes"] == ("cat",)
+    assert config.find_metainfo(dict(type="mmpretrain.CustomDataset", classes=names))["classes"] == ["red fox", "newt"]
     with DefaultScope.overwrite_default_scope("mmdet"):  # types of most configs have no scope
-        assert find_metainfo(dict(type="CocoDataset"))["classes"][0] == "person"
+        assert config.find_metainfo(dict(type="CocoDataset"))["classes"][0] == "person"
 
 
 def test_the_first_of_joined_data_sets_is_the_innermost():
     joined = dict(type="ConcatDataset", datasets=[dict(type="A", pipeline=[1]), dict(type="B")])
     cfg = Config(dict(test_dataloader=dict(dataset=dict(type="RepeatDataset", dataset=joined))))
-    assert innermost_dataset(cfg, "test") == dict(type="A", pipeline=[1])
-    assert innermost_dataset(cfg, "val") == {}
-    assert type_name(dict(type="mmlisa.LiSANet")) == type_name(dict(type=type("LiSANet", (), {}))) == "LiSANet"
+    assert config.innermost_dataset(cfg, "test") == dict(type="A", pipeline=[1])
+    assert config.innermost_dataset(cfg, "val") == {}
+    assert (
+        config.type_name(dict(type="mmlisa.LiSANet"))
+        == config.type_name(dict(type=type("LiSANet", (), {})))
+        == "LiSANet"
+    )
+
+
+def test_tta_sees_every_image_at_six_scales_plain_and_flipped():
+    cfg = config.load_config("upernet_ivit_t_160k_ade20k.py")
+    config.set_tta(cfg)
+    assert (cfg.model.type, cfg.model.module.type) == ("SegTTAModel", "EncoderDecoder")
+    with DefaultScope.overwrite_default_scope("mmseg"):
+        step = TRANSFORMS.build(cfg.test_dataloader.dataset.pipeline[-1])
+    views = [(compose.transforms[0].scale[1], compose.transforms[1].prob) for compose in step.subroutines]
+    assert sorted(views) == [(side, flip) for side in (256, 384, 512, 640, 768, 896) for flip in (0.0, 1.0)]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_preprocessor_beside_a_model_becomes_its_own(own):
+    beside = dict(type="BaseDataPreprocessor", non_blocking=True)
+    cfg = Config(dict(model=dict(type="ToyRegression"), data_preprocessor=beside))
+    if own:
+        cfg.model.data_preprocessor = dict(type="BaseDataPreprocessor")
+    assert build_model(cfg).data_preprocessor._non_blocking is not own

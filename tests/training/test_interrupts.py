@@ -4,11 +4,13 @@ import os
 import signal
 
 import pytest
+from mmengine.config import Config
 from mmengine.hooks import Hook
 
-from helpers.toy_runner import losses, runner
+from helpers.toy_runner import runner
+from helpers.training import history
 from mmlisa.checkpoints import read_checkpoint
-from mmlisa.training.runner import train
+from mmlisa.training.runner import set_resume, train
 
 ITERATIONS, EPOCHS = dict(iterations=8), dict(epochs=2)  # an epoch has four batches
 
@@ -31,13 +33,16 @@ def test_an_interrupted_training_is_resumed_after_its_last_iteration(tmp_path, n
     assert (tmp_path / "last_checkpoint").read_text() == str(tmp_path / name)
     saved = read_checkpoint(tmp_path / name)
     assert saved["meta"]["iter"] == at
+    cfg = Config(dict(work_dir=str(tmp_path)))
+    set_resume(cfg, None)
+    assert (cfg.resume, cfg.load_from) == (True, str(tmp_path / name))
 
     resumed, places, recorder = runner(tmp_path, resume=True, **length, **schedule), [], Hook()
     recorder.before_train_iter = lambda runner, batch_idx, data_batch=None: places.append(batch_idx)
     resumed.register_hook(recorder)
     train(resumed)
     assert places == rest
-    assert sorted(losses(tmp_path)) == [*range(1, 9)]
+    assert sorted(history(tmp_path)[0]) == [*range(1, 9)]
     assert resumed.optim_wrapper.optimizer.state_dict()["state"][0]["step"] == 8
     assert resumed.optim_wrapper.get_lr()["lr"] == pytest.approx([0.01])
 
@@ -61,3 +66,17 @@ def test_a_second_signal_has_its_usual_effect(tmp_path):
     stopped.register_hook(Impatient())
     with pytest.raises(KeyboardInterrupt):
         train(stopped)
+
+
+def test_nothing_to_resume(tmp_path):
+    with pytest.raises(FileNotFoundError, match="--resume"):
+        set_resume(Config(dict(work_dir=str(tmp_path))), None)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7])
+def test_larger_and_smaller_batches_train_every_later_epoch(tmp_path, batch_size):
+    train(runner(tmp_path, epochs=1, hook=dict(by_epoch=True, interval=1)))
+    rest = runner(tmp_path, epochs=3, resume=True, loader=dict(batch_size=batch_size))
+    train(rest)
+    assert rest.epoch == 3
+    assert rest.iter == 4 + 2 * len(rest.train_dataloader)

@@ -29,13 +29,3 @@ def test_lines(tmp_path):
 def test_a_mistake_is_quoted(tmp_path, text):
     with pytest.raises(ValueError, match=rf"list\.txt: '{text.strip()}'"):
         listed(tmp_path, f"fine.mp4 3 0\n{text}", classes=CLASSES)
-
-
-def test_a_damaged_video_is_passed_over_in_training_only(video, tmp_path):
-    (tmp_path / "damaged.mp4").write_bytes(b"damaged")
-    (tmp_path / "good.mp4").write_bytes(video.read_bytes())
-    text = "damaged.mp4 50 0\ngood.mp4 50 1\n"
-    pipeline = [dict(type="mmlisa.LoadClips", length=2, on_corrupt="skip"), dict(type="mmlisa.PackClips")]
-    assert listed(tmp_path, text, pipeline=pipeline)[0]["data_samples"].gt_label == 1
-    with pytest.raises(Exception, match="None"):
-        listed(tmp_path, text, pipeline=pipeline, test_mode=True)[0]

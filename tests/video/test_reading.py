@@ -35,14 +35,3 @@ def test_only_the_frames_of_a_folder_that_are_needed_are_decoded(folder):
     assert {position: number_of(frame) for position, frame in frames.items()} == {2: 2, 4: 4}
     with pytest.raises(DamagedVideoError, match=r"00004\.png"):
         read_frames(folder, [3])
-
-
-def test_what_is_wrong_is_named(video, folder, tmp_path):
-    empty = tmp_path / "none"
-    empty.mkdir()
-    with pytest.raises(DamagedVideoError, match="none has no frames"):
-        count_frames(empty)
-    with pytest.raises(DamagedVideoError, match="has 12 frames, but frame 12 is requested"):
-        read_frames(folder, [12])
-    with pytest.raises(DamagedVideoError, match="frame 60 cannot be decoded"):
-        read_frames(video, [60])

@@ -53,12 +53,3 @@ def test_all_of_a_test_go_into_the_folder(run, tmp_path):
     with Image.open(tmp_path / "shown" / "3_2.png") as picture:
         assert np.asarray(picture)[100, 100].tolist() == [70, 0, 0], "red, as the file"
     assert not drawn
-
-
-@pytest.mark.parametrize("options", [dict(draw=False), dict(draw=False, test_out_dir="never")])
-def test_nothing_is_drawn_where_that_is_said(run, options):
-    runner, [(inputs, outputs), _], drawn = run
-    hook = OverlayHook(interval=1, **options)
-    hook.after_val_iter(runner, 0, {"inputs": inputs}, outputs)
-    hook.after_test_iter(runner, 0, {"inputs": inputs}, outputs)
-    assert not drawn

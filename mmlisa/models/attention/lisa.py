@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa import ops
-from mmlisa.models.layers import GridCache, ResizeOnLoad, has_wrapped_weight, to_map, to_tokens
+from mmlisa.models.layers import GridCache, ResizeOnLoad, to_map, to_tokens
 from mmlisa.ops.precision import at_least_fp32, layer_dtype
 from mmlisa.registry import MODELS
 
@@ -22,8 +22,6 @@ class ChannelMajorLinear(nn.Linear):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        if has_wrapped_weight(self):
-            return super().forward(x)
         weight = self.weight.expand(x.shape[0], -1, -1)
         if self.bias is None:
             return torch.bmm(weight, x.mT).mT

@@ -5,7 +5,7 @@ from .branches import Mlp, SepConv
 from .embeddings import CONVOLUTIONS, ConvStack, ConvStem, InvertedMerging, PatchEmbed
 from .gated import GatedProjection, LePE
 from .grid_cache import GridCache
-from .hooks import has_hooks, has_wrapped_weight
+from .hooks import has_hooks
 from .init import init_convolutions, init_linear, init_stem_biases
 from .mobile import ConvNorm, LinearNorm, SqueezeExcite
 from .norms import build_norm, norm_tokens

@@ -11,8 +11,3 @@ def has_hooks(module: nn.Module) -> bool:
     if any(getattr(_module, f"_global{kind}") for kind in _HOOKS):
         return True
     return "forward" in vars(module) or any(getattr(module, kind) for kind in _HOOKS)
-
-
-def has_wrapped_weight(layer: nn.Module) -> bool:
-    """Return whether the weight is a tensor subclass of a quantisation library, which only the layer's own function takes."""
-    return hasattr(getattr(layer, "weight", None), "__tensor_flatten__")

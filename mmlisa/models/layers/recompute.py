@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mmlisa import ops
 from mmlisa.ops.tracing import is_traced, is_transformed
 
-from .hooks import has_hooks, has_wrapped_weight
+from .hooks import has_hooks
 from .tokens import TOKEN_CONVOLUTIONS, ShortcutTokenConv
 
 
@@ -70,7 +70,7 @@ class Branch(nn.Module):
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         calls: list[_Call] = []  # cheap layers, left to the linear layer that follows
         for layer in self.layers():
-            is_plain = not _records_gradients() or has_hooks(layer) or has_wrapped_weight(layer)
+            is_plain = not _records_gradients() or has_hooks(layer)
             if not is_plain and (call := _as_call(layer, grid)):
                 calls.append(call)
             elif not is_plain and type(layer) is nn.Linear:

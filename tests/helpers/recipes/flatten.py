@@ -2,7 +2,7 @@
 recipes of its hosts, to which it refers ("the exact same settings as the corresponding baseline")."""
 
 from . import cosine
-from .shared import AT_384, COCO_1X, IMAGENET, LENGTH_3X, UPERNET
+from .shared import AT_384, COCO_1X, IMAGENET, LENGTH_3X, SEMANTIC_FPN, UPERNET
 
 # "we use AdamW [25] optimizer to train all our models for 300 epochs with a cosine learning rate decay and 20 epochs of
 # linear warm-up. The basic learning rate for a batch size of 1024 is set to 1 x 10^-3, and then linearly scaled w.r.t.
@@ -42,13 +42,8 @@ _AT_384 = {**_SWIN_IMAGENET, **AT_384, "drop_path": 0.5}
 _CSWIN_AT_384 = {
     **_AT_384,
     **_average(0.99982, 256),
-    "clip": None,
-    "lr": 1e-5,
-    "warmup": 0,
-    "rates": (1e-5, 1e-5, 1e-6),
-    "undecayed": {"norm", "bias"},
+    **dict(clip=None, lr=1e-5, warmup=0, rates=(1e-5, 1e-5, 1e-6), undecayed={"norm", "bias"}, drop_path=0.7),
     "evaluation": ["squash 438x438 bicubic", "crop 384"],
-    "drop_path": 0.7,
 }
 # "we use the exact same settings as the corresponding baseline model", "on 1x and 3x schedules". Swin's configs:
 # "mstrain_480-800", 12 or 36 epochs, "drop_path_rate=0.1" in the 1x and 0.2 in the 3x and cascade ones; "norm" and
@@ -65,18 +60,7 @@ _PVT_COCO = {
     "train_scales": {(1333, 800)},
 }
 _UPERNET = dict(UPERNET, drop_path=0.3)
-_SEMANTIC_FPN = dict(
-    optimizer="AdamW",
-    weight_decay=1e-4,
-    lr=1e-4,
-    batch=16,
-    iterations=80000,
-    decay="PolyLR",
-    power=0.9,
-    rates=(1e-4, 1e-4, 0.0),
-    undecayed=set(),
-    evaluation=["fit 2048x512 bilinear"],
-)
+_SEMANTIC_FPN = dict(SEMANTIC_FPN, decay="PolyLR", power=0.9)
 
 RECIPES = {
     "classifier_flatten_swin_t_300e_imagenet.py": dict(_SWIN_IMAGENET, drop_path=0.2),

@@ -1,23 +1,11 @@
 """Host weights in, attention replaced: ours, no paper's."""
 
 from . import cosine
-from .shared import COCO_1X, DEIT_AUGMENTATION, LENGTH_3X
+from .shared import COCO_1X, IMAGENET, LENGTH_3X
 
 # AdamW 2e-4 at 1024 images, weight decay 0.05, 30 epochs, 5 of them warm-up; the rest is the papers' of the same networks.
-_IMAGENET = dict(
-    DEIT_AUGMENTATION,
-    optimizer="AdamW",
-    weight_decay=0.05,
-    lr=2e-4,
-    batch=1024,
-    epochs=30,
-    warmup=5,
-    decay="CosineAnnealingLR",
-    rates=(2e-7, cosine(2e-4, 4e-7, 5 / 30), 4e-7),
-    decays_every="iteration",
-    clip=5.0,
-    drop_path=0.1,
-)
+_IMAGENET = dict(IMAGENET, lr=2e-4, epochs=30, warmup=5, clip=5.0, drop_path=0.1)
+_IMAGENET |= dict(rates=(2e-7, cosine(2e-4, 4e-7, 5 / 30), 4e-7))
 # As from the network's own weights, but for a warm-up of 3000 iterations.
 _COCO_1X = {key: value for key, value in COCO_1X.items() if key != "train_scales"} | dict(warmup=3000)
 

@@ -1,7 +1,7 @@
 """iViT, appendix, Tables 9 and 10. What it leaves to the papers it refers to (DeiT, Swin, MetaFormer) is marked."""
 
 from . import cosine
-from .shared import COCO_1X, DEIT_AUGMENTATION, LENGTH_3X, UPERNET
+from .shared import COCO_1X, IMAGENET, LENGTH_3X, UPERNET
 
 # Table 9: "epochs 300 30 300", "batch size 1024 1024 4096", "optimizer AdamW AdamW LAMB", "learning rate 1e-3 5e-6
 # 8e-3", "weight decay 5e-2 1e-8 5e-2", "warmup epochs 5 5 20", "stoch. depth 0.1 0.1 0.15/0.3/0.4", "rand augment 9 /
@@ -9,32 +9,17 @@ from .shared import COCO_1X, DEIT_AUGMENTATION, LENGTH_3X, UPERNET
 # 5". Else "we follow the ImageNet-1K hyper-parameter of Touvron et al. (2021)" (first and last rates, steps of an
 # epoch, test crop) and "the similar hyper-parameters of Yu et al. (2022)" (MetaFormer's last rate; CAFormer's test
 # without a border, "crop_pct 1.0").
-_AUGMENTATION = dict(
-    DEIT_AUGMENTATION,
-    decay="CosineAnnealingLR",
-    weight_decay=0.05,
-    epochs=300,
-    clip=None,
-)
 _IVIT = dict(
-    _AUGMENTATION,
-    optimizer="mmlisa.Lamb",
-    lr=8e-3,
-    batch=4096,
-    warmup=20,
+    IMAGENET | dict(optimizer="mmlisa.Lamb", lr=8e-3, batch=4096),
+    clip=None,
     rates=(8e-6, cosine(8e-3, 1e-5, 20 / 300), 1e-5),
-    decays_every="iteration",
     evaluation=["short 224 bicubic", "crop 224"],
     undecayed={"norm", "bias", "scale"},
 )
 _VIT = dict(
-    _AUGMENTATION,
-    optimizer="AdamW",
-    lr=1e-3,
-    batch=1024,
-    warmup=5,
+    IMAGENET | dict(warmup=5, decays_every="epoch"),
+    clip=None,
     rates=(1e-6, cosine(1e-3, 1e-5, 5 / 300), 1e-5),
-    decays_every="epoch",
     evaluation=["short 256 bicubic", "crop 224"],
     undecayed={"norm", "bias", "position"},
     drop_path=0.1,
@@ -42,15 +27,8 @@ _VIT = dict(
 # Table 9, column "Table 4", "learning rate decay cosine cosine" in the two others; whose only rates of augmentation are
 # those of the first column, and which has no decay of the rate, as DeiT's fine-tuning at 384 pixels, whose is the test
 # on the whole image, too.
-_FINE_TUNING = {
-    **_VIT,
-    "lr": 5e-6,
-    "weight_decay": 1e-8,
-    "epochs": 30,
-    "decay": None,
-    "decays_every": None,
-    "rates": (5e-9, 5e-6, 5e-6),
-}
+_FINE_TUNING = _VIT | dict(lr=5e-6, weight_decay=1e-8, epochs=30, decay=None, decays_every=None)
+_FINE_TUNING |= dict(rates=(5e-9, 5e-6, 5e-6))
 # Table 10: "epoch 36", "batch size 16", "optimizer AdamW", "learning rate 1e-4", "learning rate decay step-lr", "weight
 # decay 5e-2", "stoch. depth 0.2/0.3/0.4". "We adopt the hyper-parameter setting of Swin": warm-up, steps and scales.
 # CAFormer's scales are spared as norms are.

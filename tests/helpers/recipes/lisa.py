@@ -2,7 +2,7 @@
 ConvNeXt) is marked."""
 
 from . import cosine
-from .shared import AT_384, COCO_1X, IMAGENET, LENGTH_3X, UPERNET
+from .shared import ADAMW, AT_384, COCO_1X, IMAGENET, LENGTH_3X, SEMANTIC_FPN, UPERNET
 
 # Swin: norms, biases and absolute positions do not decay (its classifiers); in detection and segmentation biases do.
 _NORMS_AND_BIASES = {"norm", "bias"}
@@ -25,52 +25,22 @@ _IMAGENET = dict(
 # rate of 4e-3 & batch size 4096 with a cosine decay scheduler and 5 warm-up epochs. The total number of epochs are set
 # to 90, and the stochastic depth rate is set to 0.1 & 0.2 for HyLiSANet-S & -B". First and last rate, steps of an
 # iteration after the warm-up, no clipping: ConvNeXt.
-_IMAGENET21K = dict(
-    optimizer="AdamW",
-    weight_decay=0.05,
-    lr=4e-3,
-    batch=4096,
-    epochs=90,
-    warmup=5,
-    decay="CosineAnnealingLR",
-    rates=(4e-9, 4e-3, 1e-6),
-    decays_every="iteration",
-    clip=None,
-    undecayed=_NORMS_AND_BIASES,
-)
+_IMAGENET21K = dict(ADAMW, lr=4e-3, batch=4096, epochs=90, warmup=5, rates=(4e-9, 4e-3, 1e-6), clip=None)
+_IMAGENET21K |= dict(undecayed=_NORMS_AND_BIASES)
 # "For ImageNet-1K fine-tuning, models are trained with AdamW [76] with a weight decay of 1e-8 and a base learning rate
 # of 5e-5 & batch size 512 with a cosine decay scheduler. The total number of epochs are set to 30, and the stochastic
 # depth rate is set to 0.1 & 0.2". No Mixup, no CutMix, last rate, 0.8 of the rate from layer to layer: ConvNeXt's own
 # command for its fine-tuning.
-_FROM_21K = dict(
-    optimizer="AdamW",
-    weight_decay=1e-8,
-    lr=5e-5,
-    batch=512,
-    epochs=30,
-    warmup=0,
-    decay="CosineAnnealingLR",
-    rates=(5e-5, 5e-5, 1e-6),
-    decays_every="iteration",
-    clip=None,
-    undecayed=_NORMS_AND_BIASES,
-    train_scales={224},
-    augments={},
-    head_scale=0.001,
-)
+_FROM_21K = {
+    **_IMAGENET21K,
+    **dict(weight_decay=1e-8, lr=5e-5, batch=512, epochs=30, warmup=0, rates=(5e-5, 5e-5, 1e-6)),
+    **dict(train_scales={224}, augments={}, head_scale=0.001),
+}
 # Layers: the stem, two stages, a third one in four (S) or six (B), the last stage; the last norm and the head have the full rate.
 _LAYERS_S = {"backbone": {float(f"{0.8**i:.3g}") for i in range(9)}}
 _LAYERS_B = {"backbone": {float(f"{0.8**i:.3g}") for i in range(11)}}
-_AT_384 = dict(
-    AT_384,
-    optimizer="AdamW",
-    clip=5.0,
-    decay="CosineAnnealingLR",
-    decays_every="iteration",
-    undecayed={"norm", "bias", "position"},
-    augments={"Mixup": 0.8, "CutMix": 1.0},
-    drop_path=0.0,
-)
+_AT_384 = {**ADAMW, **AT_384, "clip": 5.0, "undecayed": {"norm", "bias", "position"}, "drop_path": 0.0}
+_AT_384 |= dict(augments={"Mixup": 0.8, "CutMix": 1.0})
 # "We use a 1x schedule (12 epochs) with total batch size 16, and follow the same recipe as in [6]. For training, the
 # shorter side of the image is resized to 800 pixels while keeping the longer side no more than 1333 pixels. AdamW [76]
 # with a weight decay of 0.05 is adopted as an optimizer, and the initial learning rate is set to 0.0001. The stochastic
@@ -84,21 +54,8 @@ _COCO_1X = {
 }
 # "The framework is trained for 80k iterations with a cosine decay scheduler. The stochastic depth rate is set to 0.15
 # and we follow the other details proposed in [18]": optimiser (decay of all parameters), batch and scales of PVT.
-_SEMANTIC_FPN = dict(
-    optimizer="AdamW",
-    weight_decay=1e-4,
-    lr=1e-4,
-    batch=16,
-    iterations=80000,
-    warmup=0,
-    decay="CosineAnnealingLR",
-    rates=(1e-4, 1e-4, 0.0),
-    clip=None,
-    undecayed=set(),
-    train_scales={(2048, 512), (512, 512)},
-    evaluation=["fit 2048x512 bilinear"],
-    drop_path=0.15,
-)
+_SEMANTIC_FPN = dict(SEMANTIC_FPN, warmup=0, decay="CosineAnnealingLR", clip=None, drop_path=0.15)
+_SEMANTIC_FPN |= dict(train_scales={(2048, 512), (512, 512)})
 # Not in the paper: Swin's.
 _UPERNET = {**UPERNET, "undecayed": {"norm"}}
 # Not in the paper: Swin's, whose training is multi-scale.

@@ -7,18 +7,9 @@ DEIT_AUGMENTATION = dict(
     augments={"Mixup": 0.8, "CutMix": 1.0},
     transforms=["LoadImageFromFile", "RandomResizedCrop", "RandomFlip", "RandAugment", "RandomErasing", "PackInputs"],
 )
+ADAMW = dict(optimizer="AdamW", weight_decay=0.05, decay="CosineAnnealingLR", decays_every="iteration")
 # Swin's classifiers at 1024 images; papers differ in clipping, in the first and last rates and in what decays.
-IMAGENET = dict(
-    DEIT_AUGMENTATION,
-    optimizer="AdamW",
-    weight_decay=0.05,
-    lr=1e-3,
-    batch=1024,
-    epochs=300,
-    warmup=20,
-    decay="CosineAnnealingLR",
-    decays_every="iteration",
-)
+IMAGENET = dict(**DEIT_AUGMENTATION, **ADAMW, lr=1e-3, batch=1024, epochs=300, warmup=20)
 # Swin's fine-tuning: 2e-5 per 512 images.
 AT_384 = dict(
     weight_decay=1e-8,
@@ -47,6 +38,17 @@ COCO_1X = dict(
     evaluation=["fit 1333x800 bilinear"],
 )
 LENGTH_3X = dict(epochs=36, milestones=[27, 33])
+# PVT's Semantic FPN: all parameters decay.
+SEMANTIC_FPN = dict(
+    optimizer="AdamW",
+    weight_decay=1e-4,
+    lr=1e-4,
+    batch=16,
+    iterations=80000,
+    rates=(1e-4, 1e-4, 0.0),
+    undecayed=set(),
+    evaluation=["fit 2048x512 bilinear"],
+)
 # Swin's UperNet.
 UPERNET = dict(
     optimizer="AdamW",

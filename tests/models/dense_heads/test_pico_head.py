@@ -31,20 +31,14 @@ def features(batch: int = 2) -> list[torch.Tensor]:
     return [torch.randn(batch, 16, n, n + 1) for n in (8, 4, 2, 1)]
 
 
-@pytest.mark.parametrize("counts", [(2, 1), (0, 3), (0, 0)])
-def test_losses(head, counts):
-    gts = [
-        InstanceData(
-            bboxes=torch.tensor([[5.0, 6, 40, 50]]).repeat(n, 1) + torch.arange(n)[:, None],
-            labels=torch.arange(n) % CLASSES,
-        )
-        for n in counts
-    ]
+@pytest.mark.parametrize("boxes", [0, 3])
+def test_losses_without_boxes_have_gradients(head, boxes):
+    """In one of two images, and in both."""
+    gts = [InstanceData(bboxes=5.0 + 40 * torch.rand(n, 4).cumsum(1), labels=torch.arange(n)) for n in (0, boxes)]
     losses = head.loss_by_feat(*head(features()), gts, [{}, {}])
-    assert set(losses) == {"loss_cls", "loss_bbox", "loss_dfl"}
     sum(losses.values()).backward()
     assert all(loss.isfinite() for loss in losses.values())
-    assert (losses["loss_bbox"] > 0) == (sum(counts) > 0)
+    assert (losses["loss_bbox"] > 0) == (boxes > 0)
     assert all(p.grad is not None and p.grad.isfinite().all() for p in head.parameters())
 
 
@@ -61,11 +55,6 @@ def test_predicted_boxes_are_distances_in_strides(head):
     assert result.labels.tolist() == [1]
     # Centre (1.5, 2.5) * 16 = (24, 40), 32 pixels each way, clipped to the image.
     torch.testing.assert_close(result.bboxes, torch.tensor([[0.0, 8, 56, 64]]))
-    for every in ({**cfg, "nms_pre": -1}, {key: value for key, value in cfg.items() if key != "nms_pre"}):
-        (same,) = head.predict_by_feat(
-            scores, distributions, batch_img_metas=[meta], cfg=ConfigDict(every), rescale=False
-        )
-        torch.testing.assert_close(same.bboxes, result.bboxes)
 
 
 def test_every_class_starts_at_one_percent(head):
@@ -76,10 +65,7 @@ def test_every_class_starts_at_one_percent(head):
 
 def test_the_best_priors_of_a_level_keep_all_of_their_classes(head):
     """PaddleDetection keeps priors with all of their classes, not pairs of a prior and a class."""
-    scores, distributions = (
-        [torch.full((1, CLASSES, n, n), -9.0) for n in (4, 2, 1, 1)],
-        [torch.zeros(1, 32, n, n) for n in (4, 2, 1, 1)],
-    )
+    scores, distributions = ([torch.full((1, c, n, n), -9.0) for n in (4, 2, 1, 1)] for c in (CLASSES, 32))
     scores[0][0, :, 1, 1] = torch.tensor([2.0, 1.0, -1.0])
     scores[0][0, :, 3, 3] = torch.tensor([-9.0, 1.5, -9.0])
     cfg = dict(nms_pre=1, min_bbox_size=0, score_thr=0.025, nms=dict(type="nms", iou_threshold=0.6), max_per_img=9)

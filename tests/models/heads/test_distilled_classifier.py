@@ -1,4 +1,4 @@
-"""Hard distillation: the teacher is frozen, unsaved, and its classes are learnt."""
+"""Hard distillation, whose teacher is frozen, unsaved, and its classes are learnt; and MESA."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from mmpretrain.models import ImageClassifier
 from mmpretrain.structures import DataSample
 from torch import nn
 
-from mmlisa.models.heads import DistilledClassifier
+from mmlisa.models.heads import DistilledClassifier, SelfDistilledClassifier
 
 NETWORK = dict(
     backbone=dict(type="mmlisa.LCNet", arch=dict(scale=0.25), out_indices=(3,)),
@@ -77,3 +77,27 @@ def test_accuracies_are_not_weighed(teacher):
     losses = model.loss(torch.randn(4, 3, 64, 64), [DataSample().set_gt_label(i) for i in range(4)])
     assert 0 <= float(losses["accuracy_top-1"][0]) <= 100
     torch.testing.assert_close(model.parse_losses(losses)[0], losses["loss"] + losses["loss_distill"])
+
+
+def test_mesa_is_the_sum_of_both():
+    """From an epoch on, the averaged network teaches the network that it is the average of."""
+    torch.manual_seed(0)
+    with DefaultScope.overwrite_default_scope("mmpretrain"):
+        model, teacher = SelfDistilledClassifier(**NETWORK, weight=1.5).eval(), SelfDistilledClassifier(**NETWORK)
+    images = torch.randn(4, 3, 64, 64)
+    # As Mixup leaves them: scores instead of labels.
+    mixed = torch.tensor([[0.7, 0.3, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 0.5, 0.5, 0], [0, 0, 0, 0.1, 0.9]])
+    samples = [DataSample().set_gt_score(score) for score in mixed]
+    alone = model.loss(images, samples)
+    assert set(alone) == {"loss"}
+    model.set_teacher(teacher.train())
+    losses = model.loss(images, samples)
+    assert not teacher.training
+    logits, target = model(images, mode="tensor"), teacher(images, mode="tensor").softmax(1)
+    expected = -1.5 * (target * logits.log_softmax(1)).sum(1).mean()
+    torch.testing.assert_close(losses["loss_mesa"], expected)
+    torch.testing.assert_close(losses["loss"], -(mixed * logits.log_softmax(1)).sum(1).mean())
+    assert (expected / 1.5 - F.cross_entropy(logits, logits.softmax(1))).abs() > 1e-4  # the teacher is another network
+    sum(losses.values()).backward()
+    assert all(p.grad is None for p in teacher.parameters())
+    assert len(model.state_dict()) == len(teacher.state_dict())

@@ -58,6 +58,31 @@ def test_kept_in_inference_mode_serves_a_gradient(parameter):
     assert double.calls == 1
 
 
+def loaded(parameter):
+    module = nn.Module()
+    module.p = parameter
+    module.load_state_dict({"p": 0.97 * parameter})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        loaded,
+        lambda p: p.data.mul_(0.97),  # as MMEngine's averages are updated
+        lambda p: setattr(p, "data", 0.97 * p.data),  # as its EMAHook exchanges weights and averages
+    ],
+)
+@torch.no_grad()
+def test_changed_weights_are_noticed(parameter, change):
+    double = Double()
+    double(parameter)
+    change(parameter)
+    double(parameter)
+    assert double.calls == 2
+    for factor in (0.5, 2.0):  # a tensor at an address that was freed before
+        double(factor * parameter)
+
+
 @torch.no_grad()
 def test_a_trace_keeps_no_constant():
     resize, table = PositionResize((4, 4)).eval(), torch.randn(1, 16, 8)

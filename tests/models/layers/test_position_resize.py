@@ -22,11 +22,6 @@ def test_is_bicubic_interpolation_beside_the_prefix(grid, prefix):
     )
 
 
-def test_the_pretraining_grid_passes():
-    table = torch.randn(1, 21, 3)
-    assert PositionResize((4, 5))(table, [4, 5]) is table
-
-
 def test_half_precision_is_interpolated_in_fp32():
     table = torch.randn(1, 20, 3).bfloat16()
     y = PositionResize((4, 5))(table, (6, 7))

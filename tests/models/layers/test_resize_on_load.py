@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from timm.layers import resample_abs_pos_embed
 from torch import nn
 
 from helpers.backbones import CASES
@@ -49,16 +48,6 @@ def loaded(cfg: dict, name: str, grid: int, other: int) -> tuple[torch.Tensor, t
     torch.nn.init.normal_(getattr(first, name))
     second.load_state_dict(first.state_dict())
     return getattr(first, name).detach(), getattr(second, name).detach()
-
-
-def test_positions_are_timms():
-    small, large = (MODELS.build({**CASES["flatten-deit"], "image_size": size}) for size in (64, 96))
-    large.load_state_dict(small.state_dict())
-    expected = resample_abs_pos_embed(small.stem.position.detach(), [6, 6], antialias=False)
-    torch.testing.assert_close(large.stem.position.detach(), expected)
-    first, second = loaded(dict(type="FocusedLinearAttention"), "positional_encoding", 4, 6)
-    expected = resample_abs_pos_embed(first, [6, 6], num_prefix_tokens=0, antialias=False)
-    torch.testing.assert_close(second, expected)
 
 
 def test_window_tables_are_bicubic():

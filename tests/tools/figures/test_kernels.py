@@ -5,17 +5,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.model import ImgDataPreprocessor
-from PIL import Image
 
 from figures.kernels import (
     attention_kernel,
     attention_kernels,
-    draw_kernels,
     find_operators,
     network_input,
     overlay_kernel,
-    query_token,
-    read_image,
 )
 from mmlisa import ops
 from mmlisa.models.attention import build_attention
@@ -69,12 +65,6 @@ def test_the_gate_behind_an_attention_is_left_out(x):
     torch.testing.assert_close((kernel[:, None] @ value[0])[:, 0], expected)
 
 
-def test_kernel_of_a_convolution_is_its_receptive_field(x):
-    kernel = attention_kernel(build(type="DepthwiseConv", kernel_size=3), x, GRID, 14)
-    assert (kernel[0, 1:4, 1:4] > 0).all()
-    assert kernel.count_nonzero() == 9
-
-
 def test_every_operator_of_the_registry_has_a_kernel(x):
     names = [name for name, cls in MODELS.module_dict.items() if cls.__module__.startswith("mmlisa.models.attention")]
     assert len(names) > 10
@@ -97,14 +87,6 @@ def test_kernels_of_a_backbone(out_indices, names):
         attention_kernels(backbone, torch.randn(3, 64, 64), [3], [(0.5, 0.5)])
 
 
-@pytest.mark.parametrize(
-    ("grid", "query", "token"),
-    [((4, 6), (0.0, 0.0), 0), ((4, 6), (1.0, 1.0), 23), ((4, 6), (0.5, 0.5), 15), ((3, 4, 6), (0, 0), 24)],
-)
-def test_query_token(grid, query, token):
-    assert query_token(grid, query) == token
-
-
 def test_overlay_of_a_kernel():
     """Red where it adds, blue where it subtracts, faint grey elsewhere, a ring around the query; smooth."""
     kernel = torch.zeros(4, 8)
@@ -116,28 +98,6 @@ def test_overlay_of_a_kernel():
     assert (drawing[140, 60] == 165).all()
     assert (drawing[80, 80 + 320 // 40] > 200).all(), "the ring"
     assert np.abs(np.diff(drawing[20], axis=0)).max() < 40
-
-
-def test_a_row_per_query_and_network_and_a_column_per_layer_and_head(figures, tmp_path):
-    picture, queries = torch.full((3, 40, 80), 100.0), [(0.1, 0.1), (0.9, 0.9)]
-    rows = [(label, {layer: torch.randn(2, 2, 4, 8) for layer in ("early", "late")}) for label in ("one", "two")]
-    draw_kernels(picture, queries, rows, [1], tmp_path / "kernels.png")
-    panels = [axes for axes in figures[0].axes if axes.images]
-    found = [np.asarray(axes.images[0].get_array()) for axes in panels if axes.get_title().endswith("4x8 tokens")]
-    expected = [
-        overlay_kernel(picture, kernels[layer][number, 1], query)
-        for number, query in enumerate(queries)
-        for _, kernels in rows
-        for layer in ("early", "late")
-    ]
-    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
-    assert [axes.get_title() for axes in panels if "head" not in axes.get_title()][:4] == ["one", "two", "one", "two"]
-
-
-def test_read_image(tmp_path):
-    Image.new("L", (9, 5), 200).save(tmp_path / "grey.png")
-    assert read_image(tmp_path / "grey.png").shape == (3, 5, 9)
-    assert read_image(tmp_path / "grey.png", (8, 7)).eq(200).all()
 
 
 @pytest.mark.parametrize("options", [dict(mean=[1, 2, 3], std=[4, 5, 6], bgr_to_rgb=True), dict(mean=[7], std=[2]), {}])
