@@ -1,7 +1,4 @@
-"""Measure operators, their scaling, backbones and detectors, in inference and in training, and write JSON and Markdown.
-
-The suites ``interaction``, ``blocks``, ``blocks_192``, ``patches`` and ``resolutions`` are figures and tables of papers.
-"""
+"""Measure operators, their scaling, backbones and detectors, in inference and in training, and write JSON and Markdown."""
 
 import argparse
 import json
@@ -12,7 +9,7 @@ from pathlib import Path
 
 from mmlisa import cli
 
-BLOCKS, NETWORKS = ("interaction", "blocks", "blocks_192"), ("patches", "resolutions")  # of papers
+BLOCKS, NETWORKS = ("interaction", "blocks", "blocks_192"), ("patches", "resolutions", "throughput")  # papers' figures and tables
 SUITES = ("operators", "scaling", "backbones", "onnxruntime", "pixels", "detectors", "training", *BLOCKS, *NETWORKS)
 
 

@@ -55,9 +55,7 @@ TRAINING_SIZES = ((224, 224), (512, 512), (800, 1344))
 SQUARES = ((224, 224), (448, 448), (896, 896), (1792, 1792))
 
 
-def time_in_turns(
-    candidates: dict[str, Callable[[], Any]], rounds: int, device: str = "cpu", sample: float = 0.05
-) -> dict[str, Row]:
+def time_in_turns(candidates: Candidates, rounds: int, device: str = "cpu", sample: float = 0.05) -> dict[str, Row]:
     """Time the candidates one after another, ``rounds`` times over.
 
     Args:
@@ -239,38 +237,37 @@ def benchmark_operators(rounds: int, device: str, shapes: Iterable[tuple] = SHAP
     return rows
 
 
-def benchmark_scaling(rounds: int, device: str, grids: Iterable[tuple[int, ...]] = SCALING_GRIDS) -> list[Row]:
-    """Measure the forward pass of a layer of 64 channels and 8 patterns over the number of tokens."""
-    cases = {}
-    for grid in grids:
-        cases[grid], _ = operator_candidates(1, 64, 8, grid, device)
-        cases[grid].pop("reference", None)
-    return _benchmark_grids(cases, rounds, device)
-
-
-def benchmark_blocks(
-    rounds: int, device: str, channels: int, num_heads: int, grids: Sequence[Sequence[int]], attention: dict[str, Row]
+def benchmark_scaling(
+    rounds: int, device: str, grids: Iterable[Any] = SCALING_GRIDS, build: Callable[[Any], Candidates] | None = None
 ) -> list[Row]:
-    """Measure the forward pass of a block with each attention; an option that is a list has a value per grid."""
-    cases: dict[tuple[int, ...], Candidates] = {}
-    for i, grid in enumerate(map(tuple, grids)):
-        x, cases[grid] = torch.randn(1, prod(grid), channels, device=device), {}
-        for name, options in attention.items():
-            cfg = {key: value[i] if isinstance(value, list) else value for key, value in options.items()}
-            block = Block(channels, build_attention(cfg, channels, num_heads, grid), mlp_ratio=4).to(device).eval()
-            cases[grid][name] = torch.inference_mode()(partial(block, x, grid))
-    return _benchmark_grids(cases, rounds, device)
-
-
-def _benchmark_grids(cases: dict[tuple[int, ...], Candidates], rounds: int, device: str) -> list[Row]:
+    """Measure the forward pass of a layer of 64 channels and 8 patterns, or of what ``build`` returns, over the tokens."""
+    build = build or (lambda grid: operator_candidates(1, 64, 8, grid, device)[0])
     rows = []
-    for grid, candidates in cases.items():
+    for grid in grids:
+        candidates = build(grid)
+        candidates.pop("reference", None)
         times = time_in_turns(candidates, rounds, device)
         for name, time in times.items():
             row = dict(case="x".join(map(str, grid)), name=name, tokens=prod(grid), **time)
             row["peak_bytes"] = peak_extra_bytes(candidates[name], device)
             rows.append(row)
     return rows
+
+
+def benchmark_blocks(
+    rounds: int, device: str, channels: int, num_heads: int, grids: list[list[int]], attention: dict[str, Row]
+) -> list[Row]:
+    """Measure the forward pass of a block with each attention; an option that is a list has a value per grid."""
+
+    def build(grid: list[int]) -> Candidates:
+        x, blocks = torch.randn(1, prod(grid), channels, device=device), {}
+        for name, options in attention.items():
+            cfg = {key: v[grids.index(grid)] if isinstance(v, list) else v for key, v in options.items()}
+            block = Block(channels, build_attention(cfg, channels, num_heads, grid), mlp_ratio=4).to(device).eval()
+            blocks[name] = torch.inference_mode()(partial(block, x, grid))
+        return blocks
+
+    return benchmark_scaling(rounds, device, grids, build)
 
 
 # ---- networks
@@ -300,8 +297,8 @@ def benchmark_backbones(
     networks: dict[str, dict[str, Any]] | None = None,
 ) -> list[Row]:
     """Measure inference of the backbones, or of other ``networks`` by name, with ratios to ``BASELINE``."""
-    networks = networks or {name: BACKBONES[name][0] for name in names}
-    models = {name: build_backbone(cfg).to(device) for name, cfg in networks.items()}
+    cfgs = networks or {name: BACKBONES[name][0] for name in names}
+    models = {name: build_backbone(cfg).to(device) for name, cfg in cfgs.items()}
     infer = torch.inference_mode()(lambda model, image: model(image))
     return _benchmark_images(models, infer, rounds, device, sizes)
 
