@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mmlisa import cli
 
-BLOCKS, NETWORKS = ("interaction", "blocks", "blocks_192"), ("patches", "resolutions", "throughput")  # papers' figures and tables
+BLOCKS, NETWORKS = ("interaction", "blocks", "blocks_192"), ("patches", "resolutions", "throughput")  # from papers
 SUITES = ("operators", "scaling", "backbones", "onnxruntime", "pixels", "detectors", "training", *BLOCKS, *NETWORKS)
 
 
