@@ -9,7 +9,8 @@ from pathlib import Path
 
 from mmlisa import cli
 
-BLOCKS, NETWORKS = ("interaction", "blocks", "blocks_192"), ("patches", "resolutions", "throughput")  # from papers
+# Suites with figures and tables of papers.
+BLOCKS, NETWORKS = ("interaction", "blocks", "blocks_192"), ("patches", "resolutions", "throughput", "latency")
 SUITES = ("operators", "scaling", "backbones", "onnxruntime", "pixels", "detectors", "training", *BLOCKS, *NETWORKS)
 
 
