@@ -4,11 +4,14 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from mmlisa import cli
 
-SUITES = ("operators", "scaling", "backbones", "onnxruntime", "pixels", "detectors", "training")
+# Suites with figures and tables of papers.
+BLOCKS, NETWORKS = ("interaction", "blocks", "blocks_192"), ("patches", "resolutions", "throughput", "latency")
+SUITES = ("operators", "scaling", "backbones", "onnxruntime", "pixels", "detectors", "training", *BLOCKS, *NETWORKS)
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -44,6 +47,8 @@ def main(args: argparse.Namespace) -> None:
         "pixels": lambda: benchmark.benchmark_backbones(*common, models, benchmark.SQUARES),
         "detectors": lambda: benchmark.benchmark_detectors(*common, models, args.size or ((800, 1344),)),
         "training": lambda: benchmark.benchmark_training(*common, models, args.size or benchmark.TRAINING_SIZES),
+        **{name: partial(benchmark.benchmark_blocks, *common, **benchmark.SUITES[name]) for name in BLOCKS},
+        **{name: partial(benchmark.benchmark_backbones, *common, **benchmark.SUITES[name]) for name in NETWORKS},
     }
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)

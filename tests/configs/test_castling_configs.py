@@ -39,7 +39,9 @@ def test_the_head_is_of_its_size(name):
     assert (head.stacked_convs, head.in_channels) == expected
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("**/*lcnet_vit*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted({*CONFIGS.glob("**/*lcnet_vit*.py"), *CONFIGS.glob("**/*_lin*.py")}), ids=lambda path: path.stem
+)
 def test_a_training_that_casts_no_branch_off_has_none(path):
     """The archs have the auxiliary branch; without a CastlingHook, a test would drop it all at once."""
     backbone = Config.fromfile(path).model.backbone

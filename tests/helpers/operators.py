@@ -38,6 +38,7 @@ CASES = {
     "linear-angular-castling": dict(type="LinearAngularAttention", aux=True, epsilon=0.05),
     "linear-angular-pooled": dict(type="LinearAngularAttention", pooled=True, qkv_bias=False),
     "softmax-pooled": dict(type="PooledSoftmaxAttention"),
+    "softmax-pooled-tokens": dict(type="PooledSoftmaxAttention", key_stride=2),
     "efficient-pooled": dict(type="EfficientAttention", pooled=True),
     "cosine": dict(type="CosineAttention"),
     "mean-centered": dict(type="MeanCenteredAttention"),

@@ -5,7 +5,9 @@ import json
 import pytest
 import torch
 
+import benchmark as command
 from mmlisa import ops
+from mmlisa.models.attention import build_attention
 from research import benchmark
 
 NARROW = dict(depths=(1, 1, 1, 1), channels=(16, 32, 32, 48), num_heads=(1, 2, 2, 3))
@@ -57,6 +59,21 @@ def test_operator_ratios_are_of_the_pseudo_code_to_the_candidate(monkeypatch):
     assert "Speed of LiSA over the pseudo-code, forward: geometric mean 2.00, least 2.00." in lines
 
 
+def test_blocks_have_the_options_of_their_grid(monkeypatch):
+    built = []
+    monkeypatch.setattr(benchmark, "build_attention", lambda *args: built.append(args) or build_attention(*args))
+    attention = {"windows": dict(type="ShiftedWindowAttention", window_size=[2, 4])}
+    rows = benchmark.benchmark_blocks(1, "cpu", 16, 2, [[4, 4], [8, 8]], attention)
+    assert [(cfg["window_size"], channels, heads, grid) for cfg, channels, heads, grid in built] == [
+        (2, 16, 2, [4, 4]),
+        (4, 16, 2, [8, 8]),
+    ]
+    assert [(row["case"], row["name"], row["tokens"]) for row in rows] == [
+        ("4x4", "windows", 16),
+        ("8x8", "windows", 64),
+    ]
+
+
 @pytest.mark.parametrize("measure", [benchmark.benchmark_backbones, benchmark.benchmark_training])
 def test_backbone_rows(monkeypatch, measure):
     cfg = dict(type="mmlisa.LiSANet", arch=dict(base="hybrid-small", **NARROW))
@@ -86,3 +103,15 @@ def test_listed_channels_are_the_backbones(name):
     cfg, channels = benchmark.BACKBONES[name]
     with torch.device("meta"):
         assert benchmark.build_backbone(cfg, training=True).feature_channels == channels
+
+
+@pytest.mark.parametrize("name", [*command.BLOCKS, *command.NETWORKS])
+def test_suites_of_papers_build(name):
+    suite = benchmark.SUITES[name]
+    for cfg in suite.get("networks", {}).values():
+        if "mmlisa." in cfg["type"]:
+            with torch.device("meta"):
+                benchmark.build_backbone(cfg, training=True)
+    if name in command.BLOCKS:
+        rows = benchmark.benchmark_blocks(1, "cpu", **{**suite, "grids": suite["grids"][:1]})
+        assert [row["name"] for row in rows] == list(suite["attention"])

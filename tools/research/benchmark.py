@@ -25,9 +25,12 @@ from tqdm import tqdm
 from mmlisa import config_path, ops
 from mmlisa.deploy.cpu import optimize_for_cpu
 from mmlisa.deploy.export import Exportable, export
+from mmlisa.models.attention import build_attention
+from mmlisa.models.layers import Block
 from mmlisa.registry import MODELS as MMLISA_MODELS
 
 Row = dict[str, Any]
+Candidates = dict[str, Callable[[], Any]]
 
 # Operators: (name, batch, channels, patterns, grid); heads are 16 channels wide. The stages of LiSANet-S at 224 px, LiSANet-I,
 # and a detector's third stage.
@@ -41,10 +44,10 @@ SHAPES = (
 )
 SCALING_GRIDS = ((7, 7), (14, 14), (28, 28), (56, 56), (112, 112), (200, 336))
 
+_BACKBONES, SUITES = yaml.safe_load_all(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
 # Type and options of each backbone, and the channels of its maps.
 BACKBONES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
-    name: (entry["backbone"], tuple(entry["channels"]))
-    for name, entry in yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8")).items()
+    name: (entry["backbone"], tuple(entry["channels"])) for name, entry in _BACKBONES.items()
 }
 BASELINE = "Swin-T"
 IMAGE_SIZES = ((224, 224), (640, 640), (800, 1344))
@@ -52,9 +55,7 @@ TRAINING_SIZES = ((224, 224), (512, 512), (800, 1344))
 SQUARES = ((224, 224), (448, 448), (896, 896), (1792, 1792))
 
 
-def time_in_turns(
-    candidates: dict[str, Callable[[], Any]], rounds: int, device: str = "cpu", sample: float = 0.05
-) -> dict[str, Row]:
+def time_in_turns(candidates: Candidates, rounds: int, device: str = "cpu", sample: float = 0.05) -> dict[str, Row]:
     """Time the candidates one after another, ``rounds`` times over.
 
     Args:
@@ -236,11 +237,14 @@ def benchmark_operators(rounds: int, device: str, shapes: Iterable[tuple] = SHAP
     return rows
 
 
-def benchmark_scaling(rounds: int, device: str, grids: Iterable[tuple[int, ...]] = SCALING_GRIDS) -> list[Row]:
-    """Measure the forward pass of a layer of 64 channels and 8 patterns over the number of tokens."""
+def benchmark_scaling(
+    rounds: int, device: str, grids: Iterable[Any] = SCALING_GRIDS, build: Callable[[Any], Candidates] | None = None
+) -> list[Row]:
+    """Measure the forward pass of a layer of 64 channels and 8 patterns, or of what ``build`` returns, over the tokens."""
+    build = build or (lambda grid: operator_candidates(1, 64, 8, grid, device)[0])
     rows = []
     for grid in grids:
-        candidates, _ = operator_candidates(1, 64, 8, grid, device)
+        candidates = build(grid)
         candidates.pop("reference", None)
         times = time_in_turns(candidates, rounds, device)
         for name, time in times.items():
@@ -248,6 +252,22 @@ def benchmark_scaling(rounds: int, device: str, grids: Iterable[tuple[int, ...]]
             row["peak_bytes"] = peak_extra_bytes(candidates[name], device)
             rows.append(row)
     return rows
+
+
+def benchmark_blocks(
+    rounds: int, device: str, channels: int, num_heads: int, grids: list[list[int]], attention: dict[str, Row]
+) -> list[Row]:
+    """Measure the forward pass of a block with each attention; an option that is a list has a value per grid."""
+
+    def build(grid: list[int]) -> Candidates:
+        x, blocks = torch.randn(1, prod(grid), channels, device=device), {}
+        for name, options in attention.items():
+            cfg = {key: v[grids.index(grid)] if isinstance(v, list) else v for key, v in options.items()}
+            block = Block(channels, build_attention(cfg, channels, num_heads, grid), mlp_ratio=4).to(device).eval()
+            blocks[name] = torch.inference_mode()(partial(block, x, grid))
+        return blocks
+
+    return benchmark_scaling(rounds, device, grids, build)
 
 
 # ---- networks
@@ -270,10 +290,15 @@ def build_detector(backbone: dict[str, Any], channels: Sequence[int]) -> nn.Modu
 
 
 def benchmark_backbones(
-    rounds: int, device: str, names: Iterable[str] = BACKBONES, sizes: Iterable[tuple[int, int]] = IMAGE_SIZES
+    rounds: int,
+    device: str,
+    names: Iterable[str] = BACKBONES,
+    sizes: Iterable[tuple[int, int]] = IMAGE_SIZES,
+    networks: dict[str, dict[str, Any]] | None = None,
 ) -> list[Row]:
-    """Measure inference of the backbones, with ratios to ``BASELINE``."""
-    models = {name: build_backbone(BACKBONES[name][0]).to(device) for name in names}
+    """Measure inference of the backbones, or of other ``networks`` by name, with ratios to ``BASELINE``."""
+    cfgs = networks or {name: BACKBONES[name][0] for name in names}
+    models = {name: build_backbone(cfg).to(device) for name, cfg in cfgs.items()}
     infer = torch.inference_mode()(lambda model, image: model(image))
     return _benchmark_images(models, infer, rounds, device, sizes)
 

@@ -94,14 +94,16 @@ class SubsampledAttention(nn.Module):
 class PooledQueryAttention(nn.Module):
     """Castling's shrinking attention (Table 1): MViTv2's, with only the queries pooled by stride 2 and added to the output.
 
-    The input skips it, projected and max-pooled.
+    The input skips it, projected and max-pooled. ``key_stride=2`` pools keys and values as well ("token pooling").
     """
 
-    def __init__(self, in_channels: int, channels: int, num_heads: int, head_dims: int, grid: Sequence[int]) -> None:
+    def __init__(
+        self, in_channels: int, channels: int, num_heads: int, head_dims: int, grid: Sequence[int], key_stride: int = 1
+    ) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.qkv = LinearNorm(in_channels, 3 * num_heads * 4 * head_dims)
-        self.pool = nn.ModuleList(HeadPool(4 * head_dims, stride) for stride in (2, 1, 1))
+        self.pool = nn.ModuleList(HeadPool(4 * head_dims, stride) for stride in (2, key_stride, key_stride))
         self.proj = LinearNorm(4 * num_heads * head_dims, channels)
         self.skip = LinearNorm(in_channels, channels)
 

@@ -26,10 +26,12 @@ class ProjectedAttention(MixedPrecisionOperator):
         num_heads: heads h.
         grid: the pretraining grid; nothing here depends on it.
         head_dims: width d of a head; None for C / h.
+        key_dims: width of a head's queries and keys; None for d. Narrower ones are LeViT's "feature pooling" (Castling-ViT,
+            Table 1), which excludes ``residual``.
         qkv_bias: bias in the query, key and value projection.
         pooled: MViTv2's form without its strides: query, key and value each pass a :class:`HeadPool`.
         residual: add the query to the attended tokens (MViTv2's residual pooling, Castling-ViT's appendix B); None for the
-            value of ``pooled``.
+            value of ``pooled``, and False with ``key_dims``.
         conv_size: odd length of DConv, a depthwise convolution of each head's values along the flattened tokens; None for none.
         aux: train with the auxiliary branch.
         aux_in_eval: keep it in eval mode, to see what dropping it costs.
@@ -50,6 +52,7 @@ class ProjectedAttention(MixedPrecisionOperator):
         *,
         grid: Sequence[int],
         head_dims: int | None = None,
+        key_dims: int | None = None,
         qkv_bias: bool = True,
         pooled: bool = False,
         residual: bool | None = None,
@@ -61,9 +64,10 @@ class ProjectedAttention(MixedPrecisionOperator):
         super().__init__()
         self.num_heads = num_heads
         head_dims = head_dims or check_heads(channels, num_heads)
-        self.qkv = nn.Linear(channels, 3 * num_heads * head_dims, bias=qkv_bias)
-        self.pool = nn.ModuleList(HeadPool(head_dims) for _ in range(3)) if pooled else None
-        self.residual = pooled if residual is None else residual
+        self.dims = [key_dims or head_dims, key_dims or head_dims, head_dims]  # of query, key and value
+        self.qkv = nn.Linear(channels, num_heads * sum(self.dims), bias=qkv_bias)
+        self.pool = nn.ModuleList(map(HeadPool, self.dims)) if pooled else None
+        self.residual = pooled and not key_dims if residual is None else residual
         self.dconv = None
         if conv_size:
             self.dconv = nn.Conv2d(
@@ -94,7 +98,8 @@ class ProjectedAttention(MixedPrecisionOperator):
         return y
 
     def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        query, key, value = (split_heads(t, self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
+        qkv = self.qkv(x).split([self.num_heads * dims for dims in self.dims], dim=2)
+        query, key, value = (split_heads(t, self.num_heads) for t in qkv)
         if self.pool is not None:
             query, key, value = (pool(t, grid) for pool, t in zip(self.pool, (query, key, value), strict=True))
         y = self.attend(query, key, value)

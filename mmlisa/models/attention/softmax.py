@@ -62,10 +62,19 @@ class SoftmaxAttention(nn.Module):
 
 @MODELS.register_module()
 class PooledSoftmaxAttention(ProjectedAttention):
-    """Softmax attention, quadratic in N, in the pooled form: what LCNet-ViT and ESNet-ViT have before they are castled."""
+    """Softmax attention, quadratic in N, in the pooled form: what LCNet-ViT and ESNet-ViT have before they are castled.
 
-    def __init__(self, channels: int, num_heads: int, **options) -> None:
+    Args:
+        channels: channels C.
+        num_heads: heads h.
+        key_stride: stride of the pooling of key and value, "token pooling" (MViTv2; Castling-ViT, Table 1).
+        **options: see :class:`ProjectedAttention`.
+    """
+
+    def __init__(self, channels: int, num_heads: int, *, key_stride: int = 1, **options) -> None:
         super().__init__(channels, num_heads, pooled=True, **options)
+        for pool in self.pool[1:]:
+            pool.conv.stride = (key_stride, key_stride)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(query, key, value)

@@ -1,6 +1,7 @@
 """Castling-LeViT (You et al., "Castling-ViT", Table 2) on the layout of LeViT (Graham et al.)."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from timm.layers import DropPath
@@ -46,7 +47,11 @@ class Block(nn.Module):
         return x + self.drop_path(self.mlp(x, grid))
 
 
-DOWNSAMPLES = {"pool": PooledQueryAttention, "subsample": SubsampledAttention}
+DOWNSAMPLES = {
+    "pool": PooledQueryAttention,
+    "pool-tokens": partial(PooledQueryAttention, key_stride=2),
+    "subsample": SubsampledAttention,
+}
 
 
 class DownBlock(nn.Module):
@@ -69,7 +74,9 @@ class CastlingLeViT(Backbone):
 
     ``forward(image: [B, 3, H, W])`` returns one map per stage in ``out_indices``, at strides 16, 32, 64, for any H and W of
     at least 32. LeViT itself is ``arch=dict(base=…, downsample='subsample', mlp_conv=None)`` with
-    ``attention=dict(type='LeViTAttention', head_dims=D)``.
+    ``attention=dict(type='LeViTAttention', head_dims=D)``. The paper's Tables 1 and 11 vary ``downsample``: ``'subsample'``
+    projects every other query ("pre-Q pooling"), ``'pool'`` pools the projected ones ("post-Q"), ``'pool-tokens'`` keys and
+    values as well; with them goes a ``PooledSoftmaxAttention`` with ``key_stride`` or ``key_dims``.
 
     Args:
         arch: see :class:`Backbone`; ``head_dims`` is LeViT's D.

@@ -56,6 +56,10 @@ PARAMETERS: dict[str, tuple[float, float] | None] = {
     _ISOTROPIC.format("inception_wider"): (6.36, 0.06),
     _ISOTROPIC.format("lambda"): None,
     _ISOTROPIC.format("rsa"): None,
+    # Castling-ViT, App. B: "we train a DeiT-Tiny (w/o distill.; Acc.: 72.2%) w/ linear attention [17] for 300 epochs", and "we
+    # train Castling-LeViT-256 on ImageNet afterwards".
+    **{_DEIT_300E.format(f"mc{parts}"): None for parts in ("", "_dw", "_aux", "_dw_aux")},
+    **{f"classifier_levit_256_{parts}_distilled_1000e_imagenet.py": None for parts in ("lin", "lin_dw")},
     # iViT, Table 8.
     "classifier_vit_t8_decomposed_300e_imagenet.py": None,
     "classifier_vit_t8_interaction_300e_imagenet.py": None,

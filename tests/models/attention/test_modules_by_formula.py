@@ -182,6 +182,16 @@ def test_pooled_heads(stride, prefix):
     torch.testing.assert_close(pool(x, GRID), expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("prefix", [0, 1])
+def test_token_and_feature_pooling(prefix):
+    """Keys and values on half the grid; queries and keys narrower than values and not added (Castling-ViT, Table 1)."""
+    operator, x = build("PooledSoftmaxAttention", key_stride=2, key_dims=4), tokens(20 + prefix)
+    parts = (by_head(t, HEADS) for t in operator.qkv(x).split([8, 8, 12], dim=2))
+    query, key, value = (pool(t, GRID) for pool, t in zip(operator.pool, parts, strict=True))
+    assert (query.shape[2], key.shape[2], value.shape[2]) == (20 + prefix, 6 + prefix, 6 + prefix)
+    torch.testing.assert_close(operator(x, GRID), operator.proj(softmax(query, key, value)))
+
+
 @pytest.mark.parametrize("new", [(7, 9), (3, 5), (4, 11)])
 def test_relative_positions_of_another_grid_span_it(new):
     """The longest offsets of one grid are those of the other, and the origin is the origin."""
