@@ -219,6 +219,16 @@ def operator_candidates(
     return forwards, {name: train(*entry) for name, entry in inputs.items()}
 
 
+def _measure(
+    case: str, candidates: dict[str, Callable[[], Any]], rounds: int, device: str, **columns: Any
+) -> dict[str, Row]:
+    """Return time and peak memory of each candidate by its name, as rows with the given ``columns``."""
+    return {
+        name: dict(case=case, name=name, **columns, **time, peak_bytes=peak_extra_bytes(candidates[name], device))
+        for name, time in time_in_turns(candidates, rounds, device).items()
+    }
+
+
 def benchmark_operators(rounds: int, device: str, shapes: Iterable[tuple] = SHAPES) -> list[Row]:
     """Measure time and peak memory of the forward pass, and of both passes, with ratios to the pseudo-code form."""
     rows = []
@@ -226,12 +236,11 @@ def benchmark_operators(rounds: int, device: str, shapes: Iterable[tuple] = SHAP
         for mode, candidates in zip(
             ("forward", "forward + backward"), operator_candidates(*shape, device), strict=True
         ):
-            times = time_in_turns(candidates, rounds, device)
-            memory = {name: peak_extra_bytes(function, device) for name, function in candidates.items()}
-            for name, time in times.items():
-                row = dict(case=case, mode=mode, name=name, **time, peak_bytes=memory[name])
-                row["speedup"] = times["pseudo-code"]["seconds"] / time["seconds"]
-                row["memory_ratio"] = memory[name] / max(1, memory["pseudo-code"])
+            measured = _measure(case, candidates, rounds, device, mode=mode)
+            base = measured["pseudo-code"]
+            for row in measured.values():
+                row["speedup"] = base["seconds"] / row["seconds"]
+                row["memory_ratio"] = row["peak_bytes"] / max(1, base["peak_bytes"])
                 rows.append(row)
     return rows
 
@@ -242,11 +251,7 @@ def benchmark_scaling(rounds: int, device: str, grids: Iterable[tuple[int, ...]]
     for grid in grids:
         candidates, _ = operator_candidates(1, 64, 8, grid, device)
         candidates.pop("reference", None)
-        times = time_in_turns(candidates, rounds, device)
-        for name, time in times.items():
-            row = dict(case="x".join(map(str, grid)), name=name, tokens=prod(grid), **time)
-            row["peak_bytes"] = peak_extra_bytes(candidates[name], device)
-            rows.append(row)
+        rows += _measure("x".join(map(str, grid)), candidates, rounds, device, tokens=prod(grid)).values()
     return rows
 
 
@@ -298,11 +303,9 @@ def benchmark_onnxruntime(
                 candidates[name] = partial(session.run, None, {session.get_inputs()[0].name: image.numpy()})
                 file.unlink()
         times = time_in_turns(candidates, rounds)
-        for name, time in times.items():
-            row = dict(case=f"{size[0]}x{size[1]}", name=name, **time)
-            if BASELINE in times:
-                row["ratio"] = time["seconds"] / times[BASELINE]["seconds"]
-            rows.append(row)
+        rows += _with_ratios(
+            {name: dict(case=f"{size[0]}x{size[1]}", name=name, **time) for name, time in times.items()}
+        )
     return rows
 
 
@@ -351,20 +354,23 @@ def _benchmark_images(
     for height, width in sizes:
         image = torch.randn(1, 3, height, width, device=device)
         candidates = {name: partial(run, model, image) for name, model in models.items()}
-        times = time_in_turns(candidates, rounds, device)
-        kept = {name: saved_bytes(partial(saved, model, image), model) for name, model in models.items() if saved}
-        for name, time in times.items():
-            row = dict(case=f"{height}x{width}", name=name, **time)
-            row["ns_per_pixel"] = time["seconds"] / (height * width) * 1e9
-            row["peak_bytes"] = peak_extra_bytes(candidates[name], device)
+        measured = _measure(f"{height}x{width}", candidates, rounds, device)
+        for name, row in measured.items():
+            row["ns_per_pixel"] = row["seconds"] / (height * width) * 1e9
             if saved:
-                row["saved_bytes"] = kept[name]
-            if BASELINE in times:
-                row["ratio"] = time["seconds"] / times[BASELINE]["seconds"]
-                if saved:
-                    row["saved_ratio"] = kept[name] / kept[BASELINE]
-            rows.append(row)
+                row["saved_bytes"] = saved_bytes(partial(saved, models[name], image), models[name])
+        rows += _with_ratios(measured)
     return rows
+
+
+def _with_ratios(rows: dict[str, Row]) -> list[Row]:
+    """Add the ratios to ``BASELINE``, if it was measured."""
+    base = rows.get(BASELINE, {})
+    for row in rows.values():
+        for ratio, key in (("ratio", "seconds"), ("saved_ratio", "saved_bytes")):
+            if key in base:
+                row[ratio] = row[key] / base[key]
+    return list(rows.values())
 
 
 # ---- reports

@@ -8,9 +8,8 @@ import csv
 import json
 import logging
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from math import nan, sqrt
 from pathlib import Path
@@ -162,44 +161,27 @@ def run_all(suite: dict[str, Comparison], parallel: int = 1) -> list[str]:
 # ---- report
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Accuracies of the runs of one candidate, in percent."""
-
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        return mean(self.values) if self.values else nan
-
-    @property
-    def deviation(self) -> float:
-        """Return the standard deviation of a run, with n - 1; nan for fewer than two runs."""
-        return stdev(self.values) if len(self.values) > 1 else nan
-
-    def __str__(self) -> str:
-        if not self.values:
-            return ""
-        return f"{self.mean:.1f} ± {self.deviation:.1f}" if len(self.values) > 1 else f"{self.mean:.1f}"
+def deviation(accuracies: Sequence[float]) -> float:
+    """Return the standard deviation of a run, with n - 1; nan for fewer than two runs."""
+    return stdev(accuracies) if len(accuracies) > 1 else nan
 
 
-def pooled_deviation(samples: Sequence[Sample]) -> float:
+def pooled_deviation(samples: Iterable[Sequence[float]]) -> float:
     """Return the standard deviation within candidates: the root of the mean of the variances, weighted by n - 1."""
-    samples = [sample for sample in samples if len(sample.values) > 1]
-    freedom = sum(len(sample.values) - 1 for sample in samples)
-    squares = sum((len(sample.values) - 1) * sample.deviation**2 for sample in samples)
-    return sqrt(squares / freedom) if freedom else nan
+    samples = [sample for sample in samples if len(sample) > 1]
+    freedom = sum(len(sample) - 1 for sample in samples)
+    return sqrt(sum((len(sample) - 1) * deviation(sample) ** 2 for sample in samples) / freedom) if freedom else nan
 
 
-def difference(sample: Sample, other: Sample, pooled: float) -> str:
+def difference(sample: Sequence[float], other: Sequence[float], pooled: float) -> str:
     """Return the difference of the means as text: ``'none'`` below two standard deviations, ``'?'`` for too few runs.
 
     The deviation is the larger one of the two candidates' and the pooled deviation. Two candidates whose few runs agree by chance
     are therefore not reported as different.
     """
-    if min(len(sample.values), len(other.values)) < MIN_RUNS:
+    if min(len(sample), len(other)) < MIN_RUNS:
         return "?"
-    value = sample.mean - other.mean
+    value = mean(sample) - mean(other)
     return "none" if abs(value) < 2 * max(pooled_deviation([sample, other]), pooled) else f"{value:+.1f}"
 
 
@@ -224,12 +206,9 @@ def write_report(name: str, comparison: Comparison, out: Path) -> str:
 def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> str:
     """Return the table of the means, deviations, differences and costs, the most accurate candidate first."""
     costs = {row["candidate"]: row for row in measured["rows"]}
-    samples = {
-        name: Sample(tuple(one["accuracy"] for one in runs if one["candidate"] == name))
-        for name in comparison.candidates
-    }
-    names = sorted(samples, key=lambda name: -samples[name].mean if samples[name].values else 0)
-    pooled = pooled_deviation(list(samples.values()))
+    samples = {name: [one["accuracy"] for one in runs if one["candidate"] == name] for name in comparison.candidates}
+    names = sorted(samples, key=lambda name: -mean(samples[name]) if samples[name] else 0)
+    pooled = pooled_deviation(samples.values())
     header = (
         *("", f"{TASKS[comparison.task].unit}, %", "runs", "to " + comparison.baseline, "to the best"),
         *("ms per image", "parameters, M", "MACs, M", "peak MB, inference", "peak MB, training"),
@@ -237,10 +216,11 @@ def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> s
     lines = [f"## {comparison.title}", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for name in names:
         gaps = [
-            difference(samples[name], samples[other], pooled) if samples[name].values and name != other else ""
+            difference(samples[name], samples[other], pooled) if samples[name] and name != other else ""
             for other in (comparison.baseline, names[0])
         ]
-        cells = (name, str(samples[name]), str(len(samples[name].values)), *gaps, *_costs(costs.get(name)))
+        accuracy = " ± ".join(f"{each(samples[name]):.1f}" for each in (mean, deviation)[: len(samples[name])])
+        cells = (name, accuracy, str(len(samples[name])), *gaps, *_costs(costs.get(name)))
         lines.append(f"| {' | '.join(cells)} |")
     commits = sorted({one["commit"] for one in (*runs, measured) if "commit" in one})
     lines += [
