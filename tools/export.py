@@ -11,7 +11,7 @@ LEAST = 32  # pixels per side that the backbones take
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
-    cli.add_config(parser)
+    cli.add_shared(parser, "config", "--cfg-options")
     parser.add_argument("checkpoint", type=checkpoint_or_none, help="checkpoint file, or 'none' for random weights")
     parser.add_argument("out", type=Path, help="file to write: .onnx (opset 18) or .pt2 (torch.export)")
     parser.add_argument(
@@ -31,7 +31,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--tolerance", type=float, default=1e-3, help="largest relative difference (default: %(default)s)"
     )
-    cli.add_min_matched(parser)
+    cli.add_shared(parser, "--min-matched")
     args = parser.parse_args(argv)
     if args.out.suffix not in (".onnx", ".pt2"):
         parser.error(f"argument out: '{args.out}' is not an .onnx or .pt2 file")

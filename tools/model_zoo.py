@@ -6,11 +6,8 @@ The site shows it as the model zoo. The first comment of a config is its entry:
 
 import argparse
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from mmlisa import cli
 
 ROOT = Path(__file__).parents[1]
 SECTIONS = {
@@ -116,11 +113,7 @@ def to_markdown() -> str:
     return "".join(f"\n## {SECTIONS[scope]}\n\n{header}\n" + "\n".join(rows[scope]) + "\n" for scope in SECTIONS)
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    return cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(argv)
-
-
-def main(args: argparse.Namespace) -> None:
+def main() -> None:
     import yaml
     from tqdm import tqdm
 
@@ -137,4 +130,5 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, parse_args())
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    main()

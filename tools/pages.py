@@ -72,7 +72,9 @@ def published_weights() -> str:
     return table
 
 
-PAGES: dict[str, Callable[[], str]] = {each.__name__: each for each in (channels, fidelity, model_zoo, published_weights)}
+PAGES: dict[str, Callable[[], str]] = {
+    each.__name__: each for each in (channels, fidelity, model_zoo, published_weights)
+}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -44,7 +44,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="folder of the pictures (default: %(default)s)",
     )
     parser.add_argument("--matrices", action="store_true", help="also draw whole attention matrices; of small images")
-    cli.add_min_matched(parser)
+    cli.add_shared(parser, "--min-matched")
     return parser.parse_args(argv)
 
 

@@ -13,7 +13,7 @@ from mmpretrain.datasets import PackInputs
 from mmlisa.registry import TRANSFORMS
 
 from .reading import DamagedVideoError, count_frames, read_frames
-from .sampling import dense_positions, dense_span, uniform_positions
+from .sampling import dense_positions, uniform_positions
 
 
 @TRANSFORMS.register_module()
@@ -30,10 +30,11 @@ class LoadClips(BaseTransform):
         random: draw new clips each time, for training; otherwise the clips are always the same.
         on_corrupt: ``'error'`` stops and names the video. ``'skip'`` logs its name, and the dataset takes another one in
             training; a test set stops there too.
-        on_short: the same choice for a video shorter than a clip, or ``'repeat'``, which repeats frames.
+
+    A video shorter than a clip repeats its last frame.
 
     Raises:
-        ValueError: several clips of uniform sampling, or a damaged or short video under ``'error'``.
+        ValueError: several clips of uniform sampling, or a damaged video under ``'error'``.
         FileNotFoundError: the video does not exist.
     """
 
@@ -45,38 +46,27 @@ class LoadClips(BaseTransform):
         num_clips: int = 1,
         random: bool = False,
         on_corrupt: Literal["error", "skip"] = "error",
-        on_short: Literal["repeat", "error", "skip"] = "repeat",
     ) -> None:
         if stride is None and num_clips != 1:
             raise ValueError(f"num_clips={num_clips}; uniform sampling (stride=None) has one clip")
         self.length, self.stride, self.num_clips, self.random = length, stride, num_clips, random
-        self.on_corrupt, self.on_short = on_corrupt, on_short
+        self.on_corrupt = on_corrupt
 
     def transform(self, results: dict[str, Any]) -> dict[str, Any] | None:
         path = results["img_path"]
         try:
             total = results.get("num_frames") or count_frames(path)
-            needed = self.length if self.stride is None else dense_span(self.length, self.stride)
-            if total < needed and self.on_short != "repeat":
-                return self._refuse(
-                    self.on_short, f"video {path} has {total} frames, a clip needs {needed}", "on_short"
-                )
-            positions = self._positions(total)
+            if self.stride is None:
+                positions = uniform_positions(total, self.length, self.random)
+            else:
+                positions = dense_positions(total, self.length, self.stride, self.num_clips, self.random)
             frames = read_frames(path, positions.ravel())
         except DamagedVideoError as error:
-            return self._refuse(self.on_corrupt, str(error), "on_corrupt")
+            if self.on_corrupt == "error":
+                raise DamagedVideoError(f"{error}. LoadClips(on_corrupt='skip') skips such videos") from error
+            print_log(f"skipped: {error}", logger="current", level=30)
+            return None
         return {**results, "clips": [[frames[position] for position in clip] for clip in positions.tolist()]}
-
-    def _positions(self, total: int) -> np.ndarray:
-        if self.stride is None:
-            return uniform_positions(total, self.length, self.random)
-        return dense_positions(total, self.length, self.stride, self.num_clips, self.random)
-
-    @staticmethod
-    def _refuse(choice: str, reason: str, option: str) -> None:
-        if choice == "error":
-            raise DamagedVideoError(f"{reason}. LoadClips({option}='skip') skips such videos")
-        print_log(f"skipped: {reason}", logger="current", level=30)
 
 
 @TRANSFORMS.register_module()

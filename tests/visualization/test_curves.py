@@ -71,11 +71,11 @@ def test_every_curve_stands_in_its_panel_and_the_star_at_the_best(figures, tmp_p
         assert list(zip(*axes.lines[0].get_data(), strict=True)) == curves[name]
     assert metric.lines[1].get_marker() == "*"
     assert [float(x[0]) for x in metric.lines[1].get_data()] == [20, 0.4]
-    assert metric.get_legend_handles_labels()[1][0] == "bbox AP: best 0.4 at 20"
+    assert metric.get_legend_handles_labels()[1][0] == "coco/bbox_mAP: best 0.4 at 20"
     assert metric.get_ylabel() == "0 to 1"
 
 
 def test_the_star_never_stands_at_a_value_that_is_not_finite(figures, tmp_path):
     curves = {"loss": [(1, 1.0)], "coco/bbox_mAP": [(10, float("nan")), (20, 0.2), (30, 0.4), (40, float("nan"))]}
     draw_curves(curves, tmp_path / "curves.png")
-    assert figures[0].axes[2].get_legend_handles_labels()[1] == ["bbox AP: best 0.4 at 30"]
+    assert figures[0].axes[2].get_legend_handles_labels()[1] == ["coco/bbox_mAP: best 0.4 at 30"]

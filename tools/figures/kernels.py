@@ -10,6 +10,9 @@ import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure  # not pyplot, which holds global state
 from mmengine.config import Config
 from mmengine.model import BaseModule
 from PIL import Image
@@ -216,10 +219,6 @@ def draw_kernels(
         heads: heads to draw; the panels of a layer with fewer heads stay empty.
         path: file to write.
     """
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import LinearSegmentedColormap, Normalize
-    from matplotlib.figure import Figure  # not pyplot, which holds global state
-
     columns = 1 + max(len(kernels) for _, kernels in rows) * len(heads)
     width, height = 2.0, 2.0 * picture.shape[1] / picture.shape[2] + 0.45  # inches of a panel
     count = len(queries) * len(rows)

@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import fill
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from figures.kernels import attention_rows, record_calls, save
@@ -60,8 +61,6 @@ def draw_matrices(rows: Mapping[str, Mapping[str, Tensor]], head: int, path: Pat
     Raises:
         ValueError: a head that does not exist.
     """
-    from matplotlib.figure import Figure
-
     count = max(len(matrices) for matrices in rows.values())
     figure = Figure(figsize=(3.3 * len(rows) + 0.5, 3.6 * count), layout="constrained")
     axes = figure.subplots(count, len(rows), squeeze=False)

@@ -29,27 +29,17 @@ from mmlisa.registry import MODELS as MMLISA_MODELS
 
 Row = dict[str, Any]
 
-# Operators: (name, batch, channels, patterns, grid); heads are 16 channels wide. The stages of LiSANet-S at 224 px, LiSANet-I,
-# and a detector's third stage.
-SHAPES = (
-    ("7x7x384", 4, 384, 8, (7, 7)),
-    ("14x14x320", 4, 320, 8, (14, 14)),
-    ("14x14x192, D=16", 4, 192, 16, (14, 14)),
-    ("28x28x128", 4, 128, 8, (28, 28)),
-    ("56x56x64", 4, 64, 8, (56, 56)),
-    ("50x84x320", 1, 320, 8, (50, 84)),
+_DATA = yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
+# Operators: name, batch, channels, patterns, grid; heads are 16 channels wide.
+SHAPES = [(*shape, tuple(grid)) for *shape, grid in _DATA["shapes"]]
+SCALING_GRIDS, IMAGE_SIZES, TRAINING_SIZES, SQUARES = (
+    [tuple(size) for size in _DATA[name]] for name in ("scaling_grids", "image_sizes", "training_sizes", "squares")
 )
-SCALING_GRIDS = ((7, 7), (14, 14), (28, 28), (56, 56), (112, 112), (200, 336))
-
 # Type and options of each backbone, and the channels of its maps.
 BACKBONES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
-    name: (entry["backbone"], tuple(entry["channels"]))
-    for name, entry in yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8")).items()
+    name: (entry["backbone"], tuple(entry["channels"])) for name, entry in _DATA["backbones"].items()
 }
 BASELINE = "Swin-T"
-IMAGE_SIZES = ((224, 224), (640, 640), (800, 1344))
-TRAINING_SIZES = ((224, 224), (512, 512), (800, 1344))
-SQUARES = ((224, 224), (448, 448), (896, 896), (1792, 1792))
 
 
 def time_in_turns(
