@@ -19,22 +19,9 @@ from typing import Any
 
 from mmlisa import __version__, config_path
 
+_NAMES = "demo train test infer export fit check-data convert flops visualize demo-data demo-page check"
 # The commands and their files in tools/.
-COMMANDS = {
-    "demo": "demo.py",
-    "train": "train.py",
-    "test": "test.py",
-    "infer": "infer.py",
-    "export": "export.py",
-    "fit": "fit.py",
-    "check-data": "check_data.py",
-    "convert": "convert_checkpoint.py",
-    "flops": "flops.py",
-    "visualize": "visualize.py",
-    "demo-data": "demo_data.py",
-    "demo-page": "demo_page.py",
-    "check": "check.py",
-}
+COMMANDS = {name: f"{name.replace('-', '_')}.py" for name in _NAMES.split()}
 
 
 def tools_folder() -> Path:

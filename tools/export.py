@@ -70,14 +70,9 @@ def main(args: argparse.Namespace) -> None:
         module = EndToEnd(model, args.uint8)
         fixed = export.final_size(cfg, module)
         if module.task == "classification" and fixed and not args.dynamic and tuple(args.size or fixed) != fixed:
-            steps = cfg.test_dataloader.dataset.pipeline
-            number, key = [(n, key) for n, step in enumerate(steps) for key in ("crop_size", "scale") if key in step][
-                -1
-            ]
             raise ValueError(
                 f"--size {' '.join(map(str, args.size))}: the test pipeline of this classifier gives images of "
-                f"{fixed[0]}x{fixed[1]}; leave --size out, or change the pipeline: "
-                f"--cfg-options test_dataloader.dataset.pipeline.{number}.{key}={args.size[0]}"
+                f"{fixed[0]}x{fixed[1]}; leave --size out, or change the pipeline with --cfg-options"
             )
     metainfo = {}
     if args.checkpoint:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from model_zoo import to_markdown
+
 TABLES = Path(__file__).parent / "research" / "tables"
 
 
@@ -43,13 +45,6 @@ def fidelity() -> str:
     return page
 
 
-def model_zoo() -> str:
-    """Return the tables of the configs, from configs/metafile.yml."""
-    from model_zoo import to_markdown
-
-    return to_markdown()
-
-
 def published_weights() -> str:
     """Return the share of each backbone that timm's published weights fill, by names and shapes; nothing is downloaded."""
     import timm
@@ -73,7 +68,10 @@ def published_weights() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    each.__name__: each for each in (channels, fidelity, model_zoo, published_weights)
+    "channels": channels,
+    "fidelity": fidelity,
+    "model_zoo": to_markdown,
+    "published_weights": published_weights,
 }
 
 if __name__ == "__main__":

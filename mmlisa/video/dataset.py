@@ -20,17 +20,12 @@ class VideoDataset(BaseDataset):
 
     Raises:
         FileNotFoundError: the list does not exist.
-        ValueError: the list has an invalid line, which is quoted, or none.
+        ValueError: the list has an invalid line, which is quoted.
     """
 
     def load_data_list(self) -> list[dict[str, Any]]:
-        file = Path(self.ann_file)
-        if not file.is_file():
-            raise FileNotFoundError(f"list of videos {file} does not exist")
-        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-        if not lines:
-            raise ValueError(f"list of videos {file} is empty")
-        return [self._parse(line) for line in lines]
+        lines = Path(self.ann_file).read_text(encoding="utf-8").splitlines()
+        return [self._parse(line) for line in lines if line.strip()]
 
     def _parse(self, line: str) -> dict[str, Any]:
         path, *numbers = line.rsplit(maxsplit=2)

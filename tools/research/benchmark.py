@@ -109,13 +109,12 @@ def peak_extra_bytes(function: Callable[[], Any], device: str = "cpu") -> int:
 
 
 def _time(function: Callable[[], Any], device: str, calls: int = 1) -> float:
-    if device == "cuda":
-        torch.cuda.synchronize()
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    synchronize()
     start = perf_counter()
     for _ in range(calls):
         function()
-    if device == "cuda":
-        torch.cuda.synchronize()
+    synchronize()
     return (perf_counter() - start) / calls
 
 
@@ -321,14 +320,17 @@ def benchmark_training(
     """Measure a forward and backward pass, the tensors saved between them and the peak memory, with ratios to ``BASELINE``."""
     models = {name: build_backbone(BACKBONES[name][0], training=True).to(device) for name in names}
 
-    def loss(model: nn.Module, image: Tensor) -> Tensor:
-        return sum(one.mean() for one in model(image))
+    return _benchmark_images(models, train_step, rounds, device, sizes, saved=_loss)
 
-    def step(model: nn.Module, image: Tensor) -> None:
-        loss(model, image).backward()
-        model.zero_grad(set_to_none=True)
 
-    return _benchmark_images(models, step, rounds, device, sizes, saved=loss)
+def train_step(model: nn.Module, images: Tensor) -> None:
+    """Run a forward and a backward pass of a backbone."""
+    _loss(model, images).backward()
+    model.zero_grad(set_to_none=True)
+
+
+def _loss(model: nn.Module, images: Tensor) -> Tensor:
+    return sum(one.mean() for one in model(images))
 
 
 def _benchmark_images(

@@ -20,12 +20,11 @@ import torch
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.runner import Runner
-from torch import Tensor, nn
 
 from mmlisa import config_path
 from mmlisa.complexity import count
 
-from .benchmark import build_backbone, describe_commit, peak_extra_bytes, time_in_turns
+from .benchmark import build_backbone, describe_commit, peak_extra_bytes, time_in_turns, train_step
 from .suites import OBJECTS, ROOT, SCENES, TASKS, Comparison, Delta
 
 Row = dict[str, Any]
@@ -94,38 +93,27 @@ def measure(comparison: Comparison) -> Row:
     device = get_device()
     images = torch.randn(_BATCH, 3, comparison.size, comparison.size, device=device)
     configs = {name: candidate.backbone for name, candidate in comparison.candidates.items()}
-    infer = {name: partial(_infer, build_backbone(cfg).to(device), images) for name, cfg in configs.items()}
+    run = torch.inference_mode()(lambda model: model(images))
+    infer = {name: partial(run, build_backbone(cfg).to(device)) for name, cfg in configs.items()}
     times = time_in_turns(infer, _ROUNDS, device)
     rows = []
     for name, cfg in configs.items():
         model = build_backbone(cfg, training=True).to(device)
         row = dict(candidate=name, seconds_per_image=times[name]["seconds"] / _BATCH)
         row["peak_bytes"] = peak_extra_bytes(infer[name], device)
-        row["training_peak_bytes"] = peak_extra_bytes(partial(_step, model, images), device)
+        row["training_peak_bytes"] = peak_extra_bytes(partial(train_step, model, images), device)
         rows.append(row | count(model, images[:1])._asdict())
     return dict(rows=rows)
-
-
-@torch.inference_mode()
-def _infer(model: nn.Module, images: Tensor) -> Any:
-    return model(images)
-
-
-def _step(model: nn.Module, images: Tensor) -> None:
-    """Run a forward and a backward pass."""
-    sum(feature.mean() for feature in model(images)).backward()
-    model.zero_grad()
 
 
 def prepare_data(task: str) -> None:
     """Make the demo data of a task, unless their folder exists."""
     from mmlisa.datasets.demo import make_demo, make_imagenet_layout
 
-    if task == "classification":
-        if not Path(OBJECTS).exists():
-            make_imagenet_layout(OBJECTS, {"train": 250, "val": 64})
-    elif not Path(SCENES).exists():
+    if task != "classification":
         make_demo(SCENES, num_images={"train": 2000, "val": 160})
+    elif not Path(OBJECTS).exists():
+        make_imagenet_layout(OBJECTS, {"train": 250, "val": 64})
 
 
 def run(name: str, comparison: Comparison, candidate: str | None, seed: int) -> str | None:

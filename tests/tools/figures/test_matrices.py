@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from figures.matrices import attention_matrices, attention_matrix, draw_matrices, rank
+from figures.kernels import attention_rows
+from figures.matrices import attention_matrices, draw_matrices, rank
 from mmlisa import ops
 from mmlisa.models.attention import build_attention
 from mmlisa.registry import MODELS
@@ -19,6 +20,10 @@ def build(**cfg):
     return operator
 
 
+def attention_matrix(operator, x):
+    return attention_rows(operator, x, GRID, range(90))
+
+
 @pytest.fixture
 def x():
     return torch.randn(1, 90, 32, dtype=torch.double, generator=torch.Generator().manual_seed(0))
@@ -32,13 +37,13 @@ def test_of_interactive_attention_it_is_the_product_of_its_two(x):
     pad = torch.zeros(1, 2, 90, 74, dtype=torch.double)  # heads as wide as the values
     query, key = (torch.cat([t * (90 / 16) ** 0.25, pad], -1) for t in (query, key))
     expected = ops.interactive(query, key, values, GRID, 4, mix_query=mixes[0], mix_key=mixes[1], backend="reference")
-    torch.testing.assert_close(attention_matrix(operator, x, GRID), expected[0])
+    torch.testing.assert_close(attention_matrix(operator, x), expected[0])
 
 
 def test_the_convolution_restores_the_rank(x):
     """FLatten, Sec. 4.2: without it at most the width of a head, 16; with it all 90."""
-    without = attention_matrix(build(type="FocusedLinearAttention", kernel_size=0), x, GRID)
-    restored = attention_matrix(build(type="FocusedLinearAttention"), x, GRID)
+    without = attention_matrix(build(type="FocusedLinearAttention", kernel_size=0), x)
+    restored = attention_matrix(build(type="FocusedLinearAttention"), x)
     assert [rank(matrix) <= 16 for matrix in without] == [True, True]
     assert [rank(matrix) for matrix in restored] == [90, 90]
     # Rows sum to 1 (Eq. 3), up to the ε that keeps them from dividing by 0.
@@ -49,7 +54,7 @@ def test_the_convolution_restores_the_rank(x):
     "cfg", [dict(type="DepthwiseConv", kernel_size=3), dict(type="FocusedLinearAttention", window=3)]
 )
 def test_no_matrix_without_values_of_their_own_for_all_tokens(x, cfg):
-    assert attention_matrix(build(**cfg), x, GRID) is None
+    assert attention_matrix(build(**cfg), x) is None
 
 
 def test_rank():
