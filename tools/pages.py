@@ -67,12 +67,8 @@ def published_weights() -> str:
     return table
 
 
-PAGES: dict[str, Callable[[], str]] = {
-    "channels": channels,
-    "fidelity": fidelity,
-    "model_zoo": to_markdown,
-    "published_weights": published_weights,
-}
+PAGES: dict[str, Callable[[], str]] = {each.__name__: each for each in (channels, fidelity, published_weights)}
+PAGES["model_zoo"] = to_markdown
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

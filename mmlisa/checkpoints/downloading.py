@@ -34,6 +34,8 @@ def download(source: str | Path) -> Path:
     key = hashlib.sha256(url.encode()).hexdigest()[:8]  # many files are called model.pth
     target = Path(torch.hub.get_dir()) / "checkpoints" / f"{path.stem}-from-{key}{path.suffix}"
     checksum = re.search(r"-(?!20\d{6}$)([0-9a-f]{8,64})$", path.stem)  # eight digits that begin with 20 are a date
+    if target.is_file():
+        return target
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(f"{target}.lock"):  # of several processes, the first downloads

@@ -77,8 +77,8 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
         ids[image["file_name"]] = image_id
 
     def sample(path: str) -> BaseDataElement:
-        instances = (_instances(coco, ids[path], "segm" in kinds) for coco in (truth, found))
-        return BaseDataElement(**dict(zip(("gt_instances", "pred_instances"), instances, strict=True)))
+        annotated, predicted = (_instances(coco, ids[path], "segm" in kinds) for coco in (truth, found))
+        return BaseDataElement(gt_instances=annotated, pred_instances=predicted)
 
     return Evaluation(score, table, confusion, images, sample)
 
