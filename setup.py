@@ -1,28 +1,14 @@
 """Metadata is in pyproject.toml; here only what it cannot say: configs and tools ship in the wheel where MIM looks for them."""
 
 import shutil
+import sys
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-# What ships of tools/: the files of the commands (mmlisa.cli.COMMANDS), and the pictures that they draw.
-TOOLS = (
-    "demo.py",
-    "train.py",
-    "test.py",
-    "infer.py",
-    "export.py",
-    "fit.py",
-    "check_data.py",
-    "convert_checkpoint.py",
-    "flops.py",
-    "visualize.py",
-    "demo_data.py",
-    "demo_page.py",
-    "check.py",
-    "figures",
-)
+sys.path.insert(0, str(Path(__file__).parent))
+from mmlisa.cli import COMMANDS  # imports the standard library only
 
 
 class BuildWithMim(build_py):
@@ -33,7 +19,7 @@ class BuildWithMim(build_py):
         if self.editable_mode:  # a clone has them where they are
             return
         root, mim = Path(__file__).parent, Path(self.build_lib) / "mmlisa" / ".mim"
-        for name in ("configs", *(f"tools/{name}" for name in TOOLS)):
+        for name in ("configs", *(f"tools/{name}" for name in (*COMMANDS.values(), "figures"))):
             target = mim / name
             target.parent.mkdir(parents=True, exist_ok=True)
             if (root / name).is_dir():

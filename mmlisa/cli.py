@@ -15,6 +15,7 @@ import warnings
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from mmlisa import __version__, config_path
 
@@ -134,49 +135,37 @@ def build_parser(description: str | None, **options) -> argparse.ArgumentParser:
     return parser
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
-    """Add ``CONFIG`` and ``--cfg-options``."""
-    parser.add_argument("config", type=config, help="config file, or the name of a config that ships with mmlisa")
-    add_cfg_options(parser)
-
-
-def add_cfg_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--cfg-options``; see :func:`mmlisa.training.config.parse_options`."""
-    parser.add_argument(
-        "--cfg-options",
+# Arguments that several tools have.
+SHARED: dict[str, dict[str, Any]] = {
+    "config": dict(type=config, help="config file, or the name of a config that ships with mmlisa"),
+    "--cfg-options": dict(
         type=key_value,
         nargs="+",
         action="extend",
         default=[],
         metavar="KEY=VALUE",
         help="override config entries: optim_wrapper.optimizer.lr=1e-4, custom_hooks.0.priority=LOW, KEY=[1,2]",
-    )
+    ),
+    "--min-matched": dict(
+        type=share, default=0.9, help="share of the model that the checkpoint must hold (default: %(default)s)"
+    ),
+    "--backend": dict(
+        choices=("auto", "onnxruntime", "openvino"),
+        default="auto",
+        help="runs an exported file (default: OpenVINO if it is installed, otherwise onnxruntime)",
+    ),
+    "--device": dict(
+        choices=("cpu", "cuda"), help="default: a GPU if there is one; CUDA_VISIBLE_DEVICES chooses among several"
+    ),
+    "--launcher": dict(choices=("none", "pytorch", "slurm", "mpi"), default="none", help="what started the processes"),
+    **{name: dict(type=int, default=0, help="set by the launcher") for name in ("--local_rank", "--local-rank")},
+}
 
 
-def add_min_matched(parser: argparse.ArgumentParser, default: float = 0.9) -> None:
-    """Add ``--min-matched``."""
-    text = "share of the model that the checkpoint must hold (default: %(default)s)"
-    parser.add_argument("--min-matched", type=share, default=default, help=text)
-
-
-def add_backend(parser: argparse.ArgumentParser) -> None:
-    """Add ``--backend``."""
-    text = "runs an exported file (default: OpenVINO if it is installed, otherwise onnxruntime)"
-    parser.add_argument("--backend", choices=("auto", "onnxruntime", "openvino"), default="auto", help=text)
-
-
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """Add ``--device``."""
-    text = "default: a GPU if there is one; CUDA_VISIBLE_DEVICES chooses among several"
-    parser.add_argument("--device", choices=("cpu", "cuda"), help=text)
-
-
-def add_launcher(parser: argparse.ArgumentParser) -> None:
-    """Add OpenMMLab's options for several processes."""
-    parser.add_argument(
-        "--launcher", choices=["none", "pytorch", "slurm", "mpi"], default="none", help="what started the processes"
-    )
-    parser.add_argument("--local_rank", "--local-rank", type=int, default=0, help="set by the launcher")
+def add_shared(parser: argparse.ArgumentParser, *names: str, **changes: Any) -> None:
+    """Add arguments of :data:`SHARED`, with changes."""
+    for name in names:
+        parser.add_argument(name, **SHARED[name] | changes)
 
 
 # --- running -----------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ CELL = 360  # pixels of a side of a drawn sample
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
-    cli.add_config(parser)
+    cli.add_shared(parser, "config", "--cfg-options")
     parser.add_argument("--split", nargs="+", choices=SPLITS, default=SPLITS, help="what to check (default: all)")
     parser.add_argument(
         "--draw", type=cli.count, metavar="N", help="draw N random samples of each split after its pipeline"
@@ -57,6 +57,7 @@ def draw_samples(config: Mapping[str, Any], number: int, path: Path) -> None:
     import numpy as np
     import torch
     from mmengine.registry import DATASETS
+    from torchvision.utils import make_grid
 
     from mmlisa.visualization.overlays import Classes, draw_truth
 
@@ -74,12 +75,11 @@ def draw_samples(config: Mapping[str, Any], number: int, path: Path) -> None:
         truth, picture = sample["data_samples"], to_picture(sample["inputs"])
         if unresized:
             picture = mmcv.imread(truth.img_path, channel_order="rgb")
-        cells.append(fit_cell(draw_truth(picture, truth, Classes(dataset.metainfo))))
-    columns = math.ceil(math.sqrt(len(cells)))
-    cells += [np.full_like(cells[0], 255)] * (-len(cells) % columns)
-    rows = [np.hstack(cells[first : first + columns]) for first in range(0, len(cells), columns)]
+        cell = mmcv.imrescale(draw_truth(picture, truth, Classes(dataset.metainfo)), (CELL - 8, CELL - 8))
+        cells.append(torch.from_numpy(mmcv.impad(cell, shape=(CELL, CELL), pad_val=255)).permute(2, 0, 1))
+    sheet = make_grid(torch.stack(cells), math.ceil(math.sqrt(len(cells))), padding=0, pad_value=255)
     path.parent.mkdir(parents=True, exist_ok=True)
-    mmcv.imwrite(np.vstack(rows)[..., ::-1], str(path))
+    mmcv.imwrite(sheet.permute(1, 2, 0).numpy()[..., ::-1], str(path))
     print(f"samples: {path}")
 
 
@@ -95,15 +95,6 @@ def to_picture(inputs: Any) -> Any:
         return contact_sheet(inputs)
     # Pipelines may leave floating-point values, and beyond those of 8 bits.
     return inputs.flip(0).permute(1, 2, 0).clamp(0, 255).byte().contiguous().numpy()
-
-
-def fit_cell(picture: Any) -> Any:
-    """Return a picture in the middle of a white square of :data:`CELL` pixels."""
-    import mmcv
-
-    small = mmcv.imrescale(picture, (CELL - 8, CELL - 8))
-    height, width = CELL - small.shape[0], CELL - small.shape[1]
-    return mmcv.impad(small, padding=(width // 2, height // 2, width - width // 2, height - height // 2), pad_val=255)
 
 
 if __name__ == "__main__":

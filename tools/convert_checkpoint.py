@@ -10,8 +10,6 @@ from pathlib import Path
 
 from mmlisa import cli
 
-INFLATION_MODES = ("centre", "mean")
-
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -22,7 +20,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--ema", action="store_true", help="take the averaged weights of the file")
     parser.add_argument("--inflate", metavar="VIDEO_CONFIG", help="config of the video classifier to inflate SRC for")
     parser.add_argument(
-        "--mode", choices=INFLATION_MODES, default="centre", help="where inflated taps lie in time (default: centre)"
+        "--mode", choices=("centre", "mean"), default="centre", help="where inflated taps lie in time (default: centre)"
     )
     return parser.parse_args(argv)
 

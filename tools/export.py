@@ -11,7 +11,7 @@ LEAST = 32  # pixels per side that the backbones take
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
-    cli.add_config(parser)
+    cli.add_shared(parser, "config", "--cfg-options")
     parser.add_argument("checkpoint", type=checkpoint_or_none, help="checkpoint file, or 'none' for random weights")
     parser.add_argument("out", type=Path, help="file to write: .onnx (opset 18) or .pt2 (torch.export)")
     parser.add_argument(
@@ -31,7 +31,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--tolerance", type=float, default=1e-3, help="largest relative difference (default: %(default)s)"
     )
-    cli.add_min_matched(parser)
+    cli.add_shared(parser, "--min-matched")
     args = parser.parse_args(argv)
     if args.out.suffix not in (".onnx", ".pt2"):
         parser.error(f"argument out: '{args.out}' is not an .onnx or .pt2 file")
@@ -70,14 +70,9 @@ def main(args: argparse.Namespace) -> None:
         module = EndToEnd(model, args.uint8)
         fixed = export.final_size(cfg, module)
         if module.task == "classification" and fixed and not args.dynamic and tuple(args.size or fixed) != fixed:
-            steps = cfg.test_dataloader.dataset.pipeline
-            number, key = [(n, key) for n, step in enumerate(steps) for key in ("crop_size", "scale") if key in step][
-                -1
-            ]
             raise ValueError(
                 f"--size {' '.join(map(str, args.size))}: the test pipeline of this classifier gives images of "
-                f"{fixed[0]}x{fixed[1]}; leave --size out, or change the pipeline: "
-                f"--cfg-options test_dataloader.dataset.pipeline.{number}.{key}={args.size[0]}"
+                f"{fixed[0]}x{fixed[1]}; leave --size out, or change the pipeline with --cfg-options"
             )
     metainfo = {}
     if args.checkpoint:

@@ -16,7 +16,7 @@ SIZES = {"mmdet": (800, 1280), "mmseg": (512, 2048), "mmpretrain": (224, 224)}
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cli.add_config(parser)
+    cli.add_shared(parser, "config", "--cfg-options")
     sizes = ", ".join(f"{scope} {height} {width}" for scope, (height, width) in SIZES.items())
     parser.add_argument(
         "--size", type=cli.count, nargs="+", metavar="N", help=f"H W, or T H W of a clip (default: {sizes})"

@@ -31,10 +31,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--overlap", type=cli.share, default=0.2, help="share of a tile that the next repeats (default: %(default)s)"
     )
-    cli.add_cfg_options(parser)
-    cli.add_device(parser)
-    cli.add_backend(parser)
-    cli.add_min_matched(parser)
+    cli.add_shared(parser, "--cfg-options", "--device", "--backend", "--min-matched")
     args = parser.parse_intermixed_args(argv)
     exported = args.files[0].endswith(".onnx")
     if len(args.files) < (2 if exported else 3):

@@ -1,30 +1,15 @@
 """Write configs/metafile.yml: parameters, FLOPs and the papers' accuracies of every config. It counts for minutes.
 
-:func:`to_markdown` makes the page of the model zoo of it when the site is built. The first comment of a config is its entry:
+The site shows it as the model zoo. The first comment of a config is its entry:
 ``# TITLE: the paper has ACCURACY (SOURCE).``
 """
 
 import argparse
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mmlisa import cli
-
 ROOT = Path(__file__).parents[1]
-PAGE = """# Model zoo
-
-**We publish no weights.** The accuracies are the papers'. We reproduced none of them, because that needs the full trainings. We
-trained only the demo configs, on the offline demo data ([results](first_hour.md#what-the-demos-reach)).
-
-* **Parameters and FLOPs** (multiply-accumulates) are counted from each config: at 800x1280 for detection, 512x2048 for
-  segmentation, and the size of the test images for the others; [beside the papers' numbers](tables/lisa.md). The FLOPs of
-  two-stage detectors are those for 1000 boxes and 100 masks, those of DINO leave out all but the backbone and the neck, and those
-  of Mask2Former all but the backbone.
-* **Starts from**: the weights that the config names. [Published weights](published_weights.md) lists the share of a backbone that
-  the `timm:` weights fill.
-"""
 SECTIONS = {
     "mmdet": "Detection and instance segmentation, COCO",
     "mmseg": "Semantic segmentation, ADE20K",
@@ -109,7 +94,7 @@ def input_shape(name: str, cfg: Any) -> tuple[int, ...]:
 
 
 def to_markdown() -> str:
-    """Return the page of the model zoo, a table per library."""
+    """Return the tables of the model zoo, one per library."""
     import yaml
 
     rows: dict[str, list[str]] = {scope: [] for scope in SECTIONS}
@@ -125,14 +110,10 @@ def to_markdown() -> str:
         )
         rows[counts["Library"]].append(f"| {' | '.join(columns)} |")
     header = "| config | parameters | FLOPs | accuracy (paper) | starts from |\n|---|---|---|---|---|"
-    return PAGE + "".join(f"\n## {SECTIONS[scope]}\n\n{header}\n" + "\n".join(rows[scope]) + "\n" for scope in SECTIONS)
+    return "".join(f"\n## {SECTIONS[scope]}\n\n{header}\n" + "\n".join(rows[scope]) + "\n" for scope in SECTIONS)
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    return cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(argv)
-
-
-def main(args: argparse.Namespace) -> None:
+def main() -> None:
     import yaml
     from tqdm import tqdm
 
@@ -149,4 +130,5 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, parse_args())
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    main()

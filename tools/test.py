@@ -10,15 +10,13 @@ from mmlisa import cli
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
-    cli.add_config(parser)
+    cli.add_shared(parser, "config", "--cfg-options")
     parser.add_argument("checkpoint", type=cli.checkpoint, help="checkpoint file, or an .onnx file of `mmlisa export`")
     parser.add_argument("--work-dir", help="where the log goes (default: work_dirs/<config's name>/test)")
     parser.add_argument("--out", metavar="FILE.pkl", help="write the predictions for offline evaluation")
     parser.add_argument("--show-dir", help="write pictures of the predictions")
     parser.add_argument("--tta", action="store_true", help="test-time augmentation")
-    cli.add_backend(parser)
-    cli.add_min_matched(parser)
-    cli.add_launcher(parser)
+    cli.add_shared(parser, "--backend", "--min-matched", "--launcher", "--local_rank", "--local-rank")
     args = parser.parse_args(argv)
     if args.out and not args.out.endswith((".pkl", ".pickle")):
         parser.error(f"argument --out: '{args.out}' is not a .pkl or .pickle file")

@@ -12,7 +12,7 @@ from mmlisa import cli
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
-    cli.add_config(parser)
+    cli.add_shared(parser, "config", "--cfg-options")
     parser.add_argument("--work-dir", help="where logs and checkpoints go (default: work_dirs/<config's name>)")
     parser.add_argument("--amp", action="store_true", help="automatic mixed precision, on a GPU")
     parser.add_argument(
@@ -33,9 +33,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--auto-scale-lr", action="store_true", help="scale the learning rate with the total batch size"
     )
-    cli.add_device(parser)
-    cli.add_min_matched(parser, default=0.5)
-    cli.add_launcher(parser)
+    cli.add_shared(parser, "--device", "--launcher", "--local_rank", "--local-rank")
+    cli.add_shared(parser, "--min-matched", default=0.5)
     return parser.parse_args(argv)
 
 
@@ -54,16 +53,18 @@ def main(args: argparse.Namespace) -> None:
     if args.epochs:
         config.set_epochs(cfg, args.epochs)
     if args.auto_scale_lr:
-        config.set_auto_scale_lr(cfg)
+        cfg.merge_from_dict({"auto_scale_lr.enable": True})
     config.check_data(cfg, "train", "val")
-    if args.device:
-        config.check_default_device(args.device)
     if args.amp:
         config.set_amp(cfg)
+
+    from mmengine.device import get_device
 
     from mmlisa.checkpoints import use_safe_loader
     from mmlisa.training.runner import build_runner, set_resume, train
 
+    if args.device not in (None, get_device()):
+        raise ValueError(f"--device '{args.device}': MMEngine trains on '{get_device()}' here; leave --device out")
     use_safe_loader()
     if args.resume:
         set_resume(cfg, None if args.resume is True else args.resume)
@@ -84,19 +85,13 @@ def report(runner: Any) -> None:
     """Print where a finished training wrote its results, and the next commands, with the config that MMEngine wrote."""
     info = runner.message_hub.runtime_info
     checkpoint = info.get("best_ckpt") or info.get("last_ckpt")
-    print(f"\nTrained for {runner.iter} iterations.\n  log         {_shown(runner.log_dir)}/")
+    print(f"\nTrained for {runner.iter} iterations.\n  log         {os.path.relpath(runner.log_dir)}/")
     if checkpoint:
         score = f" (best: {info['best_score']:.4g})" if "best_ckpt" in info else ""
         config = Path(runner.work_dir, Path(runner.cfg.filename).name)
-        words = shlex.join([_shown(config), _shown(checkpoint)])
-        print(f"  checkpoint  {_shown(checkpoint)}{score}")
+        words = shlex.join([os.path.relpath(config), os.path.relpath(checkpoint)])
+        print(f"  checkpoint  {os.path.relpath(checkpoint)}{score}")
         print(f"Next:\n  mmlisa test {words}\n  mmlisa infer {words} IMAGE …")
-
-
-def _shown(path: str | Path) -> str:
-    """Return a path relative to the current folder if it is inside it."""
-    path = Path(path)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="folder of the pictures (default: %(default)s)",
     )
     parser.add_argument("--matrices", action="store_true", help="also draw whole attention matrices; of small images")
-    cli.add_min_matched(parser)
+    cli.add_shared(parser, "--min-matched")
     return parser.parse_args(argv)
 
 
@@ -60,7 +60,8 @@ def main(args: argparse.Namespace) -> None:
 
     from figures import kernels as figures
     from figures.matrices import attention_matrices, draw_matrices
-    from mmlisa.checkpoints import use_safe_loader
+    from mmlisa.checkpoints import load_weights, use_safe_loader
+    from mmlisa.training.building import build_model
     from mmlisa.training.config import load_config, parse_options
 
     use_safe_loader()
@@ -73,11 +74,13 @@ def main(args: argparse.Namespace) -> None:
         options = [word for word in model if "=" in word and not Path(word).is_file()]
         config, *checkpoint = (word for word in model if word not in options)
         cfg = load_config(config, options=parse_options(options))
-        backbone, preprocessor = figures.load_backbone(cfg, *(checkpoint or [None]), args.min_matched)
-        image = figures.network_input(picture, preprocessor)
-        kernels.append((label, figures.attention_kernels(backbone, image, args.layers, queries)))
+        network = build_model(cfg).eval()
+        for file in checkpoint:
+            load_weights(network, file, args.min_matched)
+        image = figures.network_input(picture, network.data_preprocessor)
+        kernels.append((label, figures.attention_kernels(network.backbone, image, args.layers, queries)))
         if args.matrices:
-            matrices[label] = attention_matrices(backbone, image, args.layers)
+            matrices[label] = attention_matrices(network.backbone, image, args.layers)
     figures.draw_kernels(picture, queries, kernels, args.heads, args.out_dir / "kernels.png")
     if args.matrices:
         draw_matrices(matrices, args.heads[0], args.out_dir / "matrices.png")

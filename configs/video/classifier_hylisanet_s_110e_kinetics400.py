@@ -1,7 +1,7 @@
 # HyLiSANet-S, Kinetics-400, 110 epochs from ImageNet-1K weights: the paper has 81.1% top-1 with 16 x 1 x 4 views (LiSA
 # journal version, Table 8; appendix A.2). Mixup, CutMix and label smoothing: UniFormer.
 # The weights to start from are made of the image classifier's:
-#   python tools/convert_checkpoint.py IMAGE.pth work_dirs/hylisanet_s_inflated.pth \
+#   mmlisa convert IMAGE.pth work_dirs/hylisanet_s_inflated.pth \
 #       --inflate configs/video/classifier_hylisanet_s_110e_kinetics400.py
 _base_ = [
     "../_base_/models/video_classifier.py",

@@ -14,10 +14,9 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parents[2]
 # Files that GitHub shows from the root, as pages of the site.
 FROM_ROOT = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
-# Pages that scripts of tools/ make: the script and the arguments of its to_markdown.
-MADE = {"model_zoo.md": ("model_zoo",), "channels.md": ("channels",), "fidelity.md": ("fidelity",)}
-MADE |= {f"tables/{paper}.md": ("paper_tables", paper) for paper in ("castling", "flatten", "ivit", "lisa", "newer")}
-HOSTS = re.compile(r"<!-- table of the hosts: .* -->\n")
+# Pages of the papers' tables.
+MADE = {f"tables/{paper}.md": paper for paper in ("castling", "flatten", "ivit", "lisa", "newer")}
+TABLE = re.compile(r"<!-- made by tools/pages\.py (\w+) -->\n")
 # Sidebars that pages leave out: the first two have no neighbours to list, the others want the room for their tables.
 HIDDEN = {
     "index.md": ["navigation"],
@@ -42,23 +41,26 @@ def on_files(files, config):
         for target, name in FROM_ROOT.items():
             text = re.sub(rf"\]\({name}(?=[#)])", f"]({target}", text)
         files.append(File.generated(config, page, content=text))
-    for page, made_by in MADE.items():
-        files.append(File.generated(config, page, content=_make(*made_by)))
+    for page, paper in MADE.items():
+        files.append(File.generated(config, page, content=_paper(paper)))
     return files
 
 
 @cache  # counting the papers' models takes minutes, and `mkdocs serve` builds the site after each change
-def _make(script, *args):
-    return import_module(script).to_markdown(*args)
+def _paper(name):
+    return import_module("paper_tables").to_markdown(name)
+
+
+@cache
+def _table(name):
+    return import_module("pages").PAGES[name]()
 
 
 def on_page_markdown(markdown, page, config, files):
     for pages, hidden in HIDDEN.items():
         if fnmatchcase(page.file.src_uri, pages):
             page.meta["hide"] = hidden
-    if page.file.src_uri == "published_weights.md":
-        markdown = HOSTS.sub(lambda _: _make("published_weights"), markdown)
-    return markdown
+    return TABLE.sub(lambda found: _table(found[1]), markdown)
 
 
 def on_page_content(content, page, config, files):

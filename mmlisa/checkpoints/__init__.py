@@ -1,7 +1,6 @@
 """Safe reading of checkpoints, matching with a model, and atomic writing."""
 
 from .downloading import download
-from .latest import latest_checkpoint
 from .loading import (
     adapt_state_dict,
     below_prefix,
@@ -11,5 +10,5 @@ from .loading import (
     match_report,
     state_dict_of,
 )
-from .reading import CheckpointError, read_checkpoint, use_safe_loader
+from .reading import CheckpointError, latest_checkpoint, read_checkpoint, use_safe_loader
 from .writing import atomic_path, save_checkpoint, writing_whole

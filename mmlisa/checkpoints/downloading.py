@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import torch
-from mmengine.dist import barrier, get_dist_info
+from filelock import FileLock
 from mmengine.runner.checkpoint import get_external_models, get_torchvision_models
 
 _LISTS = {"torchvision": get_torchvision_models, "open-mmlab": get_external_models}
@@ -34,16 +34,13 @@ def download(source: str | Path) -> Path:
     key = hashlib.sha256(url.encode()).hexdigest()[:8]  # many files are called model.pth
     target = Path(torch.hub.get_dir()) / "checkpoints" / f"{path.stem}-from-{key}{path.suffix}"
     checksum = re.search(r"-(?!20\d{6}$)([0-9a-f]{8,64})$", path.stem)  # eight digits that begin with 20 are a date
-    rank, processes = get_dist_info()
-    if rank > 0:
-        barrier()
+    if target.is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        if not target.is_file():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(url, str(target), checksum and checksum[1])
+        with FileLock(f"{target}.lock"):  # of several processes, the first downloads
+            if not target.is_file():
+                torch.hub.download_url_to_file(url, str(target), checksum and checksum[1])
     except (OSError, RuntimeError) as error:  # RuntimeError: another checksum
         raise ConnectionError(f"source={source!r} could not be downloaded: {error}") from error
-    finally:
-        if processes > 1 and rank == 0:
-            barrier()
     return target

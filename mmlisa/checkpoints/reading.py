@@ -13,11 +13,11 @@ import numpy as np
 import safetensors.torch
 import torch
 from mmengine.logging import HistoryBuffer
+from mmengine.runner import find_latest_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from .downloading import download
 
-_EXECUTED = ("config", "cfg")  # MMEngine runs these texts as Python code
 _one_at_a_time = threading.Lock()  # torch.serialization.safe_globals changes a list of the whole process
 
 
@@ -52,21 +52,6 @@ class _Array(np.ndarray):
         return np.asarray(self).__reduce__()
 
 
-class _Options:
-    """Stand-in for classes of options, which become ordered dicts."""
-
-    def __new__(cls, *items: Any) -> OrderedDict:
-        return OrderedDict(*items)
-
-
-class _History(HistoryBuffer):
-    """MMEngine's history of a loss, without the methods in the file, which would replace those of the class."""
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        HistoryBuffer.__init__(self, state["_log_history"], state["_count_history"], state["max_length"])
-        self.__class__ = HistoryBuffer
-
-
 def _scalar(number: _NumberType, data: bytes) -> np.generic:
     return np.frombuffer(data, number.dtype)[0]
 
@@ -75,9 +60,9 @@ NUMPY: dict[str, Callable] = {"numpy.dtype": _NumberType, "numpy.ndarray": _Arra
 for _core in ("core", "_core"):  # NumPy 1 and 2
     NUMPY |= {f"numpy.{_core}.multiarray._reconstruct": _Array, f"numpy.{_core}.multiarray.scalar": _scalar}
 _ALLOWED = NUMPY | {
-    "builtins.getattr": lambda *_: None,  # with which a HistoryBuffer asks for its own methods
-    "mmengine.logging.history_buffer.HistoryBuffer": _History,
-    **dict.fromkeys(("argparse.Namespace", "yacs.config.CfgNode", "mmengine.config.config.ConfigDict"), _Options),
+    "builtins.getattr": lambda _, name: getattr(HistoryBuffer, name),  # a HistoryBuffer asks for its own methods
+    "mmengine.logging.history_buffer.HistoryBuffer": HistoryBuffer,
+    **dict.fromkeys(("argparse.Namespace", "yacs.config.CfgNode", "mmengine.config.config.ConfigDict"), OrderedDict),
 }
 
 
@@ -117,8 +102,9 @@ def read_checkpoint(source: str | Path, map_location: str | torch.device | None 
         raise CheckpointError(f"checkpoint '{path}' holds a {type(checkpoint).__name__}, not a dict of tensors")
     hub = checkpoint.get("message_hub")
     for part in (checkpoint.get("meta"), hub.get("runtime_info") if isinstance(hub, dict) else None):
-        for name in _EXECUTED if isinstance(part, dict) else ():
-            part.pop(name, None)
+        if isinstance(part, dict):
+            part.pop("config", None)
+            part.pop("cfg", None)
     return checkpoint
 
 
@@ -133,3 +119,18 @@ def use_safe_loader() -> None:
 def load_from_mmlisa(filename: str, map_location: str | torch.device | None = None) -> dict[str, Any]:
     """Read a checkpoint for MMEngine, which logs what follows ``load_from_`` in the name of a loader."""
     return read_checkpoint(filename, map_location)
+
+
+def latest_checkpoint(work_dir: str | Path) -> str | None:
+    """Return the checkpoint that MMEngine saved last, or the one before if that file is missing or truncated.
+
+    Only the directory at the end of each file is read, not its tensors.
+
+    Args:
+        work_dir: folder with MMEngine's ``last_checkpoint``, which may name a file in another folder.
+    """
+    last = Path(find_latest_checkpoint(str(work_dir)) or work_dir)
+    folders = {Path(work_dir), last.parent}
+    saved = [path for folder in folders for kind in ("epoch", "iter") for path in folder.glob(f"{kind}_*.pth")]
+    newest = sorted(saved, key=lambda path: path.stat().st_mtime, reverse=True)
+    return next((str(path) for path in (last, *newest) if zipfile.is_zipfile(path)), None)

@@ -37,7 +37,12 @@ def find_bad_annotations(coco: Mapping[str, Any], with_mask: bool = True) -> dic
 def find_doubts(coco: Mapping[str, Any]) -> list[str]:
     """Return sentences about what is probably wrong with a whole COCO file that :func:`find_bad_annotations` accepts."""
     images, entries, doubts = {image["id"]: image for image in coco["images"]}, coco["annotations"], []
-    outside = sum(_reaches_outside(entry, images.get(entry["image_id"])) for entry in entries)
+    boxes = [(entry["bbox"], images.get(entry["image_id"])) for entry in entries if _is_box(entry.get("bbox"))]
+    outside = sum(
+        x + width > image["width"] + 1 or y + height > image["height"] + 1
+        for (x, y, width, height), image in boxes
+        if image is not None
+    )
     if outside > _MOST_OUTSIDE * len(entries):
         doubts.append(
             f"{outside} of {len(entries)} boxes reach outside their image; if they are (x1, y1, x2, y2), write them as (x, y, "
@@ -72,13 +77,6 @@ def _find_reason(entry: Mapping, images: Mapping, categories: Mapping, with_mask
     if not all(len(part) >= 6 and len(part) % 2 == 0 and _are_finite(*part) for part in polygons):
         return "a polygon of its segmentation is not a list of three or more finite points (x, y)"
     return ""
-
-
-def _reaches_outside(entry: Mapping, image: Mapping | None) -> bool:
-    """Tell whether a box reaches more than a pixel outside its image."""
-    if image is None or not _is_box(box := entry.get("bbox")):
-        return False
-    return box[0] + box[2] > image["width"] + 1 or box[1] + box[3] > image["height"] + 1
 
 
 def _is_box(value: Any) -> bool:

@@ -13,8 +13,6 @@ from .annotations import find_bad_annotations, find_doubts
 from .demo import Generated
 from .demo_objects import CLASSES, PALETTE
 
-_LISTED = 5  # problems that a log record names
-
 
 @DATASETS.register_module()
 class CocoDataset(_CocoDataset):
@@ -44,12 +42,8 @@ class CocoDataset(_CocoDataset):
             raise ValueError(f"annotation file {self.ann_file}: no annotation is usable; {self.problems[0]}{hint}")
         self.problems += find_doubts(content)
         if self.problems:
-            shown = "; ".join(self.problems[:_LISTED])
-            print_log(
-                f"annotation file {self.ann_file}: {len(self.problems)} problems, which mmlisa check-data lists: {shown}",
-                logger="current",
-                level=30,
-            )
+            text = f"{len(self.problems)} problems, which mmlisa check-data lists, the first: {self.problems[0]}"
+            print_log(f"annotation file {self.ann_file}: {text}", logger="current", level=30)
         return super().load_data_list()
 
     def parse_data_info(self, raw_data_info: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ The first three images of each split hold a crowd (``iscrowd=1``), no object, an
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -217,18 +217,6 @@ def write_ade20k(root: Path, split: str, scenes: list[Scene], values: np.ndarray
 # --- the demo data set ---------------------------------------------------------------------------------------------------------
 
 
-def make_once(root: str | Path, build: Callable[[Path], None]) -> Path:
-    """Let ``build`` fill the folder ``root`` unless it exists, and return ``root``; other processes wait for the end."""
-    root = Path(root)
-    if not root.exists():
-        root.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(root.with_name(f".{root.name}.lock")):
-            if not root.exists():
-                with atomic_path(root) as folder:
-                    build(folder)
-    return root
-
-
 def make_demo(
     root: str | Path = "data/demo",
     seed: int = 0,
@@ -248,20 +236,24 @@ def make_demo(
     Raises:
         ImportError: scikit-image, scikit-learn or imaug is missing.
     """
-    numbers = num_images or NUM_IMAGES
-
-    def build(folder: Path) -> None:
-        categories = [{"id": i, "name": name, "supercategory": "object"} for i, name in enumerate(CLASSES, 1)]
-        for split, number in numbers.items():
-            scenes = make_scenes(split, number, seed, side)
-            scenes = list(tqdm(scenes, f"demo data, {split}", number, disable=not progress, mininterval=0.5))
-            annotation_file = folder / "annotations" / f"instances_{split}.json"
-            write_coco(annotation_file, folder / split, scenes, categories, [category["id"] for category in categories])
-            write_ade20k(folder / "ade", split, scenes, np.arange(len(CLASSES) + 1, dtype=np.uint8))
-        per_class = {split: max(1, number // len(CLASSES)) for split, number in numbers.items()}
-        make_imagenet_layout(folder / "cls", per_class, seed)
-
-    return make_once(root, build)
+    root, numbers = Path(root), num_images or NUM_IMAGES
+    if root.exists():
+        return root
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(root.with_name(f".{root.name}.lock")):
+        if root.exists():  # another process has made it meanwhile
+            return root
+        with atomic_path(root) as folder:
+            categories = [{"id": i, "name": name, "supercategory": "object"} for i, name in enumerate(CLASSES, 1)]
+            for split, number in numbers.items():
+                scenes = make_scenes(split, number, seed, side)
+                scenes = list(tqdm(scenes, f"demo data, {split}", number, disable=not progress, mininterval=0.5))
+                file = folder / "annotations" / f"instances_{split}.json"
+                write_coco(file, folder / split, scenes, categories, [category["id"] for category in categories])
+                write_ade20k(folder / "ade", split, scenes, np.arange(len(CLASSES) + 1, dtype=np.uint8))
+            per_class = {split: max(1, number // len(CLASSES)) for split, number in numbers.items()}
+            make_imagenet_layout(folder / "cls", per_class, seed)
+    return root
 
 
 class Generated:

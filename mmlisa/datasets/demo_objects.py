@@ -4,11 +4,13 @@ The masks come from measured disparity (motorcycle), a threshold (coins, flower)
 drawn by hand (person, cat, cup, rocket).
 """
 
+import json
 from functools import lru_cache
 from pathlib import Path
 
 import cv2
 import numpy as np
+from PIL import Image
 
 CLASSES = ("cat", "coin", "cup", "flower", "motorcycle", "person", "quokka", "rocket")  # sorted, as class folders are
 PALETTE = [
@@ -17,42 +19,7 @@ PALETTE = [
 ]  # fmt: skip
 
 # Outlines drawn by hand, (x, y) in the pixels of the photograph.
-# fmt: off
-_PERSON = [
-    (187, 149), (184, 132), (178, 130), (170, 118), (158, 110), (154, 95), (153, 80), (156, 65), (165, 50), (180, 40),
-    (193, 30), (205, 20), (220, 16), (235, 16), (250, 19), (262, 26), (275, 33), (285, 42), (294, 58), (299, 72),
-    (301, 88), (299, 100), (294, 112), (284, 122), (276, 133), (268, 138), (264, 150), (258, 160), (257, 175),
-    (273, 186), (291, 209), (302, 232), (304, 243), (318, 246), (336, 259), (347, 282), (352, 291), (361, 318),
-    (363, 345), (345, 352), (322, 364), (304, 386), (291, 409), (282, 436), (277, 468), (278, 500), (279, 511),
-    (36, 511), (34, 505), (27, 477), (25, 445), (22, 418), (20, 391), (25, 345), (30, 323), (36, 305), (42, 286),
-    (49, 270), (57, 261), (73, 241), (91, 223), (111, 207), (113, 196), (114, 186), (123, 184), (127, 170),
-    (136, 159), (150, 152), (168, 149),
-]
-_ROCKET = [
-    (413, 0), (420, 2), (428, 12), (434, 25), (437, 40), (440, 46), (444, 39), (448, 50), (454, 60), (455, 80),
-    (453, 133), (454, 200), (457, 227), (455, 237), (455, 247), (459, 262), (450, 268), (433, 264), (431, 240),
-    (417, 240), (412, 247), (407, 263), (390, 267), (390, 253), (387, 250), (370, 272), (367, 267), (377, 240),
-    (382, 230), (355, 232), (354, 220), (360, 203), (375, 188), (378, 180), (378, 127), (380, 100), (380, 62),
-    (384, 52), (388, 42), (392, 52), (394, 50), (395, 20), (403, 5),
-]
-_CAT = [
-    (38, 0), (32, 40), (30, 80), (34, 108), (40, 120), (44, 140), (52, 164), (66, 184), (84, 204), (96, 224),
-    (120, 244), (144, 260), (172, 270), (196, 278), (224, 282), (256, 282), (280, 276), (300, 264), (310, 244),
-    (316, 224), (320, 212), (336, 196), (348, 180), (354, 160), (358, 140), (362, 124), (360, 108), (354, 88),
-    (356, 76), (364, 68), (376, 48), (384, 28), (396, 0),
-]
-_CUP = [
-    (174, 90), (181, 72), (190, 58), (203, 43), (222, 29), (248, 20), (275, 17), (300, 18), (325, 23), (350, 33),
-    (372, 46), (388, 62), (399, 80), (406, 98), (408, 112), (406, 130), (401, 150), (395, 168), (388, 188),
-    (378, 207), (364, 224), (349, 240), (335, 252), (320, 268), (305, 279), (285, 284), (258, 282), (240, 296),
-    (225, 305), (210, 304), (199, 296), (195, 284), (197, 266), (206, 247), (217, 235), (205, 222), (193, 204),
-    (184, 185), (177, 160), (173, 135), (172, 110),
-]
-_MOTORCYCLE = [
-    (80, 190), (130, 130), (300, 150), (320, 95), (480, 30), (620, 90), (700, 330), (690, 455), (560, 455),
-    (330, 440), (110, 410),
-]
-# fmt: on
+_OUTLINES: dict[str, list[list[int]]] = json.loads(Path(__file__).with_name("outlines.json").read_text())
 
 
 def _sources() -> tuple[Path, dict[str, np.ndarray], np.ndarray]:
@@ -72,14 +39,11 @@ def _sources() -> tuple[Path, dict[str, np.ndarray], np.ndarray]:
 
 
 def _read(path: Path) -> np.ndarray:
-    # PIL, not cv2: the colour profiles in these files make cv2 print warnings.
-    from PIL import Image
-
-    with Image.open(path) as image:
+    with Image.open(path) as image:  # not cv2, which warns of the colour profiles in these files
         return np.asarray(image.convert("RGB"))
 
 
-def _outline(shape: tuple[int, ...], points: list[tuple[int, int]]) -> np.ndarray:
+def _outline(shape: tuple[int, ...], points: list[list[int]]) -> np.ndarray:
     """Return a polygon as a mask with rounded corners: 0 or 1, ``[H, W]``."""
     mask = cv2.fillPoly(np.zeros(shape[:2], np.float32), [np.array(points, np.int32)], 1.0)
     return (cv2.GaussianBlur(mask, (0, 0), 2, borderType=cv2.BORDER_REPLICATE) > 0.5).astype(np.uint8)
@@ -107,7 +71,7 @@ def _motorcycle_mask(disparity: np.ndarray) -> np.ndarray:
     plane = np.stack([x, y, np.ones_like(x)], -1).astype(np.float64)
     floor = plane @ np.linalg.lstsq(plane[bare], disparity[bare], rcond=None)[0]
     near = np.where(known, disparity, 0) > np.maximum(36, floor + 2)
-    mask = near.astype(np.uint8) * _outline(disparity.shape, _MOTORCYCLE)
+    mask = near.astype(np.uint8) * _outline(disparity.shape, _OUTLINES["motorcycle"])
     mask = cv2.morphologyEx(mask, cv2.MORPH_CLOSE, _disk(7))
     mask = _largest(cv2.morphologyEx(mask, cv2.MORPH_OPEN, _disk(3)))
     return _fill_holes(mask)  # unknown disparity, and the gaps between the spokes
@@ -157,14 +121,14 @@ def load_objects() -> dict[str, list[np.ndarray]]:
     with np.load(folder / "motorcycle_disp.npz") as file:
         disparity = file["arr_0"]
     objects = {
-        "person": [_cut(astronaut, _outline(astronaut.shape, _PERSON))],
-        "cat": [_cut(chelsea, _outline(chelsea.shape, _CAT))],
-        "cup": [_cut(coffee, _outline(coffee.shape, _CUP))],
+        "person": [_cut(astronaut, _outline(astronaut.shape, _OUTLINES["person"]))],
+        "cat": [_cut(chelsea, _outline(chelsea.shape, _OUTLINES["cat"]))],
+        "cup": [_cut(coffee, _outline(coffee.shape, _OUTLINES["cup"]))],
         "coin": [_cut(coins, mask) for mask in _coin_masks(coins[..., 0])],
         "flower": [_cut(pictures["flower"], _flower_mask(pictures["flower"]))],
         "motorcycle": [_cut(motorcycle, _motorcycle_mask(disparity))],
         "quokka": [_cut(pictures["quokka"], (quokka_map > 0).astype(np.uint8))],
-        "rocket": [_cut(astronaut, _outline(astronaut.shape, _ROCKET))],
+        "rocket": [_cut(astronaut, _outline(astronaut.shape, _OUTLINES["rocket"]))],
     }
     return {name: objects[name] for name in CLASSES}
 

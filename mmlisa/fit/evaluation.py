@@ -43,20 +43,22 @@ class Evaluation:
 
 def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], label_map: dict[int, int]) -> Evaluation:
     """Evaluate boxes and masks, ``test/predictions.{bbox,segm}.json``, against ``data/<split>.json`` in ``folder``."""
-    found, precision = {}, {}
+    entries, kinds = json.loads((folder / "test" / "predictions.bbox.json").read_text()), {"bbox": "box"}
+    if (masks := folder / "test" / "predictions.segm.json").is_file():
+        kinds["segm"] = "mask"
+        for entry, mask in zip(entries, json.loads(masks.read_text()), strict=True):
+            entry["segmentation"] = mask["segmentation"]
+    precision = {}
     with redirect_stdout(StringIO()):  # pycocotools prints tables
         truth = COCO(str(folder / "data" / f"{split}.json"))
-        for kind, shown in (("bbox", "box"), ("segm", "mask")):
-            file = folder / "test" / f"predictions.{kind}.json"
-            if kind == "bbox" or file.is_file():
-                entries = json.loads(file.read_text())
-                found[kind] = truth.loadRes(entries) if entries else COCO()
-                evaluation = COCOeval(truth, found[kind], kind)
-                evaluation.params.maxDets = [100, 300, 1000]  # as mmdet counts; pycocotools ends at 100
-                evaluation.evaluate()
-                evaluation.accumulate()
-                values = evaluation.eval["precision"][..., 0, -1]  # [IoU, recall, class]; -1 of classes without objects
-                precision[shown] = np.where(values < 0, np.nan, values)
+        found = truth.loadRes(entries) if entries else COCO()
+        for kind, shown in kinds.items():
+            evaluation = COCOeval(truth, found, kind)
+            evaluation.params.maxDets = [100, 300, 1000]  # as mmdet counts; pycocotools ends at 100
+            evaluation.evaluate()
+            evaluation.accumulate()
+            values = evaluation.eval["precision"][..., 0, -1]  # [IoU, recall, class]; -1 of classes without objects
+            precision[shown] = np.where(values < 0, np.nan, values)
     labels = [entry["category_id"] - 1 for entry in truth.anns.values() if not entry.get("iscrowd")]
     numbers = np.bincount(np.array(labels, int), minlength=len(classes))
     table = [["class", "objects", *(f"{shown} {name}" for shown in precision for name in ("AP", "AP50"))]]
@@ -67,7 +69,7 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
     confusion, images, ids = np.zeros((len(classes) + 1, len(classes) + 1), int), [], {}
     for image_id, image in truth.imgs.items():
         annotated = truth.imgToAnns.get(image_id, [])
-        counts = count_objects(annotated, _shown(found["bbox"], image_id), len(classes))
+        counts = count_objects(annotated, _shown(found, image_id), len(classes))
         confusion += counts
         missed, added, wrong = counts[:, -1].sum(), counts[-1].sum(), counts.sum() - np.trace(counts)
         caption = f"{missed} missed, {added} found where nothing is, {wrong - missed - added} of another class"
@@ -75,11 +77,8 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
         ids[image["file_name"]] = image_id
 
     def sample(path: str) -> BaseDataElement:
-        masks = found.get("segm")
-        return BaseDataElement(
-            gt_instances=_instances(truth, masks and truth, ids[path]),
-            pred_instances=_instances(found["bbox"], masks, ids[path]),
-        )
+        annotated, predicted = (_instances(coco, ids[path], "segm" in kinds) for coco in (truth, found))
+        return BaseDataElement(gt_instances=annotated, pred_instances=predicted)
 
     return Evaluation(score, table, confusion, images, sample)
 
@@ -124,14 +123,14 @@ def _boxes(entries: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray
     return np.stack([x, y, x + w, y + h], 1), np.array([entry["category_id"] - 1 for entry in entries], int)
 
 
-def _instances(boxes: COCO, masks: COCO | None, image_id: int) -> InstanceData:
-    """Return what :func:`_shown` does as instances; ``masks`` lists the outlines in the order of ``boxes``."""
-    entries, data = _shown(boxes, image_id), InstanceData()
+def _instances(coco: COCO, image_id: int, with_masks: bool) -> InstanceData:
+    """Return what :func:`_shown` does as instances."""
+    entries, data = _shown(coco, image_id), InstanceData()
     data.bboxes, data.labels = _boxes(entries)
     if entries and "score" in entries[0]:
         data.scores = np.array([entry["score"] for entry in entries])
-    if entries and masks is not None:
-        data.masks = np.stack([masks.annToMask(entry) for entry in _shown(masks, image_id)])
+    if entries and with_masks:
+        data.masks = np.stack([coco.annToMask(entry) for entry in entries])
     return data
 
 

@@ -80,18 +80,18 @@ class Dataset:
         Raises:
             ValueError: more than a tenth cannot be used; names the first.
         """
+
+        def find_reason(sample: Sample) -> str:
+            try:
+                sample.size, sample.digest = examine_image(self.root / sample.path, sample.size)
+            except ValueError as error:
+                return str(error)
+            return ""
+
         with ThreadPoolExecutor() as pool:
-            reasons = list(pool.map(self._examine, self.samples))
+            reasons = list(pool.map(find_reason, self.samples))
         self.notes += note_problems([reason for reason in reasons if reason], len(self.samples), "images")
         self.samples = [sample for sample, reason in zip(self.samples, reasons, strict=True) if not reason]
-
-    def _examine(self, sample: Sample) -> str:
-        """Return why an image cannot be used; empty if it can."""
-        try:
-            sample.size, sample.digest = examine_image(self.root / sample.path, sample.size)
-        except ValueError as error:
-            return str(error)
-        return ""
 
     def to_coco(self, split: str) -> dict[str, Any]:
         """Return the samples of a split as the content of a COCO file; the categories are numbered from 1."""

@@ -10,7 +10,7 @@ from .folder import Dataset, Sample
 from .formats import read
 
 SEED = 0
-_SHARE = 0.2  # share of the images for validation
+_EVERY = 5  # one image of so many is for validation
 
 
 def prepare_data(root: str | Path, task: str = "") -> Dataset:
@@ -57,21 +57,16 @@ def split(dataset: Dataset, seed: int = SEED) -> str:
     Raises:
         ValueError: there are fewer than two different images.
     """
-    strata: dict[tuple[int, bool], list[list[Sample]]] = {}
     groups = _group_copies([sample for sample in dataset.samples if sample.split != "test"])
-    for group in groups:
-        strata.setdefault((group[0].label, bool(group[0].objects)), []).append(group)
     if len(groups) < 2:
         raise ValueError(f"{dataset.root} holds fewer than two different images; training and validation need one each")
-    rng, number, counts = np.random.default_rng(seed), 0, {"train": 0, "val": 0}
-    for stratum in strata.values():
-        for index in rng.permutation(len(stratum)):
-            number += 1
-            side = "val" if number % round(1 / _SHARE) == 2 else "train"  # with two images, the second validates
-            for sample in stratum[index]:
-                sample.split = side
-                counts[side] += 1
-    return f"{counts['train']} images for training and {counts['val']} for validation, drawn with seed {seed}"
+    drawn = [groups[index] for index in np.random.default_rng(seed).permutation(len(groups))]
+    drawn.sort(key=lambda group: (group[0].label, bool(group[0].objects)))
+    for number, group in enumerate(drawn):
+        for sample in group:
+            sample.split = "val" if number % _EVERY == 1 else "train"  # with two images, the second validates
+    counts = [len(dataset.split(name)) for name in ("train", "val")]
+    return f"{counts[0]} images for training and {counts[1]} for validation, drawn with seed {seed}"
 
 
 def _group_copies(samples: Sequence[Sample]) -> list[list[Sample]]:

@@ -345,7 +345,7 @@ def create_model(
     Args:
         name: a name of :func:`list_models`.
         pretrained: a checkpoint file: of this package's training in mmpretrain, mmdet or mmseg, or of
-            ``tools/convert_checkpoint.py``; or any source of ``mmlisa.PublishedWeights``: a file of a host's weights, an
+            ``mmlisa convert``; or any source of ``mmlisa.PublishedWeights``: a file of a host's weights, an
             address, ``'timm:NAME'``. A host's classifier is taken over where its shape is the same.
         features_only: the normed maps of the levels in ``out_indices`` instead of classes.
         **options: ``in_chans``, ``img_size`` (pretraining resolution); of a classifier ``num_classes``, ``global_pool``,

@@ -1,6 +1,5 @@
 """Schedule, record and removal of Castling-ViT's auxiliary branch during training."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from mmengine.hooks import Hook
@@ -28,11 +27,10 @@ class CastlingHook(Hook):
         begin: share of the training at which the change begins.
         drop_at: share of the training at which the branch is dropped; with 1 it is dropped after the training.
         interval: iterations between two records.
-        layers: substrings of the names of the layers to record; None for all.
 
     Raises:
         ValueError: an unknown schedule, a share that is not from 0 to 1; at the start of training, a model without auxiliary
-            branches or ``layers`` that match none.
+            branches.
     """
 
     # After the hooks that change the weights, before the loggers.
@@ -46,14 +44,13 @@ class CastlingHook(Hook):
         begin: float = 0.9,
         drop_at: float = 1.0,
         interval: int = 50,
-        layers: Sequence[str] | None = None,
     ) -> None:
         if schedule not in ("constant", "linear", "step"):
             raise ValueError(f"schedule={schedule!r}; it must be 'constant', 'linear' or 'step'")
         if not (0 <= begin <= 1 and 0 <= drop_at <= 1):
             raise ValueError(f"begin={begin}, drop_at={drop_at}; both are shares of the training, from 0 to 1")
         self.schedule, self.epsilon, self.end_epsilon, self.begin = schedule, epsilon, end_epsilon, begin
-        self.drop_at, self.interval, self.layers = drop_at, interval, layers
+        self.drop_at, self.interval = drop_at, interval
         self._recorded: list[str] = []
 
     def threshold(self, progress: float) -> float:
@@ -65,12 +62,9 @@ class CastlingHook(Hook):
         return self.epsilon + (self.end_epsilon - self.epsilon) * (progress - self.begin) / (1 - self.begin)
 
     def before_train(self, runner: Runner) -> None:
-        names = list(castling_operators(_bare(runner.model)))
-        if not names:
-            raise ValueError("CastlingHook: the model has no attention with aux=True")
-        self._recorded = [n for n in names if self.layers is None or any(part in n for part in self.layers)]
+        self._recorded = list(castling_operators(_bare(runner.model)))
         if not self._recorded:
-            raise ValueError(f"CastlingHook: layers={self.layers} name none of {names}")
+            raise ValueError("CastlingHook: the model has no attention with aux=True")
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         progress = (runner.iter + 1) / runner.max_iters

@@ -81,14 +81,7 @@ def find_test_pipeline(cfg: Config) -> list[ConfigDict]:
 
 
 def parse_options(items: Sequence[str]) -> dict[str, Any]:
-    """Parse the items ``KEY=VALUE`` of ``--cfg-options`` as MMEngine does.
-
-    Raises:
-        ValueError: an item without ``=``.
-    """
-    for item in items:
-        if "=" not in item:
-            raise ValueError(f"--cfg-options '{item}' has no value; write KEY=VALUE")
+    """Parse the items ``KEY=VALUE`` of ``--cfg-options`` as MMEngine does."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--options", nargs="+", action=DictAction)
     return parser.parse_args(["--options", *items]).options if items else {}
@@ -179,29 +172,6 @@ def _iterations_per_epoch(cfg: Config) -> int:
     images = len(DATASETS.build(deepcopy(cfg.train_dataloader.dataset)))
     processes = int(os.environ.get("WORLD_SIZE", 1)) if cfg.get("launcher", "none") != "none" else 1
     return -(-images // (cfg.train_dataloader.batch_size * processes))
-
-
-def set_auto_scale_lr(cfg: Config) -> None:
-    """Scale the learning rate with the total batch size.
-
-    Raises:
-        ValueError: the config does not name the batch size of its learning rate.
-    """
-    if "base_batch_size" not in (cfg.get("auto_scale_lr") or {}):
-        raise ValueError("--auto-scale-lr: the config has no auto_scale_lr.base_batch_size")
-    cfg.auto_scale_lr.enable = True
-
-
-def check_default_device(name: str) -> None:
-    """Check that MMEngine, which chooses its device itself, trains on the device of ``--device``.
-
-    Raises:
-        ValueError: MMEngine chose a device of another kind.
-    """
-    from mmengine.device import get_device  # imports PyTorch
-
-    if name.partition(":")[0] != get_device():
-        raise ValueError(f"--device '{name}': MMEngine trains on '{get_device()}' here; leave --device out")
 
 
 def set_pretrained(cfg: Config, source: str) -> None:

@@ -23,14 +23,9 @@ class ThresholdEMA(BaseAveragedModel):
         model: the model to average.
         decay: largest decay.
         **options: ``interval, device, update_buffers`` of MMEngine's averaged models.
-
-    Raises:
-        ValueError: a decay outside (0, 1).
     """
 
     def __init__(self, model: nn.Module, decay: float = 0.9998, **options) -> None:
-        if not 0 < decay < 1:
-            raise ValueError(f"decay={decay}; it must lie between 0 and 1")
         super().__init__(model, **options)
         self.decay = decay
 

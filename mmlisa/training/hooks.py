@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from mmengine.hooks import Hook
 from mmengine.model import BaseTTAModel, is_model_wrapper
-from mmengine.optim import AmpOptimWrapper
 from mmengine.runner import Runner
 
 from mmlisa.checkpoints import adapt_state_dict, check_match, state_dict_of
@@ -19,8 +18,7 @@ from .checks import check_shapes, saved_metainfo
 class FiniteLossHook(Hook):
     """Stop at the first loss that is not finite, before a checkpoint of that iteration is written.
 
-    The norm of the gradients that ``clip_grad`` measures must be finite as well, except in mixed precision, which skips such
-    steps. Each process checks its own losses. Weights that another process has broken are not saved.
+    Each process checks its own losses. Weights that hold NaN, because of gradients or of another process, are not saved.
 
     Raises:
         FloatingPointError: the message names the iteration, the losses and the last checkpoint.
@@ -34,9 +32,6 @@ class FiniteLossHook(Hook):
         values = {
             name: float(torch.as_tensor(loss).detach()) for name, loss in (outputs or {}).items() if "loss" in name
         }
-        norm = runner.message_hub.log_scalars.get("train/grad_norm")
-        if norm and not isinstance(runner.optim_wrapper, AmpOptimWrapper):
-            values["grad_norm"] = float(norm.current())
         if not all(map(isfinite, values.values())):
             raise FloatingPointError(
                 f"iteration {runner.iter + 1}: {values}. {_last(runner)}. Usual remedies are a lower learning rate, a longer "

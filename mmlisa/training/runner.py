@@ -109,7 +109,7 @@ def test(runner: Runner) -> dict[str, float]:
 
 
 def train(runner: Runner) -> None:
-    """Train. If the training fails or is interrupted, the curves are drawn and the handlers of signals restored.
+    """Train, and restore the handlers of signals.
 
     Raises:
         ValueError: a head has fewer classes than the data (more are a warning), or training and validation differ in theirs.
@@ -124,9 +124,6 @@ def train(runner: Runner) -> None:
     with locked(runner.work_dir):
         try:
             runner.train()
-        except BaseException:
-            runner.call_hook("draw_curves")  # TrainingCurvesHook has this method
-            raise
         finally:
             for hook in runner.hooks:
                 if isinstance(hook, InterruptHook):

@@ -9,7 +9,7 @@ def dense_positions(total: int, length: int, stride: int, clips: int, random: bo
     The clips start at random if ``random``. Otherwise they start evenly from the first to the last possible frame, and a single
     clip lies in the middle. The last frame of a short video is repeated.
     """
-    slack = max(total - dense_span(length, stride), 0)
+    slack = max(total - (length - 1) * stride - 1, 0)
     if random:
         starts = np.random.randint(slack + 1, size=clips)
     elif clips == 1:
@@ -17,11 +17,6 @@ def dense_positions(total: int, length: int, stride: int, clips: int, random: bo
     else:
         starts = np.arange(clips) * slack // (clips - 1)
     return np.minimum(starts[:, None] + np.arange(length) * stride, total - 1)
-
-
-def dense_span(length: int, stride: int) -> int:
-    """Return the number of frames from the first to the last of a dense clip, both included."""
-    return (length - 1) * stride + 1
 
 
 def uniform_positions(total: int, length: int, random: bool) -> np.ndarray:

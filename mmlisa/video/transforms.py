@@ -53,7 +53,11 @@ class LoadClips(BaseTransform):
     def transform(self, results: dict[str, Any]) -> dict[str, Any] | None:
         path = results["img_path"]
         try:
-            positions = self._positions(results.get("num_frames") or count_frames(path))
+            total = results.get("num_frames") or count_frames(path)
+            if self.stride is None:
+                positions = uniform_positions(total, self.length, self.random)
+            else:
+                positions = dense_positions(total, self.length, self.stride, self.num_clips, self.random)
             frames = read_frames(path, positions.ravel())
         except DamagedVideoError as error:
             if self.on_corrupt == "error":
@@ -61,11 +65,6 @@ class LoadClips(BaseTransform):
             print_log(f"skipped: {error}", logger="current", level=30)
             return None
         return {**results, "clips": [[frames[position] for position in clip] for clip in positions.tolist()]}
-
-    def _positions(self, total: int) -> np.ndarray:
-        if self.stride is None:
-            return uniform_positions(total, self.length, self.random)
-        return dense_positions(total, self.length, self.stride, self.num_clips, self.random)
 
 
 @TRANSFORMS.register_module()

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import cv2
 import numpy as np
 from torch import Tensor
+from torchvision.utils import make_grid
 
 from mmlisa.registry import HOOKS
 from mmlisa.visualization import OverlayHook
@@ -23,16 +23,11 @@ def contact_sheet(clips: Tensor, min_height: int = 128) -> np.ndarray:
     Returns:
         ``[V (H + GAP) - GAP, T (W + GAP) - GAP, 3]``, RGB, with H and W of an enlarged frame.
     """
-    frames = clips.flip(1).permute(0, 2, 3, 4, 1).cpu().numpy()
-    views, length, height, width, _ = frames.shape
-    factor = max(1, -(-min_height // height))
-    height, width = factor * height, factor * width
-    sheet = np.full((views * (height + GAP) - GAP, length * (width + GAP) - GAP, 3), 255, np.uint8)
-    for view, time in np.ndindex(views, length):
-        y, x = view * (height + GAP), time * (width + GAP)
-        enlarged = cv2.resize(frames[view, time], (width, height), interpolation=cv2.INTER_CUBIC)
-        sheet[y : y + height, x : x + width] = enlarged
-    return sheet
+    frames = clips.flip(1).transpose(1, 2).flatten(0, 1)  # [V T, 3, H, W]
+    factor = max(1, -(-min_height // frames.shape[2]))
+    frames = frames.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
+    sheet = make_grid(frames, clips.shape[2], GAP, pad_value=255)[:, GAP:-GAP, GAP:-GAP]
+    return sheet.permute(1, 2, 0).cpu().numpy()
 
 
 @HOOKS.register_module()

@@ -12,7 +12,6 @@ Curves = dict[str, list[tuple[int, float]]]
 
 # The metrics to draw, by the ends of their names, and their units.
 METRICS = {"mAP": "0 to 1", "mAP_50": "0 to 1", "mAP_75": "0 to 1", "mIoU": "%", "aAcc": "%", "top1": "%"}
-_SHOWN = {"mAP_50": "AP50", "mAP_75": "AP75", "mAP": "AP", "top1": "top-1", "accuracy/": "", "coco/": "", "_": " "}
 
 
 def read_curves(work_dir: str | Path) -> Curves:
@@ -60,7 +59,7 @@ def draw_curves(curves: Curves, file: Path | BinaryIO) -> None:
         rate_axes.plot(*zip(*curves["lr"], strict=True))
     metrics = sorted(name for name in curves if name.endswith(tuple(METRICS)))
     for name in metrics:
-        _plot_metric(metric_axes, curves[name], shown_metric(name))
+        _plot_metric(metric_axes, curves[name], name)
     units = " / ".join(sorted({METRICS[end] for name in metrics for end in METRICS if name.endswith(end)}))
     loss_axes.set(title="loss in training", ylabel="mean over a fiftieth of the run", ylim=(0, None))
     rate_axes.set(title="learning rate", ylabel="of the first parameter group", ylim=(0, None))
@@ -85,10 +84,3 @@ def _plot_metric(axes: Any, points: list[tuple[int, float]], label: str) -> None
     best = max(points, key=lambda point: (isfinite(point[1]), point[1]))
     (line,) = axes.plot(*zip(*points, strict=True), marker=".", label=f"{label}: best {best[1]:.3g} at {best[0]}")
     axes.plot(*best, marker="*", markersize=11, color=line.get_color(), linestyle="none")
-
-
-def shown_metric(name: str) -> str:
-    """Return the usual name of a metric: ``coco/bbox_mAP_50`` becomes bbox AP50."""
-    for part, short in _SHOWN.items():
-        name = name.replace(part, short)
-    return name

@@ -23,24 +23,20 @@ class TrainingCurvesHook(Hook):
     """Draw loss, learning rate and validation metrics over the whole training, resumed parts included.
 
     The hook reads the logs of the work dir, and writes ``curves.png`` beside the newest one after each validation and at the end
-    of the training.
+    of the training. If that fails, it logs a warning, and the training continues.
     """
 
     priority = "LOW"  # after MMEngine's LoggerHook, which writes the log
 
-    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        self.draw_curves(runner)
-
-    def after_train(self, runner: Runner) -> None:
-        self.draw_curves(runner)
-
     @master_only
-    def draw_curves(self, runner: Runner) -> None:
-        """Draw the curves so far. If that fails, log a warning and continue the training."""
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         try:
             draw_curves(read_curves(runner.work_dir), Path(runner.log_dir) / "curves.png")
         except OSError as error:
             runner.logger.warning(f"curves.png could not be written: {error}")
+
+    def after_train(self, runner: Runner) -> None:
+        self.after_val_epoch(runner)
 
 
 @HOOKS.register_module()

@@ -5,7 +5,6 @@ Pictures are ``[H, W, 3]``, RGB, uint8.
 
 from collections.abc import Iterable, Mapping, Sequence
 from colorsys import hsv_to_rgb
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ import matplotlib
 import numpy as np
 import supervision as sv
 from PIL import Image, ImageDraw, ImageFont
+
+from mmlisa.checkpoints import atomic_path
 
 LONGER_SIDE = 640  # pixels; smaller pictures are enlarged to it
 _OPACITY = 0.4  # masks
@@ -105,19 +106,16 @@ def write_video(path: str | Path, frames: Iterable[np.ndarray], rate: float) -> 
     Raises:
         RuntimeError: OpenCV cannot write the file.
     """
-    path, frames = Path(path), iter(frames)
+    frames = iter(frames)
     if (first := next(frames, None)) is None:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_stem(f".{path.stem}.partial")
     height, width = first.shape[:2]
-    try:
-        with sv.VideoSink(str(partial), sv.VideoInfo(width=width, height=height, fps=rate)) as sink:
-            for frame in chain([first], frames):
-                sink.write_frame(np.ascontiguousarray(frame[..., ::-1]))
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with (
+        atomic_path(path, Path(path).suffix) as partial,
+        sv.VideoSink(str(partial), sv.VideoInfo(width=width, height=height, fps=rate)) as sink,
+    ):
+        for frame in chain([first], frames):
+            sink.write_frame(np.ascontiguousarray(frame[..., ::-1]))
 
 
 def free_path(target: Path, taken: set[Path]) -> Path:
@@ -211,14 +209,11 @@ def _draw_segmentation(drawing: np.ndarray, labels: Any, classes: Classes) -> tu
     shown = [i for i in np.argsort(-counts) if classes.name(int(found[i])) != "background"]
     if not shown:
         return drawing, []
-    masks = np.stack([_resize_mask(labels == found[i], drawing) for i in shown])
-    detections = sv.Detections(sv.mask_to_xyxy(masks).astype(np.float32), masks, class_id=found[shown].astype(int))
-    annotator = sv.MaskAnnotator(_palette(found[shown], classes), _OPACITY)
-    scene = annotator.annotate(np.ascontiguousarray(drawing[..., ::-1]), detections)
+    drawing = _fill(drawing, [(labels == found[i], classes.colour(int(found[i]))) for i in shown])
     legend = [
         (classes.colour(int(found[i])), f"{classes.name(int(found[i]))} {counts[i] / labels.size:.0%}") for i in shown
     ]
-    return scene[..., ::-1], legend
+    return drawing, legend
 
 
 def _class_legend(sample: Any, kind: str, classes: Classes) -> Entries:
@@ -249,15 +244,10 @@ def _font_size(drawing: np.ndarray) -> int:
     return max(13, round((drawing.shape[0] * drawing.shape[1]) ** 0.5 / 48))
 
 
-@lru_cache
-def _font(size: int) -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(_FONT, size)
-
-
 def _strip(drawing: np.ndarray, entries: Entries) -> np.ndarray:
     """Return a line of text as wide as the drawing. The last entries are left out if they do not fit."""
     size, width = _font_size(drawing), drawing.shape[1]
-    font, image = _font(size), Image.new("RGB", (width, 2 * size), "white")
+    font, image = ImageFont.truetype(_FONT, size), Image.new("RGB", (width, 2 * size), "white")
     draw, x = ImageDraw.Draw(image), size // 2
     for colour, text in entries:
         swatch = 0 if colour is None else size

@@ -12,21 +12,22 @@ from mmlisa.complexity import count
 from mmlisa.datasets.demo import make_imagenet_layout
 from research import comparison
 from research.benchmark import build_backbone
-from research.comparison import Sample, build_config, delta, difference
-from research.suites import BACKBONE_SIZE, BACKBONES, OBJECTS, SUITES, TASKS
+from research.comparison import build_config, delta, difference
+from research.suites import OBJECTS, SUITES, TASKS
 
 COMPARISONS = {name: one for suite in SUITES.values() for name, one in suite.items()}
 
 
 def test_backbones_have_equal_macs_and_the_channels_that_heads_are_told():
-    macs, image = {}, torch.zeros(1, 3, BACKBONE_SIZE, BACKBONE_SIZE)
-    for name, candidate in BACKBONES.items():
+    one, macs = COMPARISONS["backbones_detection"], {}
+    image = torch.zeros(1, 3, one.size, one.size)
+    for name, candidate in one.candidates.items():
         model = build_backbone(candidate.backbone, training=True)
         macs[name] = count(model, image).macs
         with torch.no_grad():
             maps = model(image)
-        assert tuple(one.shape[1] for one in maps) == candidate.channels, name
-        assert [one.shape[-1] for one in maps] == [32, 16, 8, 4], name
+        assert [x.shape[1] for x in maps] == candidate.channels, name
+        assert [x.shape[-1] for x in maps] == [32, 16, 8, 4], name
     mean = np.mean(list(macs.values()))
     assert {name: n for name, n in macs.items() if abs(n / mean - 1) > 0.1} == {}
 
@@ -54,13 +55,13 @@ def test_only_the_backbone_its_channels_and_the_start_differ(name, tmp_path):
 
 
 def test_a_difference_below_two_standard_deviations_is_none():
-    quiet, noisy = Sample((80.0, 80.0, 80.0)), Sample((84.0, 85.0, 86.0))
+    quiet, noisy = (80.0, 80.0, 80.0), (84.0, 85.0, 86.0)
     assert difference(noisy, quiet, pooled=1.0) == "+5.0"
     assert difference(quiet, noisy, pooled=1.0) == "-5.0"
     assert difference(noisy, quiet, pooled=2.6) == "none"  # the others' runs scatter more
-    scattered = Sample((80.0, 85.0, 90.0))
+    scattered = (80.0, 85.0, 90.0)
     assert difference(scattered, quiet, pooled=0.1) == "none"  # these two do
-    assert difference(Sample((90.0, 90.0)), quiet, pooled=1.0) == "?"
+    assert difference((90.0, 90.0), quiet, pooled=1.0) == "?"
 
 
 # ---- running

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from fidelity import read_rows, to_markdown
 from mmlisa import config_path
 from model_zoo import read_header, read_metrics
+from pages import fidelity, read_rows
 from paper_tables import PAPERS
 from research.paper_tables import load_table
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("row", read_rows(), ids=lambda row: f"{row['paper']}: {row['item']}")
+@pytest.mark.parametrize("row", read_rows("fidelity"), ids=lambda row: f"{row['paper']}: {row['item']}")
 def test_an_item(row):
     kind, _, reason = row["status"].partition(":")
     assert kind in ("exact", "deviates", "absent")
@@ -21,7 +21,7 @@ def test_an_item(row):
     assert row["source"] or kind == "absent"
     for source in filter(None, row["source"].split(", ")):
         assert (ROOT / source).exists() or config_path(Path(source).name)
-    assert f"| {row['item'].replace('|', '/')} |" in to_markdown()
+    assert f"| {row['item'].replace('|', '/')} |" in fidelity()
 
 
 def test_headers_of_configs_quote_the_accuracies_of_the_tables():

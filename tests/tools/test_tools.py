@@ -171,6 +171,11 @@ def test_demo_data(mmlisa, tmp_path):
     assert len(list(tmp_path.glob("demo/train/*.jpg"))) == 1
 
 
+def test_a_device_that_mmengine_does_not_take_is_refused(mmlisa, monkeypatch):
+    monkeypatch.setattr("mmengine.device.get_device", lambda: "mps")
+    assert mmlisa("train", CONFIGS["classifier"], "--device", "cpu") == 2
+
+
 def test_the_device_is_chosen_before_pytorch_is_imported(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("LOCAL_RANK", "0")

@@ -58,7 +58,7 @@ def test_schedules(tmp_path, options, expected):
 
 def test_early_drop(tmp_path):
     model = Model()
-    runner = train(tmp_path, model, dict(layers=["att"], drop_at=0.5, interval=1))
+    runner = train(tmp_path, model, dict(drop_at=0.5, interval=1))
     counts = runner.message_hub.get_scalar("castling/attn/nonzero_count").data[0]
     assert (counts[:4] > 0).all()
     assert not counts[4:].any()

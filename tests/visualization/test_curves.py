@@ -65,5 +65,5 @@ def test_every_curve_stands_in_its_panel_and_the_star_at_the_best(figures, tmp_p
         np.testing.assert_array_equal(np.transpose(axes.lines[0].get_data()), curves[name])
     assert metric.lines[1].get_marker() == "*"
     assert [float(x[0]) for x in metric.lines[1].get_data()] == [20, 0.4]
-    assert metric.get_legend_handles_labels()[1][0] == "bbox AP: best 0.4 at 20"
+    assert metric.get_legend_handles_labels()[1][0] == "coco/bbox_mAP: best 0.4 at 20"
     assert metric.get_ylabel() == "0 to 1"

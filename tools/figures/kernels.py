@@ -10,18 +10,18 @@ import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
-from mmengine.config import Config
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure  # not pyplot, which holds global state
 from mmengine.model import BaseModule
 from PIL import Image
 from torch import Tensor, nn
 
-from mmlisa.checkpoints import load_weights
 from mmlisa.deploy import runtime
 from mmlisa.deploy.results import takes_rgb
 from mmlisa.models.attention import TTTAttention
 from mmlisa.models.backbones.base import Backbone
 from mmlisa.registry import MODELS
-from mmlisa.training.building import build_model
 from mmlisa.visualization.overlays import enlarge
 
 KERNEL_SIDE = 320  # pixels of the longer side of a drawn kernel
@@ -34,18 +34,6 @@ class Call(NamedTuple):
     operator: nn.Module
     x: Tensor
     grid: tuple[int, ...]
-
-
-def load_backbone(cfg: Config, checkpoint: str | None, min_matched: float = 0.9) -> tuple[nn.Module, nn.Module]:
-    """Return the backbone of a config's model in evaluation mode, and the model's data preprocessor.
-
-    Raises:
-        FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model.
-    """
-    model = build_model(cfg)
-    if checkpoint:
-        load_weights(model, checkpoint, min_matched)
-    return model.backbone.eval(), model.data_preprocessor
 
 
 def network_input(picture: Tensor, preprocessor: nn.Module) -> Tensor:
@@ -216,10 +204,6 @@ def draw_kernels(
         heads: heads to draw; the panels of a layer with fewer heads stay empty.
         path: file to write.
     """
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import LinearSegmentedColormap, Normalize
-    from matplotlib.figure import Figure  # not pyplot, which holds global state
-
     columns = 1 + max(len(kernels) for _, kernels in rows) * len(heads)
     width, height = 2.0, 2.0 * picture.shape[1] / picture.shape[2] + 0.45  # inches of a panel
     count = len(queries) * len(rows)

@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import fill
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from figures.kernels import attention_rows, record_calls, save
@@ -13,16 +14,10 @@ from figures.kernels import attention_rows, record_calls, save
 MAX_TOKENS = 1024  # a matrix has this number squared of weights per head
 
 
-def attention_matrix(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> Tensor | None:
-    """Return the matrices ``[h, N, N]`` by which an operator multiplies its values: :func:`figures.kernels.attention_rows`.
+def attention_matrices(backbone: nn.Module, image: Tensor, layers: Sequence[int]) -> dict[str, Tensor]:
+    """Return the matrices ``[h, N, N]`` by which chosen operators multiply their values; those without one are left out.
 
     For focused linear attention it is ``φ(Q) φ(K)ᵀ / sum + M_DWC`` (FLatten, Eq. 11).
-    """
-    return attention_rows(operator, x, grid, range(x.shape[1]))
-
-
-def attention_matrices(backbone: nn.Module, image: Tensor, layers: Sequence[int]) -> dict[str, Tensor]:
-    """Return the matrices ``[h, N, N]`` of chosen operators by their names. Operators without a matrix are left out.
 
     Args:
         backbone: a network with operators of the registry.
@@ -36,7 +31,7 @@ def attention_matrices(backbone: nn.Module, image: Tensor, layers: Sequence[int]
     for name, (operator, x, grid) in record_calls(backbone, image, layers).items():
         if prod(grid) > MAX_TOKENS:
             raise ValueError(f"image: {name} has a grid of {grid}, more than {MAX_TOKENS} tokens; take a smaller image")
-        if (matrix := attention_matrix(operator, x, grid)) is not None:
+        if (matrix := attention_rows(operator, x, grid, range(x.shape[1]))) is not None:
             matrices[name] = matrix
     if not matrices:
         raise ValueError(f"layers={list(layers)}: no operator has queries, keys and a value for each token")
@@ -60,8 +55,6 @@ def draw_matrices(rows: Mapping[str, Mapping[str, Tensor]], head: int, path: Pat
     Raises:
         ValueError: a head that does not exist.
     """
-    from matplotlib.figure import Figure
-
     count = max(len(matrices) for matrices in rows.values())
     figure = Figure(figsize=(3.3 * len(rows) + 0.5, 3.6 * count), layout="constrained")
     axes = figure.subplots(count, len(rows), squeeze=False)

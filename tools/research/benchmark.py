@@ -32,27 +32,18 @@ from mmlisa.registry import MODELS as MMLISA_MODELS
 Row = dict[str, Any]
 Candidates = dict[str, Callable[[], Any]]
 
-# Operators: (name, batch, channels, patterns, grid); heads are 16 channels wide. The stages of LiSANet-S at 224 px, LiSANet-I,
-# and a detector's third stage.
-SHAPES = (
-    ("7x7x384", 4, 384, 8, (7, 7)),
-    ("14x14x320", 4, 320, 8, (14, 14)),
-    ("14x14x192, D=16", 4, 192, 16, (14, 14)),
-    ("28x28x128", 4, 128, 8, (28, 28)),
-    ("56x56x64", 4, 64, 8, (56, 56)),
-    ("50x84x320", 1, 320, 8, (50, 84)),
+_DATA = yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
+# Operators: name, batch, channels, patterns, grid; heads are 16 channels wide.
+SHAPES = [(*shape, tuple(grid)) for *shape, grid in _DATA["shapes"]]
+SCALING_GRIDS, IMAGE_SIZES, TRAINING_SIZES, SQUARES = (
+    [tuple(size) for size in _DATA[name]] for name in ("scaling_grids", "image_sizes", "training_sizes", "squares")
 )
-SCALING_GRIDS = ((7, 7), (14, 14), (28, 28), (56, 56), (112, 112), (200, 336))
-
-_BACKBONES, SUITES = yaml.safe_load_all(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
 # Type and options of each backbone, and the channels of its maps.
 BACKBONES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
-    name: (entry["backbone"], tuple(entry["channels"])) for name, entry in _BACKBONES.items()
+    name: (entry["backbone"], tuple(entry["channels"])) for name, entry in _DATA["backbones"].items()
 }
+SUITES = _DATA["suites"]
 BASELINE = "Swin-T"
-IMAGE_SIZES = ((224, 224), (640, 640), (800, 1344))
-TRAINING_SIZES = ((224, 224), (512, 512), (800, 1344))
-SQUARES = ((224, 224), (448, 448), (896, 896), (1792, 1792))
 
 
 def time_in_turns(candidates: Candidates, rounds: int, device: str = "cpu", sample: float = 0.05) -> dict[str, Row]:
@@ -120,13 +111,12 @@ def peak_extra_bytes(function: Callable[[], Any], device: str = "cpu") -> int:
 
 
 def _time(function: Callable[[], Any], device: str, calls: int = 1) -> float:
-    if device == "cuda":
-        torch.cuda.synchronize()
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    synchronize()
     start = perf_counter()
     for _ in range(calls):
         function()
-    if device == "cuda":
-        torch.cuda.synchronize()
+    synchronize()
     return (perf_counter() - start) / calls
 
 
@@ -220,6 +210,16 @@ def operator_candidates(
     return forwards, {name: train(*entry) for name, entry in inputs.items()}
 
 
+def _measure(
+    case: str, candidates: dict[str, Callable[[], Any]], rounds: int, device: str, **columns: Any
+) -> dict[str, Row]:
+    """Return time and peak memory of each candidate by its name, as rows with the given ``columns``."""
+    return {
+        name: dict(case=case, name=name, **columns, **time, peak_bytes=peak_extra_bytes(candidates[name], device))
+        for name, time in time_in_turns(candidates, rounds, device).items()
+    }
+
+
 def benchmark_operators(rounds: int, device: str, shapes: Iterable[tuple] = SHAPES) -> list[Row]:
     """Measure time and peak memory of the forward pass, and of both passes, with ratios to the pseudo-code form."""
     rows = []
@@ -227,12 +227,11 @@ def benchmark_operators(rounds: int, device: str, shapes: Iterable[tuple] = SHAP
         for mode, candidates in zip(
             ("forward", "forward + backward"), operator_candidates(*shape, device), strict=True
         ):
-            times = time_in_turns(candidates, rounds, device)
-            memory = {name: peak_extra_bytes(function, device) for name, function in candidates.items()}
-            for name, time in times.items():
-                row = dict(case=case, mode=mode, name=name, **time, peak_bytes=memory[name])
-                row["speedup"] = times["pseudo-code"]["seconds"] / time["seconds"]
-                row["memory_ratio"] = memory[name] / max(1, memory["pseudo-code"])
+            measured = _measure(case, candidates, rounds, device, mode=mode)
+            base = measured["pseudo-code"]
+            for row in measured.values():
+                row["speedup"] = base["seconds"] / row["seconds"]
+                row["memory_ratio"] = row["peak_bytes"] / max(1, base["peak_bytes"])
                 rows.append(row)
     return rows
 
@@ -246,11 +245,7 @@ def benchmark_scaling(
     for grid in grids:
         candidates = build(grid)
         candidates.pop("reference", None)
-        times = time_in_turns(candidates, rounds, device)
-        for name, time in times.items():
-            row = dict(case="x".join(map(str, grid)), name=name, tokens=prod(grid), **time)
-            row["peak_bytes"] = peak_extra_bytes(candidates[name], device)
-            rows.append(row)
+        rows += _measure("x".join(map(str, grid)), candidates, rounds, device, tokens=prod(grid)).values()
     return rows
 
 
@@ -322,11 +317,9 @@ def benchmark_onnxruntime(
                 candidates[name] = partial(session.run, None, {session.get_inputs()[0].name: image.numpy()})
                 file.unlink()
         times = time_in_turns(candidates, rounds)
-        for name, time in times.items():
-            row = dict(case=f"{size[0]}x{size[1]}", name=name, **time)
-            if BASELINE in times:
-                row["ratio"] = time["seconds"] / times[BASELINE]["seconds"]
-            rows.append(row)
+        rows += _with_ratios(
+            {name: dict(case=f"{size[0]}x{size[1]}", name=name, **time) for name, time in times.items()}
+        )
     return rows
 
 
@@ -352,14 +345,17 @@ def benchmark_training(
     """Measure a forward and backward pass, the tensors saved between them and the peak memory, with ratios to ``BASELINE``."""
     models = {name: build_backbone(BACKBONES[name][0], training=True).to(device) for name in names}
 
-    def loss(model: nn.Module, image: Tensor) -> Tensor:
-        return sum(one.mean() for one in model(image))
+    return _benchmark_images(models, train_step, rounds, device, sizes, saved=_loss)
 
-    def step(model: nn.Module, image: Tensor) -> None:
-        loss(model, image).backward()
-        model.zero_grad(set_to_none=True)
 
-    return _benchmark_images(models, step, rounds, device, sizes, saved=loss)
+def train_step(model: nn.Module, images: Tensor) -> None:
+    """Run a forward and a backward pass of a backbone."""
+    _loss(model, images).backward()
+    model.zero_grad(set_to_none=True)
+
+
+def _loss(model: nn.Module, images: Tensor) -> Tensor:
+    return sum(one.mean() for one in model(images))
 
 
 def _benchmark_images(
@@ -375,20 +371,23 @@ def _benchmark_images(
     for height, width in sizes:
         image = torch.randn(1, 3, height, width, device=device)
         candidates = {name: partial(run, model, image) for name, model in models.items()}
-        times = time_in_turns(candidates, rounds, device)
-        kept = {name: saved_bytes(partial(saved, model, image), model) for name, model in models.items() if saved}
-        for name, time in times.items():
-            row = dict(case=f"{height}x{width}", name=name, **time)
-            row["ns_per_pixel"] = time["seconds"] / (height * width) * 1e9
-            row["peak_bytes"] = peak_extra_bytes(candidates[name], device)
+        measured = _measure(f"{height}x{width}", candidates, rounds, device)
+        for name, row in measured.items():
+            row["ns_per_pixel"] = row["seconds"] / (height * width) * 1e9
             if saved:
-                row["saved_bytes"] = kept[name]
-            if BASELINE in times:
-                row["ratio"] = time["seconds"] / times[BASELINE]["seconds"]
-                if saved:
-                    row["saved_ratio"] = kept[name] / kept[BASELINE]
-            rows.append(row)
+                row["saved_bytes"] = saved_bytes(partial(saved, models[name], image), models[name])
+        rows += _with_ratios(measured)
     return rows
+
+
+def _with_ratios(rows: dict[str, Row]) -> list[Row]:
+    """Add the ratios to ``BASELINE``, if it was measured."""
+    base = rows.get(BASELINE, {})
+    for row in rows.values():
+        for ratio, key in (("ratio", "seconds"), ("saved_ratio", "saved_bytes")):
+            if key in base:
+                row[ratio] = row[key] / base[key]
+    return list(rows.values())
 
 
 # ---- reports

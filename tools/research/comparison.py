@@ -8,9 +8,8 @@ import csv
 import json
 import logging
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from math import nan, sqrt
 from pathlib import Path
@@ -21,12 +20,11 @@ import torch
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.runner import Runner
-from torch import Tensor, nn
 
 from mmlisa import config_path
 from mmlisa.complexity import count
 
-from .benchmark import build_backbone, describe_commit, peak_extra_bytes, time_in_turns
+from .benchmark import build_backbone, describe_commit, peak_extra_bytes, time_in_turns, train_step
 from .suites import OBJECTS, ROOT, SCENES, TASKS, Comparison, Delta
 
 Row = dict[str, Any]
@@ -95,38 +93,27 @@ def measure(comparison: Comparison) -> Row:
     device = get_device()
     images = torch.randn(_BATCH, 3, comparison.size, comparison.size, device=device)
     configs = {name: candidate.backbone for name, candidate in comparison.candidates.items()}
-    infer = {name: partial(_infer, build_backbone(cfg).to(device), images) for name, cfg in configs.items()}
+    run = torch.inference_mode()(lambda model: model(images))
+    infer = {name: partial(run, build_backbone(cfg).to(device)) for name, cfg in configs.items()}
     times = time_in_turns(infer, _ROUNDS, device)
     rows = []
     for name, cfg in configs.items():
         model = build_backbone(cfg, training=True).to(device)
         row = dict(candidate=name, seconds_per_image=times[name]["seconds"] / _BATCH)
         row["peak_bytes"] = peak_extra_bytes(infer[name], device)
-        row["training_peak_bytes"] = peak_extra_bytes(partial(_step, model, images), device)
+        row["training_peak_bytes"] = peak_extra_bytes(partial(train_step, model, images), device)
         rows.append(row | count(model, images[:1])._asdict())
     return dict(rows=rows)
-
-
-@torch.inference_mode()
-def _infer(model: nn.Module, images: Tensor) -> Any:
-    return model(images)
-
-
-def _step(model: nn.Module, images: Tensor) -> None:
-    """Run a forward and a backward pass."""
-    sum(feature.mean() for feature in model(images)).backward()
-    model.zero_grad()
 
 
 def prepare_data(task: str) -> None:
     """Make the demo data of a task, unless their folder exists."""
     from mmlisa.datasets.demo import make_demo, make_imagenet_layout
 
-    if task == "classification":
-        if not Path(OBJECTS).exists():
-            make_imagenet_layout(OBJECTS, {"train": 250, "val": 64})
-    elif not Path(SCENES).exists():
+    if task != "classification":
         make_demo(SCENES, num_images={"train": 2000, "val": 160})
+    elif not Path(OBJECTS).exists():
+        make_imagenet_layout(OBJECTS, {"train": 250, "val": 64})
 
 
 def run(name: str, comparison: Comparison, candidate: str | None, seed: int) -> str | None:
@@ -162,44 +149,27 @@ def run_all(suite: dict[str, Comparison], parallel: int = 1) -> list[str]:
 # ---- report
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Accuracies of the runs of one candidate, in percent."""
-
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        return mean(self.values) if self.values else nan
-
-    @property
-    def deviation(self) -> float:
-        """Return the standard deviation of a run, with n - 1; nan for fewer than two runs."""
-        return stdev(self.values) if len(self.values) > 1 else nan
-
-    def __str__(self) -> str:
-        if not self.values:
-            return ""
-        return f"{self.mean:.1f} ± {self.deviation:.1f}" if len(self.values) > 1 else f"{self.mean:.1f}"
+def deviation(accuracies: Sequence[float]) -> float:
+    """Return the standard deviation of a run, with n - 1; nan for fewer than two runs."""
+    return stdev(accuracies) if len(accuracies) > 1 else nan
 
 
-def pooled_deviation(samples: Sequence[Sample]) -> float:
+def pooled_deviation(samples: Iterable[Sequence[float]]) -> float:
     """Return the standard deviation within candidates: the root of the mean of the variances, weighted by n - 1."""
-    samples = [sample for sample in samples if len(sample.values) > 1]
-    freedom = sum(len(sample.values) - 1 for sample in samples)
-    squares = sum((len(sample.values) - 1) * sample.deviation**2 for sample in samples)
-    return sqrt(squares / freedom) if freedom else nan
+    samples = [sample for sample in samples if len(sample) > 1]
+    freedom = sum(len(sample) - 1 for sample in samples)
+    return sqrt(sum((len(sample) - 1) * deviation(sample) ** 2 for sample in samples) / freedom) if freedom else nan
 
 
-def difference(sample: Sample, other: Sample, pooled: float) -> str:
+def difference(sample: Sequence[float], other: Sequence[float], pooled: float) -> str:
     """Return the difference of the means as text: ``'none'`` below two standard deviations, ``'?'`` for too few runs.
 
     The deviation is the larger one of the two candidates' and the pooled deviation. Two candidates whose few runs agree by chance
     are therefore not reported as different.
     """
-    if min(len(sample.values), len(other.values)) < MIN_RUNS:
+    if min(len(sample), len(other)) < MIN_RUNS:
         return "?"
-    value = sample.mean - other.mean
+    value = mean(sample) - mean(other)
     return "none" if abs(value) < 2 * max(pooled_deviation([sample, other]), pooled) else f"{value:+.1f}"
 
 
@@ -224,12 +194,9 @@ def write_report(name: str, comparison: Comparison, out: Path) -> str:
 def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> str:
     """Return the table of the means, deviations, differences and costs, the most accurate candidate first."""
     costs = {row["candidate"]: row for row in measured["rows"]}
-    samples = {
-        name: Sample(tuple(one["accuracy"] for one in runs if one["candidate"] == name))
-        for name in comparison.candidates
-    }
-    names = sorted(samples, key=lambda name: -samples[name].mean if samples[name].values else 0)
-    pooled = pooled_deviation(list(samples.values()))
+    samples = {name: [one["accuracy"] for one in runs if one["candidate"] == name] for name in comparison.candidates}
+    names = sorted(samples, key=lambda name: -mean(samples[name]) if samples[name] else 0)
+    pooled = pooled_deviation(samples.values())
     header = (
         *("", f"{TASKS[comparison.task].unit}, %", "runs", "to " + comparison.baseline, "to the best"),
         *("ms per image", "parameters, M", "MACs, M", "peak MB, inference", "peak MB, training"),
@@ -237,10 +204,11 @@ def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> s
     lines = [f"## {comparison.title}", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for name in names:
         gaps = [
-            difference(samples[name], samples[other], pooled) if samples[name].values and name != other else ""
+            difference(samples[name], samples[other], pooled) if samples[name] and name != other else ""
             for other in (comparison.baseline, names[0])
         ]
-        cells = (name, str(samples[name]), str(len(samples[name].values)), *gaps, *_costs(costs.get(name)))
+        accuracy = " ± ".join(f"{each(samples[name]):.1f}" for each in (mean, deviation)[: len(samples[name])])
+        cells = (name, accuracy, str(len(samples[name])), *gaps, *_costs(costs.get(name)))
         lines.append(f"| {' | '.join(cells)} |")
     commits = sorted({one["commit"] for one in (*runs, measured) if "commit" in one})
     lines += [

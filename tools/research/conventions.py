@@ -89,10 +89,6 @@ def _matmul(out: Tensor, a: Tensor, b: Tensor) -> Work:
     return dict(product=out.numel() * a.shape[-1])
 
 
-def _matmul_add(out: Tensor, added: Tensor, a: Tensor, b: Tensor, **_: Any) -> Work:
-    return _matmul(out, a, b)
-
-
 def _sdpa(out: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Work:
     return dict(product=query.shape[:-1].numel() * key.shape[-2] * (query.shape[-1] + value.shape[-1]))
 
@@ -106,35 +102,19 @@ def _elements(kind: str) -> Callable[..., Work]:
     return lambda out, x, *_, **__: {kind: x.numel()}
 
 
+_ACTIVATIONS = "relu relu6 gelu silu mish elu softplus sigmoid tanh hardswish hardsigmoid hardtanh"
+_NORMS = "layer_norm group_norm batch_norm instance_norm rms_norm"
 # By the names of ATen's operators; the in-place twins (``relu_``) are looked up without their underscore.
 _HANDLERS: dict[str, Callable[..., Work]] = {
     "linear": _linear,
     "convolution": _convolution,
     **dict.fromkeys(("mm", "bmm", "mv", "dot"), _matmul),
-    **dict.fromkeys(("addmm", "baddbmm"), _matmul_add),
+    **dict.fromkeys(("addmm", "baddbmm"), lambda out, added, a, b, **_: _matmul(out, a, b)),
     "scaled_dot_product_attention": _sdpa,
     **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), _fft),
-    **dict.fromkeys(("layer_norm", "group_norm", "batch_norm", "instance_norm", "rms_norm"), _elements("norm")),
-    **dict.fromkeys(
-        (
-            "relu",
-            "relu6",
-            "gelu",
-            "silu",
-            "mish",
-            "elu",
-            "softplus",
-            "sigmoid",
-            "tanh",
-            "hardswish",
-            "hardsigmoid",
-            "hardtanh",
-        ),
-        _elements("activation"),
-    ),
+    **dict.fromkeys(_NORMS.split(), _elements("norm")),
+    **dict.fromkeys(_ACTIVATIONS.split(), _elements("activation")),
 }
-
-
 _SAME_SHAPE = {"layer_norm", "batch_norm", "gelu", "relu", "silu", "elu", "clamp"}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from figures.kernels import save
@@ -21,8 +22,7 @@ KEYS = ((1.3361, 1.0571), (0.5144, 0.9719), (0.5814, 1.6361), (0.2918, 1.4094))
 
 def angular_similarity(x: Tensor, y: Tensor) -> Tensor:
     """``1 - angle / pi`` between all rows, ``[n, d], [m, d] -> [n, m]`` (Castling-ViT, Eq. 5)."""
-    cosine = nn.functional.normalize(x, dim=1) @ nn.functional.normalize(y, dim=1).T
-    return 1 - cosine.clamp(-1, 1).arccos() / math.pi
+    return similarity((nn.functional.normalize(x, dim=1) @ nn.functional.normalize(y, dim=1).T).clamp(-1, 1))
 
 
 def feature_space(x: Tensor) -> Tensor:
@@ -33,8 +33,6 @@ def feature_space(x: Tensor) -> Tensor:
 
 def draw_angular_kernel(path: Path) -> None:
     """Points of a plane, their feature space, and its squared distances over the angle (Castling-ViT, Fig. 3, Eq. 7)."""
-    from matplotlib.figure import Figure
-
     torch.manual_seed(0)
     points = torch.randn(300, 2, dtype=torch.float64)
     angle = torch.atan2(points[:, 1], points[:, 0])
@@ -87,8 +85,6 @@ def similarity(cosine: Tensor) -> Tensor:
 
 def draw_frequencies(path: Path) -> None:
     """The similarity, its linear terms and the fit; the loss; the error of each frequency over steps (Fig. 7)."""
-    from matplotlib.figure import Figure
-
     x, fit, losses, errors = fit_similarity()
     figure = Figure(figsize=(13, 4), layout="constrained")
     curves, loss, trajectory = figure.subplots(1, 3)
@@ -119,8 +115,6 @@ def attention_scores(query: Tensor, keys: Tensor) -> Tensor:
 
 def draw_focusing(path: Path) -> None:
     """Vectors before and after f_3, and the scores of a query (FLatten, Fig. 4)."""
-    from matplotlib.figure import Figure
-
     query, keys = torch.tensor(QUERY), torch.tensor(KEYS)
     figure = Figure(figsize=(9, 4), layout="constrained")
     plane, bars = figure.subplots(1, 2)
@@ -158,8 +152,6 @@ def read_series(paper: dict[str, Any], plot: dict[str, Any]) -> dict[str, list[t
 
 def draw_accuracies(name: str, path: Path) -> None:
     """The plots of accuracy over multiply-accumulates of a paper, from its tables."""
-    from matplotlib.figure import Figure
-
     paper = load_table(name)
     figure = Figure(figsize=(6 * len(paper["plots"]), 5), layout="constrained")
     for axis, plot in zip(figure.subplots(1, len(paper["plots"]), squeeze=False)[0], paper["plots"], strict=True):

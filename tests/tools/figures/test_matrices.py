@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from figures.matrices import attention_matrices, attention_matrix, rank
+from figures.kernels import attention_rows
+from figures.matrices import attention_matrices, rank
 from mmlisa.models.attention import build_attention
 from mmlisa.registry import MODELS
 
@@ -18,6 +19,10 @@ def build(**cfg):
     return operator
 
 
+def attention_matrix(operator, x):
+    return attention_rows(operator, x, GRID, range(90))
+
+
 @pytest.fixture
 def x():
     return torch.randn(1, 90, 32, dtype=torch.double, generator=torch.Generator().manual_seed(0))
@@ -25,8 +30,8 @@ def x():
 
 def test_the_convolution_restores_the_rank(x):
     """FLatten, Sec. 4.2: without it at most the width of a head, 16; with it all 90."""
-    without = attention_matrix(build(type="FocusedLinearAttention", kernel_size=0), x, GRID)
-    restored = attention_matrix(build(type="FocusedLinearAttention"), x, GRID)
+    without = attention_matrix(build(type="FocusedLinearAttention", kernel_size=0), x)
+    restored = attention_matrix(build(type="FocusedLinearAttention"), x)
     assert [rank(matrix) <= 16 for matrix in without] == [True, True]
     assert [rank(matrix) for matrix in restored] == [90, 90]
     # Rows sum to 1 (Eq. 3), up to the ε that keeps them from dividing by 0.
