@@ -69,7 +69,7 @@ def check_config(path: str) -> None:
 @with_blocks
 def test_commands_are_understood(page, monkeypatch):
     monkeypatch.setitem(cli.SHARED["config"], "type", str)  # files that the page's earlier commands write
-    for kind in ("checkpoint", "existing_path"):
+    for kind in ("config", "checkpoint", "existing_path"):
         monkeypatch.setattr(cli, kind, str)
     blocks = read_blocks(page)
     written = {block.title for block in blocks}
