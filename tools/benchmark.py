@@ -56,7 +56,7 @@ def main(args: argparse.Namespace) -> None:
         footer = f"\n{machine}. `python tools/benchmark.py --suite {suite}` at commit {measured['commit']}.\n"
         file = args.out / f"{suite}_{args.device}.json"
         file.write_text(json.dumps(measured, indent=1) + "\n")
-        text = benchmark.to_markdown(suite.capitalize(), measured["rows"]) + footer
+        text = benchmark.to_markdown(suite.capitalize().replace("_", ", "), measured["rows"]) + footer
         file.with_suffix(".md").write_text(text)
         print(text)
 
