@@ -105,11 +105,11 @@ def build(library: str, name: str) -> tuple[Any, nn.Module]:
     for key, parameter in model.named_parameters():
         if "head" in key and key.endswith("bias") and parameter.ndim == 1:
             nn.init.normal_(parameter, std=0.3)
-            if "reg" in key and not hasattr(model, "decoder"):
+            if "reg" in key and is_dense:
                 parameter.data.abs_().add_(0.5)  # distances from points must be positive
         if "multi_level_conv_reg" in key:
             parameter.data.mul_(0.1)  # the sides of YOLOX's boxes would be infinite
-        if hasattr(model, "decoder") and "cls" in key and parameter.ndim > 1:
+        if hasattr(model, "decoder") and ("cls" in key or "query_embedding" in key) and parameter.ndim > 1:
             parameter.data.mul_(3)  # all queries would have nearly the same score
     for norm in model.modules():  # the statistics of a batch
         if isinstance(norm, nn.modules.batchnorm._BatchNorm):
@@ -202,8 +202,9 @@ def milliseconds(function: Callable[[], Any]) -> float:
 
 def show(name: str, row: dict[str, Any]) -> str:
     """One line of the table."""
-    cells = [f"refused: {row['reason']}", *[""] * 5]
-    if "reason" not in row:
+    if "reason" in row:
+        cells = [f"refused: {row['reason']}", *[""] * 5]
+    else:
         cells = [f"{row[key]:.0e}" if row[key] is not None else "" for key in ("boxes", "scores")]
         cells += [f"{row[key]:.0f}" if row[key] else "" for key in ("pytorch", "onnxruntime", "openvino", "mib")]
     return f"| `{name.split('/')[-1]}` | " + " | ".join(cells) + " |"

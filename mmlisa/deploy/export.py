@@ -17,7 +17,7 @@ from torch.export import Dim
 from mmlisa import __version__
 from mmlisa.checkpoints.writing import writing_whole
 from mmlisa.deploy import runtime
-from mmlisa.deploy.results import DeformableAttention, EndToEnd, rtmdet_ins, sparse, yolov3, yolox
+from mmlisa.deploy.results import DeformableAttention, EndToEnd, clips_boxes, rtmdet_ins
 from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
 from mmlisa.visualization.overlays import Classes
 
@@ -142,8 +142,8 @@ def describe(cfg: Config, module: EndToEnd, metainfo: dict[str, Any]) -> dict[st
         border=(prepare.mean + prepare.value * prepare.std).flatten().tolist(),
         steps=steps,
         score_threshold=0.3,
-        # MMDetection leaves these boxes as they are, and takes an image that its pipeline has padded for the whole.
-        clip=module.task == "detection" and module.detect not in (yolox, yolov3, sparse) and not pads,
+        # MMDetection takes an image that its pipeline has padded for the whole.
+        clip=module.task == "detection" and clips_boxes(head) and not pads,
         align_corners=getattr(module.model, "align_corners", False),
         mask_threshold=test_cfg.get("mask_thr_binary", 0.5),
         # RTMDet-Ins has masks of the whole image, all others of the box.
@@ -198,7 +198,7 @@ def export(
     with torch.no_grad():  # not in inference mode: its tensors cannot become constants of a graph
         image, shapes = example(module, size), {}
         if isinstance(module, EndToEnd) and module.task != "detection":
-            image, shapes = image.repeat(2, *[1] * (image.ndim - 1)), {0: Dim.AUTO}
+            image, shapes = image.repeat(2, *[1] * (image.ndim - 1)), {0: Dim.DYNAMIC}
         if dynamic:
             shapes |= {2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
         with writing_whole(out) as file:
@@ -242,26 +242,20 @@ def _multiples(module: nn.Module, shapes: dict[int, Any]) -> dict[int, Any]:
 
 
 def _record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: dict[int, Any]) -> torch.export.ExportedProgram:
-    """Record the graph of a module whose first input has free axes.
+    """Record the graph of a module whose first input has free axes; a batch that cannot be free is 1.
 
     Raises:
         ValueError: PyTorch cannot record it; the message names the innermost layer.
     """
     try:
-        program = torch.export.export(
-            module, inputs, dynamic_shapes=(shapes or None, None)[: len(inputs)], strict=False
-        )
+        return torch.export.export(module, inputs, dynamic_shapes=(shapes or None, None)[: len(inputs)], strict=False)
     except Exception as error:  # each layer fails in its own way
+        if 0 in shapes:  # a layer may take the size of the batch for a constant
+            return _record(module, (inputs[0][:1], *inputs[1:]), {axis: dim for axis, dim in shapes.items() if axis})
         owners = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
         layers = [owner for owner in owners if isinstance(owner, nn.Module) and not isinstance(owner, fx.GraphModule)]
         reason = f"{type([module, *layers][-1]).__name__}: {str(error).strip().splitlines()[0]}"
         raise ValueError(f"PyTorch cannot record {reason}; --raw writes the network without its results") from error
-    (batch,) = (
-        node.meta["val"].shape[0] for node in program.graph.nodes if node.name == program.graph_signature.user_inputs[0]
-    )
-    if 0 in shapes and isinstance(batch, int):  # a layer took the size of the batch for a constant
-        return _record(module, (inputs[0][:1], *inputs[1:]), {axis: dim for axis, dim in shapes.items() if axis})
-    return program
 
 
 def _to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any]) -> Any:
@@ -380,7 +374,9 @@ def _unmatched(detections: Sequence[Tensor], others: Sequence[Tensor], side: int
     is_last = scores <= their_scores.min() + 1e-5
     if len(boxes) == len(theirs) >= 100 and not is_last.all():
         distance = torch.where(is_last, 0, distance)  # rounding decides which of these stay in a full list
-    differences = [distance, *((ours - other[nearest]).abs() for ours, other in zip(masks, their_masks, strict=True))]
+    differences = [distance]
+    for ours, other in zip(masks, their_masks, strict=True):  # probabilities, or logits, which can be large
+        differences.append((ours - other[nearest]).abs() / other.abs().max().clamp_min(1))
     return torch.cat([difference.flatten() for difference in differences]).max().item()
 
 

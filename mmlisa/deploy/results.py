@@ -392,6 +392,13 @@ def _predictor(head: Any) -> str:
     return next((kind.__name__ for kind in type(head).__mro__ if vars(kind).keys() & _METHODS), "")
 
 
+def clips_boxes(head: nn.Module) -> bool:
+    """Return whether MMDetection clips the boxes of a head to the image."""
+    head = _stages(getattr(head, "bbox_head", head))[-1]
+    coder = getattr(head, "bbox_coder", None)
+    return getattr(coder, "clip_border", True) and _predictor(head) not in ("TOODHead", "YOLOXHead", "YOLOV3Head")
+
+
 def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tuple[Tensor, ...]]:
     """Return the function that computes the results of an MMDetection model.
 

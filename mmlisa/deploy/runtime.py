@@ -339,7 +339,7 @@ def _best_class(maps: np.ndarray, size: tuple[int, int], align_corners: bool = F
     return found
 
 
-def _enlarge(logits: np.ndarray, stride: int, factors: tuple[float, float], size: tuple[int, int]) -> np.ndarray:
+def _enlarge(logits: np.ndarray, stride: int, factors: Sequence[float], size: Sequence[int]) -> np.ndarray:
     """``[h, w]`` of the padded image -> ``size`` (H, W) of the original, in the two steps of RTMDet-Ins."""
     whole = cv2.resize(logits, None, fx=stride, fy=stride)
     height, width = (int(np.ceil(side * factor)) for side, factor in zip(whole.shape, factors, strict=True))

@@ -14,7 +14,7 @@ from torch import nn
 from helpers.whole_models import DETECTORS, SIZE, build, image, predict
 from mmlisa.deploy import runtime
 from mmlisa.deploy.export import describe
-from mmlisa.deploy.results import EndToEnd, Preprocess, find_detector, follow_sizes, nms
+from mmlisa.deploy.results import EndToEnd, Preprocess, clips_boxes, find_detector, follow_sizes, nms
 from mmlisa.training.config import load_config
 
 
@@ -160,6 +160,7 @@ def test_dense_heads_predict_as_in_mmdetection(options):
     torch.testing.assert_close(boxes, expected.bboxes, rtol=1e-5, atol=1e-3, equal_nan=True)
     assert boxes.isfinite().all(dim=1).sum() > 5
     assert torch.equal(labels, expected.labels)
+    assert clips_boxes(head) == bool((expected.bboxes <= torch.tensor([124, 90, 124, 90])).all())
     for logits in masks:
         (expected,) = head.predict(maps, [sample], rescale=True)
         found = [runtime._enlarge(each.numpy(), 8, (1 / 0.8, 1 / 0.5), (112, 248)) > 0 for each in logits]
