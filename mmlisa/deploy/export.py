@@ -354,9 +354,8 @@ def largest_difference(module: nn.Module, run: Callable[[Tensor], Any], size: Se
             return None
         differences = [_unmatched(expected, found, max(size)), _unmatched(found, expected, max(size))]
     else:
-        differences = [
-            (f - e).abs().max() / e.abs().max().clamp_min(1e-12) for f, e in zip(found, expected, strict=True)
-        ]
+        pairs = zip(found, expected, strict=True)
+        differences = [(f - e).abs().max() / e.abs().max().clamp_min(1e-12) for f, e in pairs]
     return torch.tensor(differences).max().item()  # Python's max can drop a NaN
 
 

@@ -207,9 +207,7 @@ def yolov3(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
     (maps,) = head(model.extract_feat(image))
     priors = head.prior_generator.grid_priors([x.shape[2:] for x in maps], device=image.device)
     rows = [_rows(x, head.num_attrib) for x in maps]
-    strides = torch.cat(
-        [x.new_ones(x.shape[0], 1) * stride for x, stride in zip(rows, head.featmap_strides, strict=True)]
-    )
+    strides = torch.cat([x.new_full((x.shape[0], 1), s) for x, s in zip(rows, head.featmap_strides, strict=True)])
     rows, priors = torch.cat(rows), torch.cat(priors)
     objectness, scores = rows[:, 4].sigmoid(), rows[:, 5:].sigmoid()
     scores = torch.where((objectness >= cfg.get("conf_thr", -1))[:, None], scores, _NOTHING)
@@ -271,20 +269,6 @@ def two_stage(model: nn.Module, image: Tensor, limits: Tensor) -> tuple[Tensor, 
         masks.append(head(roi.shared_head(pooled) if roi.with_shared_head else pooled).sigmoid())
     mask = sum(masks) / len(masks)
     return *found, mask[:, 0] if mask.shape[1] == 1 else _pick(mask, labels)
-
-
-def sparse(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
-    """Sparse R-CNN: the best pairs of a class and a learned box, which each stage refines; without suppression."""
-    roi, maps = model.roi_head, model.extract_feat(image)
-    centres, sides = (model.rpn_head.init_proposal_bboxes.weight * limits).split(2, dim=1)
-    boxes = torch.cat([centres - sides / 2, centres + sides / 2], dim=1)
-    features = model.rpn_head.init_proposal_features.weight[None]
-    for extractor, head in zip(roi.bbox_roi_extractor, roi.bbox_head, strict=True):
-        scores, deltas, features, _ = head(pool_regions(extractor, maps, boxes), features)
-        boxes = decode_boxes(head.bbox_coder, boxes, deltas[0], limits)
-    scores = scores[0].sigmoid() if head.loss_cls.use_sigmoid else scores[0].softmax(dim=1)[:, :-1]
-    best, index = scores.flatten().topk(roi.test_cfg["max_per_img"])
-    return boxes[index // scores.shape[1]], best, index % scores.shape[1]
 
 
 def _stages(modules: nn.Module) -> Sequence[nn.Module]:
@@ -380,7 +364,6 @@ _DETECTORS = {
     **dict.fromkeys(_DENSE, single_stage),
     **dict.fromkeys(("DETRHead", "DeformableDETRHead"), transformer),
     **dict.fromkeys(("StandardRoIHead", "CascadeRoIHead"), two_stage),
-    "SparseRoIHead": sparse,
     "RTMDetInsHead": rtmdet_ins,
     "YOLOXHead": yolox,
     "YOLOV3Head": yolov3,
@@ -406,17 +389,15 @@ def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tup
         ValueError: a head that cannot be exported with its results.
     """
     head = getattr(model, "roi_head", None) or getattr(model, "bbox_head", None) or model
-    find, parts, unlike = _DETECTORS.get(_predictor(head)), [(head, tuple(_DETECTORS))], []
-    if find in (two_stage, sparse):
-        parts += [(part, ("BBoxHead",)) for part in _stages(head.bbox_head)]
-        unlike += [part for part in _stages(head.bbox_roi_extractor) if type(part).__name__ != "SingleRoIExtractor"]
+    find, parts = _DETECTORS.get(_predictor(head)), [(head, tuple(_DETECTORS))]
     if find is two_stage:
+        parts += [(part, ("BBoxHead",)) for part in _stages(head.bbox_head)]
         parts += [(getattr(model, "rpn_head", None), ("RPNHead",))]
-    elif find is sparse and head.with_mask:
-        unlike += _stages(head.mask_head)
-    unlike += [part for part, known in parts if _predictor(part) not in known]
+    unlike = [part for part, known in parts if _predictor(part) not in known]
     losses = [getattr(part, "loss_cls", None) for part, _ in parts]
     unlike += [loss for loss in losses if getattr(loss, "custom_cls_channels", False)]
+    if find is two_stage:
+        unlike += [part for part in _stages(head.bbox_roi_extractor) if type(part).__name__ != "SingleRoIExtractor"]
     if unlike:
         names = ", ".join(sorted({type(part).__name__ for part in unlike}))
         raise ValueError(f"{names} cannot be exported with results; --raw writes the maps of the head")
