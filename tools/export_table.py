@@ -4,14 +4,21 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from time import perf_counter
+from tempfile import TemporaryDirectory
+from timeit import repeat
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
+
+from mmlisa.deploy import export, runtime
+from mmlisa.deploy.results import EndToEnd, Preprocess
+from mmlisa.training.building import build_model
+from mmlisa.training.config import load_config, parse_options
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "export.md"
 HEAD = "| config | boxes (px) | scores | PyTorch | onnxruntime | OpenVINO | MiB |\n|---|---|---|---|---|---|---|"
@@ -68,90 +75,73 @@ CONFIGS = {
 # What a config needs so that it can be exported
 OPTIONS = {"segnext": ["model.decode_head.ham_kwargs.rand_init=False"]}
 SIZES = ((160, 288), (224, 160), (203, 301))  # the first is traced
+TEST = dict(init_cfg=None, pretrained=None, score_thr=0.0, conf_thr=-1, nms_pre=1000)
 
 
-def find_config(library: str, name: str) -> Path:
-    return Path(find_spec(library).origin).parent / ".mim" / "configs" / f"{name}.py"
-
-
-def set_all(cfg: Any, key: str, value: Any) -> None:
-    """Set ``key`` wherever nested dicts and lists have it."""
+def set_all(cfg: Any, values: dict[str, Any]) -> None:
+    """Set values wherever nested dicts and lists have their keys."""
     for part in cfg.values() if isinstance(cfg, dict) else cfg:
         if isinstance(part, dict | list | tuple):
-            set_all(part, key, value)
-    if isinstance(cfg, dict) and key in cfg:
-        cfg[key] = value
+            set_all(part, values)
+    if isinstance(cfg, dict):
+        cfg.update({key: value for key, value in values.items() if key in cfg})
 
 
-def build(library: str, name: str) -> tuple[Any, Any]:
-    """Return a stock config and its model: weights of ``init_weights``, and scores that differ from place to place.
+def build(library: str, name: str) -> tuple[Any, nn.Module]:
+    """A stock config and its model: weights of ``init_weights``, and scores that differ from place to place.
 
     With the initial weights alone all scores are nearly equal, and rounding decides which boxes are kept.
     """
-    import torch
-    from torch import nn
-
-    from mmlisa.deploy.results import Preprocess
-    from mmlisa.training.building import build_model
-    from mmlisa.training.config import load_config, parse_options
-
+    path = Path(find_spec(library).origin).parent / ".mim" / "configs" / f"{name}.py"
     options = [option for key, each in OPTIONS.items() if key in name for option in each]
-    cfg = load_config(find_config(library, name), options=parse_options(options))
-    settings = dict(init_cfg=None, pretrained=None, score_thr=0.0, conf_thr=-1, nms_pre=1000)
-    for key, value in settings.items():
-        set_all(cfg.model, key, value)
+    cfg = load_config(path, options=parse_options(options))
+    set_all(cfg.model, TEST)
     torch.manual_seed(0)
     model = build_model(cfg)
     model.init_weights()
+    head, is_dense = getattr(model, "bbox_head", None), not hasattr(model, "decoder") and not hasattr(model, "roi_head")
+    if head is not None and not hasattr(head, "loss_cls"):
+        head.loss_cls = None  # MMDetection's SSD reads it, and does not set it
     for key, parameter in model.named_parameters():
         if "head" in key and key.endswith("bias") and parameter.ndim == 1:
             nn.init.normal_(parameter, std=0.3)
-            if "reg" in key and not hasattr(model, "decoder"):
+            if "reg" in key and is_dense:
                 parameter.data.abs_().add_(0.5)  # distances from points must be positive
         if "multi_level_conv_reg" in key:
             parameter.data.mul_(0.1)  # the sides of YOLOX's boxes would be infinite
-        if hasattr(model, "decoder") and "cls" in key and parameter.ndim > 1:
+        if hasattr(model, "decoder") and ("cls" in key or "query_embedding" in key) and parameter.ndim > 1:
             parameter.data.mul_(3)  # all queries would have nearly the same score
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    for norm in norms:
-        norm.momentum = 1.0
-        norm.train()
+    for norm in model.modules():  # the statistics of a batch
+        if isinstance(norm, nn.modules.batchnorm._BatchNorm):
+            norm.momentum = 1.0
+            norm.train()
     image, _ = Preprocess(model, uint8=True)(smooth((320, 320)))
     with torch.no_grad():
         maps = model.extract_feat(torch.cat([image, image.flip(1), image.flip(2), image.roll(50, 3) / 2]))
-        head = getattr(model, "bbox_head", None)
-        if head is not None and not hasattr(model, "decoder") and not hasattr(model, "roi_head"):
+        if head is not None and is_dense:
             head.forward(maps)
     return cfg, model.eval()
 
 
-def smooth(size: Sequence[int]) -> Any:
+def smooth(size: Sequence[int]) -> torch.Tensor:
     """A random smooth image ``[1, 3, H, W]``, uint8."""
-    import torch
-
     coarse = torch.rand(1, 3, 7, 9, generator=torch.Generator().manual_seed(0))
-    return (torch.nn.functional.interpolate(coarse, tuple(size), mode="bicubic").clamp(0, 1) * 255).to(torch.uint8)
+    return (nn.functional.interpolate(coarse, tuple(size), mode="bicubic").clamp(0, 1) * 255).to(torch.uint8)
 
 
-def predict(model: Any, library: str, size: Sequence[int]) -> Any:
+def predict(model: nn.Module, library: str, size: Sequence[int]) -> Any:
     """The data sample that the library predicts for :func:`smooth`."""
-    import torch
+    from mmpretrain.structures import DataSample  # for all three: the fields are free
 
-    if library == "mmpretrain":
-        from mmpretrain.structures import DataSample as Sample
-    elif library == "mmseg":
-        from mmseg.structures import SegDataSample as Sample
-    else:
-        from mmdet.structures import DetDataSample as Sample
     size = tuple(size)
-    sample = Sample(metainfo=dict(img_shape=size, ori_shape=size, pad_shape=size, scale_factor=(1.0, 1.0)))
-    inputs = [smooth(size)[0].flip(0)]  # BGR
+    sample = DataSample(metainfo=dict(img_shape=size, ori_shape=size, pad_shape=size, scale_factor=(1.0, 1.0)))
+    image = smooth(size).flip(1)  # BGR
     with torch.no_grad():
-        data = dict(inputs=torch.stack(inputs) if library == "mmpretrain" else inputs, data_samples=[sample])
-        return model.test_step(data)[0]
+        inputs = image if library == "mmpretrain" else [image[0]]
+        return model.test_step(dict(inputs=inputs, data_samples=[sample]))[0]
 
 
-def compare(theirs: Any, found: Any) -> tuple[float | None, float]:
+def compare(theirs: Any, found: runtime.Prediction) -> tuple[float | None, float]:
     """Return the largest difference of the boxes (None without boxes) and of the scores.
 
     It is relative to the best class for a classifier, and the share of other pixels for a segmentor. Detections of nearly equal
@@ -162,41 +152,24 @@ def compare(theirs: Any, found: Any) -> tuple[float | None, float]:
         return None, float(np.abs(expected - found.probabilities).max() / expected.max())
     if found.segmentation is not None:
         return None, float((theirs.pred_sem_seg.data[0].numpy() != found.segmentation).mean())
-    theirs = theirs.pred_instances
-    boxes, scores, labels = (theirs[key].numpy() for key in ("bboxes", "scores", "labels"))
+    boxes, scores, labels = (theirs.pred_instances[key].numpy() for key in ("bboxes", "scores", "labels"))
     if not len(boxes) or not len(found.boxes):
         raise ValueError("nothing was detected, so nothing was compared")
     apart = np.abs(found.boxes[:, None] - boxes).max(axis=2)
+    apart[found.labels[:, None] != labels] = np.inf
     by_score = np.abs(found.scores[:, None] - scores)
-    cost = apart + 1e3 * by_score + 1e6 * (found.labels[:, None] != labels)
     # Rounding decides which of nearly equal scores is the last of a full list.
     last = max(scores.min(), found.scores.min()) + 1e-5 if len(boxes) == len(found.boxes) >= 100 else -1
-    if min(scores.max(), found.scores.max()) <= last:
+    rows, columns = (np.flatnonzero(each > last) for each in (found.scores, scores))
+    if not len(rows) or not len(columns):
         raise ValueError("all scores are equal, so nothing was compared")
-    rows, columns = (np.flatnonzero(~(each <= last)) for each in (found.scores, scores))
+    cost = apart + 1e3 * by_score
     pairs = [(rows, cost.argmin(axis=1)[rows]), (cost.argmin(axis=0)[columns], columns)]
-    missing = max((cost[pair] >= 1e6).sum() for pair in pairs)
-    if missing:
-        raise ValueError(f"{missing} of {len(boxes)} detections have no counterpart of their label")
-    return max(float(apart[pair].max()) for pair in pairs), max(float(by_score[pair].max()) for pair in pairs)
-
-
-def milliseconds(function: Callable[[], Any], times: int = 3) -> float:
-    """Median of some calls after one."""
-    spans = []
-    for _ in range(times + 1):
-        start = perf_counter()
-        function()
-        spans.append(perf_counter() - start)
-    return 1e3 * float(np.median(spans[1:]))
+    return tuple(max(float(difference[pair].max()) for pair in pairs) for difference in (apart, by_score))
 
 
 def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dict[str, Any]:
     """Export one config and compare it with its library; ``reason`` if it is refused."""
-    from mmlisa.deploy import export, runtime
-    from mmlisa.deploy.results import EndToEnd
-
-    start = perf_counter()
     cfg, model = build(library, name)
     try:
         module = EndToEnd(model, uint8=True)
@@ -208,62 +181,60 @@ def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dic
         export.export(module, out, size, dynamic=is_free, metadata=metadata)
     except ValueError as error:
         return dict(reason=str(error))
-    row = dict(mib=out.stat().st_size / 2**20, seconds=perf_counter() - start, free=is_free)
-    exported, errors = runtime.load(out, backend="onnxruntime"), []
-    for each in SIZES if is_free else [size]:
-        pixels = smooth(each)[0].permute(1, 2, 0).numpy()
-        errors.append(compare(predict(model, library, each), exported.predict(pixels, 0.0)))
+    exported = runtime.load(out, backend="onnxruntime")
+    pixels = {each: smooth(each)[0].permute(1, 2, 0).numpy() for each in (SIZES if is_free else [size])}
+    errors = [compare(predict(model, library, each), exported.predict(image, 0.0)) for each, image in pixels.items()]
     boxes, scores = zip(*errors, strict=True)
-    row |= dict(boxes=None if boxes[0] is None else max(boxes), scores=max(scores))
+    row = dict(boxes=None if boxes[0] is None else max(boxes), scores=max(scores), mib=out.stat().st_size / 2**20)
     if is_timed:
-        pixels = smooth(size)[0].permute(1, 2, 0).numpy()
-        prepared, _ = exported.prepare(pixels)
+        prepared, _ = exported.prepare(pixels[size])
+        compiled = runtime.load(out, backend="openvino") if find_spec("openvino") else None
         row["pytorch"] = milliseconds(lambda: predict(model, library, size))
         row["onnxruntime"] = milliseconds(lambda: exported.run(prepared))
-        if find_spec("openvino"):
-            compiled = runtime.load(out, backend="openvino")
-            row["openvino"] = milliseconds(lambda: compiled.run(prepared))
+        row["openvino"] = milliseconds(lambda: compiled.run(prepared)) if compiled else None
     return row
+
+
+def milliseconds(function: Callable[[], Any]) -> float:
+    """The best of four calls."""
+    return 1e3 * min(repeat(function, number=1, repeat=4))
 
 
 def show(name: str, row: dict[str, Any]) -> str:
     """One line of the table."""
-    name = name.split("/")[-1]
     if "reason" in row:
-        return f"| `{name}` | refused: {row['reason']} | | | | | |"
-    numbers = ["" if row["boxes"] is None else f"{row['boxes']:.0e}", f"{row['scores']:.0e}"]
-    numbers += [f"{row[key]:.0f}" if key in row else "" for key in ("pytorch", "onnxruntime", "openvino", "mib")]
-    return f"| `{name}` | " + " | ".join(numbers) + " |"
+        cells = [f"refused: {row['reason']}", *[""] * 5]
+    else:
+        cells = [f"{row[key]:.0e}" if row[key] is not None else "" for key in ("boxes", "scores")]
+        cells += [f"{row[key]:.0f}" if row[key] else "" for key in ("pytorch", "onnxruntime", "openvino", "mib")]
+    return f"| `{name.split('/')[-1]}` | " + " | ".join(cells) + " |"
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("only", nargs="*", help="parts of configs' names; with them the page is not written")
-    parser.add_argument("--one", nargs=2, metavar=("LIBRARY", "NAME"), help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=2, metavar=("LIBRARY", "NAME"), help="print one row as JSON")
     return parser.parse_args(argv)
 
 
 def main(args: argparse.Namespace) -> None:
     if args.one:
-        with tempfile.TemporaryDirectory() as folder:
+        with TemporaryDirectory() as folder:
             print(json.dumps(measure(*args.one, Path(folder))))
         return
     lines = [HEAD]
-    for library, names in CONFIGS.items():
-        for name in names:
-            if args.only and not any(part in name for part in args.only):
-                continue
-            # A process each, so that memory is free again
-            command = [sys.executable, __file__, "--one", library, name]
-            result = subprocess.run(command, capture_output=True, text=True)
-            line = result.stdout.strip().splitlines()[-1:]
-            failure = result.stderr.strip().splitlines()[-1:]
-            row = json.loads(line[0]) if not result.returncode else dict(reason=f"FAILED {failure}")
-            lines.append(show(name, row))
-            print(lines[-1], f"{row.get('seconds', 0):.0f} s", flush=True)
+    for library, name in [(library, name) for library, names in CONFIGS.items() for name in names]:
+        if args.only and not any(part in name for part in args.only):
+            continue
+        # A process each, so that memory is free again
+        result = subprocess.run([sys.executable, __file__, "--one", library, name], capture_output=True, text=True)
+        failure = f"FAILED {result.stderr.strip().splitlines()[-1:]}"
+        row = dict(reason=failure) if result.returncode else json.loads(result.stdout.splitlines()[-1])
+        lines.append(show(name, row))
+        print(lines[-1], flush=True)
     if not args.only:
-        before, after = DOCS.read_text().split("<!-- table -->\n")[::2]
-        DOCS.write_text(before + "<!-- table -->\n" + "\n".join(lines) + "\n<!-- table -->\n" + after)
+        before, _, after = DOCS.read_text().split("<!-- table -->\n")
+        DOCS.write_text("<!-- table -->\n".join([before, "\n".join(lines) + "\n", after]))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from inspect import signature
@@ -10,13 +11,13 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.export import Dim
 
 from mmlisa import __version__
 from mmlisa.checkpoints.writing import writing_whole
 from mmlisa.deploy import runtime
-from mmlisa.deploy.results import DeformableAttention, EndToEnd, yolov3, yolox
+from mmlisa.deploy.results import DeformableAttention, EndToEnd, clips_boxes, rtmdet_ins
 from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
 from mmlisa.visualization.overlays import Classes
 
@@ -124,7 +125,8 @@ def describe(cfg: Config, module: EndToEnd, metainfo: dict[str, Any]) -> dict[st
     ``metainfo`` holds the names of the classes; if it is empty, the test data have them.
     """
     prepare = module.preprocess
-    test_cfg = module.model.roi_head.test_cfg if "masks" in module.outputs else {}
+    head = getattr(module.model, "roi_head", None) or getattr(module.model, "bbox_head", None)
+    test_cfg = getattr(head, "test_cfg", None) or {}
     names = Classes(metainfo or find_metainfo(innermost_dataset(cfg, "test"))).names
     steps = [] if module.task == "video" else reading_steps(cfg)
     pads = bool(steps) and steps[-1][0] == "Pad"
@@ -140,10 +142,12 @@ def describe(cfg: Config, module: EndToEnd, metainfo: dict[str, Any]) -> dict[st
         border=(prepare.mean + prepare.value * prepare.std).flatten().tolist(),
         steps=steps,
         score_threshold=0.3,
-        # MMDetection leaves YOLOX's boxes as they are, and takes an image that its pipeline has padded for the whole.
-        clip=module.task == "detection" and module.detect not in (yolox, yolov3) and not pads,
+        # MMDetection takes an image that its pipeline has padded for the whole.
+        clip=module.task == "detection" and clips_boxes(head) and not pads,
         align_corners=getattr(module.model, "align_corners", False),
         mask_threshold=test_cfg.get("mask_thr_binary", 0.5),
+        # RTMDet-Ins has masks of the whole image, all others of the box.
+        mask_stride=head.prior_generator.strides[0][0] if getattr(module, "detect", None) is rtmdet_ins else 0,
         config=Path(cfg.filename or "").name,
         version=__version__,
     )
@@ -194,7 +198,7 @@ def export(
     with torch.no_grad():  # not in inference mode: its tensors cannot become constants of a graph
         image, shapes = example(module, size), {}
         if isinstance(module, EndToEnd) and module.task != "detection":
-            image, shapes = image.repeat(2, *[1] * (image.ndim - 1)), {0: Dim.AUTO}
+            image, shapes = image.repeat(2, *[1] * (image.ndim - 1)), {0: Dim.DYNAMIC}
         if dynamic:
             shapes |= {2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
         with writing_whole(out) as file:
@@ -238,8 +242,20 @@ def _multiples(module: nn.Module, shapes: dict[int, Any]) -> dict[int, Any]:
 
 
 def _record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: dict[int, Any]) -> torch.export.ExportedProgram:
-    """Record the graph of a module whose first input has free axes."""
-    return torch.export.export(module, inputs, dynamic_shapes=(shapes or None, None)[: len(inputs)], strict=False)
+    """Record the graph of a module whose first input has free axes; a batch that cannot be free is 1.
+
+    Raises:
+        ValueError: PyTorch cannot record it; the message names the innermost layer.
+    """
+    try:
+        return torch.export.export(module, inputs, dynamic_shapes=(shapes or None, None)[: len(inputs)], strict=False)
+    except Exception as error:  # each layer fails in its own way
+        if 0 in shapes:  # a layer may take the size of the batch for a constant
+            return _record(module, (inputs[0][:1], *inputs[1:]), {axis: dim for axis, dim in shapes.items() if axis})
+        owners = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+        layers = [owner for owner in owners if isinstance(owner, nn.Module) and not isinstance(owner, fx.GraphModule)]
+        reason = f"{type([module, *layers][-1]).__name__}: {str(error).strip().splitlines()[0]}"
+        raise ValueError(f"PyTorch cannot record {reason}; --raw writes the network without its results") from error
 
 
 def _to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any]) -> Any:
@@ -260,40 +276,26 @@ def _to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any]) -> Any:
     return merged
 
 
-def deform_conv2d(
-    x: Tensor,
-    weight: Tensor,
-    offset: Tensor,
-    mask: Tensor,
-    bias: Tensor,
-    stride_h: int,
-    stride_w: int,
-    pad_h: int,
-    pad_w: int,
-    dilation_h: int,
-    dilation_w: int,
-    groups: int,
-    offset_groups: int,
-    use_mask: bool,
-) -> Tensor:
+def deform_conv2d(x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias: Tensor, *geometry: int) -> Tensor:
     """torchvision's deformable convolution (https://arxiv.org/abs/1811.11168) by ``grid_sample``, which ONNX has at opset 18.
 
     ``x [B, C, H, W]``, ``offset [B, 2 G K, H', W']`` (y and x of each of the K kernel points) -> ``[B, O, H', W']``.
+    ``geometry``: stride, padding and dilation (two each), groups, offset groups G, and whether ``mask`` counts.
     """
-    (height, width), (rows, columns), kernel = x.shape[2:], offset.shape[2:], weight.shape[2:]
-    points = torch.arange(kernel.numel(), device=x.device)[:, None, None]
-    shift = offset.unflatten(1, (offset_groups, kernel.numel(), 2))
-    y = (
-        shift[:, :, :, 0]
-        + points // kernel[1] * dilation_h
-        + torch.arange(rows, device=x.device)[:, None] * stride_h
-        - pad_h
-    )
-    z = shift[:, :, :, 1] + points % kernel[1] * dilation_w + torch.arange(columns, device=x.device) * stride_w - pad_w
-    grid = torch.stack([(2 * z + 1) / width - 1, (2 * y + 1) / height - 1], dim=-1).flatten(0, 1).flatten(1, 2)
+    *geometry, groups, offset_groups, use_mask = geometry
+    kernel, count = weight.shape[2:], weight.shape[2:].numel()
+    points = torch.arange(count, device=x.device)[:, None, None]
+    shift = offset.unflatten(1, (offset_groups, count, 2)).unbind(3)
+    grid = []
+    for axis, point in ((1, points % kernel[1]), (0, points // kernel[1])):
+        stride, padding, dilation = geometry[axis::2]
+        step = torch.arange(offset.shape[2 + axis], device=x.device) * stride - padding
+        place = shift[axis] + point * dilation + (step if axis else step[:, None])
+        grid.append((2 * place + 1) / x.shape[2 + axis] - 1)
+    grid = torch.stack(grid, dim=-1).flatten(0, 1).flatten(1, 2)
     maps = x.unflatten(1, (offset_groups, -1)).flatten(0, 1)
     sampled = nn.functional.grid_sample(maps, grid, align_corners=False)
-    sampled = sampled.unflatten(0, (-1, offset_groups)).unflatten(3, (kernel.numel(), -1))  # [B, G, C / G, K, H', W']
+    sampled = sampled.unflatten(0, (-1, offset_groups)).unflatten(3, (count, -1))  # [B, G, C / G, K, H', W']
     if use_mask:
         sampled = sampled * mask.unflatten(1, (offset_groups, 1, -1))
     weight = weight.flatten(1)[:, :, None, None]
@@ -305,9 +307,8 @@ def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outpu
     deformable = torch.ops.torchvision.deform_conv2d.default
     if any(node.target is deformable for node in program.graph.nodes):
         for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.type_as.default):
-            if (
-                node.args[0].meta["val"].dtype == node.meta["val"].dtype
-            ):  # the exporter fails on a second name of a weight
+            # The exporter fails on a second name of a weight.
+            if node.args[0].meta["val"].dtype == node.meta["val"].dtype:
                 node.replace_all_uses_with(node.args[0])
                 program.graph.erase_node(node)
         program = program.run_decompositions({deformable: deform_conv2d})
@@ -331,7 +332,10 @@ def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outpu
 
     # onnxruntime does not fold CastLike, and behind it neither the biases of convolutions nor their batch norms. Its definition,
     # a Cast, is folded.
-    return inliner.inline_selected_functions(exported.model_proto, [("", "CastLike")], inline_schema_functions=True)
+    model = inliner.inline_selected_functions(exported.model_proto, [("", "CastLike")], inline_schema_functions=True)
+    for node in model.graph.node:
+        del node.metadata_props[:]  # PyTorch's stack traces, megabytes
+    return model
 
 
 def largest_difference(module: nn.Module, run: Callable[[Tensor], Any], size: Sequence[int]) -> float | None:
@@ -350,9 +354,8 @@ def largest_difference(module: nn.Module, run: Callable[[Tensor], Any], size: Se
             return None
         differences = [_unmatched(expected, found, max(size)), _unmatched(found, expected, max(size))]
     else:
-        differences = [
-            (f - e).abs().max() / e.abs().max().clamp_min(1e-12) for f, e in zip(found, expected, strict=True)
-        ]
+        pairs = zip(found, expected, strict=True)
+        differences = [(f - e).abs().max() / e.abs().max().clamp_min(1e-12) for f, e in pairs]
     return torch.tensor(differences).max().item()  # Python's max can drop a NaN
 
 
@@ -370,7 +373,9 @@ def _unmatched(detections: Sequence[Tensor], others: Sequence[Tensor], side: int
     is_last = scores <= their_scores.min() + 1e-5
     if len(boxes) == len(theirs) >= 100 and not is_last.all():
         distance = torch.where(is_last, 0, distance)  # rounding decides which of these stay in a full list
-    differences = [distance, *((ours - other[nearest]).abs() for ours, other in zip(masks, their_masks, strict=True))]
+    differences = [distance]
+    for ours, other in zip(masks, their_masks, strict=True):  # probabilities, or logits, which can be large
+        differences.append((ours - other[nearest]).abs() / other.abs().max().clamp_min(1))
     return torch.cat([difference.flatten() for difference in differences]).max().item()
 
 

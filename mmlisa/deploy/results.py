@@ -36,10 +36,11 @@ def decode_boxes(coder: Any, priors: Tensor, prediction: Tensor, limits: Tensor)
     return clip_boxes(boxes, limits) if getattr(coder, "clip_border", False) else boxes
 
 
-def nms(candidates: Boxes, cfg: Any, threshold: float) -> Boxes:
+def nms(candidates: tuple[Tensor, ...], cfg: Any, threshold: float) -> tuple[Tensor, ...]:
     """Drop candidates up to ``threshold`` and those that overlap a better one of their label; best first.
 
     Args:
+        candidates: :data:`Boxes`, and more about each of them.
         cfg: MMDetection's ``test_cfg``: ``nms``, and ``max_per_img`` and ``min_bbox_size`` if they apply.
 
     Raises:
@@ -48,11 +49,11 @@ def nms(candidates: Boxes, cfg: Any, threshold: float) -> Boxes:
     options = dict(cfg["nms"])
     if options.pop("type", "nms") != "nms" or options.keys() - {"iou_threshold", "class_agnostic"}:
         raise ValueError(f"nms={dict(cfg['nms'])} cannot be exported; only dict(type='nms', iou_threshold=…)")
-    boxes, scores, labels = candidates
+    boxes, scores, *_ = candidates
     wanted = scores > threshold
     if cfg.get("min_bbox_size", -1) >= 0:
         wanted &= (boxes[:, 2:] - boxes[:, :2] > cfg["min_bbox_size"]).all(dim=1)
-    boxes, scores, labels = _take(candidates, wanted.nonzero()[:, 0])
+    boxes, scores, labels, *_ = candidates = _take(candidates, wanted.nonzero()[:, 0])
     if options.get("class_agnostic"):
         apart = boxes
     else:  # boxes of different labels are moved where they cannot overlap
@@ -61,23 +62,24 @@ def nms(candidates: Boxes, cfg: Any, threshold: float) -> Boxes:
     kept = torchvision.ops.nms(apart, scores, options["iou_threshold"])
     if cfg.get("max_per_img", -1) > 0:
         kept = kept[: cfg["max_per_img"]]
-    return _take((boxes, scores, labels), kept)
+    return _take(candidates, kept)
 
 
-def _take(boxes: Boxes, index: Tensor) -> Boxes:
-    return tuple(part[index] for part in boxes)
+def _take(candidates: tuple[Tensor, ...], index: Tensor) -> tuple[Tensor, ...]:
+    return tuple(part[index] for part in candidates)
 
 
 # --- heads that predict on maps ----------------------------------------------------------------------------------------------
 
 
-def dense_candidates(head: nn.Module, maps: Sequence[Tensor], limits: Tensor, cfg: Any, is_rpn: bool = False) -> Boxes:
-    """The best ``nms_pre`` candidates of each level, decoded. With ``is_rpn``, the labels are the numbers of the levels.
+def dense_candidates(head: nn.Module, outputs: Sequence[Any], limits: Tensor, cfg: Any) -> tuple[Tensor, ...]:
+    """The best ``nms_pre`` candidates of each level of a head's outputs, decoded, and the number of each one's prior.
 
-    A candidate is a pair of a prior and a class. PicoDet and PAA rank priors, and keep all classes of the best ones.
+    A candidate is a pair of a prior and a class. PicoDet and PAA rank priors, and keep all classes of the best ones. The labels
+    of region proposals are the numbers of their levels.
     """
-    scores, predictions, *factors = head(maps)
-    kind = _predictor(head)
+    scores, predictions, *factors = outputs
+    kind, before = _predictor(head), 0
     keeps_priors = kind in ("PicoHead", "PAAHead")
     if kind == "PicoHead":
         predictions = head.to_distances(predictions)
@@ -97,12 +99,14 @@ def dense_candidates(head: nn.Module, maps: Sequence[Tensor], limits: Tensor, cf
         else:
             best, index = _top(score.flatten(), cfg.get("nms_pre", -1))
         row = index // classes
-        if not is_rpn:  # the threshold applies to the score without its factor
-            scaled = best if factor is None or keeps_priors else best * factor[row, 0]
-            best = torch.where(best > cfg.get("score_thr", 0), scaled, _NOTHING)
+        # The threshold applies to the score without its factor.
+        scaled = best if factor is None or keeps_priors else best * factor[row, 0]
+        best = torch.where(best > cfg.get("score_thr", _NOTHING), scaled, _NOTHING)
         prediction = _rows(prediction, 4 * (head.reg_max + 1) if kind == "GFLHead" else 4)[row]
         boxes = _decode_level(head, kind, level, prior[row], prediction, limits)
-        found.append((boxes, best, torch.full_like(index, level) if is_rpn else index % classes))
+        labels = torch.full_like(index, level) if kind == "RPNHead" else index % classes
+        found.append((boxes, best, labels, before + row))
+        before = before + prior.shape[0]
     return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
 
 
@@ -144,7 +148,7 @@ def single_stage(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
     """RetinaNet, RTMDet, PicoDet and others whose head predicts like MMDetection's base class."""
     head = model.bbox_head
     cfg = head.test_cfg
-    candidates = dense_candidates(head, model.extract_feat(image), limits, cfg)
+    *candidates, _ = dense_candidates(head, head(model.extract_feat(image)), limits, cfg)
     if _predictor(head) != "PAAHead":
         return nms(candidates, cfg, _NOTHING)
     # PAA ignores min_bbox_size.
@@ -159,6 +163,28 @@ def vote(found: Boxes, candidates: Boxes, threshold: float) -> Boxes:
     counts = (overlap > 0.01) & (labels == found[2][:, None])
     weight = torch.where(counts, (-((1 - overlap) ** 2) / 0.025).exp() * scores, 0)
     return weight @ boxes / weight.sum(dim=1, keepdim=True), *found[1:]
+
+
+def rtmdet_ins(model: nn.Module, image: Tensor, limits: Tensor) -> tuple[Tensor, ...]:
+    """RTMDet-Ins: boxes as RTMDet's, and logits ``[N, h, w]`` of masks of the padded image, at the stride of the first level.
+
+    Each detection has a small network of its own, which looks at the prototypes and its distances from the prior.
+    """
+    head, cfg = model.bbox_head, model.bbox_head.test_cfg
+    scores, predictions, kernels, prototypes = head(model.extract_feat(image))
+    *found, index = nms(dense_candidates(head, (scores, predictions), limits, cfg), cfg, _NOTHING)
+    generator, device = head.prior_generator, image.device
+    priors = torch.cat(generator.grid_priors([s.shape[2:] for s in scores], device=device, with_stride=True))[index]
+    places = generator.single_level_grid_priors(prototypes.shape[2:], level_idx=0, device=device)
+    away = (priors[:, None, :2] - places) / (priors[:, None, 2:] * 8)
+    x = torch.cat([away.transpose(1, 2), prototypes.flatten(2).expand(index.shape[0], -1, -1)], dim=1)
+    parts = torch.cat([_rows(k, head.num_gen_params) for k in kernels])[index].split(
+        head.weight_nums + head.bias_nums, 1
+    )
+    for number, (weight, bias) in enumerate(zip(parts[: head.num_dyconvs], parts[head.num_dyconvs :], strict=True)):
+        weight = weight.unflatten(1, (bias.shape[1], -1))
+        x = torch.baddbmm(bias[:, :, None], weight, x.relu() if number else x)
+    return *found, x[:, 0].unflatten(1, prototypes.shape[2:])
 
 
 def yolox(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
@@ -181,9 +207,7 @@ def yolov3(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
     (maps,) = head(model.extract_feat(image))
     priors = head.prior_generator.grid_priors([x.shape[2:] for x in maps], device=image.device)
     rows = [_rows(x, head.num_attrib) for x in maps]
-    strides = torch.cat(
-        [x.new_ones(x.shape[0], 1) * stride for x, stride in zip(rows, head.featmap_strides, strict=True)]
-    )
+    strides = torch.cat([x.new_full((x.shape[0], 1), s) for x, s in zip(rows, head.featmap_strides, strict=True)])
     rows, priors = torch.cat(rows), torch.cat(priors)
     objectness, scores = rows[:, 4].sigmoid(), rows[:, 5:].sigmoid()
     scores = torch.where((objectness >= cfg.get("conf_thr", -1))[:, None], scores, _NOTHING)
@@ -218,7 +242,7 @@ def two_stage(model: nn.Module, image: Tensor, limits: Tensor) -> tuple[Tensor, 
     roi = model.roi_head
     maps = model.extract_feat(image)
     rpn = model.rpn_head
-    boxes, _, _ = nms(dense_candidates(rpn, maps, limits, rpn.test_cfg, is_rpn=True), rpn.test_cfg, _NOTHING)
+    boxes, *_ = nms(dense_candidates(rpn, rpn(maps), limits, rpn.test_cfg), rpn.test_cfg, _NOTHING)
     stages = list(zip(_stages(roi.bbox_roi_extractor), _stages(roi.bbox_head), strict=True))
     logits = []
     for number, (extractor, head) in enumerate(stages, 1):
@@ -227,10 +251,8 @@ def two_stage(model: nn.Module, image: Tensor, limits: Tensor) -> tuple[Tensor, 
         logits.append(scores)
         deltas = deltas.unflatten(1, (-1, 4))  # of each class, or of all at once
         if number < len(stages):
-            chosen = torch.zeros_like(scores[:, 0], dtype=torch.long)
-            if deltas.shape[1] > 1:
-                chosen = scores[:, :-1].argmax(dim=1)
-            boxes = decode_boxes(head.bbox_coder, boxes, _pick(deltas, chosen), limits)
+            deltas = _pick(deltas, scores[:, :-1].argmax(dim=1)) if deltas.shape[1] > 1 else deltas[:, 0]
+            boxes = decode_boxes(head.bbox_coder, boxes, deltas, limits)
     scores = (sum(logits) / len(logits)).softmax(dim=1)[:, :-1]
     classes = scores.shape[1]
     every = boxes[:, None].expand(-1, classes, -1).flatten(0, 1)
@@ -342,6 +364,7 @@ _DETECTORS = {
     **dict.fromkeys(_DENSE, single_stage),
     **dict.fromkeys(("DETRHead", "DeformableDETRHead"), transformer),
     **dict.fromkeys(("StandardRoIHead", "CascadeRoIHead"), two_stage),
+    "RTMDetInsHead": rtmdet_ins,
     "YOLOXHead": yolox,
     "YOLOV3Head": yolov3,
 }
@@ -350,6 +373,13 @@ _DETECTORS = {
 def _predictor(head: Any) -> str:
     """Name of the most derived class of a head that defines one of the methods by which heads predict."""
     return next((kind.__name__ for kind in type(head).__mro__ if vars(kind).keys() & _METHODS), "")
+
+
+def clips_boxes(head: nn.Module) -> bool:
+    """Return whether MMDetection clips the boxes of a head to the image."""
+    head = _stages(getattr(head, "bbox_head", head))[-1]
+    coder = getattr(head, "bbox_coder", None)
+    return getattr(coder, "clip_border", True) and _predictor(head) not in ("TOODHead", "YOLOXHead", "YOLOV3Head")
 
 
 def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tuple[Tensor, ...]]:
@@ -372,11 +402,6 @@ def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tup
         names = ", ".join(sorted({type(part).__name__ for part in unlike}))
         raise ValueError(f"{names} cannot be exported with results; --raw writes the maps of the head")
     return find
-
-
-def _inherits(head: Any, base: type, *methods: str) -> bool:
-    """Return whether a head has these methods of a library's base class unchanged."""
-    return isinstance(head, base) and all(getattr(type(head), name) is getattr(base, name) for name in methods)
 
 
 class _AveragePool(nn.Module):
@@ -453,11 +478,6 @@ class Preprocess(nn.Module):
         return image, limits
 
 
-def _draws_bases(head: nn.Module) -> bool:
-    """Return whether SegNeXt's head draws new random bases for every image."""
-    return getattr(getattr(getattr(head, "hamburger", None), "ham", None), "rand_init", False)
-
-
 class EndToEnd(nn.Module):
     """A model from the image to its final results.
 
@@ -483,15 +503,14 @@ class EndToEnd(nn.Module):
         self.model = follow_sizes(model.eval().requires_grad_(False))
         if hasattr(model, "encode_decode"):
             self.task, self.outputs = "segmentation", ("logits",)
+            hamburger = getattr(model.decode_head, "hamburger", None)  # SegNeXt's
             unlike = {
                 f"model.test_cfg.mode={model.test_cfg.get('mode')!r}": model.test_cfg.get("mode", "whole") != "whole",
                 "model.decode_head.out_channels=1": model.out_channels == 1,  # the runtime has no threshold
-                "model.decode_head.ham_kwargs.rand_init=True": _draws_bases(model.decode_head),
+                "model.decode_head.ham_kwargs.rand_init=True": hamburger and hamburger.ham.rand_init,
                 "a pixel decoder": hasattr(model.decode_head, "pixel_decoder"),
             }
-            if hasattr(
-                model.decode_head, "hamburger"
-            ):  # with rand_init=False, SegNeXt draws its bases at the first image
+            if hamburger:  # with rand_init=False, it draws its bases at the first image
                 with torch.no_grad():
                     model.encode_decode(torch.zeros(1, 3, 64, 64), [dict(img_shape=(64, 64))])
             if found := [name for name, is_set in unlike.items() if is_set]:
@@ -500,12 +519,13 @@ class EndToEnd(nn.Module):
                 )
         elif hasattr(model, "bbox_head") or hasattr(model, "roi_head"):
             self.task, self.detect = "detection", find_detector(model)
-            with_mask = hasattr(model, "roi_head") and model.roi_head.with_mask
+            with_mask = self.detect is rtmdet_ins or (hasattr(model, "roi_head") and model.roi_head.with_mask)
             self.outputs = ("boxes", "scores", "labels", *["masks"] * with_mask)
         elif hasattr(model, "head"):
             from mmpretrain.models.heads import ClsHead
 
-            if not _inherits(model.head, ClsHead, "predict", "_get_predictions"):
+            kind, methods = type(model.head), ("predict", "_get_predictions")
+            if any(getattr(kind, method, None) is not getattr(ClsHead, method) for method in methods):
                 raise ValueError(
                     f"{type(model.head).__name__} does not predict probabilities by a softmax; --raw writes the scores"
                 )

@@ -202,8 +202,12 @@ class Model:
         found = Prediction(boxes, scores[wanted], labels[wanted])
         if len(outputs) > 3:
             found.masks = np.zeros((len(boxes), height, width), bool)
+            stride, limit = self.metadata.get("mask_stride"), self.metadata["mask_threshold"]
             for mask, box, canvas in zip(outputs[3][wanted], boxes, found.masks, strict=True):
-                _paste(mask, box, canvas, self.metadata["mask_threshold"])
+                if stride:
+                    canvas[:] = _enlarge(mask, stride, (height / h, width / w), original) > np.log(limit / (1 - limit))
+                else:
+                    _paste(mask, box, canvas, limit)
         return found
 
 
@@ -333,6 +337,13 @@ def _best_class(maps: np.ndarray, size: tuple[int, int], align_corners: bool = F
         found[resized > best] = label
         np.maximum(best, resized, out=best)
     return found
+
+
+def _enlarge(logits: np.ndarray, stride: int, factors: Sequence[float], size: Sequence[int]) -> np.ndarray:
+    """``[h, w]`` of the padded image -> ``size`` (H, W) of the original, in the two steps of RTMDet-Ins."""
+    whole = cv2.resize(logits, None, fx=stride, fy=stride)
+    height, width = (int(np.ceil(side * factor)) for side, factor in zip(whole.shape, factors, strict=True))
+    return cv2.resize(whole, (width, height))[: size[0], : size[1]]
 
 
 def _paste(mask: np.ndarray, box: np.ndarray, canvas: np.ndarray, threshold: float) -> None:

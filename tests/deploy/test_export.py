@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -21,6 +22,7 @@ from mmlisa.deploy.results import EndToEnd, Preprocess, takes_rgb
 from mmlisa.models.backbones import LiSANet
 from mmlisa.training.config import load_config
 
+onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8")
 
@@ -75,6 +77,23 @@ def test_the_function_of_the_page_decodes_raw_outputs(kind, name, strides):
         assert (np.abs(scores[:, label] - score)[apart < 0.01] < 1e-4).any()
 
 
+def test_the_recipe_of_the_page_quantises_layers_only(tmp_path, monkeypatch):
+    (code,) = (block.code for block in read_blocks(ROOT / "docs" / "export.md") if "quantize_static" in block.code)
+    arch = dict(base="small", depths=(1, 1), channels=(8, 16), num_heads=(1, 2), strides=(4, 2), mixers="CL")
+    backbone = LiSANet(dict(arch, mlp_ratios=(2, 2)), image_size=64)
+    of_another = describe(load_config("classifier_hylisanet_demo.py"), EndToEnd(build("classifier_hylisanet")), {})
+    export(Exportable(Model(backbone)), tmp_path / "model.onnx", (64, 64), metadata=of_another | {"mmlisa_steps": "[]"})
+    (tmp_path / "images").mkdir()
+    cv2.imwrite(str(tmp_path / "images" / "1.jpg"), np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8))
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    nodes = onnx.load("int8.onnx").graph.node
+    small = {node.output[0] for node in nodes if node.op_type == "DequantizeLinear"}
+    quantised = [set(node.input[:2]) <= small for node in nodes if node.op_type in ("MatMul", "Gemm")]
+    assert sum(quantised) == sum(isinstance(layer, nn.Linear) for layer in backbone.modules())
+    assert not all(quantised), "Fourier transforms stay"
+
+
 @pytest.mark.parametrize(
     ("channels", "groups", "offset_groups", "kernel", "stride", "padding", "dilation", "has_mask"),
     [(8, 2, 4, 3, 1, 1, 1, True), (4, 4, 4, 1, 1, 0, 1, False), (6, 1, 1, 3, 2, 2, 2, True)],
@@ -94,6 +113,7 @@ def test_deformable_convolutions(channels, groups, offset_groups, kernel, stride
 
 @pytest.mark.parametrize("aligned", [False, True])
 def test_maps_are_resized_as_in_mmsegmentation(aligned):
+    torch.manual_seed(0)
     maps = torch.randn(1, 4, 9, 13)
     resized = nn.functional.interpolate(maps, (31, 50), mode="bilinear", align_corners=aligned)
     found = runtime._best_class(maps[0].numpy(), (31, 50), aligned)
@@ -110,6 +130,15 @@ def test_a_file_that_differs_replaces_no_other(factor, tmp_path, monkeypatch):
         export(network, out, (64, 64))
     assert out.read_text() == "earlier"
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_layer_that_cannot_be_recorded_is_named(tmp_path):
+    class Counting(nn.Module):
+        def forward(self, x):
+            return x[:, :, : int(x.sum())]
+
+    with pytest.raises(ValueError, match="cannot record Counting"):
+        export(Exportable(Model(nn.Sequential(Counting())), backbone_only=True), tmp_path / "model.onnx", (64, 64))
 
 
 class Detector(EndToEnd):

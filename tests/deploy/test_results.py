@@ -14,7 +14,7 @@ from torch import nn
 from helpers.whole_models import DETECTORS, SIZE, build, image, predict
 from mmlisa.deploy import runtime
 from mmlisa.deploy.export import describe
-from mmlisa.deploy.results import EndToEnd, Preprocess, find_detector, follow_sizes, nms
+from mmlisa.deploy.results import EndToEnd, Preprocess, clips_boxes, find_detector, follow_sizes, nms
 from mmlisa.training.config import load_config
 
 
@@ -95,8 +95,16 @@ def test_nothing_is_found_in_nothing():
 
 ANCHORS = dict(type="AnchorGenerator", ratios=[1.0], octave_base_scale=8, scales_per_octave=1, strides=[8, 16])
 SMALL = dict(num_classes=3, in_channels=16, feat_channels=16, stacked_convs=1, test_cfg=None)
-TEST = dict(nms_pre=150, min_bbox_size=0, score_thr=0.05, nms=dict(type="nms", iou_threshold=0.6), max_per_img=100)
+TEST = dict(
+    mask_thr_binary=0.5,
+    nms_pre=150,
+    min_bbox_size=0,
+    score_thr=0.05,
+    nms=dict(type="nms", iou_threshold=0.6),
+    max_per_img=100,
+)
 NORM = dict(norm_cfg=dict(type="GN", num_groups=4, requires_grad=True))
+POINTS = dict(type="MlvlPointGenerator", offset=0, strides=[8, 16])
 REGRESS = dict(regress_ranges=((-1, 64), (64, 1e8)), strides=[8, 16])
 YOLO = dict(type="YOLOAnchorGenerator", base_sizes=[[(60, 40), (30, 50)], [(20, 10), (9, 30)]], strides=[16, 8])
 
@@ -114,6 +122,7 @@ YOLO = dict(type="YOLOAnchorGenerator", base_sizes=[[(60, 40), (30, 50)], [(20, 
         dict(type="PAAHead", anchor_generator=ANCHORS, score_voting=False, **NORM),
         dict(type="FoveaHead", strides=[8, 16], base_edge_list=[16, 32], scale_ranges=((1, 64), (32, 256))),
         dict(type="RepPointsHead", point_feat_channels=16, point_strides=[8, 16], **NORM),
+        dict(type="RTMDetInsHead", anchor_generator=POINTS, bbox_coder=dict(type="DistancePointBBoxCoder"), **NORM),
         dict(type="YOLOXHead", strides=[8, 16]),
         dict(
             type="YOLOV3Head",
@@ -137,10 +146,10 @@ def test_dense_heads_predict_as_in_mmdetection(options):
         if parameter.ndim > 1 or key.endswith("bias"):
             nn.init.normal_(parameter, std=0.15 if parameter.ndim > 1 else 0.05)
     model = SimpleNamespace(bbox_head=head, extract_feat=lambda image: maps)
-    sample = SimpleNamespace(metainfo=dict(img_shape=(90, 124)))
+    sample = SimpleNamespace(metainfo=dict(img_shape=(90, 124), ori_shape=(112, 248), scale_factor=(0.5, 0.8)))
     with torch.no_grad():
         (expected,) = head.predict(maps, [sample])
-        boxes, scores, labels = find_detector(model)(
+        boxes, scores, labels, *masks = find_detector(model)(
             model, torch.zeros(1, 3, 96, 128), torch.tensor([124.0, 90, 124, 90])
         )
     assert len(expected) > 5
@@ -151,6 +160,12 @@ def test_dense_heads_predict_as_in_mmdetection(options):
     torch.testing.assert_close(boxes, expected.bboxes, rtol=1e-5, atol=1e-3, equal_nan=True)
     assert boxes.isfinite().all(dim=1).sum() > 5
     assert torch.equal(labels, expected.labels)
+    assert clips_boxes(head) == bool((expected.bboxes <= torch.tensor([124, 90, 124, 90])).all())
+    for logits in masks:
+        (expected,) = head.predict(maps, [sample], rescale=True)
+        found = [runtime._enlarge(each.numpy(), 8, (1 / 0.8, 1 / 0.5), (112, 248)) > 0 for each in logits]
+        assert (np.stack(found) != expected.masks.numpy()).mean() < 1e-3
+        assert 0.1 < expected.masks.float().mean() < 0.9
 
 
 # --- models that are refused, because the results would differ -----------------------------------------------------------------

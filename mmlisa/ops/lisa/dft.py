@@ -119,18 +119,25 @@ def _convolve(tokens: Tensor, kernel_f: Tensor) -> Iterator[Tensor]:
     """
     grid = tokens.shape[2:]
     axis = -1 - len(grid)
-    spectrum = _transform(tokens, grid)
+    matrices = _matrices(grid, grid, tokens)
+    spectrum = _multiply(tokens, matrices)
     real, imaginary = spectrum.unbind(axis)
     turned = torch.stack([-imaginary, real], dim=axis)  # times i
+    with as_constants(grid):
+        inverse = [matrix.T.contiguous() for matrix in matrices[:-1]], _weigh(matrices[-1].T, grid[-1])
     for pattern in kernel_f.unbind():
         a, b = pattern.split(1, dim=axis)
-        yield _inverse(spectrum * a + turned * b, grid)
+        yield _inverse(spectrum * a + turned * b, *inverse)
 
 
 def _transform(x: Tensor, grid: Sequence[int]) -> Tensor:
     """``[..., *its grid]`` -> its spectrum on ``grid``: what ``resize_kernel`` and a transform give."""
-    own = x.shape[x.ndim - len(grid) :]
-    *lefts, last = _matrices(own, grid, x)
+    return _multiply(x, _matrices(x.shape[x.ndim - len(grid) :], grid, x))
+
+
+def _multiply(x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+    """``[..., *its grid]`` -> its spectrum, by the matrices of :func:`_matrices`."""
+    *lefts, last = matrices
     x = (x @ last).unflatten(-1, (2, -1))
     for axis, matrix in zip(range(len(lefts), 0, -1), reversed(lefts), strict=True):
         # [..., n, 2, *frequencies] -> [..., 2, frequencies of n, *frequencies]
@@ -139,13 +146,10 @@ def _transform(x: Tensor, grid: Sequence[int]) -> Tensor:
     return x
 
 
-def _inverse(x: Tensor, grid: Sequence[int]) -> Tensor:
-    """``[..., 2, *frequencies]`` -> ``[..., *grid]``, N times the inverse transform."""
-    *lefts, last = _matrices(grid, grid, x)
-    with as_constants(grid):
-        lefts, last = [matrix.T.contiguous() for matrix in lefts], _weigh(last.T, grid[-1])
+def _inverse(x: Tensor, lefts: Sequence[Tensor], last: Tensor) -> Tensor:
+    """``[..., 2, *frequencies]`` -> ``[..., *grid]``, N times the inverse transform, by the transposed matrices."""
     for axis, matrix in enumerate(lefts, 1):
-        rest = x.shape[x.ndim - len(grid) + axis :]
+        rest = x.shape[x.ndim - 1 - len(lefts) + axis :]
         x = (matrix @ x.flatten(-len(rest)).flatten(-3, -2)).unflatten(-2, (-1, 2)).unflatten(-1, rest)
     return x.flatten(-2) @ last
 
