@@ -26,30 +26,42 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def halve(source: Path, target: Path) -> None:
-    """Write an ONNX file whose weights are stored in 16 bits and cast at the start, with short names."""
+    """Write an ONNX file with weights in 16 bits, cast at the start, and without repeated nodes or names of modules."""
     import numpy as np
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
     model = onnx.load(source)
-    graph, casts = model.graph, []
-    small = {TensorProto.FLOAT: np.float16, TensorProto.INT64: np.int16}
+    graph, casts, kept, same, seen = model.graph, [], [], {}, {}
     for weight in graph.initializer:
-        array = numpy_helper.to_array(weight)
-        if weight.data_type in small and array.size >= 64 and np.abs(array).max() < 2**15:
-            name, whole = weight.name, weight.data_type
-            weight.CopyFrom(numpy_helper.from_array(array.astype(small[whole]), f"{name}.small"))
+        array, whole = numpy_helper.to_array(weight), weight.data_type
+        if whole in (TensorProto.FLOAT, TensorProto.INT64) and array.size >= 64 and np.abs(array).max() < 2**15:
+            kind = np.float16 if whole == TensorProto.FLOAT else np.min_scalar_type(array.max())
+            name = weight.name
+            weight.CopyFrom(numpy_helper.from_array(array.astype(kind), f"{name}.small"))
             casts.append(helper.make_node("Cast", [weight.name], [name], to=whole))
-    nodes = [*casts, *graph.node]
+    for weight in graph.initializer:
+        first = seen.setdefault((weight.data_type, *weight.dims, weight.raw_data), weight)
+        same[weight.name] = first.name
+    ends = {value.name for value in graph.output}
+    for node in (*casts, *graph.node):
+        node.input[:] = [same.get(name, name) for name in node.input]
+        first = seen.setdefault((node.op_type, *node.input, *(one.SerializeToString() for one in node.attribute)), node)
+        if first is node or ends & set(node.output):
+            kept.append(node)
+        same.update(zip(node.output, first.output, strict=True))
     names = {value.name: value.name for value in (*graph.input, *graph.output)} | {"": ""}
-    for node in nodes:
+    for node in kept:
+        del node.metadata_props[:]  # names of modules
         node.name = ""
         for values in (node.input, node.output):
             values[:] = [names.setdefault(name, f"v{len(names)}") for name in values]
-    for weight in graph.initializer:
+    weights = [weight for weight in graph.initializer if same[weight.name] == weight.name]
+    for weight in weights:
         weight.name = names.setdefault(weight.name, f"v{len(names)}")
-    del graph.node[:], graph.value_info[:]
-    graph.node.extend(nodes)
+    del graph.node[:], graph.initializer[:], graph.value_info[:]
+    graph.node.extend(kept)
+    graph.initializer.extend(weights)
     onnx.save(model, target)
 
 

@@ -1,9 +1,11 @@
 """The trained model that ships with mmlisa finds the objects of its samples."""
 
 import cv2
+import numpy as np
 import pytest
 
 import demo as tool
+import demo_model
 import mmlisa
 from mmlisa.checkpoints import load_weights
 from mmlisa.deploy.opening import DEMO
@@ -32,3 +34,23 @@ def test_the_objects_of_the_samples_are_found_and_drawn(tmp_path, capsys):
 def test_the_checkpoint_fits_its_config():
     model = build_model(load_config("mask_rcnn_hylisanet_shipped_demo.py"))
     load_weights(model, DEMO / "model.pth", min_matched=1.0)
+
+
+def test_a_halved_file_gives_the_same(tmp_path):
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    weights = onnx.numpy_helper.from_array(
+        np.float32(np.random.default_rng(0).normal(size=(8, 64)).astype("half")), "w"
+    )
+    table = onnx.numpy_helper.from_array(np.arange(64)[::-1].copy(), "t")
+    nodes = [onnx.helper.make_node("Gather", ["w", "t"], [name], axis=1) for name in "ab"]
+    nodes += [onnx.helper.make_node("Add", ["a", "b"], ["c"]), onnx.helper.make_node("Sub", ["c", "x"], ["y"])]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [8, 64]) for name in "xy"]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], [weights, table])
+    opset = [onnx.helper.make_opsetid("", 18)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "whole.onnx")
+    demo_model.halve(tmp_path / "whole.onnx", tmp_path / "half.onnx")
+    assert (tmp_path / "half.onnx").stat().st_size < (tmp_path / "whole.onnx").stat().st_size * 0.6
+    x = np.ones((8, 64), np.float32)
+    run = [onnxruntime.InferenceSession(tmp_path / f"{n}.onnx").run(None, {"x": x}) for n in ("whole", "half")]
+    np.testing.assert_array_equal(*run)
+    assert [node.op_type for node in onnx.load(tmp_path / "half.onnx").graph.node].count("Gather") == 1

@@ -23,6 +23,16 @@ def _name(kind: Any) -> Any:
     return kind.__name__ if isinstance(kind, type) else kind
 
 
+def keep_frozen(model: nn.Module, parts: Iterable[nn.Module], norm_eval: bool) -> None:
+    """Freeze ``parts`` and set them to evaluation; with ``norm_eval``, set all batch norms of ``model`` to evaluation, too."""
+    for part in parts:
+        part.requires_grad_(False).eval()
+    if norm_eval:
+        for module in model.modules():
+            if isinstance(module, _BatchNorm):
+                module.eval()
+
+
 class Stage(nn.Module):
     """A downsampling, blocks and a norm, each of them optional.
 
@@ -283,12 +293,7 @@ class Backbone(BaseModule):
         super().train(mode)
         frozen = [part for stage in range(self.frozen_stages + 1) for part in self.stage_modules(stage)]
         unused = self.stages[self.out_indices[-1] + 1 :]  # DistributedDataParallel fails on unused parameters
-        for part in (*frozen, *unused):
-            part.requires_grad_(False).eval()
-        if self.norm_eval:
-            for module in self.modules():
-                if isinstance(module, _BatchNorm):
-                    module.eval()
+        keep_frozen(self, (*frozen, *unused), self.norm_eval)
         return self
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
