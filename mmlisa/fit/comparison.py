@@ -1,18 +1,28 @@
-"""Comparison of tiles with one pass over the whole image: accuracy, time and memory of the same weights."""
+"""Comparison of tiles with one pass over the whole image: accuracy, time and memory of the same weights.
+
+The limits on detections are per image, so tiles have them per tile. One pass gets those of as many tiles as its image has.
+"""
 
 import json
+import math
 import os
 import resource
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from mmengine.config import Config
+from pycocotools.coco import COCO
+
+from .evaluation import mean, measure_precision
 
 _SIZES = (640, 1024, 1333, 2000)  # longer sides of the images in one pass
 _EQUAL = 0.01  # AP; the faster of two that differ by less is recommended
-_HEAD = ["test", "AP", "small", "medium", "large", "s per image", "memory, GiB"]
+_HEAD = ["test", "AP", "AP50", "small", "medium", "large", "s per image", "memory, GiB"]
 _OUT_OF_MEMORY = ("can't allocate memory", "MemoryError", "out of memory", "bad_alloc", "Insufficient memory")
 _GIB = 2**30
 
@@ -35,23 +45,27 @@ def compare(folder: Path, memory: float | None = None) -> dict[str, Any]:
     memory = memory or 0.75 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
     images = json.loads((folder / "data" / "val.json").read_text())["images"]
     longest = max(max(image["width"], image["height"]) for image in images)
-    side = Config.fromfile(folder / "plain.py").side
+    plain = Config.fromfile(folder / "plain.py")
+    side, test_cfg = plain.side, plain.model.test_cfg
+    names = ("rpn.nms_pre", "rpn.max_per_img") if "rpn" in test_cfg else ("nms_pre",) if "nms_pre" in test_cfg else ()
     tests = {f"tiles of {side} pixels": ("config.py", [])}
     for size in (size for size in _SIZES if size <= longest):
-        option = f"test_dataloader.dataset.pipeline.1.scale=({size},{size})"
-        tests[f"one pass at {size} pixels"] = ("plain.py", [option])
+        options, tiles = [f"test_dataloader.dataset.pipeline.1.scale=({size},{size})"], math.ceil((size / side) ** 2)
+        for name in names:
+            limit = test_cfg.get("rpn", test_cfg)[name.removeprefix("rpn.")]
+            options.append(f"model.test_cfg.{name}={limit * tiles}")
+        tests[f"one pass at {size} pixels"] = ("plain.py", options)
     rows, results = [], {}
     for name, (config, options) in tests.items():
         print(f"comparison: {name}", flush=True)
         found = _test(folder, config, options, name.replace(" ", "_"), memory)
         if found is None:
-            rows.append([name, *["-"] * 5, f"more than {memory:.1f}"])
+            rows.append([name, *["-"] * 6, f"more than {memory:.1f}"])
             if config == "plain.py":
                 break
             continue
         results[name] = found
-        values = [found[f"coco/bbox_mAP{size}"] for size in ("", "_s", "_m", "_l")]
-        shown = ["-" if value < 0 else f"{value:.3f}" for value in values]  # -1 of sizes that no object has
+        shown = ["-" if math.isnan(found[key]) else f"{found[key]:.3f}" for key in _HEAD[1:6]]  # no object has the size
         rows.append([name, *shown, f"{found['time']:.2f}", f"{found['memory']:.1f}"])
     return {"table": [_HEAD, *rows], "advice": recommend(results)}
 
@@ -60,22 +74,20 @@ def recommend(results: dict[str, dict[str, float]]) -> str:
     """Return a sentence that recommends the fastest of the tests whose AP is at most 0.01 below the best.
 
     Args:
-        results: by the name of a test, its ``coco/bbox_mAP`` and ``time``, seconds per image.
+        results: by the name of a test, its ``AP`` and ``time``, seconds per image.
     """
     if not results:
         return "No test fits into the memory; give more with --memory."
-    best = max(results, key=lambda name: results[name]["coco/bbox_mAP"])
-    least = results[best]["coco/bbox_mAP"] - _EQUAL
-    chosen = min(
-        (name for name in results if results[name]["coco/bbox_mAP"] >= least), key=lambda n: results[n]["time"]
-    )
+    best = max(results, key=lambda name: results[name]["AP"])
+    least = results[best]["AP"] - _EQUAL
+    chosen = min((name for name in results if results[name]["AP"] >= least), key=lambda name: results[name]["time"])
     result = results[chosen]
     why = "the best AP" if chosen == best else f"the fastest within {_EQUAL} AP of the best ({best})"
-    return f"Recommended: {chosen}, {why}: AP {result['coco/bbox_mAP']:.3f} in {result['time']:.2f} s per image."
+    return f"Recommended: {chosen}, {why}: AP {result['AP']:.3f} in {result['time']:.2f} s per image."
 
 
 def _test(folder: Path, config: str, options: list[str], name: str, memory: float) -> dict[str, float] | None:
-    """Return the metrics, ``time`` (s per image) and ``memory`` (GiB) of a test; None if it needs more than ``memory``."""
+    """Return AP by size of objects, ``time`` (s per image) and ``memory`` (GiB) of a test; None beyond ``memory``."""
     work, val = folder / "comparison" / name, folder / "data" / "val.json"
     work.mkdir(parents=True, exist_ok=True)
     options = [
@@ -102,5 +114,13 @@ def _test(folder: Path, config: str, options: list[str], name: str, memory: floa
         if any(words in text for words in _OUT_OF_MEMORY):
             return None
         raise ChildProcessError(f"the comparison {name} failed; see {log}")
-    metrics = json.loads(max(work.glob("*/*.json")).read_text())
-    return {**metrics, "memory": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / _GIB}
+    entries = json.loads((work / "predictions.bbox.json").read_text())
+    with redirect_stdout(StringIO()):  # pycocotools prints tables
+        truth = COCO(str(val))
+        precision = measure_precision(truth, truth.loadRes(entries) if entries else COCO(), "bbox")
+    accuracy = dict(zip(_HEAD[1:6], (precision[..., 0], precision[0, ..., 0], *precision.T[1:]), strict=True))
+    return {
+        **{name: math.nan if np.isnan(values).all() else mean(values) for name, values in accuracy.items()},
+        "time": json.loads(max(work.glob("*/*.json")).read_text())["time"],
+        "memory": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / _GIB,
+    }

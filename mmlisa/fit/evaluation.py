@@ -51,12 +51,7 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
             if kind == "bbox" or file.is_file():
                 entries = json.loads(file.read_text())
                 found[kind] = truth.loadRes(entries) if entries else COCO()
-                evaluation = COCOeval(truth, found[kind], kind)
-                evaluation.params.maxDets = [100, 300, 1000]  # as mmdet counts; pycocotools ends at 100
-                evaluation.evaluate()
-                evaluation.accumulate()
-                values = evaluation.eval["precision"][..., 0, -1]  # [IoU, recall, class]; -1 of classes without objects
-                precision[shown] = np.where(values < 0, np.nan, values)
+                precision[shown] = measure_precision(truth, found[kind], kind)[..., 0]
     labels = [entry["category_id"] - 1 for entry in truth.anns.values() if not entry.get("iscrowd")]
     numbers = np.bincount(np.array(labels, int), minlength=len(classes))
     table = [["class", "objects", *(f"{shown} {name}" for shown in precision for name in ("AP", "AP50"))]]
@@ -82,6 +77,21 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
         )
 
     return Evaluation(score, table, confusion, images, sample)
+
+
+def measure_precision(truth: COCO, found: COCO, kind: str) -> np.ndarray:
+    """Return COCO's precision ``[IoU, recall, class, size]``; sizes are all, small, medium, large; NaN where no object is.
+
+    It counts 1,000 detections of an image, or twice the objects of the fullest image. pycocotools and the AP in the log of a
+    training end at 100, which images of many objects exceed.
+    """
+    most = max(map(len, truth.imgToAnns.values()), default=0)
+    evaluation = COCOeval(truth, found, kind)
+    evaluation.params.maxDets = [max(1000, 2 * most)]
+    evaluation.evaluate()
+    evaluation.accumulate()
+    values = evaluation.eval["precision"][..., 0]
+    return np.where(values < 0, np.nan, values)
 
 
 def count_objects(
