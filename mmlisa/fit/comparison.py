@@ -1,7 +1,4 @@
-"""Comparison of tiles with one pass over the whole image: accuracy, time and memory of the same weights.
-
-The limits on detections are per image, so tiles have them per tile. One pass gets those of as many tiles as its image has.
-"""
+"""Comparison of tiles with one pass over the whole image: accuracy, time and memory of the same weights."""
 
 import json
 import math
@@ -21,6 +18,7 @@ from pycocotools.coco import COCO
 from .evaluation import mean, measure_precision
 
 _SIZES = (640, 1024, 1333, 2000)  # longer sides of the images in one pass
+_LIMITS = ("nms_pre", "max_per_img")  # on proposals
 _EQUAL = 0.01  # AP; the faster of two that differ by less is recommended
 _HEAD = ["test", "AP", "AP50", "small", "medium", "large", "s per image", "memory, GiB"]
 _OUT_OF_MEMORY = ("can't allocate memory", "MemoryError", "out of memory", "bad_alloc", "Insufficient memory")
@@ -31,6 +29,7 @@ def compare(folder: Path, memory: float | None = None) -> dict[str, Any]:
     """Test ``model.pth`` on the validation images, on tiles and in one pass at several sizes, each in a process of its own.
 
     Sizes above that of the largest image are left out, and so are those after the first that needs more than ``memory``.
+    The limits on proposals hold for each tile, so one pass gets those of as many tiles as cover its image.
 
     Args:
         folder: of a run with tiles; gets the logs in ``comparison/``.
@@ -47,13 +46,11 @@ def compare(folder: Path, memory: float | None = None) -> dict[str, Any]:
     longest = max(max(image["width"], image["height"]) for image in images)
     plain = Config.fromfile(folder / "plain.py")
     side, test_cfg = plain.side, plain.model.test_cfg
-    names = ("rpn.nms_pre", "rpn.max_per_img") if "rpn" in test_cfg else ("nms_pre",) if "nms_pre" in test_cfg else ()
+    limits = {f"rpn.{key}": value for key, value in test_cfg.rpn.items()} if "rpn" in test_cfg else test_cfg
     tests = {f"tiles of {side} pixels": ("config.py", [])}
     for size in (size for size in _SIZES if size <= longest):
         options, tiles = [f"test_dataloader.dataset.pipeline.1.scale=({size},{size})"], math.ceil((size / side) ** 2)
-        for name in names:
-            limit = test_cfg.get("rpn", test_cfg)[name.removeprefix("rpn.")]
-            options.append(f"model.test_cfg.{name}={limit * tiles}")
+        options += [f"model.test_cfg.{key}={n * tiles}" for key, n in limits.items() if key.endswith(_LIMITS)]
         tests[f"one pass at {size} pixels"] = ("plain.py", options)
     rows, results = [], {}
     for name, (config, options) in tests.items():
@@ -118,9 +115,9 @@ def _test(folder: Path, config: str, options: list[str], name: str, memory: floa
     with redirect_stdout(StringIO()):  # pycocotools prints tables
         truth = COCO(str(val))
         precision = measure_precision(truth, truth.loadRes(entries) if entries else COCO(), "bbox")
-    accuracy = dict(zip(_HEAD[1:6], (precision[..., 0], precision[0, ..., 0], *precision.T[1:]), strict=True))
-    return {
-        **{name: math.nan if np.isnan(values).all() else mean(values) for name, values in accuracy.items()},
-        "time": json.loads(max(work.glob("*/*.json")).read_text())["time"],
-        "memory": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / _GIB,
+    values = [precision[..., 0], precision[0, ..., 0], *precision.T[1:]]
+    found = {
+        key: math.nan if np.isnan(each).all() else mean(each) for key, each in zip(_HEAD[1:6], values, strict=True)
     }
+    found["time"] = json.loads(max(work.glob("*/*.json")).read_text())["time"]
+    return {**found, "memory": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / _GIB}

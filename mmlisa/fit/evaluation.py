@@ -82,12 +82,10 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
 def measure_precision(truth: COCO, found: COCO, kind: str) -> np.ndarray:
     """Return COCO's precision ``[IoU, recall, class, size]``; sizes are all, small, medium, large; NaN where no object is.
 
-    It counts 1,000 detections of an image, or twice the objects of the fullest image. pycocotools and the AP in the log of a
-    training end at 100, which images of many objects exceed.
+    1,000 detections of an image count, or twice the objects of the fullest image; the log's AP ends at 100.
     """
-    most = max(map(len, truth.imgToAnns.values()), default=0)
     evaluation = COCOeval(truth, found, kind)
-    evaluation.params.maxDets = [max(1000, 2 * most)]
+    evaluation.params.maxDets = [max(1000, 2 * max(map(len, truth.imgToAnns.values()), default=0))]
     evaluation.evaluate()
     evaluation.accumulate()
     values = evaluation.eval["precision"][..., 0]

@@ -95,9 +95,7 @@ class Plan:
 def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: bool) -> tuple[Preset, str]:
     """Return the preset ``model``, or for ``'auto'`` the one that docs/choosing.md recommends, and the reason for the choice.
 
-    ``model`` may also be the path of a config, which becomes a preset.
-
-    ``weights`` replaces the published weights of the preset; ``''`` removes them.
+    ``model`` may also be the path of a config. ``weights`` replaces the published weights of the preset; ``''`` removes them.
 
     Raises:
         ValueError: ``model`` is neither a preset of the task nor a config for it.
@@ -123,8 +121,7 @@ def _read_preset(path: str, task: str) -> Preset | None:
     cfg = Config.fromfile(path)
     if cfg.get("default_scope") != _SCOPES[task]:
         return None
-    init = cfg.model.backbone.get("init_cfg") or {}
-    weights = cfg.get("load_from") or (init["source"] if "PublishedWeights" in init.get("type", "") else "")
+    weights = cfg.get("load_from") or (cfg.model.backbone.get("init_cfg") or {}).get("source", "")
     batch = cfg.get("auto_scale_lr", {}).get("base_batch_size", cfg.train_dataloader.batch_size)
     rate, length = cfg.optim_wrapper.optimizer.lr, cfg.train_cfg
     return Preset(
@@ -250,7 +247,7 @@ def _choose_side(dataset: Dataset, on_gpu: bool) -> tuple[float, str]:
 def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
     """Return the text of the config of a run in ``folder``, an absolute path; the annotations are in ``folder/data``."""
     weights, cfg = plan.preset.weights, Config.fromfile(config_path(plan.preset.config))
-    base = cfg.model
+    base, optimizer = cfg.model, cfg.optim_wrapper.optimizer
     learns_masks = predicts_masks(base)
     masks = dataset.has_masks and learns_masks
     model = _class_counts(base, len(dataset.classes))
@@ -292,8 +289,7 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         load_from=weights if weights and not weights.startswith("timm:") else None,
         model=Config(dict(model=model)).pretty_text.rstrip(),
         # The rates of the presets are for AdamW, that of a user's config is for its own optimizer.
-        keeps_optimizer=cfg.optim_wrapper.optimizer.type == "AdamW"
-        or cfg.optim_wrapper.optimizer.lr == plan.preset.rate,
+        keeps_optimizer=optimizer.type == "AdamW" or optimizer.lr == plan.preset.rate,
         has_test=bool(dataset.split("test")),
         metric_name=METRICS[plan.task],
     )
