@@ -1,7 +1,6 @@
 """Comparison of tiles with one pass over the whole image: accuracy, time and memory of the same weights."""
 
 import json
-import math
 import os
 import resource
 import subprocess
@@ -49,7 +48,7 @@ def compare(folder: Path, memory: float | None = None) -> dict[str, Any]:
     limits = {f"rpn.{key}": value for key, value in test_cfg.rpn.items()} if "rpn" in test_cfg else test_cfg
     tests = {f"tiles of {side} pixels": ("config.py", [])}
     for size in (size for size in _SIZES if size <= longest):
-        options, tiles = [f"test_dataloader.dataset.pipeline.1.scale=({size},{size})"], math.ceil((size / side) ** 2)
+        options, tiles = [f"test_dataloader.dataset.pipeline.1.scale=({size},{size})"], -(-(size**2) // side**2)
         options += [f"model.test_cfg.{key}={n * tiles}" for key, n in limits.items() if key.endswith(_LIMITS)]
         tests[f"one pass at {size} pixels"] = ("plain.py", options)
     rows, results = [], {}
@@ -62,7 +61,7 @@ def compare(folder: Path, memory: float | None = None) -> dict[str, Any]:
                 break
             continue
         results[name] = found
-        shown = ["-" if math.isnan(found[key]) else f"{found[key]:.3f}" for key in _HEAD[1:6]]  # no object has the size
+        shown = ["-" if np.isnan(found[key]) else f"{found[key]:.3f}" for key in _HEAD[1:6]]  # no object has the size
         rows.append([name, *shown, f"{found['time']:.2f}", f"{found['memory']:.1f}"])
     return {"table": [_HEAD, *rows], "advice": recommend(results)}
 
@@ -116,8 +115,6 @@ def _test(folder: Path, config: str, options: list[str], name: str, memory: floa
         truth = COCO(str(val))
         precision = measure_precision(truth, truth.loadRes(entries) if entries else COCO(), "bbox")
     values = [precision[..., 0], precision[0, ..., 0], *precision.T[1:]]
-    found = {
-        key: math.nan if np.isnan(each).all() else mean(each) for key, each in zip(_HEAD[1:6], values, strict=True)
-    }
+    found = {key: np.nan if np.isnan(each).all() else mean(each) for key, each in zip(_HEAD[1:6], values, strict=True)}
     found["time"] = json.loads(max(work.glob("*/*.json")).read_text())["time"]
     return {**found, "memory": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / _GIB}
