@@ -7,6 +7,8 @@ from pathlib import Path
 
 from mmlisa import cli
 
+MODELS = ("auto", "hylisanet", "flatten-swin-t", "ivit-t", "picodet")
+
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
@@ -23,9 +25,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--model",
-        choices=["auto", "hylisanet", "flatten-swin-t", "ivit-t", "picodet"],
+        type=model,
         default="auto",
-        help="default: by image size and device",
+        metavar="NAME|CONFIG",
+        help=f"{', '.join(MODELS)}, or a config to inherit with its rate, batch and length (default: by image size and device)",
     )
     parser.add_argument(
         "--weights", metavar="SOURCE", help="where the backbone starts: timm:NAME, or a checkpoint to load"
@@ -56,6 +59,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     if args.size and isinstance(args.tile, int):
         parser.error("argument --size: tiles are not resized; leave out --size or --tile")
     return args
+
+
+def model(text: str) -> str:
+    """Parse the name of a model, or a config."""
+    return text if text in MODELS else cli.config(text)
 
 
 def tile(text: str) -> int | str:

@@ -12,7 +12,7 @@ The first three images of each split hold a crowd (``iscrowd=1``), no object, an
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,14 +41,14 @@ class Scene(NamedTuple):
     """An image ``[H, W, 3]`` (RGB, uint8), its objects, and its class map ``[H, W]`` (0 is the background, 1 + i CLASSES[i])."""
 
     image: np.ndarray
-    instances: list[Instance]
+    instances: Iterable[Instance]
     class_map: np.ndarray
 
 
 # --- composing -----------------------------------------------------------------------------------------------------------------
 
 
-_COINS = {"train": slice(0, 17), "val": slice(17, None)}  # the splits share no coin
+COINS = {"train": slice(0, 17), "val": slice(17, None)}  # the splits share no coin
 
 
 def random_background(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
@@ -67,7 +67,7 @@ def random_background(rng: np.random.Generator, height: int, width: int) -> np.n
     return np.clip(crop * rng.uniform(0.7, 1) / tint.max() * tint, 0, 1).astype(np.float32)
 
 
-def _pose(rng: np.random.Generator, cutout: np.ndarray, size: float, max_angle: float) -> np.ndarray:
+def pose(rng: np.random.Generator, cutout: np.ndarray, size: float, max_angle: float) -> np.ndarray:
     """Return the cut-out with its longer side ``size``, flipped, rotated and lit at random: premultiplied RGBA ``[h, w, 4]``."""
     scale = size / max(cutout.shape[:2])
     new = [max(2, round(side * scale)) for side in cutout.shape[1::-1]]
@@ -129,7 +129,7 @@ def compose(
         low, high = (scales[0], max(scales[0], scales[1] * 0.6)) if is_coin else scales
         for _ in range(20):
             longer = side * np.exp(rng.uniform(np.log(low), np.log(high)))
-            cutout = _pose(rng, choices[rng.integers(len(choices))], longer, 180 if is_coin else 15)
+            cutout = pose(rng, choices[rng.integers(len(choices))], longer, 180 if is_coin else 15)
             if index < crowd:
                 y, x = heap - np.array(cutout.shape[:2]) // 2 + rng.integers(-side // 6, side // 6 + 1, 2)
             else:  # up to a tenth outside
@@ -171,9 +171,9 @@ def make_scenes(split: str, num_images: int, seed: int = 0, side: int = 192) -> 
         long, short = side * rng.choice([1, 1, 1, 5 / 6, 13 / 12]), rng.choice([1, 1, 0.9, 0.8])
         size = (round(long), round(long * short))[:: rng.choice([-1, 1])]
         labels = rng.permutation(len(CLASSES))[: 0 if index == 1 else rng.integers(2, 5)].tolist()
-        scene = compose(rng, size, labels, _COINS[split], crowd=8 if index == 0 else 0)
+        scene = compose(rng, size, labels, COINS[split], crowd=8 if index == 0 else 0)
         if index == 2:
-            scene = compose(rng, size, [rng.integers(len(CLASSES))], _COINS[split], scales=(0.05, 0.05))
+            scene = compose(rng, size, [rng.integers(len(CLASSES))], COINS[split], scales=(0.05, 0.05))
         yield scene
 
 
@@ -187,7 +187,7 @@ def _save(path: Path, image: np.ndarray) -> None:
         raise OSError(f"could not write {path}")
 
 
-def write_coco(path: Path, folder: Path, scenes: list[Scene], categories: list[dict], ids: list[int]) -> None:
+def write_coco(path: Path, folder: Path, scenes: Iterable[Scene], categories: list[dict], ids: list[int]) -> None:
     """Write images into ``folder`` and annotations into ``path``; ``ids[i]`` is the category of CLASSES[i]."""
     images, annotations = [], []
     for image_id, scene in enumerate(scenes, 1):
@@ -278,6 +278,6 @@ def make_imagenet_layout(
             for index in range(number):
                 rng = np.random.default_rng([seed, 2 + split_index, label, index])
                 scales = (1.4, 1.8) if name == "coin" else (0.7, 0.9)
-                scene = compose(rng, (side, side), [label], _COINS[split], scales=scales, min_visible=0.0)
+                scene = compose(rng, (side, side), [label], COINS[split], scales=scales, min_visible=0.0)
                 _save(root / split / name / f"{name}_{index:05d}.jpg", scene.image)
     return root

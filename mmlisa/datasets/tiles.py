@@ -7,6 +7,7 @@ from mmcv.transforms import BaseTransform
 from mmcv.transforms.utils import cache_randomness
 from pycocotools import mask as coco
 
+from mmlisa.deploy.runtime import decode_part, encode_mask
 from mmlisa.registry import TRANSFORMS
 
 Results = dict[str, Any]
@@ -85,15 +86,15 @@ def _move(mask: Any, corner: np.ndarray, size: tuple[int, int], tile: tuple[int,
     """Return polygons in pixels of the tile, or run lengths of the part of the mask that lies in the tile."""
     if isinstance(mask, list):
         return [(np.reshape(polygon, (-1, 2)) - corner).ravel().tolist() for polygon in mask if len(polygon) >= 6]
-    x, y = corner
-    return _encode(coco.decode(_encode(mask, size))[y : y + tile[0], x : x + tile[1]], tile)
+    x, y, part = decode_part(_encode(mask, size))  # its cost is that of the object, not of the image
+    left, top = (int(side) for side in corner - (x, y))
+    part = part[max(top, 0) : max(top + tile[0], 0), max(left, 0) : max(left + tile[1], 0)]
+    return encode_mask([(max(-left, 0), max(-top, 0), part)], tile)
 
 
 def _encode(mask: Any, size: tuple[int, int]) -> dict[str, Any]:
-    """Return polygons, run lengths of a COCO file, or pixels ``[h, w]`` as compressed run lengths, the counts as text."""
-    if isinstance(mask, np.ndarray):
-        mask = coco.encode(np.asfortranarray(mask))
-    elif isinstance(mask, list):
+    """Return polygons or run lengths of a COCO file as compressed run lengths, the counts as text."""
+    if isinstance(mask, list):
         mask = coco.merge(coco.frPyObjects(mask, *size))
     elif isinstance(mask["counts"], list):
         mask = coco.frPyObjects(mask, *size)

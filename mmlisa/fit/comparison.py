@@ -5,14 +5,21 @@ import os
 import resource
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from mmengine.config import Config
+from pycocotools.coco import COCO
+
+from .evaluation import mean, measure_precision
 
 _SIZES = (640, 1024, 1333, 2000)  # longer sides of the images in one pass
+_LIMITS = ("nms_pre", "max_per_img")  # on proposals
 _EQUAL = 0.01  # AP; the faster of two that differ by less is recommended
-_HEAD = ["test", "AP", "small", "medium", "large", "s per image", "memory, GiB"]
+_HEAD = ["test", "AP", "AP50", "small", "medium", "large", "s per image", "memory, GiB"]
 _OUT_OF_MEMORY = ("can't allocate memory", "MemoryError", "out of memory", "bad_alloc", "Insufficient memory")
 _GIB = 2**30
 
@@ -21,6 +28,7 @@ def compare(folder: Path, memory: float | None = None) -> dict[str, Any]:
     """Test ``model.pth`` on the validation images, on tiles and in one pass at several sizes, each in a process of its own.
 
     Sizes above that of the largest image are left out, and so are those after the first that needs more than ``memory``.
+    The limits on proposals hold for each tile, so one pass gets those of as many tiles as cover its image.
 
     Args:
         folder: of a run with tiles; gets the logs in ``comparison/``.
@@ -35,23 +43,25 @@ def compare(folder: Path, memory: float | None = None) -> dict[str, Any]:
     memory = memory or 0.75 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
     images = json.loads((folder / "data" / "val.json").read_text())["images"]
     longest = max(max(image["width"], image["height"]) for image in images)
-    side = Config.fromfile(folder / "plain.py").side
+    plain = Config.fromfile(folder / "plain.py")
+    side, test_cfg = plain.side, plain.model.test_cfg
+    limits = {f"rpn.{key}": value for key, value in test_cfg.rpn.items()} if "rpn" in test_cfg else test_cfg
     tests = {f"tiles of {side} pixels": ("config.py", [])}
     for size in (size for size in _SIZES if size <= longest):
-        option = f"test_dataloader.dataset.pipeline.1.scale=({size},{size})"
-        tests[f"one pass at {size} pixels"] = ("plain.py", [option])
+        options, tiles = [f"test_dataloader.dataset.pipeline.1.scale=({size},{size})"], -(-(size**2) // side**2)
+        options += [f"model.test_cfg.{key}={n * tiles}" for key, n in limits.items() if key.endswith(_LIMITS)]
+        tests[f"one pass at {size} pixels"] = ("plain.py", options)
     rows, results = [], {}
     for name, (config, options) in tests.items():
         print(f"comparison: {name}", flush=True)
         found = _test(folder, config, options, name.replace(" ", "_"), memory)
         if found is None:
-            rows.append([name, *["-"] * 5, f"more than {memory:.1f}"])
+            rows.append([name, *["-"] * 6, f"more than {memory:.1f}"])
             if config == "plain.py":
                 break
             continue
         results[name] = found
-        values = [found[f"coco/bbox_mAP{size}"] for size in ("", "_s", "_m", "_l")]
-        shown = ["-" if value < 0 else f"{value:.3f}" for value in values]  # -1 of sizes that no object has
+        shown = ["-" if np.isnan(found[key]) else f"{found[key]:.3f}" for key in _HEAD[1:6]]  # no object has the size
         rows.append([name, *shown, f"{found['time']:.2f}", f"{found['memory']:.1f}"])
     return {"table": [_HEAD, *rows], "advice": recommend(results)}
 
@@ -60,22 +70,20 @@ def recommend(results: dict[str, dict[str, float]]) -> str:
     """Return a sentence that recommends the fastest of the tests whose AP is at most 0.01 below the best.
 
     Args:
-        results: by the name of a test, its ``coco/bbox_mAP`` and ``time``, seconds per image.
+        results: by the name of a test, its ``AP`` and ``time``, seconds per image.
     """
     if not results:
         return "No test fits into the memory; give more with --memory."
-    best = max(results, key=lambda name: results[name]["coco/bbox_mAP"])
-    least = results[best]["coco/bbox_mAP"] - _EQUAL
-    chosen = min(
-        (name for name in results if results[name]["coco/bbox_mAP"] >= least), key=lambda n: results[n]["time"]
-    )
+    best = max(results, key=lambda name: results[name]["AP"])
+    least = results[best]["AP"] - _EQUAL
+    chosen = min((name for name in results if results[name]["AP"] >= least), key=lambda name: results[name]["time"])
     result = results[chosen]
     why = "the best AP" if chosen == best else f"the fastest within {_EQUAL} AP of the best ({best})"
-    return f"Recommended: {chosen}, {why}: AP {result['coco/bbox_mAP']:.3f} in {result['time']:.2f} s per image."
+    return f"Recommended: {chosen}, {why}: AP {result['AP']:.3f} in {result['time']:.2f} s per image."
 
 
 def _test(folder: Path, config: str, options: list[str], name: str, memory: float) -> dict[str, float] | None:
-    """Return the metrics, ``time`` (s per image) and ``memory`` (GiB) of a test; None if it needs more than ``memory``."""
+    """Return AP by size of objects, ``time`` (s per image) and ``memory`` (GiB) of a test; None beyond ``memory``."""
     work, val = folder / "comparison" / name, folder / "data" / "val.json"
     work.mkdir(parents=True, exist_ok=True)
     options = [
@@ -102,5 +110,11 @@ def _test(folder: Path, config: str, options: list[str], name: str, memory: floa
         if any(words in text for words in _OUT_OF_MEMORY):
             return None
         raise ChildProcessError(f"the comparison {name} failed; see {log}")
-    metrics = json.loads(max(work.glob("*/*.json")).read_text())
-    return {**metrics, "memory": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / _GIB}
+    entries = json.loads((work / "predictions.bbox.json").read_text())
+    with redirect_stdout(StringIO()):  # pycocotools prints tables
+        truth = COCO(str(val))
+        precision = measure_precision(truth, truth.loadRes(entries) if entries else COCO(), "bbox")
+    values = [precision[..., 0], precision[0, ..., 0], *precision.T[1:]]
+    found = {key: np.nan if np.isnan(each).all() else mean(each) for key, each in zip(_HEAD[1:6], values, strict=True)}
+    found["time"] = json.loads(max(work.glob("*/*.json")).read_text())["time"]
+    return {**found, "memory": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / _GIB}

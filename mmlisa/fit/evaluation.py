@@ -53,12 +53,7 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
         truth = COCO(str(folder / "data" / f"{split}.json"))
         found = truth.loadRes(entries) if entries else COCO()
         for kind, shown in kinds.items():
-            evaluation = COCOeval(truth, found, kind)
-            evaluation.params.maxDets = [100, 300, 1000]  # as mmdet counts; pycocotools ends at 100
-            evaluation.evaluate()
-            evaluation.accumulate()
-            values = evaluation.eval["precision"][..., 0, -1]  # [IoU, recall, class]; -1 of classes without objects
-            precision[shown] = np.where(values < 0, np.nan, values)
+            precision[shown] = measure_precision(truth, found, kind)[..., 0]
     labels = [entry["category_id"] - 1 for entry in truth.anns.values() if not entry.get("iscrowd")]
     numbers = np.bincount(np.array(labels, int), minlength=len(classes))
     table = [["class", "objects", *(f"{shown} {name}" for shown in precision for name in ("AP", "AP50"))]]
@@ -81,6 +76,19 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
         return BaseDataElement(gt_instances=annotated, pred_instances=predicted)
 
     return Evaluation(score, table, confusion, images, sample)
+
+
+def measure_precision(truth: COCO, found: COCO, kind: str) -> np.ndarray:
+    """Return COCO's precision ``[IoU, recall, class, size]``; sizes are all, small, medium, large; NaN where no object is.
+
+    1,000 detections of an image count, or twice the objects of the fullest image; the log's AP ends at 100.
+    """
+    evaluation = COCOeval(truth, found, kind)
+    evaluation.params.maxDets = [max(1000, 2 * max(map(len, truth.imgToAnns.values()), default=0))]
+    evaluation.evaluate()
+    evaluation.accumulate()
+    values = evaluation.eval["precision"][..., 0]
+    return np.where(values < 0, np.nan, values)
 
 
 def count_objects(

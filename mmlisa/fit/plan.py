@@ -22,7 +22,7 @@ class Preset:
     """A shipped config to inherit, and the recipe that it was tried with.
 
     Attributes:
-        config: its name.
+        config: its name or path.
         weights: where the backbone starts, for ``mmlisa.PublishedWeights``; empty for random weights.
         rate, batch: learning rate, for this many images a step.
         steps, epochs: fewest steps, and fewest passes over the images, of a training.
@@ -56,6 +56,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "ivit-t": Preset("classifier_ivit_t_300e_imagenet.py", _CAFORMER, 1e-4, 64, 1000, 30),
     },
 }
+_SCOPES = {"detection": "mmdet", "segmentation": "mmseg", "classification": "mmpretrain"}
 METRICS = {"detection": "coco/bbox_mAP", "segmentation": "mIoU", "classification": "accuracy/top1"}
 # Sizes of images in training: the smallest and the largest, on a CPU and on a GPU.
 _SIDES = {
@@ -94,10 +95,10 @@ class Plan:
 def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: bool) -> tuple[Preset, str]:
     """Return the preset ``model``, or for ``'auto'`` the one that docs/choosing.md recommends, and the reason for the choice.
 
-    ``weights`` replaces the published weights of the preset; ``''`` removes them.
+    ``model`` may also be the path of a config. ``weights`` replaces the published weights of the preset; ``''`` removes them.
 
     Raises:
-        ValueError: ``model`` is not a preset of the task.
+        ValueError: ``model`` is neither a preset of the task nor a config for it.
     """
     presets, reason = PRESETS[dataset.task], "chosen by --model"
     longer = float(np.median([max(sample.size) for sample in dataset.samples]))
@@ -107,12 +108,25 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
         model, reason = "ivit-t", f"at images of {longer:.0f} pixels, half the time and a fifth of the memory of Swin-T"
     elif model == "auto":
         model, reason = "flatten-swin-t", f"for images of {longer:.0f} pixels; nearly all weights of Swin-T fit"
-    if model not in presets:
+    preset = presets.get(model) or (_read_preset(model, dataset.task) if model.endswith(".py") else None)
+    if preset is None:
         raise ValueError(
-            f"--model {model!r} is not for {dataset.task}; choose one of {', '.join(presets)}, or write a config"
+            f"--model {model!r} is not for {dataset.task}; choose one of {', '.join(presets)}, or a config for {dataset.task}"
         )
-    preset = presets[model]
     return preset if weights is None else replace(preset, weights=weights), reason
+
+
+def _read_preset(path: str, task: str) -> Preset | None:
+    """Return the recipe of a config; None if it is for another task."""
+    cfg = Config.fromfile(path)
+    if cfg.get("default_scope") != _SCOPES[task]:
+        return None
+    weights = cfg.get("load_from") or (cfg.model.backbone.get("init_cfg") or {}).get("source", "")
+    batch = cfg.get("auto_scale_lr", {}).get("base_batch_size", cfg.train_dataloader.batch_size)
+    rate, length = cfg.optim_wrapper.optimizer.lr, cfg.train_cfg
+    return Preset(
+        str(Path(path).absolute()), weights, rate, batch, length.get("max_iters", 0), length.get("max_epochs", 0)
+    )
 
 
 def make_plan(
@@ -152,7 +166,7 @@ def make_plan(
         steps, reasons["steps"] = epochs * per_epoch, f"{epochs} epochs of {per_epoch} steps, at least {_FEWEST} steps"
     else:
         steps = max(preset.steps, preset.epochs * per_epoch)
-        reasons["steps"] = f"at least {preset.steps} steps and {preset.epochs} epochs of {per_epoch} steps"
+        reasons["steps"] = f"{preset.steps} steps or {preset.epochs} epochs of {per_epoch} steps, whichever is longer"
     steps = max(_FEWEST, steps)
     cores = os.cpu_count() or 1
     reasons["workers"] = f"of {cores} cores, two are left to the training and the system"
@@ -233,7 +247,7 @@ def _choose_side(dataset: Dataset, on_gpu: bool) -> tuple[float, str]:
 def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
     """Return the text of the config of a run in ``folder``, an absolute path; the annotations are in ``folder/data``."""
     weights, cfg = plan.preset.weights, Config.fromfile(config_path(plan.preset.config))
-    base = cfg.model
+    base, optimizer = cfg.model, cfg.optim_wrapper.optimizer
     learns_masks = predicts_masks(base)
     masks = dataset.has_masks and learns_masks
     model = _class_counts(base, len(dataset.classes))
@@ -274,7 +288,8 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         masks=masks,
         load_from=weights if weights and not weights.startswith("timm:") else None,
         model=Config(dict(model=model)).pretty_text.rstrip(),
-        has_adamw=cfg.optim_wrapper.optimizer.type == "AdamW",  # for which the rates of the presets are
+        # The rates of the presets are for AdamW, that of a user's config is for its own optimizer.
+        keeps_optimizer=optimizer.type == "AdamW" or optimizer.lr == plan.preset.rate,
         has_test=bool(dataset.split("test")),
         metric_name=METRICS[plan.task],
     )

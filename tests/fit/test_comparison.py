@@ -1,6 +1,7 @@
 """Tiles against one pass: the rows, the limit of memory, and the recommendation."""
 
 import json
+import math
 
 import pytest
 
@@ -9,11 +10,7 @@ from mmlisa.fit.comparison import compare, recommend
 
 
 def metrics(ap, time=1.0):
-    return {f"coco/bbox_mAP{size}": ap for size in ("", "_s", "_m")} | {
-        "coco/bbox_mAP_l": -1,
-        "time": time,
-        "memory": 1,
-    }
+    return dict.fromkeys(["AP", "AP50", "small", "medium"], ap) | dict(large=math.nan, time=time, memory=1)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +30,9 @@ def run(tmp_path):
     (tmp_path / "data").mkdir()
     images = [dict(width=900, height=1400), dict(width=640, height=480)]
     (tmp_path / "data" / "val.json").write_text(json.dumps(dict(images=images)))
-    (tmp_path / "plain.py").write_text("side = 320")
+    (tmp_path / "plain.py").write_text(
+        "side = 320\nmodel = dict(test_cfg=dict(rpn=dict(nms_pre=500, max_per_img=200)))"
+    )
     return tmp_path
 
 
@@ -46,10 +45,14 @@ def test_sizes_up_to_the_largest_image_and_to_the_limit_of_memory(run, monkeypat
 
     monkeypatch.setattr(comparison, "_test", test)
     table = compare(run, 2)["table"]
-    scale = "test_dataloader.dataset.pipeline.1.scale="
-    assert seen == [("config.py",), ("plain.py", f"{scale}(640,640)"), ("plain.py", f"{scale}(1024,1024)")]
+    scale, rpn = "test_dataloader.dataset.pipeline.1.scale=", "model.test_cfg.rpn"
+    assert seen == [
+        ("config.py",),
+        ("plain.py", f"{scale}(640,640)", f"{rpn}.nms_pre=2000", f"{rpn}.max_per_img=800"),  # four tiles
+        ("plain.py", f"{scale}(1024,1024)", f"{rpn}.nms_pre=5500", f"{rpn}.max_per_img=2200"),
+    ]
     assert [row[0] for row in table[1:]] == ["tiles of 320 pixels", "one pass at 640 pixels", "one pass at 1024 pixels"]
-    assert table[1][1:] == ["0.100", "0.100", "0.100", "-", "1.00", "1.0"]
+    assert table[1][1:] == ["0.100", "0.100", "0.100", "0.100", "-", "1.00", "1.0"]
     assert table[3][-1] == "more than 2.0"
 
 

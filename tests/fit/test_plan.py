@@ -10,7 +10,7 @@ from mmengine.registry import MODELS, DefaultScope
 from helpers import folders
 from mmlisa import config_path
 from mmlisa.fit.folder import Dataset, Sample
-from mmlisa.fit.plan import PRESETS, choose_preset, make_plan, write_config, write_tiled_config
+from mmlisa.fit.plan import PRESETS, Preset, choose_preset, make_plan, write_config, write_tiled_config
 
 
 def make(task="detection", number=100, size=(640, 480), side=48.0, has_masks=True):
@@ -93,8 +93,27 @@ def test_batch_and_steps():
 def test_model_by_device_and_size():
     for width, on_gpu, name in ((640, False, "hylisanet"), (640, True, "flatten-swin-t"), (1600, True, "ivit-t")):
         assert choose_preset(make(size=(width, 480)), "auto", None, on_gpu)[0] == PRESETS["detection"][name]
-    with pytest.raises(ValueError, match="--model 'picodet'"):
-        choose_preset(make("segmentation"), "picodet", None, False)
+
+
+@pytest.mark.parametrize("model", ["picodet", config_path("mask_rcnn_ivit_demo.py")])
+def test_a_model_of_another_task_is_refused(model):
+    with pytest.raises(ValueError, match=f"--model '{model}'"):
+        choose_preset(make("segmentation"), model, None, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        ("mask_rcnn_ivit_demo.py", ("", 1.5e-3, 4, 400, 0)),
+        ("mask_rcnn_flatten_swin_t_host_1x_coco.py", (PRESETS["detection"]["flatten-swin-t"].weights, 1e-4, 16, 0, 12)),
+        ("picodet_castling_lcnet_s_320_coco.py", ("", 0.8, 640, 0, 300)),
+    ],
+)
+def test_a_config_is_a_model_with_its_own_recipe(tmp_path, name, recipe):
+    path = config_path(name)
+    assert choose_preset(make(), path, None, False)[0] == Preset(path, *recipe)
+    optimizer = Config.fromfile(path).optim_wrapper.optimizer
+    assert config_of(tmp_path, make(), path)[1].optim_wrapper.optimizer.type == optimizer.type
 
 
 @pytest.mark.parametrize(

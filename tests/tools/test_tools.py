@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import cv2
+import numpy as np
 import pytest
 import torch
 
+import demo_data
 import train
 from mmlisa import cli
 from mmlisa.datasets.demo import make_demo
@@ -174,6 +176,16 @@ def test_demo_data(mmlisa, tmp_path):
 def test_a_device_that_mmengine_does_not_take_is_refused(mmlisa, monkeypatch):
     monkeypatch.setattr("mmengine.device.get_device", lambda: "mps")
     assert mmlisa("train", CONFIGS["classifier"], "--device", "cpu") == 2
+
+
+def test_large_scenes_hold_many_small_objects():
+    scene = demo_data.make_large_scene("val", 0, seed=0, side=400, objects=20)
+    masks = np.array([instance.mask for instance in scene.instances])
+    assert scene.image.shape == (400, 400, 3)
+    assert (masks.sum(0) == scene.class_map).all(), "objects overlap"
+    longer = [max(np.ptp(axis) + 1 for axis in np.nonzero(mask)) for mask in masks]
+    assert len(longer) == 20
+    assert 15 < min(longer) < max(longer) < 75  # before the rotation, 20 to 60
 
 
 def test_the_device_is_chosen_before_pytorch_is_imported(monkeypatch):
