@@ -70,6 +70,7 @@ def check_config(path: str) -> None:
 def test_commands_are_understood(page, monkeypatch):
     for kind in ("config", "checkpoint", "existing_path"):  # files that the page's earlier commands write
         monkeypatch.setattr(cli, kind, str)
+    monkeypatch.setitem(cli.SHARED["config"], "type", str)
     blocks = read_blocks(page)
     written = {block.title for block in blocks}
     for words in commands(blocks):
