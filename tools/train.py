@@ -83,14 +83,14 @@ def main(args: argparse.Namespace) -> None:
 
 def report(runner: Any) -> None:
     """Print where a finished training wrote its results, and the next commands, with the config that MMEngine wrote."""
-    info = runner.message_hub.runtime_info
-    checkpoint = info.get("best_ckpt") or info.get("last_ckpt")
-    print(f"\nTrained for {runner.iter} iterations.\n  log         {os.path.relpath(runner.log_dir)}/")
+    here, info = f"{os.getcwd()}/", runner.message_hub.runtime_info
+    checkpoint = (info.get("best_ckpt") or info.get("last_ckpt") or "").removeprefix(here)
+    print(f"\nTrained for {runner.iter} iterations.\n  log         {runner.log_dir.removeprefix(here)}/")
     if checkpoint:
         score = f" (best: {info['best_score']:.4g})" if "best_ckpt" in info else ""
-        config = Path(runner.work_dir, Path(runner.cfg.filename).name)
-        words = shlex.join([os.path.relpath(config), os.path.relpath(checkpoint)])
-        print(f"  checkpoint  {os.path.relpath(checkpoint)}{score}")
+        config = str(Path(runner.work_dir, Path(runner.cfg.filename).name)).removeprefix(here)
+        words = shlex.join([config, checkpoint])
+        print(f"  checkpoint  {checkpoint}{score}")
         print(f"Next:\n  mmlisa test {words}\n  mmlisa infer {words} IMAGE …")
 
 

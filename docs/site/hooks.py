@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 FROM_ROOT = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 # Pages of the papers' tables.
 MADE = {f"tables/{paper}.md": paper for paper in ("castling", "flatten", "ivit", "lisa", "newer")}
-TABLE = re.compile(r"<!-- made by tools/pages\.py (\w+) -->\n")
+TABLE = re.compile(r"<!-- made by tools/pages\.py (\w+) -->")
 # Sidebars that pages leave out: the first two have no neighbours to list, the others want the room for their tables.
 HIDDEN = {
     "index.md": ["navigation"],

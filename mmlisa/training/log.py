@@ -30,12 +30,8 @@ class QuietRunner(Runner):
         logger = super().build_logger(*args, **kwargs)
         for handler in logger.handlers:
             if not isinstance(handler, logging.FileHandler):
-                handler.addFilter(_is_shown)
+                handler.addFilter(lambda record: not record.getMessage().startswith(NOISE))
         return logger
-
-
-def _is_shown(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith(NOISE)
 
 
 def import_quietly(*libraries: str | None) -> None:

@@ -45,8 +45,8 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
       stages, every three blocks of the third and the last stage are a layer each (ConvNeXt's fine-tuning).
 
     Raises:
-        ValueError: ``lr_mults`` names a part that the model does not have, ``layer_decay`` is outside (0, 1], or ``layer_groups``
-            is unknown or ``'convnext'`` for another number of stages than four.
+        ValueError: ``lr_mults`` names a part that the model does not have, or ``layer_groups`` is ``'convnext'`` for another
+            number of stages than four.
     """
 
     def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
@@ -54,10 +54,6 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         self.lr_mults: dict[str, float] = self.paramwise_cfg.get("lr_mults", {})
         self.layer_decay: float = self.paramwise_cfg.get("layer_decay", 1.0)
         self.layer_groups: str = self.paramwise_cfg.get("layer_groups", "block")
-        if not 0 < self.layer_decay <= 1:
-            raise ValueError(f"layer_decay={self.layer_decay}; it must be greater than 0 and at most 1")
-        if self.layer_groups not in ("block", "convnext"):
-            raise ValueError(f"layer_groups={self.layer_groups!r}; it must be 'block' or 'convnext'")
 
     def add_params(self, params: list[dict], module: nn.Module, prefix: str = "", **options: Any) -> None:
         super().add_params(params, module, prefix=prefix, **options)

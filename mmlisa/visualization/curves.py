@@ -3,7 +3,7 @@
 import json
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -33,13 +33,10 @@ def read_curves(work_dir: str | Path) -> Curves:
             # The step of a validation is its iteration or its epoch. It follows the last training entry in both cases.
             iteration = max(iteration, entry.get("step", 0)) if "loss" not in entry else entry.get("iter", iteration)
             for name, value in entry.items():
-                if _is_drawn(name) and isinstance(value, int | float):
+                is_drawn = "loss" in name or name == "lr" or name.endswith(tuple(METRICS))
+                if is_drawn and isinstance(value, int | float):
                     points.setdefault(name, {})[iteration] = value
     return {name: sorted(values.items()) for name, values in points.items() if values}
-
-
-def _is_drawn(name: str) -> bool:
-    return "loss" in name or name == "lr" or name.endswith(tuple(METRICS))
 
 
 def draw_curves(curves: Curves, file: Path | BinaryIO) -> None:
@@ -59,7 +56,10 @@ def draw_curves(curves: Curves, file: Path | BinaryIO) -> None:
         rate_axes.plot(*zip(*curves["lr"], strict=True))
     metrics = sorted(name for name in curves if name.endswith(tuple(METRICS)))
     for name in metrics:
-        _plot_metric(metric_axes, curves[name], name)
+        best = max(curves[name], key=lambda point: (isfinite(point[1]), point[1]))
+        label = f"{name}: best {best[1]:.3g} at {best[0]}"
+        (line,) = metric_axes.plot(*zip(*curves[name], strict=True), marker=".", label=label)
+        metric_axes.plot(*best, marker="*", markersize=11, color=line.get_color(), linestyle="none")
     units = " / ".join(sorted({METRICS[end] for name in metrics for end in METRICS if name.endswith(end)}))
     loss_axes.set(title="loss in training", ylabel="mean over a fiftieth of the run", ylim=(0, None))
     rate_axes.set(title="learning rate", ylabel="of the first parameter group", ylim=(0, None))
@@ -78,9 +78,3 @@ def _smooth(points: list[tuple[int, float]]) -> tuple[np.ndarray, np.ndarray]:
     iterations, values = (np.array(column) for column in zip(*points, strict=True))
     window = max(1, len(values) // 50)
     return iterations[window - 1 :], np.convolve(values, np.ones(window) / window, mode="valid")
-
-
-def _plot_metric(axes: Any, points: list[tuple[int, float]], label: str) -> None:
-    best = max(points, key=lambda point: (isfinite(point[1]), point[1]))
-    (line,) = axes.plot(*zip(*points, strict=True), marker=".", label=f"{label}: best {best[1]:.3g} at {best[0]}")
-    axes.plot(*best, marker="*", markersize=11, color=line.get_color(), linestyle="none")
