@@ -51,21 +51,21 @@ def make_large_scene(split: str, index: int, seed: int, side: int = 3000, object
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.datasets.demo import CLASSES, make_demo, make_once, write_coco
+    from mmlisa.checkpoints import atomic_path
+    from mmlisa.datasets.demo import CLASSES, make_demo, write_coco
 
     numbers = {"train": args.train_images, "val": args.val_images}
     if args.scenes == "small":
         make_demo(args.root, args.seed, numbers)
         return
-
-    def build(folder: Path) -> None:
+    if Path(args.root).exists():
+        return
+    with atomic_path(args.root) as folder:
         categories = [{"id": i, "name": name} for i, name in enumerate(CLASSES, 1)]
         for split, number in numbers.items():
             scenes = (make_large_scene(split, index, args.seed) for index in range(number))
             file = folder / "annotations" / f"instances_{split}.json"
             write_coco(file, folder / split, scenes, categories, [category["id"] for category in categories])
-
-    make_once(args.root, build)
 
 
 if __name__ == "__main__":

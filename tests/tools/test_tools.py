@@ -179,13 +179,12 @@ def test_a_device_that_mmengine_does_not_take_is_refused(mmlisa, monkeypatch):
 
 
 def test_large_scenes_hold_many_small_objects():
-    scene = demo_data.make_large_scene("val", 0, seed=0, side=400, objects=20)
+    scene = demo_data.make_large_scene("val", 0, seed=0, side=400, objects=60)
     masks = np.array([instance.mask for instance in scene.instances])
     assert scene.image.shape == (400, 400, 3)
-    assert (masks.sum(0) == scene.class_map).all(), "objects overlap"
     longer = [max(np.ptp(axis) + 1 for axis in np.nonzero(mask)) for mask in masks]
-    assert len(longer) == 20
-    assert 15 < min(longer) < max(longer) < 75  # before the rotation, 20 to 60
+    assert len(longer) == 60
+    assert 15 < min(longer) < max(longer) < 75  # before the rotation, 20 to 60; less if objects hid each other
 
 
 def test_the_device_is_chosen_before_pytorch_is_imported(monkeypatch):
