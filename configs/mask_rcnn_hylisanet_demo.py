@@ -22,6 +22,6 @@ model = dict(
         mask_roi_extractor=dict(out_channels=width),
         mask_head=dict(num_convs=2, in_channels=width, conv_out_channels=width, num_classes=num_classes),
     ),
-    train_cfg=dict(rpn_proposal=dict(nms_pre=500, max_per_img=200), rcnn=dict(sampler=dict(num=128))),
+    train_cfg=dict(rpn_proposal=dict(nms_pre=500, max_per_img=200), rcnn=dict(sampler=dict(num=64))),
     test_cfg=dict(rpn=dict(nms_pre=500, max_per_img=200)),
 )

@@ -5,6 +5,7 @@ model = dict(
     backbone=dict(arch=dict(channels=(32, 64, 96, 128), num_heads=(2, 4, 6, 8))),
     neck=dict(in_channels=[32, 64, 96, 128]),
     roi_head=dict(bbox_head=dict(fc_out_channels=96)),
+    train_cfg=dict(rcnn=dict(sampler=dict(num=128))),
 )
 train_pipeline = [
     dict(type="LoadImageFromFile"),

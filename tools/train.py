@@ -46,6 +46,8 @@ def main(args: argparse.Namespace) -> None:
 
     options = config.parse_options(args.cfg_options)
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
+    if os.environ["LOCAL_RANK"] == "0":  # before the imports of seconds
+        print(f"{Path(args.config).stem}: the results go into {cfg.work_dir}/", flush=True)
     if args.batch:
         cfg.train_dataloader.batch_size = args.batch
     if args.pretrained:

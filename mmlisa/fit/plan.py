@@ -260,6 +260,8 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         model["train_cfg"] = None  # Mixup and CutMix need more data than a small set has
     elif learns_masks and not masks:
         model["roi_head"] |= {"mask_roi_extractor": None, "mask_head": None}
+    if plan.preset.config == "mask_rcnn_hylisanet_demo.py":
+        model["train_cfg"] = {"rcnn": {"sampler": {"num": 128}}}  # the demo's 64 are for its few objects per image
     most = 2 * max(len(sample.objects) for sample in dataset.samples)
     if most > _MOST_DETECTIONS:
         limit = {"max_per_img": most}

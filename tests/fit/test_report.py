@@ -13,7 +13,7 @@ from pycocotools import mask
 from pycocotools.coco import COCO
 from sklearn.metrics import confusion_matrix, jaccard_score, precision_score, recall_score
 
-from mmlisa.fit.evaluation import evaluate_labels, evaluate_maps, evaluate_objects
+from mmlisa.fit.evaluation import evaluate_labels, evaluate_maps, evaluate_objects, measure_precision
 from mmlisa.fit.report import write_report
 from mmlisa.registry import METRICS
 
