@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from pycocotools import mask as coco
 
 import demo_data
 import train
@@ -180,11 +181,13 @@ def test_a_device_that_mmengine_does_not_take_is_refused(mmlisa, monkeypatch):
 
 def test_large_scenes_hold_many_small_objects():
     scene = demo_data.make_large_scene("val", 0, seed=0, side=400, objects=60)
-    masks = np.array([instance.mask for instance in scene.instances])
+    masks = np.array([instance.mask for instance in scene.instances], np.uint8)
+    boxes = coco.toBbox(coco.encode(np.asfortranarray(masks.transpose(1, 2, 0))))
     assert scene.image.shape == (400, 400, 3)
-    longer = [max(np.ptp(axis) + 1 for axis in np.nonzero(mask)) for mask in masks]
-    assert len(longer) == 60
-    assert 15 < min(longer) < max(longer) < 75  # before the rotation, 20 to 60; less if objects hid each other
+    assert len(boxes) == 60
+    assert 15 < boxes[:, 2:].max(1).min() < boxes[:, 2:].max() < 75  # before the rotation, 20 to 60
+    overlaps = coco.iou(boxes, boxes, [0] * 60) - np.eye(60)
+    assert overlaps.max() < 0.1
 
 
 def test_the_device_is_chosen_before_pytorch_is_imported(monkeypatch):
