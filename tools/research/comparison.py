@@ -13,9 +13,10 @@ from copy import deepcopy
 from functools import partial
 from math import nan, sqrt
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, stdev, variance
 from typing import Any
 
+import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
@@ -149,16 +150,11 @@ def run_all(suite: dict[str, Comparison], parallel: int = 1) -> list[str]:
 # ---- report
 
 
-def deviation(accuracies: Sequence[float]) -> float:
-    """Return the standard deviation of a run, with n - 1; nan for fewer than two runs."""
-    return stdev(accuracies) if len(accuracies) > 1 else nan
-
-
 def pooled_deviation(samples: Iterable[Sequence[float]]) -> float:
     """Return the standard deviation within candidates: the root of the mean of the variances, weighted by n - 1."""
     samples = [sample for sample in samples if len(sample) > 1]
-    freedom = sum(len(sample) - 1 for sample in samples)
-    return sqrt(sum((len(sample) - 1) * deviation(sample) ** 2 for sample in samples) / freedom) if freedom else nan
+    freedom = [len(sample) - 1 for sample in samples]
+    return sqrt(np.average([variance(sample) for sample in samples], weights=freedom)) if samples else nan
 
 
 def difference(sample: Sequence[float], other: Sequence[float], pooled: float) -> str:
@@ -175,16 +171,15 @@ def difference(sample: Sequence[float], other: Sequence[float], pooled: float) -
 
 def write_report(name: str, comparison: Comparison, out: Path) -> str:
     """Write ``<name>.csv``, a line per run, and ``<name>.md`` from the results so far; return the Markdown."""
-    folder, runs = Path(ROOT) / name, []
-    for candidate in comparison.candidates:
-        files = [folder / f"{slug(candidate)}_{seed}.json" for seed in comparison.seeds]
-        runs += [json.loads(file.read_text()) for file in files if file.is_file()]
+    folder = Path(ROOT) / name
+    files = [folder / f"{slug(each)}_{seed}.json" for each in comparison.candidates for seed in comparison.seeds]
+    runs = [json.loads(file.read_text()) for file in files if file.is_file()]
     columns = ("candidate", "seed", "accuracy", "iterations", "device", "commit")
     out.mkdir(parents=True, exist_ok=True)
     with (out / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([one[column] for column in columns] for one in runs)
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(runs)
     measured = folder / "measurement.json"
     text = to_markdown(comparison, runs, json.loads(measured.read_text()) if measured.is_file() else dict(rows=[]))
     (out / f"{name}.md").write_text(text)
@@ -207,7 +202,7 @@ def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> s
             difference(samples[name], samples[other], pooled) if samples[name] and name != other else ""
             for other in (comparison.baseline, names[0])
         ]
-        accuracy = " ± ".join(f"{each(samples[name]):.1f}" for each in (mean, deviation)[: len(samples[name])])
+        accuracy = " ± ".join(f"{each(samples[name]):.1f}" for each in (mean, stdev)[: len(samples[name])])
         cells = (name, accuracy, str(len(samples[name])), *gaps, *_costs(costs.get(name)))
         lines.append(f"| {' | '.join(cells)} |")
     commits = sorted({one["commit"] for one in (*runs, measured) if "commit" in one})
