@@ -25,38 +25,33 @@ def angular_similarity(x: Tensor, y: Tensor) -> Tensor:
     return similarity((nn.functional.normalize(x, dim=1) @ nn.functional.normalize(y, dim=1).T).clamp(-1, 1))
 
 
-def feature_space(x: Tensor) -> Tensor:
-    """Embed points by the three leading eigenvectors of their angular kernel, ``[n, d] -> [n, 3]``, on the unit sphere."""
-    values, vectors = torch.linalg.eigh(angular_similarity(x, x))
-    return nn.functional.normalize((vectors * values.clamp(min=0).sqrt())[:, -3:], dim=1)
-
-
 def draw_angular_kernel(path: Path) -> None:
     """Points of a plane, their feature space, and its squared distances over the angle (Castling-ViT, Fig. 3, Eq. 7)."""
     torch.manual_seed(0)
     points = torch.randn(300, 2, dtype=torch.float64)
     angle = torch.atan2(points[:, 1], points[:, 0])
-    mapped = feature_space(points)
+    # The three leading eigenvectors of the angular kernel, on the unit sphere
+    values, vectors = torch.linalg.eigh(angular_similarity(points, points))
+    mapped = nn.functional.normalize((vectors * values.clamp(min=0).sqrt())[:, -3:], dim=1)
     between = angular_similarity(points[:1], points)[0]
     figure = Figure(figsize=(12, 4), layout="constrained")
     style = dict(c=angle, cmap="hsv", s=12, vmin=-math.pi, vmax=math.pi)
     plane = figure.add_subplot(1, 3, 1, aspect="equal", title="(a) input space; colour: direction")
     plane.scatter(*points.T, **style)
     space = figure.add_subplot(1, 3, 2, projection="3d", title="(b) feature space, three leading dimensions")
-    space.set_box_aspect((1, 1, 1))
-    space.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
+    space.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1), box_aspect=(1, 1, 1))
     space.scatter(*mapped.T, **style)
     distance = figure.add_subplot(1, 3, 3, xlabel="angle", ylabel="squared distance", title="whole feature space")
     distance.plot((1 - between) * math.pi, 2 * (1 - between), ".")
     save(figure, path)
 
 
-def fit_similarity(steps: tuple[int, ...] = STEPS) -> tuple[Tensor, Tensor, list[float], Tensor]:
+def fit_similarity() -> tuple[Tensor, Tensor, list[float], Tensor]:
     """Fit the angular similarity of unit vectors over their cosine by a network of two layers (Castling-ViT, Fig. 7).
 
     Returns:
         Cosines ``[n]``, the fit ``[n]``, the loss of each step, and the relative error of each frequency at each of
-        ``steps``, ``[len(steps), 10]``; :func:`similarity` is the target.
+        :data:`STEPS`, ``[len(STEPS), 10]``; :func:`similarity` is the target.
     """
     torch.manual_seed(0)
     x = torch.linspace(-1, 1, 200)
@@ -64,9 +59,9 @@ def fit_similarity(steps: tuple[int, ...] = STEPS) -> tuple[Tensor, Tensor, list
     network = nn.Sequential(nn.Linear(1, 200), nn.Tanh(), nn.Linear(200, 1))
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     losses, errors = [], []
-    for step in range(max(steps) + 1):
+    for step in range(max(STEPS) + 1):
         fit = network(x[:, None])[:, 0]
-        if step in steps:
+        if step in STEPS:
             # Mirrored, because a jump between the ends would be in all frequencies; the even ones of an odd function are 0.
             spectra = [torch.fft.rfft(torch.cat([y, y.flip(0)]).detach())[1:20:2] for y in (fit, target)]
             errors.append((spectra[0] - spectra[1]).abs() / spectra[1].abs())
@@ -108,11 +103,6 @@ def focus(x: Tensor, power: int = 3) -> Tensor:
     return nn.functional.normalize(x**power, dim=-1) * x.norm(dim=-1, keepdim=True)
 
 
-def attention_scores(query: Tensor, keys: Tensor) -> Tensor:
-    """``[d], [n, d] -> [n]``: products with the keys, divided by their sum."""
-    return keys @ query / (keys @ query).sum()
-
-
 def draw_focusing(path: Path) -> None:
     """Vectors before and after f_3, and the scores of a query (FLatten, Fig. 4)."""
     query, keys = torch.tensor(QUERY), torch.tensor(KEYS)
@@ -125,8 +115,8 @@ def draw_focusing(path: Path) -> None:
         plane.plot([0, start[0]], [0, start[1]], "tab:blue")
     plane.set(aspect="equal", xlim=(0, 1.1), ylim=(0, 1.1), title="(a) f_3 turns vectors to the nearest axis")
     for shift, label, map_vectors in ((-0.2, "vanilla", torch.clone), (0.2, "after f_3", focus)):
-        scores = attention_scores(map_vectors(query), map_vectors(keys))
-        bars.bar_label(bars.bar(np.arange(4) + shift, scores, 0.4, label=label), fmt="%.2f")
+        products = map_vectors(keys) @ map_vectors(query)
+        bars.bar_label(bars.bar(np.arange(4) + shift, products / products.sum(), 0.4, label=label), fmt="%.2f")
     bars.set(xlabel="key", title="(b) attention scores")
     bars.legend()
     save(figure, path)
@@ -157,9 +147,8 @@ def draw_accuracies(name: str, path: Path) -> None:
     for axis, plot in zip(figure.subplots(1, len(paper["plots"]), squeeze=False)[0], paper["plots"], strict=True):
         for label, points in read_series(paper, plot).items():
             axis.plot(*zip(*points, strict=True), "o-" if label in plot["ours"] else "s--", label=label.rstrip("-"))
-        axis.set(
-            xlabel="MACs (G), as printed", ylabel=f"{plot['metric']}, as printed", title=plot["name"], xscale="log"
-        )
+        axis.set(xlabel="MACs (G), as printed", ylabel=f"{plot['metric']}, as printed", title=plot["name"])
+        axis.semilogx()
         axis.legend(fontsize=7)
     save(figure, path)
 

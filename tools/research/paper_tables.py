@@ -117,9 +117,7 @@ def evaluate(tables: Iterable[dict[str, Any]]) -> list[Result]:
     for table, row in tqdm(rows, "models", leave=False, disable=None):
         shape = row.get("input", table["input"])
         counts = count(build_row(row, shape), torch.empty(1, *shape, device="meta"))
-        for quantity in TOLERANCES:
-            if quantity in row:
-                results.append(_compare(table, row, quantity, counts))
+        results += [_compare(table, row, quantity, counts) for quantity in TOLERANCES if quantity in row]
     return results
 
 
@@ -163,13 +161,9 @@ def to_markdown(paper: dict[str, Any], results: list[Result]) -> str:
     ]
     for table in dict.fromkeys(result.table for result in results):
         lines += ["", f"## {table}", "", "| model | quantity | counted | paper | ours | difference | | note |"]
-        lines += ["|" + "---|" * 8, *(to_line(result) for result in results if result.table == table)]
+        lines.append("|" + "---|" * 8)
+        for r in (result for result in results if result.table == table):
+            quantity, ours = r.quantity.replace("macs", "MACs"), f"{r.ours:.4g} {r.unit}"
+            columns = (r.label, quantity, r.counted, r.paper, ours, f"{r.difference:+.1%}", SYMBOLS[r.status], r.note)
+            lines.append(f"| {' | '.join(columns)} |")
     return "\n".join(lines) + "\n"
-
-
-def to_line(r: Result) -> str:
-    """Return the row of a cell in the page's table."""
-    quantity = {"params": "params", "macs": "MACs"}[r.quantity]
-    ours = f"{r.ours:.4g} {r.unit}"
-    columns = (r.label, quantity, r.counted, r.paper, ours, f"{r.difference:+.1%}", SYMBOLS[r.status], r.note)
-    return f"| {' | '.join(columns)} |"
