@@ -17,9 +17,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("--suite", nargs="+", choices=SUITES, default=SUITES, help="what to measure (default: all)")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="backbones (default: all)")
-    parser.add_argument(
-        "--size", nargs="+", type=lambda text: tuple(map(int, text.split("x"))), help="image sizes, as 800x1344"
-    )
+    parser.add_argument("--size", nargs="+", type=lambda text: tuple(map(int, text.split("x"))), help="as 800x1344")
     parser.add_argument("--rounds", type=int, default=7, help="samples of each candidate (default: %(default)s)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), help="folder (default: %(default)s)")

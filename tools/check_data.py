@@ -18,12 +18,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     cli.add_shared(parser, "config", "--cfg-options")
     parser.add_argument("--split", nargs="+", choices=SPLITS, default=SPLITS, help="what to check (default: all)")
-    parser.add_argument(
-        "--draw", type=cli.count, metavar="N", help="draw N random samples of each split after its pipeline"
-    )
-    parser.add_argument(
-        "--out-dir", type=Path, default="work_dirs/samples", help="folder of the drawings (default: %(default)s)"
-    )
+    parser.add_argument("--draw", type=cli.count, metavar="N", help="draw N samples of each split after its pipeline")
+    parser.add_argument("--out-dir", type=Path, default="work_dirs/samples", help="their folder (default: %(default)s)")
     return parser.parse_args(argv)
 
 

@@ -7,11 +7,11 @@ import argparse
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import export
 from mmlisa import cli
 
 CONFIG = "mask_rcnn_hylisanet_shipped_demo.py"
@@ -83,10 +83,7 @@ def main(args: argparse.Namespace) -> None:
     metrics = build_runner(cfg, 1.0, verbose=False).test()
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "model.onnx"
-        subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("export.py")), CONFIG, str(half), str(exported), *SIZE],
-            check=True,
-        )
+        export.main(export.parse_args([CONFIG, str(half), str(exported), *SIZE]))
         halve(exported, DEMO / "model.onnx")
     for image in SAMPLES:
         shutil.copy(image, DEMO)

@@ -18,16 +18,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="config and checkpoint, or an .onnx file of `mmlisa export`; then images, videos, or folders of them. A video "
         "classifier also takes a folder of a video's frames",
     )
-    parser.add_argument(
-        "--out-dir", type=Path, default="work_dirs/infer", help="where the pictures go (default: %(default)s)"
-    )
+    parser.add_argument("--out-dir", type=Path, default="work_dirs/infer", help="for pictures (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the predictions as data (docs/pictures.md)")
-    parser.add_argument(
-        "--score-thr", type=cli.share, default=0.3, help="objects below this score are left out (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--tile", type=cli.count, metavar="PIXELS", help="detect on tiles of this size instead of the whole image"
-    )
+    parser.add_argument("--score-thr", type=cli.share, default=0.3, help="lowest score kept (default: %(default)s)")
+    parser.add_argument("--tile", type=cli.count, metavar="PIXELS", help="detect on tiles of this size")
     parser.add_argument(
         "--overlap", type=cli.share, default=0.2, help="share of a tile that the next repeats (default: %(default)s)"
     )

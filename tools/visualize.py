@@ -13,9 +13,7 @@ from mmlisa import cli
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "source", type=cli.existing_path, help="image file, or without --model the folder of a training"
-    )
+    parser.add_argument("source", type=cli.existing_path, help="image, or without --model the folder of a training")
     parser.add_argument(
         "--model",
         nargs="+",
@@ -24,9 +22,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="CONFIG [CHECKPOINT] [KEY=VALUE …]",
         help="a config, its checkpoint (random weights without) and new values of the config; once per model",
     )
-    parser.add_argument(
-        "--layers", type=int, nargs="+", default=[0, -1], help="attentions, from 0 or from the end (default: 0 -1)"
-    )
+    parser.add_argument("--layers", type=int, nargs="+", default=[0, -1], help="indices of attentions (default: 0 -1)")
     parser.add_argument("--heads", type=int, nargs="+", default=[0, 1], help="heads of each layer (default: 0 1)")
     parser.add_argument(
         "--query",

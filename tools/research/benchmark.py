@@ -184,16 +184,13 @@ def operator_candidates(
     if prod(grid) > 256:  # the reference takes too long
         del inputs["reference"]
 
-    def forward(function, tensors):
-        return torch.no_grad()(partial(function, *tensors))
-
     def train(function, tensors):
         leaves = [x.clone().requires_grad_() for x in tensors]
         gradient = torch.randn_like(function(*tensors))
         return lambda: torch.autograd.grad(function(*leaves), leaves, gradient)
 
-    forwards = {name: forward(*entry) for name, entry in inputs.items()}
-    forwards["LiSA"] = forward(prepared, [query, key, value])
+    evaluated = inputs | {"LiSA": (prepared, [query, key, value])}
+    forwards = {name: torch.no_grad()(partial(function, *x)) for name, (function, x) in evaluated.items()}
     return forwards, {name: train(*entry) for name, entry in inputs.items()}
 
 
