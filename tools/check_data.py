@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import random
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,12 +52,12 @@ def draw_samples(config: Mapping[str, Any], number: int, path: Path) -> None:
     import numpy as np
     import torch
     from mmengine.registry import DATASETS
+    from mmengine.runner import set_random_seed
     from torchvision.utils import make_grid
 
     from mmlisa.visualization.overlays import Classes, draw_truth
 
-    for seed in (random.seed, np.random.seed, torch.manual_seed):  # choice and augmentation
-        seed(0)
+    set_random_seed(0)  # choice and augmentation
     dataset = DATASETS.build(config)
     inner = dataset
     while hasattr(inner, "dataset"):

@@ -78,8 +78,7 @@ def main(args: argparse.Namespace) -> None:
     state = {name: t.half() if t.is_floating_point() else t for name, t in loaded["state_dict"].items()}
     half = DEMO / "model.pth"
     save_checkpoint({"state_dict": state, "meta": {"dataset_meta": loaded["meta"]["dataset_meta"]}}, half)
-    cfg = load_config(CONFIG)
-    cfg.load_from = str(half)
+    cfg = load_config(CONFIG, options={"load_from": str(half)})
     metrics = build_runner(cfg, 1.0, verbose=False).test()
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "model.onnx"

@@ -24,21 +24,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--layers", type=int, nargs="+", default=[0, -1], help="indices of attentions (default: 0 -1)")
     parser.add_argument("--heads", type=int, nargs="+", default=[0, 1], help="heads of each layer (default: 0 1)")
-    parser.add_argument(
-        "--query",
-        type=cli.share,
-        nargs=2,
-        action="append",
-        metavar=("Y", "X"),
-        help="query pixel, relative to the image; repeat for more (default: 0.5 0.5)",
-    )
+    query = "query pixel, relative to the image; repeat for more (default: 0.5 0.5)"
+    parser.add_argument("--query", type=cli.share, nargs=2, action="append", metavar=("Y", "X"), help=query)
     parser.add_argument("--size", type=cli.count, nargs=2, metavar=("H", "W"), help="size the image is resized to")
-    parser.add_argument(
-        "--out-dir",
-        type=Path,
-        default=Path("work_dirs/visualize"),
-        help="folder of the pictures (default: %(default)s)",
-    )
+    parser.add_argument("--out-dir", type=Path, default="work_dirs/visualize", help="pictures (default: %(default)s)")
     parser.add_argument("--matrices", action="store_true", help="also draw whole attention matrices; of small images")
     cli.add_shared(parser, "--min-matched")
     return parser.parse_args(argv)

@@ -171,15 +171,13 @@ def overlay_kernel(picture: Tensor, kernel: Tensor, query: tuple[float, float]) 
         ``[h, w, 3]``, RGB, uint8; small pictures are enlarged.
     """
     canvas = enlarge(picture.permute(1, 2, 0).byte().numpy(), KERNEL_SIDE)
-    height, width = canvas.shape[:2]
     values = kernel[kernel.shape[0] // 2] if kernel.ndim == 3 else kernel
-    values = F.interpolate(values[None, None], size=(height, width), mode="bicubic")[0, 0]
+    values = F.interpolate(values[None, None], size=canvas.shape[:2], mode="bicubic")[0, 0]
     values = (values / values.abs().max().clamp(min=1e-12)).numpy()
     faded = canvas.mean(-1, keepdims=True) * 0.5 + 115
     opacity = np.abs(values[..., None])
     drawing = faded * (1 - opacity) + np.where(values[..., None] > 0, ADDS, SUBTRACTS) * opacity
-    drawing = np.ascontiguousarray(drawing.clip(0, 255).astype(np.uint8))
-    return _mark(drawing, query)
+    return _mark(np.ascontiguousarray(drawing.clip(0, 255).astype(np.uint8)), query)
 
 
 def draw_kernels(

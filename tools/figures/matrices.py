@@ -39,8 +39,7 @@ def attention_matrices(backbone: nn.Module, image: Tensor, layers: Sequence[int]
 
 def rank(matrix: Tensor) -> int:
     """Return the rank by NumPy's rule: singular values above the largest times N times the precision of single floats."""
-    tolerance = matrix.shape[-1] * torch.finfo(torch.float32).eps
-    return int(torch.linalg.matrix_rank(matrix.double(), rtol=tolerance))
+    return int(torch.linalg.matrix_rank(matrix.double(), rtol=len(matrix) * torch.finfo(torch.float32).eps))
 
 
 def draw_matrices(rows: Mapping[str, Mapping[str, Tensor]], head: int, path: Path) -> None:

@@ -188,7 +188,11 @@ def write_report(name: str, comparison: Comparison, out: Path) -> str:
 
 def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> str:
     """Return the table of the means, deviations, differences and costs, the most accurate candidate first."""
-    costs = {row["candidate"]: row for row in measured["rows"]}
+    costs = {}
+    for row in measured["rows"]:
+        millions = [f"{row[key] / 1e6:.1f}" for key in ("macs", "peak_bytes", "training_peak_bytes")]
+        speed, parameters = f"{1e3 * row['seconds_per_image']:.2f}", f"{row['parameters'] / 1e6:.3f}"
+        costs[row["candidate"]] = [speed, parameters, *millions]
     samples = {name: [one["accuracy"] for one in runs if one["candidate"] == name] for name in comparison.candidates}
     names = sorted(samples, key=lambda name: -mean(samples[name]) if samples[name] else 0)
     pooled = pooled_deviation(samples.values())
@@ -203,7 +207,7 @@ def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> s
             for other in (comparison.baseline, names[0])
         ]
         accuracy = " ± ".join(f"{each(samples[name]):.1f}" for each in (mean, stdev)[: len(samples[name])])
-        cells = (name, accuracy, str(len(samples[name])), *gaps, *_costs(costs.get(name)))
+        cells = (name, accuracy, str(len(samples[name])), *gaps, *costs.get(name, [""] * 5))
         lines.append(f"| {' | '.join(cells)} |")
     commits = sorted({one["commit"] for one in (*runs, measured) if "commit" in one})
     lines += [
@@ -214,10 +218,3 @@ def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> s
         f"{_ROUNDS} interleaved rounds. Commits: {', '.join(commits)}.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _costs(row: Row | None) -> list[str]:
-    if row is None:
-        return [""] * 5
-    millions = [row[name] / 1e6 for name in ("macs", "peak_bytes", "training_peak_bytes")]
-    return [f"{1e3 * row['seconds_per_image']:.2f}", f"{row['parameters'] / 1e6:.3f}", *(f"{n:.1f}" for n in millions)]

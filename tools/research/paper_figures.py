@@ -15,14 +15,6 @@ from figures.kernels import save
 from .paper_tables import load_table
 
 STEPS = (0, 10, 30, 100, 300, 1000, 3000, 6000)  # at which the synthetic experiment records frequencies
-# A query and four keys of two channels, solved for the eight scores of FLatten's Fig. 4, which gives no vectors.
-QUERY = (2.5144, 1.0063)
-KEYS = ((1.3361, 1.0571), (0.5144, 0.9719), (0.5814, 1.6361), (0.2918, 1.4094))
-
-
-def angular_similarity(x: Tensor, y: Tensor) -> Tensor:
-    """``1 - angle / pi`` between all rows, ``[n, d], [m, d] -> [n, m]`` (Castling-ViT, Eq. 5)."""
-    return similarity((nn.functional.normalize(x, dim=1) @ nn.functional.normalize(y, dim=1).T).clamp(-1, 1))
 
 
 def draw_angular_kernel(path: Path) -> None:
@@ -30,10 +22,10 @@ def draw_angular_kernel(path: Path) -> None:
     torch.manual_seed(0)
     points = torch.randn(300, 2, dtype=torch.float64)
     angle = torch.atan2(points[:, 1], points[:, 0])
-    # The three leading eigenvectors of the angular kernel, on the unit sphere
-    values, vectors = torch.linalg.eigh(angular_similarity(points, points))
+    directions = nn.functional.normalize(points, dim=1)
+    kernel = similarity((directions @ directions.T).clamp(-1, 1))  # Eq. 5
+    values, vectors = torch.linalg.eigh(kernel)  # the three leading eigenvectors, on the unit sphere
     mapped = nn.functional.normalize((vectors * values.clamp(min=0).sqrt())[:, -3:], dim=1)
-    between = angular_similarity(points[:1], points)[0]
     figure = Figure(figsize=(12, 4), layout="constrained")
     style = dict(c=angle, cmap="hsv", s=12, vmin=-math.pi, vmax=math.pi)
     plane = figure.add_subplot(1, 3, 1, aspect="equal", title="(a) input space; colour: direction")
@@ -42,7 +34,7 @@ def draw_angular_kernel(path: Path) -> None:
     space.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1), box_aspect=(1, 1, 1))
     space.scatter(*mapped.T, **style)
     distance = figure.add_subplot(1, 3, 3, xlabel="angle", ylabel="squared distance", title="whole feature space")
-    distance.plot((1 - between) * math.pi, 2 * (1 - between), ".")
+    distance.plot((1 - kernel[0]) * math.pi, 2 * (1 - kernel[0]), ".")
     save(figure, path)
 
 
@@ -105,7 +97,9 @@ def focus(x: Tensor, power: int = 3) -> Tensor:
 
 def draw_focusing(path: Path) -> None:
     """Vectors before and after f_3, and the scores of a query (FLatten, Fig. 4)."""
-    query, keys = torch.tensor(QUERY), torch.tensor(KEYS)
+    # Solved for the eight scores of the figure, which gives no vectors.
+    query = torch.tensor([2.5144, 1.0063])
+    keys = torch.tensor([[1.3361, 1.0571], [0.5144, 0.9719], [0.5814, 1.6361], [0.2918, 1.4094]])
     figure = Figure(figsize=(9, 4), layout="constrained")
     plane, bars = figure.subplots(1, 2)
     angles = torch.linspace(0.06, 0.47, 8) * math.pi

@@ -128,8 +128,7 @@ def _compare(table: dict[str, Any], row: dict[str, Any], quantity: str, counts: 
     convention = CONVENTIONS[counted]
     if quantity == "params":
         counted = "weights" if convention.layer_weights_only else "all"
-    number = convention.params(counts) if quantity == "params" else convention.macs(counts)
-    ours, paper = number / _UNITS[unit], float(printed)
+    ours, paper = getattr(convention, quantity)(counts) / _UNITS[unit], float(printed)
     half_digit = 0.5 * 10 ** -len(printed.partition(".")[2])
     difference = ours / paper - 1
     if not cell.get("judged", True):
