@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from mmlisa import cli
@@ -18,9 +17,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("--suite", nargs="+", choices=SUITES, default=SUITES, help="what to measure (default: all)")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="backbones (default: all)")
-    parser.add_argument(
-        "--size", nargs="+", type=lambda text: tuple(map(int, text.split("x"))), help="image sizes, as 800x1344"
-    )
+    parser.add_argument("--size", nargs="+", type=lambda text: tuple(map(int, text.split("x"))), help="as 800x1344")
     parser.add_argument("--rounds", type=int, default=7, help="samples of each candidate (default: %(default)s)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), help="folder (default: %(default)s)")
@@ -35,24 +32,24 @@ def main(args: argparse.Namespace) -> None:
 
     if unknown := set(args.models or ()) - benchmark.BACKBONES.keys():
         raise ValueError(f"--models {', '.join(sorted(unknown))}: the backbones are {', '.join(benchmark.BACKBONES)}")
-    models, common = args.models or list(benchmark.BACKBONES), (args.rounds, args.device)
-    suites = {
-        "operators": lambda: benchmark.benchmark_operators(*common),
-        "scaling": lambda: benchmark.benchmark_scaling(*common),
-        "backbones": lambda: benchmark.benchmark_backbones(*common, models, args.size or benchmark.IMAGE_SIZES),
-        "onnxruntime": lambda: benchmark.benchmark_onnxruntime(args.rounds, models, args.size or benchmark.IMAGE_SIZES),
-        "pixels": lambda: benchmark.benchmark_backbones(*common, models, benchmark.SQUARES),
-        "detectors": lambda: benchmark.benchmark_detectors(*common, models, args.size or ((800, 1344),)),
-        "training": lambda: benchmark.benchmark_training(*common, models, args.size or benchmark.TRAINING_SIZES),
-        **{name: partial(benchmark.benchmark_blocks, *common, **benchmark.SUITES[name]) for name in BLOCKS},
-        **{name: partial(benchmark.benchmark_backbones, *common, **benchmark.SUITES[name]) for name in NETWORKS},
+    functions = {
+        "operators": benchmark.benchmark_operators,
+        "scaling": benchmark.benchmark_scaling,
+        "onnxruntime": lambda rounds, _, **options: benchmark.benchmark_onnxruntime(rounds, **options),
+        **dict.fromkeys(BLOCKS, benchmark.benchmark_blocks),
     }
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     for suite in args.suite:
+        options = dict(benchmark.SUITES[suite])
+        if "sizes" in options and suite not in NETWORKS:
+            options["names"] = args.models or list(benchmark.BACKBONES)
+            if args.size and suite != "pixels":
+                options["sizes"] = args.size
         device = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
         machine = f"{device}, PyTorch {torch.__version__}, fp32, {args.rounds} interleaved rounds"
-        measured = dict(machine=machine, commit=benchmark.describe_commit(), rows=suites[suite]())
+        rows = functions.get(suite, benchmark.benchmark_networks)(args.rounds, args.device, **options)
+        measured = dict(machine=machine, commit=benchmark.describe_commit(), rows=rows)
         footer = f"\n{machine}. `python tools/benchmark.py --suite {suite}` at commit {measured['commit']}.\n"
         file = args.out / f"{suite}_{args.device}.json"
         file.write_text(json.dumps(measured, indent=1) + "\n")

@@ -19,10 +19,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(args: argparse.Namespace) -> None:
     lines, failed = {"mmlisa": __version__}, False
-    installed = {each.metadata["Name"] for each in metadata.distributions()}
-    families = [
-        name for name, engine in (("onedl", "onedl-mmengine"), ("openmmlab", "mmengine")) if engine in installed
-    ]
+    found = {each.metadata["Name"] for each in metadata.distributions()}
+    families = [name for name, engine in (("onedl", "onedl-mmengine"), ("openmmlab", "mmengine")) if engine in found]
     lines["OpenMMLab"] = " and ".join(families) or "not installed; install mmlisa[onedl] or mmlisa[openmmlab]"
     if len(families) > 1:
         lines["OpenMMLab"] += ": they overwrite each other; uninstall one"

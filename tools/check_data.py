@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import random
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,12 +17,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     cli.add_shared(parser, "config", "--cfg-options")
     parser.add_argument("--split", nargs="+", choices=SPLITS, default=SPLITS, help="what to check (default: all)")
-    parser.add_argument(
-        "--draw", type=cli.count, metavar="N", help="draw N random samples of each split after its pipeline"
-    )
-    parser.add_argument(
-        "--out-dir", type=Path, default="work_dirs/samples", help="folder of the drawings (default: %(default)s)"
-    )
+    parser.add_argument("--draw", type=cli.count, metavar="N", help="draw N samples of each split after its pipeline")
+    parser.add_argument("--out-dir", type=Path, default="work_dirs/samples", help="their folder (default: %(default)s)")
     return parser.parse_args(argv)
 
 
@@ -57,12 +52,12 @@ def draw_samples(config: Mapping[str, Any], number: int, path: Path) -> None:
     import numpy as np
     import torch
     from mmengine.registry import DATASETS
+    from mmengine.runner import set_random_seed
     from torchvision.utils import make_grid
 
     from mmlisa.visualization.overlays import Classes, draw_truth
 
-    for seed in (random.seed, np.random.seed, torch.manual_seed):  # choice and augmentation
-        seed(0)
+    set_random_seed(0)  # choice and augmentation
     dataset = DATASETS.build(config)
     inner = dataset
     while hasattr(inner, "dataset"):

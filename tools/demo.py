@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
     parser.add_argument("images", type=cli.existing_path, nargs="*", metavar="IMAGE", help="default: two that ship")
-    parser.add_argument(
-        "--out-dir", type=Path, default="work_dirs/demo", help="for the pictures (default: %(default)s)"
-    )
+    parser.add_argument("--out-dir", type=Path, default="work_dirs/demo", help="of the pictures (default: %(default)s)")
     return parser.parse_args(argv)
 
 

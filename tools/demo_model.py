@@ -7,11 +7,11 @@ import argparse
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import export
 from mmlisa import cli
 
 CONFIG = "mask_rcnn_hylisanet_shipped_demo.py"
@@ -78,15 +78,11 @@ def main(args: argparse.Namespace) -> None:
     state = {name: t.half() if t.is_floating_point() else t for name, t in loaded["state_dict"].items()}
     half = DEMO / "model.pth"
     save_checkpoint({"state_dict": state, "meta": {"dataset_meta": loaded["meta"]["dataset_meta"]}}, half)
-    cfg = load_config(CONFIG)
-    cfg.load_from = str(half)
+    cfg = load_config(CONFIG, options={"load_from": str(half)})
     metrics = build_runner(cfg, 1.0, verbose=False).test()
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "model.onnx"
-        subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("export.py")), CONFIG, str(half), str(exported), *SIZE],
-            check=True,
-        )
+        export.main(export.parse_args([CONFIG, str(half), str(exported), *SIZE]))
         halve(exported, DEMO / "model.onnx")
     for image in SAMPLES:
         shutil.copy(image, DEMO)

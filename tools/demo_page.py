@@ -16,9 +16,7 @@ NONE = "none"
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--work-dirs", type=Path, default="work_dirs", help="folder of trainings (default: %(default)s)"
-    )
+    parser.add_argument("--work-dirs", type=Path, default="work_dirs", help="of the trainings (default: %(default)s)")
     parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 serves other machines, too (default: %(default)s)")
     parser.add_argument("--port", type=cli.count, help="port of the page (default: the first free one from 7860)")
     parser.add_argument("--no-browser", action="store_true", help="print the address without opening a browser")
@@ -120,9 +118,7 @@ def build_page(root: Path) -> Any:
         height, width = picture.shape[:2]
         query = event.index[1] / height, event.index[0] / width
         galleries = for_each((first, second), lambda model: draw_kernels(model, picture, query), [])
-        text = (
-            f"Attention kernels of each layer for pixel ({event.index[0]}, {event.index[1]}): red adds, blue subtracts."
-        )
+        text = f"Attention kernels of each layer for pixel {tuple(event.index)}: red adds, blue subtracts."
         return [text, *galleries]
 
     with gr.Blocks(title="mmlisa", analytics_enabled=False) as page:

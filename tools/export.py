@@ -25,12 +25,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dynamic", action="store_true", help="leave H and W free; --size is the example")
     parser.add_argument("--raw", action="store_true", help="write the maps of the head instead of the results")
     parser.add_argument("--backbone-only", action="store_true", help="write the maps of the backbone")
-    parser.add_argument(
-        "--uint8", action="store_true", help="the input has integers from 0 to 255: normalise in the file"
-    )
-    parser.add_argument(
-        "--tolerance", type=float, default=1e-3, help="largest relative difference (default: %(default)s)"
-    )
+    parser.add_argument("--uint8", action="store_true", help="input has integers from 0 to 255: normalise in the file")
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="relative difference (default: %(default)s)")
     cli.add_shared(parser, "--min-matched")
     args = parser.parse_args(argv)
     if args.out.suffix not in (".onnx", ".pt2"):

@@ -4,7 +4,8 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,67 +14,18 @@ from typing import Any
 
 import numpy as np
 import torch
+import yaml
 from torch import nn
 
 from mmlisa.deploy import export, runtime
 from mmlisa.deploy.results import EndToEnd, Preprocess
 from mmlisa.training.building import build_model
-from mmlisa.training.config import load_config, parse_options
+from mmlisa.training.config import load_config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "export.md"
 HEAD = "| config | boxes (px) | scores | PyTorch | onnxruntime | OpenVINO | MiB |\n|---|---|---|---|---|---|---|"
-CONFIGS = {
-    "mmdet": (
-        "retinanet/retinanet_r50_fpn_1x_coco",
-        "fcos/fcos_r50-caffe_fpn_gn-head_1x_coco",
-        "atss/atss_r50_fpn_1x_coco",
-        "gfl/gfl_r50_fpn_1x_coco",
-        "tood/tood_r50_fpn_1x_coco",
-        "vfnet/vfnet_r50_fpn_1x_coco",
-        "paa/paa_r50_fpn_1x_coco",
-        "rtmdet/rtmdet_tiny_8xb32-300e_coco",
-        "rtmdet/rtmdet-ins_tiny_8xb32-300e_coco",
-        "ssd/ssd300_coco",
-        "yolo/yolov3_mobilenetv2_8xb24-ms-416-300e_coco",
-        "yolox/yolox_tiny_8xb8-300e_coco",
-        "centernet/centernet_r18_8xb16-crop512-140e_coco",
-        "centernet/centernet-update_r50-caffe_fpn_ms-1x_coco",
-        "foveabox/fovea_r50_fpn_4xb4-1x_coco",
-        "yolof/yolof_r50-c5_8xb8-1x_coco",
-        "faster_rcnn/faster-rcnn_r50_fpn_1x_coco",
-        "faster_rcnn/faster-rcnn_r50-caffe_c4-1x_coco",
-        "mask_rcnn/mask-rcnn_r50_fpn_1x_coco",
-        "swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco",
-        "cascade_rcnn/cascade-mask-rcnn_r50_fpn_1x_coco",
-        "convnext/cascade-mask-rcnn_convnext-t-p4-w7_fpn_4conv1fc-giou_amp-ms-crop-3x_coco",
-        "detr/detr_r50_8xb2-150e_coco",
-        "conditional_detr/conditional-detr_r50_8xb2-50e_coco",
-        "deformable_detr/deformable-detr-refine-twostage_r50_16xb2-50e_coco",
-        "dino/dino-4scale_r50_8xb2-12e_coco",
-        "sparse_rcnn/sparse-rcnn_r50_fpn_1x_coco",
-        "mask2former/mask2former_r50_8xb2-lsj-50e_coco",
-    ),
-    "mmseg": (
-        "fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024",
-        "pspnet/pspnet_r50-d8_4xb4-80k_ade20k-512x512",
-        "deeplabv3plus/deeplabv3plus_r50-d8_4xb4-80k_ade20k-512x512",
-        "upernet/upernet_r50_4xb4-80k_ade20k-512x512",
-        "segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512",
-        "bisenetv2/bisenetv2_fcn_4xb4-160k_cityscapes-1024x1024",
-        "pidnet/pidnet-s_2xb6-120k_1024x1024-cityscapes",
-        "segnext/segnext_mscan-t_1xb16-adamw-160k_ade20k-512x512",
-    ),
-    "mmpretrain": (
-        "resnet/resnet50_8xb32_in1k",
-        "convnext/convnext-tiny_32xb128_in1k",
-        "swin_transformer/swin-tiny_16xb64_in1k",
-        "vision_transformer/vit-base-p16_64xb64_in1k",
-        "mobilenet_v3/mobilenet-v3-small_8xb128_in1k",
-        "efficientnet/efficientnet-b0_8xb32_in1k",
-    ),
-}
-# What a config needs so that it can be exported
-OPTIONS = {"segnext": ["model.decode_head.ham_kwargs.rand_init=False"]}
+_DATA = yaml.safe_load((Path(__file__).parent / "research" / "stock_configs.yml").read_text(encoding="utf-8"))
+CONFIGS, OPTIONS = _DATA["configs"], _DATA["options"]
 SIZES = ((160, 288), (224, 160), (203, 301))  # the first is traced
 TEST = dict(init_cfg=None, pretrained=None, score_thr=0.0, conf_thr=-1, nms_pre=1000)
 
@@ -93,8 +45,8 @@ def build(library: str, name: str) -> tuple[Any, nn.Module]:
     With the initial weights alone all scores are nearly equal, and rounding decides which boxes are kept.
     """
     path = Path(find_spec(library).origin).parent / ".mim" / "configs" / f"{name}.py"
-    options = [option for key, each in OPTIONS.items() if key in name for option in each]
-    cfg = load_config(path, options=parse_options(options))
+    options = [each for part, each in OPTIONS.items() if part in name]
+    cfg = load_config(path, options=options[0] if options else None)
     set_all(cfg.model, TEST)
     torch.manual_seed(0)
     model = build_model(cfg)
@@ -133,8 +85,8 @@ def predict(model: nn.Module, library: str, size: Sequence[int]) -> Any:
     """The data sample that the library predicts for :func:`smooth`."""
     from mmpretrain.structures import DataSample  # for all three: the fields are free
 
-    size = tuple(size)
-    sample = DataSample(metainfo=dict(img_shape=size, ori_shape=size, pad_shape=size, scale_factor=(1.0, 1.0)))
+    shapes = dict.fromkeys(("img_shape", "ori_shape", "pad_shape"), tuple(size))
+    sample = DataSample(metainfo=dict(shapes, scale_factor=(1.0, 1.0)))
     image = smooth(size).flip(1)  # BGR
     with torch.no_grad():
         inputs = image if library == "mmpretrain" else [image[0]]
@@ -188,16 +140,11 @@ def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dic
     row = dict(boxes=None if boxes[0] is None else max(boxes), scores=max(scores), mib=out.stat().st_size / 2**20)
     if is_timed:
         prepared, _ = exported.prepare(pixels[size])
-        compiled = runtime.load(out, backend="openvino") if find_spec("openvino") else None
-        row["pytorch"] = milliseconds(lambda: predict(model, library, size))
-        row["onnxruntime"] = milliseconds(lambda: exported.run(prepared))
-        row["openvino"] = milliseconds(lambda: compiled.run(prepared)) if compiled else None
+        runs = dict(pytorch=lambda: predict(model, library, size), onnxruntime=lambda: exported.run(prepared))
+        if find_spec("openvino"):
+            runs["openvino"] = partial(runtime.load(out, backend="openvino").run, prepared)
+        row |= {name: 1e3 * min(repeat(run, number=1, repeat=4)) for name, run in runs.items()}  # milliseconds
     return row
-
-
-def milliseconds(function: Callable[[], Any]) -> float:
-    """The best of four calls."""
-    return 1e3 * min(repeat(function, number=1, repeat=4))
 
 
 def show(name: str, row: dict[str, Any]) -> str:
@@ -206,7 +153,7 @@ def show(name: str, row: dict[str, Any]) -> str:
         cells = [f"refused: {row['reason']}", *[""] * 5]
     else:
         cells = [f"{row[key]:.0e}" if row[key] is not None else "" for key in ("boxes", "scores")]
-        cells += [f"{row[key]:.0f}" if row[key] else "" for key in ("pytorch", "onnxruntime", "openvino", "mib")]
+        cells += [f"{row[key]:.0f}" if row.get(key) else "" for key in ("pytorch", "onnxruntime", "openvino", "mib")]
     return f"| `{name.split('/')[-1]}` | " + " | ".join(cells) + " |"
 
 

@@ -18,9 +18,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_shared(parser, "config", "--cfg-options")
     sizes = ", ".join(f"{scope} {height} {width}" for scope, (height, width) in SIZES.items())
-    parser.add_argument(
-        "--size", type=cli.count, nargs="+", metavar="N", help=f"H W, or T H W of a clip (default: {sizes})"
-    )
+    parser.add_argument("--size", type=cli.count, nargs="+", metavar="N", help=f"H W, or T H W (default: {sizes})")
     return parser.parse_args(argv)
 
 

@@ -18,19 +18,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="config and checkpoint, or an .onnx file of `mmlisa export`; then images, videos, or folders of them. A video "
         "classifier also takes a folder of a video's frames",
     )
-    parser.add_argument(
-        "--out-dir", type=Path, default="work_dirs/infer", help="where the pictures go (default: %(default)s)"
-    )
+    parser.add_argument("--out-dir", type=Path, default="work_dirs/infer", help="for pictures (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the predictions as data (docs/pictures.md)")
-    parser.add_argument(
-        "--score-thr", type=cli.share, default=0.3, help="objects below this score are left out (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--tile", type=cli.count, metavar="PIXELS", help="detect on tiles of this size instead of the whole image"
-    )
-    parser.add_argument(
-        "--overlap", type=cli.share, default=0.2, help="share of a tile that the next repeats (default: %(default)s)"
-    )
+    parser.add_argument("--score-thr", type=cli.share, default=0.3, help="lowest score kept (default: %(default)s)")
+    parser.add_argument("--tile", type=cli.count, metavar="PIXELS", help="detect on tiles of this size")
+    parser.add_argument("--overlap", type=cli.share, default=0.2, help="repeated share of tiles (default: %(default)s)")
     cli.add_shared(parser, "--cfg-options", "--device", "--backend", "--min-matched")
     args = parser.parse_intermixed_args(argv)
     exported = args.files[0].endswith(".onnx")
@@ -61,10 +53,9 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.deploy.tiles import tile_config
 
     use_safe_loader()
-    options = {}
+    options = dict(tile=args.tile, overlap=args.overlap) if args.tile and cfg is None else {}
     if cfg is None:
         model = deploy.load(args.checkpoint, backend=args.backend)
-        options = dict(tile=args.tile, overlap=args.overlap) if args.tile else {}
     else:
         cfg = tile_config(cfg, args.tile, args.overlap) if args.tile else cfg
         model = Predictor(cfg, args.checkpoint, device=args.device, min_matched=args.min_matched)

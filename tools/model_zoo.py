@@ -6,8 +6,12 @@ The site shows it as the model zoo. The first comment of a config is its entry:
 
 import argparse
 import re
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
+
+import yaml
+from tqdm import tqdm
 
 ROOT = Path(__file__).parents[1]
 SECTIONS = {
@@ -25,12 +29,8 @@ _HEADER = re.compile(
 
 def read_header(path: Path) -> tuple[str, str, str]:
     """Return title, accuracy and source from the first comment of a config; accuracy and source may be empty."""
-    lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            break
-        lines.append(line.removeprefix("#").strip())
-    comment = " ".join(lines)
+    lines = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+    comment = " ".join(line.removeprefix("#").strip() for line in lines)
     found = _HEADER.search(comment)
     title = re.split(r": (?:the|its) paper|: not in the paper|; the paper|\. (?=[A-Z])|\.$", comment)[0]
     if not found:
@@ -95,35 +95,25 @@ def input_shape(name: str, cfg: Any) -> tuple[int, ...]:
 
 def to_markdown() -> str:
     """Return the tables of the model zoo, one per library."""
-    import yaml
-
     rows: dict[str, list[str]] = {scope: [] for scope in SECTIONS}
     for entry in yaml.safe_load((ROOT / "configs" / "metafile.yml").read_text(encoding="utf-8"))["Models"]:
         title, paper, source = read_header(ROOT / entry["Config"])
         counts = entry["Metadata"]
-        columns = (
-            f"`{entry['Name']}`<br>{title}",
-            f"{counts['Parameters'] / 1e6:.4g} M",
-            f"{counts['FLOPs'] / 1e9:.4g} G",
-            f"{paper} ({source})" if paper else "–",
-            counts["Starts from"],
-        )
-        rows[counts["Library"]].append(f"| {' | '.join(columns)} |")
+        sizes = f"{counts['Parameters'] / 1e6:.4g} M | {counts['FLOPs'] / 1e9:.4g} G"
+        accuracy = f"{paper} ({source})" if paper else "–"
+        line = f"| `{entry['Name']}`<br>{title} | {sizes} | {accuracy} | {counts['Starts from']} |"
+        rows[counts["Library"]].append(line)
     header = "| config | parameters | FLOPs | accuracy (paper) | starts from |\n|---|---|---|---|---|"
     return "".join(f"\n## {SECTIONS[scope]}\n\n{header}\n" + "\n".join(rows[scope]) + "\n" for scope in SECTIONS)
 
 
 def main() -> None:
-    import yaml
-    from tqdm import tqdm
-
     from mmlisa.training.log import import_quietly
 
     import_quietly()
-    paths = [
-        p for p in sorted((ROOT / "configs").rglob("*.py")) if "_base_" not in p.parts and not p.stem.endswith("_demo")
-    ]
-    models = [to_entry(path) for path in tqdm(sorted(paths, key=lambda path: path.stem), disable=None)]
+    found = sorted((ROOT / "configs").rglob("*.py"), key=lambda path: path.stem)
+    paths = [path for path in found if "_base_" not in path.parts and not path.stem.endswith("_demo")]
+    models = [to_entry(path) for path in tqdm(paths, disable=None)]
     note = "# Written by tools/model_zoo.py. No weights of our own are published; accuracies are the papers'.\n"
     text = note + yaml.safe_dump(dict(Models=models), sort_keys=False, allow_unicode=True)
     (ROOT / "configs" / "metafile.yml").write_text(text, encoding="utf-8")

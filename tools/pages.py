@@ -13,8 +13,7 @@ TABLES = Path(__file__).parent / "research" / "tables"
 
 def read_rows(name: str) -> list[dict[str, str]]:
     """Return the rows of ``research/tables/<name>.csv``."""
-    with (TABLES / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader((TABLES / f"{name}.csv").read_text(encoding="utf-8").splitlines()))
 
 
 def channels() -> str:

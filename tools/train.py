@@ -23,16 +23,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="CHECKPOINT",
         help="continue from this checkpoint, or from the newest of the work dir",
     )
-    parser.add_argument(
-        "--pretrained", metavar="SOURCE", help="weights of the backbone: a checkpoint, an address or timm:NAME"
-    )
-    parser.add_argument(
-        "--epochs", type=cli.count, metavar="N", help="passes over the images; the schedule is stretched to them"
-    )
+    parser.add_argument("--pretrained", metavar="SOURCE", help="backbone's weights: a file, an address or timm:NAME")
+    parser.add_argument("--epochs", type=cli.count, metavar="N", help="passes over the images; stretches the schedule")
     parser.add_argument("--batch", type=cli.count, metavar="N", help="images a step and process")
-    parser.add_argument(
-        "--auto-scale-lr", action="store_true", help="scale the learning rate with the total batch size"
-    )
+    parser.add_argument("--auto-scale-lr", action="store_true", help="scale the learning rate with the total batch")
     cli.add_shared(parser, "--device", "--launcher", "--local_rank", "--local-rank")
     cli.add_shared(parser, "--min-matched", default=0.5)
     return parser.parse_args(argv)

@@ -13,9 +13,7 @@ from mmlisa import cli
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "source", type=cli.existing_path, help="image file, or without --model the folder of a training"
-    )
+    parser.add_argument("source", type=cli.existing_path, help="image, or without --model the folder of a training")
     parser.add_argument(
         "--model",
         nargs="+",
@@ -24,25 +22,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="CONFIG [CHECKPOINT] [KEY=VALUE …]",
         help="a config, its checkpoint (random weights without) and new values of the config; once per model",
     )
-    parser.add_argument(
-        "--layers", type=int, nargs="+", default=[0, -1], help="attentions, from 0 or from the end (default: 0 -1)"
-    )
+    parser.add_argument("--layers", type=int, nargs="+", default=[0, -1], help="indices of attentions (default: 0 -1)")
     parser.add_argument("--heads", type=int, nargs="+", default=[0, 1], help="heads of each layer (default: 0 1)")
-    parser.add_argument(
-        "--query",
-        type=cli.share,
-        nargs=2,
-        action="append",
-        metavar=("Y", "X"),
-        help="query pixel, relative to the image; repeat for more (default: 0.5 0.5)",
-    )
+    query = "query pixel, relative to the image; repeat for more (default: 0.5 0.5)"
+    parser.add_argument("--query", type=cli.share, nargs=2, action="append", metavar=("Y", "X"), help=query)
     parser.add_argument("--size", type=cli.count, nargs=2, metavar=("H", "W"), help="size the image is resized to")
-    parser.add_argument(
-        "--out-dir",
-        type=Path,
-        default=Path("work_dirs/visualize"),
-        help="folder of the pictures (default: %(default)s)",
-    )
+    parser.add_argument("--out-dir", type=Path, default="work_dirs/visualize", help="pictures (default: %(default)s)")
     parser.add_argument("--matrices", action="store_true", help="also draw whole attention matrices; of small images")
     cli.add_shared(parser, "--min-matched")
     return parser.parse_args(argv)

@@ -74,17 +74,17 @@ def test_blocks_have_the_options_of_their_grid(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("measure", [benchmark.benchmark_backbones, benchmark.benchmark_training])
-def test_backbone_rows(monkeypatch, measure):
+@pytest.mark.parametrize("kind", ["inference", "training"])
+def test_backbone_rows(monkeypatch, kind):
     cfg = dict(type="mmlisa.LiSANet", arch=dict(base="hybrid-small", **NARROW))
     monkeypatch.setattr(benchmark, "BACKBONES", {"narrow": (cfg, ()), "with_cp": (dict(cfg, with_cp=True), ())})
     monkeypatch.setattr(benchmark, "BASELINE", "narrow")
-    rows = measure(1, "cpu", ["narrow", "with_cp"], [(64, 96)])
+    rows = benchmark.benchmark_networks(1, "cpu", [(64, 96)], ["narrow", "with_cp"], kind=kind)
     assert [(row["case"], row["name"]) for row in rows] == [("64x96", "narrow"), ("64x96", "with_cp")]
     assert rows[1]["ratio"] == rows[1]["seconds"] / rows[0]["seconds"]
     assert rows[0]["ns_per_pixel"] == pytest.approx(rows[0]["seconds"] * 1e9 / (64 * 96))
     assert min(row["peak_bytes"] for row in rows) > 4 * 16 * 24 * 16
-    if measure is benchmark.benchmark_training:
+    if kind == "training":
         assert rows[0]["peak_bytes"] > rows[0]["saved_bytes"] > 4 * 16 * 24 * 16
         assert rows[1]["saved_ratio"] < 0.5
     assert "| 64x96 | narrow |" in benchmark.to_markdown("Backbones", rows)
@@ -93,7 +93,7 @@ def test_backbone_rows(monkeypatch, measure):
 def test_onnxruntime_rows(monkeypatch):
     cfg = dict(type="mmlisa.LiSANet", arch=dict(base="hybrid-small", **NARROW))
     monkeypatch.setattr(benchmark, "BACKBONES", {"narrow": (cfg, ())})
-    (row,) = benchmark.benchmark_onnxruntime(1, ["narrow"], [(64, 96)])
+    (row,) = benchmark.benchmark_onnxruntime(1, [(64, 96)], ["narrow"])
     assert (row["case"], row["name"]) == ("64x96", "narrow")
     assert 0 < row["low"] <= row["seconds"]
 

@@ -1,10 +1,11 @@
 """Pictures of attention kernels (LiSA, Figs. 4 and 8)."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from itertools import product
 from math import prod
 from pathlib import Path
 from textwrap import fill
-from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -26,14 +27,6 @@ from mmlisa.visualization.overlays import enlarge
 
 KERNEL_SIDE = 320  # pixels of the longer side of a drawn kernel
 ADDS, SUBTRACTS = (178, 24, 43), (33, 102, 172)  # colours of the largest weights
-
-
-class Call(NamedTuple):
-    """An operator with the arguments of its call: its input ``[1, N, C]`` and the grid."""
-
-    operator: nn.Module
-    x: Tensor
-    grid: tuple[int, ...]
 
 
 def network_input(picture: Tensor, preprocessor: nn.Module) -> Tensor:
@@ -94,8 +87,10 @@ def attention_kernels(
     }
 
 
-def record_calls(backbone: nn.Module, image: Tensor, layers: Sequence[int]) -> dict[str, Call]:
+def record_calls(backbone: nn.Module, image: Tensor, layers: Sequence[int]) -> dict[str, tuple]:
     """Run the backbone on an image ``[3, H, W]`` and return the calls of chosen operators by their names.
+
+    A call is the operator, its input ``[1, N, C]`` and its grid.
 
     Raises:
         ValueError: a layer that does not exist.
@@ -104,16 +99,15 @@ def record_calls(backbone: nn.Module, image: Tensor, layers: Sequence[int]) -> d
     if not all(-len(operators) <= layer < len(operators) for layer in layers):
         raise ValueError(f"layers={list(layers)}; {type(backbone).__name__} has {len(operators)} attentions")
     chosen = dict(operators[layer] for layer in layers)
-    calls: dict[nn.Module, Call] = {}
+    calls: dict[nn.Module, tuple] = {}
 
     def hook(module: nn.Module, inputs: tuple) -> None:
-        calls[module] = Call(module, inputs[0].detach(), tuple(inputs[1]))
+        calls[module] = (module, inputs[0].detach(), tuple(inputs[1]))
 
-    hooks = [operator.register_forward_pre_hook(hook) for operator in chosen.values()]
-    with torch.no_grad():
+    with ExitStack() as stack, torch.no_grad():
+        for operator in chosen.values():
+            stack.enter_context(operator.register_forward_pre_hook(hook))
         backbone(image[None])
-    for handle in hooks:
-        handle.remove()
     return {name: calls[operator] for name, operator in chosen.items()}
 
 
@@ -177,15 +171,13 @@ def overlay_kernel(picture: Tensor, kernel: Tensor, query: tuple[float, float]) 
         ``[h, w, 3]``, RGB, uint8; small pictures are enlarged.
     """
     canvas = enlarge(picture.permute(1, 2, 0).byte().numpy(), KERNEL_SIDE)
-    height, width = canvas.shape[:2]
     values = kernel[kernel.shape[0] // 2] if kernel.ndim == 3 else kernel
-    values = F.interpolate(values[None, None], size=(height, width), mode="bicubic", align_corners=False)[0, 0]
+    values = F.interpolate(values[None, None], size=canvas.shape[:2], mode="bicubic")[0, 0]
     values = (values / values.abs().max().clamp(min=1e-12)).numpy()
     faded = canvas.mean(-1, keepdims=True) * 0.5 + 115
     opacity = np.abs(values[..., None])
     drawing = faded * (1 - opacity) + np.where(values[..., None] > 0, ADDS, SUBTRACTS) * opacity
-    drawing = np.ascontiguousarray(drawing.clip(0, 255).astype(np.uint8))
-    return _mark(drawing, query)
+    return _mark(np.ascontiguousarray(drawing.clip(0, 255).astype(np.uint8)), query)
 
 
 def draw_kernels(
@@ -206,22 +198,15 @@ def draw_kernels(
     """
     columns = 1 + max(len(kernels) for _, kernels in rows) * len(heads)
     width, height = 2.0, 2.0 * picture.shape[1] / picture.shape[2] + 0.45  # inches of a panel
-    count = len(queries) * len(rows)
-    figure = Figure(figsize=(width * columns + 0.5, height * count), layout="constrained")
-    axes = figure.subplots(count, columns, squeeze=False)
-    for axis in axes.flat:
-        axis.set_axis_off()
-    for row, (number, (label, kernels)) in enumerate((q, r) for q in range(len(queries)) for r in rows):
-        axes[row][0].imshow(_mark(enlarge(picture.permute(1, 2, 0).byte().numpy(), KERNEL_SIDE), queries[number]))
-        axes[row][0].set_title(fill(label.replace("_", " "), 28), fontsize=7)
-        panels = ((name, kernel, head) for name, kernel in kernels.items() for head in heads)
-        for axis, (name, kernel, head) in zip(axes[row][1:], panels, strict=False):
-            if head >= kernel.shape[1]:
-                continue
-            axis.imshow(overlay_kernel(picture, kernel[number, head], queries[number]))
-            axis.set_title(f"{name}\nhead {head}, {'x'.join(map(str, kernel.shape[2:]))} tokens", fontsize=7)
-    ends = [tuple(part / 255 for part in colour) for colour in (SUBTRACTS, (200, 200, 200), ADDS)]
-    colours = LinearSegmentedColormap.from_list("kernels", ends)
+    figure, axes = panels(len(queries) * len(rows), columns, width, height)
+    for line, (number, (label, kernels)) in zip(axes, product(range(len(queries)), rows), strict=True):
+        line[0].imshow(_mark(enlarge(picture.permute(1, 2, 0).byte().numpy(), KERNEL_SIDE), queries[number]))
+        line[0].set_title(fill(label.replace("_", " "), 28), fontsize=7)
+        for axis, ((name, kernel), head) in zip(line[1:], product(kernels.items(), heads), strict=False):
+            if head < kernel.shape[1]:
+                axis.imshow(overlay_kernel(picture, kernel[number, head], queries[number]))
+                axis.set_title(f"{name}\nhead {head}, {'x'.join(map(str, kernel.shape[2:]))} tokens", fontsize=7)
+    colours = LinearSegmentedColormap.from_list("kernels", np.array([SUBTRACTS, (200, 200, 200), ADDS]) / 255)
     bar = figure.colorbar(ScalarMappable(Normalize(-1, 1), colours), ax=axes, fraction=0.02, pad=0.01)
     bar.set_label("weight / largest of the panel", fontsize=7)
     bar.ax.tick_params(labelsize=7)
@@ -241,12 +226,11 @@ def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> t
         # The first of them that is called has the attention's output as its last input; a gate takes the tokens before it.
         found.setdefault("gathered", inputs[-1])
 
-    tail = (getattr(operator, name, None) for name in ("norm", "proj", "output"))
-    hooks = [operator.qkv.register_forward_hook(replace_values)]
-    hooks += [module.register_forward_pre_hook(keep) for module in tail if isinstance(module, nn.Module)]
-    output = operator(x.detach(), grid)
-    for hook in hooks:
-        hook.remove()
+    with ExitStack() as stack:
+        stack.enter_context(operator.qkv.register_forward_hook(replace_values))
+        for name in {"norm", "proj", "output"} & dict(operator.named_children()).keys():
+            stack.enter_context(operator.get_submodule(name).register_forward_pre_hook(keep))
+        output = operator(x.detach(), grid)
     return found["values"], found.get("gathered", output)
 
 
@@ -257,6 +241,15 @@ def _mark(picture: np.ndarray, query: tuple[float, float]) -> np.ndarray:
     for colour, radius in (((0, 0, 0), width // 40 + 1), ((255, 255, 255), width // 40)):
         cv2.circle(picture, centre, radius, colour, 1 + width // 400, cv2.LINE_AA)
     return picture
+
+
+def panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
+    """Return a figure and its ``[rows, columns]`` axes, which are off, of ``width`` by ``height`` inches each."""
+    figure = Figure(figsize=(width * columns + 0.5, height * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    return figure, axes
 
 
 def save(figure, path: Path) -> None:

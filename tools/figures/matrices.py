@@ -6,10 +6,9 @@ from pathlib import Path
 from textwrap import fill
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from figures.kernels import attention_rows, record_calls, save
+from figures.kernels import attention_rows, panels, record_calls, save
 
 MAX_TOKENS = 1024  # a matrix has this number squared of weights per head
 
@@ -40,8 +39,7 @@ def attention_matrices(backbone: nn.Module, image: Tensor, layers: Sequence[int]
 
 def rank(matrix: Tensor) -> int:
     """Return the rank by NumPy's rule: singular values above the largest times N times the precision of single floats."""
-    tolerance = matrix.shape[-1] * torch.finfo(torch.float32).eps
-    return int(torch.linalg.matrix_rank(matrix.double(), rtol=tolerance))
+    return int(torch.linalg.matrix_rank(matrix.double(), rtol=len(matrix) * torch.finfo(torch.float32).eps))
 
 
 def draw_matrices(rows: Mapping[str, Mapping[str, Tensor]], head: int, path: Path) -> None:
@@ -56,10 +54,7 @@ def draw_matrices(rows: Mapping[str, Mapping[str, Tensor]], head: int, path: Pat
         ValueError: a head that does not exist.
     """
     count = max(len(matrices) for matrices in rows.values())
-    figure = Figure(figsize=(3.3 * len(rows) + 0.5, 3.6 * count), layout="constrained")
-    axes = figure.subplots(count, len(rows), squeeze=False)
-    for axis in axes.flat:
-        axis.set_axis_off()
+    figure, axes = panels(count, len(rows), 3.3, 3.6)
     for column, (label, matrices) in enumerate(rows.items()):
         for axis, (name, heads) in zip(axes[:, column], matrices.items(), strict=False):
             if not 0 <= head < len(heads):

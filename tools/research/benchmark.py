@@ -33,11 +33,6 @@ Row = dict[str, Any]
 Candidates = dict[str, Callable[[], Any]]
 
 _DATA = yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
-# Operators: name, batch, channels, patterns, grid; heads are 16 channels wide.
-SHAPES = [(*shape, tuple(grid)) for *shape, grid in _DATA["shapes"]]
-SCALING_GRIDS, IMAGE_SIZES, TRAINING_SIZES, SQUARES = (
-    [tuple(size) for size in _DATA[name]] for name in ("scaling_grids", "image_sizes", "training_sizes", "squares")
-)
 # Type and options of each backbone, and the channels of its maps.
 BACKBONES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     name: (entry["backbone"], tuple(entry["channels"])) for name, entry in _DATA["backbones"].items()
@@ -66,11 +61,8 @@ def time_in_turns(candidates: Candidates, rounds: int, device: str = "cpu", samp
     for _ in tqdm(range(rounds), "rounds", leave=False, disable=None):
         for name, function in candidates.items():
             samples[name].append(_time(function, device, calls[name]))
-    rows = {}
-    for name, times in samples.items():
-        low, median, high = (float(q) for q in np.quantile(times, (0.25, 0.5, 0.75)))
-        rows[name] = dict(seconds=median, low=low, high=high)
-    return rows
+    quartiles = {name: np.quantile(times, (0.25, 0.5, 0.75)).tolist() for name, times in samples.items()}
+    return {name: dict(seconds=median, low=low, high=high) for name, (low, median, high) in quartiles.items()}
 
 
 def saved_bytes(function: Callable[[], Any], model: nn.Module) -> int:
@@ -86,10 +78,8 @@ def saved_bytes(function: Callable[[], Any], model: nn.Module) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        result = function()
-    size = sum(tensor.untyped_storage().nbytes() for address, tensor in kept.items() if address not in own)
-    del result
-    return size
+        _result = function()  # its graph holds the tensors
+    return sum(tensor.untyped_storage().nbytes() for address, tensor in kept.items() if address not in own)
 
 
 def peak_extra_bytes(function: Callable[[], Any], device: str = "cpu") -> int:
@@ -159,17 +149,17 @@ def lisa_inputs(batch: int, channels: int, patterns: int, grid: Sequence[int], d
 
 def operator_candidates(
     batch: int, channels: int, patterns: int, grid: Sequence[int], device: str
-) -> tuple[dict[str, Callable[[], Any]], dict[str, Callable[[], Any]]]:
+) -> tuple[Candidates, Candidates]:
     """Return the candidates at one shape by name: forward passes, and forward with backward passes.
 
     The forward pass of LiSA is that of evaluation, which caches the spectra of the kernels; training does not cache them.
     """
+    grid = tuple(grid)
     query, key, value, *kernels = lisa_inputs(batch, channels, patterns, grid, device)
     kernel_a, kernel_b, bias = kernels
     last = [x.permute(0, *range(3, x.ndim), 1, 2).contiguous() for x in (query, key, value)]
     last += [kernel_a.movedim((0, 1), (-2, -1)).contiguous(), kernel_b.movedim(0, -1).contiguous(), bias]
     prepared = ops.LiSAKernels.prepare(*kernels)
-    maps = value.flatten(1, 2)
     depthwise = torch.randn(channels, 1, *(7,) * len(grid), device=device)
     attention = [x.flatten(3).mT.contiguous() for x in (query, key, value)]
     heads, c = channels // 16, 16
@@ -177,15 +167,12 @@ def operator_candidates(
     powers = [torch.randn(heads, c, device=device) for _ in range(2)]
     weights = [torch.randn(heads, c, c, device=device) / c for _ in range(2)]
 
-    def convolve(x: Tensor, weight: Tensor) -> Tensor:
-        return F.conv2d(x, weight, padding=3, groups=channels)
-
     inputs: dict[str, tuple[Callable[..., Tensor], list[Tensor]]] = {
         "LiSA": (ops.lisa, [query, key, value, *kernels]),
         "pseudo-code": (pseudo_code, last),
-        "reference": (lambda *x: ops.lisa(*x, backend="reference"), [query, key, value, *kernels]),
+        "reference": (partial(ops.lisa, backend="reference"), [query, key, value, *kernels]),
         "softmax (SDPA)": (F.scaled_dot_product_attention, attention),
-        "depthwise 7x7": (convolve, [maps, depthwise]),
+        "depthwise 7x7": (partial(F.conv2d, padding=3, groups=channels), [value.flatten(1, 2), depthwise]),
         "MILA": (partial(ops.mila, grid=grid), attention),
         "TTT (gated unit)": (ops.ttt_glu, [*attention, *weights]),
         "polarity-aware": (ops.polarity_aware, [*attention, *powers]),
@@ -197,22 +184,17 @@ def operator_candidates(
     if prod(grid) > 256:  # the reference takes too long
         del inputs["reference"]
 
-    def forward(function, tensors):
-        return torch.no_grad()(partial(function, *tensors))
-
     def train(function, tensors):
         leaves = [x.clone().requires_grad_() for x in tensors]
         gradient = torch.randn_like(function(*tensors))
         return lambda: torch.autograd.grad(function(*leaves), leaves, gradient)
 
-    forwards = {name: forward(*entry) for name, entry in inputs.items()}
-    forwards["LiSA"] = forward(prepared, [query, key, value])
+    evaluated = inputs | {"LiSA": (prepared, [query, key, value])}
+    forwards = {name: torch.no_grad()(partial(function, *x)) for name, (function, x) in evaluated.items()}
     return forwards, {name: train(*entry) for name, entry in inputs.items()}
 
 
-def _measure(
-    case: str, candidates: dict[str, Callable[[], Any]], rounds: int, device: str, **columns: Any
-) -> dict[str, Row]:
+def _measure(case: str, candidates: Candidates, rounds: int, device: str, **columns: Any) -> dict[str, Row]:
     """Return time and peak memory of each candidate by its name, as rows with the given ``columns``."""
     return {
         name: dict(case=case, name=name, **columns, **time, peak_bytes=peak_extra_bytes(candidates[name], device))
@@ -220,13 +202,11 @@ def _measure(
     }
 
 
-def benchmark_operators(rounds: int, device: str, shapes: Iterable[tuple] = SHAPES) -> list[Row]:
+def benchmark_operators(rounds: int, device: str, shapes: Iterable[Sequence[Any]]) -> list[Row]:
     """Measure time and peak memory of the forward pass, and of both passes, with ratios to the pseudo-code form."""
-    rows = []
+    rows, modes = [], ("forward", "forward + backward")
     for case, *shape in shapes:
-        for mode, candidates in zip(
-            ("forward", "forward + backward"), operator_candidates(*shape, device), strict=True
-        ):
+        for mode, candidates in zip(modes, operator_candidates(*shape, device), strict=True):
             measured = _measure(case, candidates, rounds, device, mode=mode)
             base = measured["pseudo-code"]
             for row in measured.values():
@@ -237,7 +217,7 @@ def benchmark_operators(rounds: int, device: str, shapes: Iterable[tuple] = SHAP
 
 
 def benchmark_scaling(
-    rounds: int, device: str, grids: Iterable[Any] = SCALING_GRIDS, build: Callable[[Any], Candidates] | None = None
+    rounds: int, device: str, grids: Iterable[Any], build: Callable[[Any], Candidates] | None = None
 ) -> list[Row]:
     """Measure the forward pass of a layer of 64 channels and 8 patterns, or of what ``build`` returns, over the tokens."""
     build = build or (lambda grid: operator_candidates(1, 64, 8, grid, device)[0])
@@ -284,68 +264,13 @@ def build_detector(backbone: dict[str, Any], channels: Sequence[int]) -> nn.Modu
     return optimize_for_cpu(MMLISA_MODELS.build(cfg).eval())
 
 
-def benchmark_backbones(
-    rounds: int,
-    device: str,
-    names: Iterable[str] = BACKBONES,
-    sizes: Iterable[tuple[int, int]] = IMAGE_SIZES,
-    networks: dict[str, dict[str, Any]] | None = None,
-) -> list[Row]:
-    """Measure inference of the backbones, or of other ``networks`` by name, with ratios to ``BASELINE``."""
-    cfgs = networks or {name: BACKBONES[name][0] for name in names}
-    models = {name: build_backbone(cfg).to(device) for name, cfg in cfgs.items()}
-    infer = torch.inference_mode()(lambda model, image: model(image))
-    return _benchmark_images(models, infer, rounds, device, sizes)
-
-
-def benchmark_onnxruntime(
-    rounds: int, names: Iterable[str] = BACKBONES, sizes: Iterable[tuple[int, int]] = IMAGE_SIZES
-) -> list[Row]:
-    """Measure the backbones' exported files in onnxruntime on the CPU, with as many threads as PyTorch has."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 3, torch.get_num_threads()
-    rows, names = [], list(names)
-    for size in sizes:
-        image = torch.randn(1, 3, *size)
-        candidates = {}
-        with TemporaryDirectory() as folder:
-            for name in names:
-                file = Path(folder, f"{name}.onnx")
-                model = nn.ModuleDict({"backbone": MMLISA_MODELS.build(BACKBONES[name][0])})
-                export(Exportable(model, backbone_only=True), file, size, tolerance=0.01)
-                session = onnxruntime.InferenceSession(file, options, ["CPUExecutionProvider"])
-                candidates[name] = partial(session.run, None, {session.get_inputs()[0].name: image.numpy()})
-                file.unlink()
-        times = time_in_turns(candidates, rounds)
-        rows += _with_ratios(
-            {name: dict(case=f"{size[0]}x{size[1]}", name=name, **time) for name, time in times.items()}
-        )
-    return rows
-
-
-def benchmark_detectors(
-    rounds: int, device: str, names: Iterable[str] = BACKBONES, sizes: Iterable[tuple[int, int]] = ((800, 1344),)
-) -> list[Row]:
-    """Measure the prediction of a whole Mask R-CNN with random weights."""
+@torch.inference_mode()
+def predict(model: nn.Module, image: Tensor) -> Any:
+    """Predict with a detector on an image ``[1, 3, H, W]``."""
     from mmdet.structures import DetDataSample
 
-    @torch.inference_mode()
-    def predict(model: nn.Module, image: Tensor) -> Any:
-        size = tuple(image.shape[-2:])
-        shapes = dict.fromkeys(("img_shape", "ori_shape", "pad_shape", "batch_input_shape"), size)
-        return model(image, [DetDataSample(metainfo=dict(shapes, scale_factor=(1.0, 1.0)))], mode="predict")
-
-    models = {name: build_detector(*BACKBONES[name]).to(device) for name in names}
-    return _benchmark_images(models, predict, rounds, device, sizes)
-
-
-def benchmark_training(
-    rounds: int, device: str, names: Iterable[str] = BACKBONES, sizes: Iterable[tuple[int, int]] = TRAINING_SIZES
-) -> list[Row]:
-    """Measure a forward and backward pass, the tensors saved between them and the peak memory, with ratios to ``BASELINE``."""
-    models = {name: build_backbone(BACKBONES[name][0], training=True).to(device) for name in names}
-
-    return _benchmark_images(models, train_step, rounds, device, sizes, saved=_loss)
+    shapes = dict.fromkeys(("img_shape", "ori_shape", "pad_shape", "batch_input_shape"), tuple(image.shape[-2:]))
+    return model(image, [DetDataSample(metainfo=dict(shapes, scale_factor=(1.0, 1.0)))], mode="predict")
 
 
 def train_step(model: nn.Module, images: Tensor) -> None:
@@ -358,15 +283,30 @@ def _loss(model: nn.Module, images: Tensor) -> Tensor:
     return sum(one.mean() for one in model(images))
 
 
-def _benchmark_images(
-    models: dict[str, nn.Module],
-    run: Callable[[nn.Module, Tensor], Any],
+# How a network is built of a backbone and its channels, and what is timed.
+_KINDS: dict[str, tuple[Callable[..., nn.Module], Callable[[nn.Module, Tensor], Any]]] = {
+    "inference": (lambda cfg, _: build_backbone(cfg), torch.inference_mode()(nn.Module.__call__)),
+    "detectors": (build_detector, predict),
+    "training": (lambda cfg, _: build_backbone(cfg, training=True), train_step),
+}
+
+
+def benchmark_networks(
     rounds: int,
     device: str,
     sizes: Iterable[tuple[int, int]],
-    saved: Callable[[nn.Module, Tensor], Any] | None = None,
+    names: Iterable[str] = (),
+    networks: dict[str, Row] | None = None,
+    kind: str = "inference",
 ) -> list[Row]:
-    """Time ``run(model, image)``, and measure the tensors that the forward pass ``saved`` keeps, if it is given."""
+    """Measure the backbones ``names``, or other ``networks`` by name, with ratios to ``BASELINE``.
+
+    The kind is ``'inference'``, ``'detectors'`` (prediction of a Mask R-CNN with random weights) or ``'training'`` (a forward and
+    backward pass, and the tensors saved between them).
+    """
+    build, run = _KINDS[kind]
+    entries = {name: (cfg, ()) for name, cfg in networks.items()} if networks else {n: BACKBONES[n] for n in names}
+    models = {name: build(*entry).to(device) for name, entry in entries.items()}
     rows = []
     for height, width in sizes:
         image = torch.randn(1, 3, height, width, device=device)
@@ -374,9 +314,28 @@ def _benchmark_images(
         measured = _measure(f"{height}x{width}", candidates, rounds, device)
         for name, row in measured.items():
             row["ns_per_pixel"] = row["seconds"] / (height * width) * 1e9
-            if saved:
-                row["saved_bytes"] = saved_bytes(partial(saved, models[name], image), models[name])
+            if kind == "training":
+                row["saved_bytes"] = saved_bytes(partial(_loss, models[name], image), models[name])
         rows += _with_ratios(measured)
+    return rows
+
+
+def benchmark_onnxruntime(rounds: int, sizes: Iterable[tuple[int, int]], names: Sequence[str]) -> list[Row]:
+    """Measure the backbones' exported files in onnxruntime on the CPU, with as many threads as PyTorch has."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 3, torch.get_num_threads()
+    rows = []
+    for height, width in sizes:
+        image, candidates = torch.randn(1, 3, height, width), {}
+        for name in names:
+            model = nn.ModuleDict({"backbone": MMLISA_MODELS.build(BACKBONES[name][0])})
+            with TemporaryDirectory() as folder:
+                file = Path(folder, "model.onnx")
+                export(Exportable(model, backbone_only=True), file, (height, width), tolerance=0.01)
+                session = onnxruntime.InferenceSession(file, options, ["CPUExecutionProvider"])
+            candidates[name] = partial(session.run, None, {session.get_inputs()[0].name: image.numpy()})
+        times = time_in_turns(candidates, rounds)
+        rows += _with_ratios({name: dict(case=f"{height}x{width}", name=name, **times[name]) for name in names})
     return rows
 
 
@@ -414,8 +373,7 @@ def to_markdown(title: str, rows: list[Row]) -> str:
     columns = [column for key, column in _COLUMNS.items() if any(key in row for row in rows)]
     lines = [f"## {title}", "", "| case | name | " + " | ".join(head for head, _ in columns) + " |"]
     lines.append("|---" * (2 + len(columns)) + "|")
-    for row in rows:
-        lines.append(f"| {row['case']} | {row['name']} | " + " | ".join(show(row) for _, show in columns) + " |")
+    lines += [f"| {' | '.join([row['case'], row['name'], *(show(row) for _, show in columns)])} |" for row in rows]
     for mode in dict.fromkeys(row["mode"] for row in rows if "speedup" in row):
         speedups = [row["speedup"] for row in rows if row["mode"] == mode and row["name"] == "LiSA"]
         mean, least = np.exp(np.log(speedups).mean()), min(speedups)

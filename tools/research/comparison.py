@@ -13,9 +13,10 @@ from copy import deepcopy
 from functools import partial
 from math import nan, sqrt
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, stdev, variance
 from typing import Any
 
+import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
@@ -149,16 +150,11 @@ def run_all(suite: dict[str, Comparison], parallel: int = 1) -> list[str]:
 # ---- report
 
 
-def deviation(accuracies: Sequence[float]) -> float:
-    """Return the standard deviation of a run, with n - 1; nan for fewer than two runs."""
-    return stdev(accuracies) if len(accuracies) > 1 else nan
-
-
 def pooled_deviation(samples: Iterable[Sequence[float]]) -> float:
     """Return the standard deviation within candidates: the root of the mean of the variances, weighted by n - 1."""
     samples = [sample for sample in samples if len(sample) > 1]
-    freedom = sum(len(sample) - 1 for sample in samples)
-    return sqrt(sum((len(sample) - 1) * deviation(sample) ** 2 for sample in samples) / freedom) if freedom else nan
+    freedom = [len(sample) - 1 for sample in samples]
+    return sqrt(np.average([variance(sample) for sample in samples], weights=freedom)) if samples else nan
 
 
 def difference(sample: Sequence[float], other: Sequence[float], pooled: float) -> str:
@@ -175,16 +171,15 @@ def difference(sample: Sequence[float], other: Sequence[float], pooled: float) -
 
 def write_report(name: str, comparison: Comparison, out: Path) -> str:
     """Write ``<name>.csv``, a line per run, and ``<name>.md`` from the results so far; return the Markdown."""
-    folder, runs = Path(ROOT) / name, []
-    for candidate in comparison.candidates:
-        files = [folder / f"{slug(candidate)}_{seed}.json" for seed in comparison.seeds]
-        runs += [json.loads(file.read_text()) for file in files if file.is_file()]
+    folder = Path(ROOT) / name
+    files = [folder / f"{slug(each)}_{seed}.json" for each in comparison.candidates for seed in comparison.seeds]
+    runs = [json.loads(file.read_text()) for file in files if file.is_file()]
     columns = ("candidate", "seed", "accuracy", "iterations", "device", "commit")
     out.mkdir(parents=True, exist_ok=True)
     with (out / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([one[column] for column in columns] for one in runs)
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(runs)
     measured = folder / "measurement.json"
     text = to_markdown(comparison, runs, json.loads(measured.read_text()) if measured.is_file() else dict(rows=[]))
     (out / f"{name}.md").write_text(text)
@@ -193,7 +188,11 @@ def write_report(name: str, comparison: Comparison, out: Path) -> str:
 
 def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> str:
     """Return the table of the means, deviations, differences and costs, the most accurate candidate first."""
-    costs = {row["candidate"]: row for row in measured["rows"]}
+    costs = {}
+    for row in measured["rows"]:
+        millions = [f"{row[key] / 1e6:.1f}" for key in ("macs", "peak_bytes", "training_peak_bytes")]
+        speed, parameters = f"{1e3 * row['seconds_per_image']:.2f}", f"{row['parameters'] / 1e6:.3f}"
+        costs[row["candidate"]] = [speed, parameters, *millions]
     samples = {name: [one["accuracy"] for one in runs if one["candidate"] == name] for name in comparison.candidates}
     names = sorted(samples, key=lambda name: -mean(samples[name]) if samples[name] else 0)
     pooled = pooled_deviation(samples.values())
@@ -207,8 +206,8 @@ def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> s
             difference(samples[name], samples[other], pooled) if samples[name] and name != other else ""
             for other in (comparison.baseline, names[0])
         ]
-        accuracy = " ± ".join(f"{each(samples[name]):.1f}" for each in (mean, deviation)[: len(samples[name])])
-        cells = (name, accuracy, str(len(samples[name])), *gaps, *_costs(costs.get(name)))
+        accuracy = " ± ".join(f"{each(samples[name]):.1f}" for each in (mean, stdev)[: len(samples[name])])
+        cells = (name, accuracy, str(len(samples[name])), *gaps, *costs.get(name, [""] * 5))
         lines.append(f"| {' | '.join(cells)} |")
     commits = sorted({one["commit"] for one in (*runs, measured) if "commit" in one})
     lines += [
@@ -219,10 +218,3 @@ def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> s
         f"{_ROUNDS} interleaved rounds. Commits: {', '.join(commits)}.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _costs(row: Row | None) -> list[str]:
-    if row is None:
-        return [""] * 5
-    millions = [row[name] / 1e6 for name in ("macs", "peak_bytes", "training_peak_bytes")]
-    return [f"{1e3 * row['seconds_per_image']:.2f}", f"{row['parameters'] / 1e6:.3f}", *(f"{n:.1f}" for n in millions)]

@@ -15,20 +15,6 @@ from figures.kernels import save
 from .paper_tables import load_table
 
 STEPS = (0, 10, 30, 100, 300, 1000, 3000, 6000)  # at which the synthetic experiment records frequencies
-# A query and four keys of two channels, solved for the eight scores of FLatten's Fig. 4, which gives no vectors.
-QUERY = (2.5144, 1.0063)
-KEYS = ((1.3361, 1.0571), (0.5144, 0.9719), (0.5814, 1.6361), (0.2918, 1.4094))
-
-
-def angular_similarity(x: Tensor, y: Tensor) -> Tensor:
-    """``1 - angle / pi`` between all rows, ``[n, d], [m, d] -> [n, m]`` (Castling-ViT, Eq. 5)."""
-    return similarity((nn.functional.normalize(x, dim=1) @ nn.functional.normalize(y, dim=1).T).clamp(-1, 1))
-
-
-def feature_space(x: Tensor) -> Tensor:
-    """Embed points by the three leading eigenvectors of their angular kernel, ``[n, d] -> [n, 3]``, on the unit sphere."""
-    values, vectors = torch.linalg.eigh(angular_similarity(x, x))
-    return nn.functional.normalize((vectors * values.clamp(min=0).sqrt())[:, -3:], dim=1)
 
 
 def draw_angular_kernel(path: Path) -> None:
@@ -36,27 +22,28 @@ def draw_angular_kernel(path: Path) -> None:
     torch.manual_seed(0)
     points = torch.randn(300, 2, dtype=torch.float64)
     angle = torch.atan2(points[:, 1], points[:, 0])
-    mapped = feature_space(points)
-    between = angular_similarity(points[:1], points)[0]
+    directions = nn.functional.normalize(points, dim=1)
+    kernel = similarity((directions @ directions.T).clamp(-1, 1))  # Eq. 5
+    values, vectors = torch.linalg.eigh(kernel)  # the three leading eigenvectors, on the unit sphere
+    mapped = nn.functional.normalize((vectors * values.clamp(min=0).sqrt())[:, -3:], dim=1)
     figure = Figure(figsize=(12, 4), layout="constrained")
     style = dict(c=angle, cmap="hsv", s=12, vmin=-math.pi, vmax=math.pi)
     plane = figure.add_subplot(1, 3, 1, aspect="equal", title="(a) input space; colour: direction")
     plane.scatter(*points.T, **style)
     space = figure.add_subplot(1, 3, 2, projection="3d", title="(b) feature space, three leading dimensions")
-    space.set_box_aspect((1, 1, 1))
-    space.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
+    space.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1), box_aspect=(1, 1, 1))
     space.scatter(*mapped.T, **style)
     distance = figure.add_subplot(1, 3, 3, xlabel="angle", ylabel="squared distance", title="whole feature space")
-    distance.plot((1 - between) * math.pi, 2 * (1 - between), ".")
+    distance.plot((1 - kernel[0]) * math.pi, 2 * (1 - kernel[0]), ".")
     save(figure, path)
 
 
-def fit_similarity(steps: tuple[int, ...] = STEPS) -> tuple[Tensor, Tensor, list[float], Tensor]:
+def fit_similarity() -> tuple[Tensor, Tensor, list[float], Tensor]:
     """Fit the angular similarity of unit vectors over their cosine by a network of two layers (Castling-ViT, Fig. 7).
 
     Returns:
         Cosines ``[n]``, the fit ``[n]``, the loss of each step, and the relative error of each frequency at each of
-        ``steps``, ``[len(steps), 10]``; :func:`similarity` is the target.
+        :data:`STEPS`, ``[len(STEPS), 10]``; :func:`similarity` is the target.
     """
     torch.manual_seed(0)
     x = torch.linspace(-1, 1, 200)
@@ -64,9 +51,9 @@ def fit_similarity(steps: tuple[int, ...] = STEPS) -> tuple[Tensor, Tensor, list
     network = nn.Sequential(nn.Linear(1, 200), nn.Tanh(), nn.Linear(200, 1))
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     losses, errors = [], []
-    for step in range(max(steps) + 1):
+    for step in range(max(STEPS) + 1):
         fit = network(x[:, None])[:, 0]
-        if step in steps:
+        if step in STEPS:
             # Mirrored, because a jump between the ends would be in all frequencies; the even ones of an odd function are 0.
             spectra = [torch.fft.rfft(torch.cat([y, y.flip(0)]).detach())[1:20:2] for y in (fit, target)]
             errors.append((spectra[0] - spectra[1]).abs() / spectra[1].abs())
@@ -108,14 +95,11 @@ def focus(x: Tensor, power: int = 3) -> Tensor:
     return nn.functional.normalize(x**power, dim=-1) * x.norm(dim=-1, keepdim=True)
 
 
-def attention_scores(query: Tensor, keys: Tensor) -> Tensor:
-    """``[d], [n, d] -> [n]``: products with the keys, divided by their sum."""
-    return keys @ query / (keys @ query).sum()
-
-
 def draw_focusing(path: Path) -> None:
     """Vectors before and after f_3, and the scores of a query (FLatten, Fig. 4)."""
-    query, keys = torch.tensor(QUERY), torch.tensor(KEYS)
+    # Solved for the eight scores of the figure, which gives no vectors.
+    query = torch.tensor([2.5144, 1.0063])
+    keys = torch.tensor([[1.3361, 1.0571], [0.5144, 0.9719], [0.5814, 1.6361], [0.2918, 1.4094]])
     figure = Figure(figsize=(9, 4), layout="constrained")
     plane, bars = figure.subplots(1, 2)
     angles = torch.linspace(0.06, 0.47, 8) * math.pi
@@ -125,8 +109,8 @@ def draw_focusing(path: Path) -> None:
         plane.plot([0, start[0]], [0, start[1]], "tab:blue")
     plane.set(aspect="equal", xlim=(0, 1.1), ylim=(0, 1.1), title="(a) f_3 turns vectors to the nearest axis")
     for shift, label, map_vectors in ((-0.2, "vanilla", torch.clone), (0.2, "after f_3", focus)):
-        scores = attention_scores(map_vectors(query), map_vectors(keys))
-        bars.bar_label(bars.bar(np.arange(4) + shift, scores, 0.4, label=label), fmt="%.2f")
+        products = map_vectors(keys) @ map_vectors(query)
+        bars.bar_label(bars.bar(np.arange(4) + shift, products / products.sum(), 0.4, label=label), fmt="%.2f")
     bars.set(xlabel="key", title="(b) attention scores")
     bars.legend()
     save(figure, path)
@@ -157,9 +141,8 @@ def draw_accuracies(name: str, path: Path) -> None:
     for axis, plot in zip(figure.subplots(1, len(paper["plots"]), squeeze=False)[0], paper["plots"], strict=True):
         for label, points in read_series(paper, plot).items():
             axis.plot(*zip(*points, strict=True), "o-" if label in plot["ours"] else "s--", label=label.rstrip("-"))
-        axis.set(
-            xlabel="MACs (G), as printed", ylabel=f"{plot['metric']}, as printed", title=plot["name"], xscale="log"
-        )
+        axis.set(xlabel="MACs (G), as printed", ylabel=f"{plot['metric']}, as printed", title=plot["name"])
+        axis.semilogx()
         axis.legend(fontsize=7)
     save(figure, path)
 

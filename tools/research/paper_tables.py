@@ -117,9 +117,7 @@ def evaluate(tables: Iterable[dict[str, Any]]) -> list[Result]:
     for table, row in tqdm(rows, "models", leave=False, disable=None):
         shape = row.get("input", table["input"])
         counts = count(build_row(row, shape), torch.empty(1, *shape, device="meta"))
-        for quantity in TOLERANCES:
-            if quantity in row:
-                results.append(_compare(table, row, quantity, counts))
+        results += [_compare(table, row, quantity, counts) for quantity in TOLERANCES if quantity in row]
     return results
 
 
@@ -130,8 +128,7 @@ def _compare(table: dict[str, Any], row: dict[str, Any], quantity: str, counts: 
     convention = CONVENTIONS[counted]
     if quantity == "params":
         counted = "weights" if convention.layer_weights_only else "all"
-    number = convention.params(counts) if quantity == "params" else convention.macs(counts)
-    ours, paper = number / _UNITS[unit], float(printed)
+    ours, paper = getattr(convention, quantity)(counts) / _UNITS[unit], float(printed)
     half_digit = 0.5 * 10 ** -len(printed.partition(".")[2])
     difference = ours / paper - 1
     if not cell.get("judged", True):
@@ -163,13 +160,9 @@ def to_markdown(paper: dict[str, Any], results: list[Result]) -> str:
     ]
     for table in dict.fromkeys(result.table for result in results):
         lines += ["", f"## {table}", "", "| model | quantity | counted | paper | ours | difference | | note |"]
-        lines += ["|" + "---|" * 8, *(to_line(result) for result in results if result.table == table)]
+        lines.append("|" + "---|" * 8)
+        for r in (result for result in results if result.table == table):
+            quantity, ours = r.quantity.replace("macs", "MACs"), f"{r.ours:.4g} {r.unit}"
+            columns = (r.label, quantity, r.counted, r.paper, ours, f"{r.difference:+.1%}", SYMBOLS[r.status], r.note)
+            lines.append(f"| {' | '.join(columns)} |")
     return "\n".join(lines) + "\n"
-
-
-def to_line(r: Result) -> str:
-    """Return the row of a cell in the page's table."""
-    quantity = {"params": "params", "macs": "MACs"}[r.quantity]
-    ours = f"{r.ours:.4g} {r.unit}"
-    columns = (r.label, quantity, r.counted, r.paper, ours, f"{r.difference:+.1%}", SYMBOLS[r.status], r.note)
-    return f"| {' | '.join(columns)} |"
