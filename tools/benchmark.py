@@ -1,4 +1,4 @@
-"""Measure operators, their scaling, backbones and detectors, in inference and in training, and write JSON and Markdown."""
+"""Measure operators, their scaling, backbones and detectors, in inference and in training, write JSON, and print a table."""
 
 import argparse
 import json
@@ -50,12 +50,8 @@ def main(args: argparse.Namespace) -> None:
         machine = f"{device}, PyTorch {torch.__version__}, fp32, {args.rounds} interleaved rounds"
         rows = functions.get(suite, benchmark.benchmark_networks)(args.rounds, args.device, **options)
         measured = dict(machine=machine, commit=benchmark.describe_commit(), rows=rows)
-        footer = f"\n{machine}. `python tools/benchmark.py --suite {suite}` at commit {measured['commit']}.\n"
-        file = args.out / f"{suite}_{args.device}.json"
-        file.write_text(json.dumps(measured, indent=1) + "\n")
-        text = benchmark.to_markdown(suite.capitalize().replace("_", ", "), measured["rows"]) + footer
-        file.with_suffix(".md").write_text(text)
-        print(text)
+        (args.out / f"{suite}_{args.device}.json").write_text(json.dumps(measured, indent=1) + "\n")
+        print(benchmark.to_page(suite, measured))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
-"""Print a table that the site shows: ``channels``, ``fidelity``, ``model_zoo`` or ``published_weights``."""
+"""Print a table that the site shows: ``channels``, ``fidelity``, a benchmark …"""
 
 import argparse
 import csv
+import json
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from model_zoo import to_markdown
 
 TABLES = Path(__file__).parent / "research" / "tables"
+BENCHMARKS = Path(__file__).parents[1] / "docs" / "benchmarks"
 
 
 def read_rows(name: str) -> list[dict[str, str]]:
@@ -66,8 +69,16 @@ def published_weights() -> str:
     return table
 
 
+def benchmark(file: Path) -> str:
+    """Return the table of a suite of ``tools/benchmark.py``."""
+    from research.benchmark import to_page
+
+    return to_page(file.stem.rpartition("_")[0], json.loads(file.read_text()))
+
+
 PAGES: dict[str, Callable[[], str]] = {each.__name__: each for each in (channels, fidelity, published_weights)}
 PAGES["model_zoo"] = to_markdown
+PAGES |= {file.stem: partial(benchmark, file) for file in BENCHMARKS.glob("*.json")}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
