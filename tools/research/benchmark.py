@@ -283,7 +283,7 @@ def _loss(model: nn.Module, images: Tensor) -> Tensor:
     return sum(one.mean() for one in model(images))
 
 
-# How a network is built of a backbone and its channels, and what is timed.
+# The function that builds a network from a backbone and its channels, and the function to time
 _KINDS: dict[str, tuple[Callable[..., nn.Module], Callable[[nn.Module, Tensor], Any]]] = {
     "inference": (lambda cfg, _: build_backbone(cfg), torch.inference_mode()(nn.Module.__call__)),
     "detectors": (build_detector, predict),
