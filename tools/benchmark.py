@@ -30,8 +30,6 @@ def main(args: argparse.Namespace) -> None:
 
     from research import benchmark
 
-    if unknown := set(args.models or ()) - benchmark.BACKBONES.keys():
-        raise ValueError(f"--models {', '.join(sorted(unknown))}: the backbones are {', '.join(benchmark.BACKBONES)}")
     functions = {
         "operators": benchmark.benchmark_operators,
         "scaling": benchmark.benchmark_scaling,
@@ -51,7 +49,7 @@ def main(args: argparse.Namespace) -> None:
         rows = functions.get(suite, benchmark.benchmark_networks)(args.rounds, args.device, **options)
         measured = dict(machine=machine, commit=benchmark.describe_commit(), rows=rows)
         (args.out / f"{suite}_{args.device}.json").write_text(json.dumps(measured, indent=1) + "\n")
-        print(benchmark.to_page(suite, measured))
+        print(benchmark.to_markdown(suite, rows))
 
 
 if __name__ == "__main__":

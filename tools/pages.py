@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from model_zoo import to_markdown
+import model_zoo
 
 TABLES = Path(__file__).parent / "research" / "tables"
 BENCHMARKS = Path(__file__).parents[1] / "docs" / "benchmarks"
@@ -71,13 +71,17 @@ def published_weights() -> str:
 
 def benchmark(file: Path) -> str:
     """Return the table of a suite of ``tools/benchmark.py``."""
-    from research.benchmark import to_page
+    from research.benchmark import to_markdown
 
-    return to_page(file.stem.rpartition("_")[0], json.loads(file.read_text()))
+    suite, measured = file.stem.rpartition("_")[0], json.loads(file.read_text())
+    table = to_markdown(suite.capitalize().replace("_", ", "), measured["rows"])
+    return (
+        f"{table}\n{measured['machine']}. `python tools/benchmark.py --suite {suite}` at commit {measured['commit']}.\n"
+    )
 
 
 PAGES: dict[str, Callable[[], str]] = {each.__name__: each for each in (channels, fidelity, published_weights)}
-PAGES["model_zoo"] = to_markdown
+PAGES["model_zoo"] = model_zoo.to_markdown
 PAGES |= {file.stem: partial(benchmark, file) for file in BENCHMARKS.glob("*.json")}
 
 if __name__ == "__main__":

@@ -34,14 +34,12 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.training.log import import_quietly
 
     import_quietly()
-    if not args.figures:
-        for paper in args.paper:
-            print(to_markdown(paper))
-        return
     from research.paper_figures import FIGURES
 
     for paper in args.paper:
-        for name, draw in FIGURES.get(paper, {}).items():
+        if not args.figures:
+            print(to_markdown(paper))
+        for name, draw in FIGURES.get(paper, {}).items() if args.figures else ():
             draw(args.figures / f"{paper}_{name}.png")
 
 

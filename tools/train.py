@@ -64,11 +64,6 @@ def main(args: argparse.Namespace) -> None:
     use_safe_loader()
     if args.resume:
         set_resume(cfg, None if args.resume is True else args.resume)
-    elif cfg.get("resume") and cfg.get("load_from"):  # as MMEngine writes the config of a resumed run
-        print(
-            f"note: the config itself resumes from {cfg.load_from}; a new training needs --cfg-options resume=False "
-            "load_from=None"
-        )
     runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
     if warning := config.warn_of_random_backbone(cfg):
         runner.logger.warning(warning)
@@ -86,8 +81,7 @@ def report(runner: Any) -> None:
         score = f" (best: {info['best_score']:.4g})" if "best_ckpt" in info else ""
         config = str(Path(runner.work_dir, Path(runner.cfg.filename).name)).removeprefix(here)
         words = shlex.join([config, checkpoint])
-        print(f"  checkpoint  {checkpoint}{score}")
-        print(f"Next:\n  mmlisa test {words}\n  mmlisa infer {words} IMAGE …")
+        print(f"  checkpoint  {checkpoint}{score}\nNext:\n  mmlisa test {words}\n  mmlisa infer {words} IMAGE …")
 
 
 if __name__ == "__main__":

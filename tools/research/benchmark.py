@@ -381,12 +381,6 @@ def to_markdown(title: str, rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_page(suite: str, measured: dict[str, Any]) -> str:
-    """Return the table of a suite's JSON file, with the machine and the commit."""
-    footer = f"\n{measured['machine']}. `python tools/benchmark.py --suite {suite}` at commit {measured['commit']}.\n"
-    return to_markdown(suite.capitalize().replace("_", ", "), measured["rows"]) + footer
-
-
 def describe_commit() -> str:
     """Return the commit of the clone, with ``-dirty`` if files differ from it."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
