@@ -192,9 +192,8 @@ def export(
         )
     if dynamic:
         height, width = size
-        sizes += [(height + 32, width), (height, width + 64), (96, 96), (224, 224), (336, 96)]
-        # A .pt2 program takes multiples of the size divisor only.
-        sizes += [(101, 203)] if out.suffix == ".onnx" else []
+        # Higher than wide, and odd; a .pt2 program takes multiples of the size divisor only.
+        sizes += [(336, 96), (101, 203) if out.suffix == ".onnx" else (224, 224)]
     with torch.no_grad():  # not in inference mode: its tensors cannot become constants of a graph
         image, shapes = example(module, size), {}
         if isinstance(module, EndToEnd) and module.task != "detection":
