@@ -191,9 +191,8 @@ def export(
             "dynamic: deformable attention and deformable convolutions keep the size of the example; take --size H W"
         )
     if dynamic:
-        height, width = size
-        # Higher than wide, and odd; a .pt2 program takes multiples of the size divisor only.
-        sizes += [(336, 96), (101, 203) if out.suffix == ".onnx" else (224, 224)]
+        # The usual size of pretraining, and odd sides; a .pt2 program takes multiples of the size divisor only.
+        sizes += [(224, 224), (101, 203) if out.suffix == ".onnx" else (352, 96)]
     with torch.no_grad():  # not in inference mode: its tensors cannot become constants of a graph
         image, shapes = example(module, size), {}
         if isinstance(module, EndToEnd) and module.task != "detection":
