@@ -125,8 +125,8 @@ def _convolve(tokens: Tensor, kernel_f: Tensor) -> Iterator[Tensor]:
     turned = torch.stack([-imaginary, real], dim=axis)  # times i
     with as_constants(grid):
         inverse = [matrix.T.contiguous() for matrix in matrices[:-1]], _weigh(matrices[-1].T, grid[-1])
-    # Each operation here is recorded once per pattern, and an export with free sizes takes seconds for a hundred of them.
-    for a, b in zip(*(part.unbind() for part in kernel_f.split(1, dim=axis)), strict=True):
+    for pattern in kernel_f.unbind():
+        a, b = pattern.split(1, dim=axis)
         yield _inverse(spectrum * a + turned * b, *inverse)
 
 
@@ -149,13 +149,9 @@ def _multiply(x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
 def _inverse(x: Tensor, lefts: Sequence[Tensor], last: Tensor) -> Tensor:
     """``[..., 2, *frequencies]`` -> ``[..., *grid]``, N times the inverse transform, by the transposed matrices."""
     for axis, matrix in enumerate(lefts, 1):
-        lead, rest = x.shape[: axis - 3 - len(lefts)], x.shape[x.ndim - 1 - len(lefts) + axis :]
-        x = matrix @ x.reshape(*lead, matrix.shape[1], prod(rest))
-        if axis < len(lefts):
-            x = x.unflatten(-2, (-1, 2)).unflatten(-1, rest)
-        else:
-            x = x.reshape(*lead, matrix.shape[0] // 2, last.shape[0])
-    return (x if lefts else x.flatten(-2)) @ last
+        rest = x.shape[x.ndim - 1 - len(lefts) + axis :]
+        x = (matrix @ x.flatten(-len(rest)).flatten(-3, -2)).unflatten(-2, (-1, 2)).unflatten(-1, rest)
+    return x.flatten(-2) @ last
 
 
 def _matrices(own: Sequence[int], grid: Sequence[int], like: Tensor) -> list[Tensor]:
