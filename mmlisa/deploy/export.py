@@ -191,11 +191,9 @@ def export(
             "dynamic: deformable attention and deformable convolutions keep the size of the example; take --size H W"
         )
     if dynamic:
-        height, width = size
-        sizes += [(height + 32, width), (height, width + 64), (96, 96), (224, 224), (336, 96)]
-        # A .pt2 program takes multiples of the size divisor only.
-        # Padded by a few pixels: in a wide border all scores are equal, and rounding decides which of them are kept.
-        sizes += [(123, 219)] if out.suffix == ".onnx" else []
+        # The usual size of pretraining, and odd sides with a narrow border: in a wide one all scores are equal, and rounding decides
+        # which of them are kept. A .pt2 program takes multiples of the size divisor only.
+        sizes += [(224, 224), (123, 219) if out.suffix == ".onnx" else (352, 96)]
     with torch.no_grad():  # not in inference mode: its tensors cannot become constants of a graph
         image, shapes = example(module, size), {}
         if isinstance(module, EndToEnd) and module.task != "detection":
