@@ -191,8 +191,8 @@ def export(
             "dynamic: deformable attention and deformable convolutions keep the size of the example; take --size H W"
         )
     if dynamic:
-        # The usual size of pretraining, and odd sides with a narrow border: in a wide one all scores are equal, and rounding decides
-        # which of them are kept. A .pt2 program takes multiples of the size divisor only.
+        # The usual size of pretraining, and odd sides with a narrow border: in a wide one all scores are equal, and
+        # rounding decides which of them are kept. A .pt2 program takes multiples of the size divisor only.
         sizes += [(224, 224), (123, 219) if out.suffix == ".onnx" else (352, 96)]
     with torch.no_grad():  # not in inference mode: its tensors cannot become constants of a graph
         image, shapes = example(module, size), {}
