@@ -158,14 +158,14 @@ SHARED: dict[str, dict[str, Any]] = {
         choices=("cpu", "cuda"), help="default: a GPU if there is one; CUDA_VISIBLE_DEVICES chooses among several"
     ),
     "--launcher": dict(choices=("none", "pytorch", "slurm", "mpi"), default="none", help="what started the processes"),
-    **{name: dict(type=int, default=0, help="set by the launcher") for name in ("--local_rank", "--local-rank")},
+    "--local_rank --local-rank": dict(type=int, default=0, help="set by the launcher"),
 }
 
 
 def add_shared(parser: argparse.ArgumentParser, *names: str, **changes: Any) -> None:
     """Add arguments of :data:`SHARED`, with changes."""
     for name in names:
-        parser.add_argument(name, **SHARED[name] | changes)
+        parser.add_argument(*name.split(), **SHARED[name] | changes)
 
 
 # --- running -----------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Print a table that the site shows: ``channels``, ``fidelity``, a benchmark …"""
+"""Print a table that the site shows, such as ``channels``, ``fidelity`` or ``operators_cpu``."""
 
 import argparse
 import csv

@@ -16,7 +16,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", metavar="FILE.pkl", help="write the predictions for offline evaluation")
     parser.add_argument("--show-dir", help="write pictures of the predictions")
     parser.add_argument("--tta", action="store_true", help="test-time augmentation")
-    cli.add_shared(parser, "--backend", "--min-matched", "--launcher", "--local_rank", "--local-rank")
+    cli.add_shared(parser, "--backend", "--min-matched", "--launcher", "--local_rank --local-rank")
     args = parser.parse_args(argv)
     if args.out and not args.out.endswith((".pkl", ".pickle")):
         parser.error(f"argument --out: '{args.out}' is not a .pkl or .pickle file")

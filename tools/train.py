@@ -27,7 +27,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--epochs", type=cli.count, metavar="N", help="passes over the images; stretches the schedule")
     parser.add_argument("--batch", type=cli.count, metavar="N", help="images a step and process")
     parser.add_argument("--auto-scale-lr", action="store_true", help="scale the learning rate with the total batch")
-    cli.add_shared(parser, "--device", "--launcher", "--local_rank", "--local-rank")
+    cli.add_shared(parser, "--device", "--launcher", "--local_rank --local-rank")
     cli.add_shared(parser, "--min-matched", default=0.5)
     return parser.parse_args(argv)
 

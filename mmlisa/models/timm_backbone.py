@@ -45,8 +45,8 @@ class TimmBackbone(BaseModule):
         """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output index."""
         maps = self.network(image)
         if getattr(self.network, "output_fmt", "NCHW") == "NHWC":  # Swin
-            maps = [x.permute(0, 3, 1, 2) for x in maps]
-        return tuple(x.contiguous() for x in maps)
+            maps = [x.permute(0, 3, 1, 2).contiguous() for x in maps]
+        return tuple(maps)
 
     def _frozen(self) -> list[nn.Module]:
         end = self.network.feature_info.info[max(self.frozen_stages, 1) - 1]["module"].replace(".", "_")
