@@ -301,8 +301,29 @@ def deform_conv2d(x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias:
     return nn.functional.conv2d(sampled.flatten(1, 3), weight, bias, groups=groups)
 
 
+def merge_equal(graph: fx.Graph) -> None:
+    """Merge equal nodes that follow from sizes alone, such as the Fourier matrices of all layers: a node takes ms to convert.
+
+    The graph stays as it is if one of these tensors is changed in place.
+    """
+    known = {}
+    for node in graph.nodes:
+        others = [each.meta.get("val") for each in node.all_input_nodes if each not in known]
+        if node.op == "call_function" and all(isinstance(value, torch.types.py_sym_types) for value in others):
+            if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+                return
+            known[node] = None
+    first = {}
+    for node in known:
+        kept = first.setdefault((node.target, str(node.args), str(node.kwargs)), node)
+        if kept is not node:
+            node.replace_all_uses_with(kept)
+            graph.erase_node(node)
+
+
 def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    merge_equal(program.graph)
     deformable = torch.ops.torchvision.deform_conv2d.default
     if any(node.target is deformable for node in program.graph.nodes):
         for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.type_as.default):

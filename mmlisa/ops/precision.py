@@ -43,7 +43,7 @@ def current_autocast(device: torch.device) -> Callable[[], AbstractContextManage
 
 def at_least_fp32(x: Tensor) -> Tensor:
     """Convert half precision to fp32; fp32, fp64 and complex numbers stay unchanged."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x  # an export records every conversion
 
 
 def widest(*tensors: Tensor) -> list[Tensor]:

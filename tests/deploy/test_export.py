@@ -17,7 +17,15 @@ from helpers.pages import ROOT, read_blocks
 from helpers.whole_models import build, image, predict
 from mmlisa.deploy import export as module
 from mmlisa.deploy import runtime
-from mmlisa.deploy.export import Exportable, describe, export, final_size, largest_difference, reading_steps
+from mmlisa.deploy.export import (
+    Exportable,
+    describe,
+    export,
+    final_size,
+    largest_difference,
+    merge_equal,
+    reading_steps,
+)
 from mmlisa.deploy.results import EndToEnd, Preprocess, takes_rgb
 from mmlisa.models.backbones import LiSANet
 from mmlisa.training.config import load_config
@@ -109,6 +117,27 @@ def test_deformable_convolutions(channels, groups, offset_groups, kernel, stride
     )
     found = module.deform_conv2d(x, weight, offset, mask, bias, *geometry)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+class TwoWaves(nn.Module):
+    def __init__(self, in_place):
+        super().__init__()
+        self.in_place = in_place
+
+    def forward(self, x):
+        a, b = (torch.arange(x.shape[0]).cos() for _ in range(2))
+        return x * (a.mul_(2) if self.in_place else a) + x * b
+
+
+@pytest.mark.parametrize(("in_place", "count"), [(False, 1), (True, 2)])
+def test_equal_tensors_of_sizes_are_recorded_once(in_place, count):
+    """Two tensors of which one is changed in place are not equal."""
+    module, x = TwoWaves(in_place), torch.randn(5)
+    program = torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim.AUTO},), strict=False)
+    merge_equal(program.graph)
+    assert sum(node.target is torch.ops.aten.cos.default for node in program.graph.nodes) == count
+    program.graph_module.recompile()
+    torch.testing.assert_close(program.module()(torch.arange(7.0)), module(torch.arange(7.0)))
 
 
 @pytest.mark.parametrize("aligned", [False, True])

@@ -1,13 +1,13 @@
 """LiSA by discrete Fourier transforms as real matrix products: no complex numbers, no FFT, nothing an export cannot express.
 
-A spectrum is ``[..., 2, *frequencies]``: real and imaginary parts before the axes of the grid, with the frequencies 0 to n / 2 of
-the last axis, which determine the others. In this order no transform transposes its input.
+A spectrum is ``[..., 2, F]``: real and imaginary parts before the frequencies of all axes. Those from 0 to n / 2 of the last axis
+determine the others. In this order no transform transposes its input.
 
 :class:`EncodeRows` is for small grids. It transforms the first axis only, and the product with the spectrum contains the
 convolution over the other axes, as one matrix per channel and frequency.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import pi, prod
 
@@ -21,7 +21,7 @@ from ..tracing import as_constants
 
 @dataclass(eq=False)
 class EncodeDFT:
-    """Key side: spectra over N, ``[D, c, 2, *frequencies]``, and the bias ``[c, D]``."""
+    """Key side: spectra over N, ``[D, c, 2, F]``, and the bias ``[c, D]``."""
 
     kernel_f: Tensor
     bias: Tensor | None
@@ -36,13 +36,13 @@ class EncodeDFT:
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
         with no_autocast(query.device):
-            s = torch.stack([(query * g).sum(1) for g in _convolve(key, self.kernel_f)], dim=1)
+            s = (query[:, None] * _convolve(key, self.kernel_f)).sum(2)
             return _add_bias(s, query, self.bias)
 
 
 @dataclass(eq=False)
 class MixDFT:
-    """Value side: spectra over N, ``[D, 1, 2, *frequencies]``, and the bias ``[c, D]``."""
+    """Value side: spectra over N, ``[D, 1, 2, F]``, and the bias ``[c, D]``."""
 
     kernel_f: Tensor
     bias: Tensor
@@ -57,10 +57,8 @@ class MixDFT:
     def __call__(self, s: Tensor, value: Tensor) -> Tensor:
         """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
         with no_autocast(value.device):
-            y = (self.bias @ s.flatten(2)).view(value.shape)
-            for weight, g in zip(s.split(1, dim=1), _convolve(value, self.kernel_f), strict=True):
-                y = y + weight * g
-            return y
+            y = (s[:, :, None] * _convolve(value, self.kernel_f)).sum(1)
+            return y + (self.bias @ s.flatten(2)).view(value.shape)
 
 
 @dataclass(eq=False)
@@ -81,7 +79,7 @@ class EncodeRows:
         n, *rest = kernel.shape[2:]
         with no_autocast(kernel.device):
             columns = kernel.flatten(3) if rest else kernel[..., None]
-            spectrum = (_forward(n, kernel) @ columns).unflatten(2, (2, -1))  # [c, D, 2, F, R]
+            spectrum = (_last(n, kernel) @ columns).unflatten(2, (2, -1))  # [c, D, 2, F, R]
             rest = rest or [1]
             real, imaginary = circulant(spectrum.unflatten(-1, rest), rest).unbind(2)  # [c, D, F, R (i), R (j)]
             parts = [torch.stack(pair, 3) for pair in ((real, -imaginary), (imaginary, real))]
@@ -92,12 +90,12 @@ class EncodeRows:
         """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
         m, c, n = query.shape[:3]
         with no_autocast(query.device):
-            forward = _forward(n, key)
+            with as_constants((n,)):
+                forward = _last(n, key)
+                inverse = _weigh(forward, n).T / n
             spectrum = (forward @ key.transpose(0, 1).reshape(c, m, n, -1)).unflatten(2, (2, -1))  # [c, M, 2, F, R]
             spectrum = spectrum.permute(0, 3, 1, 2, 4).flatten(3)[:, :, None]  # [c, F, 1, M, 2 R]
             products = (spectrum @ self.matrices).transpose(1, 2)  # [c, 2, F, M, D R]
-            with as_constants(query.shape[2:]):
-                inverse = _weigh(forward, n).T.contiguous() / n
             g = (inverse @ products.flatten(3).flatten(1, 2)).view(c, n, m, -1, spectrum.shape[-1] // 2)
             s = (query.reshape(m, c, n, -1).permute(1, 2, 0, 3)[:, :, :, None] * g).sum(0)  # [n, M, D, R]
             s = s.permute(1, 2, 0, 3).reshape(m, -1, *query.shape[2:])
@@ -112,85 +110,73 @@ def _add_bias(s: Tensor, query: Tensor, bias: Tensor | None) -> Tensor:
     return s if bias is None else s + (bias.T @ query.flatten(2)).view(s.shape)
 
 
-def _convolve(tokens: Tensor, kernel_f: Tensor) -> Iterator[Tensor]:
-    """``[M, c, *grid]`` and spectra ``[D, c or 1, 2, *frequencies]`` -> ``[M, c, *grid]`` for each of the D patterns.
-
-    The patterns are separate products, because the numbers of all of them would not fit the cache.
-    """
+def _convolve(tokens: Tensor, kernel_f: Tensor) -> Tensor:
+    """``[M, c, *grid]`` and spectra ``[D, c or 1, 2, F]`` -> ``[M, D, c, *grid]``."""
     grid = tokens.shape[2:]
-    axis = -1 - len(grid)
-    matrices = _matrices(grid, grid, tokens)
-    spectrum = _multiply(tokens, matrices)
-    real, imaginary = spectrum.unbind(axis)
-    turned = torch.stack([-imaginary, real], dim=axis)  # times i
+    matrices = _matrices(grid, tokens)
     with as_constants(grid):
-        inverse = [matrix.T.contiguous() for matrix in matrices[:-1]], _weigh(matrices[-1].T, grid[-1])
-    for pattern in kernel_f.unbind():
-        a, b = pattern.split(1, dim=axis)
-        yield _inverse(spectrum * a + turned * b, *inverse)
+        lefts, last = [matrix.T for matrix in matrices[:-1]], _weigh(matrices[-1], grid[-1])
+    spectrum = _multiply(tokens, matrices)[:, None]
+    real, imaginary = spectrum.unbind(-2)
+    turned = torch.stack([-imaginary, real], dim=-2)  # times i
+    a, b = kernel_f.split(1, dim=-2)
+    y = spectrum * a + turned * b
+    lead = y.shape[:-2]
+    for n, matrix in zip(grid, lefts, strict=False):
+        y = matrix @ y.reshape(*lead, 2 * n, -1)  # [..., n x 2, frequencies of the later axes]
+        lead = (*lead, n)
+    return y.reshape(*lead, -1) @ last
 
 
 def _transform(x: Tensor, grid: Sequence[int]) -> Tensor:
     """``[..., *its grid]`` -> its spectrum on ``grid``: what ``resize_kernel`` and a transform give."""
-    return _multiply(x, _matrices(x.shape[x.ndim - len(grid) :], grid, x))
+    return _multiply(x, _matrices(grid, x, x.shape[x.ndim - len(grid) :]))
 
 
 def _multiply(x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
-    """``[..., *its grid]`` -> its spectrum, by the matrices of :func:`_matrices`."""
+    """``[..., *its grid]`` -> its spectrum ``[..., 2, F]``, by the matrices of :func:`_matrices`."""
     *lefts, last = matrices
-    x = (x @ last).unflatten(-1, (2, -1))
-    for axis, matrix in zip(range(len(lefts), 0, -1), reversed(lefts), strict=True):
-        # [..., n, 2, *frequencies] -> [..., 2, frequencies of n, *frequencies]
-        rest = x.shape[x.ndim - 1 - len(lefts) + axis :]
-        x = (matrix @ x.flatten(-len(rest)).flatten(-3, -2)).unflatten(-2, (2, -1)).unflatten(-1, rest)
-    return x
+    lead = x.ndim - len(matrices)
+    x = x @ last.T
+    for axis, matrix in reversed(list(enumerate(lefts, lead))):
+        # [..., n, 2 x frequencies] -> [..., n x 2, frequencies] -> [..., 2 x frequencies of n, frequencies]
+        x = matrix @ x.reshape(*x.shape[:axis], 2 * x.shape[axis], -1)
+    return x.reshape(*x.shape[:lead], 2, -1)
 
 
-def _inverse(x: Tensor, lefts: Sequence[Tensor], last: Tensor) -> Tensor:
-    """``[..., 2, *frequencies]`` -> ``[..., *grid]``, N times the inverse transform, by the transposed matrices."""
-    for axis, matrix in enumerate(lefts, 1):
-        rest = x.shape[x.ndim - 1 - len(lefts) + axis :]
-        x = (matrix @ x.flatten(-len(rest)).flatten(-3, -2)).unflatten(-2, (-1, 2)).unflatten(-1, rest)
-    return x.flatten(-2) @ last
-
-
-def _matrices(own: Sequence[int], grid: Sequence[int], like: Tensor) -> list[Tensor]:
-    """Transforms of ``own`` taps to the frequencies of ``grid``, by axis.
-
-    Those of the last axis are ``[n, 2 F]``, from real numbers to F = n / 2 + 1 frequencies; those of the others ``[2 F, 2 n]``,
-    from n pairs to 2 x F parts.
-    """
+def _matrices(grid: Sequence[int], like: Tensor, taps: Sequence[int] | None = None) -> list[Tensor]:
+    """Transforms of tokens on ``grid``, or of a kernel with ``taps``, to the frequencies of ``grid``, by axis."""
+    taps = [None] * len(grid) if taps is None else taps
     with as_constants(grid):
-        cos, sin = _waves(own[-1], grid[-1], grid[-1] // 2 + 1, like)
-        matrices = [torch.cat([cos, -sin]).T.contiguous()]
-        for n, size in zip(own[:-1], grid[:-1], strict=True):
-            cos, sin = _waves(n, size, size, like)
-            matrices.append(
-                torch.stack([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)]).flatten(2).flatten(0, 1)
-            )
-    return [*matrices[1:], matrices[0]]
+        lefts = [_waves(n, own, 2, like).reshape(2 * n, -1) for n, own in zip(grid[:-1], taps[:-1], strict=True)]
+        return [*lefts, _last(grid[-1], like, taps[-1])]
 
 
-def _forward(n: int, like: Tensor) -> Tensor:
-    """``[2 F, n]``: from n real numbers to the parts of F frequencies."""
-    (matrix,) = _matrices((n,), (n,), like)
-    with as_constants((n,)):
-        return matrix.T.contiguous()
+def _last(n: int, like: Tensor, taps: int | None = None) -> Tensor:
+    """``[2 F, taps]``: from real numbers along the last axis to the parts of F = n / 2 + 1 frequencies."""
+    return _waves(n, taps, 1, like).reshape(2 * (n // 2 + 1), -1)
 
 
-def _weigh(matrix: Tensor, n: int) -> Tensor:
-    """A forward matrix ``[2 F, n]`` with the weights of the inverse: a frequency counts for its negative, too."""
-    frequency = torch.arange(n // 2 + 1, device=matrix.device)
-    weight = 2 - ((frequency == 0) | (2 * frequency == n)).to(matrix.dtype)
-    return matrix * weight.repeat(2)[:, None]
+def _weigh(last: Tensor, n: int) -> Tensor:
+    """:func:`_last` of n tokens with the weights of the inverse: a frequency counts for its negative, too."""
+    frequency = torch.arange(n // 2 + 1, device=last.device)
+    weight = 1 + torch.minimum(frequency, n - 2 * frequency).clamp(max=1)
+    return last * weight.repeat(2).unsqueeze(1)
 
 
-def _waves(own: int, size: int, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of ``2 pi frequency offset / size``, ``[count, own]`` each, at the signed offsets of ``own`` taps."""
-    offset = torch.arange(own, device=like.device, dtype=torch.float64)
-    offset = torch.where(offset > own // 2, offset - own, offset)
-    frequency = torch.arange(count, device=like.device, dtype=torch.float64)
-    angle = torch.outer(frequency, offset).remainder(size) * (2 * pi / size)  # small angles keep fp32 exact
-    # The Nyquist tap of an even size stands for both signs: no sine.
-    sine = (angle - pi / 2).cos() * (2 * offset.abs() != own)
-    return angle.cos().to(like.dtype), sine.to(like.dtype)
+def _waves(n: int, taps: int | None, parts: int, like: Tensor) -> Tensor:
+    """``[2, frequencies, taps, parts]``: what the real part (and the imaginary) of a tap adds to the parts of a frequency.
+
+    Without ``taps``, the n tokens themselves. Real numbers (``parts=1``) need the frequencies to n / 2 only.
+    """
+    options = dict(device=like.device, dtype=torch.float64)
+    offset = torch.arange(n if taps is None else taps, **options)
+    if taps is not None:
+        offset = torch.where(offset > taps // 2, offset - taps, offset)
+    frequency = torch.arange(n if parts == 2 else n // 2 + 1, **options)
+    angle = torch.outer(frequency, offset).remainder(n) * (2 * pi / n)  # small angles keep fp32 exact
+    cos, sin = angle.cos(), (angle - pi / 2).cos()
+    if taps is not None:  # the Nyquist tap of an even size stands for both signs: no sine
+        sin = sin * (2 * offset.abs() != taps)
+    real, imaginary = (cos, sin)[:parts], (-sin, cos)[:parts]
+    return torch.stack([torch.stack(real, -1), torch.stack(imaginary, -1)]).to(like.dtype)
