@@ -30,8 +30,8 @@ class Evaluation:
         confusion: [annotated, predicted], counts of objects, pixels or images; of detection, the last row and column are the
             background.
         images: path, error (the larger, the worse) and a caption, of each image.
-        sample: an image's path -> its annotations and predictions, as :func:`draw_prediction` takes them. The masks of a large
-            image take gigabytes, so they are decoded with each call.
+        sample: an image's path -> its annotations and predictions, as :func:`draw_prediction` takes them. Masks are run lengths,
+            because the decoded ones of a large image take gigabytes.
     """
 
     score: str
@@ -81,7 +81,7 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
 def measure_precision(truth: COCO, found: COCO, kind: str) -> np.ndarray:
     """Return COCO's precision ``[IoU, recall, class, size]``; sizes are all, small, medium, large; NaN where no object is.
 
-    1,000 detections of an image count, or twice the objects of the fullest image; the log's AP ends at 100.
+    1,000 detections of an image count, or twice the objects of the fullest image.
     """
     evaluation = COCOeval(truth, found, kind)
     evaluation.params.maxDets = [max(1000, 2 * max(map(len, truth.imgToAnns.values()), default=0))]
@@ -138,7 +138,7 @@ def _instances(coco: COCO, image_id: int, with_masks: bool) -> InstanceData:
     if entries and "score" in entries[0]:
         data.scores = np.array([entry["score"] for entry in entries])
     if entries and with_masks:
-        data.masks = np.stack([coco.annToMask(entry) for entry in entries])
+        data.masks = [coco.annToRLE(entry) for entry in entries]
     return data
 
 
