@@ -310,10 +310,20 @@ test_dataloader = dict(dataset=dict(pipeline=whole_images))
 """
 
 
-def _class_counts(part: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Return the changes of a model's config that give every part with ``num_classes`` this number of classes."""
-    changes: dict[str, Any] = {"num_classes": number} if "num_classes" in part else {}
+def _class_counts(part: Mapping[str, Any], number: int, whole: bool = False) -> dict[str, Any]:
+    """Return the changes of a model's config that give every part with ``num_classes`` this number of classes.
+
+    With ``whole``, return the changed part.
+    """
+    changes: dict[str, Any] = dict(part) if whole else {}
+    if "num_classes" in part:
+        changes["num_classes"] = number
     for key, inner in part.items():
+        found: Any = None
         if isinstance(inner, dict) and key != "loss_decode":
-            changes |= {key: found} if (found := _class_counts(inner, number)) else {}
+            found = _class_counts(inner, number, whole)
+        elif isinstance(inner, list):  # the heads of a cascade; a config can only replace the list
+            found = [_class_counts(one, number, whole=True) if isinstance(one, dict) else one for one in inner]
+        if found and found != inner:
+            changes[key] = found
     return changes
