@@ -122,6 +122,7 @@ def test_a_config_is_a_model_with_its_own_recipe(tmp_path, name, recipe):
         ("detection", "hylisanet", False),
         ("detection", "picodet", False),
         ("detection", "flatten-swin-t", True),
+        ("detection", config_path("cascade_mask_rcnn_flatten_swin_demo.py"), False),  # lists of heads
         ("segmentation", "hylisanet", False),
         ("classification", "ivit-t", True),
     ],
@@ -151,6 +152,7 @@ def test_heads_follow_the_objects(tmp_path):
     _, cfg, _ = config_of(tmp_path, dataset, "hylisanet")
     assert (cfg.model.roi_head.mask_head, cfg.test_evaluator.metric) == (None, ["bbox"])
     assert cfg.model.test_cfg.rcnn.max_per_img == 140
+    assert {cfg.val_evaluator.type, cfg.test_evaluator.type} == {"mmlisa.CocoMetric"}
 
 
 @pytest.mark.parametrize("weights", ["", "own.pth"])
