@@ -294,6 +294,7 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         keeps_optimizer=optimizer.type == "AdamW" or optimizer.lr == plan.preset.rate,
         has_test=bool(dataset.split("test")),
         metric_name=METRICS[plan.task],
+        most=max(1000, most),
     )
 
 
@@ -324,6 +325,8 @@ def _class_counts(part: Mapping[str, Any], number: int, whole: bool = False) -> 
             found = _class_counts(inner, number, whole)
         elif isinstance(inner, list):  # the heads of a cascade; a config can only replace the list
             found = [_class_counts(one, number, whole=True) if isinstance(one, dict) else one for one in inner]
+            if key == "class_weight":  # Mask2Former's, the last for "no object"
+                found = inner[:1] * number + inner[-1:]
         if found and found != inner:
             changes[key] = found
     return changes

@@ -1,7 +1,6 @@
 """Tiles against one pass: the rows, the limit of memory, and the recommendation."""
 
 import json
-import math
 
 import pytest
 
@@ -10,7 +9,7 @@ from mmlisa.fit.comparison import compare, recommend
 
 
 def metrics(ap, time=1.0):
-    return dict.fromkeys(["AP", "AP50", "small", "medium"], ap) | dict(large=math.nan, time=time, memory=1)
+    return dict.fromkeys(["AP", "AP50", "small", "medium"], ap) | dict(large=-1.0, time=time, memory=1)
 
 
 @pytest.mark.parametrize(
