@@ -88,8 +88,7 @@ class CocoMetric(_CocoMetric):
         with TemporaryDirectory() as folder:
             files = self.results2json([found for _, found in results], f"{folder}/results")
             for kind in self.metrics:
-                entries = load(files[kind])
-                found = self._coco_api.loadRes(entries) if entries else COCO()
+                found = self._coco_api.loadRes(entries) if (entries := load(files[kind])) else COCO()
                 precision = measure_precision(self._coco_api, found, kind)[..., 0]
                 values[f"{kind}_mAP"] = round(np.nansum(precision) / max(1, np.isfinite(precision).sum()), 3)
         return values

@@ -314,9 +314,7 @@ test_dataloader = dict(dataset=dict(pipeline=whole_images))
 
 def _class_counts(part: Mapping[str, Any], number: int, whole: bool = False) -> dict[str, Any]:
     """Return the changes of a config, with ``whole`` the changed config, that set each ``num_classes`` to a number."""
-    changes: dict[str, Any] = dict(part) if whole else {}
-    if "num_classes" in part:
-        changes["num_classes"] = number
+    changes = (dict(part) if whole else {}) | ({"num_classes": number} if "num_classes" in part else {})
     for key, inner in part.items():
         found: Any = None
         if isinstance(inner, dict) and key != "loss_decode":
