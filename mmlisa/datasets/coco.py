@@ -77,10 +77,9 @@ class DemoCocoDataset(Generated, CocoDataset):
 
 @METRICS.register_module()
 class CocoMetric(_CocoMetric):
-    """mmdet's CocoMetric whose ``bbox_mAP`` and ``segm_mAP`` count all detections, and are 0 without detections.
+    """mmdet's CocoMetric whose ``bbox_mAP`` and ``segm_mAP`` count all detections, as :func:`measure_precision` does.
 
-    pycocotools computes them from the 100 best detections of an image, whatever ``proposal_nums`` says. Without detections,
-    mmdet returns no metrics, so that ``save_best`` fails.
+    pycocotools computes them from the 100 best detections of an image, whatever ``proposal_nums`` says.
     """
 
     def compute_metrics(self, results: list[tuple[dict, dict]]) -> dict[str, float]:
@@ -88,9 +87,9 @@ class CocoMetric(_CocoMetric):
         with TemporaryDirectory() as folder:
             files = self.results2json([found for _, found in results], f"{folder}/results")
             for kind in self.metrics:
-                found = self._coco_api.loadRes(entries) if (entries := load(files[kind])) else COCO()
-                precision = measure_precision(self._coco_api, found, kind)[..., 0]
-                values[f"{kind}_mAP"] = round(np.nansum(precision) / max(1, np.isfinite(precision).sum()), 3)
+                if entries := load(files[kind]):
+                    precision = measure_precision(self._coco_api, self._coco_api.loadRes(entries), kind)[..., 0]
+                    values[f"{kind}_mAP"] = round(np.nansum(precision) / max(1, np.isfinite(precision).sum()), 3)
         return values
 
 
