@@ -79,7 +79,7 @@ class DemoCocoDataset(Generated, CocoDataset):
 class CocoMetric(_CocoMetric):
     """mmdet's CocoMetric whose ``bbox_mAP`` and ``segm_mAP`` count all detections, as :func:`measure_precision` does.
 
-    pycocotools computes them from the 100 best detections of an image, whatever ``proposal_nums`` says.
+    pycocotools computes them from the 100 best detections of each class in an image, whatever ``proposal_nums`` says.
     """
 
     def compute_metrics(self, results: list[tuple[dict, dict]]) -> dict[str, float]:
@@ -96,7 +96,7 @@ class CocoMetric(_CocoMetric):
 def measure_precision(truth: COCO, found: COCO, kind: str) -> np.ndarray:
     """Return COCO's precision ``[IoU, recall, class, size]``; sizes are all, small, medium, large; NaN where no object is.
 
-    1,000 detections of an image count, or twice the objects of the fullest image.
+    1,000 detections of each class in an image count, or twice the objects of the fullest image.
     """
     evaluation = COCOeval(truth, found, kind)
     evaluation.params.maxDets = [max(1000, 2 * max(map(len, truth.imgToAnns.values()), default=0))]

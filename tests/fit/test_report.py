@@ -50,7 +50,7 @@ def report(folder, task, classes=NAMES, label_map=None):
 
 
 def test_all_objects_of_a_full_image_count_in_the_log(tmp_path):
-    """pycocotools ends at 100 detections of an image; without detections, there are no metrics."""
+    """pycocotools ends at 100 detections of a class in an image; without detections, there are no metrics."""
     boxes = [[20 * (i % 40), 20 * (i // 40), 10, 10] for i in range(150)]
     entries = [dict(id=i, image_id=1, category_id=1, bbox=box, area=100, iscrowd=0) for i, box in enumerate(boxes, 1)]
     content = dict(images=[dict(id=1)], categories=[dict(id=1, name="cat")], annotations=entries)
