@@ -1,4 +1,4 @@
-"""mmdet's CocoDataset with checks of the annotation file, the demo data in this format, and a metric of many objects."""
+"""mmdet's CocoDataset with checks of the annotation file, the demo data in this format, and COCO's metric."""
 
 import json
 from tempfile import TemporaryDirectory
