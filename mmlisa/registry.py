@@ -19,11 +19,12 @@ _LIBRARIES = {
     "datasets.classification": "mmpretrain",
     "video": "mmpretrain",
 }
-# Data sets whose import must not wait for that of the other libraries.
+# Classes whose import must not wait for that of the other libraries.
 _OWN_MODULES = {
     "PairedSegDataset": "mmlisa.datasets.segmentation",
     "DemoSegDataset": "mmlisa.datasets.segmentation",
     "DemoClsDataset": "mmlisa.datasets.classification",
+    "CocoMetric": "mmlisa.datasets.coco",
 }
 
 
@@ -74,5 +75,5 @@ OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "training.
 OPTIM_WRAPPERS = _child(roots.OPTIM_WRAPPERS, "training.optimizers")
 DATASETS = _child(roots.DATASETS, "datasets.coco", "datasets.segmentation", "datasets.classification", "video")
 TRANSFORMS = _child(roots.TRANSFORMS, "datasets.tiles", "video")
-METRICS = _child(roots.METRICS, "datasets.segmentation")
+METRICS = _child(roots.METRICS, "datasets.segmentation", "datasets.coco")
 WEIGHT_INITIALIZERS = _child(roots.WEIGHT_INITIALIZERS, "conversion")

@@ -36,14 +36,16 @@ def main(args: argparse.Namespace) -> None:
         "onnxruntime": lambda rounds, _, **options: benchmark.benchmark_onnxruntime(rounds, **options),
         **dict.fromkeys(BLOCKS, benchmark.benchmark_blocks),
     }
+    if unknown := set(args.models or ()).difference(benchmark.BACKBONES):
+        raise ValueError(f"--models: unknown {', '.join(unknown)}; choose from {', '.join(benchmark.BACKBONES)}")
+    if args.size and (others := [suite for suite in args.suite if "sizes" not in benchmark.SUITES[suite]]):
+        raise ValueError(f"--size: the suites {', '.join(others)} have no image sizes; name others with --suite")
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     for suite in args.suite:
-        options = dict(benchmark.SUITES[suite])
+        options = benchmark.SUITES[suite] | ({"sizes": args.size} if args.size else {})
         if "sizes" in options and suite not in NETWORKS:
             options["names"] = args.models or list(benchmark.BACKBONES)
-            if args.size and suite != "pixels":
-                options["sizes"] = args.size
         device = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
         machine = f"{device}, PyTorch {torch.__version__}, fp32, {args.rounds} interleaved rounds"
         rows = functions.get(suite, benchmark.benchmark_networks)(args.rounds, args.device, **options)

@@ -78,9 +78,7 @@ def tile(text: str) -> int | str:
 def main(args: argparse.Namespace) -> None:
     from mmlisa.fit.run import Options, fit
 
-    options = Options(
-        args.data, args.task, args.model, args.weights, args.epochs, args.size, args.batch, args.tile, args.memory
-    )
+    options = Options(**{name: getattr(args, name) for name in Options.__annotations__})
     fit(options, args.work_dir or Path("work_dirs", "fit", Path(args.data).name), dry_run=args.dry_run)
 
 

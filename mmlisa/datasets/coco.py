@@ -1,13 +1,18 @@
-"""mmdet's CocoDataset with checks of the annotation file, and the demo data in this format."""
+"""mmdet's CocoDataset with checks of the annotation file, the demo data in this format, and COCO's metric."""
 
 import json
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
+import numpy as np
 from mmdet.datasets import CocoDataset as _CocoDataset
-from mmengine.fileio import get
+from mmdet.evaluation import CocoMetric as _CocoMetric
+from mmengine.fileio import get, load
 from mmengine.logging import print_log
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
-from mmlisa.registry import DATASETS
+from mmlisa.registry import DATASETS, METRICS
 
 from .annotations import find_bad_annotations, find_doubts
 from .demo import Generated
@@ -68,3 +73,34 @@ class DemoCocoDataset(Generated, CocoDataset):
     """COCO-format demo data, generated under ``data_root`` (``data/demo``) on first use; otherwise :class:`CocoDataset`."""
 
     METAINFO: ClassVar = {"classes": CLASSES, "palette": PALETTE}
+
+
+@METRICS.register_module()
+class CocoMetric(_CocoMetric):
+    """mmdet's CocoMetric whose ``bbox_mAP`` and ``segm_mAP`` count all detections, as :func:`measure_precision` does.
+
+    pycocotools computes them from the 100 best detections of each class in an image, whatever ``proposal_nums`` says.
+    """
+
+    def compute_metrics(self, results: list[tuple[dict, dict]]) -> dict[str, float]:
+        values = super().compute_metrics(results)
+        with TemporaryDirectory() as folder:
+            files = self.results2json([found for _, found in results], f"{folder}/results")
+            for kind in self.metrics:
+                if entries := load(files[kind]):
+                    precision = measure_precision(self._coco_api, self._coco_api.loadRes(entries), kind)[..., 0]
+                    values[f"{kind}_mAP"] = round(np.nansum(precision) / max(1, np.isfinite(precision).sum()), 3)
+        return values
+
+
+def measure_precision(truth: COCO, found: COCO, kind: str) -> np.ndarray:
+    """Return COCO's precision ``[IoU, recall, class, size]``; sizes are all, small, medium, large; NaN where no object is.
+
+    1,000 detections of each class in an image count, or twice the objects of the fullest image.
+    """
+    evaluation = COCOeval(truth, found, kind)
+    evaluation.params.maxDets = [max(1000, 2 * max(map(len, truth.imgToAnns.values()), default=0))]
+    evaluation.evaluate()
+    evaluation.accumulate()
+    values = evaluation.eval["precision"][..., 0]
+    return np.where(values < 0, np.nan, values)

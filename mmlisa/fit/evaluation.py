@@ -14,7 +14,6 @@ from mmengine.fileio import load
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from PIL import Image
 from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 from pycocotools.mask import iou
 
 SCORE, IOU = 0.3, 0.5  # a detection counts from this score on, and finds an object that it overlaps by more than this
@@ -30,8 +29,8 @@ class Evaluation:
         confusion: [annotated, predicted], counts of objects, pixels or images; of detection, the last row and column are the
             background.
         images: path, error (the larger, the worse) and a caption, of each image.
-        sample: an image's path -> its annotations and predictions, as :func:`draw_prediction` takes them. The masks of a large
-            image take gigabytes, so they are decoded with each call.
+        sample: an image's path -> its annotations and predictions, as :func:`draw_prediction` takes them. Masks are run lengths,
+            because the decoded ones of a large image take gigabytes.
     """
 
     score: str
@@ -43,6 +42,8 @@ class Evaluation:
 
 def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], label_map: dict[int, int]) -> Evaluation:
     """Evaluate boxes and masks, ``test/predictions.{bbox,segm}.json``, against ``data/<split>.json`` in ``folder``."""
+    from mmlisa.datasets.coco import measure_precision  # only detection needs mmdet
+
     entries, kinds = json.loads((folder / "test" / "predictions.bbox.json").read_text()), {"bbox": "box"}
     if (masks := folder / "test" / "predictions.segm.json").is_file():
         kinds["segm"] = "mask"
@@ -76,19 +77,6 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], l
         return BaseDataElement(gt_instances=annotated, pred_instances=predicted)
 
     return Evaluation(score, table, confusion, images, sample)
-
-
-def measure_precision(truth: COCO, found: COCO, kind: str) -> np.ndarray:
-    """Return COCO's precision ``[IoU, recall, class, size]``; sizes are all, small, medium, large; NaN where no object is.
-
-    1,000 detections of an image count, or twice the objects of the fullest image; the log's AP ends at 100.
-    """
-    evaluation = COCOeval(truth, found, kind)
-    evaluation.params.maxDets = [max(1000, 2 * max(map(len, truth.imgToAnns.values()), default=0))]
-    evaluation.evaluate()
-    evaluation.accumulate()
-    values = evaluation.eval["precision"][..., 0]
-    return np.where(values < 0, np.nan, values)
 
 
 def count_objects(
@@ -138,7 +126,7 @@ def _instances(coco: COCO, image_id: int, with_masks: bool) -> InstanceData:
     if entries and "score" in entries[0]:
         data.scores = np.array([entry["score"] for entry in entries])
     if entries and with_masks:
-        data.masks = np.stack([coco.annToMask(entry) for entry in entries])
+        data.masks = [coco.annToRLE(entry) for entry in entries]
     return data
 
 

@@ -14,6 +14,7 @@ from PIL import Image
 
 from mmlisa.datasets import IMAGE_SUFFIXES
 
+Image.MAX_IMAGE_PIXELS = None  # Pillow refuses images above 179 million pixels, which OpenCV reads in the training
 SPLITS = ("train", "val", "test")
 _SPLIT_WORDS = {"train": "train", "training": "train", "trainval": "train", "test": "test", "testing": "test"}
 _SPLIT_WORDS |= dict.fromkeys(("val", "valid", "validation"), "val")
@@ -130,7 +131,7 @@ def read_size(path: Path, completely: bool = False) -> tuple[int, int]:
                 image.load()
             turned = image.getexif().get(0x0112) in (5, 6, 7, 8)  # EXIF's tag of the orientation
             return image.size[::-1] if turned else image.size
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError) as error:
         raise ValueError(f"{path}: the image cannot be read ({error}); export or copy it again") from error
 
 

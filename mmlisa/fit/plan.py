@@ -26,6 +26,7 @@ class Preset:
         weights: where the backbone starts, for ``mmlisa.PublishedWeights``; empty for random weights.
         rate, batch: learning rate, for this many images a step.
         steps, epochs: fewest steps, and fewest passes over the images, of a training.
+        regions: number that a two-stage detector samples of an image in training; the config's if None.
     """
 
     config: str
@@ -34,13 +35,14 @@ class Preset:
     batch: int
     steps: int
     epochs: int
+    regions: int | None = None
 
 
 _SWIN = "timm:swin_tiny_patch4_window7_224.ms_in1k"
 _CAFORMER = "timm:caformer_s18.sail_in22k_ft_in1k"
 PRESETS: dict[str, dict[str, Preset]] = {
     "detection": {
-        "hylisanet": Preset("mask_rcnn_hylisanet_demo.py", "", 1.5e-3, 4, 400, 6),
+        "hylisanet": Preset("mask_rcnn_hylisanet_demo.py", "", 1.5e-3, 4, 400, 6, regions=128),
         "flatten-swin-t": Preset("mask_rcnn_flatten_swin_t_host_1x_coco.py", _SWIN, 1e-4, 16, 2000, 12),
         "ivit-t": Preset("mask_rcnn_ivit_t_host_3x_coco.py", _CAFORMER, 1e-4, 16, 2000, 12),
         "picodet": Preset("picodet_castling_lcnet_demo.py", "", 1.5e-3, 8, 900, 24),
@@ -155,9 +157,8 @@ def make_plan(
     elif side is None:
         side, reasons["side"] = _choose_side(dataset, on_gpu)
     side = max(_ROUND, round(side / _ROUND) * _ROUND)
-    units, count = "images", len(train)
-    if tile:
-        units, count = "tiles", sum(math.prod(math.ceil(length / side) for length in sample.size) for sample in train)
+    units = "tiles" if tile else "images"
+    count = sum(math.prod(math.ceil(length / side) for length in sample.size) if tile else 1 for sample in train)
     half = 2 ** int(math.log2(max(2, count // 2)))
     if batch is None:
         batch, reasons["batch"] = min(preset.batch, half), f"{preset.batch} in the recipe, at most half of the {units}"
@@ -260,8 +261,8 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         model["train_cfg"] = None  # Mixup and CutMix need more data than a small set has
     elif learns_masks and not masks:
         model["roi_head"] |= {"mask_roi_extractor": None, "mask_head": None}
-    if plan.preset.config == "mask_rcnn_hylisanet_demo.py":
-        model["train_cfg"] = {"rcnn": {"sampler": {"num": 128}}}  # the demo's 64 are for its few objects per image
+    if plan.preset.regions:
+        model["train_cfg"] = {"rcnn": {"sampler": {"num": plan.preset.regions}}}
     most = 2 * max(len(sample.objects) for sample in dataset.samples)
     if most > _MOST_DETECTIONS:
         limit = {"max_per_img": most}
@@ -294,6 +295,7 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         keeps_optimizer=optimizer.type == "AdamW" or optimizer.lr == plan.preset.rate,
         has_test=bool(dataset.split("test")),
         metric_name=METRICS[plan.task],
+        most=max(1000, most),
     )
 
 
@@ -310,10 +312,17 @@ test_dataloader = dict(dataset=dict(pipeline=whole_images))
 """
 
 
-def _class_counts(part: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Return the changes of a model's config that give every part with ``num_classes`` this number of classes."""
-    changes: dict[str, Any] = {"num_classes": number} if "num_classes" in part else {}
+def _class_counts(part: Mapping[str, Any], number: int, whole: bool = False) -> dict[str, Any]:
+    """Return the changes of a config, with ``whole`` the changed config, that set each ``num_classes`` to a number."""
+    changes = (dict(part) if whole else {}) | ({"num_classes": number} if "num_classes" in part else {})
     for key, inner in part.items():
+        found: Any = None
         if isinstance(inner, dict) and key != "loss_decode":
-            changes |= {key: found} if (found := _class_counts(inner, number)) else {}
+            found = _class_counts(inner, number, whole)
+        elif isinstance(inner, list):  # the heads of a cascade; a config can only replace the list
+            found = [_class_counts(one, number, whole=True) if isinstance(one, dict) else one for one in inner]
+            if key == "class_weight":  # Mask2Former's, the last for "no object"
+                found = inner[:1] * number + inner[-1:]
+        if found and found != inner:
+            changes[key] = found
     return changes

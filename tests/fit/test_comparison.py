@@ -1,7 +1,6 @@
 """Tiles against one pass: the rows, the limit of memory, and the recommendation."""
 
 import json
-import math
 
 import pytest
 
@@ -10,7 +9,7 @@ from mmlisa.fit.comparison import compare, recommend
 
 
 def metrics(ap, time=1.0):
-    return dict.fromkeys(["AP", "AP50", "small", "medium"], ap) | dict(large=math.nan, time=time, memory=1)
+    return dict.fromkeys(["AP", "AP50", "small", "medium"], ap) | dict(large=-1.0, time=time, memory=1)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +52,17 @@ def test_sizes_up_to_the_largest_image_and_to_the_limit_of_memory(run, monkeypat
     ]
     assert [row[0] for row in table[1:]] == ["tiles of 320 pixels", "one pass at 640 pixels", "one pass at 1024 pixels"]
     assert table[1][1:] == ["0.100", "0.100", "0.100", "0.100", "-", "1.00", "1.0"]
-    assert table[3][-1] == "more than 2.0"
+    assert table[3][-1] == "not within 2.0"
 
 
-@pytest.mark.parametrize(("program", "found"), [("bytearray(4 * 2**30)", None), ("1 / 0", ChildProcessError)])
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [
+        ("bytearray(4 * 2**30)", None),
+        ("import os; os.kill(os.getpid(), 9)", None),
+        ("1 / 0", ChildProcessError),
+    ],
+)
 def test_a_process_beyond_the_limit_and_one_that_fails(run, monkeypatch, program, found):
     python = run / "python"
     python.write_text(f"#!/usr/bin/env python3\n{program}\n")

@@ -266,6 +266,12 @@ def test_images_are_read_as_displayed_and_completely(tmp_path):
         prepare_data(tmp_path)
 
 
+def test_images_have_no_largest_size(tmp_path):
+    """Pillow's limit, 179 million pixels, is below orthophotos."""
+    (tmp_path / "a.pbm").write_bytes(b"P4 20000 20000\n")
+    assert read_size(tmp_path / "a.pbm") == (20000, 20000)
+
+
 @pytest.mark.parametrize(
     ("path", "with_name", "split"),
     [

@@ -10,7 +10,7 @@ from mmengine.registry import MODELS, DefaultScope
 from helpers import folders
 from mmlisa import config_path
 from mmlisa.fit.folder import Dataset, Sample
-from mmlisa.fit.plan import PRESETS, Preset, choose_preset, make_plan, write_config, write_tiled_config
+from mmlisa.fit.plan import PRESETS, Preset, _class_counts, choose_preset, make_plan, write_config, write_tiled_config
 
 
 def make(task="detection", number=100, size=(640, 480), side=48.0, has_masks=True):
@@ -151,6 +151,17 @@ def test_heads_follow_the_objects(tmp_path):
     _, cfg, _ = config_of(tmp_path, dataset, "hylisanet")
     assert (cfg.model.roi_head.mask_head, cfg.test_evaluator.metric) == (None, ["bbox"])
     assert cfg.model.test_cfg.rcnn.max_per_img == 140
+    assert {cfg.val_evaluator.type, cfg.test_evaluator.type} == {"mmlisa.CocoMetric"}
+    assert cfg.model.train_cfg.rcnn.sampler.num == PRESETS["detection"]["hylisanet"].regions
+
+
+def test_the_number_of_classes_reaches_a_cascade_and_class_weights():
+    def model(number):
+        loss = dict(type="SeesawLoss", num_classes=number)
+        weights = dict(class_weight=[1.0] * number + [0.1])
+        return dict(head=[dict(num_classes=number, loss=loss), dict(num_classes=number)], decode_head=weights)
+
+    assert _class_counts(model(80), 2) == model(2)
 
 
 @pytest.mark.parametrize("weights", ["", "own.pth"])

@@ -115,3 +115,22 @@ def test_suites_of_papers_build(name):
     if name in command.BLOCKS:
         rows = benchmark.benchmark_blocks(1, "cpu", **{**suite, "grids": suite["grids"][:1]})
         assert [row["name"] for row in rows] == list(suite["attention"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--models", "Swin"], "--models: unknown Swin; choose from .*Swin-T"),
+        (["--size", "64x96", "--suite", "latency", "blocks"], "--size: the suites blocks have"),
+    ],
+)
+def test_mistakes_in_the_arguments_are_named(words, message):
+    with pytest.raises(ValueError, match=message):
+        command.main(command.parse_args(words))
+
+
+def test_sizes_replace_those_of_a_papers_suite(monkeypatch, tmp_path):
+    measured = []
+    monkeypatch.setattr(benchmark, "benchmark_networks", lambda *_, sizes, **__: measured.append(sizes) or [])
+    command.main(command.parse_args(["--suite", "latency", "--size", "64x96", "--out", str(tmp_path)]))
+    assert measured == [[(64, 96)]]
