@@ -7,6 +7,7 @@ supervision's readers draw each into a mask, which takes ``objects x height x wi
 import json
 import math
 import re
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -249,7 +250,7 @@ def _listed_splits(folder: Folder, kind: str) -> dict[str, str]:
 
 
 def _read_labelme(folder: Folder, files: Mapping[str, Any]) -> Iterator[_Part]:
-    """LabelMe: a JSON file per image, with polygons and rectangles; shapes of one ``group_id`` are one object."""
+    """LabelMe: a JSON file per image, with polygons, masks, circles and rectangles; shapes of one ``group_id`` are one object."""
     labels = {str(shape["label"]) for content in files.values() for shape in content["shapes"]}
     names = {name: name for name in sorted(labels)}
     for file, content in files.items():
@@ -261,14 +262,31 @@ def _read_labelme(folder: Folder, files: Mapping[str, Any]) -> Iterator[_Part]:
             kind, label = shape.get("shape_type") or "polygon", str(shape["label"])
             if kind == "rectangle":
                 objects[number] = _object(label, [*points.min(0).tolist(), *points.max(0).tolist()])
-            elif kind == "polygon":
+            elif kind in _OUTLINES:
                 group = (label, number if shape.get("group_id") is None else f"group {shape['group_id']}")
-                outlines.setdefault(group, []).append(points.ravel().tolist())
+                parts = [outline.ravel().tolist() for outline in _OUTLINES[kind](points, shape)]
+                outlines.setdefault(group, []).extend(parts)
                 objects[first.setdefault(group, number)] = _object(label, None, outlines[group])
         image = content["imagePath"]
         size = _size_of(folder, file, image, (content.get("imageWidth"), content.get("imageHeight")))
         yield _Part(file, "", _one_image(image, size, objects, names))
 
+
+def _outline_mask(points: np.ndarray, shape: Mapping[str, Any]) -> list[np.ndarray]:
+    """Return the outlines of a mask: a PNG in base64, whose first pixel lies at the first point."""
+    mask = cv2.imdecode(np.frombuffer(b64decode(shape["mask"]), np.uint8), cv2.IMREAD_GRAYSCALE)
+    contours, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    return [contour[:, 0] + points[0] for contour in contours if len(contour) > 2]
+
+
+def _outline_circle(points: np.ndarray, _: Mapping[str, Any]) -> list[np.ndarray]:
+    """Return a circle's outline from its centre and a point on it."""
+    angle = np.arange(36)[:, None] * (np.pi / 18)
+    return [points[0] + np.hypot(*(points[1] - points[0])) * np.hstack([np.cos(angle), np.sin(angle)])]
+
+
+# The outlines of LabelMe's shapes, each ``[points, 2]``; points and lines have no area.
+_OUTLINES = {"polygon": lambda points, _: [points], "mask": _outline_mask, "circle": _outline_circle}
 
 # The reader of each format, and the keys (of XML, the tag) by which its files are known.
 _READERS = {

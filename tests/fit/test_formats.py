@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from base64 import b64encode
 
 import cv2
 import numpy as np
@@ -98,17 +99,21 @@ def test_images_in_no_split_are_trained_on_if_there_is_only_a_test(tmp_path, spl
 def test_labelme_shapes(tmp_path):
     """Shapes of a group are one object; other shapes, such as points, are left out."""
     folders.write_images(tmp_path, 1)
+    mask = b64encode(cv2.imencode(".png", np.ones((5, 9), np.uint8))[1]).decode()
     shapes = [
         dict(label="cat", shape_type="rectangle", points=[[30, 20], [10, 5]]),
         dict(label="cat", shape_type="polygon", points=[[0, 0], [8, 0], [0, 8]], group_id=1),
         dict(label="cat", shape_type="polygon", points=[[20, 20], [28, 20], [20, 28]], group_id=1),
         dict(label="dog", shape_type="polygon", points=[[30, 30], [40, 30], [30, 40]]),
         dict(label="dog", shape_type="point", points=[[3, 3]]),
+        dict(label="dog", shape_type="circle", points=[[20, 30], [23, 34]]),
+        dict(label="dog", shape_type="mask", points=[[4, 6], [12, 10]], mask=mask),
     ]
     (tmp_path / "000.json").write_text(json.dumps(dict(imagePath="..\\photos\\000.jpg", shapes=shapes)))
     dataset = read(tmp_path)
-    assert objects(dataset) == [("cat", [10, 5, 20, 15]), ("cat", [0, 0, 28, 28]), ("dog", [30, 30, 10, 10])]
-    assert [len(entry["segmentation"]) for entry in dataset.samples[0].objects] == [1, 2, 1]
+    dogs = [("dog", [30, 30, 10, 10]), ("dog", [15, 25, 10, 10]), ("dog", [4, 6, 8, 4])]
+    assert objects(dataset) == [("cat", [10, 5, 20, 15]), ("cat", [0, 0, 28, 28]), *dogs]
+    assert [len(entry["segmentation"]) for entry in dataset.samples[0].objects] == [1, 2, 1, 1, 1]
     assert dataset.has_masks  # the rectangle is the outline of the box
 
 
