@@ -73,14 +73,20 @@ def test_boxes_of_queries_lie_in_the_image():
 
 
 def test_layers_that_keep_the_size_of_the_example_are_replaced():
+    from mmcv.cnn.bricks import Conv2dAdaptivePadding
     from mmseg.models.utils import Upsample
+    from mmseg.models.utils.embed import AdaptivePadding
 
     def layers() -> nn.Module:
-        return nn.Sequential(Upsample(scale_factor=2, mode="bilinear", align_corners=False), nn.AdaptiveAvgPool2d(3))
+        torch.manual_seed(0)
+        conv = Conv2dAdaptivePadding(2, 2, 3, stride=2)
+        double = Upsample(scale_factor=2, mode="bilinear", align_corners=False)
+        paddings = AdaptivePadding(4, 4), AdaptivePadding(8, 8, padding="same")
+        return nn.Sequential(conv, double, *paddings, nn.AdaptiveAvgPool2d(3))
 
     free = ({2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC},)
-    program = torch.export.export(follow_sizes(layers()), (torch.rand(1, 2, 10, 8),), dynamic_shapes=free, strict=False)
-    for size in ((10, 8), (7, 5), (4, 12)):
+    program = torch.export.export(follow_sizes(layers()), (torch.rand(1, 2, 16, 8),), dynamic_shapes=free, strict=False)
+    for size in ((16, 8), (7, 5), (3, 13)):
         x = torch.rand(1, 2, *size)
         torch.testing.assert_close(program.module()(x), layers()(x))
 
