@@ -227,7 +227,7 @@ def export(
                 if difference is not None and not difference <= tolerance:  # also NaN
                     raise ValueError(
                         f"{out} differs from the model by {difference:.1e} at {each}, more than tolerance={tolerance:.1e}; "
-                        "it was not written"
+                        f"it was not written{f'; {_FIX_SIZE}' if each != sizes[0] else ''}"
                     )
     return differences
 
@@ -316,14 +316,17 @@ def deform_conv2d(x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias:
 
 def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    deformable = torch.ops.torchvision.deform_conv2d.default
-    if any(node.target is deformable for node in program.graph.nodes):
+    replaced = {
+        torch.ops.torchvision.deform_conv2d.default: deform_conv2d,
+        torch.ops.aten.remainder.Scalar: lambda x, n: x - x // n * n,  # n can be the side of a map
+    }
+    if any(node.target in replaced for node in program.graph.nodes):
         for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.type_as.default):
             # The exporter fails on a second name of a weight.
             if node.args[0].meta["val"].dtype == node.meta["val"].dtype:
                 node.replace_all_uses_with(node.args[0])
                 program.graph.erase_node(node)
-        program = program.run_decompositions({deformable: deform_conv2d})
+        program = program.run_decompositions(replaced)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

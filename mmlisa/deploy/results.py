@@ -351,7 +351,7 @@ class DeformableAttention(nn.Module):
         weights = self.attention_weights(query).unflatten(2, (heads, -1)).softmax(dim=-1).unflatten(3, samples)
         reference = reference_points[:, :, None, :, None]
         if reference.shape[-1] == 2:
-            sides = torch.stack([value.new_zeros(()) + side for size in spatial_shapes for side in size[::-1]])
+            sides = torch.stack([value.new_zeros(()) + side for h, w in spatial_shapes for side in (w, h)])
             scale = 1 / sides.view(-1, 1, 2)
         else:
             scale = reference[..., 2:] * (0.5 / samples[1])
@@ -420,7 +420,7 @@ def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tup
         unlike += _stages(head.mask_head)
     if unlike:
         names = ", ".join(sorted({type(part).__name__ for part in unlike}))
-        raise ValueError(f"{names} cannot be exported with results; --raw writes the maps of the head")
+        raise ValueError(f"{names} cannot be exported with results; --raw writes the maps of the network")
     return find
 
 
@@ -442,7 +442,9 @@ def _pad(layer: nn.Module, x: Tensor) -> Tensor:
     for size, kernel, stride, dilation in zip(
         x.shape[2:], layer.kernel_size, layer.stride, layer.dilation, strict=True
     ):
-        total = torch.sym_max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
+        extent = (kernel - 1) * dilation + 1
+        total = (-(-size // stride) - 1) * stride + extent - size
+        total = total if extent >= stride else torch.sym_max(total, 0)  # a maximum lets symbols grow without bound
         before = 0 if layer.padding == "corner" else total // 2
         pads = [before, total - before, *pads]
     x = F.pad(x, pads)
@@ -546,15 +548,14 @@ class EndToEnd(nn.Module):
                 f"model.test_cfg.mode={model.test_cfg.get('mode')!r}": model.test_cfg.get("mode", "whole") != "whole",
                 "model.decode_head.out_channels=1": model.out_channels == 1,  # the runtime has no threshold
                 "model.decode_head.ham_kwargs.rand_init=True": hamburger and hamburger.ham.rand_init,
-                "a pixel decoder": hasattr(model.decode_head, "pixel_decoder"),
+                f"the pixel decoder of {type(model.decode_head).__name__}": hasattr(model.decode_head, "pixel_decoder"),
             }
             if hamburger:  # with rand_init=False, it draws its bases at the first image
                 with torch.no_grad():
                     model.encode_decode(torch.zeros(1, 3, 64, 64), [dict(img_shape=(64, 64))])
             if found := [name for name, is_set in unlike.items() if is_set]:
-                raise ValueError(
-                    f"{found[0]} cannot be exported with results; change it by --cfg-options, or write the logits by --raw"
-                )
+                advice = "change it by --cfg-options, or " if found[0].startswith("model.") else ""
+                raise ValueError(f"{found[0]} cannot be exported with results; {advice}write the logits by --raw")
         elif hasattr(model, "bbox_head") or hasattr(model, "roi_head"):
             self.task, self.detect = "detection", find_detector(model)
             with_mask = self.detect is rtmdet_ins or (hasattr(model, "roi_head") and model.roi_head.with_mask)
