@@ -316,17 +316,16 @@ def deform_conv2d(x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias:
 
 def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    replaced = {
-        torch.ops.torchvision.deform_conv2d.default: deform_conv2d,
-        torch.ops.aten.remainder.Scalar: lambda x, n: x - x // n * n,  # n can be the side of a map
-    }
-    if any(node.target in replaced for node in program.graph.nodes):
+    deformable, remainder = torch.ops.torchvision.deform_conv2d.default, torch.ops.aten.remainder.Scalar
+    if any(node.target is remainder and isinstance(node.args[1], fx.Node) for node in program.graph.nodes):
+        program = program.run_decompositions({remainder: lambda x, side: x - x // side * side})
+    if any(node.target is deformable for node in program.graph.nodes):
         for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.type_as.default):
             # The exporter fails on a second name of a weight.
             if node.args[0].meta["val"].dtype == node.meta["val"].dtype:
                 node.replace_all_uses_with(node.args[0])
                 program.graph.erase_node(node)
-        program = program.run_decompositions(replaced)
+        program = program.run_decompositions({deformable: deform_conv2d})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
