@@ -18,7 +18,7 @@ import yaml
 from torch import nn
 
 from mmlisa.deploy import export, runtime
-from mmlisa.deploy.results import EndToEnd, Preprocess
+from mmlisa.deploy.results import EndToEnd
 from mmlisa.training.building import build_model
 from mmlisa.training.config import load_config
 
@@ -39,8 +39,8 @@ def set_all(cfg: Any, values: dict[str, Any]) -> None:
         cfg.update({key: value for key, value in values.items() if key in cfg})
 
 
-def build(library: str, name: str) -> tuple[Any, nn.Module]:
-    """A stock config and its model: weights of ``init_weights``, and scores that differ from place to place.
+def build(library: str, name: str) -> tuple[Any, EndToEnd, tuple[int, ...] | None]:
+    """A stock config, its model with weights of ``init_weights`` and scores that differ, and the size if all images have one.
 
     With the initial weights alone all scores are nearly equal, and rounding decides which boxes are kept.
     """
@@ -59,20 +59,22 @@ def build(library: str, name: str) -> tuple[Any, nn.Module]:
             nn.init.normal_(parameter, std=0.3)
             if "reg" in key and is_dense:
                 parameter.data.abs_().add_(0.5)  # distances from points must be positive
-        if "multi_level_conv_reg" in key:
-            parameter.data.mul_(0.1)  # the sides of YOLOX's boxes would be infinite
+        if "multi_level_conv_reg" in key or "fc_reg" in key:
+            parameter.data.mul_(0.1)  # boxes of YOLOX and after six stages would be far larger than the image
         if hasattr(model, "decoder") and ("cls" in key or "query_embedding" in key) and parameter.ndim > 1:
             parameter.data.mul_(3)  # all queries would have nearly the same score
+    module = EndToEnd(model, uint8=True)
+    fixed = export.final_size(cfg, module)
     for norm in model.modules():  # the statistics of a batch
         if isinstance(norm, nn.modules.batchnorm._BatchNorm):
             norm.momentum = 1.0
             norm.train()
-    image, _ = Preprocess(model, uint8=True)(smooth((320, 320)))
+    image, _ = module.preprocess(smooth(fixed or (320, 320)))
     with torch.no_grad():
         maps = model.extract_feat(torch.cat([image, image.flip(1), image.flip(2), image.roll(50, 3) / 2]))
         if head is not None and is_dense:
             head.forward(maps)
-    return cfg, model.eval()
+    return cfg, module.eval(), fixed
 
 
 def smooth(size: Sequence[int]) -> torch.Tensor:
@@ -122,10 +124,8 @@ def compare(theirs: Any, found: runtime.Prediction) -> tuple[float | None, float
 
 def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dict[str, Any]:
     """Export one config and compare it with its library; ``reason`` if it is refused."""
-    cfg, model = build(library, name)
     try:
-        module = EndToEnd(model, uint8=True)
-        fixed = export.final_size(cfg, module)
+        cfg, module, fixed = build(library, name)
         metadata = export.describe(cfg, module, {}) | {"mmlisa_steps": "[]"}
         is_free = not fixed and export.can_be_free(module)
         size = tuple(fixed or SIZES[0])
@@ -133,14 +133,14 @@ def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dic
         export.export(module, out, size, dynamic=is_free, metadata=metadata)
     except ValueError as error:
         return dict(reason=str(error))
-    exported = runtime.load(out, backend="onnxruntime")
+    exported, theirs = runtime.load(out, backend="onnxruntime"), partial(predict, module.model, library)
     pixels = {each: smooth(each)[0].permute(1, 2, 0).numpy() for each in (SIZES if is_free else [size])}
-    errors = [compare(predict(model, library, each), exported.predict(image, 0.0)) for each, image in pixels.items()]
+    errors = [compare(theirs(each), exported.predict(image, 0.0)) for each, image in pixels.items()]
     boxes, scores = zip(*errors, strict=True)
     row = dict(boxes=None if boxes[0] is None else max(boxes), scores=max(scores), mib=out.stat().st_size / 2**20)
     if is_timed:
         prepared, _ = exported.prepare(pixels[size])
-        runs = dict(pytorch=lambda: predict(model, library, size), onnxruntime=lambda: exported.run(prepared))
+        runs = dict(pytorch=partial(theirs, size), onnxruntime=lambda: exported.run(prepared))
         if find_spec("openvino"):
             runs["openvino"] = partial(runtime.load(out, backend="openvino").run, prepared)
         row |= {name: 1e3 * min(repeat(run, number=1, repeat=4)) for name, run in runs.items()}  # milliseconds

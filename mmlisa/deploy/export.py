@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from inspect import signature
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ from mmlisa.visualization.overlays import Classes
 OPSET = 18
 # The size of the example if the network takes any: no side is a usual size of pretraining.
 EXAMPLE = (160, 288)
+# Some networks take multiples of a number only.
+_FIX_SIZE = "take --size H W, or, for a segmentor, --cfg-options model.data_preprocessor.test_cfg.size_divisor=32"
 # Steps of a test pipeline that do not change the image.
 _NEUTRAL = ("LoadImageFromFile", "LoadAnnotations", "PackDetInputs", "PackSegInputs", "PackInputs")
 
@@ -188,12 +191,14 @@ def export(
     sizes = [tuple(size)]
     if dynamic and not can_be_free(module):
         raise ValueError(
-            "dynamic: deformable attention and deformable convolutions keep the size of the example; take --size H W"
+            "dynamic: deformable layers and align_corners=True keep the size of the example; take --size H W"
         )
     if dynamic:
-        # The usual size of pretraining, and odd sides with a narrow border: in a wide one all scores are equal, and
-        # rounding decides which of them are kept. A .pt2 program takes multiples of the size divisor only.
-        sizes += [(224, 224), (123, 219) if out.suffix == ".onnx" else (352, 96)]
+        # The usual size of pretraining, and sides that are odd at every stride; of a detector odd sides with a narrow border:
+        # in a wide one all scores are equal, and rounding decides which of them are kept. A .pt2 program takes multiples of
+        # the size divisor only.
+        odd = (123, 219) if getattr(module, "task", "") == "detection" else (129, 225)
+        sizes += [(224, 224), odd if out.suffix == ".onnx" else (352, 96)]
     with torch.no_grad():  # not in inference mode: its tensors cannot become constants of a graph
         image, shapes = example(module, size), {}
         if isinstance(module, EndToEnd) and module.task != "detection":
@@ -212,12 +217,17 @@ def export(
                 onnx.save(proto, file)
             file.flush()
             run = _load(file.name, out.suffix)
-            differences = {each: largest_difference(module, run, each) for each in sizes}
-            for each, difference in differences.items():
+            differences = {}
+            for each in sizes:
+                try:
+                    difference = differences[each] = largest_difference(module, run, each)
+                except Exception as error:  # networks and runtimes fail in their own ways
+                    reason = shorten(str(error), 200)
+                    raise ValueError(f"the model or {out} fails at {each}: {reason}; {_FIX_SIZE}") from error
                 if difference is not None and not difference <= tolerance:  # also NaN
                     raise ValueError(
                         f"{out} differs from the model by {difference:.1e} at {each}, more than tolerance={tolerance:.1e}; "
-                        "it was not written"
+                        f"it was not written{f'; {_FIX_SIZE}' if each != sizes[0] else ''}"
                     )
     return differences
 
@@ -253,8 +263,11 @@ def _record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: dict[int, Any
             return _record(module, (inputs[0][:1], *inputs[1:]), {axis: dim for axis, dim in shapes.items() if axis})
         owners = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
         layers = [owner for owner in owners if isinstance(owner, nn.Module) and not isinstance(owner, fx.GraphModule)]
-        reason = f"{type([module, *layers][-1]).__name__}: {str(error).strip().splitlines()[0]}"
-        raise ValueError(f"PyTorch cannot record {reason}; --raw writes the network without its results") from error
+        advice = f"{_FIX_SIZE}; " if 2 in shapes else ""
+        reason = f"{type([module, *layers][-1]).__name__}: {shorten(str(error), 200)}"
+        raise ValueError(
+            f"PyTorch cannot record {reason}; {advice}--raw writes the network without its results"
+        ) from error
 
 
 def _to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any]) -> Any:
@@ -324,7 +337,11 @@ def merge_equal(graph: fx.Graph) -> None:
 def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     merge_equal(program.graph)
-    deformable = torch.ops.torchvision.deform_conv2d.default
+    deformable, remainder = torch.ops.torchvision.deform_conv2d.default, torch.ops.aten.remainder.Scalar
+    remainders = program.graph.find_nodes(op="call_function", target=remainder)
+    # The exporter converts remainders of integers by numbers only, not by the side of a map.
+    if any(isinstance(node.args[1], fx.Node) and not node.meta["val"].is_floating_point() for node in remainders):
+        program = program.run_decompositions({remainder: lambda x, side: x - x // side * side})
     if any(node.target is deformable for node in program.graph.nodes):
         for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.type_as.default):
             # The exporter fails on a second name of a weight.
@@ -346,7 +363,7 @@ def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outpu
                 verbose=False,
             )
         except torch.onnx.errors.OnnxExporterError as error:
-            reason = str(error.__cause__ or error).strip().splitlines()[0]
+            reason = shorten(str(error.__cause__ or error), 200)
             raise ValueError(f"PyTorch cannot convert this network to ONNX; write a .pt2 file: {reason}") from error
     from onnx import inliner
 
@@ -414,9 +431,9 @@ def _load(file: str, suffix: str) -> Callable[[Tensor], Any]:
 def can_be_free(module: nn.Module) -> bool:
     """Return whether the graph of a model can leave H and W free.
 
-    mmcv's deformable convolutions compute the size of their output by ``int()``.
+    mmcv's deformable convolutions and mmseg's ``resize`` with aligned corners compute sizes by ``int()``.
     """
-    parts = list(module.modules())
-    if any(isinstance(part, DeformableAttention) for part in parts):
+    parts = [part for part in module.modules() if not isinstance(part, nn.Upsample)]
+    if any(isinstance(part, DeformableAttention) or getattr(part, "align_corners", False) for part in parts):
         return False
     return not any("DeformConv2d" in type(part).__name__ or type(part).__name__ == "TOODHead" for part in parts)

@@ -112,7 +112,8 @@ def dense_candidates(head: nn.Module, outputs: Sequence[Any], limits: Tensor, cf
 
 def _decode_level(head: nn.Module, kind: str, level: int, priors: Tensor, prediction: Tensor, limits: Tensor) -> Tensor:
     """Boxes ``[N, 4]`` of one level, as the class ``kind`` decodes them in MMDetection."""
-    stride, unlimited = head.prior_generator.strides[level], (float("inf"), float("inf"))
+    # Not infinity: PyTorch's converter fails on a clamp between an integer and a float.
+    stride, unlimited = head.prior_generator.strides[level], (10**9, 10**9)
     stride = stride[0] if isinstance(stride, tuple) else stride
     if kind == "TOODHead":
         return prediction * stride
@@ -271,6 +272,20 @@ def two_stage(model: nn.Module, image: Tensor, limits: Tensor) -> tuple[Tensor, 
     return *found, mask[:, 0] if mask.shape[1] == 1 else _pick(mask, labels)
 
 
+def sparse(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
+    """Sparse R-CNN: the best pairs of a class and a learned box, which each stage refines; without suppression."""
+    roi, maps = model.roi_head, model.extract_feat(image)
+    centres, sides = (model.rpn_head.init_proposal_bboxes.weight * limits).split(2, dim=1)
+    boxes = torch.cat([centres - sides / 2, centres + sides / 2], dim=1)
+    features = model.rpn_head.init_proposal_features.weight[None]
+    for extractor, head in zip(roi.bbox_roi_extractor, roi.bbox_head, strict=True):
+        scores, deltas, features, _ = head(pool_regions(extractor, maps, boxes), features)
+        boxes = decode_boxes(head.bbox_coder, boxes, deltas[0], limits)
+    scores = scores[0].sigmoid() if head.loss_cls.use_sigmoid else scores[0].softmax(dim=1)[:, :-1]
+    best, index = scores.flatten().topk(roi.test_cfg["max_per_img"])
+    return boxes[index // scores.shape[1]], best, index % scores.shape[1]
+
+
 def _stages(modules: nn.Module) -> Sequence[nn.Module]:
     return modules if isinstance(modules, nn.ModuleList) else [modules]
 
@@ -335,7 +350,7 @@ class DeformableAttention(nn.Module):
         weights = self.attention_weights(query).unflatten(2, (heads, -1)).softmax(dim=-1).unflatten(3, samples)
         reference = reference_points[:, :, None, :, None]
         if reference.shape[-1] == 2:
-            sides = torch.stack([value.new_zeros(()) + side for size in spatial_shapes for side in size[::-1]])
+            sides = torch.stack([value.new_zeros(()) + side for h, w in spatial_shapes for side in (w, h)])
             scale = 1 / sides.view(-1, 1, 2)
         else:
             scale = reference[..., 2:] * (0.5 / samples[1])
@@ -364,6 +379,7 @@ _DETECTORS = {
     **dict.fromkeys(_DENSE, single_stage),
     **dict.fromkeys(("DETRHead", "DeformableDETRHead"), transformer),
     **dict.fromkeys(("StandardRoIHead", "CascadeRoIHead"), two_stage),
+    "SparseRoIHead": sparse,
     "RTMDetInsHead": rtmdet_ins,
     "YOLOXHead": yolox,
     "YOLOV3Head": yolov3,
@@ -390,17 +406,20 @@ def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tup
     """
     head = getattr(model, "roi_head", None) or getattr(model, "bbox_head", None) or model
     find, parts = _DETECTORS.get(_predictor(head)), [(head, tuple(_DETECTORS))]
-    if find is two_stage:
+    if find in (two_stage, sparse):
         parts += [(part, ("BBoxHead",)) for part in _stages(head.bbox_head)]
-        parts += [(getattr(model, "rpn_head", None), ("RPNHead",))]
+    if find is two_stage:
+        parts += [(getattr(model, "rpn_head", model), ("RPNHead",))]  # Fast R-CNN has none
     unlike = [part for part, known in parts if _predictor(part) not in known]
     losses = [getattr(part, "loss_cls", None) for part, _ in parts]
     unlike += [loss for loss in losses if getattr(loss, "custom_cls_channels", False)]
-    if find is two_stage:
+    if find in (two_stage, sparse):
         unlike += [part for part in _stages(head.bbox_roi_extractor) if type(part).__name__ != "SingleRoIExtractor"]
+    if find is sparse and head.with_mask:  # QueryInst
+        unlike += _stages(head.mask_head)
     if unlike:
         names = ", ".join(sorted({type(part).__name__ for part in unlike}))
-        raise ValueError(f"{names} cannot be exported with results; --raw writes the maps of the head")
+        raise ValueError(f"{names} cannot be exported with results; --raw writes the maps of the network")
     return find
 
 
@@ -416,11 +435,31 @@ class _AveragePool(nn.Module):
         return rows @ x @ columns.T
 
 
+class _AdaptivePadding(nn.Module):
+    """``AdaptivePadding`` and ``Conv2dAdaptivePadding`` in integers, for images that need a padding and others."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer, pads = self.layer, []
+        sizes = zip(x.shape[2:], layer.kernel_size, layer.stride, layer.dilation, strict=True)
+        for size, kernel, stride, dilation in sizes:
+            extent = (kernel - 1) * dilation + 1
+            total = (-(-size // stride) - 1) * stride + extent - size
+            total = total if extent >= stride else torch.sym_max(total, 0)  # a maximum lets symbols grow without bound
+            before = 0 if layer.padding == "corner" else total // 2
+            pads = [before, total - before, *pads]
+        x = F.pad(x, pads)
+        return nn.Conv2d.forward(layer, x) if isinstance(layer, nn.Conv2d) else x
+
+
 def follow_sizes(model: nn.Module) -> nn.Module:
     """Replace the layers of a model in which a recorded graph would keep the size of the example.
 
-    They are mmseg's ``Upsample``, which computes its size with ``int()``, adaptive pooling to more than one cell, and the
-    deformable attention of DINO and its relatives, which takes sizes as tensors.
+    They are mmseg's ``Upsample``, which computes its size with ``int()``, adaptive pooling to more than one cell, adaptive
+    padding, and the deformable attention of DINO and its relatives, which takes sizes as tensors.
     """
     for module in list(model.modules()):
         for name, child in module.named_children():
@@ -429,6 +468,8 @@ def follow_sizes(model: nn.Module) -> nn.Module:
                 layer = nn.Upsample(None, child.scale_factor, child.mode, child.align_corners)
             elif kind == "AdaptiveAvgPool2d" and isinstance(child.output_size, int) and child.output_size > 1:
                 layer = _AveragePool(child.output_size)
+            elif kind in ("AdaptivePadding", "Conv2dAdaptivePadding"):
+                layer = _AdaptivePadding(child)
             elif kind == "MultiScaleDeformableAttention":
                 layer = DeformableAttention(child)
             else:
@@ -508,15 +549,14 @@ class EndToEnd(nn.Module):
                 f"model.test_cfg.mode={model.test_cfg.get('mode')!r}": model.test_cfg.get("mode", "whole") != "whole",
                 "model.decode_head.out_channels=1": model.out_channels == 1,  # the runtime has no threshold
                 "model.decode_head.ham_kwargs.rand_init=True": hamburger and hamburger.ham.rand_init,
-                "a pixel decoder": hasattr(model.decode_head, "pixel_decoder"),
+                f"the pixel decoder of {type(model.decode_head).__name__}": hasattr(model.decode_head, "pixel_decoder"),
             }
             if hamburger:  # with rand_init=False, it draws its bases at the first image
                 with torch.no_grad():
                     model.encode_decode(torch.zeros(1, 3, 64, 64), [dict(img_shape=(64, 64))])
             if found := [name for name, is_set in unlike.items() if is_set]:
-                raise ValueError(
-                    f"{found[0]} cannot be exported with results; change it by --cfg-options, or write the logits by --raw"
-                )
+                advice = "change it by --cfg-options, or " if found[0].startswith("model.") else ""
+                raise ValueError(f"{found[0]} cannot be exported with results; {advice}write the logits by --raw")
         elif hasattr(model, "bbox_head") or hasattr(model, "roi_head"):
             self.task, self.detect = "detection", find_detector(model)
             with_mask = self.detect is rtmdet_ins or (hasattr(model, "roi_head") and model.roi_head.with_mask)

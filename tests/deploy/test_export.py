@@ -166,8 +166,32 @@ def test_a_layer_that_cannot_be_recorded_is_named(tmp_path):
         def forward(self, x):
             return x[:, :, : int(x.sum())]
 
-    with pytest.raises(ValueError, match="cannot record Counting"):
+    with pytest.raises(ValueError, match="cannot record Counting") as error:
         export(Exportable(Model(nn.Sequential(Counting())), backbone_only=True), tmp_path / "model.onnx", (64, 64))
+    assert "--size" not in str(error.value)
+
+
+class Columns(nn.Module):
+    """The column of each pixel."""
+
+    def forward(self, x):
+        return (torch.arange(x.shape[2] * x.shape[3]) % x.shape[3]).float()
+
+
+def test_remainders_of_a_free_side(tmp_path):
+    differences = export(Exportable(Model(Columns()), True), tmp_path / "model.onnx", (64, 96), dynamic=True)
+    assert set(differences.values()) == {0}
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_size_at_which_a_model_or_its_file_fails_is_named(is_broken, tmp_path, monkeypatch):
+    def fail(image):
+        raise RuntimeError("13 by 14")
+
+    network = nn.Conv2d(3, 4, 3) if is_broken else nn.Unflatten(2, (-1, 2))  # pairs, which odd sides do not have
+    monkeypatch.setattr(module, "_load", lambda *_: fail)
+    with pytest.raises(ValueError, match="--size H W"):
+        export(Exportable(Model(network), backbone_only=True), tmp_path / "model.onnx", (64, 96), dynamic=not is_broken)
 
 
 class Detector(EndToEnd):

@@ -1,10 +1,13 @@
 """Results computed with exportable operations equal those of the libraries' own ``predict``."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
+import mmdet
 import numpy as np
 import pytest
 import torch
+from mmdet.structures import DetDataSample
 from mmengine.config import Config
 from mmengine.registry import MODELS
 from mmpretrain.models import MultiLabelLinearClsHead
@@ -73,14 +76,20 @@ def test_boxes_of_queries_lie_in_the_image():
 
 
 def test_layers_that_keep_the_size_of_the_example_are_replaced():
+    from mmcv.cnn.bricks import Conv2dAdaptivePadding
     from mmseg.models.utils import Upsample
+    from mmseg.models.utils.embed import AdaptivePadding
 
     def layers() -> nn.Module:
-        return nn.Sequential(Upsample(scale_factor=2, mode="bilinear", align_corners=False), nn.AdaptiveAvgPool2d(3))
+        torch.manual_seed(0)
+        conv = Conv2dAdaptivePadding(2, 2, 3, stride=2)
+        double = Upsample(scale_factor=2, mode="bilinear", align_corners=False)
+        paddings = AdaptivePadding(4, 4), AdaptivePadding(8, 8, padding="same")
+        return nn.Sequential(conv, double, *paddings, nn.AdaptiveAvgPool2d(3))
 
     free = ({2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC},)
-    program = torch.export.export(follow_sizes(layers()), (torch.rand(1, 2, 10, 8),), dynamic_shapes=free, strict=False)
-    for size in ((10, 8), (7, 5), (4, 12)):
+    program = torch.export.export(follow_sizes(layers()), (torch.rand(1, 2, 16, 8),), dynamic_shapes=free, strict=False)
+    for size in ((16, 8), (7, 5), (3, 13)):
         x = torch.rand(1, 2, *size)
         torch.testing.assert_close(program.module()(x), layers()(x))
 
@@ -166,6 +175,28 @@ def test_dense_heads_predict_as_in_mmdetection(options):
         found = [runtime._enlarge(each.numpy(), 8, (1 / 0.8, 1 / 0.5), (112, 248)) > 0 for each in logits]
         assert (np.stack(found) != expected.masks.numpy()).mean() < 1e-3
         assert 0.1 < expected.masks.float().mean() < 0.9
+
+
+def test_learned_boxes_are_refined_as_in_mmdetection():
+    torch.manual_seed(0)
+    cfg = load_config(Path(mmdet.__file__).parent / ".mim/configs/sparse_rcnn/sparse-rcnn_r50_fpn_1x_coco.py").model
+    two = dict(
+        num_stages=2, stage_loss_weights=[1, 1], bbox_head=cfg.roi_head.bbox_head[:2], test_cfg=cfg.test_cfg.rcnn
+    )
+    roi, rpn = (MODELS.build(dict(part, _scope_="mmdet")) for part in (cfg.roi_head | two, cfg.rpn_head))
+    rpn.init_weights()
+    roi.bbox_head[1].fc_cls.weight.data.mul_(10)  # against equal scores
+    maps = [torch.randn(1, 256, 24 // 2**level, 32 // 2**level) for level in range(4)]
+    model = SimpleNamespace(rpn_head=rpn, roi_head=roi.eval(), extract_feat=lambda image: maps)
+    sample = DetDataSample(metainfo=dict(img_shape=(90, 124)))
+    with torch.no_grad():
+        (expected,) = roi.predict(maps, rpn.predict(maps, [sample]), [sample])
+        boxes, scores, labels = find_detector(model)(model, None, torch.tensor([124.0, 90, 124, 90]))
+    expected = expected[expected.scores.argsort(descending=True)]
+    torch.testing.assert_close(scores, expected.scores)
+    torch.testing.assert_close(boxes, expected.bboxes, rtol=1e-5, atol=1e-3)
+    assert torch.equal(labels, expected.labels)
+    assert expected.bboxes.std() > 10
 
 
 # --- models that are refused, because the results would differ -----------------------------------------------------------------
