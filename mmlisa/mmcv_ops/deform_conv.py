@@ -48,6 +48,7 @@ def deform_conv_backward_parameters(*tensors: Tensor, scale: float, **geometry: 
 def modulated_deform_conv_forward(*tensors: Tensor, with_bias: bool, **geometry: int) -> None:
     """Fill the output of the modulated form."""
     input, weight, bias, _, offset, mask, output, _ = tensors
+    offset, mask = (_read(maps, output) for maps in (offset, mask))
     output.copy_(_convolve([input, weight, offset, mask, bias if with_bias else None], geometry))
 
 
@@ -55,12 +56,22 @@ def modulated_deform_conv_backward(*tensors: Tensor, with_bias: bool, **geometry
     """Fill the gradients of the modulated form."""
     input, weight, bias, _, offset, mask, _, *targets, grad_output = tensors
     grad_input, grad_weight, grad_bias, grad_offset, grad_mask = targets
+    grad_offset, grad_mask = (_read(maps.zero_(), grad_output) for maps in (grad_offset, grad_mask))
+    offset, mask = (_read(maps, grad_output) for maps in (offset, mask))
     arguments = [input, weight, offset, mask, bias if with_bias else None]
     gradients = _gradients(grad_output, arguments, geometry)
     for target, gradient in zip((grad_input, grad_weight, grad_offset, grad_mask), gradients[:4], strict=True):
         target.copy_(gradient)
     if with_bias:
         grad_bias.copy_(gradients[4])
+
+
+def _read(maps: Tensor, output: Tensor) -> Tensor:
+    """Return the first numbers of each image as maps of the output's size: so mmcv reads the maps of a finer level in DyHead."""
+    size = output.shape[2:]
+    if maps.shape[2:] == size:
+        return maps
+    return maps.flatten(1)[:, : maps.shape[1] * size.numel()].unflatten(1, (-1, *size))
 
 
 def _operands(arguments: list[Tensor | None], geometry: dict[str, int]) -> list[Tensor | int | bool]:
