@@ -180,8 +180,8 @@ def export(
         tolerance: largest difference, see :func:`largest_difference`.
 
     Returns:
-        The difference at each compared size: ``size``, and others if H and W are free. None if nothing is detected, or if the
-        model in fp64 differs from itself as much, so that the comparison tells nothing.
+        The difference at each compared size: ``size``, and others if H and W are free. None if nothing is detected, or if
+        rounding decides what is, so that the comparison tells nothing.
 
     Raises:
         ValueError: another suffix, a network that cannot be converted, or a larger difference; an earlier file stays.
@@ -223,7 +223,13 @@ def export(
             differences = {}
             for each in sizes:
                 try:
-                    difference = differences[each] = largest_difference(module, run, each)
+                    difference = largest_difference(module, run, each)
+                    if difference is not None and difference > tolerance:
+                        # A detector may have two nearly equal scores, whose order is another in the file: the median of three.
+                        others = [largest_difference(module, run, each, seed) for seed in (1, 2)]
+                        found = [difference, *(other for other in others if other is not None)]
+                        difference = torch.tensor(found).median().item()
+                    differences[each] = difference
                 except Exception as error:  # networks and runtimes fail in their own ways
                     reason = shorten(str(error), 200)
                     raise ValueError(f"the model or {out} fails at {each}: {reason}; {_FIX_SIZE}") from error
@@ -238,9 +244,9 @@ def export(
     return differences
 
 
-def example(module: nn.Module, size: Sequence[int]) -> Tensor:
+def example(module: nn.Module, size: Sequence[int], seed: int = 0) -> Tensor:
     """Return a random, smooth image of the dtype that ``module`` takes; smooth, because noise has no objects."""
-    coarse = torch.rand(1, 3, *(4,) * len(size))
+    coarse = torch.rand(1, 3, *(4,) * len(size), generator=torch.Generator().manual_seed(seed))
     mode = "bicubic" if len(size) == 2 else "trilinear"
     image = nn.functional.interpolate(coarse, tuple(size), mode=mode).clamp(0, 1)
     if isinstance(module, EndToEnd) and module.preprocess.uint8:
@@ -397,7 +403,9 @@ def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outpu
     return model
 
 
-def largest_difference(module: nn.Module, run: Callable[[Tensor], Any], size: Sequence[int]) -> float | None:
+def largest_difference(
+    module: nn.Module, run: Callable[[Tensor], Any], size: Sequence[int], seed: int = 0
+) -> float | None:
     """Return the largest difference between ``module`` and ``run`` on a random image, over each output's largest value.
 
     Detections are compared with the nearest one of their label, masks included.
@@ -405,7 +413,7 @@ def largest_difference(module: nn.Module, run: Callable[[Tensor], Any], size: Se
     Returns:
         The difference; NaN if an output is NaN; None if neither detects anything in the image, so that nothing was compared.
     """
-    image = example(module, size)
+    image = example(module, size, seed)
     with torch.no_grad():
         expected, found = _tensors(module(image)), _tensors(run(image))
     if isinstance(module, EndToEnd) and module.task == "detection":
@@ -419,7 +427,7 @@ def largest_difference(module: nn.Module, run: Callable[[Tensor], Any], size: Se
 
 
 def _depends_on_rounding(module: nn.Module, size: Sequence[int], tolerance: float) -> bool:
-    """Return whether fp64 changes the results: with random weights, many scores are equal, and rounding decides what is kept."""
+    """Return whether fp64 changes the results: random weights give nearly equal scores, of which rounding keeps some."""
     exact = deepcopy(module).double()
     difference = largest_difference(module, lambda x: exact(x.double() if x.is_floating_point() else x), size)
     return difference is not None and difference > tolerance

@@ -78,7 +78,7 @@ def test_metrics_equal_those_of_pytorch(tmp_path, monkeypatch):
     subprocess.run([*command, "--cfg-options", *options], check=True, timeout=900)
     (checkpoint,) = (tmp_path / "run").glob("best_*.pth")
     config, file = tmp_path / "run" / "mask_rcnn_hylisanet_demo.py", tmp_path / "model.onnx"
-    tool.main(tool.parse_args([str(config), str(checkpoint), str(file), "--size", "64", "64"]))
+    tool.main(tool.parse_args([str(config), str(checkpoint), str(file), "--size", "192", "192"]))
     cfg = load_config(str(config), work_dir=str(tmp_path / "run"))
     cfg.load_from = str(checkpoint)
     expected = build_runner(cfg, 1.0, verbose=False).test()
