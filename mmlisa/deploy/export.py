@@ -363,13 +363,15 @@ def merge_equal(graph: fx.Graph) -> None:
 def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     merge_equal(program.graph)
-    aten, deformable = torch.ops.aten, torch.ops.torchvision.deform_conv2d.default
-    replaced = {deformable: deform_conv2d, aten.adaptive_max_pool2d.default: adaptive_max_pool2d}
-    remainder = aten.remainder.Scalar
-    remainders = program.graph.find_nodes(op="call_function", target=remainder)
+    aten = torch.ops.aten
+    replaced = {
+        torch.ops.torchvision.deform_conv2d.default: deform_conv2d,
+        aten.adaptive_max_pool2d.default: adaptive_max_pool2d,
+    }
+    remainders = program.graph.find_nodes(op="call_function", target=aten.remainder.Scalar)
     # The exporter converts remainders of integers by numbers only, not by the side of a map.
     if any(isinstance(node.args[1], fx.Node) and not node.meta["val"].is_floating_point() for node in remainders):
-        program = program.run_decompositions({remainder: lambda x, side: x - x // side * side})
+        replaced[aten.remainder.Scalar] = lambda x, side: x - x // side * side
     if any(node.target in replaced for node in program.graph.nodes):
         for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.type_as.default):
             # The exporter fails on a second name of a weight.

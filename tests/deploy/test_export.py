@@ -133,7 +133,10 @@ class Rounded(nn.Module):
         return (x.sum((2, 3), keepdim=True) / 3 * 2**20) % 1
 
 
-def test_what_rounding_decides_is_not_compared(tmp_path, monkeypatch):
+def test_differences_of_one_image_in_three_and_of_rounding_are_no_faults(tmp_path, monkeypatch):
+    plain, factors = Exportable(Model(nn.Conv2d(3, 4, 3)), backbone_only=True), iter((2, 1, 1))
+    monkeypatch.setattr(module, "_load", lambda *_: lambda image: [x * next(factors) for x in plain(image)])
+    assert export(plain, tmp_path / "model.onnx", (64, 64)) == {(64, 64): 0}
     network = Exportable(Model(Rounded()), backbone_only=True)
     monkeypatch.setattr(module, "_load", lambda *_: lambda image: [1 + x for x in network(image)])
     assert export(network, tmp_path / "model.onnx", (64, 64)) == {(64, 64): None}

@@ -57,11 +57,7 @@ def test_sizes_up_to_the_largest_image_and_to_the_limit_of_memory(run, monkeypat
 
 @pytest.mark.parametrize(
     ("program", "found"),
-    [
-        ("bytearray(4 * 2**30)", None),
-        ("import os; os.kill(os.getpid(), 9)", None),
-        ("1 / 0", ChildProcessError),
-    ],
+    [("bytearray(4 * 2**30)", None), ("import os; os.kill(os.getpid(), 9)", None), ("1 / 0", ChildProcessError)],
 )
 def test_a_process_beyond_the_limit_and_one_that_fails(run, monkeypatch, program, found):
     python = run / "python"
