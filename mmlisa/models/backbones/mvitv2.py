@@ -94,42 +94,42 @@ class CastlingMViTv2(Backbone):
         arch = self.arch
         channels = [arch["channels"] * 2**i for i in range(self.num_stages)]
         self.stem = PatchEmbed(self.in_channels, channels[0], 7, 4, 3, norm=nn.Identity())
-        side = -(-max(self.image_size) // 4)
+        grid = tuple(-(-n // 4) for n in self.image_size)
         self.stages = nn.ModuleList()
         for i, (first, *rest) in enumerate(self.drop_paths(arch["depths"])):
             downsample = None
             if i:
-                downsample = self._build_pooled(PooledDownsample, i, channels[i - 1], side, first)
-                side = -(-side // 2)
+                downsample = self._build_pooled(PooledDownsample, i, channels[i - 1], grid, first)
+                grid = tuple(-(-n // 2) for n in grid)
             else:
                 rest = [first, *rest]
-            blocks = [self._build_block(i, side, rate) for rate in rest]
+            blocks = [self._build_block(i, grid, rate) for rate in rest]
             self.stages.append(Stage(blocks, downsample=downsample, with_cp=self.with_cp))
         self.set_outputs(channels, [4 * 2**i for i in range(self.num_stages)], partial(nn.LayerNorm, eps=1e-6))
         init_linear(self)
 
-    def _build_block(self, stage: int, side: int, drop_path: float) -> nn.Module:
+    def _build_block(self, stage: int, grid: tuple[int, ...], drop_path: float) -> nn.Module:
         """A block of stride 1."""
         channels = self.arch["channels"] * 2**stage
         if not self.arch["castled"]:
-            return self._build_pooled(PooledBlock, stage, channels, side, drop_path)
+            return self._build_pooled(PooledBlock, stage, channels, grid, drop_path)
         return Block(
             channels,
-            build_attention(self.attention, channels, self.arch["num_heads"] * 2**stage, (side, side)),
+            build_attention(self.attention, channels, self.arch["num_heads"] * 2**stage, grid),
             mlp_ratio=self.arch["mlp_ratio"],
             mlp_conv=self.arch["mlp_conv"],
             drop_path=drop_path,
         )
 
     def _build_pooled(
-        self, block: type[PooledBlock], stage: int, in_channels: int, side: int, drop_path: float
+        self, block: type[PooledBlock], stage: int, in_channels: int, grid: tuple[int, ...], drop_path: float
     ) -> PooledBlock:
-        """MViTv2's own; ``side`` is that of its input."""
+        """Build MViTv2's own block; ``grid`` is that of its input, whose longer side sets the length of its tables."""
         return block(
             in_channels,
             self.arch["channels"] * 2**stage,
             self.arch["num_heads"] * 2**stage,
-            side,
+            max(grid),
             2 if block is PooledDownsample else 1,
             max(4 // 2**stage, 1),
             self.arch["mlp_ratio"],
