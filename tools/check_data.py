@@ -30,7 +30,7 @@ def main(args: argparse.Namespace) -> None:
     check_data(cfg, *args.split)
     if not args.verbose:
         import_quietly(cfg.get("default_scope"))
-    from mmlisa.fit.checking import check_splits
+    from mmlisa.data.checking import check_splits
 
     found = 0
     for split, report in check_splits(cfg, args.split):

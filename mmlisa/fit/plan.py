@@ -12,9 +12,8 @@ from jinja2 import Environment, StrictUndefined
 from mmengine.config import Config
 
 from mmlisa import config_path
+from mmlisa.data.folder import Dataset
 from mmlisa.training.config import predicts_masks
-
-from .folder import Dataset
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mmlisa.checkpoints.writing import writing_whole
-
-from .folder import SPLITS, Dataset
-from .splitting import SEED, prepare_data
+from mmlisa.data.folder import SPLITS, Dataset
+from mmlisa.data.splitting import SEED, prepare_data
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ _EVERY = 5  # one image of so many is for validation
 
 
 def prepare_data(root: str | Path, task: str = "") -> Dataset:
-    """Read a folder with :func:`mmlisa.fit.formats.read`, examine its images, and split them if there is no validation.
+    """Read a folder with :func:`mmlisa.data.formats.read`, examine its images, and split them if there is no validation.
 
     Raises:
         ValueError: the data cannot be used; names the file and the remedy.

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from helpers import folders
-from mmlisa.fit.folder import Dataset, Sample
-from mmlisa.fit.splitting import prepare_data, split
+from mmlisa.data.folder import Dataset, Sample
+from mmlisa.data.splitting import prepare_data, split
 
 
 def make(number, **changes):

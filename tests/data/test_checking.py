@@ -8,7 +8,7 @@ import pytest
 from mmengine.config import Config
 
 from helpers.coco import coco, dataset_cfg
-from mmlisa.fit.checking import check_splits
+from mmlisa.data.checking import check_splits
 
 
 def picture(path, seed=0):

@@ -1,15 +1,19 @@
 """A folder of annotated images: its files, and the data set that a reader makes of them."""
 
+import json
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from os import walk
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
+from xml.etree import ElementTree
 
+import yaml
 from PIL import Image
 
 from mmlisa.datasets import IMAGE_SUFFIXES
@@ -148,6 +152,13 @@ def examine_image(path: Path, stated: tuple[int, int] | None) -> tuple[tuple[int
     return size, blake2b(path.read_bytes(), digest_size=16).digest()
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """The signs of a format in a folder: ``files`` by their path, or the images by theirs, with their content."""
+
+    files: Mapping[str, Any]
+
+
 class Folder:
     """The files of a folder that are not hidden, as paths relative to it with forward slashes.
 
@@ -173,6 +184,34 @@ class Folder:
 
     def text(self, path: str) -> str:
         return (self.root / path).read_text(encoding="utf-8-sig")
+
+    @cached_property
+    def documents(self) -> dict[str, Any]:
+        """The content of each JSON, XML and YAML file.
+
+        Raises:
+            ValueError: a file cannot be parsed.
+        """
+        found = {}
+        for name in self.files(".json", ".xml", ".yaml", ".yml"):
+            parse = {".json": json.loads, ".xml": ElementTree.fromstring}.get(Path(name).suffix.lower(), yaml.safe_load)
+            try:
+                content = parse(self.text(name))
+            except (ValueError, ElementTree.ParseError, yaml.YAMLError) as error:
+                raise ValueError(f"{self.root / name} cannot be read ({error}); export it again") from error
+            if isinstance(content, dict):
+                content.pop("imageData", None)  # LabelMe's image itself; of all files it could fill the memory
+            found[name] = content
+        return found
+
+    def documents_with(self, *keys: str) -> Evidence | None:
+        """Return the documents that have these keys or, of XML, this tag."""
+        found = {
+            name: content
+            for name, content in self.documents.items()
+            if set(keys) <= (content.keys() if isinstance(content, dict) else {getattr(content, "tag", "")})
+        }
+        return Evidence(found) if found else None
 
     def find(self, stated: str, near: str) -> str | None:
         """Return the image that the annotation file ``near`` calls ``stated``; None if it is missing.
@@ -204,3 +243,15 @@ def split_of(path: str, *, with_name: bool = False) -> str:
         rest = [w for w in re.findall("[a-z]+", folder.lower()) if not (is_image_word(w) or is_map_word(w))]
         words += rest if len(rest) == 1 else []
     return next((_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS), "")
+
+
+def listed_splits(folder: Folder, kind: str) -> dict[str, str]:
+    """Return the splits of Pascal VOC's images by their stems, from the lists in ``ImageSets/<kind>``."""
+    lists = [f"ImageSets/{kind}/{name}.txt" for name in ("trainval", "train", "val", "test")]  # the last ones prevail
+    found = [path for each in lists for path in folder.files(".txt") if f"/{path}".endswith(f"/{each}")]
+    return {
+        line.split()[0]: split_of(path, with_name=True)
+        for path in found
+        for line in folder.text(path).splitlines()
+        if line.strip()
+    }

@@ -1,0 +1,1 @@
+"""Folders of annotated images: recognition, reading, splitting and checks."""
