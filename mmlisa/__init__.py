@@ -10,15 +10,16 @@ __version__ = "0.1.0"
 
 mmcv_ops.activate()
 
-# Public names and the modules that hold them, imported at first use.
+# Public names and the modules that hold them (or that they are), imported at first use.
 _LAZY = {
     "create_model": "mmlisa.models.timm",
     "list_models": "mmlisa.models.timm",
     "channels": "mmlisa.models.feature_maps",
     "strides": "mmlisa.models.feature_maps",
     "layers": "mmlisa.models.layers",
-    "load": "mmlisa.deploy.opening",
-    "optimize_for_cpu": "mmlisa.deploy.cpu",
+    "load": "mmlisa.inference.load",
+    "optimize_for_cpu": "mmlisa.inference.cpu",
+    "runtime": "mmlisa.runtime",
 }
 
 
@@ -26,7 +27,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = import_module(_LAZY[name])
-    return module if module.__name__.endswith(f".{name}") else getattr(module, name)
+    return getattr(module, name, module)
 
 
 def __dir__() -> list[str]:

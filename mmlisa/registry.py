@@ -66,7 +66,7 @@ _NETWORKS = (
     "models.heads",
 )
 _HOOKS = [f"training.{name}" for name in ("hooks", "interrupts", "castling", "ema")]
-MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.ema", "deploy.tiles")
+MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.ema", "inference.tiled", "inference.exported")
 TASK_UTILS = _child(roots.TASK_UTILS, *_NETWORKS)
 HOOKS = _child(roots.HOOKS, *_HOOKS, "visualization", "video")
 LOOPS = _child(roots.LOOPS, "training.loops")

@@ -43,5 +43,5 @@ mmlisa train $config --cfg-options train_cfg.max_iters=20 train_cfg.val_interval
 mmlisa test $config $checkpoint
 mmlisa infer $config $checkpoint $image
 mmlisa export $config $checkpoint model.onnx
-python -c "import mmlisa.deploy, sys; print(mmlisa.deploy.load('model.onnx').predict(sys.argv[1]))" $image
+python -c "import mmlisa.runtime, sys; print(mmlisa.runtime.load('model.onnx').predict(sys.argv[1]))" $image
 echo "The wheel works."

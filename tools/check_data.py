@@ -55,7 +55,8 @@ def draw_samples(config: Mapping[str, Any], number: int, path: Path) -> None:
     from mmengine.runner import set_random_seed
     from torchvision.utils import make_grid
 
-    from mmlisa.visualization.overlays import Classes, draw_truth
+    from mmlisa.classes import Classes
+    from mmlisa.visualization.overlays import draw_truth
 
     set_random_seed(0)  # choice and augmentation
     dataset = DATASETS.build(config)

@@ -12,7 +12,7 @@ from mmlisa import cli
 if TYPE_CHECKING:
     import numpy as np
 
-    from mmlisa.deploy.runtime import Prediction
+    from mmlisa.runtime import Prediction
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -44,13 +44,14 @@ def draw(picture: "np.ndarray", found: "Prediction", classes: Sequence[str], sca
 def main(args: argparse.Namespace) -> None:
     import cv2
 
-    from mmlisa.deploy import opening, runtime
+    from mmlisa import runtime
+    from mmlisa.inference.load import DEMO, load
 
-    model = opening.load("demo")
-    about = json.loads((opening.DEMO / "model.json").read_text())
+    model = load("demo")
+    about = json.loads((DEMO / "model.json").read_text())
     print(f"{about['model']}: box AP50 {about['box_AP50']:.3f}, mask AP50 {about['mask_AP50']:.3f} on the demo data")
     args.out_dir.mkdir(parents=True, exist_ok=True)
-    for image in args.images or sorted(opening.DEMO.glob("*.jpg")):
+    for image in args.images or sorted(DEMO.glob("*.jpg")):
         picture = runtime.read_image(image)
         found = model.predict(picture)
         target = args.out_dir / f"{Path(image).stem}.png"

@@ -69,7 +69,7 @@ def main(args: argparse.Namespace) -> None:
     import torch
 
     from mmlisa.checkpoints import read_checkpoint, save_checkpoint
-    from mmlisa.deploy.opening import DEMO
+    from mmlisa.inference.load import DEMO
     from mmlisa.training.config import load_config
     from mmlisa.training.runner import build_runner
 

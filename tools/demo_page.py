@@ -51,7 +51,7 @@ def load_predictor(checkpoint: Path, config: Path, changed: float) -> Any:
     Raises:
         FileNotFoundError, ValueError: see :func:`mmlisa.load`; also for a model of videos.
     """
-    from mmlisa.deploy.opening import load
+    from mmlisa.inference.load import load
 
     model = load(checkpoint, config)
     if model.takes_clips:
@@ -63,12 +63,14 @@ def predict(predictor: Any, picture: Any, score_threshold: float) -> tuple[Any, 
     """Predict on a picture ``[H, W, 3]`` (RGB), and return the drawing and a line about it."""
     from mmengine.structures import BaseDataElement
 
-    from mmlisa.deploy.inference import describe, fill_sample, summarise
-    from mmlisa.visualization.overlays import Classes, draw_prediction
+    from mmlisa.classes import Classes
+    from mmlisa.inference.pictures import summarise, to_data
+    from mmlisa.inference.predictor import fill_sample
+    from mmlisa.visualization.overlays import draw_prediction
 
     found, classes = predictor.predict(picture, score_threshold), Classes(predictor.metainfo)
     drawing = draw_prediction(picture, fill_sample(BaseDataElement(), found), classes, score_threshold=0.0)
-    return drawing, summarise(describe(found, classes))
+    return drawing, summarise(to_data(found, classes))
 
 
 def draw_kernels(predictor: Any, picture: Any, query: tuple[float, float]) -> list[tuple[Any, str]]:

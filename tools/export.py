@@ -50,9 +50,9 @@ def main(args: argparse.Namespace) -> None:
     cfg = load_config(args.config, options=parse_options(args.cfg_options))
     if not args.verbose:
         import_quietly(cfg.get("default_scope"))
+    from mmlisa import export
     from mmlisa.checkpoints import load_weights, use_safe_loader
-    from mmlisa.deploy import export
-    from mmlisa.deploy.results import EndToEnd
+    from mmlisa.export.whole import EndToEnd
     from mmlisa.training.building import build_model
     from mmlisa.training.checks import check_shapes, saved_metainfo
 
@@ -80,7 +80,7 @@ def main(args: argparse.Namespace) -> None:
         raise ValueError("--dynamic: clips have a fixed size; leave it out")
     size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE
     dynamic = args.dynamic or not (args.size or fixed)
-    differences = export.export(module, args.out, size, dynamic=dynamic, metadata=metadata, tolerance=args.tolerance)
+    differences = export.write(module, args.out, size, dynamic=dynamic, metadata=metadata, tolerance=args.tolerance)
     shape = "free" if dynamic else "x".join(map(str, size))
     print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB; size {shape}")
     for each, difference in differences.items():

@@ -17,8 +17,8 @@ import torch
 import yaml
 from torch import nn
 
-from mmlisa.deploy import export, runtime
-from mmlisa.deploy.results import EndToEnd
+from mmlisa import export, runtime
+from mmlisa.export.whole import EndToEnd
 from mmlisa.training.building import build_model
 from mmlisa.training.config import load_config
 
@@ -130,7 +130,7 @@ def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dic
         is_free = not fixed and export.can_be_free(module)
         size = tuple(fixed or SIZES[0])
         out = folder / "model.onnx"
-        export.export(module, out, size, dynamic=is_free, metadata=metadata)
+        export.write(module, out, size, dynamic=is_free, metadata=metadata)
     except ValueError as error:
         return dict(reason=str(error))
     exported, theirs = runtime.load(out, backend="onnxruntime"), partial(predict, module.model, library)

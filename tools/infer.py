@@ -47,15 +47,16 @@ def main(args: argparse.Namespace) -> None:
     cfg = load_config(args.config, options=parse_options(args.cfg_options)) if args.config else None
     if not args.verbose:
         import_quietly(cfg and cfg.get("default_scope"))
-    from mmlisa import deploy
+    from mmlisa import runtime
     from mmlisa.checkpoints import use_safe_loader
-    from mmlisa.deploy.inference import Predictor, predict_pictures
-    from mmlisa.deploy.tiles import tile_config
+    from mmlisa.inference.pictures import predict_pictures
+    from mmlisa.inference.predictor import Predictor
+    from mmlisa.inference.tiled import tile_config
 
     use_safe_loader()
     options = dict(tile=args.tile, overlap=args.overlap) if args.tile and cfg is None else {}
     if cfg is None:
-        model = deploy.load(args.checkpoint, backend=args.backend)
+        model = runtime.load(args.checkpoint, backend=args.backend)
     else:
         cfg = tile_config(cfg, args.tile, args.overlap) if args.tile else cfg
         model = Predictor(cfg, args.checkpoint, device=args.device, min_matched=args.min_matched)

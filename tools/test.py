@@ -41,12 +41,12 @@ def main(args: argparse.Namespace) -> None:
     from mmengine.registry import METRICS
 
     from mmlisa.checkpoints import use_safe_loader
-    from mmlisa.deploy.cpu import optimize_for_cpu
+    from mmlisa.inference.cpu import optimize_for_cpu
     from mmlisa.training.runner import build_runner, test
 
     use_safe_loader()
     if exported := args.checkpoint.endswith(".onnx"):
-        from mmlisa.deploy.inference import exported_config
+        from mmlisa.inference.exported import exported_config
 
         cfg = exported_config(cfg, args.checkpoint, args.backend)
     else:

@@ -7,8 +7,8 @@ from mmcv.transforms import BaseTransform
 from mmcv.transforms.utils import cache_randomness
 from pycocotools import mask as coco
 
-from mmlisa.deploy.runtime import decode_part, encode_mask
 from mmlisa.registry import TRANSFORMS
+from mmlisa.runtime.masks import decode_part, encode_mask
 
 Results = dict[str, Any]
 

@@ -11,8 +11,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from mmengine.config import Config
 
 from mmlisa.checkpoints.writing import writing_whole
+from mmlisa.classes import Classes
 from mmlisa.visualization.curves import draw_curves, read_curves
-from mmlisa.visualization.overlays import Classes, draw_prediction
+from mmlisa.visualization.overlays import draw_prediction
 
 from .evaluation import SCORE, evaluate_labels, evaluate_maps, evaluate_objects
 

@@ -10,10 +10,11 @@ from mmengine.dist import is_main_process, master_only
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmlisa.classes import Classes
 from mmlisa.registry import HOOKS
 
 from .curves import draw_curves, read_curves
-from .overlays import Classes, draw_prediction, free_path, has_truth
+from .overlays import draw_prediction, free_path, has_truth
 
 Batch = Mapping[str, Any] | None
 

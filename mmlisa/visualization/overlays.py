@@ -3,8 +3,7 @@
 Pictures are ``[H, W, 3]``, RGB, uint8.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from colorsys import hsv_to_rgb
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import supervision as sv
 from PIL import Image, ImageDraw, ImageFont
 
 from mmlisa.checkpoints import atomic_path
+from mmlisa.classes import Classes, Colour
 
 LONGER_SIDE = 640  # pixels; smaller pictures are enlarged to it
 _OPACITY = 0.4  # masks
@@ -23,33 +23,7 @@ _MOST_LABELS = 150  # objects; more labels would cover the picture
 _LISTED = 3  # classes named below a classified image
 _FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
 
-Colour = tuple[int, int, int]
 Entries = list[tuple[Colour | None, str]]  # a legend: colour of the swatch, text
-
-
-class Classes:
-    """Names and colours of a data set's classes.
-
-    Args:
-        meta: a data set's ``metainfo``; ``classes`` and ``palette`` are optional. In a list, the first counts.
-    """
-
-    def __init__(self, meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
-        meta = (meta[0] if isinstance(meta, list) else meta) or {}
-        self.names: Sequence[str] = meta.get("classes") or ()
-        palette = meta.get("palette")
-        self._palette: Sequence[Sequence[int]] = () if palette is None or isinstance(palette, str) else palette
-
-    def name(self, label: int) -> str:
-        return str(self.names[label]) if label < len(self.names) else f"class {label}"
-
-    def colour(self, label: int) -> Colour:
-        """Return the colour of the data set's palette, or else one of evenly spread hues."""
-        if label < len(self._palette):
-            red, green, blue = self._palette[label]
-            return int(red), int(green), int(blue)
-        red, green, blue = hsv_to_rgb(label * 0.618034 % 1, 0.75, 0.95)
-        return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def draw_prediction(

@@ -8,7 +8,7 @@ import demo as tool
 import demo_model
 import mmlisa
 from mmlisa.checkpoints import load_weights
-from mmlisa.deploy.opening import DEMO
+from mmlisa.inference.load import DEMO
 from mmlisa.training.building import build_model
 from mmlisa.training.config import load_config
 

@@ -14,8 +14,8 @@ from pycocotools import mask as coco
 import demo_data
 import train
 from mmlisa import cli
+from mmlisa import export as exporting
 from mmlisa.datasets.demo import make_demo
-from mmlisa.deploy import export as exporting
 
 pytest.importorskip("mmdet")
 CONFIGS = {name: f"{name}_hylisanet_demo.py" for name in ("mask_rcnn", "semantic_fpn", "classifier")}
@@ -105,7 +105,7 @@ def test_export(mmlisa, tmp_path, monkeypatch, capsys):
         out.write_text("exported")
         return {tuple(size): 1e-7}
 
-    monkeypatch.setattr(exporting, "export", write)
+    monkeypatch.setattr(exporting, "write", write)
     assert mmlisa("export", CONFIGS["classifier"], "none", "m.onnx", "--size", "64", "64") == 0
     assert "64x64: differs from PyTorch by 1.0e-07" in capsys.readouterr().out
 

@@ -6,7 +6,8 @@ from mmengine.config import Config
 from PIL import Image
 
 from mmlisa import config_path
-from mmlisa.deploy.inference import Predictor, predict_pictures
+from mmlisa.inference.pictures import predict_pictures
+from mmlisa.inference.predictor import Predictor
 from mmlisa.training.config import load_config
 from mmlisa.training.runner import build_runner
 from mmlisa.video.reading import count_frames, read_frames

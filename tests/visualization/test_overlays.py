@@ -9,8 +9,9 @@ from mmengine.structures import InstanceData, PixelData
 from mmpretrain.structures import DataSample
 from mmseg.structures import SegDataSample
 
+from mmlisa.classes import Classes
 from mmlisa.visualization import overlays
-from mmlisa.visualization.overlays import Classes, draw_prediction, free_path, has_truth, write_video
+from mmlisa.visualization.overlays import draw_prediction, free_path, has_truth, write_video
 
 CLASSES = Classes({"classes": ("cat", "cup"), "palette": [(250, 0, 0), (0, 0, 250)]})
 GREY = np.full((160, 160, 3), 128, np.uint8)  # enlarged four times

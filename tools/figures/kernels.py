@@ -18,8 +18,8 @@ from mmengine.model import BaseModule
 from PIL import Image
 from torch import Tensor, nn
 
-from mmlisa.deploy import runtime
-from mmlisa.deploy.results import takes_rgb
+from mmlisa import runtime
+from mmlisa.export.whole import takes_rgb
 from mmlisa.models.attention import TTTAttention
 from mmlisa.models.backbones.base import Backbone
 from mmlisa.registry import MODELS

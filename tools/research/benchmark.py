@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from mmlisa import config_path, ops
-from mmlisa.deploy.cpu import optimize_for_cpu
-from mmlisa.deploy.export import Exportable, export
+from mmlisa.export.whole import Exportable
+from mmlisa.export.writing import write
+from mmlisa.inference.cpu import optimize_for_cpu
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import Block
 from mmlisa.registry import MODELS as MMLISA_MODELS
@@ -331,7 +332,7 @@ def benchmark_onnxruntime(rounds: int, sizes: Iterable[tuple[int, int]], names: 
             model = nn.ModuleDict({"backbone": MMLISA_MODELS.build(BACKBONES[name][0])})
             with TemporaryDirectory() as folder:
                 file = Path(folder, "model.onnx")
-                export(Exportable(model, backbone_only=True), file, (height, width), tolerance=0.01)
+                write(Exportable(model, backbone_only=True), file, (height, width), tolerance=0.01)
                 session = onnxruntime.InferenceSession(file, options, ["CPUExecutionProvider"])
             candidates[name] = partial(session.run, None, {session.get_inputs()[0].name: image.numpy()})
         times = time_in_turns(candidates, rounds)

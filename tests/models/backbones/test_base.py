@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from helpers.backbones import CASES, KINDS
-from mmlisa.deploy import cpu
+from mmlisa.inference import cpu
 from mmlisa.models import backbones
 from mmlisa.registry import MODELS
 

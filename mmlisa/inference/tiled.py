@@ -11,9 +11,9 @@ from mmengine.model import BaseModel
 from mmengine.structures import BaseDataElement
 from torch import Tensor
 
-from mmlisa.deploy.inference import fill_sample, read_sample
-from mmlisa.deploy.runtime import Prediction, Tiles, check_tiles
+from mmlisa.inference.predictor import fill_sample, read_sample
 from mmlisa.registry import MODELS
+from mmlisa.runtime import Prediction, Tiles, check_tiles
 from mmlisa.training.config import find_test_pipeline, type_name
 
 
@@ -21,7 +21,7 @@ from mmlisa.training.config import find_test_pipeline, type_name
 class TiledDetector(BaseModel):
     """A detector that predicts tile by tile, and otherwise is the detector: same losses, same names of parameters.
 
-    The test pipeline reads the whole image and does not resize it. :class:`mmlisa.deploy.runtime.Tiles` has the rules: where the
+    The test pipeline reads the whole image and does not resize it. :class:`mmlisa.runtime.Tiles` has the rules: where the
     tiles lie, which detections count, and how the parts of an object are joined. Masks are COCO's run-length encodings.
 
     Args:
@@ -34,7 +34,7 @@ class TiledDetector(BaseModel):
         data_preprocessor: the detector's, if its own config has none; MMEngine's runner passes it.
 
     Raises:
-        ValueError: see :func:`mmlisa.deploy.runtime.check_tiles`.
+        ValueError: see :func:`mmlisa.runtime.check_tiles`.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ def tile_config(cfg: Config, tile: int, overlap: float = 0.2) -> Config:
     slide mode, and its test pipeline leaves the image at its size.
 
     Raises:
-        ValueError: see :func:`mmlisa.deploy.runtime.check_tiles`; a classifier.
+        ValueError: see :func:`mmlisa.runtime.check_tiles`; a classifier.
     """
     check_tiles(tile, overlap)
     cfg = deepcopy(cfg)

@@ -15,9 +15,9 @@ import torch
 
 import export as tool
 from helpers.training import ROOT
+from mmlisa import runtime
 from mmlisa.datasets.demo import make_demo
-from mmlisa.deploy import runtime
-from mmlisa.deploy.inference import exported_config
+from mmlisa.inference.exported import exported_config
 from mmlisa.training.config import load_config
 from mmlisa.training.runner import build_runner
 
@@ -57,9 +57,9 @@ def make_environment(folder: Path) -> Path:
 
 
 def predict_bare(folder, file, images) -> dict[str, runtime.Prediction]:
-    """Predictions of a process of a bare environment, from a copy of the one file, by image."""
+    """Predictions of a process of a bare environment, from a copy of the runtime, by image."""
     python = make_environment(folder / "bare")
-    shutil.copy(runtime.__file__, folder / "runtime.py")
+    shutil.copytree(Path(runtime.__file__).parent, folder / "runtime")
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     command = [str(python), "-c", PREDICT, str(file), *map(str, images)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

@@ -5,7 +5,7 @@ import torch
 from timm.models.metaformer import StarReLU
 from torch import nn
 
-from mmlisa.deploy import cpu
+from mmlisa.inference import cpu
 from mmlisa.models.attention import InteractiveAttention
 from mmlisa.models.backbones import hvit3, ivit, lisanet, mila
 from mmlisa.models.backbones.base import Stage

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmlisa.deploy import runtime
+from mmlisa import runtime
 
 if TYPE_CHECKING:
-    from mmlisa.deploy.inference import Predictor
+    from mmlisa.inference.predictor import Predictor
 
 DEMO = (
     Path(__file__).resolve().parent / "demo"
@@ -36,7 +36,7 @@ def load(
             f"config is missing for checkpoint {str(path)!r}: pass load(path, config=…), a name or file such as "
             f"{', '.join(beside) or 'the config it was trained with'}"
         )
-    from mmlisa.deploy.inference import Predictor  # needs OpenMMLab
+    from mmlisa.inference.predictor import Predictor  # needs OpenMMLab
     from mmlisa.training.config import load_config
 
     return Predictor(load_config(str(config)), str(path), device=device)

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from helpers.whole_models import build, image, predict
-from mmlisa.deploy import runtime
-from mmlisa.deploy.export import EXAMPLE, describe, export
-from mmlisa.deploy.results import EndToEnd
+from mmlisa import runtime
+from mmlisa.export.metadata import describe
+from mmlisa.export.whole import EndToEnd
+from mmlisa.export.writing import EXAMPLE, write
 from mmlisa.training.config import load_config
 
 pytest.importorskip("onnxruntime")
@@ -18,14 +19,14 @@ SIZES = [EXAMPLE, (101, 203), (224, 96)]
 nightly = pytest.mark.nightly
 
 
-def write(name: str, out, divisor: int = 1, **options) -> dict:
+def export(name: str, out, divisor: int = 1, **options) -> dict:
     """Export a model that takes pixels and resizes nothing."""
     model = build(name)
     if divisor > 1:
         model.data_preprocessor.test_cfg = dict(size_divisor=divisor)
     module = EndToEnd(model, uint8=True)
     metadata = describe(load_config(f"{name}_demo.py"), module, {})
-    return export(module, out, metadata=metadata | {"mmlisa_steps": "[]"}, **options)
+    return write(module, out, metadata=metadata | {"mmlisa_steps": "[]"}, **options)
 
 
 def pixels(size) -> np.ndarray:
@@ -47,7 +48,7 @@ def pixels(size) -> np.ndarray:
 )
 def test_detectors(name, dynamic, tmp_path):
     sizes = SIZES if dynamic else SIZES[:1]
-    write(name, tmp_path / "model.onnx", size=EXAMPLE, dynamic=dynamic)
+    export(name, tmp_path / "model.onnx", size=EXAMPLE, dynamic=dynamic)
     exported, model = runtime.load(tmp_path / "model.onnx"), build(name)
     assert exported.shape[0] == 1, "the number of boxes differs between images"
     for size in sizes:
@@ -69,14 +70,14 @@ def test_detectors(name, dynamic, tmp_path):
 
 def test_a_free_size_of_dino_is_refused(tmp_path):
     with pytest.raises(ValueError, match="dynamic"):
-        write("dino_ivit", tmp_path / "model.onnx", size=EXAMPLE, dynamic=True)
+        export("dino_ivit", tmp_path / "model.onnx", size=EXAMPLE, dynamic=True)
 
 
 @pytest.mark.parametrize(
     ("name", "divisor"), [("semantic_fpn_hylisanet", 32), pytest.param("upernet_flatten_swin", 1, marks=nightly)]
 )
 def test_segmentors(name, divisor, tmp_path):
-    write(name, tmp_path / "model.onnx", divisor, size=EXAMPLE, dynamic=True)
+    export(name, tmp_path / "model.onnx", divisor, size=EXAMPLE, dynamic=True)
     exported, model = runtime.load(tmp_path / "model.onnx"), build(name)
     model.data_preprocessor.test_cfg = dict(size_divisor=divisor)
     for size in SIZES:
@@ -94,7 +95,7 @@ def test_segmentors(name, divisor, tmp_path):
 @pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=nightly)])
 def test_a_program_of_pytorch(dynamic, tmp_path):
     """Its sizes are multiples of the divisor, and its batch is free."""
-    write("semantic_fpn_hylisanet", tmp_path / "model.pt2", 32, size=EXAMPLE, dynamic=dynamic)
+    export("semantic_fpn_hylisanet", tmp_path / "model.pt2", 32, size=EXAMPLE, dynamic=dynamic)
     extra = {"mmlisa_task": ""}
     program = torch.export.load(tmp_path / "model.pt2", extra_files=extra)
     assert json.loads(extra["mmlisa_task"]) == "segmentation"
@@ -105,7 +106,7 @@ def test_a_program_of_pytorch(dynamic, tmp_path):
 
 
 def test_image_classifiers(tmp_path):
-    write("classifier_hylisanet", tmp_path / "model.onnx", size=EXAMPLE, dynamic=True)
+    export("classifier_hylisanet", tmp_path / "model.onnx", size=EXAMPLE, dynamic=True)
     exported, model = runtime.load(tmp_path / "model.onnx"), build("classifier_hylisanet")
     expected = [predict(model, "mmpretrain", size).pred_score.numpy() for size in SIZES]
     for size, theirs in zip(SIZES, expected, strict=True):

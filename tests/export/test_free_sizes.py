@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from mmlisa.deploy.export import EXAMPLE, Exportable, export
+from mmlisa.export.whole import Exportable
+from mmlisa.export.writing import EXAMPLE, write
 from mmlisa.registry import MODELS
 
 pytest.importorskip("onnxruntime")
@@ -72,4 +73,4 @@ class Model(nn.Module):
     ids=lambda options: options.get("attention", options)["type"],
 )
 def test_networks(network, tmp_path):
-    export(Exportable(Model(**network), True), tmp_path / "model.onnx", EXAMPLE, dynamic=True, tolerance=2e-5)
+    write(Exportable(Model(**network), True), tmp_path / "model.onnx", EXAMPLE, dynamic=True, tolerance=2e-5)

@@ -1,0 +1,72 @@
+"""Boxes ``[N, 4]``: x1, y1, x2, y2 in pixels. Decoding, suppression, and which class of a head predicts."""
+
+from typing import Any
+
+import torch
+import torchvision.ops
+from torch import Tensor
+
+Boxes = tuple[Tensor, Tensor, Tensor]  # boxes [N, 4], scores [N], labels [N]
+# The score of a candidate that only fills up a level with fewer than `nms_pre` candidates.
+NOTHING = -1.0
+# Methods by which heads predict, and the function for each class that defines one of them.
+_METHODS = {
+    *("predict_by_feat", "_predict_by_feat_single", "_bbox_post_process", "regress_by_class"),
+    *("predict_bbox", "predict_mask", "_bbox_forward", "_mask_forward"),
+}
+
+
+def clip_boxes(boxes: Tensor, limits: Tensor) -> Tensor:
+    """Clip boxes to an image, ``limits`` being its (W, H, W, H)."""
+    return torch.minimum(boxes.clamp(min=0), limits)
+
+
+def decode_boxes(coder: Any, priors: Tensor, prediction: Tensor, limits: Tensor) -> Tensor:
+    """Decode predictions ``[N, 4]`` by the library's coder; the borders are tensors, which the coder does not take."""
+    torch._check(priors.shape[0] > 0)  # coders return early without boxes; the graph computes the same for none
+    boxes = coder.decode(priors, prediction)
+    return clip_boxes(boxes, limits) if getattr(coder, "clip_border", False) else boxes
+
+
+def nms(candidates: tuple[Tensor, ...], cfg: Any, threshold: float) -> tuple[Tensor, ...]:
+    """Drop candidates up to ``threshold`` and those that overlap a better one of their label; best first.
+
+    Args:
+        candidates: :data:`Boxes`, and more about each of them.
+        cfg: MMDetection's ``test_cfg``: ``nms``, and ``max_per_img`` and ``min_bbox_size`` if they apply.
+
+    Raises:
+        ValueError: another kind of suppression than plain NMS.
+    """
+    options = dict(cfg["nms"])
+    if options.pop("type", "nms") != "nms" or options.keys() - {"iou_threshold", "class_agnostic"}:
+        raise ValueError(f"nms={dict(cfg['nms'])} cannot be exported; only dict(type='nms', iou_threshold=…)")
+    boxes, scores, *_ = candidates
+    wanted = scores > threshold
+    if cfg.get("min_bbox_size", -1) >= 0:
+        wanted &= (boxes[:, 2:] - boxes[:, :2] > cfg["min_bbox_size"]).all(dim=1)
+    boxes, scores, labels, *_ = candidates = take(candidates, wanted.nonzero()[:, 0])
+    if options.get("class_agnostic"):
+        apart = boxes
+    else:  # boxes of different labels are moved where they cannot overlap
+        extent = torch.cat([boxes.flatten(), boxes.new_zeros(1)]).max() + 1
+        apart = boxes + (labels.to(boxes.dtype) * extent)[:, None]
+    kept = torchvision.ops.nms(apart, scores, options["iou_threshold"])
+    if cfg.get("max_per_img", -1) > 0:
+        kept = kept[: cfg["max_per_img"]]
+    return take(candidates, kept)
+
+
+def take(candidates: tuple[Tensor, ...], index: Tensor) -> tuple[Tensor, ...]:
+    return tuple(part[index] for part in candidates)
+
+
+def predictor(head: Any) -> str:
+    """Name of the most derived class of a head that defines one of the methods by which heads predict."""
+    return next((kind.__name__ for kind in type(head).__mro__ if vars(kind).keys() & _METHODS), "")
+
+
+def rows_of(maps: Tensor, channels: int) -> Tensor:
+    """``[1, A C, H, W] -> [H W A, C]``."""
+    # Not reshape(-1, channels): PyTorch would divide a symbolic number of elements.
+    return maps[0].unflatten(0, (-1, channels)).permute(2, 3, 0, 1).flatten(0, 2)

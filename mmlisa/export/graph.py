@@ -1,0 +1,183 @@
+"""Recording of graphs, and their conversion to ONNX."""
+
+import logging
+import traceback
+import warnings
+from collections.abc import Sequence
+from textwrap import shorten
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim
+
+from mmlisa.ops.tracing import divide_up
+
+from .queries import DeformableAttention
+from .whole import EndToEnd
+
+OPSET = 18
+# Some networks take multiples of a number only.
+FIX_SIZE = "take --size H W, or, for a segmentor, --cfg-options model.data_preprocessor.test_cfg.size_divisor=32"
+
+
+def multiples_of(module: nn.Module, shapes: dict[int, Any]) -> dict[int, Any]:
+    """Return free sizes as multiples of the divisor of ``module``."""
+    divisor = module.preprocess.divisor if isinstance(module, EndToEnd) else 1
+    if divisor == 1 or 2 not in shapes:
+        return shapes
+    return shapes | {2: divisor * Dim("h", min=2), 3: divisor * Dim("w", min=2)}
+
+
+def record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: dict[int, Any]) -> torch.export.ExportedProgram:
+    """Record the graph of a module whose first input has free axes; a batch that cannot be free is 1.
+
+    Raises:
+        ValueError: PyTorch cannot record it; the message names the innermost layer.
+    """
+    try:
+        return torch.export.export(module, inputs, dynamic_shapes=(shapes or None, None)[: len(inputs)], strict=False)
+    except Exception as error:  # each layer fails in its own way
+        if 0 in shapes:  # a layer may take the size of the batch for a constant
+            return record(module, (inputs[0][:1], *inputs[1:]), {axis: dim for axis, dim in shapes.items() if axis})
+        owners = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+        layers = [owner for owner in owners if isinstance(owner, nn.Module) and not isinstance(owner, fx.GraphModule)]
+        advice = f"{FIX_SIZE}; " if 2 in shapes else ""
+        reason = f"{type([module, *layers][-1]).__name__}: {shorten(str(error), 200)}"
+        raise ValueError(
+            f"PyTorch cannot record {reason}; {advice}--raw writes the network without its results"
+        ) from error
+
+
+def to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any]) -> Any:
+    """Return the graph of a module as an ONNX model."""
+    outputs = module.outputs if isinstance(module, EndToEnd) else list(module.named_outputs(image))
+    multiples = multiples_of(module, shapes)
+    if multiples is shapes:
+        return _convert(record(module, (image,), shapes), ["image"], outputs)
+    # The network is recorded on multiples of the divisor: with sizes rounded up inside, PyTorch's symbols grow until the
+    # recording takes hours. The padding is a graph before it.
+    from onnx import compose
+
+    network = _convert(record(module, module.preprocess(image), multiples), ["padded", "limits"], outputs)
+    before = _convert(record(module.preprocess, (image,), shapes), ["image"], ["padded", "limits"])
+    network = compose.add_prefix(network, "network/", rename_inputs=False, rename_outputs=False)
+    merged = compose.merge_models(before, network, [("padded", "padded"), ("limits", "limits")])
+    del merged.opset_import[1:]  # both graphs have the same
+    return merged
+
+
+def deform_conv2d(x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias: Tensor, *geometry: int) -> Tensor:
+    """torchvision's deformable convolution (https://arxiv.org/abs/1811.11168) by ``grid_sample``, which ONNX has at opset 18.
+
+    ``x [B, C, H, W]``, ``offset [B, 2 G K, H', W']`` (y and x of each of the K kernel points) -> ``[B, O, H', W']``.
+    ``geometry``: stride, padding and dilation (two each), groups, offset groups G, and whether ``mask`` counts.
+    """
+    *geometry, groups, offset_groups, use_mask = geometry
+    kernel, count = weight.shape[2:], weight.shape[2:].numel()
+    points = torch.arange(count, device=x.device)[:, None, None]
+    shift = offset.unflatten(1, (offset_groups, count, 2)).unbind(3)
+    grid = []
+    for axis, point in ((1, points % kernel[1]), (0, points // kernel[1])):
+        stride, padding, dilation = geometry[axis::2]
+        step = torch.arange(offset.shape[2 + axis], device=x.device) * stride - padding
+        place = shift[axis] + point * dilation + (step if axis else step[:, None])
+        grid.append((2 * place + 1) / x.shape[2 + axis] - 1)
+    grid = torch.stack(grid, dim=-1).flatten(0, 1).flatten(1, 2)
+    maps = x.unflatten(1, (offset_groups, -1)).flatten(0, 1)
+    sampled = nn.functional.grid_sample(maps, grid, align_corners=False)
+    sampled = sampled.unflatten(0, (-1, offset_groups)).unflatten(3, (count, -1))  # [B, G, C / G, K, H', W']
+    if use_mask:
+        sampled = sampled * mask.unflatten(1, (offset_groups, 1, -1))
+    weight = weight.flatten(1)[:, :, None, None]
+    return nn.functional.conv2d(sampled.flatten(1, 3), weight, bias, groups=groups)
+
+
+def adaptive_max_pool2d(x: Tensor, sides: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """``nn.AdaptiveMaxPool2d`` by indexing, which ONNX has: window i of n along an axis is floor(i L / n) to ceil((i + 1) L / n).
+
+    The second result stands for the indices of the maxima, which are not computed.
+    """
+    for axis, side in zip((2, 3), sides, strict=True):
+        size, window = x.shape[axis], torch.arange(side, device=x.device)
+        start, end = window * size // side, divide_up((window + 1) * size, side)
+        taps = torch.arange(divide_up(size, side) + 1, device=x.device)  # a window may begin and end within a token
+        index = torch.minimum(start[:, None] + taps, end[:, None] - 1)
+        x = x.index_select(axis, index.flatten()).unflatten(axis, (side, -1)).amax(axis + 1)
+    return x, torch.zeros_like(x, dtype=torch.long)
+
+
+def merge_equal(graph: fx.Graph) -> None:
+    """Merge equal nodes that follow from sizes alone, such as the Fourier matrices of all layers: a node takes ms to convert.
+
+    The graph stays as it is if one of these tensors is changed in place.
+    """
+    known = {}
+    for node in graph.nodes:
+        others = [each.meta.get("val") for each in node.all_input_nodes if each not in known]
+        if node.op == "call_function" and all(isinstance(value, torch.types.py_sym_types) for value in others):
+            if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+                return
+            known[node] = None
+    first = {}
+    for node in known:
+        kept = first.setdefault((node.target, str(node.args), str(node.kwargs)), node)
+        if kept is not node:
+            node.replace_all_uses_with(kept)
+            graph.erase_node(node)
+
+
+def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    merge_equal(program.graph)
+    aten = torch.ops.aten
+    replaced = {
+        torch.ops.torchvision.deform_conv2d.default: deform_conv2d,
+        aten.adaptive_max_pool2d.default: adaptive_max_pool2d,
+    }
+    remainders = program.graph.find_nodes(op="call_function", target=aten.remainder.Scalar)
+    # The exporter converts remainders of integers by numbers only, not by the side of a map.
+    if any(isinstance(node.args[1], fx.Node) and not node.meta["val"].is_floating_point() for node in remainders):
+        replaced[aten.remainder.Scalar] = lambda x, side: x - x // side * side
+    if any(node.target in replaced for node in program.graph.nodes):
+        for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.type_as.default):
+            # The exporter fails on a second name of a weight.
+            if node.args[0].meta["val"].dtype == node.meta["val"].dtype:
+                node.replace_all_uses_with(node.args[0])
+                program.graph.erase_node(node)
+        program = program.run_decompositions(replaced)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            # Runtimes simplify what they load; the exporter takes minutes for that.
+            exported = torch.onnx.export(
+                program,
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=list(inputs),
+                output_names=list(outputs),
+                optimize=False,
+                verbose=False,
+            )
+        except torch.onnx.errors.OnnxExporterError as error:
+            reason = shorten(str(error.__cause__ or error), 200)
+            raise ValueError(f"PyTorch cannot convert this network to ONNX; write a .pt2 file: {reason}") from error
+    from onnx import inliner
+
+    # onnxruntime does not fold CastLike, and behind it neither the biases of convolutions nor their batch norms. Its definition,
+    # a Cast, is folded.
+    model = inliner.inline_selected_functions(exported.model_proto, [("", "CastLike")], inline_schema_functions=True)
+    for node in model.graph.node:
+        del node.metadata_props[:]  # PyTorch's stack traces, megabytes
+    return model
+
+
+def can_be_free(module: nn.Module) -> bool:
+    """Return whether the graph of a model can leave H and W free.
+
+    mmcv's deformable convolutions and mmseg's ``resize`` with aligned corners compute sizes by ``int()``.
+    """
+    parts = [part for part in module.modules() if not isinstance(part, nn.Upsample)]
+    if any(isinstance(part, DeformableAttention) or getattr(part, "align_corners", False) for part in parts):
+        return False
+    return not any("DeformConv2d" in type(part).__name__ or type(part).__name__ == "TOODHead" for part in parts)

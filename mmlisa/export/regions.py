@@ -1,0 +1,82 @@
+"""Heads that look at regions: Faster, Mask and Cascade R-CNN, and Sparse R-CNN."""
+
+from collections.abc import Sequence
+
+import torch
+import torchvision.ops
+from torch import Tensor, nn
+
+from .boxes import NOTHING, Boxes, decode_boxes, nms
+from .dense import dense_candidates
+
+
+def pool_regions(extractor: nn.Module, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
+    """RoIAlign of each box on the level that fits its size (MMDetection's ``SingleRoIExtractor``)."""
+    maps = maps[: extractor.num_inputs]
+    regions = torch.cat([torch.zeros_like(boxes[:, :1]), boxes], dim=1)
+    levels = extractor.map_roi_levels(regions, len(maps))
+    pooled = boxes.new_zeros(boxes.shape[0], extractor.out_channels, *extractor.roi_layers[0].output_size)
+    for level, (layer, features) in enumerate(zip(extractor.roi_layers, maps, strict=True)):
+        index = (levels == level).nonzero()[:, 0]
+        aligned = torchvision.ops.roi_align(
+            features, regions[index], layer.output_size, layer.spatial_scale, layer.sampling_ratio, layer.aligned
+        )
+        pooled = pooled.index_put((index,), aligned)
+    return pooled
+
+
+def two_stage(model: nn.Module, image: Tensor, limits: Tensor) -> tuple[Tensor, ...]:
+    """Faster, Mask and Cascade (Mask) R-CNN; with masks ``[N, h, w]``, probabilities within the boxes."""
+    roi = model.roi_head
+    maps = model.extract_feat(image)
+    rpn = model.rpn_head
+    boxes, *_ = nms(dense_candidates(rpn, rpn(maps), limits, rpn.test_cfg), rpn.test_cfg, NOTHING)
+    pairs = list(zip(stages(roi.bbox_roi_extractor), stages(roi.bbox_head), strict=True))
+    logits = []
+    for number, (extractor, head) in enumerate(pairs, 1):
+        pooled = pool_regions(extractor, maps, boxes)
+        scores, deltas = head(roi.shared_head(pooled) if roi.with_shared_head else pooled)
+        logits.append(scores)
+        deltas = deltas.unflatten(1, (-1, 4))  # of each class, or of all at once
+        if number < len(pairs):
+            deltas = _pick(deltas, scores[:, :-1].argmax(dim=1)) if deltas.shape[1] > 1 else deltas[:, 0]
+            boxes = decode_boxes(head.bbox_coder, boxes, deltas, limits)
+    scores = (sum(logits) / len(logits)).softmax(dim=1)[:, :-1]
+    classes = scores.shape[1]
+    every = boxes[:, None].expand(-1, classes, -1).flatten(0, 1)
+    boxes = decode_boxes(head.bbox_coder, every, deltas.expand(-1, classes, -1).flatten(0, 1), limits)
+    labels = torch.arange(classes).expand_as(scores).flatten()
+    found = nms((boxes, scores.flatten(), labels), roi.test_cfg, roi.test_cfg["score_thr"])
+    if not roi.with_mask:
+        return found
+    boxes, _, labels = found
+    masks = []
+    extractors = roi.bbox_roi_extractor if roi.share_roi_extractor else roi.mask_roi_extractor
+    for extractor, head in zip(stages(extractors), stages(roi.mask_head), strict=True):
+        pooled = pool_regions(extractor, maps, boxes)
+        masks.append(head(roi.shared_head(pooled) if roi.with_shared_head else pooled).sigmoid())
+    mask = sum(masks) / len(masks)
+    return *found, mask[:, 0] if mask.shape[1] == 1 else _pick(mask, labels)
+
+
+def sparse(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
+    """Sparse R-CNN: the best pairs of a class and a learned box, which each stage refines; without suppression."""
+    roi, maps = model.roi_head, model.extract_feat(image)
+    centres, sides = (model.rpn_head.init_proposal_bboxes.weight * limits).split(2, dim=1)
+    boxes = torch.cat([centres - sides / 2, centres + sides / 2], dim=1)
+    features = model.rpn_head.init_proposal_features.weight[None]
+    for extractor, head in zip(roi.bbox_roi_extractor, roi.bbox_head, strict=True):
+        scores, deltas, features, _ = head(pool_regions(extractor, maps, boxes), features)
+        boxes = decode_boxes(head.bbox_coder, boxes, deltas[0], limits)
+    scores = scores[0].sigmoid() if head.loss_cls.use_sigmoid else scores[0].softmax(dim=1)[:, :-1]
+    best, index = scores.flatten().topk(roi.test_cfg["max_per_img"])
+    return boxes[index // scores.shape[1]], best, index % scores.shape[1]
+
+
+def stages(modules: nn.Module) -> Sequence[nn.Module]:
+    return modules if isinstance(modules, nn.ModuleList) else [modules]
+
+
+def _pick(rows: Tensor, index: Tensor) -> Tensor:
+    """``[N, K, …], [N] -> [N, …]``: entry ``index[n]`` of row n."""
+    return rows[torch.arange(rows.shape[0]), index]

@@ -1,0 +1,269 @@
+"""Models whose forward returns final results, by the library's own layers and exportable post-processing.
+
+MMDetection's ``predict`` branches on the number of boxes, which a recorded graph cannot. Here candidates are ranked and
+suppressed by tensor operations only: TopK, NonMaxSuppression and RoIAlign in ONNX. Priors and coders are the library's.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlisa.ops.interactive import pooling_windows
+
+from .boxes import predictor
+from .dense import rtmdet_ins, single_stage, yolov3, yolox
+from .queries import DeformableAttention, transformer
+from .regions import sparse, stages, two_stage
+
+_DENSE = ("BaseDenseHead", "GFLHead", "TOODHead", "PAAHead", "FoveaHead", "RepPointsHead", "PicoHead")
+_DETECTORS = {
+    **dict.fromkeys(_DENSE, single_stage),
+    **dict.fromkeys(("DETRHead", "DeformableDETRHead"), transformer),
+    **dict.fromkeys(("StandardRoIHead", "CascadeRoIHead"), two_stage),
+    "SparseRoIHead": sparse,
+    "RTMDetInsHead": rtmdet_ins,
+    "YOLOXHead": yolox,
+    "YOLOV3Head": yolov3,
+}
+
+
+def clips_boxes(head: nn.Module) -> bool:
+    """Return whether MMDetection clips the boxes of a head to the image."""
+    head = stages(getattr(head, "bbox_head", head))[-1]
+    coder = getattr(head, "bbox_coder", None)
+    return getattr(coder, "clip_border", True) and predictor(head) not in ("TOODHead", "YOLOXHead", "YOLOV3Head")
+
+
+def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tuple[Tensor, ...]]:
+    """Return the function that computes the results of an MMDetection model.
+
+    Raises:
+        ValueError: a head that cannot be exported with its results.
+    """
+    head = getattr(model, "roi_head", None) or getattr(model, "bbox_head", None) or model
+    find, parts = _DETECTORS.get(predictor(head)), [(head, tuple(_DETECTORS))]
+    if find in (two_stage, sparse):
+        parts += [(part, ("BBoxHead",)) for part in stages(head.bbox_head)]
+    if find is two_stage:
+        parts += [(getattr(model, "rpn_head", model), ("RPNHead",))]  # Fast R-CNN has none
+    unlike = [part for part, known in parts if predictor(part) not in known]
+    losses = [getattr(part, "loss_cls", None) for part, _ in parts]
+    unlike += [loss for loss in losses if getattr(loss, "custom_cls_channels", False)]
+    if find in (two_stage, sparse):
+        unlike += [part for part in stages(head.bbox_roi_extractor) if type(part).__name__ != "SingleRoIExtractor"]
+    if find is sparse and head.with_mask:  # QueryInst
+        unlike += stages(head.mask_head)
+    if unlike:
+        names = ", ".join(sorted({type(part).__name__ for part in unlike}))
+        raise ValueError(f"{names} cannot be exported with results; --raw writes the maps of the network")
+    return find
+
+
+class _AveragePool(nn.Module):
+    """``nn.AdaptiveAvgPool2d`` as two products with averaging matrices, which follow the size of the map."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.side = side
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, columns = (pooling_windows(size, self.side, x) for size in x.shape[2:])
+        return rows @ x @ columns.T
+
+
+class _AdaptivePadding(nn.Module):
+    """``AdaptivePadding`` and ``Conv2dAdaptivePadding`` in integers, for images that need a padding and others."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer, pads = self.layer, []
+        sizes = zip(x.shape[2:], layer.kernel_size, layer.stride, layer.dilation, strict=True)
+        for size, kernel, stride, dilation in sizes:
+            extent = (kernel - 1) * dilation + 1
+            total = (-(-size // stride) - 1) * stride + extent - size
+            total = total if extent >= stride else torch.sym_max(total, 0)  # a maximum lets symbols grow without bound
+            before = 0 if layer.padding == "corner" else total // 2
+            pads = [before, total - before, *pads]
+        x = F.pad(x, pads)
+        return nn.Conv2d.forward(layer, x) if isinstance(layer, nn.Conv2d) else x
+
+
+def follow_sizes(model: nn.Module) -> nn.Module:
+    """Replace the layers of a model in which a recorded graph would keep the size of the example.
+
+    They are mmseg's ``Upsample``, which computes its size with ``int()``, adaptive pooling to more than one cell, adaptive
+    padding, and the deformable attention of DINO and its relatives, which takes sizes as tensors.
+    """
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            kind = type(child).__name__
+            if kind == "Upsample" and getattr(child, "scale_factor", None) and not child.size:
+                layer = nn.Upsample(None, child.scale_factor, child.mode, child.align_corners)
+            elif kind == "AdaptiveAvgPool2d" and isinstance(child.output_size, int) and child.output_size > 1:
+                layer = _AveragePool(child.output_size)
+            elif kind in ("AdaptivePadding", "Conv2dAdaptivePadding"):
+                layer = _AdaptivePadding(child)
+            elif kind == "MultiScaleDeformableAttention":
+                layer = DeformableAttention(child)
+            else:
+                continue
+            setattr(module, name, layer)
+    return model
+
+
+def takes_rgb(preprocessor: nn.Module) -> bool:
+    """Return whether a data preprocessor turns the images, which OpenMMLab reads as BGR, into RGB."""
+    return getattr(preprocessor, "_channel_conversion", getattr(preprocessor, "to_rgb", True))
+
+
+class Preprocess(nn.Module):
+    """``[B, 3, H, W]`` -> the same normalised and padded to multiples of the model's divisor, and (W, H, W, H).
+
+    Args:
+        model: its data preprocessor has mean, standard deviation, divisor, and the normalised value of the padding.
+        uint8: the images have integers from 0 to 255; otherwise they are normalised already.
+
+    Attributes:
+        least: H and W to which the data preprocessor pads smaller images; this module does not.
+        is_rgb: the channels of the image are red, green and blue; otherwise the reverse.
+    """
+
+    def __init__(self, model: nn.Module, uint8: bool = False) -> None:
+        super().__init__()
+        preprocessor = model.data_preprocessor
+        self.uint8 = uint8
+        self.register_buffer("mean", getattr(preprocessor, "mean", torch.zeros(3, 1, 1)).clone())
+        self.register_buffer("std", getattr(preprocessor, "std", torch.ones(3, 1, 1)).clone())
+        self.is_rgb = takes_rgb(preprocessor)
+        self.value, self.divisor = getattr(preprocessor, "pad_value", 0), getattr(preprocessor, "pad_size_divisor", 1)
+        self.least = (0, 0)
+        if hasattr(preprocessor, "test_cfg"):  # mmseg's; its other sizes are those of a training
+            test_cfg = preprocessor.test_cfg or {}
+            self.divisor, self.least = test_cfg.get("size_divisor"), tuple(test_cfg.get("size") or self.least)
+        self.divisor = self.divisor or 1
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        if self.uint8:
+            image = (image.to(self.mean.dtype) - self.mean) / self.std
+        height, width = image.shape[-2:]
+        limits = torch.stack([image.new_zeros(()) + side for side in (width, height, width, height)])
+        if self.divisor > 1:
+            image = F.pad(image, (0, -width % self.divisor, 0, -height % self.divisor), value=self.value)
+        return image, limits
+
+
+class EndToEnd(nn.Module):
+    """A model from the image to its final results.
+
+    ``forward(image)`` takes the input of :class:`Preprocess`. A detector takes one image and returns boxes, scores, labels (and
+    masks within the boxes). A segmentor returns logits of the padded size. A classifier of images, or of clips
+    ``[B, 3, T, H, W]``, returns probabilities.
+
+    Args:
+        model: a model of mmdet, mmseg or mmpretrain; some of its layers are replaced, see :func:`follow_sizes`.
+        uint8: see :class:`Preprocess`.
+
+    Attributes:
+        task: ``'detection'``, ``'segmentation'``, ``'classification'`` or ``'video'``.
+        outputs: names of the results.
+
+    Raises:
+        ValueError: a head or test setting that cannot be exported.
+    """
+
+    def __init__(self, model: nn.Module, uint8: bool = False) -> None:
+        super().__init__()
+        self.preprocess = Preprocess(model, uint8)
+        self.model = follow_sizes(model.eval().requires_grad_(False))
+        if hasattr(model, "encode_decode"):
+            self.task, self.outputs = "segmentation", ("logits",)
+            hamburger = getattr(model.decode_head, "hamburger", None)  # SegNeXt's
+            unlike = {
+                f"model.test_cfg.mode={model.test_cfg.get('mode')!r}": model.test_cfg.get("mode", "whole") != "whole",
+                "model.decode_head.out_channels=1": model.out_channels == 1,  # the runtime has no threshold
+                "model.decode_head.ham_kwargs.rand_init=True": hamburger and hamburger.ham.rand_init,
+                f"the pixel decoder of {type(model.decode_head).__name__}": hasattr(model.decode_head, "pixel_decoder"),
+            }
+            if hamburger:  # with rand_init=False, it draws its bases at the first image
+                with torch.no_grad():
+                    model.encode_decode(torch.zeros(1, 3, 64, 64), [dict(img_shape=(64, 64))])
+            if found := [name for name, is_set in unlike.items() if is_set]:
+                advice = "change it by --cfg-options, or " if found[0].startswith("model.") else ""
+                raise ValueError(f"{found[0]} cannot be exported with results; {advice}write the logits by --raw")
+        elif hasattr(model, "bbox_head") or hasattr(model, "roi_head"):
+            self.task, self.detect = "detection", find_detector(model)
+            with_mask = self.detect is rtmdet_ins or (hasattr(model, "roi_head") and model.roi_head.with_mask)
+            self.outputs = ("boxes", "scores", "labels", *["masks"] * with_mask)
+        elif hasattr(model, "head"):
+            from mmpretrain.models.heads import ClsHead
+
+            kind, methods = type(model.head), ("predict", "_get_predictions")
+            if any(getattr(kind, method, None) is not getattr(ClsHead, method) for method in methods):
+                raise ValueError(
+                    f"{type(model.head).__name__} does not predict probabilities by a softmax; --raw writes the scores"
+                )
+            self.task = "video" if type(model).__name__ == "VideoClassifier" else "classification"
+            self.outputs = ("probabilities",)
+        else:
+            raise ValueError(f"{type(model).__name__} cannot be exported with results; --raw writes its maps")
+
+    def forward(self, image: Tensor, limits: Tensor | None = None) -> tuple[Tensor, ...]:
+        """``limits``: the second result of :class:`Preprocess`, if ``image`` is the first; otherwise None."""
+        if limits is None:
+            image, limits = self.preprocess(image)
+        model = self.model
+        if self.task == "detection":
+            return self.detect(model, image, limits)
+        if self.task == "segmentation":
+            return (model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))]),)
+        features = model.extract_feat(image)
+        scores = model.scores(features) if hasattr(model, "scores") else model.head(features)
+        return (scores.softmax(dim=1),)
+
+
+class Exportable(nn.Module):
+    """``forward(image: [B, 3, H, W])`` -> maps, for a normalised and padded image.
+
+    A classifier gives its scores, a segmentor its logits. A detector gives the maps of its head, of its region proposals if it
+    has two stages, or of its neck if its head is a transformer. With ``backbone_only``, a model gives the maps of its backbone.
+    """
+
+    def __init__(self, model: nn.Module, backbone_only: bool = False) -> None:
+        super().__init__()
+        self.model = model.eval().requires_grad_(False)
+        self.backbone_only = backbone_only
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.named_outputs(image).values())
+
+    def named_outputs(self, image: Tensor) -> dict[str, Tensor]:
+        """Return the outputs by name.
+
+        They are ``scores_0``, ``boxes_0`` and ``factors_0`` of the first level of a dense head and so on, as the head returns
+        them before any activation, ``logits`` of a segmentor, ``scores`` of a classifier, or ``map_0`` and so on.
+        """
+        model = self.model
+        if not self.backbone_only and hasattr(model, "encode_decode"):
+            return dict(logits=model.encode_decode(image, [dict(img_shape=image.shape[2:])]))
+        found = model.backbone(image) if self.backbone_only else model.extract_feat(image)
+        # Transformer heads take queries and not maps.
+        head = next((getattr(model, name) for name in ("rpn_head", "bbox_head", "head") if hasattr(model, name)), None)
+        if head is not None and not self.backbone_only and not hasattr(model, "decoder"):
+            found = head(found)
+            if isinstance(found, Tensor):
+                return dict(scores=found)
+            if len(found) in (2, 3) and all(isinstance(part, list | tuple) for part in found):
+                parts = zip(("scores", "boxes", "factors"), found, strict=False)
+                return {f"{name}_{level}": x for name, levels in parts for level, x in enumerate(levels)}
+        return {f"map_{number}": x for number, x in enumerate(tensors(found))}
+
+
+def tensors(x: Any) -> list[Tensor]:
+    """Return the tensors of nested sequences, in order."""
+    return [x] if isinstance(x, Tensor) else [tensor for part in x for tensor in tensors(part)]

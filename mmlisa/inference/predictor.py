@@ -1,0 +1,106 @@
+"""Trained models with the interface of exported files, and predictions in OpenMMLab's data samples."""
+
+from pathlib import Path
+from typing import Any
+
+import mmcv
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.dataset import Compose, pseudo_collate
+from mmengine.device import get_device
+from mmengine.structures import BaseDataElement, InstanceData, PixelData
+
+from mmlisa.checkpoints import load_weights
+from mmlisa.classes import Classes
+from mmlisa.inference.cpu import optimize_for_cpu
+from mmlisa.runtime import Prediction, read_image
+from mmlisa.training.building import build_model
+from mmlisa.training.checks import check_channels, check_shapes, saved_metainfo
+from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
+
+
+class Predictor:
+    """A trained model with the interface of an exported file (:class:`mmlisa.runtime.Model`).
+
+    Args:
+        cfg: a whole config.
+        checkpoint: file with the weights; any entry of another shape than the model's is refused.
+        device: where the model runs; None for a GPU where there is one.
+        min_matched: share of the model's entries the checkpoint must hold.
+
+    Attributes:
+        classes: names of the classes.
+        metainfo: ``classes``, and ``palette`` if the data set has one.
+        takes_clips: the model classifies videos.
+
+    Raises:
+        FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model; no test pipeline.
+    """
+
+    def __init__(self, cfg: Config, checkpoint: str, *, device: str | None = None, min_matched: float = 0.9) -> None:
+        self.model = build_model(cfg)
+        check_channels(self.model, cfg.model)
+        loaded = load_weights(self.model, checkpoint, min_matched)
+        check_shapes(self.model, loaded, checkpoint)
+        device = torch.device(device or get_device())
+        self.model.to(device).eval()
+        self.device = device.type
+        if self.device == "cpu":
+            optimize_for_cpu(self.model)
+
+        self.metainfo = saved_metainfo(loaded) or find_metainfo(innermost_dataset(cfg, "test"))
+        self.classes = list(Classes(self.metainfo).names)
+        load, *steps = (step for step in find_test_pipeline(cfg) if "LoadAnnotations" not in type_name(step))
+        self.load, self.pipeline = Compose([load]), Compose(steps)
+        self.takes_clips = type_name(load).endswith("LoadClips")
+        self.is_grey = str(load.get("color_type")).startswith("grayscale")
+
+    def read(self, image: Any) -> dict[str, Any]:
+        """Return the input of the model for a file, a Pillow image or an array ``[H, W, 3]`` (RGB, uint8)."""
+        if isinstance(image, str | Path):
+            loaded = self.load({"img_path": str(image), "img_id": 0})
+        elif self.takes_clips:
+            raise ValueError("image is not a file name: this model classifies videos")
+        else:
+            image = np.ascontiguousarray(read_image(image)[..., ::-1])
+            image = mmcv.bgr2gray(image) if self.is_grey else image
+            size = image.shape[:2]
+            loaded = dict(img=image, img_path="picture", img_id=0, img_shape=size, ori_shape=size)
+        return pseudo_collate([self.pipeline(loaded)])
+
+    def predict(self, image: Any, score_threshold: float | None = None) -> Prediction:
+        """Predict on what :meth:`read` takes; detections below ``score_threshold`` (None: 0.3) are dropped."""
+        with torch.no_grad():
+            sample = self.model.test_step(self.read(image))[0].cpu()
+        return read_sample(sample, 0.3 if score_threshold is None else score_threshold)
+
+
+def fill_sample(sample: BaseDataElement, found: Prediction) -> BaseDataElement:
+    """Write a prediction into a data sample, under OpenMMLab's names."""
+    if found.boxes is not None:
+        fields = dict(bboxes=found.boxes, scores=found.scores, labels=found.labels, masks=found.masks)
+        fields = {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value  # masks of tiles are run lengths
+            for name, value in fields.items()
+            if value is not None
+        }
+        sample.pred_instances = InstanceData(**fields)
+    elif found.segmentation is not None:
+        sample.pred_sem_seg = PixelData(data=torch.from_numpy(found.segmentation)[None])
+    else:
+        sample.pred_score = torch.from_numpy(found.probabilities)
+        sample.pred_label = sample.pred_score.argmax(0, keepdim=True)
+    return sample
+
+
+def read_sample(sample: BaseDataElement, threshold: float = 0.0) -> Prediction:
+    """Return the prediction in a data sample: detections whose scores reach ``threshold``, the best first."""
+    if "pred_instances" in sample:
+        found = sample.pred_instances
+        found = found[found.scores >= threshold]
+        found = found[found.scores.argsort(descending=True, stable=True)].numpy()
+        return Prediction(found.bboxes, found.scores, found.labels, found.get("masks"))
+    if "pred_sem_seg" in sample:
+        return Prediction(segmentation=sample.pred_sem_seg.data[0].numpy())
+    return Prediction(probabilities=sample.pred_score.numpy())

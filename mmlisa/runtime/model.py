@@ -1,0 +1,184 @@
+"""Exported files, run by onnxruntime or OpenVINO."""
+
+import json
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .masks import Prediction, best_class, enlarge, paste
+from .steps import STEPS, read_image
+from .tiles import Tiles
+
+FORMAT = 1  # version of the metadata
+
+
+def load(
+    path: str | Path, *, backend: str = "auto", threads: int | None = None, providers: Sequence[str] | None = None
+) -> "Model":
+    """Open a file that ``mmlisa export`` wrote.
+
+    Args:
+        path: the ``.onnx`` file.
+        backend: ``'onnxruntime'``; ``'openvino'``, on the CPU in fp32; or ``'auto'``: OpenVINO where it is installed and
+            ``providers`` is None.
+        threads: number of threads; None for all cores.
+        providers: onnxruntime's execution providers; None for the CPU.
+
+    Raises:
+        ValueError: an unknown backend, or a file that ``mmlisa export`` did not write. The backends raise their own errors.
+    """
+    if backend == "auto":
+        backend = "openvino" if providers is None and find_spec("openvino") else "onnxruntime"
+    if backend == "openvino":
+        return Model(path, *_openvino(path, threads))
+    if backend == "onnxruntime":
+        return Model(path, *_onnxruntime(path, threads, providers))
+    raise ValueError(f"backend={backend!r}; it must be 'auto', 'onnxruntime' or 'openvino'")
+
+
+Engine = tuple[dict[str, str], Sequence[Any], Callable[[np.ndarray], list[np.ndarray]]]  # see the arguments of Model
+
+
+def _onnxruntime(path: str | Path, threads: int | None, providers: Sequence[str] | None) -> Engine:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors: the warnings are about nodes that onnxruntime cannot fold
+    options.intra_op_num_threads = threads or 0
+    session = onnxruntime.InferenceSession(str(path), options, providers or ["CPUExecutionProvider"])
+    (taken,) = session.get_inputs()
+    metadata = session.get_modelmeta().custom_metadata_map
+    return metadata, taken.shape, lambda image: session.run(None, {taken.name: image})
+
+
+def _openvino(path: str | Path, threads: int | None) -> Engine:
+    import openvino
+
+    core = openvino.Core()
+    graph = core.read_model(str(path))
+    info = graph.get_rt_info()
+    metadata = {key: entry.value for key, entry in info["framework"].items()} if "framework" in info else {}
+    options = {"INFERENCE_PRECISION_HINT": "f32"}  # otherwise bfloat16 on CPUs that have it
+    compiled = core.compile_model(graph, "CPU", options | ({"INFERENCE_NUM_THREADS": threads} if threads else {}))
+    shape = [axis.get_length() if axis.is_static else None for axis in graph.input().partial_shape]
+    return metadata, shape, lambda image: list(compiled(image).values())
+
+
+class Model:
+    """An exported model.
+
+    Args:
+        path: its file, for messages.
+        metadata: metadata of the file, JSON by key.
+        shape: shape of the input, with a name or None for a free axis.
+        run: function from the prepared input to the outputs of the network, by onnxruntime or another engine.
+
+    Attributes:
+        task: ``'detection'``, ``'segmentation'``, ``'classification'`` or ``'video'``.
+        classes: names of the classes.
+
+    Raises:
+        ValueError: the metadata are not those of ``mmlisa export``.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        metadata: dict[str, str],
+        shape: Sequence[Any],
+        run: Callable[[np.ndarray], list[np.ndarray]],
+    ) -> None:
+        if "mmlisa_format" not in metadata:
+            raise ValueError(f"{str(path)!r} has no metadata of mmlisa; write it with `mmlisa export` (without --raw)")
+        self.metadata = {key[7:]: json.loads(value) for key, value in metadata.items() if key.startswith("mmlisa_")}
+        self.path, self.shape, self.run = str(path), list(shape), run
+        self.task, self.classes = self.metadata["task"], self.metadata["classes"]
+
+    def predict(
+        self, image: Any, score_threshold: float | None = None, *, tile: int | None = None, overlap: float = 0.2
+    ) -> Prediction:
+        """Predict on a file, a Pillow image, or an array ``[H, W, 3]`` (RGB, uint8).
+
+        Args:
+            image: see :func:`read_image`.
+            score_threshold: lowest score of a detection; None for the threshold of the file.
+            tile: side in pixels of the tiles on which a detector predicts (:class:`Tiles`); None for the whole image.
+            overlap: share of a tile that the next one repeats.
+
+        Raises:
+            ValueError: the image is missing, damaged or of another size than the network takes; ``tile`` with a model that is
+                not a detector; see :func:`check_tiles`.
+        """
+        if self.task == "video":
+            raise ValueError(f"{self.path!r} classifies clips: call run() with an array of shape {self.shape}")
+        picture = read_image(image)
+        threshold = self.metadata["score_threshold"] if score_threshold is None else score_threshold
+        if tile is not None:
+            return self._predict_tiles(picture, threshold, tile, overlap)
+        return self._predict(picture, threshold)
+
+    def _predict(self, picture: np.ndarray, threshold: float) -> Prediction:
+        prepared, size = self.prepare(picture)
+        return self.finish(self.run(prepared), size, picture.shape[:2], threshold)
+
+    def _predict_tiles(self, picture: np.ndarray, threshold: float, tile: int, overlap: float) -> Prediction:
+        if self.task != "detection":
+            raise ValueError(f"tile={tile}: {self.path!r} is not a detector; leave it out")
+        tiles = Tiles(picture.shape[:2], tile, overlap)
+        for index, (x1, y1, x2, y2) in enumerate(tiles.windows):
+            tiles.add(index, self._predict(picture[y1:y2, x1:x2], 0.0))
+        found = tiles.merge()
+        kept = int((found.scores >= threshold).sum())  # the best first
+        return Prediction(
+            found.boxes[:kept], found.scores[:kept], found.labels[:kept], found.masks and found.masks[:kept]
+        )
+
+    def prepare(self, picture: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
+        """``[H, W, 3]`` (RGB, uint8) -> the input ``[1, 3, h, w]``, and (h, w) of the resized image without padding."""
+        inside = picture.shape[:2]
+        for name, options in self.metadata["steps"]:
+            picture = STEPS[name](picture, **options)
+            inside = inside if name == "Pad" else picture.shape[:2]
+        size = picture.shape[:2]
+        least = self.metadata.get("least", size)  # the data preprocessor pads to this size
+        taken = [n if isinstance(n, int) else max(pair) for n, *pair in zip(self.shape[2:], size, least, strict=True)]
+        if np.less(taken, size).any():
+            raise ValueError(
+                f"{self.path!r} takes images of {taken[0]}x{taken[1]} (H, W) only, and this one has {size[0]}x{size[1]} "
+                f"after resizing; export it without --size, or with --size {(side := max(*taken, *size))} {side}"
+            )
+        mean, std = (np.float32(self.metadata[key]) for key in ("mean", "std"))
+        padded = np.full((*taken, 3), self.metadata.get("border", mean), np.float32)  # the mean becomes zero
+        padded[: size[0], : size[1]] = picture[..., :: -1 if self.metadata["channels"] == "BGR" else 1]
+        padded = np.rint(padded).astype(np.uint8) if self.metadata["uint8"] else (padded - mean) / std
+        return np.ascontiguousarray(padded.transpose(2, 0, 1))[None], inside
+
+    def finish(
+        self, outputs: Sequence[np.ndarray], size: tuple[int, int], original: tuple[int, int], threshold: float = 0.0
+    ) -> Prediction:
+        """Outputs of the network -> results at the original size (H, W); ``size``: see :meth:`prepare`."""
+        if self.task == "classification":
+            return Prediction(probabilities=outputs[0][0])
+        (height, width), (h, w) = original, size
+        if self.task == "segmentation":
+            return Prediction(
+                segmentation=best_class(outputs[0][0][:, :h, :w], original, self.metadata.get("align_corners", False))
+            )
+        (boxes, scores, labels), wanted = outputs[:3], outputs[1] >= threshold
+        sides = np.float32([width, height, width, height])
+        boxes = boxes[wanted] * sides / np.float32([w, h, w, h])
+        if self.metadata.get("clip"):  # a graph of a fixed size knows the padded image only
+            boxes = boxes.clip(0, sides)
+        found = Prediction(boxes, scores[wanted], labels[wanted])
+        if len(outputs) > 3:
+            found.masks = np.zeros((len(boxes), height, width), bool)
+            stride, limit = self.metadata.get("mask_stride"), self.metadata["mask_threshold"]
+            for mask, box, canvas in zip(outputs[3][wanted], boxes, found.masks, strict=True):
+                if stride:
+                    canvas[:] = enlarge(mask, stride, (height / h, width / w), original) > np.log(limit / (1 - limit))
+                else:
+                    paste(mask, box, canvas, limit)
+        return found

@@ -1,0 +1,133 @@
+"""Whole models with exportable results equal the libraries' own ``predict``; others are refused."""
+
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import MODELS
+from mmpretrain.models import MultiLabelLinearClsHead
+from mmseg.structures import SegDataSample
+from torch import nn
+
+from helpers.whole_models import DETECTORS, SIZE, build, image, predict
+from mmlisa import runtime
+from mmlisa.export.boxes import nms
+from mmlisa.export.metadata import describe
+from mmlisa.export.whole import EndToEnd, Preprocess, find_detector, follow_sizes
+from mmlisa.training.config import load_config
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_detections_equal_the_librarys(name):
+    model = build(name)
+    names = sorted(model.state_dict())
+    expected = predict(model, "mmdet").pred_instances
+    with torch.no_grad():
+        boxes, scores, labels, *masks = EndToEnd(model, uint8=True)(image().to(torch.uint8))
+    assert len(expected) >= 20
+    torch.testing.assert_close(scores, expected.scores)
+    torch.testing.assert_close(boxes, expected.bboxes, rtol=1e-5, atol=1e-3)
+    assert torch.equal(labels, expected.labels)
+    assert expected.bboxes.std() > 10  # against the tolerance
+    assert bool(masks) == ("masks" in expected)
+    assert sorted(model.state_dict()) == names, "a checkpoint fits a model that is prepared for export"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "size"),
+    [
+        ("mmdet.DetDataPreprocessor", dict(pad_size_divisor=32, pad_value=2), (160, 192)),
+        ("mmseg.SegDataPreProcessor", dict(size_divisor=32), SIZE),  # in training alone
+        ("mmseg.SegDataPreProcessor", dict(size_divisor=64, test_cfg=dict(size_divisor=32), pad_val=2), (160, 192)),
+        ("mmseg.SegDataPreProcessor", dict(size=(64, 64), test_cfg=dict(size=(256, 200)), pad_val=2), (256, 200)),
+    ],
+)
+def test_images_are_padded_as_the_data_preprocessor_pads_them(kind, options, size):
+    colours = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
+    preprocessor = MODELS.build(dict(type=kind, **colours, **options))
+    expected = preprocessor(dict(inputs=[image()[0].flip(0)], data_samples=[SegDataSample()]))["inputs"]
+    assert expected.shape[2:] == size
+    model = build("semantic_fpn_hylisanet")
+    model.data_preprocessor = preprocessor
+    prepare = Preprocess(model, uint8=True)
+    if not any(prepare.least):
+        torch.testing.assert_close(prepare(image())[0], expected)
+    metadata = describe(load_config("semantic_fpn_hylisanet_demo.py"), EndToEnd(model), {}) | {"mmlisa_steps": "[]"}
+    shape = [1, 3, *size] if prepare.divisor > 1 else [1, 3, "h", "w"]
+    pixels = image()[0].permute(1, 2, 0).numpy().astype(np.uint8)
+    prepared, inside = runtime.Model("model.onnx", metadata, shape, None).prepare(pixels)
+    np.testing.assert_allclose(prepared, expected, atol=1e-5)
+    assert inside == SIZE
+
+
+def test_layers_that_keep_the_size_of_the_example_are_replaced():
+    from mmcv.cnn.bricks import Conv2dAdaptivePadding
+    from mmseg.models.utils import Upsample
+    from mmseg.models.utils.embed import AdaptivePadding
+
+    def layers() -> nn.Module:
+        torch.manual_seed(0)
+        conv = Conv2dAdaptivePadding(2, 2, 3, stride=2)
+        double = Upsample(scale_factor=2, mode="bilinear", align_corners=False)
+        paddings = AdaptivePadding(4, 4), AdaptivePadding(8, 8, padding="same")
+        return nn.Sequential(conv, double, *paddings, nn.AdaptiveAvgPool2d(3))
+
+    free = ({2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC},)
+    program = torch.export.export(follow_sizes(layers()), (torch.rand(1, 2, 16, 8),), dynamic_shapes=free, strict=False)
+    for size in ((16, 8), (7, 5), (3, 13)):
+        x = torch.rand(1, 2, *size)
+        torch.testing.assert_close(program.module()(x), layers()(x))
+
+
+def test_other_heads_and_suppressions_are_named():
+    class Other(nn.Module):
+        bbox_head = nn.Linear(1, 1)
+
+    with pytest.raises(ValueError, match="Linear cannot"):
+        find_detector(Other())
+    boxes = (torch.zeros(1, 4), torch.zeros(1), torch.zeros(1))
+    with pytest.raises(ValueError, match="soft_nms"):
+        nms(boxes, dict(nms=dict(type="soft_nms", iou_threshold=0.5)), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "method"),
+    [
+        ("mask_rcnn_hylisanet", "roi_head.bbox_head", "predict_by_feat"),  # mmdet's SABLHead
+        ("retinanet_flatten_swin", "bbox_head", "_predict_by_feat_single"),
+        ("classifier_hylisanet", "head", "_get_predictions"),  # mmpretrain's RegressionHead
+    ],
+)
+def test_heads_that_predict_in_another_way_are_named(name, place, method):
+    model = build(name)
+    head = model.get_submodule(place)
+    head.__class__ = type("Other", (type(head),), {method: lambda self, *args: None})
+    with pytest.raises(ValueError, match="Other"):
+        EndToEnd(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "mask_rcnn_hylisanet",
+            lambda m: setattr(
+                m.roi_head.bbox_head, "loss_cls", MODELS.build(dict(type="mmdet.SeesawLoss", num_classes=8))
+            ),
+            "SeesawLoss",
+        ),
+        (
+            "classifier_hylisanet",
+            lambda m: setattr(m, "head", MultiLabelLinearClsHead(num_classes=3, in_channels=4)),
+            "MultiLabelLinearClsHead",
+        ),
+        ("semantic_fpn_hylisanet", lambda m: m.test_cfg.update(mode="slide"), "mode"),
+        ("semantic_fpn_hylisanet", lambda m: setattr(m, "out_channels", 1), "out_channels"),
+        # Mask2Former
+        ("semantic_fpn_hylisanet", lambda m: setattr(m.decode_head, "pixel_decoder", None), "pixel decoder"),
+    ],
+)
+def test_other_settings_are_named(name, change, message):
+    model = build(name)
+    change(model)
+    with pytest.raises(ValueError, match=message):
+        EndToEnd(model)

@@ -1,0 +1,47 @@
+"""Exported files in MMEngine's runner."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from mmengine.model import BaseModel
+from mmengine.structures import BaseDataElement
+
+from helpers.exported import detector
+from mmlisa.inference.exported import ExportedModel, exported_config
+from mmlisa.training.config import load_config
+from mmlisa.training.runner import build_runner
+
+
+@pytest.mark.parametrize(("uint8", "channels"), [(False, "RGB"), (True, "BGR")])
+def test_an_exported_video_classifier_gets_the_input_of_its_file(uint8, channels):
+    model, seen = ExportedModel.__new__(ExportedModel), []
+    BaseModel.__init__(model)
+    model.exported = SimpleNamespace(
+        task="video",
+        metadata=dict(mean=[1] * 3, std=[2] * 3, uint8=uint8, channels=channels),
+        run=lambda clips: seen.append(clips) or [np.float32([[0.2, 0.8], [0.6, 0.4]])],
+    )
+    views = torch.arange(3, dtype=torch.uint8).view(1, 3, 1, 1, 1).expand(2, 3, 1, 2, 2)  # BGR
+    found = model._predict(views, BaseDataElement())
+    assert found.pred_score.tolist() == pytest.approx([0.4, 0.6])
+    order = [2, 1, 0] if channels == "RGB" else [0, 1, 2]
+    assert seen[0][0, :, 0, 0, 0].tolist() == (order if uint8 else [(value - 1) / 2 for value in order])
+    assert seen[0].dtype == (np.uint8 if uint8 else np.float32)
+
+
+def test_an_exported_detector_is_evaluated_with_all_its_boxes(noise, tmp_path):
+    """Not only with those that a picture shows: an AP counts boxes of low scores, too."""
+    model = ExportedModel(str(detector(tmp_path / "model.onnx")))
+    sample = BaseDataElement(metainfo=dict(img_path=str(noise)))
+    (found,) = model.test_step({"inputs": [torch.zeros(3, 8, 8)], "data_samples": [sample]})
+    assert found.pred_instances.scores.tolist() == pytest.approx([0.9, 0.2])
+
+
+def test_a_data_preprocessor_beside_the_model_is_not_passed_to_an_exported_file(tmp_path):
+    cfg = load_config("classifier_hylisanet_demo.py", work_dir=str(tmp_path))
+    cfg.data_preprocessor = cfg.model.pop("data_preprocessor")
+    runner = build_runner(exported_config(cfg, detector(tmp_path / "model.onnx")), 1.0, verbose=False)
+    assert type(runner.model) is ExportedModel
+    assert cfg.data_preprocessor is not None, "the config itself stays"

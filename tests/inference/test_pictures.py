@@ -1,0 +1,119 @@
+"""Predictions on files: all that can be read are done, the others are named, nothing is overwritten."""
+
+import json
+
+import cv2
+import mmcv
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools.mask import decode
+
+from helpers.exported import BOX, detector
+from mmlisa import runtime
+from mmlisa.classes import Classes
+from mmlisa.datasets.demo_objects import CLASSES
+from mmlisa.inference.pictures import predict_pictures, to_data
+from mmlisa.runtime import Prediction
+from mmlisa.visualization.overlays import LONGER_SIDE
+
+
+@pytest.fixture
+def quick(tmp_path):
+    """An exported file that always finds the same object."""
+    return runtime.load(detector(tmp_path / "model.onnx"))
+
+
+def predict(model, out, *names, **options):
+    return list(predict_pictures(model, [str(name) for name in names], out, **options))
+
+
+def test_a_picture_with_objects(model, noise, tmp_path):
+    ((source, target, summary, result),) = predict(model, tmp_path / "out", noise, score_threshold=0.0)
+    assert (source.name, target.name) == ("noise.jpg", "noise.png")
+    with Image.open(target) as picture:  # enlarged
+        assert picture.size == (LONGER_SIDE, 2 * round(150 * LONGER_SIDE / 190 / 2))
+    counts = [part.split(" ") for part in summary.split(", ")]
+    assert sum(int(number) for number, _ in counts) == 100
+    assert {name for _, name in counts} <= set(CLASSES)
+    instances = json.loads(json.dumps(result))["instances"]
+    scores = [instance["score"] for instance in instances]
+    assert scores == sorted(scores, reverse=True)
+    assert all(CLASSES[instance["category_id"]] == instance["category"] for instance in instances)
+    # As pycocotools reads them, masks lie in the boxes up to rounding.
+    for instance in instances[:5]:
+        mask = decode(instance["segmentation"])
+        assert mask.shape == (150, 190)
+        x, y, width, height = instance["bbox"]
+        mask[max(int(y) - 1, 0) : int(y + height) + 2, max(int(x) - 1, 0) : int(x + width) + 2] = 0
+        assert not mask.any()
+
+
+def test_the_other_tasks_as_data():
+    classes = Classes({"classes": "abc"})
+    found = to_data(Prediction(probabilities=np.float32([0.1, 0.7, 0.2])), classes)
+    assert [(entry["category"], entry["score"]) for entry in found["scores"]] == [("b", 0.7), ("c", 0.2), ("a", 0.1)]
+    found = to_data(Prediction(segmentation=np.int64([[2, 2], [2, 0]])), classes)
+    assert [(entry["category"], entry["share"]) for entry in found["segments"]] == [("c", 0.75), ("a", 0.25)]
+
+
+def test_an_exported_file_in_the_place_of_a_checkpoint(quick, noise, tmp_path):
+    ((_, target, summary, result),) = predict(quick, tmp_path / "out", noise)
+    assert summary == "1 dog"
+    assert target.is_file()
+    (instance,) = result["instances"]
+    scale = 190 / 81  # the longer side of the image over that of the resized one, 64x81
+    assert instance["bbox"] == pytest.approx([BOX[0] * scale, BOX[1] * 150 / 64, 32 * scale, 32 * 150 / 64], abs=0.02)
+
+
+def test_inputs_that_cannot_be_read_do_not_end_the_rest(model, demo, noise, tmp_path):
+    Image.new("RGB", (3000, 2)).save(tmp_path / "thin.png")
+    names = [demo[1] / "none.jpg", demo[1] / "random.pth", tmp_path / "thin.png", noise]
+    *failed, thin, last = predict(model, tmp_path / "out", *names)
+    assert [one.target for one in failed] == [None, None]
+    assert all(str(one.source) in one.summary for one in failed)
+    assert thin.target or "thin.png" in thin.summary
+    assert last.target.name == "noise.png"
+
+
+def test_a_folder_is_read_with_its_folders_in_the_order_of_names(quick, noise, tmp_path):
+    names = ["cat/1.jpg", "cat/2.jpg", "dog/1.jpg"]
+    for name in [*reversed(names), "notes.txt"]:
+        (tmp_path / "in" / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "in" / name).write_bytes(noise.read_bytes())
+    done = predict(quick, tmp_path / "out", tmp_path / "in")
+    assert [one.source.relative_to(tmp_path / "in").as_posix() for one in done] == names
+    assert len({one.target for one in done}) == 3
+
+
+def test_inputs_of_one_stem_and_the_inputs_themselves_are_not_overwritten(quick, noise, tmp_path):
+    image = Image.open(noise)
+    inputs = [tmp_path / name for name in ("a.png", "b/a.jpg", "b/a.bmp", "a_2.jpg")]
+    for path in inputs:
+        path.parent.mkdir(exist_ok=True)
+        image.save(path)
+    before = inputs[0].read_bytes()
+    found = predict(quick, tmp_path, *inputs, inputs[0])
+    assert [one.target.name for one in found] == ["a_2.png", "a_3.png", "a_4.png", "a_2_2.png"]
+    assert inputs[0].read_bytes() == before
+
+
+def test_a_video(model, tmp_path):
+    path = tmp_path / "clip.avi"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 5, (64, 48))
+    for value in (0, 100, 200):
+        writer.write(np.full((48, 64, 3), [value, value // 2, 0], np.uint8))  # blue, green, red
+    writer.release()
+    cv2.imwrite(str(tmp_path / "frame.png"), mmcv.VideoReader(str(path))[2])
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    inputs = [path, tmp_path / "broken.mp4", tmp_path / "frame.png"]
+    (_, target, _, frames), broken, (*_, alone) = predict(model, tmp_path / "out", *inputs)
+    assert len(frames) == 3
+    assert frames[2] == alone
+    video = cv2.VideoCapture(str(target))
+    assert video.get(cv2.CAP_PROP_FPS) == 5
+    # Each frame beneath what a random model drew on it.
+    for value in (0, 100, 200):
+        assert video.read()[1].mean((0, 1)) == pytest.approx([value, value // 2, 0], abs=80)
+    assert broken.target is None
+    assert "broken.mp4" in broken.summary

@@ -1,0 +1,128 @@
+"""Exported files in the runtime: their results in the original image, and mistakes."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from helpers.exported import BOX, MASK, detector
+from helpers.whole_models import build, image
+from mmlisa import runtime
+from mmlisa.export.metadata import describe
+from mmlisa.export.whole import EndToEnd
+from mmlisa.export.writing import EXAMPLE, write
+from mmlisa.runtime import decode_mask
+from mmlisa.training.config import load_config
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+def test_the_import_needs_numpy_opencv_and_pillow_only():
+    code = """
+import sys
+sys.modules |= dict.fromkeys(("torch", "torchvision", "timm", "mmengine", "mmcv", "onnxruntime", "openvino", "supervision"))
+import mmlisa
+assert mmlisa.runtime.load and "mmlisa.ops" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("missing", ["onnxruntime", "openvino"])
+def test_either_backend_is_enough(missing, monkeypatch, tmp_path):
+    if missing == "onnxruntime":
+        pytest.importorskip("openvino")
+    monkeypatch.setitem(sys.modules, missing, None)
+    model = runtime.load(detector(tmp_path / "model.onnx"))
+    assert model.predict(np.zeros((64, 96, 3), np.uint8)).labels.tolist() == [1]
+
+
+@pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8")
+@pytest.mark.parametrize(
+    ("name", "dynamic"),
+    [("mask_rcnn_hylisanet", False), ("semantic_fpn_hylisanet", True), ("classifier_hylisanet", False)],
+)
+def test_openvino_equals_onnxruntime(name, dynamic, tmp_path):
+    pytest.importorskip("openvino")
+    module, out = EndToEnd(build(name)), tmp_path / "model.onnx"
+    metadata = describe(load_config(f"{name}_demo.py"), module, {}) | {"mmlisa_steps": "[]"}
+    write(module, out, EXAMPLE, dynamic=dynamic, metadata=metadata)
+    for size in (EXAMPLE, (101, 203)):
+        picture = image(size)[0].permute(1, 2, 0).numpy().astype(np.uint8)
+        found, expected = (
+            vars(runtime.load(out, backend=backend).predict(picture, 0.0)) for backend in ("openvino", "onnxruntime")
+        )
+        for field, values in expected.items():
+            if field in ("masks", "segmentation") and values is not None:  # rounding moves single pixels at thresholds
+                assert (found[field] == values).mean() > 0.999
+                assert len(np.unique(values)) > 1
+            elif values is not None:
+                scale = max(size) if field == "boxes" else 1
+                np.testing.assert_allclose(found[field] / scale, values / scale, rtol=0, atol=1e-3, err_msg=field)
+                assert len(values) > 2
+
+
+def test_boxes_and_masks_are_those_of_the_original_image(tmp_path):
+    model = runtime.load(detector(tmp_path / "model.onnx"))
+    picture = np.zeros((128, 192, 3), np.uint8)  # twice the size of the resized one
+    found = model.predict(picture)
+    assert model.classes == ["cat", "dog"]
+    np.testing.assert_allclose(found.boxes, 2 * np.float32([BOX]))
+    assert found.labels.tolist() == [1]
+    assert len(model.predict(picture, 0.1).boxes) == 2
+    from mmdet.models.roi_heads.mask_heads.fcn_mask_head import _do_paste_mask
+
+    box = torch.from_numpy(found.boxes)
+    expected = _do_paste_mask(torch.from_numpy(MASK)[None, None], box, 128, 192, skip_empty=False)[0][0] >= 0.5
+    assert (found.masks[0] == expected.numpy()).mean() > 0.9995
+    assert 1000 < found.masks.sum() < 64 * 64
+
+
+def test_boxes_end_with_the_image(tmp_path):
+    """The graph of a fixed size knows the padded image only. MMDetection's YOLOX does not clip."""
+    for clip, bottom in ((True, 32), (False, 36)):
+        model = runtime.load(detector(tmp_path / "m.onnx", shape=(1, 3, 64, 64), steps=[], clip=clip))
+        np.testing.assert_allclose(model.predict(np.zeros((32, 40, 3), np.uint8)).boxes, [[8, 4, 40, bottom]])
+
+
+@pytest.mark.parametrize(
+    ("options", "pixel", "border"),
+    [
+        (dict(mean=[0] * 3, std=[1] * 3), [1, 2, 3], [0, 0, 0]),
+        (dict(mean=[0] * 3, std=[1] * 3, channels="BGR"), [3, 2, 1], [0, 0, 0]),
+        # Integers are padded with what the network makes zero.
+        (dict(dtype="UINT8", uint8=True, channels="BGR"), [3, 2, 1], [124, 116, 104]),
+    ],
+)
+def test_a_fixed_file_pads_what_is_smaller_and_refuses_what_is_larger(options, pixel, border, tmp_path):
+    model = runtime.load(detector(tmp_path / "m.onnx", shape=(1, 3, 64, 96), steps=[], **options))
+    image, size = model.prepare(np.full((50, 90, 3), (1, 2, 3), np.uint8))
+    assert (image.shape, size) == ((1, 3, 64, 96), (50, 90))
+    np.testing.assert_array_equal(image[0, :, :50, :90].reshape(3, -1).T, [pixel] * 50 * 90)
+    assert image[0, :, 50, 0].tolist() == image[0, :, 0, 90].tolist() == border
+    with pytest.raises(ValueError, match="--size 96 96"):
+        model.prepare(np.zeros((65, 90, 3), np.uint8))
+
+
+def test_an_exported_file_takes_tiles(tmp_path):
+    model = runtime.load(detector(tmp_path / "model.onnx", steps=[]))
+    found = model.predict(np.zeros((150, 100, 3), np.uint8), 0.3, tile=100)
+    assert found.boxes.tolist() == [list(BOX), [BOX[0], BOX[1] + 50, BOX[2], BOX[3] + 50]]
+    first, second = map(decode_mask, found.masks)
+    np.testing.assert_array_equal(second[50:], first[:100])
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_wrong_files_are_named(backend, tmp_path):
+    pytest.importorskip(backend)
+    model = onnx.load(detector(tmp_path / "foreign.onnx"))
+    del model.metadata_props[:]
+    onnx.save(model, tmp_path / "foreign.onnx")
+    with pytest.raises(ValueError, match="metadata"):
+        runtime.load(tmp_path / "foreign.onnx", backend=backend)
+    with pytest.raises(ValueError, match="clips"):
+        runtime.load(detector(tmp_path / "video.onnx", task="video")).predict(np.zeros((8, 8, 3), np.uint8))
+    with pytest.raises(ValueError, match="backend"):
+        runtime.load(tmp_path / "video.onnx", backend="tensorrt")
