@@ -19,13 +19,12 @@ class BuildWithMim(build_py):
         if self.editable_mode:  # a clone has them where they are
             return
         root, mim = Path(__file__).parent, Path(self.build_lib) / "mmlisa" / ".mim"
-        for name in ("configs", *(f"tools/{name}" for name in (*COMMANDS.values(), "figures"))):
-            target = mim / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if (root / name).is_dir():
-                shutil.copytree(root / name, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(root / name, target)
+        shutil.copytree(
+            root / "configs", mim / "configs", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
+        (mim / "tools").mkdir(exist_ok=True)
+        for name in COMMANDS:
+            shutil.copy(root / "tools" / f"{name.replace('-', '_')}.py", mim / "tools")
         shutil.copy(root / "model-index.yml", mim)
 
 

@@ -1,6 +1,7 @@
 """Efficient-attention backbones (LiSA, FLatten, iViT, Castling-ViT, MILA, H-ViT3, PolaFormer) for OpenMMLab and timm."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def __dir__() -> list[str]:
 def config_path(name: str) -> str:
     """Absolute path of a config that ships with mmlisa, from a clone and from an installed wheel alike.
 
-    The name is enough, in whichever folder of ``configs/`` the file is.
+    The name is enough, in whichever folder of ``configs/`` the file is, with or without ``.py``. ``mmdet::``, ``mmseg::`` and
+    ``mmpretrain::`` before it name a config of these libraries.
 
     Meant for config inheritance: MMEngine evaluates ``_base_`` as an expression before any import, so a project elsewhere writes
     ``_base_ = __import__("mmlisa").config_path("mask_rcnn_hylisanet_s_1x_coco.py")``.
@@ -47,14 +49,20 @@ def config_path(name: str) -> str:
     """
     from difflib import get_close_matches
 
-    package = Path(__file__).resolve().parent
+    library, separator, file = name.rpartition("::")
+    library = library or "mmlisa"
+    spec = find_spec(library) if separator else __spec__
+    if spec is None:
+        raise FileNotFoundError(f"'{name}': {library} is not installed")
+    package = Path(spec.origin).resolve().parent
     installed = package / ".mim" / "configs"
     root = installed if installed.is_dir() else package.parent / "configs"
-    if (root / name).is_file():
-        return str(root / name)
+    file = file if file.endswith(".py") else f"{file}.py"
+    if (root / file).is_file():
+        return str(root / file)
     shipped = {path.name: path for path in root.rglob("*.py") if "_base_" not in path.parts}
-    if name in shipped:
-        return str(shipped[name])
-    near = get_close_matches(Path(name).name, shipped, n=3, cutoff=0.4)
+    if file in shipped:
+        return str(shipped[file])
+    near = get_close_matches(Path(file).name, shipped, n=3, cutoff=0.4)
     hint = f"; the closest are {', '.join(near)}" if near else ""
-    raise FileNotFoundError(f"mmlisa ships no config named '{name}'{hint}")
+    raise FileNotFoundError(f"'{name}' does not exist, and {library} ships no config of this name{hint}")

@@ -1,52 +1,44 @@
-"""The command ``mmlisa``, and the argument types, options and error handling of its tools.
+"""The command ``mmlisa``, and the argument types, options and error handling of the commands.
 
 This module imports the standard library only, because ``--help`` and mistakes in the arguments must not wait for PyTorch.
 """
 
 import argparse
-import ast
 import errno
 import os
 import re
-import runpy
 import sys
 import traceback
 import warnings
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from mmlisa import __version__, config_path
 
-# The commands and their files in tools/.
+# The modules of mmlisa.commands, in the order of --help.
 COMMANDS = {
-    "demo": "demo.py",
-    "train": "train.py",
-    "test": "test.py",
-    "infer": "infer.py",
-    "export": "export.py",
-    "fit": "fit.py",
-    "check-data": "check_data.py",
-    "convert": "convert_checkpoint.py",
-    "flops": "flops.py",
-    "visualize": "visualize.py",
-    "demo-data": "demo_data.py",
-    "demo-page": "demo_page.py",
-    "check": "check.py",
+    "demo": "Find objects in sample images with the trained model that ships with mmlisa",
+    "train": "Train a detector, segmentor or classifier",
+    "test": "Evaluate a checkpoint or an exported file (mAP, mIoU, top-1)",
+    "infer": "Draw a model's predictions on images and videos",
+    "export": "Export a model with its results to ONNX or torch.export",
+    "fit": "Train a model on a folder of your images",
+    "check-data": "Check a config's data, list what is wrong, and draw samples",
+    "convert": "Convert published weights into a checkpoint of this package",
+    "flops": "Count parameters and multiply-accumulates of a config's model",
+    "visualize": "Draw attention kernels of models, or the curves of a training",
+    "demo-data": "Make the offline demo data, real objects pasted on real backgrounds with exact masks",
+    "demo-page": "Open a page in the browser that shows predictions of trained models on pictures",
+    "check": "Report the versions that are installed, and what cannot be imported",
 }
 
 
-def tools_folder() -> Path:
-    """Return ``tools/`` of the clone, or of the wheel, which has it in ``mmlisa/.mim``."""
-    package = Path(__file__).resolve().parent
-    installed = package / ".mim" / "tools"
-    return installed if installed.is_dir() else package.parent / "tools"
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the file of a command as ``__main__`` with the other arguments."""
-    summaries = [f"  {name:<12}{_summary(tools_folder() / file)}" for name, file in COMMANDS.items()]
+    """Run a command: ``mmlisa COMMAND …``."""
+    summaries = [f"  {name:<12}{summary}" for name, summary in COMMANDS.items()]
     parser = argparse.ArgumentParser(
         prog="mmlisa",
         epilog="\n".join(["commands:", *summaries, "", "mmlisa COMMAND --help lists the options of a command."]),
@@ -56,15 +48,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the command")
     args = parser.parse_args(argv)
-    file = tools_folder() / COMMANDS[args.command]
-    sys.argv = [str(file), *args.arguments]
-    sys.path.insert(0, str(file.parent))  # as Python does for a script
-    runpy.run_path(str(file), run_name="__main__")
-
-
-def _summary(path: Path) -> str:
-    """Return the first sentence of a file's docstring without running the file."""
-    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).partition("\n\n")[0].partition(": ``")[0]
+    command = import_module(f"mmlisa.commands.{args.command.replace('-', '_')}")
+    # Intermixed: options may stand between files.
+    run(command.main, command.parser().parse_intermixed_args(args.arguments))
 
 
 # --- argument types ----------------------------------------------------------------------------------------------------------
@@ -78,18 +64,20 @@ def existing_path(text: str) -> str:
     return path
 
 
-def config(text: str) -> str:
-    """Type of an argument that names a config: a file, or a config that ships with mmlisa."""
+def config_file(text: str) -> str:
+    """Type of an argument that names a config: a file, or a config that ships with mmlisa, mmdet, mmseg or mmpretrain."""
     path = Path(text).expanduser()
-    if path.suffix not in (".py", ".json", ".yml", ".yaml") or path.is_dir():
+    if path.is_dir():
+        raise ArgumentTypeError(f"'{text}' is a folder, not a config; `mmlisa fit FOLDER` trains on a folder of images")
+    if path.is_file() and path.suffix not in (".py", ".json", ".yml", ".yaml"):
         raise ArgumentTypeError(f"'{text}' is not a config; the config comes first, then the checkpoint")
     try:
         return str(path) if path.is_file() else config_path(text)
     except FileNotFoundError as error:
-        raise ArgumentTypeError(f"'{text}' does not exist; {error}") from error
+        raise ArgumentTypeError(str(error)) from error
 
 
-def checkpoint(text: str) -> str:
+def weights_source(text: str) -> str:
     """Type of an argument that names a file with weights, or an address such as ``https://…`` or ``timm:NAME``."""
     if re.match(r"[\w+-]{2,}:", text):
         return text
@@ -100,14 +88,14 @@ def checkpoint(text: str) -> str:
     return existing_path(text)
 
 
-def share(text: str) -> float:
+def fraction(text: str) -> float:
     """Type of a number from 0 to 1."""
     if not 0 <= float(text) <= 1:
         raise ArgumentTypeError(f"'{text}' is not a number from 0 to 1")
     return float(text)
 
 
-def count(text: str) -> int:
+def positive_int(text: str) -> int:
     """Type of a whole number from 1."""
     if int(text) < 1:
         raise ArgumentTypeError(f"'{text}' is not a whole number from 1")
@@ -124,20 +112,18 @@ def key_value(text: str) -> str:
 # --- parsers -----------------------------------------------------------------------------------------------------------------
 
 
-def build_parser(description: str | None, **options) -> argparse.ArgumentParser:
-    """Return a tool's parser with the options that all tools have."""
-    name = next((name for name, file in COMMANDS.items() if file == Path(sys.argv[0]).name), None)
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False, prog=name and f"mmlisa {name}", description=description, **options
-    )
+def build_parser(description: str | None, command: str = "", **options) -> argparse.ArgumentParser:
+    """Return the parser of a command, or of a tool that is not a command, with the options that all have."""
+    prog = f"mmlisa {command}" if command else None
+    parser = argparse.ArgumentParser(allow_abbrev=False, prog=prog, description=description, **options)
     parser.add_argument("--verbose", action="store_true", help="print everything that the libraries print")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
 
 
-# Arguments that several tools have.
+# Arguments that several commands have.
 SHARED: dict[str, dict[str, Any]] = {
-    "config": dict(type=config, help="config file, or the name of a config that ships with mmlisa"),
+    "config": dict(type=config_file, help="config file, or the name of a config that ships with mmlisa"),
     "--cfg-options": dict(
         type=key_value,
         nargs="+",
@@ -147,7 +133,7 @@ SHARED: dict[str, dict[str, Any]] = {
         help="override config entries: optim_wrapper.optimizer.lr=1e-4, custom_hooks.0.priority=LOW, KEY=[1,2]",
     ),
     "--min-matched": dict(
-        type=share, default=0.9, help="share of the model that the checkpoint must hold (default: %(default)s)"
+        type=fraction, default=0.9, help="share of the model that the checkpoint must hold (default: %(default)s)"
     ),
     "--backend": dict(
         choices=("auto", "onnxruntime", "openvino"),
@@ -172,7 +158,7 @@ def add_shared(parser: argparse.ArgumentParser, *names: str, **changes: Any) -> 
 
 
 def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
-    """Run a tool. An error that mmlisa or the operating system reports ends in one line, any other in a traceback.
+    """Run a command. An error that mmlisa or the operating system reports ends in one line, any other in a traceback.
 
     The exit status is 2 after a mistake in the arguments, the config or the files, 1 if the run failed (a loss that is not
     finite, a full disk, a failed child process), and 130 after Ctrl-C.
@@ -195,7 +181,7 @@ def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) ->
 
 def _is_ours(error: BaseException | None) -> bool:
     """Return whether a ``raise`` of mmlisa or of a tool made an error. MMEngine's registries raise such errors anew."""
-    folders = (str(Path(__file__).parent), str(tools_folder()))
+    folders = str(Path(__file__).parent)
     while error is not None:
         frames = traceback.extract_tb(error.__traceback__)
         if frames and frames[-1].filename.startswith(folders) and frames[-1].line.startswith("raise "):

@@ -7,22 +7,26 @@ import pytest
 import torch
 from mmengine.registry import MODELS
 
-import infer
 from mmlisa import cli
+from mmlisa.commands import infer
+from mmlisa.errors import UserError
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "message"),
     [
         (cli.existing_path, "{0}/none.jpg", "none.jpg' does not exist"),
-        (cli.config, "{0}/none.py", "none.py' does not exist"),
-        (cli.config, "{0}/w.pth", "is not a config"),
-        (cli.config, "mask_rcnn_hylisanet_dmo.py", "mask_rcnn_hylisanet_demo.py"),
-        (cli.checkpoint, "{0}/c.py", "is a config"),
-        (cli.checkpoint, "{0}", "is a folder"),
-        (cli.checkpoint, "{0}/none.pth", "none.pth' does not exist"),
-        (cli.share, "50", "'50' is not a number from 0 to 1"),
-        (cli.count, "0", "'0' is not a whole number from 1"),
+        (cli.config_file, "{0}/none.py", "none.py' does not exist"),
+        (cli.config_file, "{0}/w.pth", "is not a config"),
+        (cli.config_file, "{0}", "is a folder"),
+        (cli.config_file, "mask_rcnn_hylisanet_dmo.py", "mask_rcnn_hylisanet_demo.py"),
+        (cli.config_file, "mmdet::retinanet_r50_fpn_1x_coc", "retinanet_r50_fpn_1x_coco.py"),
+        (cli.config_file, "nosuch::a.py", "nosuch is not installed"),
+        (cli.weights_source, "{0}/c.py", "is a config"),
+        (cli.weights_source, "{0}", "is a folder"),
+        (cli.weights_source, "{0}/none.pth", "none.pth' does not exist"),
+        (cli.fraction, "50", "'50' is not a number from 0 to 1"),
+        (cli.positive_int, "0", "'0' is not a whole number from 1"),
         (cli.key_value, "a.b", "'a.b' is not of the form KEY=VALUE"),
     ],
 )
@@ -33,17 +37,31 @@ def test_types_refuse(kind, text, message, tmp_path):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("mask_rcnn_hylisanet_demo", "configs/mask_rcnn_hylisanet_demo.py"),
+        ("mmdet::retinanet/retinanet_r50_fpn_1x_coco.py", "mmdet/.mim/configs/retinanet/retinanet_r50_fpn_1x_coco.py"),
+        (
+            "mmseg::unet-s5-d16_fcn_4xb4-40k_hrf-256x256",
+            "mmseg/.mim/configs/unet/unet-s5-d16_fcn_4xb4-40k_hrf-256x256.py",
+        ),
+    ],
+)
+def test_a_config_is_found_by_its_name(name, file):
+    assert cli.config_file(name).endswith(file)
+
+
 def test_options_may_stand_between_the_files(tmp_path):
     for name in ("c.py", "w.pth", "m.onnx", "a.png", "b.png"):
         (tmp_path / name).touch()
     c, w, m, a, b = (f"{tmp_path}/{name}" for name in ("c.py", "w.pth", "m.onnx", "a.png", "b.png"))
-    args = infer.parse_args([c, w, "--out-dir", "out", a, "--score-thr", "0.5", b])
-    assert (args.config, args.checkpoint, args.images) == (c, w, [a, b])
-    args = infer.parse_args([m, "--json", "a.json", a, b])
-    assert (args.config, args.checkpoint, args.images) == (None, m, [a, b])
+    parse = infer.parser().parse_intermixed_args
+    assert infer.sort_files(parse([c, w, "--out-dir", "out", a, "--score-thr", "0.5", b]).files) == (c, w, [a, b])
+    assert infer.sort_files(parse([m, "--json", "a.json", a, b]).files) == (None, m, [a, b])
     for words in ([c, w], [m], [a, w, b], [m, a, "--device", "cuda"]):
-        with pytest.raises(SystemExit, match="2"):
-            infer.parse_args(words)
+        with pytest.raises(UserError, match=r"IMAGE|config|--device"):
+            infer.main(parse(words))
 
 
 def _run(main, **options) -> None:

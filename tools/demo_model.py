@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import export
 from mmlisa import cli
 
 CONFIG = "mask_rcnn_hylisanet_shipped_demo.py"
@@ -21,7 +20,7 @@ SAMPLES = ("data/demo/val/000000000006.jpg", "data/demo/val/000000000008.jpg")
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__)
-    parser.add_argument("checkpoint", type=cli.checkpoint, help="best_*.pth of the training")
+    parser.add_argument("checkpoint", type=cli.weights_source, help="best_*.pth of the training")
     return parser.parse_args(argv)
 
 
@@ -82,7 +81,7 @@ def main(args: argparse.Namespace) -> None:
     metrics = build_runner(cfg, 1.0, verbose=False).test()
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "model.onnx"
-        export.main(export.parse_args([CONFIG, str(half), str(exported), *SIZE]))
+        cli.main(["export", CONFIG, str(half), str(exported), *SIZE])
         halve(exported, DEMO / "model.onnx")
     for image in SAMPLES:
         shutil.copy(image, DEMO)

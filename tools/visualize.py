@@ -1,76 +1,8 @@
-"""Draw attention kernels of models, or the curves of a training: ``mmlisa visualize IMAGE --model CONFIG CHECKPOINT``.
+"""``mmlisa visualize`` where OpenMMLab's users look for it."""
 
-``--layers 0 -1`` chooses layers, and a second ``--model`` draws another model beside the first, in kernels.png. ``--matrices``
-adds matrices.png (attention matrices of the layers, with their ranks). ``mmlisa visualize WORK_DIR`` writes curves.png.
-"""
+import sys
 
-import argparse
-from collections.abc import Sequence
-from pathlib import Path
-
-from mmlisa import cli
-
-
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=cli.existing_path, help="image, or without --model the folder of a training")
-    parser.add_argument(
-        "--model",
-        nargs="+",
-        action="append",
-        default=[],
-        metavar="CONFIG [CHECKPOINT] [KEY=VALUE …]",
-        help="a config, its checkpoint (random weights without) and new values of the config; once per model",
-    )
-    parser.add_argument("--layers", type=int, nargs="+", default=[0, -1], help="indices of attentions (default: 0 -1)")
-    parser.add_argument("--heads", type=int, nargs="+", default=[0, 1], help="heads of each layer (default: 0 1)")
-    query = "query pixel, relative to the image; repeat for more (default: 0.5 0.5)"
-    parser.add_argument("--query", type=cli.share, nargs=2, action="append", metavar=("Y", "X"), help=query)
-    parser.add_argument("--size", type=cli.count, nargs=2, metavar=("H", "W"), help="size the image is resized to")
-    parser.add_argument("--out-dir", type=Path, default="work_dirs/visualize", help="pictures (default: %(default)s)")
-    parser.add_argument("--matrices", action="store_true", help="also draw whole attention matrices; of small images")
-    cli.add_shared(parser, "--min-matched")
-    return parser.parse_args(argv)
-
-
-def main(args: argparse.Namespace) -> None:
-    if not args.model:
-        from mmlisa.visualization.curves import draw_curves, read_curves
-
-        args.out_dir.mkdir(parents=True, exist_ok=True)
-        draw_curves(read_curves(args.source), args.out_dir / "curves.png")
-        print(args.out_dir / "curves.png")
-        return
-    import torch
-
-    from figures import kernels as figures
-    from figures.matrices import attention_matrices, draw_matrices
-    from mmlisa.checkpoints import load_weights, use_safe_loader
-    from mmlisa.training.building import build_model
-    from mmlisa.training.config import load_config, parse_options
-
-    use_safe_loader()
-    torch.manual_seed(0)  # without a checkpoint, the same random weights each time
-    picture = figures.read_image(args.source, tuple(args.size) if args.size else None)
-    queries = [tuple(query) for query in args.query or [(0.5, 0.5)]]
-    kernels, matrices = [], {}
-    for model in args.model:
-        label = " ".join([Path(model[0]).stem, *model[1:]])
-        options = [word for word in model if "=" in word and not Path(word).is_file()]
-        config, *checkpoint = (word for word in model if word not in options)
-        cfg = load_config(config, options=parse_options(options))
-        network = build_model(cfg).eval()
-        for file in checkpoint:
-            load_weights(network, file, args.min_matched)
-        image = figures.network_input(picture, network.data_preprocessor)
-        kernels.append((label, figures.attention_kernels(network.backbone, image, args.layers, queries)))
-        if args.matrices:
-            matrices[label] = attention_matrices(network.backbone, image, args.layers)
-    figures.draw_kernels(picture, queries, kernels, args.heads, args.out_dir / "kernels.png")
-    if args.matrices:
-        draw_matrices(matrices, args.heads[0], args.out_dir / "matrices.png")
-    print(f"written to {args.out_dir}")
-
+from mmlisa.cli import main
 
 if __name__ == "__main__":
-    cli.run(main, parse_args())
+    main(["visualize", *sys.argv[1:]])

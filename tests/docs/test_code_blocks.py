@@ -69,7 +69,7 @@ def check_config(path: str) -> None:
 @with_blocks
 def test_commands_are_understood(page, monkeypatch):
     monkeypatch.setitem(cli.SHARED["config"], "type", str)  # files that the page's earlier commands write
-    for kind in ("config", "checkpoint", "existing_path"):
+    for kind in ("config_file", "weights_source", "existing_path"):
         monkeypatch.setattr(cli, kind, str)
     monkeypatch.setitem(cli.SHARED["config"], "type", str)
     blocks = read_blocks(page)
@@ -82,13 +82,14 @@ def test_commands_are_understood(page, monkeypatch):
         if program == "mmlisa":
             if arguments[0].startswith("-"):
                 continue
-            path = cli.tools_folder() / cli.COMMANDS[arguments.pop(0)]
+            command = arguments.pop(0)
         else:
-            path = ROOT / program
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        tool = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(tool)
-        monkeypatch.setattr(sys, "argv", [str(path), *arguments])
-        config = getattr(tool.parse_args(), "config", None)
+            command = Path(program).stem.replace("_", "-")
+        if command in cli.COMMANDS:
+            module = importlib.import_module(f"mmlisa.commands.{command.replace('-', '_')}")
+            config = getattr(module.parser().parse_intermixed_args(arguments), "config", None)
+        else:
+            monkeypatch.setattr(sys, "argv", [program, *arguments])
+            config = getattr(importlib.import_module(command.replace("-", "_")).parse_args(), "config", None)
         if config and not config.isupper() and config not in written:
             assert (ROOT / config).is_file() or config_path(config)

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-import export as tool
 from helpers.training import ROOT
-from mmlisa import runtime
+from mmlisa import cli, runtime
 from mmlisa.datasets.demo import make_demo
 from mmlisa.inference.exported import exported_config
 from mmlisa.training.config import load_config
@@ -78,7 +77,7 @@ def test_metrics_equal_those_of_pytorch(tmp_path, monkeypatch):
     subprocess.run([*command, "--cfg-options", *options], check=True, timeout=900)
     (checkpoint,) = (tmp_path / "run").glob("best_*.pth")
     config, file = tmp_path / "run" / "mask_rcnn_hylisanet_demo.py", tmp_path / "model.onnx"
-    tool.main(tool.parse_args([str(config), str(checkpoint), str(file), "--size", "192", "192"]))
+    cli.main(["export", str(config), str(checkpoint), str(file), "--size", "192", "192"])
     cfg = load_config(str(config), work_dir=str(tmp_path / "run"))
     cfg.load_from = str(checkpoint)
     expected = build_runner(cfg, 1.0, verbose=False).test()

@@ -10,7 +10,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from figures.kernels import save
+from mmlisa.visualization.kernels import save
 
 from .paper_tables import load_table
 

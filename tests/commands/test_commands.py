@@ -1,6 +1,5 @@
 """Every command once, in this process, on a few small demo images."""
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -11,10 +10,9 @@ import pytest
 import torch
 from pycocotools import mask as coco
 
-import demo_data
-import train
 from mmlisa import cli
 from mmlisa import export as exporting
+from mmlisa.commands import demo_data, train
 from mmlisa.datasets.demo import make_demo
 
 pytest.importorskip("mmdet")
@@ -194,7 +192,6 @@ def test_the_device_is_chosen_before_pytorch_is_imported(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setattr("mmlisa.training.config.load_config", lambda *_, **__: sys.exit(3))
-    args = argparse.Namespace(**vars(train.parse_args([CONFIGS["classifier"], "--device", "cpu"])))
     with pytest.raises(SystemExit, match="3"):
-        train.main(args)
+        cli.main(["train", CONFIGS["classifier"], "--device", "cpu"])
     assert not train.os.environ["CUDA_VISIBLE_DEVICES"]

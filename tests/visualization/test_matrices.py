@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from figures.kernels import attention_rows
-from figures.matrices import attention_matrices, rank
 from mmlisa.models.attention import build_attention
 from mmlisa.registry import MODELS
+from mmlisa.visualization.kernels import attention_rows
+from mmlisa.visualization.matrices import attention_matrices, rank
 
 GRID = (9, 10)
 

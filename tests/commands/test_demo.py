@@ -4,9 +4,9 @@ import cv2
 import numpy as np
 import pytest
 
-import demo as tool
 import demo_model
 import mmlisa
+from mmlisa import cli
 from mmlisa.checkpoints import load_weights
 from mmlisa.inference.load import DEMO
 from mmlisa.training.building import build_model
@@ -20,7 +20,7 @@ OBJECTS = {
 
 def test_the_objects_of_the_samples_are_found_and_drawn(tmp_path, capsys):
     pytest.importorskip("onnxruntime")
-    tool.main(tool.parse_args(["--out-dir", str(tmp_path)]))
+    cli.main(["demo", "--out-dir", str(tmp_path)])
     lines = capsys.readouterr().out.splitlines()[1:3]
     model = mmlisa.load("demo")
     for line, (name, objects) in zip(lines, OBJECTS.items(), strict=True):

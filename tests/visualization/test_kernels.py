@@ -6,16 +6,16 @@ import torch
 import torch.nn.functional as F
 from mmengine.model import ImgDataPreprocessor
 
-from figures.kernels import (
+from mmlisa import ops
+from mmlisa.models.attention import build_attention
+from mmlisa.registry import MODELS
+from mmlisa.visualization.kernels import (
     attention_kernel,
     attention_kernels,
     find_operators,
     network_input,
     overlay_kernel,
 )
-from mmlisa import ops
-from mmlisa.models.attention import build_attention
-from mmlisa.registry import MODELS
 
 GRID = (5, 6)
 

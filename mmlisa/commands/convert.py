@@ -5,24 +5,25 @@ The script recognises the family of the weights and the backbone that they fit b
 """
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from mmlisa import cli
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", metavar="SRC", help="a file, an address, or timm:NAME")
-    parser.add_argument("target", metavar="DST", type=Path, help="the checkpoint to write")
-    parser.add_argument("--to", nargs=2, metavar=("BACKBONE", "ARCH"), help="for instance LiSANet hybrid-small")
-    parser.add_argument("--head", action="store_true", help="convert the classifier's head as well, for mmpretrain")
-    parser.add_argument("--ema", action="store_true", help="take the averaged weights of the file")
-    parser.add_argument("--inflate", metavar="VIDEO_CONFIG", help="config of the video classifier to inflate SRC for")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    arguments = cli.build_parser(__doc__, "convert", formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("source", metavar="SRC", help="a file, an address, or timm:NAME")
+    arguments.add_argument("target", metavar="DST", type=Path, help="the checkpoint to write")
+    arguments.add_argument("--to", nargs=2, metavar=("BACKBONE", "ARCH"), help="for instance LiSANet hybrid-small")
+    arguments.add_argument("--head", action="store_true", help="convert the classifier's head as well, for mmpretrain")
+    arguments.add_argument("--ema", action="store_true", help="take the averaged weights of the file")
+    arguments.add_argument(
+        "--inflate", metavar="VIDEO_CONFIG", help="config of the video classifier to inflate SRC for"
+    )
+    arguments.add_argument(
         "--mode", choices=("centre", "mean"), default="centre", help="where inflated taps lie in time (default: centre)"
     )
-    return parser.parse_args(argv)
+    return arguments
 
 
 def main(args: argparse.Namespace) -> None:
@@ -45,7 +46,3 @@ def main(args: argparse.Namespace) -> None:
     save_checkpoint(checkpoint, args.target)
     print(report)
     print(f"written to {args.target}")
-
-
-if __name__ == "__main__":
-    cli.run(main, parse_args())

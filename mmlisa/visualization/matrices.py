@@ -8,7 +8,7 @@ from textwrap import fill
 import torch
 from torch import Tensor, nn
 
-from figures.kernels import attention_rows, panels, record_calls, save
+from mmlisa.visualization.kernels import attention_rows, panels, record_calls, save
 
 MAX_TOKENS = 1024  # a matrix has this number squared of weights per head
 
@@ -21,7 +21,7 @@ def attention_matrices(backbone: nn.Module, image: Tensor, layers: Sequence[int]
     Args:
         backbone: a network with operators of the registry.
         image: ``[3, H, W]``, normalised.
-        layers: indices into :func:`figures.kernels.find_operators`, negative ones from the end.
+        layers: indices into :func:`mmlisa.visualization.kernels.find_operators`, negative ones from the end.
 
     Raises:
         ValueError: a layer that does not exist, more tokens than :data:`MAX_TOKENS`, or no operator that has a matrix.

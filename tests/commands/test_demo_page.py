@@ -8,7 +8,7 @@ import torch
 from mmengine.config import Config
 from PIL import Image
 
-import demo_page
+from mmlisa.commands import demo_page
 from mmlisa.datasets.demo_objects import CLASSES
 from mmlisa.training.building import build_model
 from mmlisa.training.config import load_config

@@ -1,0 +1,1 @@
+"""The commands of ``mmlisa``: a module each, with ``parser()`` and ``main(args)``."""

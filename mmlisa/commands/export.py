@@ -1,0 +1,91 @@
+"""Export a model with its results to ONNX or torch.export: ``mmlisa export CONFIG CHECKPOINT OUT.onnx``."""
+
+import argparse
+from pathlib import Path
+
+from mmlisa import cli
+from mmlisa.errors import UserError
+
+LEAST = 32  # pixels per side that the backbones take
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = cli.build_parser(__doc__, "export")
+    cli.add_shared(arguments, "config", "--cfg-options")
+    arguments.add_argument("checkpoint", type=checkpoint_or_none, help="checkpoint file, or 'none' for random weights")
+    arguments.add_argument("out", type=Path, help="file to write: .onnx (opset 18) or .pt2 (torch.export)")
+    arguments.add_argument(
+        "--size",
+        type=cli.positive_int,
+        nargs="+",
+        metavar="N",
+        help="H W of the images, or T H W of clips (default: that of the test pipeline; free if the pipeline keeps the ratio; "
+        "with --raw and --backbone-only 224 224, or the clips of the backbone)",
+    )
+    arguments.add_argument("--dynamic", action="store_true", help="leave H and W free; --size is the example")
+    arguments.add_argument("--raw", action="store_true", help="write the maps of the head instead of the results")
+    arguments.add_argument("--backbone-only", action="store_true", help="write the maps of the backbone")
+    arguments.add_argument(
+        "--uint8", action="store_true", help="input has integers from 0 to 255: normalise in the file"
+    )
+    arguments.add_argument("--tolerance", type=float, default=1e-3, help="relative difference (default: %(default)s)")
+    cli.add_shared(arguments, "--min-matched")
+    return arguments
+
+
+def checkpoint_or_none(text: str) -> str | None:
+    """Type of a checkpoint; None for random weights."""
+    return None if text == "none" else cli.weights_source(text)
+
+
+def main(args: argparse.Namespace) -> None:
+    if args.out.suffix not in (".onnx", ".pt2"):
+        raise UserError(f"out: '{args.out}' is not an .onnx or .pt2 file")
+    if args.size and (len(args.size) not in (2, 3) or min(args.size[-2:]) < LEAST):
+        raise UserError(f"--size: H and W of at least {LEAST} are needed, or T H W of clips")
+    if args.uint8 and (args.raw or args.backbone_only):
+        raise UserError("--uint8: the file must have results; leave out --raw and --backbone-only")
+    from mmlisa.training.config import load_config, parse_options
+    from mmlisa.training.log import import_quietly
+
+    cfg = load_config(args.config, options=parse_options(args.cfg_options))
+    if not args.verbose:
+        import_quietly(cfg.get("default_scope"))
+    from mmlisa import export
+    from mmlisa.checkpoints import load_weights, use_safe_loader
+    from mmlisa.export.whole import EndToEnd
+    from mmlisa.training.building import build_model
+    from mmlisa.training.checks import check_shapes, saved_metainfo
+
+    use_safe_loader()
+    model = build_model(cfg)
+    # A model that cannot be exported is reported before the checkpoint is read.
+    if args.raw or args.backbone_only:
+        own = getattr(model.backbone, "image_size", ())
+        module, fixed = export.Exportable(model, args.backbone_only), own if len(own) == 3 else (224, 224)
+    else:
+        module = EndToEnd(model, args.uint8)
+        fixed = export.final_size(cfg, module)
+        if module.task == "classification" and fixed and not args.dynamic and tuple(args.size or fixed) != fixed:
+            raise ValueError(
+                f"--size {' '.join(map(str, args.size))}: the test pipeline of this classifier gives images of "
+                f"{fixed[0]}x{fixed[1]}; leave --size out, or change the pipeline with --cfg-options"
+            )
+    metainfo = {}
+    if args.checkpoint:
+        loaded = load_weights(model, args.checkpoint, args.min_matched)
+        check_shapes(model, loaded, args.checkpoint)
+        metainfo = saved_metainfo(loaded)
+    metadata = export.describe(cfg, module, metainfo) if isinstance(module, EndToEnd) else None
+    if args.dynamic and 3 in (len(args.size or ()), len(fixed or ())):
+        raise ValueError("--dynamic: clips have a fixed size; leave it out")
+    size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE
+    dynamic = args.dynamic or not (args.size or fixed)
+    differences = export.write(module, args.out, size, dynamic=dynamic, metadata=metadata, tolerance=args.tolerance)
+    shape = "free" if dynamic else "x".join(map(str, size))
+    print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB; size {shape}")
+    for each, difference in differences.items():
+        found = "not compared: nothing is detected in a random image (lower score_thr), or rounding decides what is"
+        if difference is not None:
+            found = f"differs from PyTorch by {difference:.1e} of the largest output"
+        print(f"{'x'.join(map(str, each))}: {found}")

@@ -1,0 +1,81 @@
+"""Train a model on a folder of your images: ``mmlisa fit DATA``."""
+
+import argparse
+import os
+from pathlib import Path
+
+from mmlisa import cli
+from mmlisa.errors import UserError
+
+MODELS = ("auto", "hylisanet", "flatten-swin-t", "ivit-t", "picodet")
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = cli.build_parser(__doc__, "fit")
+    arguments.add_argument(
+        "data",
+        type=os.path.abspath,  # a folder has one run, whatever its spelling
+        help="folder with annotations in COCO's, YOLO's, Pascal VOC's or LabelMe's format, class maps or class folders",
+    )
+    arguments.add_argument(
+        "--task",
+        choices=["detection", "segmentation", "classification"],
+        default="",
+        help="default: what the folder holds",
+    )
+    arguments.add_argument(
+        "--model",
+        type=model,
+        default="auto",
+        metavar="NAME|CONFIG",
+        help=f"{', '.join(MODELS)}, or a config to inherit with its rate, batch and length (default: by image size and device)",
+    )
+    arguments.add_argument(
+        "--weights", metavar="SOURCE", help="where the backbone starts: timm:NAME, or a checkpoint to load"
+    )
+    arguments.add_argument(
+        "--epochs", type=cli.positive_int, metavar="N", help="length of the training in passes over its images"
+    )
+    arguments.add_argument(
+        "--size", type=cli.positive_int, metavar="S", help="longer side of the images in training (default: by objects)"
+    )
+    arguments.add_argument(
+        "--tile",
+        type=tile,
+        default="auto",
+        metavar="auto|N|off",
+        help="train and test on tiles of N pixels; auto: if a quarter of the objects would be smaller than 16 pixels (default)",
+    )
+    arguments.add_argument(
+        "--memory",
+        type=float,
+        metavar="GIB",
+        help="limit of the comparison of tiles and one pass (default: 3/4 of all)",
+    )
+    arguments.add_argument("--batch", type=cli.positive_int, metavar="N", help="images a step (default: the recipe's)")
+    arguments.add_argument("--work-dir", type=Path, help="where the results go (default: work_dirs/fit/NAME)")
+    arguments.add_argument("--dry-run", action="store_true", help="stop after the config")
+    return arguments
+
+
+def model(text: str) -> str:
+    """Parse the name of a model, or a config."""
+    return text if text in MODELS else cli.config_file(text)
+
+
+def tile(text: str) -> int | str:
+    """Parse ``auto``, ``off`` or a number of pixels from 64 on."""
+    if text in ("auto", "off"):
+        return text
+    if not text.isdecimal() or int(text) < 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not auto, off or a number of pixels from 64 on")
+    return int(text)
+
+
+def main(args: argparse.Namespace) -> None:
+    if args.size and isinstance(args.tile, int):
+        raise UserError("--size: tiles are not resized; leave out --size or --tile")
+    from mmlisa.fit.run import Options, fit
+
+    options = Options(**{name: getattr(args, name) for name in Options.__annotations__})
+    fit(options, args.work_dir or Path("work_dirs", "fit", Path(args.data).name), dry_run=args.dry_run)

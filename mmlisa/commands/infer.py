@@ -1,0 +1,90 @@
+"""Draw a model's predictions on images and videos: ``mmlisa infer CONFIG CHECKPOINT IMAGE …``."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mmlisa import cli
+from mmlisa.errors import UserError
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = cli.build_parser(__doc__, "infer")
+    arguments.add_argument(
+        "files",
+        nargs="+",
+        metavar="CONFIG CHECKPOINT IMAGE | EXPORTED.onnx IMAGE",
+        help="config and checkpoint, or an .onnx file of `mmlisa export`; then images, videos, or folders of them. A video "
+        "classifier also takes a folder of a video's frames",
+    )
+    arguments.add_argument(
+        "--out-dir", type=Path, default="work_dirs/infer", help="for pictures (default: %(default)s)"
+    )
+    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the predictions as data (docs/pictures.md)")
+    arguments.add_argument(
+        "--score-thr", type=cli.fraction, default=0.3, help="lowest score kept (default: %(default)s)"
+    )
+    arguments.add_argument("--tile", type=cli.positive_int, metavar="PIXELS", help="detect on tiles of this size")
+    arguments.add_argument(
+        "--overlap", type=cli.fraction, default=0.2, help="repeated share of tiles (default: %(default)s)"
+    )
+    cli.add_shared(arguments, "--cfg-options", "--device", "--backend", "--min-matched")
+    return arguments
+
+
+def sort_files(files: Sequence[str]) -> tuple[str | None, str, list[str]]:
+    """Return the config (None for an exported file), the checkpoint or exported file, and the images."""
+    exported = files[0].endswith(".onnx")
+    if len(files) < (2 if exported else 3):
+        raise UserError("IMAGE is missing: give CONFIG CHECKPOINT IMAGE, or EXPORTED.onnx IMAGE")
+    try:
+        config, rest = (None, files) if exported else (cli.config_file(files[0]), files[1:])
+        return config, cli.weights_source(rest[0]), [cli.existing_path(image) for image in rest[1:]]
+    except argparse.ArgumentTypeError as error:
+        raise UserError(str(error)) from error
+
+
+def main(args: argparse.Namespace) -> None:
+    config, checkpoint, images = sort_files(args.files)
+    if config is None and (args.cfg_options or args.device == "cuda"):
+        raise UserError(
+            "--device and --cfg-options: an exported file has no config and runs on the CPU; leave them out"
+        )
+    from tqdm import tqdm
+
+    from mmlisa.training.config import load_config, parse_options
+    from mmlisa.training.log import import_quietly
+
+    cfg = load_config(config, options=parse_options(args.cfg_options)) if config else None
+    if not args.verbose:
+        import_quietly(cfg and cfg.get("default_scope"))
+    from mmlisa import runtime
+    from mmlisa.checkpoints import use_safe_loader
+    from mmlisa.inference.pictures import predict_pictures
+    from mmlisa.inference.predictor import Predictor
+    from mmlisa.inference.tiled import tile_config
+
+    use_safe_loader()
+    options = dict(tile=args.tile, overlap=args.overlap) if args.tile and cfg is None else {}
+    if cfg is None:
+        model = runtime.load(checkpoint, backend=args.backend)
+    else:
+        cfg = tile_config(cfg, args.tile, args.overlap) if args.tile else cfg
+        model = Predictor(cfg, checkpoint, device=args.device, min_matched=args.min_matched)
+    done, failed = [], []
+    for prediction in predict_pictures(model, images, args.out_dir, args.score_thr, **options):
+        if prediction.target is None:
+            failed.append(prediction.summary)
+        else:
+            tqdm.write(f"{prediction.source} -> {prediction.target}: {prediction.summary}")
+            result = prediction.result  # a video has a list with an entry per frame
+            entry = {"frames": result} if isinstance(result, list) else result
+            done.append({"source": str(prediction.source), **entry})
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(done, indent=1) + "\n")
+    if failed:
+        print(f"error: {len(failed)} of the inputs could not be read:", *failed, sep="\n  ", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,65 @@
+"""Evaluate a checkpoint or an exported file (mAP, mIoU, top-1): ``mmlisa test CONFIG CHECKPOINT``."""
+
+import argparse
+import os
+from pathlib import Path
+
+from mmlisa import cli
+from mmlisa.errors import UserError
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = cli.build_parser(__doc__, "test")
+    cli.add_shared(arguments, "config", "--cfg-options")
+    arguments.add_argument(
+        "checkpoint", type=cli.weights_source, help="checkpoint file, or an .onnx file of `mmlisa export`"
+    )
+    arguments.add_argument("--work-dir", help="where the log goes (default: work_dirs/<config's name>/test)")
+    arguments.add_argument("--out", metavar="FILE.pkl", help="write the predictions for offline evaluation")
+    arguments.add_argument("--show-dir", help="write pictures of the predictions")
+    arguments.add_argument("--tta", action="store_true", help="test-time augmentation")
+    cli.add_shared(arguments, "--backend", "--min-matched", "--launcher", "--local_rank --local-rank")
+    return arguments
+
+
+def main(args: argparse.Namespace) -> None:
+    if args.out and not args.out.endswith((".pkl", ".pickle")):
+        raise UserError(f"--out: '{args.out}' is not a .pkl or .pickle file")
+    if args.tta and args.checkpoint.endswith(".onnx"):
+        raise UserError("--tta: an exported file predicts on the image as it is; leave --tta out")
+    os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
+    from mmlisa.training import config
+
+    options = config.parse_options(args.cfg_options)
+    cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
+    if args.work_dir is None:  # the runner writes the config there, which would replace that of the training
+        cfg.work_dir = str(Path(cfg.work_dir) / "test")
+    config.check_data(cfg, "test")
+    config.set_show_dir(cfg, args.show_dir)
+    if args.tta:
+        config.set_tta(cfg)
+
+    from mmengine.registry import METRICS
+
+    from mmlisa.checkpoints import use_safe_loader
+    from mmlisa.inference.cpu import optimize_for_cpu
+    from mmlisa.training.runner import build_runner, test
+
+    use_safe_loader()
+    if exported := args.checkpoint.endswith(".onnx"):
+        from mmlisa.inference.exported import exported_config
+
+        cfg = exported_config(cfg, args.checkpoint, args.backend)
+    else:
+        cfg.load_from = args.checkpoint
+    cfg.resume = False
+    runner = build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)
+    if not exported:
+        optimize_for_cpu(runner.model)
+    if args.out:
+        dumps = {"mmdet": "mmdet.DumpDetResults", "mmseg": "mmlisa.DumpWithoutLogits"}
+        dump = dumps.get(cfg.get("default_scope"), "DumpResults")
+        if config.type_name(cfg.model) == "TiledDetector":  # its masks are run lengths already
+            dump = "DumpResults"
+        runner.test_evaluator.metrics.append(METRICS.build(dict(type=dump, out_file_path=args.out)))
+    test(runner)

@@ -1,0 +1,85 @@
+"""Train a detector, segmentor or classifier: ``mmlisa train CONFIG``."""
+
+import argparse
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+from mmlisa import cli
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = cli.build_parser(__doc__, "train")
+    cli.add_shared(arguments, "config", "--cfg-options")
+    arguments.add_argument("--work-dir", help="where logs and checkpoints go (default: work_dirs/<config's name>)")
+    arguments.add_argument("--amp", action="store_true", help="automatic mixed precision, on a GPU")
+    arguments.add_argument(
+        "--resume",
+        type=cli.weights_source,
+        nargs="?",
+        const=True,  # argparse would pass a string through `type`
+        metavar="CHECKPOINT",
+        help="continue from this checkpoint, or from the newest of the work dir",
+    )
+    arguments.add_argument("--pretrained", metavar="SOURCE", help="backbone's weights: a file, an address or timm:NAME")
+    arguments.add_argument(
+        "--epochs", type=cli.positive_int, metavar="N", help="passes over the images; stretches the schedule"
+    )
+    arguments.add_argument("--batch", type=cli.positive_int, metavar="N", help="images a step and process")
+    arguments.add_argument("--auto-scale-lr", action="store_true", help="scale the learning rate with the total batch")
+    cli.add_shared(arguments, "--device", "--launcher", "--local_rank --local-rank")
+    cli.add_shared(arguments, "--min-matched", default=0.5)
+    return arguments
+
+
+def main(args: argparse.Namespace) -> None:
+    os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
+    if args.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # MMEngine trains on a GPU wherever it sees one
+    from mmlisa.training import config
+
+    options = config.parse_options(args.cfg_options)
+    cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
+    if os.environ["LOCAL_RANK"] == "0":  # before the imports of seconds
+        print(f"{Path(args.config).stem}: the results go into {cfg.work_dir}/", flush=True)
+    if args.batch:
+        cfg.train_dataloader.batch_size = args.batch
+    if args.pretrained:
+        config.set_pretrained(cfg, args.pretrained)
+    if args.epochs:
+        config.set_epochs(cfg, args.epochs)
+    if args.auto_scale_lr:
+        cfg.merge_from_dict({"auto_scale_lr.enable": True})
+    config.check_data(cfg, "train", "val")
+    if args.amp:
+        config.set_amp(cfg)
+
+    from mmengine.device import get_device
+
+    from mmlisa.checkpoints import use_safe_loader
+    from mmlisa.training.runner import build_runner, set_resume, train
+
+    if args.device not in (None, get_device()):
+        raise ValueError(f"--device '{args.device}': MMEngine trains on '{get_device()}' here; leave --device out")
+    use_safe_loader()
+    if args.resume:
+        set_resume(cfg, None if args.resume is True else args.resume)
+    runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
+    if warning := config.warn_of_random_backbone(cfg):
+        runner.logger.warning(warning)
+    train(runner)
+    if runner.rank == 0:
+        report(runner)
+
+
+def report(runner: Any) -> None:
+    """Print where a finished training wrote its results, and the next commands, with the config that MMEngine wrote."""
+    here, info = f"{os.getcwd()}/", runner.message_hub.runtime_info
+    checkpoint = (info.get("best_ckpt") or info.get("last_ckpt") or "").removeprefix(here)
+    print(f"\nTrained for {runner.iter} iterations.\n  log         {runner.log_dir.removeprefix(here)}/")
+    if checkpoint:
+        score = f" (best: {info['best_score']:.4g})" if "best_ckpt" in info else ""
+        config = str(Path(runner.work_dir, Path(runner.cfg.filename).name)).removeprefix(here)
+        words = shlex.join([config, checkpoint])
+        print(f"  checkpoint  {checkpoint}{score}\nNext:\n  mmlisa test {words}\n  mmlisa infer {words} IMAGE …")

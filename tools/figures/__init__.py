@@ -1,1 +1,0 @@
-"""Pictures that the tools draw: attention kernels and matrices as in the papers' figures, and training images."""
