@@ -1,17 +1,34 @@
-"""Print a table that the site shows, such as ``channels``, ``fidelity`` or ``operators_cpu``."""
+"""Write the tables of the documentation's pages, or check that the pages have them: ``tools/pages.py --check``.
+
+A table stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``. Those of the papers take a minute each.
+"""
 
 import argparse
 import csv
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import model_zoo
+import paper_tables
+from research.blocks import block_names, replace_block
 
 TABLES = Path(__file__).parent / "research" / "tables"
-BENCHMARKS = Path(__file__).parents[1] / "docs" / "benchmarks"
+DOCS = Path(__file__).parents[1] / "docs"
+
+# Suites that stand for a figure or table of a paper.
+TITLES = {
+    "interaction": "iViT, Fig. 3",
+    "blocks": "LiSA, first version, Fig. 4",
+    "blocks_192": "LiSA, Table 4",
+    "resolutions": "Castling-ViT, Table 8",
+    "latency": "Castling-ViT, Table 10",
+    "onnxruntime": "Exported files",
+    "pixels": "Time per pixel",
+}
 
 
 def read_rows(name: str) -> list[dict[str, str]]:
@@ -74,17 +91,41 @@ def benchmark(file: Path) -> str:
     from research.benchmark import to_markdown
 
     suite, measured = file.stem.rpartition("_")[0], json.loads(file.read_text())
-    table = to_markdown(suite.capitalize().replace("_", ", "), measured["rows"])
+    table = to_markdown(TITLES.get(suite, suite.capitalize()), measured["rows"])
     return (
         f"{table}\n{measured['machine']}. `python tools/benchmark.py --suite {suite}` at commit {measured['commit']}.\n"
     )
 
 
-PAGES: dict[str, Callable[[], str]] = {each.__name__: each for each in (channels, fidelity, published_weights)}
-PAGES["model_zoo"] = model_zoo.to_markdown
-PAGES |= {file.stem: partial(benchmark, file) for file in BENCHMARKS.glob("*.json")}
+TABLES_BY_NAME: dict[str, Callable[[], str]] = {each.__name__: each for each in (channels, fidelity, published_weights)}
+TABLES_BY_NAME["model_zoo"] = model_zoo.to_markdown
+TABLES_BY_NAME |= {file.stem: partial(benchmark, file) for file in (DOCS / "benchmarks").glob("*.json")}
+
+TABLES_BY_NAME |= {f"counts_{paper}": partial(paper_tables.to_markdown, paper) for paper in paper_tables.PAPERS}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--write", action="store_true", help="write the tables into the pages")
+    mode.add_argument("--check", action="store_true", help="exit with 1 if a page has other tables")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"tables (default: all): {', '.join(TABLES_BY_NAME)}")
+    args = parser.parse_args()
+    if unknown := set(args.names) - set(TABLES_BY_NAME):
+        parser.error(f"NAME: unknown {', '.join(unknown)}")
+    stale = []
+    for page in sorted(DOCS.rglob("*.md")):
+        text = new = page.read_text(encoding="utf-8")
+        for name in block_names(text):
+            if name in TABLES_BY_NAME and name in (args.names or TABLES_BY_NAME):
+                new = replace_block(new, name, TABLES_BY_NAME[name]())
+        if new != text:
+            stale.append(str(page))
+            if args.write:
+                page.write_text(new, encoding="utf-8")
+    print(*(f"{page}: {'written' if args.write else 'other tables'}" for page in stale), sep="\n")
+    sys.exit(bool(stale) and args.check)
+
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("page", choices=PAGES)
-    print(PAGES[parser.parse_args().page](), end="")
+    main()

@@ -2,10 +2,7 @@
 
 import html
 import re
-import sys
 from fnmatch import fnmatchcase
-from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 from latex2mathml.converter import convert
@@ -14,9 +11,6 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parents[2]
 # Files that GitHub shows from the root, as pages of the site.
 FROM_ROOT = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
-# Pages of the papers' tables.
-MADE = {f"tables/{paper}.md": paper for paper in ("castling", "flatten", "ivit", "lisa", "newer")}
-TABLE = re.compile(r"<!-- made by tools/pages\.py (\w+) -->")
 # Sidebars that pages leave out: the first two have no neighbours to list, the others want the room for their tables.
 HIDDEN = {
     "index.md": ["navigation"],
@@ -24,15 +18,10 @@ HIDDEN = {
     "fidelity.md": ["navigation"],
     "tables/*.md": ["navigation"],
     "published_weights.md": ["toc"],
-    "benchmarks/*_cpu.md": ["toc"],
-    "comparison/[!R]*.md": ["toc"],
+    "benchmarks/*.md": ["toc"],
 }
 _ROLE = re.compile(r":(?:class|func|meth|mod|attr|data):<code>~?([^<]*)</code>")  # docstrings' cross references
 _EQUATION = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
-
-
-def on_startup(command, dirty):
-    sys.path.append(str(ROOT / "tools"))  # MkDocs restores the path after it has imported this file
 
 
 def on_files(files, config):
@@ -41,26 +30,14 @@ def on_files(files, config):
         for target, name in FROM_ROOT.items():
             text = re.sub(rf"\]\({name}(?=[#)])", f"]({target}", text)
         files.append(File.generated(config, page, content=text))
-    for page, paper in MADE.items():
-        files.append(File.generated(config, page, content=_paper(paper)))
     return files
-
-
-@cache  # counting the papers' models takes minutes, and `mkdocs serve` builds the site after each change
-def _paper(name):
-    return import_module("paper_tables").to_markdown(name)
-
-
-@cache
-def _table(name):
-    return import_module("pages").PAGES[name]()
 
 
 def on_page_markdown(markdown, page, config, files):
     for pages, hidden in HIDDEN.items():
         if fnmatchcase(page.file.src_uri, pages):
             page.meta["hide"] = hidden
-    return TABLE.sub(lambda found: _table(found[1]), markdown)
+    return markdown
 
 
 def on_page_content(content, page, config, files):

@@ -82,6 +82,7 @@ def test_a_measurement_and_trainings_and_nothing_twice(tmp_path, monkeypatch):
     assert comparison.run("quick", one, "softmax", 0) is None
 
     text = comparison.write_report("quick", one, tmp_path / "out")
+    assert text.strip() in (tmp_path / "out" / "README.md").read_text()
     (line,) = [line for line in text.splitlines() if line.startswith("| softmax")]
     assert all(cell.strip() for cell in line.split("|")[6:-1])
     lines = list(csv.DictReader((tmp_path / "out" / "quick.csv").open()))

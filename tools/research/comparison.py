@@ -26,6 +26,7 @@ from mmlisa import config_path
 from mmlisa.complexity import count
 
 from .benchmark import build_backbone, describe_commit, peak_extra_bytes, time_in_turns, train_step
+from .blocks import block_names, replace_block
 from .suites import OBJECTS, ROOT, SCENES, TASKS, Comparison, Delta
 
 Row = dict[str, Any]
@@ -170,7 +171,7 @@ def difference(sample: Sequence[float], other: Sequence[float], pooled: float) -
 
 
 def write_report(name: str, comparison: Comparison, out: Path) -> str:
-    """Write ``<name>.csv``, a line per run, and ``<name>.md`` from the results so far; return the Markdown."""
+    """Write ``<name>.csv``, a line per run, and the table of the results so far in ``README.md``; return the table."""
     folder = Path(ROOT) / name
     files = [folder / f"{slug(each)}_{seed}.json" for each in comparison.candidates for seed in comparison.seeds]
     runs = [json.loads(file.read_text()) for file in files if file.is_file()]
@@ -182,7 +183,11 @@ def write_report(name: str, comparison: Comparison, out: Path) -> str:
         writer.writerows(runs)
     measured = folder / "measurement.json"
     text = to_markdown(comparison, runs, json.loads(measured.read_text()) if measured.is_file() else dict(rows=[]))
-    (out / f"{name}.md").write_text(text)
+    page = out / "README.md"
+    before = page.read_text(encoding="utf-8") if page.is_file() else ""
+    if name not in block_names(before):
+        before += f"\n<!-- begin {name} -->\n<!-- end {name} -->\n"
+    page.write_text(replace_block(before, name, text), encoding="utf-8")
     return text
 
 
@@ -200,7 +205,7 @@ def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> s
         *("", f"{TASKS[comparison.task].unit}, %", "runs", "to " + comparison.baseline, "to the best"),
         *("ms per image", "parameters, M", "MACs, M", "peak MB, inference", "peak MB, training"),
     )
-    lines = [f"## {comparison.title}", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    lines = [f"### {comparison.title}", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for name in names:
         gaps = [
             difference(samples[name], samples[other], pooled) if samples[name] and name != other else ""
