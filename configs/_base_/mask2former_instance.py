@@ -20,6 +20,10 @@ optim_wrapper = dict(
         },
     ),
 )
+# mmdet's config inherits the folders of panoptic maps, which instances do not need.
+train_dataloader = dict(dataset=dict(data_prefix=dict(_delete_=True, img="train2017/")))
+val_dataloader = dict(dataset=dict(data_prefix=dict(_delete_=True, img="val2017/")))
+test_dataloader = val_dataloader
 custom_hooks = [
     dict(type="mmlisa.FiniteLossHook"),
     dict(type="mmlisa.TrainingCurvesHook"),

@@ -3,4 +3,5 @@
 _base_ = "./classifier_hylisanet_s_110e_kinetics400.py"
 
 model = dict(backbone=dict(arch="hybrid-base", drop_path_rate=0.3), head=dict(in_channels=576))
+pretrained_by = "classifier_hylisanet_b_300e_imagenet.py"
 load_from = "work_dirs/hylisanet_b_inflated.pth"
