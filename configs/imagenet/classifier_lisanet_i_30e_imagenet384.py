@@ -7,7 +7,7 @@ _base_ = [
     "../_base_/runtime_mmpretrain.py",
 ]
 
-# From the classifier at 224 pixels: tools/train.py CONFIG --cfg-options load_from=CHECKPOINT
+# From the classifier at 224 pixels: tools/train.py CONFIG --pretrained CHECKPOINT
 pretrained_by = "classifier_lisanet_i_150e_imagenet.py"
 
 model = dict(

@@ -1,7 +1,7 @@
 # Plain ViT-S/16 with interactive attention, fine-tuned at 896 pixels: the paper has 83.7% top-1 (iViT, Tables 4 and 9).
 _base_ = "./classifier_vit_t16_interactive_30e_imagenet896.py"
 
-# From the classifier at 224 pixels: tools/train.py CONFIG --cfg-options load_from=CHECKPOINT
+# From the classifier at 224 pixels: tools/train.py CONFIG --pretrained CHECKPOINT
 pretrained_by = "classifier_vit_s16_interactive_300e_imagenet.py"
 
 model = dict(backbone=dict(arch="small-16"), head=dict(in_channels=384))

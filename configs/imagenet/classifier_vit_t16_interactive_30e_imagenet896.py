@@ -6,7 +6,7 @@ _base_ = [
     "../_base_/runtime_mmpretrain.py",
 ]
 
-# From the classifier at 224 pixels: tools/train.py CONFIG --cfg-options load_from=CHECKPOINT
+# From the classifier at 224 pixels: tools/train.py CONFIG --pretrained CHECKPOINT
 pretrained_by = "classifier_vit_t16_interactive_300e_imagenet.py"
 
 model = dict(

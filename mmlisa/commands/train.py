@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="CHECKPOINT",
         help="continue from this checkpoint, or from the newest of the work dir",
     )
-    arguments.add_argument("--pretrained", metavar="SOURCE", help="backbone's weights: a file, an address or timm:NAME")
+    arguments.add_argument("--pretrained", metavar="SOURCE", help="weights to start from: a file, an address or timm:NAME")
     arguments.add_argument(
         "--epochs", type=cli.positive_int, metavar="N", help="passes over the images; stretches the schedule"
     )
@@ -66,8 +66,9 @@ def main(args: argparse.Namespace) -> None:
     if args.resume:
         set_resume(cfg, None if args.resume is True else args.resume)
     runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
-    if warning := config.warn_of_random_backbone(cfg):
-        runner.logger.warning(warning)
+    for warning in (config.warn_of_random_backbone(cfg), config.warn_of_batch(cfg, runner.world_size)):
+        if warning:
+            runner.logger.warning(warning)
     train(runner)
     if runner.rank == 0:
         report(runner)

@@ -17,6 +17,8 @@ from mmlisa import config_path
 # Entries of loops, schedules and hooks that count epochs, or iterations where the training counts these.
 _MOMENTS = ("val_begin", "begin", "end", "T_max", "step_size", "total_steps", "milestones", "periods")
 _EPOCHS_OF_HOOKS = ("switch_epoch", "num_last_epochs", "distill_from", "begin_epoch")
+# Optimizer wrappers and their forms for mixed precision.
+_AMP = {"OptimWrapper": "AmpOptimWrapper", "AdaptiveClipOptimWrapper": "mmlisa.AdaptiveClipAmpOptimWrapper"}
 
 
 def type_name(part: Mapping[str, Any]) -> str:
@@ -175,8 +177,14 @@ def _iterations_per_epoch(cfg: Config) -> int:
 
 
 def set_pretrained(cfg: Config, source: str) -> None:
-    """Initialize the backbone from ``source``; see :class:`mmlisa.conversion.PublishedWeights`."""
-    cfg.model.backbone.init_cfg = dict(type="mmlisa.PublishedWeights", source=source)
+    """Initialize the backbone from ``source``; see :class:`mmlisa.conversion.PublishedWeights`.
+
+    A classifier that fine-tunes another one (``pretrained_by``) loads the whole checkpoint: its rate is too small for a new head.
+    """
+    if "pretrained_by" in cfg and "head" in cfg.model and not source.startswith("timm:"):
+        cfg.load_from = source
+    else:
+        cfg.model.backbone.init_cfg = dict(type="mmlisa.PublishedWeights", source=source)
 
 
 def warn_of_random_backbone(cfg: Config) -> str | None:
@@ -184,9 +192,27 @@ def warn_of_random_backbone(cfg: Config) -> str | None:
     if "pretrained_by" not in cfg or cfg.model.backbone.get("init_cfg") or cfg.get("load_from") or cfg.get("resume"):
         return None
     return (
-        "the backbone starts from random weights; the paper's accuracy needs those that "
-        f"{cfg.pretrained_by} makes: --pretrained CHECKPOINT"
+        f"the {'classifier' if 'head' in cfg.model else 'backbone'} starts from random weights; the paper's accuracy needs those "
+        f"that {cfg.pretrained_by} makes: --pretrained CHECKPOINT"
     )
+
+
+def warn_of_batch(cfg: Config, processes: int) -> str | None:
+    """Return a warning if a step trains on another number of images than the learning rate is meant for."""
+    meant, scaling = (cfg.get("auto_scale_lr", {}).get(key) for key in ("base_batch_size", "enable"))
+    steps = cfg.optim_wrapper.get("accumulative_counts", 1)
+    images = cfg.train_dataloader.batch_size * processes
+    if not meant or (steps == 1 if scaling else images * steps == meant):
+        return None
+    if scaling:
+        return (
+            "--auto-scale-lr ignores optim_wrapper.accumulative_counts: the rate would be too small; omit one of them"
+        )
+    remedies = [f"--batch {meant // processes}"] * (meant % processes == 0)
+    if meant % images == 0:
+        remedies.append(f"--cfg-options optim_wrapper.accumulative_counts={meant // images}")
+    remedies.append("--auto-scale-lr")
+    return f"a step has {images * steps} images, the recipe's learning rate is for {meant}: {' or '.join(remedies)}"
 
 
 def set_amp(cfg: Config) -> None:
@@ -196,9 +222,11 @@ def set_amp(cfg: Config) -> None:
         ValueError: the config has an optimizer wrapper of another type.
     """
     wrapper = cfg.optim_wrapper
-    if "type" in wrapper and type_name(wrapper) not in ("OptimWrapper", "AmpOptimWrapper"):
+    kind = type_name(wrapper) if "type" in wrapper else "OptimWrapper"
+    if kind in _AMP:
+        wrapper.type = _AMP[kind]
+    elif "Amp" not in kind:
         raise ValueError(f"--amp needs optim_wrapper.type 'OptimWrapper', but the config has {wrapper.type!r}")
-    wrapper.type = "AmpOptimWrapper"
     wrapper.setdefault("loss_scale", "dynamic")
 
 

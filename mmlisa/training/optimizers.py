@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
+from mmengine.optim import AmpOptimWrapper, DefaultOptimWrapperConstructor, OptimWrapper
 from timm.optim import Lamb
 from timm.utils.agc import adaptive_clip_grad
 from torch import nn
@@ -28,6 +28,11 @@ class AdaptiveClipOptimWrapper(OptimWrapper):
     def __init__(self, *, clip_grad: dict[str, Any], **options: Any) -> None:
         super().__init__(clip_grad=clip_grad, **options)
         self.clip_func = adaptive_clip_grad
+
+
+@OPTIM_WRAPPERS.register_module()
+class AdaptiveClipAmpOptimWrapper(AdaptiveClipOptimWrapper, AmpOptimWrapper):
+    """The same with automatic mixed precision; the gradients are clipped after they are unscaled."""
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()

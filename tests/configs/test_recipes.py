@@ -140,4 +140,5 @@ def test_every_downstream_accuracy_of_a_paper_names_what_it_starts_from():
 
 
 def test_every_config_is_found_by_its_name():
-    assert [config_path(name) for name in NAMES] == [str(path) for path in PATHS]
+    for names in (NAMES, [path.stem for path in PATHS]):
+        assert [config_path(name) for name in names] == [str(path) for path in PATHS]

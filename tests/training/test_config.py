@@ -1,8 +1,10 @@
 """Configs, and what the command line changes in them."""
 
+import re
+
 import pytest
 from mmengine.config import Config
-from mmengine.registry import DefaultScope
+from mmengine.registry import OPTIM_WRAPPERS, DefaultScope
 from mmseg.registry import TRANSFORMS
 
 import helpers.toy_runner  # noqa: F401 (registers ToyPoints and ToyRegression)
@@ -91,11 +93,50 @@ def test_epochs_stretch_what_counts_epochs(monkeypatch):
         assert cfg.train_cfg.max_iters == length
 
 
-def test_amp():
-    cfg = config.load_config(COCO)
+def test_a_classifier_that_fine_tunes_another_keeps_its_head():
+    cfg = config.load_config("classifier_lisanet_i_30e_imagenet384.py")
+    assert "the classifier starts from random weights" in config.warn_of_random_backbone(cfg)
+    config.set_pretrained(cfg, "epoch_150.pth")
+    assert cfg.load_from == "epoch_150.pth"
+    assert "init_cfg" not in cfg.model.backbone
+    cfg = config.load_config(
+        "classifier_lisanet_i_150e_imagenet.py"
+    )  # starts no fine-tuning: only a backbone can be taken over
+    config.set_pretrained(cfg, "x.pth")
+    assert (cfg.load_from, cfg.model.backbone.init_cfg.source) == (None, "x.pth")
+
+
+@pytest.mark.parametrize(
+    ("options", "processes", "warning"),
+    [
+        ({}, 8, None),  # 8 x 2, as the recipe has it
+        ({}, 4, "a step has 8 images.* for 16: --batch 4 or .*accumulative_counts=2 or --auto-scale-lr"),
+        ({}, 3, "a step has 6 images.* for 16: --auto-scale-lr"),
+        ({}, 16, "a step has 32 images.* for 16: --batch 1 or --auto-scale-lr"),
+        ({"optim_wrapper.accumulative_counts": 2}, 4, None),
+        ({"auto_scale_lr.enable": True}, 4, None),
+        ({"auto_scale_lr.enable": True, "optim_wrapper.accumulative_counts": 2}, 4, "--auto-scale-lr ignores"),
+    ],
+)
+def test_another_total_batch_than_the_recipes_is_named(options, processes, warning):
+    found = config.warn_of_batch(config.load_config(COCO, options=options), processes)
+    assert found is None if warning is None else re.match(warning, found or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(COCO, "AmpOptimWrapper"), ("classifier_castling_lcnet_s_1000e_imagenet", "mmlisa.AdaptiveClipAmpOptimWrapper")],
+)
+def test_amp(name, kind):
+    cfg = config.load_config(name)
     config.set_amp(cfg)
     # Gradients vanish in fp16 without a scale that follows them.
-    assert (cfg.optim_wrapper.type, cfg.optim_wrapper.loss_scale) == ("AmpOptimWrapper", "dynamic")
+    assert (cfg.optim_wrapper.type, cfg.optim_wrapper.loss_scale) == (kind, "dynamic")
+    config.set_amp(cfg)
+    assert OPTIM_WRAPPERS.get(cfg.optim_wrapper.type).__mro__[-3].__name__ == "OptimWrapper"
+    cfg.optim_wrapper.type = "ApexOptimWrapper"
+    with pytest.raises(ValueError, match=r"--amp .*ApexOptimWrapper"):
+        config.set_amp(cfg)
 
 
 def test_show_dir_draws_overlays_whatever_the_config_draws(tmp_path):
