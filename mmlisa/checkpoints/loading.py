@@ -63,7 +63,12 @@ def check_match(model: nn.Module, state_dict: Mapping[str, Tensor], filename: st
     """
     share, line = match_report(model, state_dict)
     if share < min_matched:
-        raise CheckpointError(f"checkpoint {filename} is of another model: {line}; min_matched is {min_matched:.0%}")
+        remedy = (
+            "; add prefix='backbone.'" if any(f"backbone.{name}" in state_dict for name in model.state_dict()) else ""
+        )
+        raise CheckpointError(
+            f"checkpoint {filename} is of another model: {line}; min_matched is {min_matched:.0%}{remedy}"
+        )
     print_log(f"{filename}: {line}", logger="current")
     ours = model.state_dict()
     for name, tensor in _matching(ours, state_dict).items():

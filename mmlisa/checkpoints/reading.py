@@ -97,7 +97,9 @@ def read_checkpoint(source: str | Path, map_location: str | torch.device | None 
                 f"checkpoint '{path}' could run code ({unknown[1]}) and was not loaded; save it as a plain state dict"
             ) from error
         reason = str(error).strip().rpartition("\n")[2] or type(error).__name__
-        raise CheckpointError(f"checkpoint '{path}' is damaged or not a checkpoint: {reason}") from error
+        raise CheckpointError(
+            f"checkpoint '{path}' is damaged or not a checkpoint of PyTorch or safetensors ({reason})"
+        ) from error
     if not isinstance(checkpoint, dict):
         raise CheckpointError(f"checkpoint '{path}' holds a {type(checkpoint).__name__}, not a dict of tensors")
     hub = checkpoint.get("message_hub")

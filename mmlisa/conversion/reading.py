@@ -16,6 +16,7 @@ from mmlisa.checkpoints import CheckpointError, below_prefix, download, read_che
 from mmlisa.checkpoints.reading import NUMPY
 
 from .families import FAMILIES
+from .onnx_weights import read_lcnet
 
 _EMA_KEYS = ("state_dict_ema", "model_ema")
 _MMENGINES = "ema_state_dict"  # holds the weights without averaging: MMEngine exchanges the two when it saves
@@ -28,7 +29,7 @@ def read(source: str | Mapping[str, Any], ema: bool = False) -> dict[str, Tensor
 
     Args:
         source: ``'timm:NAME'``, a model that timm downloads; a file or an address, see :func:`mmlisa.checkpoints.download`,
-            also Paddle's ``.pdparams`` and NumPy's ``.npz``; or the content of a file.
+            also Paddle's ``.pdparams``, NumPy's ``.npz`` and LCNets in ``.onnx``; or the content of a file.
         ema: use the averaged weights: ``state_dict_ema``, ``model_ema``, or what MMEngine's ``EMAHook`` averaged.
 
     Raises:
@@ -86,6 +87,8 @@ def _read_content(source: str) -> Mapping[str, Any]:
     if source.startswith("timm:"):
         return _from_timm(source.removeprefix("timm:"))
     path = download(source)
+    if path.suffix == ".onnx":
+        return read_lcnet(path)
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as archive:

@@ -65,3 +65,9 @@ def test_a_third_of_a_backbone_is_refused(save):
     with pytest.raises(CheckpointError, match=rf"{len(state) // 3} of {len(state)} .*min_matched"):
         LiSANet(ARCH, init_cfg=cfg).init_weights()
     LiSANet(ARCH, init_cfg=dict(cfg, min_matched=0.3)).init_weights()
+
+
+def test_a_forgotten_prefix_is_named(save):
+    state = {f"backbone.{name}": tensor for name, tensor in LiSANet(ARCH).state_dict().items()}
+    with pytest.raises(CheckpointError, match=r"0 of .*add prefix='backbone\.'"):
+        LiSANet(ARCH, init_cfg=dict(type="Pretrained", checkpoint=save({"state_dict": state}))).init_weights()
