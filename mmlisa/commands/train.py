@@ -22,7 +22,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="CHECKPOINT",
         help="continue from this checkpoint, or from the newest of the work dir",
     )
-    arguments.add_argument("--pretrained", metavar="SOURCE", help="weights to start from: a file, an address or timm:NAME")
+    arguments.add_argument(
+        "--pretrained", metavar="SOURCE", help="weights to start from: a file, an address or timm:NAME"
+    )
     arguments.add_argument(
         "--epochs", type=cli.positive_int, metavar="N", help="passes over the images; stretches the schedule"
     )

@@ -15,7 +15,6 @@ import json
 import os
 import re
 import resource
-import runpy
 import shutil
 import sys
 import time
@@ -30,7 +29,7 @@ from mmengine.config import Config, ConfigDict
 
 from mmlisa import cli, config_path
 
-CONFIGS = Path(config_path("metafile.yml")).parent
+CONFIGS = Path(__file__).parents[2] / "configs"
 # A token of a name that stands for a size: configs that differ only in it are a family.
 _SIZE = re.compile(r"(?<=_)(?:[tsmbl]\d*|tiny|small|base|wider|b\d|(?:window|local|d|p)\d+)(?=_)|(?<=[a-z_])\d+(?=_|$)")
 _METHOD = re.compile(r"cascade_mask_rcnn|mask_rcnn_vitdet|mask_rcnn|semantic_fpn|rtmdet_\w+?_|[a-z0-9]+")
@@ -227,11 +226,9 @@ def _command(arguments: list[str], root: Path, log: Path, send: Any) -> None:
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    path = cli.tools_folder() / cli.COMMANDS[arguments[0]]
-    sys.argv = [str(path), *arguments[1:]]
     outcome: dict[str, Any] = dict(time=begin)
     try:
-        runpy.run_path(str(path), run_name="__main__")
+        cli.main(arguments)
     except SystemExit as error:
         if error.code:
             sys.stdout.flush()
