@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mmlisa import cli
+from mmlisa.inference.load import DEMO, DEMO_CONFIG
 
-CONFIG = "mask_rcnn_hylisanet_shipped_demo.py"
 SIZE = ("--size", "192", "192")  # a file of free size has tables for every size: 32 MB
 SAMPLES = ("data/demo/val/000000000006.jpg", "data/demo/val/000000000008.jpg")
 
@@ -68,7 +68,6 @@ def main(args: argparse.Namespace) -> None:
     import torch
 
     from mmlisa.checkpoints import read_checkpoint, save_checkpoint
-    from mmlisa.inference.load import DEMO
     from mmlisa.training.config import load_config
     from mmlisa.training.runner import build_runner
 
@@ -77,11 +76,11 @@ def main(args: argparse.Namespace) -> None:
     state = {name: t.half() if t.is_floating_point() else t for name, t in loaded["state_dict"].items()}
     half = DEMO / "model.pth"
     save_checkpoint({"state_dict": state, "meta": {"dataset_meta": loaded["meta"]["dataset_meta"]}}, half)
-    cfg = load_config(CONFIG, options={"load_from": str(half)})
+    cfg = load_config(DEMO_CONFIG, options={"load_from": str(half)})
     metrics = build_runner(cfg, 1.0, verbose=False).test()
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "model.onnx"
-        cli.main(["export", CONFIG, str(half), str(exported), *SIZE])
+        cli.main(["export", DEMO_CONFIG, str(half), str(exported), *SIZE])
         halve(exported, DEMO / "model.onnx")
     for image in SAMPLES:
         shutil.copy(image, DEMO)
@@ -92,7 +91,7 @@ def main(args: argparse.Namespace) -> None:
         "box_AP50": round(metrics["coco/bbox_mAP_50"], 3),
         "mask_AP50": round(metrics["coco/segm_mAP_50"], 3),
         "parameters": sum(t.numel() for t in state.values()),
-        "command": f"tools/train.py configs/{CONFIG}; tools/demo_model.py best_*.pth",
+        "command": f"tools/train.py configs/{DEMO_CONFIG}; tools/demo_model.py best_*.pth",
         "commit": commit.strip(),
         "torch": torch.__version__,
     }

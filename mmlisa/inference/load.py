@@ -1,5 +1,6 @@
 """One call for every kind of trained model; without OpenMMLab, it opens exported files."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,9 +9,9 @@ from mmlisa import runtime
 if TYPE_CHECKING:
     from mmlisa.inference.predictor import Predictor
 
-DEMO = (
-    Path(__file__).resolve().parent / "demo"
-)  # model.onnx, model.pth, model.json and *.jpg; tools/demo_model.py makes them
+# model.onnx, model.pth, model.json and *.jpg; tools/demo_model.py makes them
+DEMO = Path(__file__).resolve().parent / "demo"
+DEMO_CONFIG = "mask_rcnn_hylisanet_shipped_demo.py"
 
 
 def load(
@@ -18,15 +19,24 @@ def load(
 ) -> "Predictor | runtime.Model":
     """Open a trained model for prediction: ``mmlisa.load("best.pth", "config.py").predict("street.jpg")``.
 
+    The default scope of MMEngine's registries stays as it was.
+
     Args:
         path: a checkpoint, an exported ``.onnx`` file, or ``'demo'`` for the trained model that ships with mmlisa.
-        config: config of the checkpoint, a Python file that is executed.
+        config: config of the checkpoint, a Python file that is executed. The config may also come first.
         device: where a checkpoint runs; None for a GPU if there is one.
 
     Raises:
         FileNotFoundError, ValueError: a file that is missing, damaged or of another model; a checkpoint without ``config``.
+        ImportError: neither onnxruntime nor OpenVINO is installed.
     """
+    if str(path).endswith(".py") or str(config).endswith((".pth", ".onnx")):
+        path, config = config, path
+    if path is None:
+        raise ValueError(f"checkpoint is missing for config {str(config)!r}: pass load(checkpoint, config)")
     if path == "demo":
+        if not find_spec("onnxruntime") and not find_spec("openvino") and find_spec("mmdet"):
+            return load(DEMO / "model.pth", DEMO_CONFIG, device=device)
         return runtime.load(DEMO / "model.onnx")
     if Path(path).suffix == ".onnx":
         return runtime.load(path)
@@ -36,7 +46,11 @@ def load(
             f"config is missing for checkpoint {str(path)!r}: pass load(path, config=…), a name or file such as "
             f"{', '.join(beside) or 'the config it was trained with'}"
         )
+    from mmengine.registry import DefaultScope
+
     from mmlisa.inference.predictor import Predictor  # needs OpenMMLab
     from mmlisa.training.config import load_config
 
-    return Predictor(load_config(str(config)), str(path), device=device)
+    cfg = load_config(str(config))
+    with DefaultScope.overwrite_default_scope(cfg.get("default_scope", "mmengine")):
+        return Predictor(cfg, str(path), device=device)

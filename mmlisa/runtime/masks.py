@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 
-@dataclass
+@dataclass(repr=False)
 class Prediction:
     """Results for one image, in the coordinates and at the size of the original; None for what the model does not predict."""
 
@@ -18,6 +18,11 @@ class Prediction:
     masks: np.ndarray | list[dict] | None = None  # [N, H, W], bool; of tiles, COCO's run-length encodings (decode_mask)
     segmentation: np.ndarray | None = None  # [H, W], the class of each pixel
     probabilities: np.ndarray | None = None  # [C], one per class
+
+    def __repr__(self) -> str:
+        fields = {name: value for name, value in vars(self).items() if value is not None}
+        shapes = {name: list(getattr(value, "shape", (len(value),))) for name, value in fields.items()}
+        return f"Prediction({', '.join(f'{name} {shape}' for name, shape in shapes.items())})"
 
 
 def best_class(maps: np.ndarray, size: tuple[int, int], align_corners: bool = False) -> np.ndarray:

@@ -29,7 +29,10 @@ def load(
 
     Raises:
         ValueError: an unknown backend, or a file that ``mmlisa export`` did not write. The backends raise their own errors.
+        ImportError: neither onnxruntime nor OpenVINO is installed.
     """
+    if not find_spec("openvino") and not find_spec("onnxruntime"):
+        raise ImportError(f"{str(path)!r} needs onnxruntime or OpenVINO: pip install onnxruntime")
     if backend == "auto":
         backend = "openvino" if providers is None and find_spec("openvino") else "onnxruntime"
     if backend == "openvino":

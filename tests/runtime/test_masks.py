@@ -6,7 +6,7 @@ import torch
 from pycocotools import mask as coco
 from torch import nn
 
-from mmlisa.runtime import decode_mask, encode_mask, masks
+from mmlisa.runtime import Prediction, decode_mask, encode_mask, masks
 
 
 @pytest.mark.parametrize("aligned", [False, True])
@@ -30,3 +30,9 @@ def test_run_lengths_are_cocos(share):
     whole[100:180, 200:280] = part = rng.random((80, 80)) < 0.5
     expected = coco.encode(np.asfortranarray(whole, np.uint8))["counts"].decode()
     assert encode_mask([(200, 100, part)], whole.shape)["counts"] == expected
+
+
+def test_a_prediction_shows_its_shapes():
+    whole = Prediction(boxes=np.zeros((2, 4)), masks=[{}, {}])
+    assert repr(whole) == "Prediction(boxes [2, 4], masks [2])"
+    assert repr(Prediction(probabilities=np.zeros(3))) == "Prediction(probabilities [3])"
