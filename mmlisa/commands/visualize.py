@@ -54,7 +54,6 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.training.building import build_model
     from mmlisa.training.config import load_config, parse_options
     from mmlisa.visualization import kernels as figures
-    from mmlisa.visualization.matrices import attention_matrices, draw_matrices
 
     use_safe_loader()
     torch.manual_seed(0)  # without a checkpoint, the same random weights each time
@@ -72,8 +71,8 @@ def main(args: argparse.Namespace) -> None:
         image = figures.network_input(picture, network.data_preprocessor)
         kernels.append((label, figures.attention_kernels(network.backbone, image, args.layers, queries)))
         if args.matrices:
-            matrices[label] = attention_matrices(network.backbone, image, args.layers)
+            matrices[label] = figures.attention_matrices(network.backbone, image, args.layers)
     figures.draw_kernels(picture, queries, kernels, args.heads, args.out_dir / "kernels.png")
     if args.matrices:
-        draw_matrices(matrices, args.heads[0], args.out_dir / "matrices.png")
+        figures.draw_matrices(matrices, args.heads[0], args.out_dir / "matrices.png")
     print(f"written to {args.out_dir}")

@@ -12,7 +12,7 @@ The first three images of each split hold a crowd (``iscrowd=1``), no object, an
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,8 @@ from mmlisa.checkpoints.writing import atomic_path
 from .demo_objects import CLASSES, load_backgrounds, load_objects
 
 NUM_IMAGES = {"train": 280, "val": 50}
+COINS = {"train": slice(0, 17), "val": slice(17, None)}  # the splits share no coin
+CATEGORIES = [{"id": i, "name": name, "supercategory": "object"} for i, name in enumerate(CLASSES, 1)]
 
 
 class Instance(NamedTuple):
@@ -46,9 +48,6 @@ class Scene(NamedTuple):
 
 
 # --- composing -----------------------------------------------------------------------------------------------------------------
-
-
-COINS = {"train": slice(0, 17), "val": slice(17, None)}  # the splits share no coin
 
 
 def random_background(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
@@ -157,6 +156,26 @@ def compose(
     return Scene(np.round(image * 255).clip(0, 255).astype(np.uint8), instances, class_map)
 
 
+def make_large_scene(split: str, index: int, seed: int, side: int = 3000, objects: int = 200) -> Scene:
+    """Return a square scene of ``side`` pixels with objects of 20 to 60 pixels, which do not overlap."""
+    rng = np.random.default_rng([seed, split == "val", index])
+    image, owner, labels = random_background(rng, side, side), np.full((side, side), -1, np.int16), []
+    while len(labels) < objects:
+        name = CLASSES[label := int(rng.integers(len(CLASSES)))]
+        cutouts = load_objects()[name][COINS[split] if name == "coin" else slice(None)]
+        cutout = pose(rng, cutouts[rng.integers(len(cutouts))], rng.uniform(20, 60), 180 if name == "coin" else 15)
+        height, width = cutout.shape[:2]
+        y, x = rng.integers(side - height), rng.integers(side - width)
+        place = slice(y, y + height), slice(x, x + width)
+        if (owner[place] < 0).all():
+            image[place] = image[place] * (1 - cutout[..., 3:]) + cutout[..., :3]
+            owner[place][cutout[..., 3] >= 0.5] = len(labels)
+            labels.append(label)
+    # One at a time: together the masks take ``objects * side * side`` bytes.
+    instances = (Instance(label, owner == number) for number, label in enumerate(labels))
+    return Scene((image * 255).round().clip(0, 255).astype(np.uint8), instances, owner >= 0)
+
+
 def make_scenes(split: str, num_images: int, seed: int = 0, side: int = 192) -> Iterator[Scene]:
     """Yield the scenes of a split; the first has a crowd, the second no object, the third a tiny one.
 
@@ -187,7 +206,13 @@ def _save(path: Path, image: np.ndarray) -> None:
         raise OSError(f"could not write {path}")
 
 
-def write_coco(path: Path, folder: Path, scenes: Iterable[Scene], categories: list[dict], ids: list[int]) -> None:
+def write_coco(
+    path: Path,
+    folder: Path,
+    scenes: Iterable[Scene],
+    categories: list[dict] = CATEGORIES,
+    ids: Sequence[int] = range(1, 1 + len(CLASSES)),
+) -> None:
     """Write images into ``folder`` and annotations into ``path``; ``ids[i]`` is the category of CLASSES[i]."""
     images, annotations = [], []
     for image_id, scene in enumerate(scenes, 1):
@@ -244,12 +269,10 @@ def make_demo(
         if root.exists():  # another process has made it meanwhile
             return root
         with atomic_path(root) as folder:
-            categories = [{"id": i, "name": name, "supercategory": "object"} for i, name in enumerate(CLASSES, 1)]
             for split, number in numbers.items():
                 scenes = make_scenes(split, number, seed, side)
                 scenes = list(tqdm(scenes, f"demo data, {split}", number, disable=not progress, mininterval=0.5))
-                file = folder / "annotations" / f"instances_{split}.json"
-                write_coco(file, folder / split, scenes, categories, [category["id"] for category in categories])
+                write_coco(folder / "annotations" / f"instances_{split}.json", folder / split, scenes)
                 write_ade20k(folder / "ade", split, scenes, np.arange(len(CLASSES) + 1, dtype=np.uint8))
             per_class = {split: max(1, number // len(CLASSES)) for split, number in numbers.items()}
             make_imagenet_layout(folder / "cls", per_class, seed)

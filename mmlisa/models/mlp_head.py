@@ -14,10 +14,10 @@ _ACTIVATIONS = {"GELU": nn.GELU, "ReLU": nn.ReLU, "SquaredReLU": SquaredReLU}
 
 
 def hidden_layers(
-    channels: int, *, hidden_ratio: float = 4, activation: str = "GELU", pre_norm: bool = False, dropout: float = 0.0
+    channels: int, activation: str = "GELU", pre_norm: bool = False, dropout: float = 0.0
 ) -> dict[str, nn.Module]:
-    """(LayerNorm,) Linear C -> ``hidden_ratio * C``, activation, LayerNorm, (dropout) by name, in order: MetaFormer's head."""
-    hidden = int(channels * hidden_ratio)
+    """Return (LayerNorm,) Linear C -> 4 C, activation, LayerNorm, (dropout) by name, in the order of MetaFormer's head."""
+    hidden = 4 * channels
     return {
         "pre_norm": nn.LayerNorm(channels, eps=1e-6) if pre_norm else nn.Identity(),
         "fc1": nn.Linear(channels, hidden),

@@ -30,12 +30,8 @@ class VideoDataset(BaseDataset):
     def _parse(self, line: str) -> dict[str, Any]:
         path, *numbers = line.rsplit(maxsplit=2)
         if len(numbers) != 2 or not all(number.isdecimal() for number in numbers) or int(numbers[0]) < 1:
-            raise ValueError(
-                f"{self.ann_file}: {line!r} is not 'path frames label' with whole numbers and at least 1 frame"
-            )
+            raise ValueError(f"{self.ann_file}: {line!r} is not 'path frames label' with at least 1 frame")
         frames, label = map(int, numbers)
         if self.CLASSES is not None and label >= len(self.CLASSES):
-            raise ValueError(
-                f"{self.ann_file}: {line!r} has the label {label}, but there are {len(self.CLASSES)} classes"
-            )
+            raise ValueError(f"{self.ann_file}: {line!r} has a label of more than {len(self.CLASSES)} classes")
         return {"img_path": str(Path(self.img_prefix, path)), "num_frames": frames, "gt_label": label}

@@ -22,7 +22,7 @@ def count_frames(path: str | Path) -> int:
         FileNotFoundError: the file or folder does not exist.
         DamagedVideoError: the file is not a video, or the video or folder has no frames.
     """
-    path = _existing(path)
+    path = Path(path)
     count = len(_frame_files(path)) if path.is_dir() else int(_open(path).get(cv2.CAP_PROP_FRAME_COUNT))
     if count < 1:
         raise DamagedVideoError(f"video {path} has no frames")
@@ -36,45 +36,39 @@ def read_frames(path: str | Path, positions: Iterable[int]) -> dict[int, np.ndar
         FileNotFoundError: the file or folder does not exist.
         DamagedVideoError: a frame is missing or damaged.
     """
-    path, wanted = _existing(path), sorted({int(position) for position in positions})
-    return _from_folder(path, wanted) if path.is_dir() else _from_file(path, wanted)
+    path, ascending = Path(path), sorted({int(position) for position in positions})
+    return _from_folder(path, ascending) if path.is_dir() else _from_file(path, ascending)
 
 
-def _from_folder(path: Path, wanted: list[int]) -> dict[int, np.ndarray]:
-    files = _frame_files(path)
-    if wanted[-1] >= len(files):
-        raise DamagedVideoError(f"video {path} has {len(files)} frames, but frame {wanted[-1]} is requested")
-    frames = {}
-    for position in wanted:
+def _from_folder(path: Path, positions: list[int]) -> dict[int, np.ndarray]:
+    files, frames = _frame_files(path), {}
+    if positions[-1] >= len(files):
+        raise DamagedVideoError(f"video {path} has {len(files)} frames, but frame {positions[-1]} is requested")
+    for position in positions:
         frames[position] = cv2.imread(str(files[position]), cv2.IMREAD_COLOR)
         if frames[position] is None:
             raise DamagedVideoError(f"video {path}: frame {files[position].name} cannot be decoded")
     return frames
 
 
-def _from_file(path: Path, wanted: list[int]) -> dict[int, np.ndarray]:
-    capture, here, frames = _open(path), 0, {}
-    for position in wanted:
-        if position - here >= _SEEK_FROM:
+def _from_file(path: Path, positions: list[int]) -> dict[int, np.ndarray]:
+    capture, following, frames = _open(path), 0, {}
+    for position in positions:
+        if position - following >= _SEEK_FROM:
             capture.set(cv2.CAP_PROP_POS_FRAMES, position)
-            here = position
-        while here < position and capture.grab():
-            here += 1
+            following = position
+        while following < position and capture.grab():
+            following += 1
         decoded, frame = capture.read()
         if not decoded:
             raise DamagedVideoError(f"video {path} ends early, or is damaged: its frame {position} cannot be decoded")
-        frames[position], here = frame, position + 1
+        frames[position], following = frame, position + 1
     return frames
 
 
-def _existing(path: str | Path) -> Path:
-    path = Path(path)
+def _open(path: Path) -> cv2.VideoCapture:
     if not path.exists():
         raise FileNotFoundError(f"video {path} does not exist")
-    return path
-
-
-def _open(path: Path) -> cv2.VideoCapture:
     capture = cv2.VideoCapture(str(path))
     if not capture.isOpened():
         raise DamagedVideoError(f"video {path} cannot be opened: it is empty, damaged or not a video")

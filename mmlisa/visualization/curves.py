@@ -25,10 +25,11 @@ def read_curves(work_dir: str | Path) -> Curves:
         raise FileNotFoundError(f"{work_dir} has no log of a training (*/vis_data/scalars.json)")
     points: dict[str, dict[int, float]] = {}
     for log in logs:
-        entries = [json.loads(line) for line in log.read_text().splitlines()]
+        lines = log.read_text().splitlines()
+        entries = [json.loads(line) for line in lines if line.endswith("}")]  # a full disk may have cut the last line
         first = next((entry["iter"] for entry in entries if "loss" in entry and "iter" in entry), inf)
-        points = {name: {i: value for i, value in known.items() if i < first} for name, known in points.items()}
-        iteration = max((i for known in points.values() for i in known), default=0)
+        points = {name: {i: value for i, value in earlier.items() if i < first} for name, earlier in points.items()}
+        iteration = max((i for earlier in points.values() for i in earlier), default=0)
         for entry in entries:
             # The step of a validation is its iteration or its epoch. It follows the last training entry in both cases.
             iteration = max(iteration, entry.get("step", 0)) if "loss" not in entry else entry.get("iter", iteration)

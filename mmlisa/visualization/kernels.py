@@ -1,6 +1,6 @@
-"""Pictures of attention kernels (LiSA, Figs. 4 and 8)."""
+"""Pictures of attention kernels (LiSA, Figs. 4 and 8), and of attention matrices with their ranks (FLatten, Fig. 5)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import product
 from math import prod
@@ -25,6 +25,7 @@ from mmlisa.models.backbones.base import Backbone
 from mmlisa.registry import MODELS
 from mmlisa.visualization.overlays import enlarge
 
+MAX_TOKENS = 1024  # a matrix has this number squared of weights per head
 KERNEL_SIDE = 320  # pixels of the longer side of a drawn kernel
 ADDS, SUBTRACTS = (178, 24, 43), (33, 102, 172)  # colours of the largest weights
 
@@ -215,23 +216,73 @@ def draw_kernels(
 
 def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the operator's values, as a leaf of autograd, and its output before the last norm, gate and projection."""
-    found: dict[str, Tensor] = {}
+    captured: dict[str, Tensor] = {}
 
     def replace_values(module: nn.Module, inputs: tuple, output: Tensor) -> Tensor:
         query, key, value = output.detach().chunk(3, dim=-1)
-        found["values"] = value.clone().requires_grad_()
-        return torch.cat([query, key, found["values"]], dim=-1)
+        captured["values"] = value.clone().requires_grad_()
+        return torch.cat([query, key, captured["values"]], dim=-1)
 
-    def keep(module: nn.Module, inputs: tuple) -> None:
-        # The first of them that is called has the attention's output as its last input; a gate takes the tokens before it.
-        found.setdefault("gathered", inputs[-1])
+    def capture(module: nn.Module, inputs: tuple) -> None:
+        # The first of these modules that is called has the attention's output as its last input, behind a gate's tokens.
+        captured.setdefault("output", inputs[-1])
 
     with ExitStack() as stack:
         stack.enter_context(operator.qkv.register_forward_hook(replace_values))
         for name in {"norm", "proj", "output"} & dict(operator.named_children()).keys():
-            stack.enter_context(operator.get_submodule(name).register_forward_pre_hook(keep))
+            stack.enter_context(operator.get_submodule(name).register_forward_pre_hook(capture))
         output = operator(x.detach(), grid)
-    return found["values"], found.get("gathered", output)
+    return captured["values"], captured.get("output", output)
+
+
+def attention_matrices(backbone: nn.Module, image: Tensor, layers: Sequence[int]) -> dict[str, Tensor]:
+    """Return the matrices ``[h, N, N]`` by which chosen operators multiply their values; operators without one are left out.
+
+    The matrix of focused linear attention is ``φ(Q) φ(K)ᵀ / sum + M_DWC`` (FLatten, Eq. 11). The arguments are those of
+    :func:`attention_kernels`.
+
+    Raises:
+        ValueError: a layer that does not exist, more tokens than :data:`MAX_TOKENS`, or no operator that has a matrix.
+    """
+    matrices = {}
+    for name, (operator, x, grid) in record_calls(backbone, image, layers).items():
+        if prod(grid) > MAX_TOKENS:
+            raise ValueError(f"image: {name} has a grid of {grid}, more than {MAX_TOKENS} tokens; take a smaller image")
+        if (matrix := attention_rows(operator, x, grid, range(x.shape[1]))) is not None:
+            matrices[name] = matrix
+    if not matrices:
+        raise ValueError(f"layers={list(layers)}: no operator has queries, keys and a value for each token")
+    return matrices
+
+
+def rank(matrix: Tensor) -> int:
+    """Return the rank by NumPy's rule: singular values above the largest times N times the precision of single floats."""
+    return int(torch.linalg.matrix_rank(matrix.double(), rtol=len(matrix) * torch.finfo(torch.float32).eps))
+
+
+def draw_matrices(columns: Mapping[str, Mapping[str, Tensor]], head: int, path: Path) -> None:
+    """Draw the matrices of one head with their ranks, a row per layer and a column per network (FLatten, Fig. 5).
+
+    Args:
+        columns: :func:`attention_matrices` by the network's label.
+        head: index of the head.
+        path: file to write.
+
+    Raises:
+        ValueError: a head that does not exist.
+    """
+    figure, axes = panels(max(map(len, columns.values())), len(columns), 3.3, 3.6)
+    for column, (label, matrices) in zip(axes.T, columns.items(), strict=True):
+        for axis, (name, heads) in zip(column, matrices.items(), strict=False):
+            if not 0 <= head < len(heads):
+                raise ValueError(f"head={head}; {name} of {label} has {len(heads)} heads")
+            matrix = heads[head]
+            # A few large weights would leave the others without contrast.
+            low, high = matrix.float().flatten().quantile(torch.tensor([0.005, 0.995])).tolist()
+            drawn = axis.imshow(matrix, cmap="viridis", vmin=min(low, 0), vmax=high, interpolation="nearest")
+            figure.colorbar(drawn, ax=axis, fraction=0.045, pad=0.02).ax.tick_params(labelsize=7)
+            axis.set_title(f"{fill(label, 34)}\n{name}, head {head}: rank {rank(matrix)} of {len(matrix)}", fontsize=8)
+    save(figure, path)
 
 
 def _mark(picture: np.ndarray, query: tuple[float, float]) -> np.ndarray:

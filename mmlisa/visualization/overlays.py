@@ -19,7 +19,7 @@ from mmlisa.classes import Classes, Colour
 
 LONGER_SIDE = 640  # pixels; smaller pictures are enlarged to it
 _OPACITY = 0.4  # masks
-_MOST_LABELS = 150  # objects; more labels would cover the picture
+_MOST_LABELS = 150
 _LISTED = 3  # classes named below a classified image
 _FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
 
@@ -43,18 +43,14 @@ def draw_prediction(
 
     Returns:
         The drawing, its longer side at least :data:`LONGER_SIDE`.
-
-    Raises:
-        ValueError: the sample has no prediction of these kinds.
     """
     if not with_truth:
         return _panel(picture, sample, "pred", classes, score_threshold)
     if "pred_label" in sample:
         enlarged = enlarge(picture, LONGER_SIDE)
-        legends = [_class_legend(sample, kind, classes) for kind in ("gt", "pred")]
-        titles = ("annotation", "prediction")
-        strips = [_strip(enlarged, [(None, title), *each]) for title, each in zip(titles, legends, strict=True)]
-        return np.vstack([enlarged, *strips])
+        titles = {"gt": "annotation", "pred": "prediction"}
+        legends = [[(None, titles[prefix]), *_class_legend(sample, prefix, classes)] for prefix in titles]
+        return np.vstack([enlarged, *(_strip(enlarged, legend) for legend in legends)])
     truth = _panel(picture, sample, "gt", classes, 0.0, "annotation")
     prediction = _panel(picture, sample, "pred", classes, score_threshold, "prediction")
     return np.hstack([truth, np.full((len(truth), 8, 3), 255, np.uint8), prediction])
@@ -114,21 +110,17 @@ def enlarge(picture: np.ndarray, longer_side: int) -> np.ndarray:
 
 
 def _panel(
-    picture: np.ndarray, sample: Any, kind: str, classes: Classes, threshold: float, title: str | None = None
+    picture: np.ndarray, sample: Any, prefix: str, classes: Classes, threshold: float, title: str | None = None
 ) -> np.ndarray:
-    """Return the drawing of annotations (``kind='gt'``) or predictions (``'pred'``), with its title and legend below."""
+    """Return the drawing of annotations (``prefix='gt'``) or predictions (``'pred'``), with its title and legend below."""
     drawing, legend = enlarge(picture, LONGER_SIDE), None
-    if f"{kind}_instances" in sample:
+    if f"{prefix}_instances" in sample:
         scale = max(drawing.shape[:2]) / max(picture.shape[:2])
-        drawing = _draw_instances(drawing, scale, getattr(sample, f"{kind}_instances"), classes, threshold)
-    elif f"{kind}_sem_seg" in sample:
-        drawing, legend = _draw_segmentation(drawing, getattr(sample, f"{kind}_sem_seg").data, classes)
-    elif f"{kind}_label" in sample:
-        legend = _class_legend(sample, kind, classes)
+        drawing = _draw_instances(drawing, scale, getattr(sample, f"{prefix}_instances"), classes, threshold)
+    elif f"{prefix}_sem_seg" in sample:
+        drawing, legend = _draw_segmentation(drawing, getattr(sample, f"{prefix}_sem_seg").data, classes)
     else:
-        raise ValueError(
-            f"the data sample has no {kind}_instances, {kind}_sem_seg or {kind}_label: {sorted(sample.keys())}"
-        )
+        legend = _class_legend(sample, prefix, classes)
     if legend is None and title is None:
         return drawing
     return np.vstack([drawing, _strip(drawing, [*([(None, title)] if title else []), *(legend or [])])])
@@ -149,16 +141,15 @@ def _draw_instances(
     detections = detections[order]
     names = [_label(classes.name(label), score) for _, _, score, label, *_ in detections]
     font = _font_size(drawing)
-    colours = _palette(labels, classes)
-    ink = sv.ColorPalette(
-        [sv.Color.BLACK if np.dot(c.as_rgb(), (0.3, 0.59, 0.11)) > 140 else sv.Color.WHITE for c in colours.colors]
-    )
+    colours = sv.ColorPalette([sv.Color(*classes.colour(label)) for label in range(int(labels.max()) + 1)])
+    brightness = [np.dot(colour.as_rgb(), (0.3, 0.59, 0.11)) for colour in colours.colors]
+    ink = sv.ColorPalette([sv.Color.BLACK if bright > 140 else sv.Color.WHITE for bright in brightness])
     if "masks" in instances:
         masks = getattr(instances.masks, "to_ndarray", lambda: instances.masks)()
         drawing = _fill(drawing, [(masks[i], classes.colour(int(labels[i]))) for i in order])
     scene = np.ascontiguousarray(drawing[..., ::-1])  # BGR, as the annotators expect
     scene = sv.BoxAnnotator(colours, thickness=max(1, round(font / 9))).annotate(scene, detections)
-    if len(detections) > _MOST_LABELS:
+    if len(detections) > _MOST_LABELS:  # more labels would cover the picture
         return scene[..., ::-1]
     annotator = sv.RichLabelAnnotator(
         colours, text_color=ink, font_path=str(_FONT), font_size=font, text_padding=2, smart_position=True
@@ -172,27 +163,24 @@ def _fill(drawing: np.ndarray, masks: Iterable[tuple[Any, Colour]]) -> np.ndarra
 
     filled = drawing.copy()
     for mask, colour in masks:
-        filled[_resize_mask(coco.decode(mask) if isinstance(mask, dict) else np.asarray(mask), drawing)] = colour
+        pixels = np.asarray(coco.decode(mask) if isinstance(mask, dict) else mask, np.uint8)
+        filled[cv2.resize(255 * pixels, drawing.shape[1::-1], interpolation=cv2.INTER_LINEAR) > 127] = colour
     return cv2.addWeighted(filled, _OPACITY, drawing, 1 - _OPACITY, 0)
 
 
 def _draw_segmentation(drawing: np.ndarray, labels: Any, classes: Classes) -> tuple[np.ndarray, Entries]:
     """Fill every class but one called background; the legend begins with the largest share."""
     labels = np.asarray(labels).squeeze()
-    found, counts = np.unique(labels[labels != 255], return_counts=True)  # 255: not annotated
-    shown = [i for i in np.argsort(-counts) if classes.name(int(found[i])) != "background"]
-    if not shown:
-        return drawing, []
-    drawing = _fill(drawing, [(labels == found[i], classes.colour(int(found[i]))) for i in shown])
-    legend = [
-        (classes.colour(int(found[i])), f"{classes.name(int(found[i]))} {counts[i] / labels.size:.0%}") for i in shown
-    ]
-    return drawing, legend
+    present, counts = np.unique(labels[labels != 255], return_counts=True)  # 255: not annotated
+    by_size = [int(present[i]) for i in np.argsort(-counts) if classes.name(int(present[i])) != "background"]
+    masks = {label: labels == label for label in by_size}
+    legend = [(classes.colour(i), f"{classes.name(i)} {mask.mean():.0%}") for i, mask in masks.items()]
+    return _fill(drawing, [(mask, classes.colour(i)) for i, mask in masks.items()]), legend
 
 
-def _class_legend(sample: Any, kind: str, classes: Classes) -> Entries:
-    if kind == "gt" or "pred_score" not in sample:
-        labels = np.asarray(getattr(sample, f"{kind}_label")).reshape(-1)
+def _class_legend(sample: Any, prefix: str, classes: Classes) -> Entries:
+    if prefix == "gt" or "pred_score" not in sample:
+        labels = np.asarray(getattr(sample, f"{prefix}_label", ())).reshape(-1)  # a test set may have none
         return [(classes.colour(int(label)), classes.name(int(label))) for label in labels]
     scores = np.asarray(sample.pred_score, np.float32)
     best = [int(label) for label in np.argsort(-scores)[:_LISTED]]
@@ -201,17 +189,6 @@ def _class_legend(sample: Any, kind: str, classes: Classes) -> Entries:
 
 def _label(name: str, score: float | None) -> str:
     return name if score is None else f"{name} {score:.2f}"
-
-
-def _palette(labels: np.ndarray, classes: Classes) -> sv.ColorPalette:
-    return sv.ColorPalette([sv.Color(*classes.colour(label)) for label in range(int(labels.max()) + 1)])
-
-
-def _resize_mask(mask: np.ndarray, drawing: np.ndarray) -> np.ndarray:
-    if mask.shape == drawing.shape[:2]:
-        return mask.astype(bool)
-    soft = cv2.resize(mask.astype(np.uint8) * 255, drawing.shape[1::-1], interpolation=cv2.INTER_LINEAR)
-    return soft > 127
 
 
 def _font_size(drawing: np.ndarray) -> int:

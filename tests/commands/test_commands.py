@@ -5,14 +5,12 @@ import sys
 from pathlib import Path
 
 import cv2
-import numpy as np
 import pytest
 import torch
-from pycocotools import mask as coco
 
 from mmlisa import cli
 from mmlisa import export as exporting
-from mmlisa.commands import demo_data, train
+from mmlisa.commands import train
 from mmlisa.datasets.demo import make_demo
 
 pytest.importorskip("mmdet")
@@ -175,17 +173,6 @@ def test_demo_data(mmlisa, tmp_path):
 def test_a_device_that_mmengine_does_not_take_is_refused(mmlisa, monkeypatch):
     monkeypatch.setattr("mmengine.device.get_device", lambda: "mps")
     assert mmlisa("train", CONFIGS["classifier"], "--device", "cpu") == 2
-
-
-def test_large_scenes_hold_many_small_objects():
-    scene = demo_data.make_large_scene("val", 0, seed=0, side=400, objects=60)
-    masks = np.array([instance.mask for instance in scene.instances], np.uint8)
-    boxes = coco.toBbox(coco.encode(np.asfortranarray(masks.transpose(1, 2, 0))))
-    assert scene.image.shape == (400, 400, 3)
-    assert len(boxes) == 60
-    assert 15 < boxes[:, 2:].max(1).min() < boxes[:, 2:].max() < 75  # before the rotation, 20 to 60
-    overlaps = coco.iou(boxes, boxes, [0] * 60) - np.eye(60)
-    assert overlaps.max() < 0.1
 
 
 def test_the_device_is_chosen_before_pytorch_is_imported(monkeypatch):

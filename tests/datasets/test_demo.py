@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 from pycocotools.coco import COCO
+from pycocotools.mask import iou
 
 from mmlisa.datasets import demo
 from mmlisa.datasets.demo_objects import CLASSES
@@ -55,6 +56,15 @@ def test_written_masks_are_the_visible_parts_of_what_was_composed(root):
         np.testing.assert_array_equal(covered, scene.class_map > 0)  # disjoint, and nothing is left unannotated
         stored = cv2.imread(str(root / "train" / f"{image_id:012d}.jpg"))[..., ::-1]
         assert np.abs(stored.astype(int) - scene.image).mean() < 6  # JPEG
+
+
+def test_large_scenes_hold_many_small_objects():
+    scene = demo.make_large_scene("val", 0, seed=0, side=400, objects=60)
+    boxes = np.array([cv2.boundingRect(instance.mask.astype(np.uint8)) for instance in scene.instances], float)
+    assert scene.image.shape == (400, 400, 3)
+    assert len(boxes) == 60
+    assert 15 < boxes[:, 2:].max(1).min() < boxes[:, 2:].max() < 75  # before the rotation, 20 to 60
+    assert (iou(boxes, boxes, [0] * 60) - np.eye(60)).max() < 0.1
 
 
 def test_same_seed_same_bytes(root, tmp_path):

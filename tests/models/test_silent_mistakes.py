@@ -48,18 +48,7 @@ def test_stages_of_transformers_behind_convolutional_ones(options):
         backbones.CastlingLCNetViT(dict(base="small", scale=0.25, **options))
 
 
-def test_layers_necks_and_heads():
-    pytest.importorskip("mmdet")
-    from mmlisa.models.dense_heads import PicoHead
-    from mmlisa.models.necks import CSPPAN, SimpleFeaturePyramid
-
-    for build, name in (
-        (lambda: SepConv(8, 4), "kernel_size"),
-        (lambda: build_norm(dict(type="GN"), 8), "norm_cfg"),
-        (lambda: CSPPAN([8, 16], 8, kernel_size=4), "kernel_size"),
-        (lambda: CSPPAN([8, 16], 8, num_outs=6), "num_outs"),
-        (lambda: PicoHead(2, 8, kernel_size=4), "kernel_size"),
-        (lambda: SimpleFeaturePyramid(18), "in_channels"),
-    ):
+def test_layers():
+    for build, name in ((lambda: SepConv(8, 4), "kernel_size"), (lambda: build_norm(dict(type="GN"), 8), "norm_cfg")):
         with pytest.raises(ValueError, match=name):
             build()

@@ -1,4 +1,4 @@
-"""What is read from a work dir's logs, and what is drawn of it."""
+"""What is read from a work dir's logs, whose last lines are cut, and what is drawn of it."""
 
 import json
 
@@ -38,7 +38,7 @@ def test_curves_of_the_logs(tmp_path, logs, loss, metric):
     for number, entries in enumerate(logs):
         folder = tmp_path / str(number) / "vis_data"
         folder.mkdir(parents=True)
-        (folder / "scalars.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        (folder / "scalars.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries) + '{"lo')
     curves = read_curves(tmp_path)
     assert (curves["loss"], curves.get("mIoU")) == (loss, metric)
     assert curves.keys() <= {"loss", "lr", "mIoU"}

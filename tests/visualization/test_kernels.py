@@ -1,4 +1,4 @@
-"""Attention kernels against their formulas, and that pictures show them."""
+"""Attention kernels and matrices against their formulas, FLatten's claim about ranks, and that pictures show kernels."""
 
 import numpy as np
 import pytest
@@ -12,9 +12,12 @@ from mmlisa.registry import MODELS
 from mmlisa.visualization.kernels import (
     attention_kernel,
     attention_kernels,
+    attention_matrices,
+    attention_rows,
     find_operators,
     network_input,
     overlay_kernel,
+    rank,
 )
 
 GRID = (5, 6)
@@ -85,6 +88,24 @@ def test_kernels_of_a_backbone(out_indices, names):
     assert {name: tuple(kernel.shape) for name, kernel in kernels.items()} == {"stages.2.blocks.0.attn": (2, 2, 4, 6)}
     with pytest.raises(ValueError, match="layers"):
         attention_kernels(backbone, torch.randn(3, 64, 64), [3], [(0.5, 0.5)])
+    (matrix,) = attention_matrices(backbone, torch.randn(3, 64, 96), [-1]).values()
+    assert matrix.shape == ((3, 6, 6) if len(names) == 3 else (2, 24, 24))
+    with pytest.raises(ValueError, match="image"):
+        attention_matrices(backbone, torch.randn(3, 640, 640), [0])
+
+
+def test_the_convolution_restores_the_rank():
+    """FLatten, Sec. 4.2: without it at most the width of a head, 16; with it all 90 tokens."""
+    x, matrices = torch.randn(1, 90, 32, dtype=torch.double, generator=torch.Generator().manual_seed(0)), []
+    for kernel_size in (0, 5):
+        operator = build(type="FocusedLinearAttention", kernel_size=kernel_size)
+        for parameter in operator.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        matrices.append(attention_rows(operator, x, (9, 10), range(90)))
+    assert [rank(matrix) <= 16 for matrix in matrices[0]] == [True, True]
+    assert [rank(matrix) for matrix in matrices[1]] == [90, 90]
+    # Rows sum to 1 (Eq. 3), up to the ε that keeps them from dividing by 0.
+    torch.testing.assert_close(matrices[0].sum(-1), torch.ones(2, 90).double(), atol=1e-4, rtol=0)
 
 
 def test_overlay_of_a_kernel():

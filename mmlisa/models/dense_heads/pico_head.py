@@ -1,6 +1,7 @@
 """PicoDet's head and label assignment (Yu et al., "PP-PicoDet", Sec. 3.2-3.3), from MMDetection's parts."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,33 +21,20 @@ from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.ops import no_autocast
 from mmlisa.registry import MODELS, TASK_UTILS
 
+ALPHA, GAMMA = 0.75, 2.0  # of the varifocal loss
+
 
 @TASK_UTILS.register_module()
 class VarifocalSimOTAAssigner(SimOTAAssigner):
     """SimOTA whose cost is the varifocal loss plus ``iou_weight * (1 - GIoU)``.
 
     Args:
-        center_radius: a candidate lies within this many strides of a box's centre.
-        candidate_topk: the IoUs of so many candidates are summed to the number of positives of a box.
         iou_weight: weight of the GIoU cost.
-        alpha, gamma: of the varifocal loss.
+        **options: ``center_radius`` and ``candidate_topk`` of mmdet's SimOTA.
     """
 
-    def __init__(
-        self,
-        center_radius: float = 2.5,
-        candidate_topk: int = 10,
-        iou_weight: float = 6.0,
-        alpha: float = 0.75,
-        gamma: float = 2.0,
-    ) -> None:
-        super().__init__(
-            center_radius=center_radius,
-            candidate_topk=candidate_topk,
-            iou_weight=iou_weight,
-            iou_calculator=dict(type="mmdet.BboxOverlaps2D"),
-        )
-        self.alpha, self.gamma = alpha, gamma
+    def __init__(self, iou_weight: float = 6.0, **options: Any) -> None:
+        super().__init__(iou_weight=iou_weight, iou_calculator=dict(type="mmdet.BboxOverlaps2D"), **options)
 
     def assign(self, pred_instances: InstanceData, gt_instances: InstanceData, **kwargs) -> AssignResult:
         """Assign each prior a box or none.
@@ -56,7 +44,7 @@ class VarifocalSimOTAAssigner(SimOTAAssigner):
             gt_instances: ``bboxes [k, 4]``, ``labels [k]``.
 
         Returns:
-            indices of the boxes from 1, 0 for none; IoUs with them; their labels, -1 for none.
+            Indices of the boxes from 1, 0 for none; IoUs with them; their labels, -1 for none.
         """
         boxes, labels = gt_instances.bboxes, gt_instances.labels
         n, k = len(pred_instances.bboxes), len(boxes)
@@ -88,16 +76,13 @@ class VarifocalSimOTAAssigner(SimOTAAssigner):
         """
         with no_autocast(scores.device):
             scores = scores.float()
-            as_negative = (
-                self.alpha
-                * scores**self.gamma
-                * F.binary_cross_entropy(scores, torch.zeros_like(scores), reduction="none")
-            )
-            own = scores[:, labels]
-            own_as_negative = as_negative[:, labels]
-            own_as_positive = ious * F.binary_cross_entropy(own, ious.clamp(0, 1), reduction="none")
-            own_cost = torch.where(ious > 0, own_as_positive, own_as_negative)
-            return as_negative.sum(dim=1, keepdim=True) - own_as_negative + own_cost
+            entropy = F.binary_cross_entropy(scores, torch.zeros_like(scores), reduction="none")
+            as_negative = ALPHA * scores**GAMMA * entropy
+            of_box = scores[:, labels]  # of each box's class
+            box_as_negative = as_negative[:, labels]
+            box_as_positive = ious * F.binary_cross_entropy(of_box, ious.clamp(0, 1), reduction="none")
+            box_cost = torch.where(ious > 0, box_as_positive, box_as_negative)
+            return as_negative.sum(dim=1, keepdim=True) - box_as_negative + box_cost
 
 
 @MODELS.register_module()
@@ -106,18 +91,14 @@ class PicoHead(BaseDenseHead):
 
     Args:
         num_classes: number of classes.
-        in_channels: of the neck's maps.
+        in_channels: channels of the neck's maps.
         stacked_convs: depthwise separable convolutions of a tower.
-        kernel_size: odd size of their depthwise parts.
-        strides: of the maps.
+        strides: strides of the maps.
         reg_max: a box side is a distribution over 0 to ``reg_max`` strides.
-        loss_cls, loss_dfl, loss_bbox: configs of the varifocal, distribution focal and GIoU losses.
-        norm_cfg, act_cfg: of the towers.
-        train_cfg: ``assigner``. test_cfg: MMDetection's, for NMS.
-        init_cfg: MMEngine's.
-
-    Raises:
-        ValueError: an even ``kernel_size``, which would shift the maps.
+        norm_cfg: normalization in the towers.
+        train_cfg: ``assigner``.
+        test_cfg: settings of NMS, as in MMDetection.
+        init_cfg: initialization, as in MMEngine.
     """
 
     def __init__(
@@ -125,21 +106,14 @@ class PicoHead(BaseDenseHead):
         num_classes: int,
         in_channels: int,
         stacked_convs: int = 2,
-        kernel_size: int = 5,
         strides: Sequence[int] = (8, 16, 32, 64),
         reg_max: int = 7,
-        loss_cls: dict[str, Any] | None = None,
-        loss_dfl: dict[str, Any] | None = None,
-        loss_bbox: dict[str, Any] | None = None,
         norm_cfg: dict[str, Any] | None = None,
-        act_cfg: dict[str, Any] | None = None,
         train_cfg: dict | None = None,
         test_cfg: dict | None = None,
         init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        if kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size={kernel_size}; it must be odd")
         self.num_classes = self.cls_out_channels = num_classes
         self.use_sigmoid_cls = True
         self.strides, self.reg_max = tuple(strides), reg_max
@@ -150,22 +124,13 @@ class PicoHead(BaseDenseHead):
         self.bbox_coder = TASK_UTILS.build(dict(type="mmdet.DistancePointBBoxCoder"))
         self.assigner = TASK_UTILS.build(train_cfg["assigner"]) if train_cfg else None
         self.integral = Integral(reg_max)
-        self.loss_cls = MODELS.build(loss_cls or dict(type="mmdet.VarifocalLoss", alpha=0.75, gamma=2.0))
-        self.loss_dfl = MODELS.build(loss_dfl or dict(type="mmdet.DistributionFocalLoss", loss_weight=0.25))
-        self.loss_bbox = MODELS.build(loss_bbox or dict(type="mmdet.GIoULoss", loss_weight=2.0))
+        self.loss_cls = MODELS.build(dict(type="mmdet.VarifocalLoss", alpha=ALPHA, gamma=GAMMA))
+        self.loss_dfl = MODELS.build(dict(type="mmdet.DistributionFocalLoss", loss_weight=0.25))
+        self.loss_bbox = MODELS.build(dict(type="mmdet.GIoULoss", loss_weight=2.0))
 
-        conv = dict(
-            kernel_size=kernel_size,
-            padding=kernel_size // 2,
-            norm_cfg=norm_cfg or dict(type="BN"),
-            act_cfg=act_cfg or dict(type="HSwish"),
-        )
-        self.towers = nn.ModuleList(
-            nn.Sequential(
-                *(DepthwiseSeparableConvModule(in_channels, in_channels, **conv) for _ in range(stacked_convs))
-            )
-            for _ in strides
-        )
+        cfg = dict(kernel_size=5, padding=2, norm_cfg=norm_cfg or dict(type="BN"), act_cfg=dict(type="HSwish"))
+        layer = partial(DepthwiseSeparableConvModule, in_channels, in_channels, **cfg)
+        self.towers = nn.ModuleList(nn.Sequential(*(layer() for _ in range(stacked_convs))) for _ in strides)
         self.predictors = nn.ModuleList(nn.Conv2d(in_channels, num_classes + 4 * (reg_max + 1), 1) for _ in strides)
 
     def init_weights(self) -> None:
@@ -177,8 +142,10 @@ class PicoHead(BaseDenseHead):
                 nn.init.constant_(predictor.bias[: self.num_classes], bias_init_with_prob(0.01))
 
     def forward(self, feats: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Maps ``[B, C, H_l, W_l]`` -> class logits ``[B, classes, H_l, W_l]`` and distribution logits
-        ``[B, 4 (reg_max + 1), H_l, W_l]``, per level."""
+        """Return class logits ``[B, classes, H_l, W_l]`` and distribution logits ``[B, 4 (reg_max + 1), H_l, W_l]`` per level.
+
+        ``feats`` are maps ``[B, C, H_l, W_l]``.
+        """
         outs = [
             predictor(tower(x)).split([self.num_classes, 4 * (self.reg_max + 1)], dim=1)
             for x, tower, predictor in zip(feats, self.towers, self.predictors, strict=True)
@@ -187,7 +154,7 @@ class PicoHead(BaseDenseHead):
         return list(cls_scores), list(bbox_preds)
 
     def to_distances(self, bbox_preds: Sequence[Tensor]) -> list[Tensor]:
-        """Distribution logits ``[B, 4 (reg_max + 1), H_l, W_l]`` -> expected distances in pixels ``[B, 4, H_l, W_l]``."""
+        """Return expected distances in pixels ``[B, 4, H_l, W_l]`` of logits ``[B, 4 (reg_max + 1), H_l, W_l]``, per level."""
         # Not MMDetection's `Integral`, whose buffer PyTorch's exporter to ONNX loses.
         steps = torch.arange(self.reg_max + 1, dtype=bbox_preds[0].dtype, device=bbox_preds[0].device)[:, None, None]
         return [
@@ -210,18 +177,20 @@ class PicoHead(BaseDenseHead):
         rescale: bool = False,
         with_nms: bool = True,
     ) -> InstanceData:
-        """One image: the ``nms_pre`` best priors of each level with all of their classes, as PaddleDetection selects them;
-        MMDetection's own would be the best pairs of a prior and a class."""
+        """Return the detections of one image from the ``nms_pre`` best priors of each level with all of their classes.
+
+        PaddleDetection selects priors; MMDetection selects pairs of a prior and a class.
+        """
         cfg = self.test_cfg if cfg is None else cfg
         nms_pre = cfg.get("nms_pre", -1)  # -1: all, as in MMDetection
         boxes, scores = [], []
         for logits, distances, priors in zip(cls_score_list, bbox_pred_list, mlvl_priors, strict=True):
             score = logits.permute(1, 2, 0).reshape(-1, self.num_classes).sigmoid()
             best = score.amax(dim=1)
-            kept = best.topk(len(best) if nms_pre < 0 else min(nms_pre, len(best))).indices
-            distance = distances.permute(1, 2, 0).reshape(-1, 4)[kept]
-            boxes.append(self.bbox_coder.decode(priors[kept], distance, max_shape=img_meta["img_shape"]))
-            scores.append(score[kept])
+            top = best.topk(len(best) if nms_pre < 0 else min(nms_pre, len(best))).indices
+            distance = distances.permute(1, 2, 0).reshape(-1, 4)[top]
+            boxes.append(self.bbox_coder.decode(priors[top], distance, max_shape=img_meta["img_shape"]))
+            scores.append(score[top])
         boxes, scores = torch.cat(boxes), torch.cat(scores)
         prior, label = (scores > cfg.score_thr).nonzero(as_tuple=True)
         results = InstanceData(bboxes=boxes[prior], scores=scores[prior, label], labels=label)
@@ -235,7 +204,7 @@ class PicoHead(BaseDenseHead):
         batch_img_metas: list[dict],
         batch_gt_instances_ignore: list[InstanceData] | None = None,
     ) -> dict[str, Tensor]:
-        """The three losses over all levels; regression is weighted by the best class score of a positive, detached."""
+        """Return the three losses over all levels; regression is weighted by the best class score of a positive, detached."""
         priors = torch.cat(
             self.prior_generator.grid_priors(
                 [score.shape[2:] for score in cls_scores], device=cls_scores[0].device, with_stride=True
@@ -279,5 +248,5 @@ class PicoHead(BaseDenseHead):
 
 
 def _flatten(maps: list[Tensor]) -> Tensor:
-    """``[B, C, H_l, W_l]`` per level -> ``[B, N, C]`` over all levels."""
+    """Concatenate maps ``[B, C, H_l, W_l]`` of all levels to ``[B, N, C]``."""
     return torch.cat([m.flatten(2).transpose(1, 2) for m in maps], dim=1)

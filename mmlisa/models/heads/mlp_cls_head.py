@@ -13,16 +13,15 @@ from mmlisa.registry import MODELS
 
 @MODELS.register_module()
 class MlpClsHead(ClsHead):
-    """(LayerNorm,) Linear, activation, LayerNorm, (dropout,) Linear.
+    """(LayerNorm,) Linear C -> 4 C, activation, LayerNorm, (dropout,) Linear.
 
-    The defaults are LiSANet's. Its networks end with a norm, so there is no ``pre_norm``: only this reading of the paper makes
-    the parameter counts of classifiers and detectors agree. MetaFormer's (iViT's) is ``dict(pre_norm=True,
-    activation='SquaredReLU', dropout=0.4)``, for a backbone that ends without a norm.
+    The defaults are those of LiSANet, whose networks end with a norm and have no ``pre_norm``: only this reading of the paper
+    makes the parameter counts of classifiers and detectors agree. MetaFormer's head, which iViT has, is ``dict(pre_norm=True,
+    activation='SquaredReLU', dropout=0.4)`` behind a backbone without a last norm.
 
     Args:
         num_classes: number of classes.
         in_channels: channels C of the pooled features.
-        hidden_ratio: width of the hidden layer in units of C.
         activation: ``'GELU'``, ``'ReLU'`` or ``'SquaredReLU'``.
         pre_norm: LayerNorm on the pooled features.
         dropout: rate before the last layer.
@@ -35,7 +34,6 @@ class MlpClsHead(ClsHead):
         num_classes: int,
         in_channels: int,
         *,
-        hidden_ratio: float = 4,
         activation: str = "GELU",
         pre_norm: bool = False,
         dropout: float = 0.0,
@@ -44,10 +42,7 @@ class MlpClsHead(ClsHead):
     ) -> None:
         kwargs.setdefault("init_cfg", dict(type="TruncNormal", layer="Linear", std=0.02))
         super().__init__(**kwargs)
-        layers = hidden_layers(
-            in_channels, hidden_ratio=hidden_ratio, activation=activation, pre_norm=pre_norm, dropout=dropout
-        )
-        for name, layer in layers.items():
+        for name, layer in hidden_layers(in_channels, activation, pre_norm, dropout).items():
             self.add_module(name, layer)
         self.fc2 = nn.Linear(self.fc1.out_features, num_classes)
         self.init_scale = init_scale
@@ -60,10 +55,10 @@ class MlpClsHead(ClsHead):
                     parameter.mul_(self.init_scale)
 
     def pre_logits(self, feats: tuple[Tensor, ...]) -> Tensor:
-        """The last of the pooled maps ``[B, C]`` -> the last layer's input ``[B, hidden]``."""
+        """Return the last layer's input ``[B, 4 C]`` for the last of the pooled maps, ``[B, C]``."""
         x = self.pre_norm(feats[-1])
         return self.dropout(self.norm(self.activation(self.fc1(x))))
 
     def forward(self, feats: tuple[Tensor, ...]) -> Tensor:
-        """``[B, C_i]`` per map -> class scores ``[B, num_classes]``, from the last one."""
+        """Return class scores ``[B, num_classes]`` for the last of the pooled maps ``[B, C_i]``."""
         return self.fc2(self.pre_logits(feats))

@@ -10,7 +10,6 @@ from mmcv.cnn import ConvModule, DepthwiseSeparableConvModule
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.registry import MODELS
 
 
@@ -20,53 +19,34 @@ class PAN(BaseModule):
     Args:
         in_channels: of the backbone's maps, fine to coarse, each half the size of the one before (rounded up).
         out_channels: width of the neck.
-        kernel_size: odd size of its depthwise convolutions.
-        num_outs: number of maps returned: as many as come in, or one more.
-        norm_cfg, act_cfg: of all convolutions.
-        init_cfg: MMEngine's.
-
-    Raises:
-        ValueError: an even ``kernel_size``, which would shift the maps; another ``num_outs``.
+        norm_cfg: normalization of all convolutions.
+        init_cfg: initialization, as in MMEngine.
     """
 
     def __init__(
         self,
         in_channels: Sequence[int],
         out_channels: int,
-        kernel_size: int = 5,
-        num_outs: int = 4,
         norm_cfg: dict[str, Any] | None = None,
-        act_cfg: dict[str, Any] | None = None,
         init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        if kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size={kernel_size}; it must be odd")
-        levels = len(in_channels)
-        if num_outs not in (levels, levels + 1):
-            raise ValueError(f"num_outs={num_outs}; with {levels} maps coming in it must be {levels} or {levels + 1}")
-        cfg = dict(norm_cfg=norm_cfg or dict(type="BN"), act_cfg=act_cfg or dict(type="HSwish"))
-        width = out_channels
+        levels, width = len(in_channels), out_channels
+        cfg = dict(norm_cfg=norm_cfg or dict(type="BN"), act_cfg=dict(type="HSwish"))
         self.pointwise = partial(ConvModule, kernel_size=1, **cfg)
-        self.separable = partial(DepthwiseSeparableConvModule, kernel_size=kernel_size, padding=kernel_size // 2, **cfg)
+        self.separable = partial(DepthwiseSeparableConvModule, kernel_size=5, padding=2, **cfg)
         self.transforms = nn.ModuleList(self.pointwise(channels, width) for channels in in_channels)
         self.top_down = nn.ModuleList(self.fusion(width) for _ in range(levels - 1))
         self.downsamples = nn.ModuleList(self.separable(width, width, stride=2) for _ in range(levels - 1))
         self.bottom_up = nn.ModuleList(self.fusion(width) for _ in range(levels - 1))
-        self.top = None
-        if num_outs > levels:
-            self.top = nn.ModuleList(self.separable(width, width, stride=2) for _ in range(2))
-
-    def init_weights(self) -> None:
-        with loading_from_init_cfg(self):
-            super().init_weights()
+        self.top = nn.ModuleList(self.separable(width, width, stride=2) for _ in range(2))
 
     def fusion(self, width: int) -> nn.Module:
-        """A block from two maps, concatenated, to one."""
+        """Return a block from two maps, concatenated, to one."""
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Maps ``[B, C_i, H_i, W_i]``, fine to coarse -> as many ``[B, out_channels, H_i, W_i]``, and the coarser one."""
+        """Map ``[B, C_i, H_i, W_i]``, fine to coarse -> as many ``[B, out_channels, H_i, W_i]``, and the coarser one."""
         inputs = [transform(x) for transform, x in zip(self.transforms, inputs, strict=True)]
         inner = [inputs[-1]]
         for x, fuse in zip(inputs[-2::-1], self.top_down, strict=True):
@@ -75,9 +55,7 @@ class PAN(BaseModule):
         outs = [inner[0]]
         for x, down, fuse in zip(inner[1:], self.downsamples, self.bottom_up, strict=True):
             outs.append(fuse(torch.cat([down(outs[-1]), x], dim=1)))
-        if self.top is not None:
-            outs.append(self.top[0](inputs[-1]) + self.top[1](outs[-1]))
-        return tuple(outs)
+        return (*outs, self.top[0](inputs[-1]) + self.top[1](outs[-1]))
 
 
 class CSPFusion(nn.Module):

@@ -2,6 +2,7 @@
 Detection", Sec. 3 and appendix A.2)."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
@@ -9,7 +10,6 @@ from mmengine.model import BaseModule
 from timm.layers import LayerNorm2d
 from torch import Tensor, nn
 
-from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.registry import MODELS
 
 
@@ -25,30 +25,17 @@ class SimpleFeaturePyramid(BaseModule):
     Args:
         in_channels: channels of the backbone's last map, a multiple of 4.
         out_channels: channels of every returned map.
-        init_cfg: MMEngine's.
-
-    Raises:
-        ValueError: ``in_channels`` is not a multiple of 4.
+        init_cfg: initialization, as in MMEngine.
     """
 
     def __init__(
         self, in_channels: int, out_channels: int = 256, init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None
     ) -> None:
         super().__init__(init_cfg)
-        if in_channels % 4:
-            raise ValueError(f"in_channels={in_channels}; it must be a multiple of 4: two upsamplings halve it twice")
-        half, quarter = in_channels // 2, in_channels // 4
+        half, quarter, double = in_channels // 2, in_channels // 4, partial(nn.ConvTranspose2d, kernel_size=2, stride=2)
         rescalings = [
-            (
-                [
-                    nn.ConvTranspose2d(in_channels, half, 2, stride=2),
-                    LayerNorm2d(half),
-                    nn.GELU(),
-                    nn.ConvTranspose2d(half, quarter, 2, stride=2),
-                ],
-                quarter,
-            ),
-            ([nn.ConvTranspose2d(in_channels, half, 2, stride=2)], half),
+            ([double(in_channels, half), LayerNorm2d(half), nn.GELU(), double(half, quarter)], quarter),
+            ([double(in_channels, half)], half),
             ([], in_channels),
             ([nn.MaxPool2d(2, stride=2)], in_channels),
         ]
@@ -62,10 +49,6 @@ class SimpleFeaturePyramid(BaseModule):
             )
             for rescaling, channels in rescalings
         )
-
-    def init_weights(self) -> None:
-        with loading_from_init_cfg(self):
-            super().init_weights()
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
         pyramid = [level(maps[-1]) for level in self.levels]

@@ -17,13 +17,13 @@ ACTIVATIONS = {"GELU": F.gelu, "ReLU": F.relu, "SquaredReLU": lambda x: F.relu(x
 def test_forward(activation, pre_norm):
     """MetaFormer's order: the hidden layer, its activation, a norm, the dropout, the classes; of the last map alone."""
     torch.manual_seed(0)
-    head = MlpClsHead(5, 12, hidden_ratio=3, activation=activation, pre_norm=pre_norm, dropout=0.4).double().eval()
+    head = MlpClsHead(5, 12, activation=activation, pre_norm=pre_norm, dropout=0.4).double().eval()
     for parameter in head.parameters():
         nn.init.normal_(parameter)
     first, last = (torch.randn(4, 12, dtype=torch.float64) for _ in range(2))
     x = F.layer_norm(last, (12,), head.pre_norm.weight, head.pre_norm.bias, 1e-6) if pre_norm else last
     x = ACTIVATIONS[activation](F.linear(x, head.fc1.weight, head.fc1.bias))
-    x = F.layer_norm(x, (36,), head.norm.weight, head.norm.bias, 1e-6)
+    x = F.layer_norm(x, (48,), head.norm.weight, head.norm.bias, 1e-6)
     expected = F.linear(x, head.fc2.weight, head.fc2.bias)
     torch.testing.assert_close(head((first, last)), expected, rtol=1e-9, atol=1e-9)
     assert not torch.allclose(head.train()((first, last)), expected)

@@ -1,0 +1,118 @@
+"""Classifiers of mmpretrain that also learn from a teacher."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mmengine.config import Config
+from mmpretrain.models.classifiers import ImageClassifier
+from torch import Tensor, nn
+
+from mmlisa.checkpoints import load_weights
+from mmlisa.registry import MODELS
+
+
+class TaughtClassifier(ImageClassifier):
+    """Base: ``ImageClassifier`` with a teacher that is neither saved nor trained nor averaged with it."""
+
+    def __init__(self, *, weight: float, **options: Any) -> None:
+        super().__init__(**options)
+        self.weight = weight
+        self._teacher: list[nn.Module] = []  # a list hides the teacher from PyTorch
+
+    def teach(self, inputs: Tensor) -> Tensor:
+        """Return the teacher's scores ``[B, classes]``."""
+        with torch.no_grad():
+            return self._teacher[0].to(inputs.device)(inputs, mode="tensor")
+
+
+@MODELS.register_module()
+class DistilledClassifier(TaughtClassifier):
+    """Hard distillation (Touvron et al., "DeiT"): learns the classes that a frozen teacher predicts for the same images.
+
+    The loss is ``(1 - weight) * loss to the labels + weight * cross entropy to the teacher's classes``. With a second head for
+    the teacher's classes, the scores of a test are the mean of both heads' scores.
+
+    Args:
+        teacher: the config of the teacher's model, or a config file that has it as ``model``.
+        teacher_checkpoint: its weights, read when training starts; None for a teacher that brings them along, such as
+            ``dict(type='TimmClassifier', model_name=…, pretrained=True)``.
+        weight: share of the distillation loss, from 0 to 1.
+        distill_head: config of the second head, as DeiT and LeViT have it; None: one head learns from the labels and the teacher.
+        **options: arguments of ``ImageClassifier``.
+    """
+
+    def __init__(
+        self,
+        *,
+        teacher: str | dict[str, Any],
+        teacher_checkpoint: str | None = None,
+        weight: float = 0.5,
+        distill_head: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(weight=weight, **options)
+        self.distill_head = MODELS.build(distill_head) if distill_head else None
+        self.teacher, self.teacher_checkpoint = teacher, teacher_checkpoint
+
+    def init_weights(self) -> None:
+        """Initialise the student and build the teacher; MMEngine calls this when training starts."""
+        super().init_weights()
+        model = MODELS.build(Config.fromfile(self.teacher).model if isinstance(self.teacher, str) else self.teacher)
+        if self.teacher_checkpoint is not None:
+            load_weights(model, self.teacher_checkpoint, min_matched=1)
+        self._teacher = [model.eval().requires_grad_(False)]
+
+    def loss(self, inputs: Tensor, data_samples: list) -> dict[str, Tensor]:
+        """Return the student's losses, and ``loss_distill``."""
+        features = self.extract_feat(inputs)
+        losses = {  # with cal_acc, the head adds accuracies, which are no losses
+            name: (1 - self.weight) * value if "loss" in name else value
+            for name, value in self.head.loss(features, data_samples).items()
+        }
+        scores = (self.distill_head or self.head)(features)
+        return {**losses, "loss_distill": self.weight * F.cross_entropy(scores, self.teach(inputs).argmax(dim=1))}
+
+    def scores(self, features: tuple[Tensor, ...]) -> Tensor:
+        """Return the class scores of a test ``[B, classes]``."""
+        scores = self.head(features)
+        return scores if self.distill_head is None else (scores + self.distill_head(features)) / 2
+
+    def predict(self, inputs: Tensor, data_samples: list | None = None) -> list:
+        """Return mmpretrain's data samples with the scores and labels of a test."""
+        return self.head._get_predictions(self.scores(self.extract_feat(inputs)), data_samples)
+
+    def forward(self, inputs: Tensor, data_samples: list | None = None, mode: str = "tensor") -> Any:
+        """See mmpretrain's ``ImageClassifier``."""
+        if mode == "tensor":
+            return self.scores(self.extract_feat(inputs))
+        return super().forward(inputs, data_samples, mode=mode)
+
+
+@MODELS.register_module()
+class SelfDistilledClassifier(TaughtClassifier):
+    """MESA (Du et al., "Sharpness-Aware Training for Free"): learns the scores of the classifier's own averaged weights.
+
+    The loss is ``loss to the labels + weight * cross entropy to softmax(averaged network's scores)`` for the same, mixed images,
+    from when :class:`mmlisa.training.ema.SelfDistillationHook` sets the teacher; before that the first term alone.
+
+    Args:
+        weight: λ of MESA.
+        **options: arguments of ``ImageClassifier``.
+    """
+
+    def __init__(self, *, weight: float = 1.0, **options: Any) -> None:
+        super().__init__(weight=weight, **options)
+
+    def set_teacher(self, teacher: nn.Module) -> None:
+        """Set the averaged network, called as ``teacher(images, mode='tensor')`` in evaluation mode."""
+        self._teacher = [teacher.eval()]
+
+    def loss(self, inputs: Tensor, data_samples: list) -> dict[str, Tensor]:
+        """Return the losses of the head, and ``loss_mesa`` if there is a teacher."""
+        features = self.extract_feat(inputs)
+        losses = self.head.loss(features, data_samples)
+        if self._teacher:
+            target = self.teach(inputs).softmax(dim=1)
+            losses["loss_mesa"] = self.weight * F.cross_entropy(self.head(features), target)
+        return losses
