@@ -35,9 +35,7 @@ def main(args: argparse.Namespace) -> None:
     if args.work_dir is None:  # the runner writes the config there, which would replace that of the training
         cfg.work_dir = str(Path(cfg.work_dir) / "test")
     config.check_data(cfg, "test")
-    config.set_show_dir(cfg, args.show_dir)
-    if args.tta:
-        config.set_tta(cfg)
+    cfg = config.config_for_test(cfg, args.checkpoint, show_dir=args.show_dir, tta=args.tta)
 
     from mmengine.registry import METRICS
 
@@ -50,9 +48,6 @@ def main(args: argparse.Namespace) -> None:
         from mmlisa.inference.exported import exported_config
 
         cfg = exported_config(cfg, args.checkpoint, args.backend)
-    else:
-        cfg.load_from = args.checkpoint
-    cfg.resume = False
     runner = build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)
     if not exported:
         optimize_for_cpu(runner.model)

@@ -25,8 +25,12 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--pretrained", metavar="SOURCE", help="weights to start from: a file, an address or timm:NAME"
     )
-    arguments.add_argument(
+    length = arguments.add_mutually_exclusive_group()
+    length.add_argument(
         "--epochs", type=cli.positive_int, metavar="N", help="passes over the images; stretches the schedule"
+    )
+    length.add_argument(
+        "--iters", type=cli.positive_int, metavar="N", help="steps, such as 20 for a trial; stretches the schedule"
     )
     arguments.add_argument("--batch", type=cli.positive_int, metavar="N", help="images a step and process")
     arguments.add_argument("--auto-scale-lr", action="store_true", help="scale the learning rate with the total batch")
@@ -45,28 +49,26 @@ def main(args: argparse.Namespace) -> None:
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
     if os.environ["LOCAL_RANK"] == "0":  # before the imports of seconds
         print(f"{Path(args.config).stem}: the results go into {cfg.work_dir}/", flush=True)
-    if args.batch:
-        cfg.train_dataloader.batch_size = args.batch
-    if args.pretrained:
-        config.set_pretrained(cfg, args.pretrained)
-    if args.epochs:
-        config.set_epochs(cfg, args.epochs)
-    if args.auto_scale_lr:
-        cfg.merge_from_dict({"auto_scale_lr.enable": True})
     config.check_data(cfg, "train", "val")
-    if args.amp:
-        config.set_amp(cfg)
+    cfg = config.config_for_training(
+        cfg,
+        pretrained=args.pretrained,
+        batch=args.batch,
+        epochs=args.epochs,
+        iterations=args.iters,
+        scale_lr=args.auto_scale_lr,
+        amp=args.amp,
+        resume=args.resume,
+    )
 
     from mmengine.device import get_device
 
     from mmlisa.checkpoints import use_safe_loader
-    from mmlisa.training.runner import build_runner, set_resume, train
+    from mmlisa.training.runner import build_runner, train
 
     if args.device not in (None, get_device()):
         raise ValueError(f"--device '{args.device}': MMEngine trains on '{get_device()}' here; leave --device out")
     use_safe_loader()
-    if args.resume:
-        set_resume(cfg, None if args.resume is True else args.resume)
     runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
     for warning in (config.warn_of_random_backbone(cfg), config.warn_of_batch(cfg, runner.world_size)):
         if warning:

@@ -4,6 +4,7 @@ This module imports neither PyTorch nor the OpenMMLab libraries, so that a mista
 """
 
 import argparse
+import math
 import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -19,6 +20,12 @@ _MOMENTS = ("val_begin", "begin", "end", "T_max", "step_size", "total_steps", "m
 _EPOCHS_OF_HOOKS = ("switch_epoch", "num_last_epochs", "distill_from", "begin_epoch")
 # Optimizer wrappers and their forms for mixed precision.
 _AMP = {"OptimWrapper": "AmpOptimWrapper", "AdaptiveClipOptimWrapper": "mmlisa.AdaptiveClipAmpOptimWrapper"}
+# The variables in which each launcher tells a process the number of processes and its own.
+PROCESSES = {
+    "pytorch": ("WORLD_SIZE", "RANK"),
+    "slurm": ("SLURM_NTASKS", "SLURM_PROCID"),
+    "mpi": ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+}
 
 
 def type_name(part: Mapping[str, Any]) -> str:
@@ -102,9 +109,18 @@ def load_config(
 
     Raises:
         FileNotFoundError: no such config; the message names the closest ones.
+        ValueError: the config cannot be read.
     """
     path = Path(filename if Path(filename).is_file() else config_path(filename))
-    cfg = Config.fromfile(path)
+    try:
+        cfg = Config.fromfile(path)
+    except OSError:
+        raise
+    except Exception as error:  # anything that Python code or MMEngine raises
+        hint = (
+            '; a config of mmlisa is __import__("mmlisa").config_path(NAME)' if "mmlisa::" in path.read_text() else ""
+        )
+        raise ValueError(f"config '{path}' cannot be read: {type(error).__name__}: {error}{hint}") from error
     cfg.merge_from_dict(options or {})
     cfg.launcher = launcher
     if work_dir is not None:
@@ -144,39 +160,50 @@ def check_data(cfg: Config, *splits: str) -> None:
                 )
 
 
-def set_epochs(cfg: Config, epochs: int) -> None:
-    """Set the length of the training, and stretch to it the parts of the schedule that are counted in the same unit.
+def config_for_training(
+    cfg: Config,
+    *,
+    pretrained: str | None = None,
+    batch: int | None = None,
+    epochs: int | None = None,
+    iterations: int | None = None,
+    scale_lr: bool = False,
+    amp: bool = False,
+    resume: bool | str = False,
+) -> Config:
+    """Return a copy of a config with the options of a training.
 
-    A training that counts iterations gets ``epochs`` times the images over the batch of all processes. Parts of the schedule for
-    which no time is left are removed.
+    Args:
+        cfg: a whole config, as :func:`load_config` returns it.
+        pretrained: source of the weights to start from.
+        batch: images of a step and process.
+        epochs, iterations: length of the training; the schedule is stretched to it. A training that counts epochs rounds more
+            iterations than an epoch has up to whole epochs.
+        scale_lr: scale the learning rate with the total batch.
+        amp: train with automatic mixed precision.
+        resume: continue from this checkpoint, or from the newest readable checkpoint of the work dir if it is True.
+
+    Raises:
+        ValueError: an option or the schedule does not fit; the message names the setting.
+        FileNotFoundError: there is no checkpoint to continue from.
     """
-    loop, by_epoch = cfg.train_cfg, "max_epochs" in cfg.train_cfg
-    key, length = ("max_epochs", epochs) if by_epoch else ("max_iters", epochs * _iterations_per_epoch(cfg))
-    share, loop[key] = length / loop[key], length
-    names = {*_MOMENTS, *(_EPOCHS_OF_HOOKS if by_epoch else ["begin_iter"])}
-    schedule = cfg.get("param_scheduler") or []
-    schedule = [schedule] if isinstance(schedule, Mapping) else schedule
-    counted = [part for part in schedule if part.get("by_epoch", True) == by_epoch]
-    for part in [loop, *counted, *(cfg.get("custom_hooks") or ())]:
-        for name in names & part.keys():
-            value = part[name]
-            if isinstance(value, list):
-                part[name] = [round(moment * share) for moment in value]
-            elif isinstance(value, int):
-                part[name] = max(round(value * share), min(value, 1))  # a short warm-up does not vanish
-    cfg.param_scheduler = [part for part in schedule if not part.get("end") or part.get("begin", 0) < part["end"]]
+    cfg = deepcopy(cfg)
+    if pretrained:
+        _set_pretrained(cfg, pretrained)
+    if batch:
+        cfg.train_dataloader.batch_size = batch
+    if epochs or iterations:
+        _set_length(cfg, epochs, iterations)
+    if scale_lr:
+        cfg.merge_from_dict({"auto_scale_lr.enable": True})
+    if resume:
+        cfg.resume, cfg.load_from = True, _find_checkpoint(cfg.work_dir) if resume is True else resume
+    _check_schedule(cfg)
+    _set_precision(cfg, amp)
+    return cfg
 
 
-def _iterations_per_epoch(cfg: Config) -> int:
-    from mmengine.registry import DATASETS, init_default_scope
-
-    init_default_scope(cfg.get("default_scope", "mmengine"))
-    images = len(DATASETS.build(deepcopy(cfg.train_dataloader.dataset)))
-    processes = int(os.environ.get("WORLD_SIZE", 1)) if cfg.get("launcher", "none") != "none" else 1
-    return -(-images // (cfg.train_dataloader.batch_size * processes))
-
-
-def set_pretrained(cfg: Config, source: str) -> None:
+def _set_pretrained(cfg: Config, source: str) -> None:
     """Initialize the backbone from ``source``; see :class:`mmlisa.conversion.PublishedWeights`.
 
     A classifier that fine-tunes another one (``pretrained_by``) loads the whole checkpoint: its rate is too small for a new head.
@@ -185,6 +212,74 @@ def set_pretrained(cfg: Config, source: str) -> None:
         cfg.load_from = source
     else:
         cfg.model.backbone.init_cfg = dict(type="mmlisa.PublishedWeights", source=source)
+
+
+def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None:
+    """Set the length of the training, and stretch to it the parts of the schedule that are counted in the same unit.
+
+    A training that counts iterations gets ``epochs`` times the images over the batch of all processes. Parts of the schedule for
+    which no time is left are removed.
+    """
+    loop, by_epoch = cfg.train_cfg, "max_epochs" in cfg.train_cfg
+    if by_epoch and iterations:
+        epochs = -(-iterations // (per_epoch := _iterations_per_epoch(cfg)))
+        if iterations < per_epoch:
+            cfg.train_dataloader.num_batch_per_epoch = iterations
+    key, length = (
+        ("max_epochs", epochs) if by_epoch else ("max_iters", iterations or epochs * _iterations_per_epoch(cfg))
+    )
+    share, loop[key] = length / loop[key], length
+    names = {*_MOMENTS, *(_EPOCHS_OF_HOOKS if by_epoch else ["begin_iter"])}
+    schedule = _schedulers(cfg)
+    counted = [part for part in schedule if part.get("by_epoch", True) == by_epoch]
+    for part in [loop, *counted, *(cfg.get("custom_hooks") or ())]:
+        for name in names & part.keys():
+            value = part[name]
+            if isinstance(value, list):
+                part[name] = [
+                    max(round(moment * share), 1) for moment in value
+                ]  # MMEngine applies a milestone of 0 at once
+            elif isinstance(value, int):
+                part[name] = max(round(value * share), min(value, 1))  # a short warm-up does not vanish
+    if changes := loop.get("dynamic_intervals"):
+        loop.dynamic_intervals = [(round(moment * share), interval) for moment, interval in changes]
+    cfg.param_scheduler = [part for part in schedule if not part.get("end") or part.get("begin", 0) < part["end"]]
+
+
+def _iterations_per_epoch(cfg: Config) -> int:
+    from mmengine.registry import DATASETS, init_default_scope
+
+    init_default_scope(cfg.get("default_scope", "mmengine"))
+    images = len(DATASETS.build(deepcopy(cfg.train_dataloader.dataset)))
+    processes = int(os.environ.get(PROCESSES.get(cfg.get("launcher"), ("",))[0], 1))
+    return -(-images // (cfg.train_dataloader.batch_size * processes))
+
+
+def _schedulers(cfg: Config) -> list[ConfigDict]:
+    schedule = cfg.get("param_scheduler") or []
+    return [schedule] if isinstance(schedule, Mapping) else schedule
+
+
+def _check_schedule(cfg: Config) -> None:
+    loop = cfg.get("train_cfg") or {}
+    for i, part in enumerate(_schedulers(cfg)):
+        default = loop.get("max_epochs" if part.get("by_epoch", True) else "max_iters", math.inf)
+        begin, end = part.get("begin", 0), part.get("end") or default
+        if end <= begin:
+            raise ValueError(
+                f"param_scheduler.{i} ({type_name(part)}) has begin={begin} and ends at {end}; change begin and end, or set "
+                "the length of the training by --epochs or --iters, which stretch the schedule"
+            )
+
+
+def _find_checkpoint(work_dir: str) -> str:
+    from mmlisa.checkpoints import latest_checkpoint
+
+    if (source := latest_checkpoint(work_dir)) is None:
+        raise FileNotFoundError(
+            f"--resume: '{work_dir}' has no checkpoint to continue from; name a checkpoint, or train without --resume"
+        )
+    return source
 
 
 def warn_of_random_backbone(cfg: Config) -> str | None:
@@ -215,44 +310,49 @@ def warn_of_batch(cfg: Config, processes: int) -> str | None:
     return f"a step has {images * steps} images, the recipe's learning rate is for {meant}: {' or '.join(remedies)}"
 
 
-def set_amp(cfg: Config) -> None:
-    """Train with automatic mixed precision.
-
-    Raises:
-        ValueError: the config has an optimizer wrapper of another type.
-    """
-    wrapper = cfg.optim_wrapper
+def _set_precision(cfg: Config, amp: bool) -> None:
+    wrapper = cfg.get("optim_wrapper") or ConfigDict()
     kind = type_name(wrapper) if "type" in wrapper else "OptimWrapper"
-    if kind in _AMP:
-        wrapper.type = _AMP[kind]
-    elif "Amp" not in kind:
+    if amp and kind in _AMP:
+        wrapper.type = kind = _AMP[kind]
+    elif amp and "Amp" not in kind:
         raise ValueError(f"--amp needs optim_wrapper.type 'OptimWrapper', but the config has {wrapper.type!r}")
-    wrapper.setdefault("loss_scale", "dynamic")
+    if amp:
+        wrapper.setdefault("loss_scale", "dynamic")
+    if "Amp" in kind:
+        from mmengine.device import get_device
+
+        if get_device() == "cpu":
+            raise ValueError(f"mixed precision (--amp, optim_wrapper.type '{kind}') needs a GPU; train without it")
 
 
-def set_tta(cfg: Config) -> None:
-    """Test with augmentation, by the config's ``tta_model`` and ``tta_pipeline``.
+def config_for_test(
+    cfg: Config, checkpoint: str | None = None, *, show_dir: str | None = None, tta: bool = False
+) -> Config:
+    """Return a copy of a config that tests a checkpoint.
+
+    Args:
+        cfg: a whole config, as :func:`load_config` returns it.
+        checkpoint: the weights.
+        show_dir: folder of a picture of each prediction; :class:`mmlisa.visualization.OverlayHook` replaces the drawing hooks of
+            the libraries. None draws none.
+        tta: test with augmentation, by the config's ``tta_model`` and ``tta_pipeline``.
 
     Raises:
-        ValueError: the config lacks one of them.
+        ValueError: ``tta``, and the config lacks one of them.
     """
-    for key in ("tta_model", "tta_pipeline"):
-        if key not in cfg:
-            raise ValueError(f"--tta: the config has no {key}, as those of UperNet have")
-    innermost_dataset(cfg, "test").pipeline = cfg.tta_pipeline
-    cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
-
-
-def set_show_dir(cfg: Config, directory: str | None) -> None:
-    """Write a picture of each test image's prediction into ``directory``, or no pictures.
-
-    :class:`mmlisa.visualization.OverlayHook` replaces the drawing hooks of the libraries.
-    """
-    if not cfg.get("default_hooks"):
-        cfg.default_hooks = {}
+    cfg = deepcopy(cfg)
+    cfg.load_from, cfg.resume = checkpoint, False
+    cfg.default_hooks = cfg.get("default_hooks") or {}
     hook = cfg.default_hooks.pop("visualization", None)
-    if directory is None:
-        return
-    if hook is None or not type_name(hook).endswith("OverlayHook"):
-        hook = dict(type="mmlisa.OverlayHook")
-    cfg.default_hooks.visualization = dict(hook, draw=True, test_out_dir=str(Path(directory).resolve()))
+    if show_dir is not None:
+        if hook is None or not type_name(hook).endswith("OverlayHook"):
+            hook = dict(type="mmlisa.OverlayHook")
+        cfg.default_hooks.visualization = dict(hook, draw=True, test_out_dir=str(Path(show_dir).resolve()))
+    if tta:
+        for key in ("tta_model", "tta_pipeline"):
+            if key not in cfg:
+                raise ValueError(f"--tta: the config has no {key}, as those of UperNet have")
+        innermost_dataset(cfg, "test").pipeline = cfg.tta_pipeline
+        cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
+    return cfg

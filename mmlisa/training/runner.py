@@ -1,63 +1,61 @@
 """From a config to a runner, and a training with it."""
 
+import os
+from copy import deepcopy
 from typing import Any
 
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
+from mmengine.hooks import EMAHook
 from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from mmlisa.checkpoints import latest_checkpoint
-
 from .checks import check_channels, check_classes, compare_classes
-from .config import type_name
-from .hooks import classes_of
+from .config import PROCESSES
+from .hooks import CheckpointGuardHook, FiniteLossHook, classes_of
 from .interrupts import InterruptHook
 from .log import QuietRunner, import_quietly
 from .saving import locked
-
-
-def set_resume(cfg: Config, checkpoint: str | None) -> None:
-    """Continue from ``checkpoint``, or from the newest readable checkpoint of the work dir if it is None.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint to continue from.
-    """
-    source = checkpoint or latest_checkpoint(cfg.work_dir)
-    if source is None:
-        raise FileNotFoundError(
-            f"--resume: '{cfg.work_dir}' has no checkpoint to continue from; name a checkpoint, or train without --resume"
-        )
-    cfg.resume, cfg.load_from = True, source
+from .schedule import ScheduleHook
 
 
 def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, verbose: bool = True) -> Runner:
     """Build the runner of a config, with mmlisa's checks, its atomic checkpoints and its handling of signals.
 
     Args:
-        cfg: a whole config, as :func:`mmlisa.training.config.load_config` returns it.
-        min_matched: share of the model's entries that a checkpoint must hold.
-        same_shapes: refuse a checkpoint with any entry of another shape; otherwise such an entry keeps its initial values.
+        cfg: a whole config, as :func:`mmlisa.training.config.load_config` returns it; it is not changed.
+        min_matched: share of the model's entries that a checkpoint must hold, unless ``custom_hooks`` has a
+            :class:`CheckpointGuardHook`.
+        same_shapes: for a test: refuse a checkpoint with any entry of another shape, or with less than ``min_matched`` whatever
+            ``custom_hooks`` says. In a training, an entry of another shape keeps its initial values.
         verbose: print everything that MMEngine logs.
 
     Raises:
-        ValueError: the backbone does not fit the neck.
+        ValueError: the backbone does not fit the neck, or two hooks average the weights.
     """
     if not verbose:
         import_quietly(cfg.get("default_scope"))
-    _prepare_cpu_processes(cfg)
-    ours = [
-        dict(type="mmlisa.FiniteLossHook"),  # shipped configs name it for the libraries' tools
-        dict(type="mmlisa.CheckpointGuardHook", min_matched=min_matched, same_shapes=same_shapes),
-        dict(type="mmlisa.InterruptHook"),
-    ]
-    # The dumped config of an earlier training already holds these hooks.
-    others = [
-        hook for hook in cfg.get("custom_hooks") or () if f"mmlisa.{type_name(hook)}" not in {h["type"] for h in ours}
-    ]
-    cfg.custom_hooks = [*others, *ours]
+    cfg = _prepare(cfg)
+    default = Runner if verbose else QuietRunner
+    runner = RUNNERS.build(cfg) if "runner_type" in cfg else default.from_cfg(cfg)
+    if sum(isinstance(hook, EMAHook) for hook in runner.hooks) > 1:
+        raise ValueError(
+            "custom_hooks has two EMA hooks, which overwrite the weights at each validation; keep one of them"
+        )
+    own = set() if same_shapes else {type(hook) for hook in runner.hooks}
+    for hook in (FiniteLossHook(), CheckpointGuardHook(min_matched, same_shapes), InterruptHook(), ScheduleHook()):
+        if type(hook) not in own:
+            runner.register_hook(hook)
+    built = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    check_channels(getattr(built, "module", built), _innermost_model(runner.cfg))
+    return runner
+
+
+def _prepare(cfg: Config) -> Config:
+    """Return a copy of a config with atomic checkpoints, mmlisa's loop, and a model wrapper for processes on CPUs."""
+    cfg = deepcopy(cfg)
     cfg.default_hooks = {"checkpoint": dict(type="CheckpointHook", interval=1), **(cfg.get("default_hooks") or {})}
     if (saving := cfg.default_hooks.checkpoint) and "://" not in str(saving.get("out_dir")):
         saving.setdefault("backend_args", dict(backend="mmlisa.atomic"))
@@ -65,25 +63,18 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     if "max_epochs" in loop and loop.get("type", "EpochBasedTrainLoop") == "EpochBasedTrainLoop":
         loop.pop("by_epoch", None)
         loop.type = "mmlisa.EpochBasedTrainLoop"
-    default = Runner if verbose else QuietRunner
-    runner = RUNNERS.build(cfg) if "runner_type" in cfg else default.from_cfg(cfg)
-    built = runner.model.module if is_model_wrapper(runner.model) else runner.model
-    check_channels(getattr(built, "module", built), _innermost_model(runner.cfg))
-    return runner
-
-
-def _prepare_cpu_processes(cfg: Config) -> None:
-    """Set up several processes on CPUs; MMEngine's own initialisation and its default model wrapper need GPUs."""
-    if cfg.get("launcher", "none") == "none" or get_device() != "cpu":
-        return
-    if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("gloo")
-    default = dict(
-        type="MMDistributedDataParallel",
-        broadcast_buffers=False,
-        find_unused_parameters=cfg.get("find_unused_parameters", False),
-    )
-    cfg.model_wrapper_cfg = {**default, **(cfg.get("model_wrapper_cfg") or {}), "device_ids": None}
+    if cfg.get("launcher", "none") != "none" and get_device() == "cpu":
+        # MMEngine's own initialisation and its default model wrapper need GPUs.
+        if not torch.distributed.is_initialized():
+            number, rank = (int(os.environ[name]) for name in PROCESSES[cfg.launcher])
+            torch.distributed.init_process_group("gloo", world_size=number, rank=rank)
+        default = dict(
+            type="MMDistributedDataParallel",
+            broadcast_buffers=False,
+            find_unused_parameters=cfg.get("find_unused_parameters", False),
+        )
+        cfg.model_wrapper_cfg = {**default, **(cfg.get("model_wrapper_cfg") or {}), "device_ids": None}
+    return cfg
 
 
 def _innermost_model(cfg: Config) -> dict[str, Any]:

@@ -67,7 +67,7 @@ VALIDATION = dict(val_dataloader=POINTS, val_cfg=dict(), val_evaluator=dict(type
 TEST = dict(test_dataloader=POINTS, test_cfg=dict(), test_evaluator=dict(type="ToyCount"))
 
 
-def runner(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=None, verbose=True, **options) -> Runner:
+def toy_config(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=None, **options) -> Config:
     cfg = dict(
         model={"type": "ToyRegression", **(model or {})},
         work_dir=str(work_dir),
@@ -92,4 +92,8 @@ def runner(work_dir, iterations=6, model=None, epochs=None, loader=None, hook=No
         experiment_name=f"toy_{work_dir.name}_{iterations}_{len(options)}",
         default_scope="mmengine",
     )
-    return build_runner(Config(cfg | options), 0.5, verbose=verbose)
+    return Config(cfg | options)
+
+
+def runner(work_dir, verbose=True, **options) -> Runner:
+    return build_runner(toy_config(work_dir, **options), 0.5, verbose=verbose)

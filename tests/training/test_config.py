@@ -12,7 +12,7 @@ from mmlisa import config_path
 from mmlisa.training import config
 from mmlisa.training.building import build_model
 
-COCO = "mask_rcnn_hylisanet_s_1x_coco.py"
+COCO, DEMO = "mask_rcnn_hylisanet_s_1x_coco.py", "mask_rcnn_hylisanet_demo.py"
 
 
 def test_options_and_work_dir(tmp_path):
@@ -41,68 +41,84 @@ def test_missing_data_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "epochs", "loop", "parts"),
+    ("name", "length", "loop", "parts"),
     [
         # The warm-up of the detector is counted in iterations and stays.
-        (COCO, 6, dict(max_epochs=6), [(0, 500), (0, 6)]),
+        (COCO, dict(epochs=6), dict(max_epochs=6), [(0, 500), (0, 6)]),
         # A part without time is removed.
-        ("classifier_hylisanet_s_90e_imagenet21k.py", 1, dict(max_epochs=1), [(0, 1)]),
-        ("mask_rcnn_hylisanet_demo.py", 2, dict(max_iters=140), [(0, 10), (10, 140)]),  # 280 images, 4 a step
+        ("classifier_hylisanet_s_90e_imagenet21k.py", dict(epochs=1), dict(max_epochs=1), [(0, 1)]),
+        (DEMO, dict(epochs=2), dict(max_iters=140), [(0, 10), (10, 140)]),  # 280 images, 4 a step
+        (DEMO, dict(iterations=20), dict(max_iters=20), [(0, 2), (2, 20)]),
+        (COCO, dict(iterations=20), dict(max_epochs=1), [(0, 500), (0, 1)]),
+        (COCO, dict(iterations=200), dict(max_epochs=2), [(0, 500), (0, 2)]),  # 140 in an epoch
     ],
 )
-def test_epochs_stretch_the_schedule(name, epochs, loop, parts):
-    cfg = config.load_config(name)
-    if "max_iters" in loop:
-        cfg.default_scope, cfg.train_dataloader.dataset = "mmengine", dict(type="ToyPoints", length=280)
-    config.set_epochs(cfg, epochs)
+def test_the_schedule_is_stretched_to_a_length(name, length, loop, parts):
+    before = config.load_config(name)
+    before.default_scope, before.train_dataloader.dataset = "mmengine", dict(type="ToyPoints", length=280)
+    cfg = config.config_for_training(before, **length)
     assert {key: cfg.train_cfg[key] for key in loop} == loop
     assert [(part.get("begin", 0), part.end) for part in cfg.param_scheduler] == parts
+    trial = name == COCO and length.get("iterations") == 20
+    assert cfg.train_dataloader.get("num_batch_per_epoch") == (20 if trial else None)
+    assert before.train_cfg != cfg.train_cfg  # the caller's config stays
 
 
 def test_a_backbone_without_its_pretrained_weights_is_named():
     cfg = config.load_config(COCO)
     assert "classifier_hylisanet_s_300e_imagenet.py" in config.warn_of_random_backbone(cfg)
-    config.set_pretrained(cfg, "hylisanet_s.pth")
-    assert cfg.model.backbone.init_cfg.source == "hylisanet_s.pth"
+    pretrained = config.config_for_training(cfg, pretrained="hylisanet_s.pth")
+    assert pretrained.model.backbone.init_cfg.source == "hylisanet_s.pth"
     for given in (
-        cfg,
+        pretrained,
         config.load_config(COCO, options=dict(load_from="x.pth")),
         config.load_config(COCO.replace("1x", "host_1x")),
     ):
         assert config.warn_of_random_backbone(given) is None
-    assert config.warn_of_random_backbone(config.load_config(config_path("mask_rcnn_hylisanet_demo.py"))) is None
+    assert config.warn_of_random_backbone(config.load_config(config_path(DEMO))) is None
 
 
-def test_epochs_stretch_what_counts_epochs(monkeypatch):
+def test_epochs_stretch_what_counts_epochs():
     parts = [
         dict(type="MultiStepLR", milestones=[80, 90]),
         dict(type="CosineAnnealingLR", T_max=100, begin=0, end=None),
         dict(type="LinearLR", by_epoch=False, end=500),
     ]
     hooks = [dict(type="PipelineSwitchHook", switch_epoch=90), dict(type="CastlingHook", begin=0.9)]
-    cfg = Config(dict(train_cfg=dict(max_epochs=100, val_begin=80), param_scheduler=parts, custom_hooks=hooks))
-    config.set_epochs(cfg, 20)
+    loop = dict(max_epochs=100, val_begin=80, dynamic_intervals=[(90, 1)])
+    before = Config(dict(train_cfg=loop, param_scheduler=parts, custom_hooks=hooks))
+    cfg = config.config_for_training(before, epochs=20)
     steps, cosine, warm_up = cfg.param_scheduler
     assert (steps.milestones, cosine.T_max, warm_up.end) == ([16, 18], 20, 500)
     assert (cfg.train_cfg.val_begin, cfg.custom_hooks[0].switch_epoch, cfg.custom_hooks[1].begin) == (16, 18, 0.9)
+    assert cfg.train_cfg.dynamic_intervals == [(18, 1)]
+    # A milestone of 0 would be applied before the first step.
+    before.param_scheduler[0].milestones = [3, 60]
+    assert config.config_for_training(before, epochs=1).param_scheduler[0].milestones == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "variable"),
+    [("none", ""), ("pytorch", "WORLD_SIZE"), ("slurm", "SLURM_NTASKS"), ("mpi", "OMPI_COMM_WORLD_SIZE")],
+)
+def test_an_epoch_is_shared_by_all_processes(monkeypatch, launcher, variable):
+    for name, _ in config.PROCESSES.values():
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable or "WORLD_SIZE", "4")
     data = dict(batch_size=3, dataset=dict(type="ToyPoints", length=280))
-    for launcher, length in (("none", 94), ("pytorch", 24)):
-        monkeypatch.setenv("WORLD_SIZE", "4")
-        cfg = Config(dict(train_cfg=dict(max_iters=400), train_dataloader=data, launcher=launcher))
-        config.set_epochs(cfg, 1)
-        assert cfg.train_cfg.max_iters == length
+    cfg = dict(train_cfg=dict(max_iters=400), train_dataloader=data, launcher=launcher)
+    cfg = config.config_for_training(Config(cfg), epochs=1)
+    assert cfg.train_cfg.max_iters == (24 if variable else 94)
 
 
 def test_a_classifier_that_fine_tunes_another_keeps_its_head():
     cfg = config.load_config("classifier_lisanet_i_30e_imagenet384.py")
     assert "the classifier starts from random weights" in config.warn_of_random_backbone(cfg)
-    config.set_pretrained(cfg, "epoch_150.pth")
+    cfg = config.config_for_training(cfg, pretrained="epoch_150.pth")
     assert cfg.load_from == "epoch_150.pth"
     assert "init_cfg" not in cfg.model.backbone
-    cfg = config.load_config(
-        "classifier_lisanet_i_150e_imagenet.py"
-    )  # starts no fine-tuning: only a backbone can be taken over
-    config.set_pretrained(cfg, "x.pth")
+    # It starts no fine-tuning: only a backbone can be taken over.
+    cfg = config.config_for_training(config.load_config("classifier_lisanet_i_150e_imagenet.py"), pretrained="x.pth")
     assert (cfg.load_from, cfg.model.backbone.init_cfg.source) == (None, "x.pth")
 
 
@@ -123,28 +139,53 @@ def test_another_total_batch_than_the_recipes_is_named(options, processes, warni
     assert found is None if warning is None else re.match(warning, found or "")
 
 
+def test_a_schedule_that_ends_before_it_begins_is_named():
+    options = {"train_cfg.max_iters": 20, "param_scheduler.1.end": 20}
+    with pytest.raises(ValueError, match=r"param_scheduler\.1 .*begin=30 and ends at 20.*--iters"):
+        config.config_for_training(config.load_config(DEMO, options=options))
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [(COCO, "AmpOptimWrapper"), ("classifier_castling_lcnet_s_1000e_imagenet", "mmlisa.AdaptiveClipAmpOptimWrapper")],
 )
-def test_amp(name, kind):
+def test_amp(monkeypatch, name, kind):
     cfg = config.load_config(name)
-    config.set_amp(cfg)
-    # Gradients vanish in fp16 without a scale that follows them.
-    assert (cfg.optim_wrapper.type, cfg.optim_wrapper.loss_scale) == (kind, "dynamic")
-    config.set_amp(cfg)
+    with pytest.raises(ValueError, match=rf"--amp.*{kind.rpartition('.')[2]}.* needs a GPU"):
+        config.config_for_training(cfg, amp=True)
+    monkeypatch.setattr("mmengine.device.get_device", lambda: "cuda")
+    for _ in range(2):
+        cfg = config.config_for_training(cfg, amp=True)
+        # Gradients vanish in fp16 without a scale that follows them.
+        assert (cfg.optim_wrapper.type, cfg.optim_wrapper.loss_scale) == (kind, "dynamic")
     assert OPTIM_WRAPPERS.get(cfg.optim_wrapper.type).__mro__[-3].__name__ == "OptimWrapper"
     cfg.optim_wrapper.type = "ApexOptimWrapper"
     with pytest.raises(ValueError, match=r"--amp .*ApexOptimWrapper"):
-        config.set_amp(cfg)
+        config.config_for_training(cfg, amp=True)
 
 
 def test_show_dir_draws_overlays_whatever_the_config_draws(tmp_path):
     cfg = Config(dict(default_hooks=dict(visualization=dict(type="DetVisualizationHook", draw=False))))
-    config.set_show_dir(cfg, str(tmp_path))
-    assert cfg.default_hooks.visualization == dict(type="mmlisa.OverlayHook", draw=True, test_out_dir=str(tmp_path))
-    config.set_show_dir(cfg, None)
-    assert "visualization" not in cfg.default_hooks
+    shown = config.config_for_test(cfg, show_dir=str(tmp_path)).default_hooks
+    assert shown.visualization == dict(type="mmlisa.OverlayHook", draw=True, test_out_dir=str(tmp_path))
+    assert "visualization" not in config.config_for_test(cfg).default_hooks
+    assert cfg.default_hooks.visualization.draw is False
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('_base_ = "mmlisa::x.py"', r"config_path\(NAME\)"),
+        ('_base_ = "mmseg::upernet/x.py"', "mmseg"),
+        ('_base_ = ["a.py", "a.py"]', "Duplicate key"),
+        ("a = ", "SyntaxError"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_named(tmp_path, text, message):
+    (tmp_path / "a.py").write_text("a = 1")
+    (tmp_path / "config.py").write_text(text)
+    with pytest.raises(ValueError, match=rf"config\.py.*{message}"):
+        config.load_config(str(tmp_path / "config.py"))
 
 
 def test_names_of_the_data_come_before_those_of_their_type(tmp_path):
@@ -170,8 +211,7 @@ def test_the_first_of_joined_data_sets_is_the_innermost():
 
 
 def test_tta_sees_every_image_at_six_scales_plain_and_flipped():
-    cfg = config.load_config("upernet_ivit_t_160k_ade20k.py")
-    config.set_tta(cfg)
+    cfg = config.config_for_test(config.load_config("upernet_ivit_t_160k_ade20k.py"), tta=True)
     assert (cfg.model.type, cfg.model.module.type) == ("SegTTAModel", "EncoderDecoder")
     with DefaultScope.overwrite_default_scope("mmseg"):
         step = TRANSFORMS.build(cfg.test_dataloader.dataset.pipeline[-1])

@@ -10,7 +10,8 @@ from mmengine.hooks import Hook
 from helpers.toy_runner import runner
 from helpers.training import history
 from mmlisa.checkpoints import read_checkpoint
-from mmlisa.training.runner import set_resume, train
+from mmlisa.training.config import config_for_training
+from mmlisa.training.runner import train
 
 ITERATIONS, EPOCHS = dict(iterations=8), dict(epochs=2)  # an epoch has four batches
 
@@ -33,8 +34,7 @@ def test_an_interrupted_training_is_resumed_after_its_last_iteration(tmp_path, n
     assert (tmp_path / "last_checkpoint").read_text() == str(tmp_path / name)
     saved = read_checkpoint(tmp_path / name)
     assert saved["meta"]["iter"] == at
-    cfg = Config(dict(work_dir=str(tmp_path)))
-    set_resume(cfg, None)
+    cfg = config_for_training(Config(dict(work_dir=str(tmp_path))), resume=True)
     assert (cfg.resume, cfg.load_from) == (True, str(tmp_path / name))
 
     resumed, places, recorder = runner(tmp_path, resume=True, **length, **schedule), [], Hook()
@@ -70,7 +70,7 @@ def test_a_second_signal_has_its_usual_effect(tmp_path):
 
 def test_nothing_to_resume(tmp_path):
     with pytest.raises(FileNotFoundError, match="--resume"):
-        set_resume(Config(dict(work_dir=str(tmp_path))), None)
+        config_for_training(Config(dict(work_dir=str(tmp_path))), resume=True)
 
 
 @pytest.mark.parametrize("batch_size", [1, 7])
