@@ -10,4 +10,5 @@ model = dict(
     backbone=dict(type="mmlisa.iViT", arch="tiny", drop_path_rate=0.2),
     neck=dict(in_channels=[64, 128, 320, 512]),
 )
-optim_wrapper = dict(paramwise_cfg=dict(flat_decay_mult=0.0))
+_no_decay = dict(decay_mult=0.0)
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys={".act.": _no_decay, "res_scale": _no_decay}))

@@ -18,5 +18,6 @@ model = dict(
     ),
     neck=dict(in_channels=[64, 128, 320, 512]),
 )
-# CAFormer's scales, which are no norms, decay as little as these do.
-optim_wrapper = dict(paramwise_cfg=dict(flat_decay_mult=0.0))
+# CAFormer's activations and residual scales decay as little as norms do.
+_no_decay = dict(decay_mult=0.0)
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys={".act.": _no_decay, "res_scale": _no_decay}))

@@ -20,6 +20,11 @@ model = dict(
     decode_head=dict(in_channels=[64, 128, 320, 512]),
     auxiliary_head=dict(in_channels=320),
 )
-# The appendix's text has a learning rate of 5e-8, its Table 10 has 8e-5; CAFormer's scales decay no more than norms do.
-optim_wrapper = dict(optimizer=dict(lr=8e-5, weight_decay=0.05), paramwise_cfg=dict(flat_decay_mult=0.0))
+# The appendix's text has a learning rate of 5e-8, its Table 10 has 8e-5. CAFormer's activations and residual scales decay as
+# little as norms do.
+_no_decay = dict(decay_mult=0.0)
+optim_wrapper = dict(
+    optimizer=dict(lr=8e-5, weight_decay=0.05),
+    paramwise_cfg=dict(custom_keys={".act.": _no_decay, "res_scale": _no_decay}),
+)
 train_dataloader = dict(batch_size=2)  # on 8 GPUs

@@ -25,6 +25,7 @@ _OWN_MODULES = {
     "DemoSegDataset": "mmlisa.datasets.segmentation",
     "DemoClsDataset": "mmlisa.datasets.classification",
     "CocoMetric": "mmlisa.datasets.coco",
+    "RealAccuracy": "mmlisa.datasets.classification",
 }
 
 
@@ -75,5 +76,5 @@ OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "training.
 OPTIM_WRAPPERS = _child(roots.OPTIM_WRAPPERS, "training.optimizers")
 DATASETS = _child(roots.DATASETS, "datasets.coco", "datasets.segmentation", "datasets.classification", "video")
 TRANSFORMS = _child(roots.TRANSFORMS, "datasets.tiles", "video")
-METRICS = _child(roots.METRICS, "datasets.segmentation", "datasets.coco")
+METRICS = _child(roots.METRICS, "datasets.segmentation", "datasets.coco", "datasets.classification")
 WEIGHT_INITIALIZERS = _child(roots.WEIGHT_INITIALIZERS, "conversion")

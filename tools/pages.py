@@ -7,13 +7,13 @@ import argparse
 import csv
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import model_zoo
 import paper_tables
+from research import fidelity, recipes
 from research.blocks import block_names, replace_block
 
 TABLES = Path(__file__).parent / "research" / "tables"
@@ -49,21 +49,6 @@ def channels() -> str:
     return table
 
 
-def fidelity() -> str:
-    """Return a section per paper: what reproduces each of its items, and whether it is exact, deviates or is absent."""
-    page, rows = "", read_rows("fidelity")
-    for paper in dict.fromkeys(row["paper"] for row in rows):
-        chosen = [row for row in rows if row["paper"] == paper]
-        counts = Counter(row["status"].split(":")[0] for row in chosen)
-        page += f"## {paper}\n\n{', '.join(f'{number} {kind}' for kind, number in counts.items())}.\n\n"
-        page += "| item | config or file | status |\n|---|---|---|\n"
-        for row in chosen:
-            cells = [row["item"], row["source"], row["status"]]
-            page += f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |\n"
-        page += "\n"
-    return page
-
-
 def published_weights() -> str:
     """Return the share of each backbone that timm's published weights fill, by names and shapes; nothing is downloaded."""
     import timm
@@ -97,8 +82,12 @@ def benchmark(file: Path) -> str:
     )
 
 
-TABLES_BY_NAME: dict[str, Callable[[], str]] = {each.__name__: each for each in (channels, fidelity, published_weights)}
-TABLES_BY_NAME["model_zoo"] = model_zoo.to_markdown
+TABLES_BY_NAME: dict[str, Callable[[], str]] = {each.__name__: each for each in (channels, published_weights)}
+TABLES_BY_NAME |= {
+    "model_zoo": model_zoo.to_markdown,
+    "fidelity": fidelity.to_markdown,
+    "reproduce": recipes.to_markdown,
+}
 TABLES_BY_NAME |= {file.stem: partial(benchmark, file) for file in (DOCS / "benchmarks").glob("*.json")}
 
 TABLES_BY_NAME |= {f"counts_{paper}": partial(paper_tables.to_markdown, paper) for paper in paper_tables.PAPERS}
@@ -114,7 +103,8 @@ def main() -> None:
     if unknown := set(args.names) - set(TABLES_BY_NAME):
         parser.error(f"NAME: unknown {', '.join(unknown)}")
     stale = []
-    for page in sorted(DOCS.rglob("*.md")):
+    # docs/fidelity.md reads the tables of the papers.
+    for page in sorted(DOCS.rglob("*.md"), key=lambda page: (page.name == "fidelity.md", page)):
         text = new = page.read_text(encoding="utf-8")
         for name in block_names(text):
             if name in TABLES_BY_NAME and name in (args.names or TABLES_BY_NAME):

@@ -1,5 +1,5 @@
 # Castling-ViT's classifiers. The paper names neither augmentation nor stochastic depth: both are those of their hosts LeViT (0.1
-# in 384), DeiT (0.1) and MViTv2 (0.1 in T and S, 0.3 in B), without repeated augmentation.
+# in 384), DeiT (0.1) and MViTv2 (0.1 in T and S, 0.3 in B). Repeated augmentation, which LeViT and DeiT have, is left out.
 _base_ = [
     "./models/image_classifier.py",
     "./datasets/imagenet.py",

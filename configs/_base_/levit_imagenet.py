@@ -1,6 +1,7 @@
 # ImageNet classifiers that PicoDet's backbones start from: "we follow LeViT's training recipe [24] to pretrain backbones on
-# ImageNet" (Castling-ViT, Sec. 4.1). Hard distillation from RegNetY-16GF through a head of its own. LeViT's heads have a batch
-# norm, these have none; the auxiliary branch is Castling's.
+# ImageNet" (Castling-ViT, Sec. 4.1). Hard distillation from RegNetY-16GF through a head of its own; the auxiliary branch is
+# Castling's. The checkpoint holds averaged weights, where LeViT tests the others: mmlisa train PICODET --pretrained CHECKPOINT
+# --no-ema starts from these. LeViT's training has mixed precision: --amp.
 _base_ = [
     "./models/image_classifier.py",
     "./datasets/imagenet.py",
@@ -11,8 +12,8 @@ _base_ = [
 model = dict(
     type="mmlisa.DistilledClassifier",
     teacher=dict(type="TimmClassifier", model_name="regnety_160.deit_in1k", pretrained=True),
-    head=dict(type="LinearClsHead"),
-    distill_head=dict(type="LinearClsHead", num_classes=1000),
+    head=dict(type="LeViTClsHead", distillation=False),
+    distill_head=dict(type="LeViTClsHead", distillation=False, num_classes=1000),
     train_cfg=dict(augments=[dict(type="Mixup", alpha=0.8), dict(type="CutMix", alpha=1.0)]),
 )
 train_dataloader = dict(batch_size=256, sampler=dict(type="RepeatAugSampler", shuffle=True, _delete_=True))

@@ -1,4 +1,5 @@
-# DeiT-T with linear angular attention: FLatten, Table 3a.
+# DeiT-T with linear angular attention: FLatten, Table 3a. The operator is Castling-ViT's whole module, with its
+# convolution of 9 taps and the norm of the sum; FLatten does not say which parts it compares.
 _base_ = "../imagenet/classifier_flatten_deit_t_300e_imagenet.py"
 
 model = dict(backbone=dict(attention=dict(type="LinearAngularAttention")))

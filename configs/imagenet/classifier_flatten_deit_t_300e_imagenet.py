@@ -13,6 +13,8 @@ model = dict(
     head=dict(type="LinearClsHead", in_channels=192),
     train_cfg=dict(augments=[dict(type="Mixup", alpha=0.8), dict(type="CutMix", alpha=1.0)]),
 )
+# "The exact same settings as the corresponding baseline" (Sec. 5): DeiT repeats each image three times.
+train_dataloader = dict(sampler=dict(type="RepeatAugSampler", shuffle=True, _delete_=True))
 # DeiT's positions and class token do not decay.
 optim_wrapper = dict(
     paramwise_cfg=dict(custom_keys={"backbone.stem.position": dict(decay_mult=0.0), "cls_token": dict(decay_mult=0.0)})

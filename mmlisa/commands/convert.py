@@ -16,7 +16,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("target", metavar="DST", type=Path, help="the checkpoint to write")
     arguments.add_argument("--to", nargs=2, metavar=("BACKBONE", "ARCH"), help="for instance LiSANet hybrid-small")
     arguments.add_argument("--head", action="store_true", help="convert the classifier's head as well, for mmpretrain")
-    arguments.add_argument("--ema", action="store_true", help="take the averaged weights of the file")
+    arguments.add_argument(
+        "--ema", action=argparse.BooleanOptionalAction, help="the averaged weights of the file, or the others"
+    )
     arguments.add_argument(
         "--inflate", metavar="VIDEO_CONFIG", help="config of the video classifier to inflate SRC for"
     )

@@ -25,6 +25,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--pretrained", metavar="SOURCE", help="weights to start from: a file, an address or timm:NAME"
     )
+    arguments.add_argument(
+        "--ema", action=argparse.BooleanOptionalAction, help="with --pretrained: averaged weights, or the others"
+    )
     length = arguments.add_mutually_exclusive_group()
     length.add_argument(
         "--epochs", type=cli.positive_int, metavar="N", help="passes over the images; stretches the schedule"
@@ -53,6 +56,7 @@ def main(args: argparse.Namespace) -> None:
     cfg = config.config_for_training(
         cfg,
         pretrained=args.pretrained,
+        averaged=args.ema,
         batch=args.batch,
         epochs=args.epochs,
         iterations=args.iters,

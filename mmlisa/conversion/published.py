@@ -36,7 +36,7 @@ class PublishedWeights:
 
     Args:
         source: see :func:`mmlisa.conversion.read`.
-        ema: use the averaged weights of the file.
+        ema: True for the averaged weights of the file, False for the others; see :func:`mmlisa.conversion.read`.
         min_matched: smallest share of the backbone's parameters that the source must fill, from 0 to 1.
 
     Raises:
@@ -44,7 +44,7 @@ class PublishedWeights:
         ConnectionError: the weights cannot be downloaded.
     """
 
-    def __init__(self, source: str, ema: bool = False, min_matched: float = 0.0) -> None:
+    def __init__(self, source: str, ema: bool | None = None, min_matched: float = 0.0) -> None:
         self.source, self.ema, self.min_matched = source, ema, min_matched
 
     def __call__(self, module: nn.Module) -> None:
@@ -96,14 +96,14 @@ def _load_heads(model: nn.Module, theirs: Mapping[str, Tensor]) -> None:
 
 
 def convert_published(
-    source: str | Mapping[str, Any], to: Sequence[str] | None = None, ema: bool = False, head: bool = False
+    source: str | Mapping[str, Any], to: Sequence[str] | None = None, ema: bool | None = None, head: bool = False
 ) -> tuple[dict[str, Any], str]:
     """Convert published weights into a checkpoint.
 
     Args:
         source: see :func:`mmlisa.conversion.read`.
         to: name of the backbone and its arch; by default those that the source fills most.
-        ema: use the averaged weights.
+        ema: see :func:`mmlisa.conversion.read`.
         head: convert a host's classifier with its head for mmpretrain's ``ImageClassifier``. The head of one of our networks
             itself is always converted.
 

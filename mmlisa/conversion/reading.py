@@ -22,7 +22,7 @@ _EMA_KEYS = ("state_dict_ema", "model_ema")
 _MMENGINES = "ema_state_dict"  # holds the weights without averaging: MMEngine exchanges the two when it saves
 
 
-def read(source: str | Mapping[str, Any], ema: bool = False) -> dict[str, Tensor]:
+def read(source: str | Mapping[str, Any], ema: bool | None = None) -> dict[str, Tensor]:
     """Return the weights of a source under the names they have there, without the prefixes of parallel models.
 
     Half-precision weights are converted to single precision.
@@ -30,14 +30,17 @@ def read(source: str | Mapping[str, Any], ema: bool = False) -> dict[str, Tensor
     Args:
         source: ``'timm:NAME'``, a model that timm downloads; a file or an address, see :func:`mmlisa.checkpoints.download`,
             also Paddle's ``.pdparams``, NumPy's ``.npz`` and LCNets in ``.onnx``; or the content of a file.
-        ema: use the averaged weights: ``state_dict_ema``, ``model_ema``, or what MMEngine's ``EMAHook`` averaged.
+        ema: True for the averaged weights: ``state_dict_ema``, ``model_ema``, or what MMEngine's ``EMAHook`` averaged; False for
+            the others; None for those that the file has as its ``state_dict``, which MMEngine's hook replaces by the average.
 
     Raises:
         ValueError: an unknown source, no weights, no averaged weights, or values that are not finite.
         OSError: the file cannot be read or downloaded.
     """
     content = source if isinstance(source, Mapping) else _read_content(str(source))
-    keys = _EMA_KEYS if ema and _MMENGINES not in content else ("model", "state_dict")
+    keys = _EMA_KEYS if ema else ("model", "state_dict")
+    if _MMENGINES in content:
+        keys = (_MMENGINES,) if ema is False else ("state_dict",)
     found = [content[key] for key in keys if isinstance(content.get(key), Mapping)] + ([] if ema else [content])
     if not found:
         raise ValueError(f"ema=True: the file has no averaged weights {' or '.join(_EMA_KEYS)}")

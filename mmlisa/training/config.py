@@ -164,6 +164,7 @@ def config_for_training(
     cfg: Config,
     *,
     pretrained: str | None = None,
+    averaged: bool | None = None,
     batch: int | None = None,
     epochs: int | None = None,
     iterations: int | None = None,
@@ -176,6 +177,7 @@ def config_for_training(
     Args:
         cfg: a whole config, as :func:`load_config` returns it.
         pretrained: source of the weights to start from.
+        averaged: of a source that has both, whether to take averaged weights; see :func:`mmlisa.conversion.read`.
         batch: images of a step and process.
         epochs, iterations: length of the training; the schedule is stretched to it. A training that counts epochs rounds more
             iterations than an epoch has up to whole epochs.
@@ -189,7 +191,7 @@ def config_for_training(
     """
     cfg = deepcopy(cfg)
     if pretrained:
-        _set_pretrained(cfg, pretrained)
+        _set_pretrained(cfg, pretrained, averaged)
     if batch:
         cfg.train_dataloader.batch_size = batch
     if epochs or iterations:
@@ -203,7 +205,7 @@ def config_for_training(
     return cfg
 
 
-def _set_pretrained(cfg: Config, source: str) -> None:
+def _set_pretrained(cfg: Config, source: str, averaged: bool | None) -> None:
     """Initialize the backbone from ``source``; see :class:`mmlisa.conversion.PublishedWeights`.
 
     A classifier that fine-tunes another one (``pretrained_by``) loads the whole checkpoint: its rate is too small for a new head.
@@ -211,7 +213,7 @@ def _set_pretrained(cfg: Config, source: str) -> None:
     if "pretrained_by" in cfg and "head" in cfg.model and not source.startswith("timm:"):
         cfg.load_from = source
     else:
-        cfg.model.backbone.init_cfg = dict(type="mmlisa.PublishedWeights", source=source)
+        cfg.model.backbone.init_cfg = dict(type="mmlisa.PublishedWeights", source=source, ema=averaged)
 
 
 def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None:

@@ -57,6 +57,7 @@ def test_averaged_weights(tmp_path, theirs, key):
     is_mmengines = key == "ema_state_dict"
     averaged = theirs["conv_stem.weight"] + (not is_mmengines)
     assert torch.equal(build(dict(config, ema=True)).stem[0].weight, averaged)
+    assert not torch.equal(build(dict(config, ema=False)).stem[0].weight, averaged)
     assert torch.equal(build(config).stem[0].weight, theirs["conv_stem.weight"])
     with pytest.raises(ValueError, match="ema=True"):
         build(dict(source(tmp_path / "plain.pth", {"model": theirs}), ema=True))

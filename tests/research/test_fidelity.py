@@ -1,27 +1,63 @@
-"""The list of the papers' items: its sources exist, deviations have reasons, and headers of configs quote the tables."""
+"""The list of the papers' items: sources and evidence exist, verdicts follow from the evidence, and headers quote the tables."""
 
 from pathlib import Path
 
 import pytest
 
-from mmlisa import config_path
+from helpers.recipes import stated
+from helpers.recipes.ablations import PARAMETERS
 from model_zoo import read_header, read_metrics
-from pages import fidelity, read_rows
 from paper_tables import PAPERS
+from research import fidelity
+from research.fidelity import Cell, Row, read_rows
 from research.paper_tables import load_table
 
 ROOT = Path(__file__).parents[2]
+ROWS = read_rows()
+KNOWN = {*stated(), *PARAMETERS}
 
 
-@pytest.mark.parametrize("row", read_rows("fidelity"), ids=lambda row: f"{row['paper']}: {row['item']}")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.paper}: {row.item}")
 def test_an_item(row):
-    kind, _, reason = row["status"].partition(":")
-    assert kind in ("exact", "deviates", "absent")
-    assert reason or kind == "exact"
-    assert row["source"] or kind == "absent"
-    for source in filter(None, row["source"].split(", ")):
-        assert (ROOT / source).exists() or config_path(Path(source).name)
-    assert f"| {row['item'].replace('|', '/')} |" in fidelity()
+    kind, _, reason = row.verdict().partition(": ")
+    assert reason or kind == "exact" or kind.startswith("exact (")
+    assert row.evidence or kind == "absent"
+    files = row.files()
+    for evidence, argument in row.kinds:
+        if evidence == "recipe":
+            configs = [path.name for path in files if path.suffix == ".py"]
+            assert configs
+            assert not [name for name in configs if name not in KNOWN]
+        elif evidence == "test":
+            path, _, test = argument.partition("::")
+            assert f"def {test}(" in (ROOT / path).read_text() if test else (ROOT / path).is_file()
+        elif evidence == "command":
+            assert (ROOT / "tools" / f"{argument.split()[0]}.py").is_file()
+        else:
+            assert evidence in ("cells", "untestable")
+    assert not (kind.startswith("exact") and [cell for cell in row.cells() if cell.sign != "✓"])
+
+
+@pytest.mark.parametrize(
+    ("evidence", "deviation", "verdict"),
+    [
+        ("cells: Table 1 / ^a$", "", "exact: all 1 cells round"),
+        ("cells: Table 1 / [ab]", "", "within 1 %: 1 of 2 cells round"),
+        ("cells: Table 1 / [abc]", "", "deviates: 1 of 3 cells differ by 2.5 to 2.5 %"),
+        ("cells: Table 1 / [ae]", "", "deviates: 1 of 2 cells differ by 0.4 to 0.4 %"),
+        ("cells: Table 1 / [ad]", "", "deviates: 1 of 2 cells have sizes that the paper leaves open"),
+        ("cells: Table 1 / ^a$", "a guess", "deviates: a guess"),
+        ("recipe", "", "exact"),
+        ("untestable", "a GPU", "untestable: a GPU"),
+    ],
+)
+def test_a_verdict_follows_from_the_evidence(monkeypatch, evidence, deviation, verdict):
+    signs = {"a": ("✓", 0.1), "b": ("≈", 0.9), "c": ("~", -2.5), "d": ("–", 5.0), "e": ("✗", 0.4)}
+    cells = [Cell("Table 1", name, *values) for name, values in signs.items()]
+    monkeypatch.setattr(fidelity, "read_cells", lambda paper: cells)
+    assert Row("iViT", "an item", "a.py", evidence, deviation, "").verdict() == verdict
+    with pytest.raises(ValueError, match="Table 9"):
+        Row("iViT", "an item", "a.py", "cells: Table 9", "", "").verdict()
 
 
 def test_headers_of_configs_quote_the_accuracies_of_the_tables():

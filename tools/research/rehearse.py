@@ -108,6 +108,19 @@ def _without_downloads(model: dict[str, Any]) -> list[str]:
     return options
 
 
+def shorten(cfg: Config) -> tuple[list[str], list[str]]:
+    """Return ``--cfg-options`` that make a run of a config short, and the arguments that limit its batch."""
+    options = _without_downloads(cfg.model)
+    if cfg.train_dataloader.dataset.get("times"):
+        options.append("train_dataloader.dataset.times=1")
+    loaders = [f"{split}_dataloader" for split in ("train", "val", "test")]
+    options += [f"{loader}.num_workers=0" for loader in loaders if cfg.get(loader)]
+    options += ["default_hooks.logger.interval=1", "default_hooks.logger.ignore_last=False"]
+    if cfg.default_scope == "mmpretrain" and cfg.get("val_dataloader"):
+        options += ["val_dataloader.batch_size=4", "test_dataloader.batch_size=4"]
+    return options, ["--batch", str(2 if "video" in cfg.filename else BATCH[cfg.default_scope])]
+
+
 class Rehearsal:
     """Runs configs in ``root`` with ``root/data``; every command is a process of its own, forked after the imports."""
 
@@ -135,19 +148,10 @@ class Rehearsal:
         return row
 
     def _rehearse(self, name: str, cfg: Config, row: dict[str, Any]) -> None:
-        options = _without_downloads(cfg.model)
-        row["options"] = list(options)
-        if cfg.train_dataloader.dataset.get("times"):
-            options.append("train_dataloader.dataset.times=1")
-        options += [
-            f"{split}_dataloader.num_workers=0" for split in ("train", "val", "test") if cfg.get(f"{split}_dataloader")
-        ]
-        options += ["default_hooks.logger.interval=1", "default_hooks.logger.ignore_last=False"]
-        if cfg.default_scope == "mmpretrain" and cfg.get("val_dataloader"):
-            options.append("val_dataloader.batch_size=4")
+        row["options"] = _without_downloads(cfg.model)
+        options, limits = shorten(cfg)
         start = self._start(cfg, options)
-        batch = 2 if "video" in cfg.filename else BATCH[cfg.default_scope]
-        train = ["train", f"{name}.py", "--batch", str(batch), *start, "--cfg-options", *options]
+        train = ["train", f"{name}.py", *limits, *start, "--cfg-options", *options]
         row["train"] = self._run([*train, "--epochs", "1"], name)
         checkpoint = self._checkpoint(name)
         if cfg.get("test_dataloader"):
@@ -274,6 +278,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path("work_dirs/rehearsal"), help="default: %(default)s")
     parser.add_argument("--table", action="store_true", help="print the results")
     parser.add_argument("--list", action="store_true", help="print the names in their order")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no config after this time")
     args = parser.parse_args()
     rehearsal = Rehearsal(args.root.resolve())
     names = args.configs or choose()
@@ -287,8 +292,9 @@ def main() -> None:
         import_quietly()
         args.root.mkdir(parents=True, exist_ok=True)
         make_data(rehearsal.root / "data")
+        begin = time.monotonic()
         for name in names:
-            if args.configs or name not in rehearsal.done():
+            if time.monotonic() - begin < args.seconds and (args.configs or name not in rehearsal.done()):
                 row = rehearsal.rehearse(name)
                 print(f"{name}: {row.get('error', 'passed')} ({row['seconds']} s)", flush=True)
 

@@ -14,7 +14,10 @@ optim_wrapper = dict(
         norm_decay_mult=0.0,
         bias_decay_mult=0.0,
         flat_decay_mult=0.0,
-        custom_keys={"position_embedding": dict(decay_mult=0.0)},
+        custom_keys={
+            "position_embedding": dict(decay_mult=0.0),
+            "attn.bias": dict(decay_mult=1.0),  # LiSA's B, which is a projection
+        },
     ),
     clip_grad=dict(max_norm=5.0),
 )

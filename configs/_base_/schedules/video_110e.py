@@ -10,6 +10,11 @@ param_scheduler = [
 optim_wrapper = dict(
     type="OptimWrapper",
     optimizer=dict(type="AdamW", lr=1e-4, weight_decay=0.05),
-    paramwise_cfg=dict(norm_decay_mult=0.0, bias_decay_mult=0.0, flat_decay_mult=0.0),
+    paramwise_cfg=dict(
+        norm_decay_mult=0.0,
+        bias_decay_mult=0.0,
+        flat_decay_mult=0.0,
+        custom_keys={"attn.bias": dict(decay_mult=1.0)},  # LiSA's B, which is a projection
+    ),
 )
 auto_scale_lr = dict(enable=False, base_batch_size=32)

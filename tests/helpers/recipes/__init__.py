@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -16,6 +17,12 @@ from torch import nn
 def cosine(lr: float, last: float, share: float) -> float:
     """Return the rate after a share of a cosine from ``lr`` down to ``last``."""
     return last + (lr - last) * (1 + math.cos(math.pi * share)) / 2
+
+
+def stated() -> dict[str, dict[str, Any]]:
+    """Return what the papers say of each config's recipe, from the modules of this package."""
+    papers = ("castling", "flatten", "hosts", "ivit", "lisa", "newer", "video")
+    return {name: said for paper in papers for name, said in import_module(f"{__name__}.{paper}").RECIPES.items()}
 
 
 # Images of a training epoch, for averages that change with every iteration.
@@ -213,7 +220,7 @@ def _kinds(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
     Kinds: ``head norm`` (batch norms in the heads of segmentors and Cascade R-CNN); ``norm`` (in PicoDet's necks ``outer neck
     norm``, of the maps that come in and of the coarsest one, and ``fusing neck norm``), ``head bias`` (in the heads of
     segmentors), ``bias``, ``position``, ``keys' position`` (of focused attention), ``table`` (of relative positions), ``token``,
-    ``embedding``, ``scale`` (one-dimensional ones that are none of these), ``weight``.
+    ``embedding``, ``scale`` (one-dimensional ones that are none of these, and those of activations), ``weight``.
     """
     for prefix, module in model.named_modules():
         for own, parameter in module.named_parameters(prefix, recurse=False):
@@ -231,7 +238,7 @@ def _kinds(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
                     kind = "outer neck norm"
                 elif prefix.startswith(("neck.top_down.", "neck.downsamples.", "neck.bottom_up.")):
                     kind = "fusing neck norm"
-            elif leaf.endswith("bias"):
+            elif leaf.endswith("bias") and parameter.ndim == 1 and "ReLU" not in type(module).__name__:
                 kind = "head bias" if prefix.startswith(("decode_head.", "auxiliary_head.")) else "bias"
             elif leaf == "positional_encoding":
                 kind = "keys' position"

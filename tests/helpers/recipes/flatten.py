@@ -80,8 +80,8 @@ RECIPES = {
     "classifier_flatten_cswin_s_300e_imagenet.py": dict(_CSWIN_S, drop_path=0.4),
     "classifier_flatten_cswin_b_300e_imagenet.py": dict(_CSWIN_B, drop_path=0.5),
     "classifier_flatten_cswin_b_30e_imagenet384.py": _CSWIN_AT_384,
-    "classifier_flatten_deit_t_300e_imagenet.py": dict(  # DeiT spares its positions and its token
-        _IMAGENET, drop_path=0.1, undecayed={"norm", "bias", "position", "token"}
+    "classifier_flatten_deit_t_300e_imagenet.py": dict(  # DeiT spares its positions and its token, and repeats images
+        _IMAGENET, drop_path=0.1, undecayed={"norm", "bias", "position", "token"}, sampler="RepeatAugSampler"
     ),
     "mask_rcnn_flatten_pvt_t_1x_coco.py": _PVT_COCO,
     "mask_rcnn_flatten_swin_t_1x_coco.py": _SWIN_COCO,
