@@ -41,3 +41,10 @@ def test_zero_and_constant_vectors_are_finite(n, fill):
     y.sum().backward()
     assert y.isfinite().all()
     assert all(t.grad.isfinite().all() for t in (q, k, v))
+
+
+def test_the_auxiliary_branch_keeps_no_map_for_the_backward_pass():
+    inputs, saved = tokens(n=40, d=8, dtype=torch.float32), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (saved.append(t.shape), t)[1], lambda t: t):
+        ops.masked_softmax(*inputs, 0.02)
+    assert saved == [t.shape for t in inputs]
