@@ -3,8 +3,6 @@
 _base_ = "../imagenet/classifier_castling_deit_t_distilled_1000e_imagenet.py"
 
 model = dict(
-    backbone=dict(
-        arch=dict(_delete_=True, base="tiny", mlp_conv=None), attention=dict(_delete_=True, type="SoftmaxAttention")
-    )
+    backbone=dict(arch=dict(_delete_=True, base="tiny", mlp_conv=None), attention=dict(type="SoftmaxAttention"))
 )
 custom_hooks = [hook for hook in _base_.custom_hooks if hook.type != "mmlisa.CastlingHook"]

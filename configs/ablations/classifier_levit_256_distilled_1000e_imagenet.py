@@ -5,7 +5,7 @@ _base_ = "../imagenet/classifier_castling_levit_256_distilled_1000e_imagenet.py"
 model = dict(
     backbone=dict(
         arch=dict(_delete_=True, base="256", downsample="subsample", mlp_conv=None),
-        attention=dict(_delete_=True, type="LeViTAttention", head_dims=32),
+        attention=dict(type="LeViTAttention", head_dims=32),
     )
 )
 custom_hooks = [hook for hook in _base_.custom_hooks if hook.type != "mmlisa.CastlingHook"]

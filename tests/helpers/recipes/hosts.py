@@ -32,7 +32,7 @@ RECIPES = {
     "mask_rcnn_ivit_t_host_3x_coco.py": {
         **_COCO_1X,
         **LENGTH_3X,
-        "undecayed": {"norm", "bias", "scale"},
+        "undecayed": {"norm", "scale"},
         "drop_path": 0.2,
     },
     "mask_rcnn_hylisanet_s_host_1x_coco.py": {**_COCO_1X, "undecayed": {"norm"}, "drop_path": 0.1},
