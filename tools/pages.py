@@ -13,7 +13,7 @@ from pathlib import Path
 
 import model_zoo
 import paper_tables
-from research import fidelity, recipes
+from research import fidelity, recipes, rehearse
 from research.blocks import block_names, replace_block
 
 TABLES = Path(__file__).parent / "research" / "tables"
@@ -87,6 +87,7 @@ TABLES_BY_NAME |= {
     "model_zoo": model_zoo.to_markdown,
     "fidelity": fidelity.to_markdown,
     "reproduce": recipes.to_markdown,
+    "rehearsal": rehearse.to_markdown,
 }
 TABLES_BY_NAME |= {file.stem: partial(benchmark, file) for file in (DOCS / "benchmarks").glob("*.json")}
 

@@ -3,11 +3,10 @@
 For each config: its pretraining config for two iterations -> checkpoint -> two iterations at the real scale, crop and
 augmentation -> validation -> ``mmlisa test`` of the written checkpoint -> ``mmlisa train --resume`` for two more. Only batch,
 workers, length and log interval differ from the recipe; weights that would be downloaded are left out. One line of
-``results.jsonl`` per config; the same command goes on where the last one stopped.
+``rehearsal.jsonl`` per config; the same command goes on where the last one stopped.
 
     python tools/research/rehearse.py                    the smallest config of each family, light ones first
     python tools/research/rehearse.py CONFIG …           these configs, again if they are in the results
-    python tools/research/rehearse.py --table            the results as Markdown
 """
 
 import argparse
@@ -125,7 +124,7 @@ class Rehearsal:
     """Runs configs in ``root`` with ``root/data``; every command is a process of its own, forked after the imports."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.results = root, root / "results.jsonl"
+        self.root, self.results = root, root / "rehearsal.jsonl"
 
     def done(self) -> dict[str, dict[str, Any]]:
         lines = self.results.read_text().splitlines() if self.results.exists() else []
@@ -249,9 +248,10 @@ def _command(arguments: list[str], root: Path, log: Path, send: Any) -> None:
     os._exit(0)
 
 
-def to_markdown(rows: dict[str, dict[str, Any]]) -> str:
-    """Return the table of the results."""
-    lines = ["| config | start weights | losses | metric | test | training, s | GiB | result |", "|---" * 8 + "|"]
+def to_markdown() -> str:
+    """Return the table of docs/rehearsal.jsonl."""
+    rows = Rehearsal(CONFIGS.parent / "docs").done()
+    lines = ["", "| config | start weights | losses | metric | test | training, s | GiB | result |", "|---" * 8 + "|"]
     for name, row in sorted(rows.items()):
         train, test, resumed = (row.get(step, {}) for step in ("train", "test", "resume"))
         losses = " ".join(f"{loss:.4g}" for loss in [*train.get("losses", []), *resumed.get("losses", [])])
@@ -276,7 +276,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("configs", nargs="*", help="names without .py (default: the smallest config of each family)")
     parser.add_argument("--root", type=Path, default=Path("work_dirs/rehearsal"), help="default: %(default)s")
-    parser.add_argument("--table", action="store_true", help="print the results")
     parser.add_argument("--list", action="store_true", help="print the names in their order")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no config after this time")
     args = parser.parse_args()
@@ -284,8 +283,6 @@ def main() -> None:
     names = args.configs or choose()
     if args.list:
         print("\n".join(names))
-    elif args.table:
-        print(to_markdown(rehearsal.done()), end="")
     else:
         from mmlisa.training.log import import_quietly
 
