@@ -91,9 +91,10 @@ class Row:
         far = [abs(cell.difference) for cell in cells if cell.sign not in (ROUNDS, NEAR, OPEN)]
         reasons = [self.deviation] if self.deviation else []
         if far:
-            reasons.append(f"{len(far)} of {len(cells)} cells differ by {min(far):.1f} to {max(far):.1f} %")
+            worst = f"{max(far):.1f} %" if len(far) == 1 else f"{min(far):.1f} to {max(far):.1f} %"
+            reasons.append(f"{len(far)} of {len(cells)} cells off by {worst}")
         if signs[OPEN]:
-            reasons.append(f"{signs[OPEN]} of {len(cells)} cells have sizes that the paper leaves open")
+            reasons.append(f"{signs[OPEN]} of {len(cells)} cells with sizes that the paper leaves open")
         if reasons:
             kind = f"deviates: {'; '.join(reasons)}"
         elif signs[NEAR]:
