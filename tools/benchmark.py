@@ -3,8 +3,10 @@
 import argparse
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 
 from mmlisa import cli
 
@@ -14,7 +16,10 @@ SUITES = ("operators", "scaling", "backbones", "onnxruntime", "pixels", "detecto
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = cli.build_parser(__doc__)
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["gpu"]:
+        return parse_gpu_args(argv[1:])
+    parser = cli.build_parser(__doc__, epilog="`benchmark.py gpu` measures what a GPU has to show, in eight minutes.")
     parser.add_argument("--suite", nargs="+", choices=SUITES, default=SUITES, help="what to measure (default: all)")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="backbones (default: all)")
     parser.add_argument("--size", nargs="+", type=lambda text: tuple(map(int, text.split("x"))), help="as 800x1344")
@@ -24,8 +29,30 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def parse_gpu_args(argv: Sequence[str]) -> argparse.Namespace:
+    parser = cli.build_parser(
+        "Check and measure the operators and networks on a GPU, most valuable first; write gpu.json."
+    )
+    parser.add_argument("--parts", nargs="+", type=int, choices=range(1, 7), default=range(1, 7), help="default: all")
+    parser.add_argument("--minutes", type=float, default=7.5, help="for all parts (default: %(default)s)")
+    parser.add_argument("--device", default="cuda", choices=("cpu", "cuda"))
+    parser.add_argument("--tiny", action="store_true", help="try all parts with small shapes; no time is kept")
+    parser.add_argument("--commit", help="of the sources, if they are not a clone")
+    parser.add_argument("--out", type=Path, default=Path("work_dirs/gpu"), help="folder (default: %(default)s)")
+    args = parser.parse_args(argv, argparse.Namespace(suite=None))
+    if args.device == "cpu" and not args.tiny:
+        parser.error("--device cpu: only with --tiny, since gpu.json is for GPUs")
+    return args
+
+
 def main(args: argparse.Namespace) -> None:
     os.environ["KINETO_LOG_LEVEL"] = "99"  # PyTorch's profiler prints two lines whenever it measures memory
+    if args.suite is None:
+        end = perf_counter() + 60 * args.minutes
+        from research import gpu
+
+        file = args.out / ("gpu_tiny.json" if args.tiny else "gpu.json")
+        return gpu.run(gpu.Setting(args.device, args.tiny), args.parts, file, end, args.commit)
     import torch
 
     from research import benchmark

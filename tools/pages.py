@@ -82,14 +82,23 @@ def benchmark(file: Path) -> str:
     )
 
 
-TABLES_BY_NAME: dict[str, Callable[[], str]] = {each.__name__: each for each in (channels, published_weights)}
+def gpu() -> str:
+    """Return the tables of ``tools/benchmark.py gpu``."""
+    from research.gpu import to_markdown
+
+    file = DOCS / "benchmarks" / "gpu.json"
+    parts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return "\n".join(map(to_markdown, parts.values())) or "Not measured yet.\n"
+
+
+TABLES_BY_NAME: dict[str, Callable[[], str]] = {each.__name__: each for each in (channels, gpu, published_weights)}
 TABLES_BY_NAME |= {
     "model_zoo": model_zoo.to_markdown,
     "fidelity": fidelity.to_markdown,
     "reproduce": recipes.to_markdown,
     "rehearsal": rehearse.to_markdown,
 }
-TABLES_BY_NAME |= {file.stem: partial(benchmark, file) for file in (DOCS / "benchmarks").glob("*.json")}
+TABLES_BY_NAME |= {file.stem: partial(benchmark, file) for file in (DOCS / "benchmarks").glob("*_cpu.json")}
 
 TABLES_BY_NAME |= {f"counts_{paper}": partial(paper_tables.to_markdown, paper) for paper in paper_tables.PAPERS}
 

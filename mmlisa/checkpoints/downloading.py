@@ -2,13 +2,20 @@
 
 import hashlib
 import re
+from functools import partial
 from pathlib import Path
 
 import torch
 from filelock import FileLock
-from mmengine.runner.checkpoint import get_external_models, get_torchvision_models
 
-_LISTS = {"torchvision": get_torchvision_models, "open-mmlab": get_external_models}
+
+def _list(name: str) -> dict[str, str]:
+    from mmengine.runner import checkpoint  # needs OpenCV, which a backbone does not
+
+    return getattr(checkpoint, name)()
+
+
+_LISTS = {"torchvision": partial(_list, "get_torchvision_models"), "open-mmlab": partial(_list, "get_external_models")}
 
 
 def download(source: str | Path) -> Path:

@@ -13,8 +13,6 @@ import numpy as np
 import safetensors.torch
 import torch
 from mmengine.logging import HistoryBuffer
-from mmengine.runner import find_latest_checkpoint
-from mmengine.runner.checkpoint import CheckpointLoader
 
 from .downloading import download
 
@@ -115,6 +113,8 @@ def use_safe_loader() -> None:
 
     MMEngine's own loaders fall back to an unsafe pickle load.
     """
+    from mmengine.runner.checkpoint import CheckpointLoader  # needs OpenCV, which a backbone does not
+
     CheckpointLoader.register_scheme(["", *CheckpointLoader._schemes], load_from_mmlisa, force=True)
 
 
@@ -131,6 +131,8 @@ def latest_checkpoint(work_dir: str | Path) -> str | None:
     Args:
         work_dir: folder with MMEngine's ``last_checkpoint``, which may name a file in another folder.
     """
+    from mmengine.runner import find_latest_checkpoint  # needs OpenCV, too
+
     last = Path(find_latest_checkpoint(str(work_dir)) or work_dir)
     folders = {Path(work_dir), last.parent}
     saved = [path for folder in folders for kind in ("epoch", "iter") for path in folder.glob(f"{kind}_*.pth")]

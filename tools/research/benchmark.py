@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import ceil, prod
 from pathlib import Path
+from shutil import which
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import torch
 import torch.nn.functional as F
 import yaml
@@ -23,8 +23,6 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from mmlisa import config_path, ops
-from mmlisa.export.whole import Exportable
-from mmlisa.export.writing import write
 from mmlisa.inference.cpu import optimize_for_cpu
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import Block
@@ -56,12 +54,13 @@ def time_in_turns(candidates: Candidates, rounds: int, device: str = "cpu", samp
     """
     calls = {}
     for name, function in candidates.items():
-        function()  # warm-up: plans, caches, memory
-        calls[name] = max(1, ceil(sample / max(_time(function, device), 1e-6)))
+        for _ in range(3 if device == "cuda" else 1):
+            function()  # warm-up: plans, caches, memory, compilation
+        calls[name] = max(1, ceil(sample / max(time_calls(function, device), 1e-6)))
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in tqdm(range(rounds), "rounds", leave=False, disable=None):
         for name, function in candidates.items():
-            samples[name].append(_time(function, device, calls[name]))
+            samples[name].append(time_calls(function, device, calls[name]))
     quartiles = {name: np.quantile(times, (0.25, 0.5, 0.75)).tolist() for name, times in samples.items()}
     return {name: dict(seconds=median, low=low, high=high) for name, (low, median, high) in quartiles.items()}
 
@@ -101,14 +100,21 @@ def peak_extra_bytes(function: Callable[[], Any], device: str = "cpu") -> int:
     return int(np.cumsum(changes).max(initial=0))
 
 
-def _time(function: Callable[[], Any], device: str, calls: int = 1) -> float:
-    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    synchronize()
-    start = perf_counter()
+def time_calls(function: Callable[[], Any], device: str, calls: int = 1) -> float:
+    """Return the seconds per call."""
+    if device == "cuda":  # between two events in the stream that does the work
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        start.record()
+        for _ in range(calls):
+            function()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3 / calls
+    begin = perf_counter()
     for _ in range(calls):
         function()
-    synchronize()
-    return (perf_counter() - start) / calls
+    return (perf_counter() - begin) / calls
 
 
 # ---- operators
@@ -230,18 +236,23 @@ def benchmark_scaling(
     return rows
 
 
+def build_block(options: Row, grid: list[int], channels: int, num_heads: int, grids: list[list[int]]) -> nn.Module:
+    """Build a block with an attention; an option that is a list has a value per grid."""
+    cfg = {key: v[grids.index(grid)] if isinstance(v, list) else v for key, v in options.items()}
+    return Block(channels, build_attention(cfg, channels, num_heads, grid), mlp_ratio=4)
+
+
 def benchmark_blocks(
-    rounds: int, device: str, channels: int, num_heads: int, grids: list[list[int]], attention: dict[str, Row]
+    rounds: int, device: str, grids: list[list[int]], attention: dict[str, Row], **width: int
 ) -> list[Row]:
-    """Measure the forward pass of a block with each attention; an option that is a list has a value per grid."""
+    """Measure the forward pass of a block with each attention; ``width`` are the channels and heads."""
 
     def build(grid: list[int]) -> Candidates:
-        x, blocks = torch.randn(1, prod(grid), channels, device=device), {}
-        for name, options in attention.items():
-            cfg = {key: v[grids.index(grid)] if isinstance(v, list) else v for key, v in options.items()}
-            block = Block(channels, build_attention(cfg, channels, num_heads, grid), mlp_ratio=4).to(device).eval()
-            blocks[name] = torch.inference_mode()(partial(block, x, grid))
-        return blocks
+        x = torch.randn(1, prod(grid), width["channels"], device=device)
+        blocks = {
+            name: build_block(one, grid, grids=grids, **width).to(device).eval() for name, one in attention.items()
+        }
+        return {name: torch.inference_mode()(partial(block, x, grid)) for name, block in blocks.items()}
 
     return benchmark_scaling(rounds, device, grids, build)
 
@@ -256,13 +267,14 @@ def build_backbone(cfg: dict[str, Any], *, training: bool = False) -> nn.Module:
     return model if training else optimize_for_cpu(model)
 
 
-def build_detector(backbone: dict[str, Any], channels: Sequence[int]) -> nn.Module:
-    """Build mmdet's Mask R-CNN with FPN, optimised for inference."""
+def build_detector(backbone: dict[str, Any], channels: Sequence[int], *, training: bool = False) -> nn.Module:
+    """Build mmdet's Mask R-CNN with FPN, in training mode or optimised for inference."""
     cfg = Config.fromfile(config_path("_base_/models/mask_rcnn.py")).model
     cfg.backbone.update(backbone)
     cfg.neck.in_channels = list(channels)
     cfg._scope_ = "mmdet"
-    return optimize_for_cpu(MMLISA_MODELS.build(cfg).eval())
+    model = MMLISA_MODELS.build(cfg).train(training)
+    return model if training else optimize_for_cpu(model)
 
 
 @torch.inference_mode()
@@ -323,6 +335,11 @@ def benchmark_networks(
 
 def benchmark_onnxruntime(rounds: int, sizes: Iterable[tuple[int, int]], names: Sequence[str]) -> list[Row]:
     """Measure the backbones' exported files in onnxruntime on the CPU, with as many threads as PyTorch has."""
+    import onnxruntime
+
+    from mmlisa.export.whole import Exportable
+    from mmlisa.export.writing import write
+
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, torch.get_num_threads()
     rows = []
@@ -369,12 +386,20 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:.0f}"
 
 
+def _cell(row: Row, key: str) -> str:
+    if key in _COLUMNS or key not in row:
+        return _COLUMNS[key][1](row) if key in row else ""
+    return f"{row[key]:.3g}" if isinstance(row[key], float) else str(row[key]).replace("|", "/")
+
+
 def to_markdown(title: str, rows: list[Row]) -> str:
     """Return a table of all columns that occur in the rows, and the geometric means of LiSA's speed-ups by pass."""
-    columns = [column for key, column in _COLUMNS.items() if any(key in row for row in rows)]
-    lines = [f"## {title}", "", "| case | name | " + " | ".join(head for head, _ in columns) + " |"]
-    lines.append("|---" * (2 + len(columns)) + "|")
-    lines += [f"| {' | '.join([row['case'], row['name'], *(show(row) for _, show in columns)])} |" for row in rows]
+    found = dict.fromkeys(key for row in rows for key in row)
+    shown = ["case", "name", *(key for key in _COLUMNS if key in found)]
+    shown += [key for key in found if key not in (*shown, "low", "high", "tokens", "table")]
+    lines = [f"## {title}", "", f"| {' | '.join(_COLUMNS[key][0] if key in _COLUMNS else key for key in shown)} |"]
+    lines.append("|---" * len(shown) + "|")
+    lines += [f"| {' | '.join(_cell(row, key) for key in shown)} |" for row in rows]
     for mode in dict.fromkeys(row["mode"] for row in rows if "speedup" in row):
         speedups = [row["speedup"] for row in rows if row["mode"] == mode and row["name"] == "LiSA"]
         mean, least = np.exp(np.log(speedups).mean()), min(speedups)
@@ -383,6 +408,7 @@ def to_markdown(title: str, rows: list[Row]) -> str:
 
 
 def describe_commit() -> str:
-    """Return the commit of the clone, with ``-dirty`` if files differ from it."""
+    """Return the commit of the clone, with ``-dirty`` if files differ from it; ``unknown`` without Git."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    found = subprocess.run(command, capture_output=True, text=True) if which("git") else None
+    return found.stdout.strip() if found and found.returncode == 0 else "unknown"

@@ -1,0 +1,225 @@
+"""The run on a GPU, on a CPU: what is wrong is found, what is not measured is said, and all parts run."""
+
+import json
+import subprocess
+import sys
+from contextlib import nullcontext
+from inspect import isfunction
+from itertools import chain, islice, repeat
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import benchmark as command
+import pages
+from helpers.pages import ROOT
+from mmlisa import ops
+from research import benchmark, gpu
+
+CPU = gpu.Setting("cpu", tiny=True)
+
+
+def test_every_operator_is_checked():
+    others = {"at_least_fp32", "landmark_side", "layer_dtype", "no_autocast"}
+    checked = {name for names in gpu._DATA["operators"].values() for name in names}
+    assert checked == {name for name, value in vars(ops).items() if isfunction(value)} - others
+
+
+def test_operators_agree_with_their_references():
+    cases = [case for case in gpu.numerics(CPU) if case[0]["table"] == "Operators"]
+    assert len(cases) == 40
+    assert not [(columns, row) for columns, check in cases if (row := check())["failed"]]
+
+
+class _WrongGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 1.001 * grad
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [lambda y: 1.001 * y, _WrongGradient.apply, lambda y: y * torch.nan, lambda y: y[..., :-1], lambda y: y / 0],
+    ids=["value", "gradient", "nan", "shape", "inf"],
+)
+def test_a_wrong_operator_fails(monkeypatch, mistake):
+    def wrong(query, key, value, *, backend="auto"):
+        y = ops.inline(query, key, value, backend=backend)
+        return y if backend == "reference" else mistake(y)
+
+    monkeypatch.setitem(gpu._FORMS, "inline", wrong)
+    assert "fp32" in gpu.check_operator(CPU, "inline", "bhnd bhnd bhnd", "auto")["failed"].split(", ")
+
+
+def test_backbones_are_compared_and_need_autocast(monkeypatch):
+    torch.manual_seed(0)
+    assert gpu.check_backbone(CPU, "LCNet")["failed"] == ""
+    monkeypatch.setattr(gpu.Setting, "autocast", lambda *_: nullcontext())
+    assert gpu.check_backbone(CPU, "LCNet")["failed"] == "bf16, fp16"
+
+
+def test_a_broken_graph_raises(monkeypatch):
+    def build(*_):
+        model = torch.nn.Conv2d(3, 4, 3)
+        model.register_forward_pre_hook(lambda *_: torch._dynamo.graph_break())
+        return model
+
+    assert gpu.check_compiled(CPU, "LCNet", training=False) == {"graph breaks": 0}
+    monkeypatch.setattr(gpu, "build_smallest", build)
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        gpu.check_compiled(CPU, "LCNet", training=False)
+
+
+def test_recomputation_is_switched_off():
+    """The row without it must save more for the backward pass."""
+    saved = {}
+    time = lambda self, step: {"saved": benchmark.saved_bytes(step, torch.nn.Identity())}  # noqa: E731
+    for mode in ("", "no recomputation"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gpu.Setting, "time", time)
+            saved[mode] = gpu.run_training(CPU, gpu.OURS["HyLiSANet-S"], "fp32", mode)["saved"]
+    assert saved[""] < 0.8 * saved["no recomputation"]
+
+
+def test_gradients_that_are_zero_or_infinite_are_refused():
+    x = torch.ones(2, requires_grad=True)
+    assert gpu.step_of(lambda: [2 * x], [x])()[0].shape == x.shape
+    for wrong in (lambda: [0 * x], lambda: [x.log() / 0]):
+        with pytest.raises(FloatingPointError):
+            gpu.step_of(wrong, [x])
+
+
+def fill(cases, deadline=float("inf")):
+    rows, saves = [], []
+    setting = gpu.Setting("cpu", tiny=False)
+    gpu.fill(rows, iter(cases), setting, deadline, lambda: saves.append(len(rows)))
+    return rows, saves
+
+
+def test_an_exception_is_its_rows_error():
+    def fail():
+        raise RuntimeError("CUDA out of memory.\nTried to allocate")
+
+    rows, saves = fill([(dict(table="t", name="a"), fail), (dict(table="t", name="b"), lambda: {"ms": 1})])
+    assert rows == [
+        dict(table="t", name="a", error="RuntimeError: CUDA out of memory."),
+        dict(table="t", name="b", ms=1),
+    ]
+    assert saves == [1, 2]
+
+
+def test_an_interrupt_ends_the_run():
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fill([(dict(table="t"), interrupt)])
+
+
+def test_rows_after_the_deadline_are_named():
+    assert fill([(dict(table="t", name="a"), dict)], deadline=0)[0] == [dict(table="t", name="a", error=gpu.LATE)]
+
+
+def test_a_gpus_time_lies_between_events_after_the_warm_up(monkeypatch):
+    log = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            log.append("record")
+
+        def synchronize(self):
+            log.append("wait")
+
+        def elapsed_time(self, end):
+            return 3.0
+
+    fake = SimpleNamespace(Event=Event, synchronize=lambda: log.append("synchronize"))
+    monkeypatch.setattr(torch, "cuda", fake)
+    (row,) = benchmark.time_in_turns({"a": lambda: log.append("call")}, rounds=1, device="cuda", sample=0.006).values()
+    one, two = (["synchronize", "record", *["call"] * calls, "record", "wait"] for calls in (1, 2))
+    assert log == ["call"] * 3 + one + two
+    assert row["seconds"] == pytest.approx(1.5e-3)
+
+
+@pytest.mark.parametrize("number", range(2, 6))
+def test_tables_of_times(monkeypatch, number):
+    """With times: 2 ms for the first call, 1 ms for the others."""
+    times = chain([2e-3], repeat(1e-3))
+    monkeypatch.setattr(gpu.Setting, "time", lambda *_: dict(seconds=next(times), low=1e-3, high=3e-3, peak_bytes=1e6))
+    rows = []
+    gpu.fill(rows, islice(gpu.PARTS[number].cases(CPU), 3), CPU, 0, lambda: None)
+    assert not [row for row in rows if "error" in row]
+    table = gpu.to_markdown(dict(title="t", machine="m", note="n", rows=rows))
+    if number == 2:
+        assert [row["name"] for row in rows] == ["softmax (matrix)", "LiSA", "softmax"]
+        assert rows[1]["self-attention / this"] == rows[2]["self-attention / this"] == 2
+        assert rows[1]["printed ratio"] == pytest.approx(0.9 / 1.2)
+        assert "| 7x7 | LiSA | inference, fp32 | 1 (1-3) | 1.0 |" in table
+    if number == 3:
+        assert [row["fastest"] for row in rows[:2]] == ["circulant", "fft"]
+        assert [row["circulant's limit"] for row in rows[:2]] == [49, 49]
+    if number == 5:
+        assert rows[0]["images/s"] == 500
+
+
+def run(tmp_path, cases, numbers=(1,)):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(gpu.PARTS, 1, gpu.Part("Numerics", 1, lambda _: iter(cases)))
+        gpu.run(CPU, numbers, tmp_path / "gpu.json", float("inf"), "abc")
+    return json.loads((tmp_path / "gpu.json").read_text())
+
+
+@pytest.mark.parametrize("row", [dict(failed="fp32"), dict(error="RuntimeError: -")])
+def test_a_failure_of_part_1_is_the_exit_status(tmp_path, row, capsys):
+    with pytest.raises(SystemExit, match="part 1: 1 of 2 rows"):
+        run(
+            tmp_path,
+            [(dict(table="t", case="", name="good"), dict), (dict(table="t", case="", name="bad"), lambda: row)],
+        )
+    assert "bad" in capsys.readouterr().out
+
+
+def test_a_run_keeps_the_other_parts_of_the_file(tmp_path):
+    (tmp_path / "gpu.json").write_text('{"2": {"rows": []}}')
+    parts = run(tmp_path, [(dict(table="t", case="", name="a"), lambda: dict(failed=""))])
+    assert list(parts) == ["2", "1"]
+    assert parts["1"]["rows"] == [dict(table="t", case="", name="a", failed="")]
+    assert "commit abc" in parts["1"]["machine"]
+
+
+def test_the_page_shows_the_file(monkeypatch, tmp_path):
+    monkeypatch.setattr(pages, "DOCS", tmp_path)
+    assert pages.gpu() == "Not measured yet.\n"
+    (tmp_path / "benchmarks").mkdir()
+    row = dict(table="A table", case="7x7", name="LiSA", seconds=0.001, low=0.001, high=0.002, error="a|b")
+    part = dict(
+        title="2: Papers", machine="H100", note="3 s.", rows=[row, dict(table="A table", case="7x7", name="other")]
+    )
+    (tmp_path / "benchmarks" / "gpu.json").write_text(json.dumps({"2": part}))
+    assert "| 7x7 | LiSA | 1 (1-2) | a/b |" in pages.gpu()
+    assert "| 7x7 | other |  |  |" in pages.gpu()
+
+
+def test_a_cpu_measures_nothing(capsys):
+    with pytest.raises(SystemExit):
+        command.parse_args(["gpu", "--device", "cpu"])
+    assert "--tiny" in capsys.readouterr().err
+
+
+@pytest.mark.nightly
+def test_tiny_run(tmp_path):
+    """All parts, as the command runs them."""
+    words = [sys.executable, "tools/benchmark.py", "gpu", "--device", "cpu", "--tiny", "--out", str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    parts = json.loads((tmp_path / "gpu_tiny.json").read_text())
+    assert list(parts) == list("123456")
+    assert not [row for part in parts.values() for row in part["rows"] if "error" in row or "seconds" in row]
