@@ -58,9 +58,9 @@ def test_a_wrong_operator_fails(monkeypatch, mistake):
 
 def test_backbones_are_compared_and_need_autocast(monkeypatch):
     torch.manual_seed(0)
-    assert gpu.check_backbone(CPU, "LCNet")["failed"] == ""
+    assert gpu.check_backbone(CPU, "FLattenDeiT")["failed"] == ""
     monkeypatch.setattr(gpu.Setting, "autocast", lambda *_: nullcontext())
-    assert gpu.check_backbone(CPU, "LCNet")["failed"] == "bf16, fp16"
+    assert gpu.check_backbone(CPU, "FLattenDeiT")["failed"] == "bf16, fp16"
 
 
 def test_a_broken_graph_raises(monkeypatch):
@@ -76,14 +76,13 @@ def test_a_broken_graph_raises(monkeypatch):
 
 
 def test_recomputation_is_switched_off():
-    """The row without it must save more for the backward pass."""
     saved = {}
     time = lambda self, step: {"saved": benchmark.saved_bytes(step, torch.nn.Identity())}  # noqa: E731
     for mode in ("", "no recomputation"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(gpu.Setting, "time", time)
             saved[mode] = gpu.run_training(CPU, gpu.OURS["HyLiSANet-S"], "fp32", mode)["saved"]
-    assert saved[""] < 0.8 * saved["no recomputation"]
+    assert saved[""] < 0.95 * saved["no recomputation"]  # both with the weights
 
 
 def test_gradients_that_are_zero_or_infinite_are_refused():
@@ -149,13 +148,13 @@ def test_a_gpus_time_lies_between_events_after_the_warm_up(monkeypatch):
     assert row["seconds"] == pytest.approx(1.5e-3)
 
 
-@pytest.mark.parametrize("number", range(2, 6))
+@pytest.mark.parametrize("number", [2, 3, 4, 5])
 def test_tables_of_times(monkeypatch, number):
     """With times: 2 ms for the first call, 1 ms for the others."""
     times = chain([2e-3], repeat(1e-3))
     monkeypatch.setattr(gpu.Setting, "time", lambda *_: dict(seconds=next(times), low=1e-3, high=3e-3, peak_bytes=1e6))
     rows = []
-    gpu.fill(rows, islice(gpu.PARTS[number].cases(CPU), 3), CPU, 0, lambda: None)
+    gpu.fill(rows, islice(gpu.PARTS[number].cases(CPU), 1 if number == 5 else 3), CPU, 0, lambda: None)
     assert not [row for row in rows if "error" in row]
     table = gpu.to_markdown(dict(title="t", machine="m", note="n", rows=rows))
     if number == 2:
@@ -222,4 +221,6 @@ def test_tiny_run(tmp_path):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     parts = json.loads((tmp_path / "gpu_tiny.json").read_text())
     assert list(parts) == list("123456")
-    assert not [row for part in parts.values() for row in part["rows"] if "error" in row or "seconds" in row]
+    rows = [row for part in parts.values() for row in part["rows"]]
+    assert not [row for row in rows if "error" in row or "seconds" in row]
+    assert not [row for row in rows for name in ("fft", "circulant", "dft", "rows") if row.get(name)]

@@ -243,16 +243,16 @@ def build_block(options: Row, grid: list[int], channels: int, num_heads: int, gr
 
 
 def benchmark_blocks(
-    rounds: int, device: str, grids: list[list[int]], attention: dict[str, Row], **width: int
+    rounds: int, device: str, channels: int, num_heads: int, grids: list[list[int]], attention: dict[str, Row]
 ) -> list[Row]:
-    """Measure the forward pass of a block with each attention; ``width`` are the channels and heads."""
+    """Measure the forward pass of a block with each attention; an option that is a list has a value per grid."""
 
     def build(grid: list[int]) -> Candidates:
-        x = torch.randn(1, prod(grid), width["channels"], device=device)
-        blocks = {
-            name: build_block(one, grid, grids=grids, **width).to(device).eval() for name, one in attention.items()
-        }
-        return {name: torch.inference_mode()(partial(block, x, grid)) for name, block in blocks.items()}
+        x, blocks = torch.randn(1, prod(grid), channels, device=device), {}
+        for name, options in attention.items():
+            block = build_block(options, grid, channels, num_heads, grids).to(device).eval()
+            blocks[name] = torch.inference_mode()(partial(block, x, grid))
+        return blocks
 
     return benchmark_scaling(rounds, device, grids, build)
 
@@ -396,7 +396,7 @@ def to_markdown(title: str, rows: list[Row]) -> str:
     """Return a table of all columns that occur in the rows, and the geometric means of LiSA's speed-ups by pass."""
     found = dict.fromkeys(key for row in rows for key in row)
     shown = ["case", "name", *(key for key in _COLUMNS if key in found)]
-    shown += [key for key in found if key not in (*shown, "low", "high", "tokens", "table")]
+    shown += [key for key in found if key not in (*shown, "low", "high", "best", "tokens", "table")]
     lines = [f"## {title}", "", f"| {' | '.join(_COLUMNS[key][0] if key in _COLUMNS else key for key in shown)} |"]
     lines.append("|---" * len(shown) + "|")
     lines += [f"| {' | '.join(_cell(row, key) for key in shown)} |" for row in rows]
