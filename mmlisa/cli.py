@@ -143,6 +143,12 @@ SHARED: dict[str, dict[str, Any]] = {
     "--device": dict(
         choices=("cpu", "cuda"), help="default: a GPU if there is one; CUDA_VISIBLE_DEVICES chooses among several"
     ),
+    "--tile": dict(
+        type=int,
+        metavar="PIXELS",
+        help="predict on tiles of this size; 0: on whole images (default: the tiles of the config or of the exported file)",
+    ),
+    "--overlap": dict(type=fraction, help="repeated share of tiles (default: that of the config or the file, or 0.2)"),
     "--launcher": dict(choices=("none", "pytorch", "slurm", "mpi"), default="none", help="what started the processes"),
     "--local_rank --local-rank": dict(type=int, default=0, help="set by the launcher"),
 }

@@ -48,16 +48,18 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.training.config import load_config, parse_options
     from mmlisa.training.log import import_quietly
 
-    cfg = load_config(args.config, options=parse_options(args.cfg_options))
+    whole = load_config(args.config, options=parse_options(args.cfg_options))
     if not args.verbose:
-        import_quietly(cfg.get("default_scope"))
+        import_quietly(whole.get("default_scope"))
     from mmlisa import export
     from mmlisa.checkpoints import load_weights, use_safe_loader
     from mmlisa.export.whole import EndToEnd
+    from mmlisa.inference.tiled import plain_config
     from mmlisa.training.building import build_model
     from mmlisa.training.checks import check_shapes, saved_metainfo
 
     use_safe_loader()
+    cfg, tiles = plain_config(whole)
     model = build_model(cfg)
     # A model that cannot be exported is reported before the checkpoint is read.
     if args.raw or args.backbone_only:
@@ -76,7 +78,7 @@ def main(args: argparse.Namespace) -> None:
         loaded = load_weights(model, args.checkpoint, args.min_matched)
         check_shapes(model, loaded, args.checkpoint)
         metainfo = saved_metainfo(loaded)
-    metadata = export.describe(cfg, module, metainfo) if isinstance(module, EndToEnd) else None
+    metadata = export.describe(cfg, module, metainfo, **tiles) if isinstance(module, EndToEnd) else None
     if args.dynamic and 3 in (len(args.size or ()), len(fixed or ())):
         raise ValueError("--dynamic: clips have a fixed size; leave it out")
     size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE

@@ -1,7 +1,8 @@
 """Count parameters and multiply-accumulates of a config's model: ``mmlisa flops CONFIG``.
 
 The model runs on the meta device, so any size takes seconds. mmlisa/complexity.py defines how operations are counted. A
-two-stage detector is counted with 1000 proposals and 100 masks, a segmentor without its auxiliary head.
+two-stage detector is counted with 1000 proposals and 100 masks, a segmentor without its auxiliary head, and a detector on tiles
+for one image of the size.
 """
 
 import argparse
@@ -36,6 +37,7 @@ def main(args: argparse.Namespace) -> None:
 
     from mmlisa.checkpoints import use_safe_loader
     from mmlisa.complexity import count, forward_tables
+    from mmlisa.inference.tiled import plain_config
     from mmlisa.training.building import build_model
     from mmlisa.training.log import import_quietly
 
@@ -44,7 +46,7 @@ def main(args: argparse.Namespace) -> None:
     import_module(f"{scope}.models")  # outside of the meta device, because importing creates tensors, too
     use_safe_loader()
     with torch.device("meta"):
-        model = build_model(cfg)
+        model = build_model(plain_config(cfg)[0])
     image = torch.empty(1, 3, *size, device="meta")
     print(f"{args.config} at {'x'.join(map(str, size))}\n{'':12}params M   MACs G")
     whole, backbone = count(model, image, forward=forward_tables), count(model.backbone, image)

@@ -26,11 +26,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--score-thr", type=cli.fraction, default=0.3, help="lowest score kept (default: %(default)s)"
     )
-    arguments.add_argument("--tile", type=cli.positive_int, metavar="PIXELS", help="detect on tiles of this size")
-    arguments.add_argument(
-        "--overlap", type=cli.fraction, default=0.2, help="repeated share of tiles (default: %(default)s)"
-    )
-    cli.add_shared(arguments, "--cfg-options", "--device", "--backend", "--min-matched")
+    cli.add_shared(arguments, "--tile", "--overlap", "--cfg-options", "--device", "--backend", "--min-matched")
     return arguments
 
 
@@ -67,11 +63,11 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.inference.tiled import tile_config
 
     use_safe_loader()
-    options = dict(tile=args.tile, overlap=args.overlap) if args.tile and cfg is None else {}
+    options = dict(tile=args.tile, overlap=args.overlap) if cfg is None else {}
     if cfg is None:
         model = runtime.load(checkpoint, backend=args.backend)
     else:
-        cfg = tile_config(cfg, args.tile, args.overlap) if args.tile else cfg
+        cfg = tile_config(cfg, args.tile, args.overlap)
         model = Predictor(cfg, checkpoint, device=args.device, min_matched=args.min_matched)
     done, failed = [], []
     for prediction in predict_pictures(model, images, args.out_dir, args.score_thr, **options):

@@ -18,15 +18,17 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--out", metavar="FILE.pkl", help="write the predictions for offline evaluation")
     arguments.add_argument("--show-dir", help="write pictures of the predictions")
     arguments.add_argument("--tta", action="store_true", help="test-time augmentation")
-    cli.add_shared(arguments, "--backend", "--min-matched", "--launcher", "--local_rank --local-rank")
+    cli.add_shared(
+        arguments, "--tile", "--overlap", "--backend", "--min-matched", "--launcher", "--local_rank --local-rank"
+    )
     return arguments
 
 
 def main(args: argparse.Namespace) -> None:
     if args.out and not args.out.endswith((".pkl", ".pickle")):
         raise UserError(f"--out: '{args.out}' is not a .pkl or .pickle file")
-    if args.tta and args.checkpoint.endswith(".onnx"):
-        raise UserError("--tta: an exported file predicts on the image as it is; leave --tta out")
+    if args.tta and (args.tile or args.checkpoint.endswith(".onnx")):
+        raise UserError("--tta: tiles and exported files predict on the image as it is; leave --tta out")
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
     from mmlisa.training import config
 
@@ -41,20 +43,25 @@ def main(args: argparse.Namespace) -> None:
 
     from mmlisa.checkpoints import use_safe_loader
     from mmlisa.inference.cpu import optimize_for_cpu
+    from mmlisa.inference.exported import check_exported_classes, exported_config
+    from mmlisa.inference.tiled import tile_config
     from mmlisa.training.runner import build_runner, test
 
     use_safe_loader()
     if exported := args.checkpoint.endswith(".onnx"):
-        from mmlisa.inference.exported import exported_config
-
-        cfg = exported_config(cfg, args.checkpoint, args.backend)
+        cfg = exported_config(cfg, args.checkpoint, args.backend, tile=args.tile, overlap=args.overlap)
+    else:
+        cfg = tile_config(cfg, args.tile, args.overlap)
     runner = build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)
-    if not exported:
+    if exported:
+        check_exported_classes(runner)
+    else:
         optimize_for_cpu(runner.model)
     if args.out:
         dumps = {"mmdet": "mmdet.DumpDetResults", "mmseg": "mmlisa.DumpWithoutLogits"}
         dump = dumps.get(cfg.get("default_scope"), "DumpResults")
-        if config.type_name(cfg.model) == "TiledDetector":  # its masks are run lengths already
+        # Masks of tiles are run lengths already.
+        if config.type_name(cfg.model) == "TiledDetector" or (exported and runner.model.tile):
             dump = "DumpResults"
         runner.test_evaluator.metrics.append(METRICS.build(dict(type=dump, out_file_path=args.out)))
     test(runner)

@@ -67,10 +67,11 @@ def final_size(cfg: Config, module: EndToEnd) -> tuple[int, ...] | None:
     return None if name == "Pad" and width != height else (height, width)  # an image may be higher than wide
 
 
-def describe(cfg: Config, module: EndToEnd, metainfo: dict[str, Any]) -> dict[str, str]:
+def describe(cfg: Config, module: EndToEnd, metainfo: dict[str, Any], **tiles: Any) -> dict[str, str]:
     """Return the metadata of a file for :mod:`mmlisa.runtime`, JSON by key.
 
-    ``metainfo`` holds the names of the classes; if it is empty, the test data have them.
+    ``metainfo`` holds the names of the classes; if it is empty, the test data have them. ``tiles`` are ``tile`` and ``overlap``
+    of a detector that predicts on tiles.
     """
     prepare = module.preprocess
     head = getattr(module.model, "roi_head", None) or getattr(module.model, "bbox_head", None)
@@ -98,5 +99,6 @@ def describe(cfg: Config, module: EndToEnd, metainfo: dict[str, Any]) -> dict[st
         mask_stride=head.prior_generator.strides[0][0] if getattr(module, "detect", None) is rtmdet_ins else 0,
         config=Path(cfg.filename or "").name,
         version=__version__,
+        **tiles,
     )
     return {f"mmlisa_{key}": json.dumps(value) for key, value in entries.items()}

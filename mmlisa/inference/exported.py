@@ -1,6 +1,7 @@
 """Exported files as the models of MMEngine's runners."""
 
 from copy import deepcopy
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,14 @@ import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.model import BaseModel
+from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 
 from mmlisa import runtime
 from mmlisa.inference.predictor import fill_sample
 from mmlisa.registry import MODELS
 from mmlisa.runtime import Prediction
+from mmlisa.training.hooks import classes_of
 
 
 @MODELS.register_module()
@@ -22,11 +25,17 @@ class ExportedModel(BaseModel):
 
     Images are read by the runtime from their files, not taken from the config's pipeline. Clips come from the pipeline, and a
     prediction is the mean of the probabilities of its views.
+
+    Args:
+        path: the file.
+        backend: see :func:`mmlisa.runtime.load`.
+        tile, overlap: see :meth:`mmlisa.runtime.Model.predict`.
     """
 
-    def __init__(self, path: str, backend: str = "auto") -> None:
+    def __init__(self, path: str, backend: str = "auto", tile: int | None = None, overlap: float | None = None) -> None:
         super().__init__()
         self.exported = runtime.load(path, backend=backend)
+        self.tile, self.overlap = self.exported.metadata.get("tile", 0) if tile is None else tile, overlap
 
     def test_step(self, data: dict[str, Any]) -> list[BaseDataElement]:
         return [self._predict(*pair) for pair in zip(data["inputs"], data["data_samples"], strict=True)]
@@ -36,7 +45,8 @@ class ExportedModel(BaseModel):
 
     def _predict(self, views: torch.Tensor, sample: BaseDataElement) -> BaseDataElement:
         if self.exported.task != "video":
-            return fill_sample(sample, self.exported.predict(sample.img_path, 0.0))
+            found = self.exported.predict(sample.img_path, 0.0, tile=self.tile, overlap=self.overlap)
+            return fill_sample(sample, found)
         metadata = self.exported.metadata
         clips = views.numpy()  # [V, 3, T, H, W], BGR as OpenMMLab's loaders leave them
         if metadata["channels"] == "RGB":
@@ -48,14 +58,32 @@ class ExportedModel(BaseModel):
         return fill_sample(sample, Prediction(probabilities=probabilities.mean(axis=0)))
 
 
-def exported_config(cfg: Config, path: str | Path, backend: str = "auto") -> Config:
-    """Return a copy of a config that tests an exported file in the place of its model.
+def check_exported_classes(runner: Runner) -> None:
+    """Compare the classes of an exported file with those of the test data, in which its labels are counted.
+
+    Raises:
+        ValueError: they differ; the message names the first label that stands for another class.
+    """
+    file, data = runner.model.exported.classes, classes_of(runner.test_dataloader)
+    if not file or not data:
+        runner.logger.warning(f"the classes of {'the test data' if file else 'the file'} are not known, nor compared")
+        return
+    for label, (ours, theirs) in enumerate(zip_longest(file, data)):
+        if ours != theirs:
+            raise ValueError(
+                f"{runner.model.exported.path!r}: label {label} is {ours!r} in the file and {theirs!r} in the test data; set "
+                "metainfo.classes of the test data set to the classes of the file"
+            )
+
+
+def exported_config(cfg: Config, path: str | Path, backend: str = "auto", **tiles: Any) -> Config:
+    """Return a copy of a config that tests an exported file in the place of its model; ``tiles``: :class:`ExportedModel`.
 
     The copy has a work dir of its own, a subfolder of the config's with the name of the file: MMEngine's runner writes its config
     there. In the training's folder it would overwrite the config of the training.
     """
     cfg = deepcopy(cfg)
-    cfg.model = dict(type="mmlisa.ExportedModel", path=str(path), backend=backend)
+    cfg.model = dict(type="mmlisa.ExportedModel", path=str(path), backend=backend, **tiles)
     cfg.load_from, cfg.resume = None, False
     cfg.data_preprocessor = None  # MMEngine's runner would pass it to the exported model
     cfg.work_dir = str(Path(cfg.get("work_dir") or "work_dirs") / Path(path).stem)

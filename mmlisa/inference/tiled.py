@@ -16,6 +16,8 @@ from mmlisa.registry import MODELS
 from mmlisa.runtime import Prediction, Tiles, check_tiles
 from mmlisa.training.config import find_test_pipeline, type_name
 
+TILE, OVERLAP = 640, 0.2
+
 
 @MODELS.register_module()
 class TiledDetector(BaseModel):
@@ -40,8 +42,8 @@ class TiledDetector(BaseModel):
     def __init__(
         self,
         detector: dict[str, Any],
-        tile: int = 640,
-        overlap: float = 0.2,
+        tile: int = TILE,
+        overlap: float = OVERLAP,
         resize: dict[str, Any] | None = None,
         batch_size: int = 2,
         data_preprocessor: dict[str, Any] | None = None,
@@ -110,15 +112,27 @@ class TiledDetector(BaseModel):
         return cut.contiguous(), type(sample)(metainfo={**sample.metainfo, **metainfo})
 
 
-def tile_config(cfg: Config, tile: int, overlap: float = 0.2) -> Config:
+def tile_config(cfg: Config, tile: int | None, overlap: float | None = None) -> Config:
     """Return a copy of a config whose detector or segmentor predicts on tiles of ``tile`` pixels.
 
     A detector becomes a :class:`TiledDetector`, and a ``Resize`` of the test pipeline resizes each tile. A segmentor gets mmseg's
     slide mode, and its test pipeline leaves the image at its size.
 
+    Args:
+        cfg: a whole config.
+        tile: side of the tiles; 0 for a detector on whole images; None for the tiles of the config, if it has any.
+        overlap: share of a tile that the next one repeats; None for that of the config, or 0.2.
+
     Raises:
         ValueError: see :func:`mmlisa.runtime.check_tiles`; a classifier.
     """
+    plain, tiles = plain_config(cfg)
+    tile = tiles.get("tile") if tile is None else tile
+    if tile == 0 and cfg.get("default_scope") == "mmseg":
+        plain.model.test_cfg = dict(mode="whole")
+    if not tile:
+        return plain
+    overlap = tiles.get("overlap", OVERLAP) if overlap is None else overlap
     check_tiles(tile, overlap)
     cfg = deepcopy(cfg)
     pipelines = [find_test_pipeline(cfg)]
@@ -135,3 +149,17 @@ def tile_config(cfg: Config, tile: int, overlap: float = 0.2) -> Config:
     else:
         raise ValueError(f"tile={tile}: only detectors and segmentors predict on tiles; leave it out")
     return cfg
+
+
+def plain_config(cfg: Config) -> tuple[Config, dict[str, Any]]:
+    """Return a copy of a config with the detector of a :class:`TiledDetector` in its place, and ``tile`` and ``overlap``.
+
+    The test pipeline gets back the ``resize`` of each tile. Without tiles, the dict is empty.
+    """
+    cfg = deepcopy(cfg)
+    if type_name(cfg.model) != "TiledDetector":
+        return cfg, {}
+    tiled, cfg.model = cfg.model, cfg.model.detector
+    if tiled.get("resize"):
+        find_test_pipeline(cfg).insert(1, tiled.resize)
+    return cfg, dict(tile=tiled.get("tile", TILE), overlap=tiled.get("overlap", OVERLAP))

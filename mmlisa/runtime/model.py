@@ -101,15 +101,21 @@ class Model:
         self.task, self.classes = self.metadata["task"], self.metadata["classes"]
 
     def predict(
-        self, image: Any, score_threshold: float | None = None, *, tile: int | None = None, overlap: float = 0.2
+        self,
+        image: Any,
+        score_threshold: float | None = None,
+        *,
+        tile: int | None = None,
+        overlap: float | None = None,
     ) -> Prediction:
         """Predict on a file, a Pillow image, or an array ``[H, W, 3]`` (RGB, uint8).
 
         Args:
             image: see :func:`read_image`.
             score_threshold: lowest score of a detection; None for the threshold of the file.
-            tile: side in pixels of the tiles on which a detector predicts (:class:`Tiles`); None for the whole image.
-            overlap: share of a tile that the next one repeats.
+            tile: side in pixels of the tiles on which a detector predicts (:class:`Tiles`); 0 for the whole image; None for the
+                tiles of the file, if it has any.
+            overlap: share of a tile that the next one repeats; None for that of the file, or 0.2.
 
         Raises:
             ValueError: the image is missing, damaged or of another size than the network takes; ``tile`` with a model that is
@@ -119,7 +125,8 @@ class Model:
             raise ValueError(f"{self.path!r} classifies clips: call run() with an array of shape {self.shape}")
         picture = read_image(image)
         threshold = self.metadata["score_threshold"] if score_threshold is None else score_threshold
-        if tile is not None:
+        if tile := self.metadata.get("tile") if tile is None else tile:
+            overlap = self.metadata.get("overlap", 0.2) if overlap is None else overlap
             return self._predict_tiles(picture, threshold, tile, overlap)
         return self._predict(picture, threshold)
 

@@ -8,7 +8,7 @@ import cv2
 import pytest
 import torch
 
-from mmlisa import cli
+from mmlisa import cli, config_path
 from mmlisa import export as exporting
 from mmlisa.commands import train
 from mmlisa.datasets.demo import make_demo
@@ -104,6 +104,26 @@ def test_export(mmlisa, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(exporting, "write", write)
     assert mmlisa("export", CONFIGS["classifier"], "none", "m.onnx", "--size", "64", "64") == 0
     assert "64x64: differs from PyTorch by 1.0e-07" in capsys.readouterr().out
+
+
+def test_a_detector_on_tiles_is_exported_and_counted(mmlisa, tmp_path, monkeypatch, capsys):
+    base, written = config_path(CONFIGS["mask_rcnn"]), {}
+    tiled = (
+        f"_base_ = {base!r}\nmodel = dict(_delete_=True, type='mmlisa.TiledDetector', detector=_base_.model, tile=96)"
+    )
+    (tmp_path / "tiled.py").write_text(tiled)
+
+    def write(module, out, *_, **options):
+        out.touch()
+        written.update(options)
+        return {}
+
+    monkeypatch.setattr(exporting, "write", write)
+    assert mmlisa("export", "tiled.py", "none", "m.onnx") == 0
+    assert (written["metadata"]["mmlisa_tile"], written["metadata"]["mmlisa_overlap"]) == ("96", "0.2")
+    assert [mmlisa("flops", config, "--size", 96, 96) for config in ("tiled.py", base)] == [0, 0]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3:] == lines[-8:-5], "those of the detector inside"
 
 
 @pytest.mark.parametrize(

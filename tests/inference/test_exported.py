@@ -9,7 +9,7 @@ from mmengine.model import BaseModel
 from mmengine.structures import BaseDataElement
 
 from helpers.exported import detector
-from mmlisa.inference.exported import ExportedModel, exported_config
+from mmlisa.inference.exported import ExportedModel, check_exported_classes, exported_config
 from mmlisa.training.config import load_config
 from mmlisa.training.runner import build_runner
 
@@ -45,3 +45,25 @@ def test_a_data_preprocessor_beside_the_model_is_not_passed_to_an_exported_file(
     runner = build_runner(exported_config(cfg, detector(tmp_path / "model.onnx")), 1.0, verbose=False)
     assert type(runner.model) is ExportedModel
     assert cfg.data_preprocessor is not None, "the config itself stays"
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (("cat", "dog"), None),
+        (("dog", "cat"), "label 0 is 'cat' in the file and 'dog' in the test data"),
+        (("cat",), "label 1 is 'dog' in the file and None in the test data"),
+        (("cat", "dog", "cow"), "label 2 is None in the file"),
+        (None, "not known"),
+    ],
+)
+def test_a_file_of_other_classes_than_the_test_data_is_refused(classes, message, tmp_path):
+    notes, model = [], ExportedModel(str(detector(tmp_path / "model.onnx")))
+    data = SimpleNamespace(dataset=SimpleNamespace(metainfo=dict(classes=classes)))
+    runner = SimpleNamespace(model=model, test_dataloader=data, logger=SimpleNamespace(warning=notes.append))
+    if classes and message:
+        with pytest.raises(ValueError, match=message):
+            check_exported_classes(runner)
+    else:
+        check_exported_classes(runner)
+    assert len(notes) == (classes is None)

@@ -16,7 +16,7 @@ from mmlisa.export.metadata import describe
 from mmlisa.export.whole import EndToEnd
 from mmlisa.export.writing import write
 from mmlisa.inference.predictor import read_sample
-from mmlisa.inference.tiled import TiledDetector, tile_config
+from mmlisa.inference.tiled import TiledDetector, plain_config, tile_config
 from mmlisa.training.building import build_model
 from mmlisa.training.config import find_test_pipeline, load_config, type_name
 
@@ -92,6 +92,14 @@ def test_a_resize_of_the_pipeline_moves_to_the_tiles():
         "PackDetInputs",
     ]
     assert tile_config(cfg, 128).model == {**cfg.model, "tile": 128}, "a config with tiles gets another size"
+    plain, tiles = plain_config(cfg)
+    assert (plain.to_dict(), tiles) == (
+        load_config("mask_rcnn_hylisanet_demo.py").to_dict(),
+        dict(tile=96, overlap=0.2),
+    )
+    assert tile_config(cfg, 0).to_dict() == plain.to_dict()
+    assert tile_config(cfg, None, 0.5).model == {**cfg.model, "overlap": 0.5}
+    assert tile_config(plain, None).to_dict() == plain.to_dict()
     cut, sample = build_model(cfg)._cut(
         torch.zeros(3, 300, 300, dtype=torch.uint8), DetDataSample(), np.array([10, 20, 106, 116])
     )
@@ -103,6 +111,7 @@ def test_a_segmentor_gets_mmsegs_slide_mode():
     cfg = tile_config(load_config("semantic_fpn_hylisanet_demo.py"), 100, 0.25)
     assert cfg.model.test_cfg == dict(mode="slide", crop_size=(100, 100), stride=(75, 75))
     assert "Resize" not in map(type_name, find_test_pipeline(cfg))
+    assert tile_config(cfg, 0).model.test_cfg.mode == "whole"
 
 
 @pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8")

@@ -110,6 +110,11 @@ def test_an_exported_file_takes_tiles(tmp_path):
     model = runtime.load(detector(tmp_path / "model.onnx", steps=[]))
     found = model.predict(np.zeros((150, 100, 3), np.uint8), 0.3, tile=100)
     assert found.boxes.tolist() == [list(BOX), [BOX[0], BOX[1] + 50, BOX[2], BOX[3] + 50]]
+    stored = runtime.load(detector(tmp_path / "tiled.onnx", steps=[], tile=100, overlap=0.5))
+    assert stored.predict(np.zeros((150, 100, 3), np.uint8)).boxes.tolist() == found.boxes.tolist()
+    assert len(stored.predict(np.zeros((250, 100, 3), np.uint8)).boxes) == 4, "its overlap counts, too"
+    assert len(stored.predict(np.zeros((250, 100, 3), np.uint8), overlap=0).boxes) == 2
+    assert len(stored.predict(np.zeros((150, 100, 3), np.uint8), tile=0).boxes) == 1
     first, second = map(decode_mask, found.masks)
     np.testing.assert_array_equal(second[50:], first[:100])
 
