@@ -46,15 +46,18 @@ def parser() -> argparse.ArgumentParser:
         metavar="auto|N|off",
         help="train and test on tiles of N pixels; auto: if a quarter of the objects would be smaller than 16 pixels (default)",
     )
-    arguments.add_argument(
-        "--memory",
-        type=float,
-        metavar="GIB",
-        help="limit of the comparison of tiles and one pass (default: 3/4 of all)",
-    )
     arguments.add_argument("--batch", type=cli.positive_int, metavar="N", help="images a step (default: the recipe's)")
+    arguments.add_argument(
+        "--ignore", type=int, nargs="+", default=(), metavar="VALUE", help="values of class maps that are not annotated"
+    )
+    arguments.add_argument(
+        "--background",
+        choices=["auto", "on", "off"],
+        default="auto",
+        help="train on images without an object (default: if they are at most as many as the others)",
+    )
     arguments.add_argument("--work-dir", type=Path, help="where the results go (default: work_dirs/fit/NAME)")
-    arguments.add_argument("--dry-run", action="store_true", help="stop after the config")
+    arguments.add_argument("--dry-run", action="store_true", help="stop after the config, and draw twelve images")
     return arguments
 
 

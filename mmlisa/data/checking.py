@@ -14,7 +14,8 @@ from tqdm import tqdm
 from mmlisa.training.checks import compare_classes
 from mmlisa.training.config import innermost_dataset
 
-from .folder import SPLITS, examine_image
+from .dataset import SPLITS
+from .images import examine_image
 
 # COCO's sizes of objects.
 _SIDES = {"small (below 32 x 32 pixels)": 32**2, "medium": 96**2, "large (above 96 x 96)": float("inf")}
@@ -46,7 +47,7 @@ class Report:
                 try:
                     self._check_image(info)
                 except (ValueError, OSError) as error:
-                    self.problems.append(str(error))
+                    self.problems.append(f"{info['img_path']}: {error}")
 
     def lines(self) -> list[str]:
         """Return lines on the number of images, classes and sizes, and the first problems."""
@@ -85,7 +86,7 @@ class Report:
             ValueError: the image or the class map is damaged, or they or the annotation differ in size.
         """
         stated = (info["width"], info["height"]) if "width" in info else None
-        (width, height), digest = examine_image(Path(info["img_path"]), stated)
+        (width, height), digest, *_ = examine_image(Path(info["img_path"]), stated)
         self.digests[digest] = info["img_path"]
         if not (seg_map := info.get("seg_map_path")):
             return
@@ -93,7 +94,7 @@ class Report:
         with Image.open(seg_map) as picture:
             values = np.asarray(picture)
         if values.shape != (height, width):
-            raise ValueError(f"{seg_map}: the class map has the shape {values.shape}, its image {(height, width)}")
+            raise ValueError(f"its class map {seg_map} has the shape {values.shape}, the image {(height, width)}")
         first = int(bool(info.get("reduce_zero_label")))  # then 0 is not annotated either, and class 0 is stored as 1
         renamed, labels = info.get("label_map") or {}, Counter()
         for value, number in zip(*np.unique(values, return_counts=True), strict=True):
@@ -102,7 +103,7 @@ class Report:
                 labels[label] += int(number)
         self._empty += not labels
         if wrong := [label + first for label in labels if label >= len(self.classes)]:
-            raise ValueError(f"{seg_map}: the class map holds {wrong}, but there are {len(self.classes)} classes")
+            raise ValueError(f"its class map {seg_map} holds {wrong}, but there are {len(self.classes)} classes")
         self._counts += labels
 
 

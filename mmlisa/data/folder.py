@@ -1,235 +1,279 @@
-"""A folder of annotated images: its files, and the data set that a reader makes of them."""
+"""A folder: its files, and the images that its annotations name."""
 
 import json
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from os import walk
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 from xml.etree import ElementTree
 
 import yaml
-from PIL import Image
 
 from mmlisa.datasets import IMAGE_SUFFIXES
 
-Image.MAX_IMAGE_PIXELS = None  # Pillow refuses images above 179 million pixels, which OpenCV reads in the training
-SPLITS = ("train", "val", "test")
-_SPLIT_WORDS = {"train": "train", "training": "train", "trainval": "train", "test": "test", "testing": "test"}
-_SPLIT_WORDS |= dict.fromkeys(("val", "valid", "validation"), "val")
-# Words that tell a folder of images or of class maps in the usual layouts.
+from .dataset import SPLITS, note_problems
+from .images import Facts, check_size, examine_image
+
+SPLIT_WORDS = {"train": "train", "training": "train", "trainval": "train", "test": "test", "testing": "test"}
+SPLIT_WORDS |= dict.fromkeys(("val", "valid", "validation"), "val")
+# Words that tell a folder of images or of annotations in the usual layouts, and words beside the split in a folder's name.
 is_image_word = re.compile(r"images?|imgs?|jpegimages|leftimg8bit|rgb").fullmatch
-is_map_word = re.compile(r"masks?|labels?|labelids|labeltrainids|annotations?|segmentationclass|gt|gtfine").fullmatch
-_MOST_LEFT_OUT = 0.1  # share of images or annotations; more is an error of the whole folder
-_LISTED = 5  # problems of one kind
-
-
-@dataclass
-class Sample:
-    """An image and its annotations.
-
-    Attributes:
-        path: path of the image, relative to the folder, with forward slashes.
-        split: one of :data:`SPLITS`; empty where the folder has no splits.
-        size: width and height in pixels, as the annotations state it and, after :meth:`Dataset.examine`, as the image is read.
-        objects: detection: COCO annotations without ids; ``category_id`` is the index of the class.
-        seg_map: segmentation: the class map, as ``path``.
-        label: classification: the index of the class.
-        digest: hash of the image file; see :meth:`Dataset.examine`.
-    """
-
-    path: str
-    split: str = ""
-    size: tuple[int, int] | None = None
-    objects: list[dict[str, Any]] = field(default_factory=list)
-    seg_map: str = ""
-    label: int = -1
-    digest: bytes = b""
-
-
-@dataclass
-class Dataset:
-    """The content of a folder.
-
-    Attributes:
-        root: the folder; nothing in it is ever written.
-        format: name of its format.
-        task: ``'detection'``, ``'segmentation'`` or ``'classification'``.
-        classes: names; labels are indices into them.
-        samples: the images.
-        notes: lines that the user should know.
-        has_masks: detection: whether all objects have outlines.
-        label_map: segmentation: values of the class maps that stand for another class.
-    """
-
-    root: Path
-    format: str
-    task: str
-    classes: list[str]
-    samples: list[Sample]
-    notes: list[str] = field(default_factory=list)
-    has_masks: bool = False
-    label_map: dict[int, int] = field(default_factory=dict)
-
-    def split(self, name: str) -> list[Sample]:
-        return [sample for sample in self.samples if sample.split == name]
-
-    def examine(self) -> None:
-        """Read every image completely: set sizes and digests, and leave out the images that cannot be used.
-
-        Raises:
-            ValueError: more than a tenth cannot be used; names the first.
-        """
-
-        def find_reason(sample: Sample) -> str:
-            try:
-                sample.size, sample.digest = examine_image(self.root / sample.path, sample.size)
-            except ValueError as error:
-                return str(error)
-            return ""
-
-        with ThreadPoolExecutor() as pool:
-            reasons = list(pool.map(find_reason, self.samples))
-        self.notes += note_problems([reason for reason in reasons if reason], len(self.samples), "images")
-        self.samples = [sample for sample, reason in zip(self.samples, reasons, strict=True) if not reason]
-
-    def to_coco(self, split: str) -> dict[str, Any]:
-        """Return the samples of a split as the content of a COCO file; the categories are numbered from 1."""
-        images, annotations = [], []
-        for sample in self.split(split):
-            width, height = sample.size
-            images.append({"id": len(images) + 1, "file_name": sample.path, "width": width, "height": height})
-            for entry in sample.objects:
-                ids = {"id": len(annotations) + 1, "image_id": len(images), "category_id": entry["category_id"] + 1}
-                annotations.append({**entry, **ids})
-        categories = [{"id": i, "name": name} for i, name in enumerate(self.classes, 1)]
-        return {"images": images, "annotations": annotations, "categories": categories}
-
-
-def note_problems(problems: Sequence[str], total: int, unit: str, remedy: str = "") -> list[str]:
-    """Return the first problems and the number of all, as notes.
-
-    Raises:
-        ValueError: more than a tenth of ``total`` has a problem; names the first, and ``remedy``.
-    """
-    number = f"{len(problems)} of {total} {unit} have such problems"
-    if len(problems) > _MOST_LEFT_OUT * total:
-        raise ValueError(f"{problems[0]} ({number}). {remedy}".rstrip(". "))
-    return [*problems[:_LISTED], f"{number} and are left out"] if problems else []
-
-
-def read_size(path: Path, completely: bool = False) -> tuple[int, int]:
-    """Return width and height of an image after the rotation of its EXIF tag, which OpenCV applies.
-
-    Raises:
-        ValueError: the header or, with ``completely``, a pixel cannot be read.
-    """
-    try:
-        with Image.open(path) as image:
-            if completely:
-                image.load()
-            turned = image.getexif().get(0x0112) in (5, 6, 7, 8)  # EXIF's tag of the orientation
-            return image.size[::-1] if turned else image.size
-    except (OSError, SyntaxError, ValueError) as error:
-        raise ValueError(f"{path}: the image cannot be read ({error}); export or copy it again") from error
-
-
-def examine_image(path: Path, stated: tuple[int, int] | None) -> tuple[tuple[int, int], bytes]:
-    """Read an image completely; return its size (width, height) and the hash of its file.
-
-    Raises:
-        ValueError: a pixel cannot be read, or the size is not ``stated``.
-    """
-    size = read_size(path, completely=True)
-    if stated not in (None, size):
-        shown, annotated = ("{}x{}".format(*each) for each in (size, stated))
-        raise ValueError(f"{path}: the image has {shown} pixels as EXIF displays it, its annotation {annotated}")
-    return size, blake2b(path.read_bytes(), digest_size=16).digest()
+is_map_word = re.compile(
+    r"masks?|labels?|labelids|labeltrainids|ann(ot(ation)?)?s?|segmentationclass(png|npy)?|gt|gtfine|groundtruth"
+).fullmatch
+_is_filler = re.compile(r"data|dataset|set|split|obj|seg|files?|lists?|dev|instances|coco").fullmatch
+_names_classes = re.compile(r"(.*/)?(classes|class_names|labels|obj|_darknet)\.(txt|names|labels)").fullmatch
+_OTHER_IMAGES = (
+    ".heic",
+    ".heif",
+    ".avif",
+    ".gif",
+    ".jp2",
+    ".dng",
+    ".cr2",
+    ".nef",
+    ".arw",
+    ".dcm",
+    ".pgm",
+    ".ppm",
+    ".pbm",
+)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The signs of a format in a folder: ``files`` by their path, or the images by theirs, with their content."""
+    """The signs of a format in a folder.
 
-    files: Mapping[str, Any]
+    Attributes:
+        why: what was found, for the user.
+        lacks: what is missing, and what to do; empty if the folder can be read.
+        tasks: what it can be read for, the usual task first.
+        content: what the reader needs.
+        doubt: why something else may be meant, unless the user names the task.
+    """
+
+    why: str
+    lacks: str = ""
+    tasks: Sequence[str] = ("detection", "segmentation")
+    content: Any = None
+    doubt: str = ""
 
 
 class Folder:
     """The files of a folder that are not hidden, as paths relative to it with forward slashes.
 
+    Args:
+        root: the folder.
+        ignore: values of class maps that are not annotated.
+
+    Attributes:
+        paths: all files.
+        images, others: the images that OpenCV reads, and those that it does not and that lack a twin in another format.
+        names_of_classes: the files with a name of a class per line.
+        broken: reason by the path of each document that cannot be parsed.
+        moved: images that were found in another place than stated: where they should be, and are.
+        notes: lines that the user should know.
+        splits_from: where the splits are stated, as a line of the summary.
+
     Raises:
         FileNotFoundError: it is not a folder.
     """
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, ignore: Sequence[int] = ()) -> None:
         self.root = Path(root).absolute()  # not resolved: a link stays the name that the user knows
         if not self.root.is_dir():
             raise FileNotFoundError(f"{root} is not a folder; name the folder of the images and their annotations")
-        self.paths = sorted(
-            (Path(folder, name).relative_to(self.root)).as_posix()
-            for folder, _, names in walk(self.root, followlinks=True)
-            for name in names
-        )
-        self.paths = [path for path in self.paths if not path.startswith(".") and "/." not in path]
+        found = [Path(here, name) for here, _, names in walk(self.root, followlinks=True) for name in names]
+        found = [path.relative_to(self.root).as_posix() for path in found]
+        self.paths = sorted(path for path in found if not re.search(r"(^|/)(\.|__MACOSX/)", path))
         self.images = self.files(*IMAGE_SUFFIXES)
-        self._known = set(self.images)
+        self.names_of_classes = [path for path in self.paths if _names_classes(path)]
+        self.broken: dict[str, str] = {}
+        self.moved: list[tuple[str, str]] = []
+        self.notes: list[str] = []
+        self.ignore, self.splits_from = ignore, ""
+        self._known, self._facts = set(self.images), {}
+        self._by_name, self._by_stem, self._by_layout = defaultdict(list), defaultdict(list), defaultdict(set)
+        for path in map(PurePosixPath, self.images):
+            self._by_stem[str(path.with_suffix(""))].append(str(path))
+            if not any(is_map_word(part.lower()) for part in path.parts):
+                for name in {path.name.lower(), path.stem.lower()}:
+                    self._by_name[name].append(str(path))
+            for parent in path.parents:
+                self._by_layout[layout_of(parent)].add(str(parent))
+        self.others = [path for path in self.files(*_OTHER_IMAGES) if posixpath.splitext(path)[0] not in self._by_stem]
 
     def files(self, *suffixes: str) -> list[str]:
         return [path for path in self.paths if path.lower().endswith(suffixes)]
 
     def text(self, path: str) -> str:
-        return (self.root / path).read_text(encoding="utf-8-sig")
+        """Return the content of a text file.
+
+        Raises:
+            ValueError: it is not UTF-8.
+        """
+        try:
+            return (self.root / path).read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.root / path} is not text in UTF-8; save it in this encoding") from error
 
     @cached_property
     def documents(self) -> dict[str, Any]:
-        """The content of each JSON, XML and YAML file.
-
-        Raises:
-            ValueError: a file cannot be parsed.
-        """
+        """The content of each JSON, XML and YAML file; those that cannot be parsed are in ``broken``."""
         found = {}
         for name in self.files(".json", ".xml", ".yaml", ".yml"):
-            parse = {".json": json.loads, ".xml": ElementTree.fromstring}.get(Path(name).suffix.lower(), yaml.safe_load)
+            parse = {".json": json.loads, ".xml": ElementTree.fromstring}.get(Path(name).suffix.lower(), _load_yaml)
             try:
-                content = parse(self.text(name))
+                found[name] = parse((self.root / name).read_bytes())
             except (ValueError, ElementTree.ParseError, yaml.YAMLError) as error:
-                raise ValueError(f"{self.root / name} cannot be read ({error}); export it again") from error
-            if isinstance(content, dict):
-                content.pop("imageData", None)  # LabelMe's image itself; of all files it could fill the memory
-            found[name] = content
+                self.broken[name] = f"it cannot be read ({' '.join(str(error).split())}); export it again"
+            if isinstance(content := found.get(name), dict) and "imageData" in content:
+                content["imageData"] = bool(content["imageData"])  # those of all files could fill the memory
         return found
 
-    def documents_with(self, *keys: str) -> Evidence | None:
+    def documents_with(self, *keys: str) -> dict[str, Any]:
         """Return the documents that have these keys or, of XML, this tag."""
-        found = {
-            name: content
-            for name, content in self.documents.items()
-            if set(keys) <= (content.keys() if isinstance(content, dict) else {getattr(content, "tag", "")})
-        }
-        return Evidence(found) if found else None
-
-    def find(self, stated: str, near: str) -> str | None:
-        """Return the image that the annotation file ``near`` calls ``stated``; None if it is missing.
-
-        The image lies where the file says, relative to the file or the folder, or beside the file, or in a sibling folder:
-        ``images``, Pascal VOC's ``JPEGImages``, or COCO's ``val2017`` of ``annotations/instances_val2017.json``.
-        """
-        stated = PureWindowsPath(stated).as_posix()  # annotation programs write their system's separators
-        here, name = PurePosixPath(near).parent, posixpath.basename(stated)
-        split = PurePosixPath(near).stem.rpartition("_")[2]
-        siblings = [
-            base / sibling / path
-            for base in (here, here.parent)
-            for sibling in ("images", "JPEGImages", split, f"images/{split}")
-            for path in (stated, name)
+        tags = {name: getattr(content, "tag", content) for name, content in self.documents.items()}
+        found = [
+            name for name, tag in tags.items() if [tag] == [*keys] or (isinstance(tag, dict) and {*keys} <= tag.keys())
         ]
-        places = [here / stated, PurePosixPath(stated), here / name, *siblings]
-        return next((path for path in map(posixpath.normpath, places) if path in self._known), None)
+        return {name: self.documents[name] for name in found}
+
+    def class_names(self, near: str = "") -> tuple[str, list[str]]:
+        """Return the nearest file with a name per line, such as ``classes.txt``, and its names; empty if there is none.
+
+        Raises:
+            ValueError: two files of different content are equally near.
+        """
+        texts = {path: self.text(path) for path in self.names_of_classes}
+        for here in (*PurePosixPath(near).parents, None):
+            nearest = [path for path in texts if here in (PurePosixPath(path).parent, None)]
+            if len({texts[path] for path in nearest}) > 1:
+                raise ValueError(
+                    f"{self.root} holds {nearest[0]} and {nearest[1]} with different names; keep one of them"
+                )
+            if nearest:
+                return nearest[0], [line.strip() for line in texts[nearest[0]].splitlines() if line.strip()]
+        return "", []
+
+    # --- images --------------------------------------------------------------------------------------------------------------
+
+    def look(self, path: str, stated: tuple[int, int] | None = None) -> Facts:
+        """Read an image as the training will, once.
+
+        Raises:
+            ValueError: it cannot be used, or its size is not ``stated``; the reason.
+        """
+        if path not in self._facts:
+            try:
+                self._facts[path] = examine_image(self.root / path)
+            except ValueError as error:
+                self._facts[path] = error
+        if isinstance(found := self._facts[path], ValueError):
+            raise found
+        check_size(found.size, stated)
+        return found
+
+    def look_at_all(self) -> None:
+        """Read the images in parallel for :meth:`look`."""
+        with ThreadPoolExecutor() as pool:
+            for path in self.images:
+                pool.submit(self.look, path)  # an error is raised again when the image is asked for
+
+    def find(self, stated: Sequence[str], near: str) -> list[str | None]:
+        """Return the images that the file ``near`` names, None for each that is missing.
+
+        An image lies in the split's own folder, such as ``images/val2017`` for ``annotations/instances_val2017.json``, beside the
+        file, in a folder of the same layout, or where its path from the root says. If none of the folders that the file states
+        exists here, its images are found by the ends of their paths, at last by their names where these are unique.
+        """
+        names = [
+            PureWindowsPath(str(name).strip()).as_posix() for name in stated
+        ]  # programs write their system's separators
+        here, layout = PurePosixPath(near).parent, layout_of(PurePosixPath(near).parent)
+        own = (*layout, re.split(r"[_.]", PurePosixPath(near).stem.lower())[-1])
+        places = [*sorted(self._by_layout.get(own, ())), str(here), *sorted(self._by_layout.get(layout, ())), ""]
+
+        def exact(name: str) -> str | None:
+            paths = (posixpath.normpath(posixpath.join(place, name)) for place in places)
+            return next((path for path in paths if path in self._known), None)
+
+        found = [exact(name) for name in names]
+        if any(path and "/" in name for path, name in zip(found, names, strict=True)):
+            return found
+        counts = Counter(posixpath.basename(name).lower() for name in names)
+        for index, name in enumerate(names):
+            *parents, bare = name.split("/")
+            if found[index] is None and counts[bare.lower()] == 1:
+                tails = [exact("/".join([*parents[start:], bare])) for start in range(1, len(parents) + 1)]
+                same = self._by_name.get(bare.lower(), ())
+                is_one = len({posixpath.splitext(path)[0] for path in same}) == 1
+                found[index] = next(filter(None, tails), same[0] if is_one else None)
+                if found[index] and parents:
+                    self.moved.append((str(stated[index]), found[index]))
+        return found
+
+    def find_beside(self, near: str, stated: str = "") -> str | None:
+        """Return the image of an annotation file's own name, beside it or in a folder of the same layout.
+
+        A name that the file states instead is noted as moved.
+        """
+        here, stem = PurePosixPath(near).parent, PurePosixPath(near).stem
+        places = [str(here), *sorted(self._by_layout.get(layout_of(here), ()))]
+        found = next(filter(None, (self._by_stem.get(posixpath.normpath(f"{place}/{stem}")) for place in places)), [])
+        if len(found) == 1 and PurePosixPath(stated).stem not in ("", stem):
+            self.moved.append((stated, found[0]))
+        return found[0] if len(found) == 1 else None
+
+    def read_list(self, path: str) -> list[str]:
+        """Return the images that a text file lists: a path, a name or a stem per line, perhaps before other words.
+
+        Raises:
+            ValueError: some images are here, but more than a tenth are missing.
+        """
+        lines = [line.strip() for line in self.text(path).splitlines() if line.strip()]
+        found = self.find(lines, path)
+        if not any(found):
+            found = self.find(lines := [line.split()[0] for line in lines], path)
+        lost = [
+            (self.root / path, f"its image '{line}' is missing")
+            for line, image in zip(lines, found, strict=True)
+            if not image
+        ]
+        if any(found):
+            self.notes += note_problems(lost, len(lines), "lines")
+        return [image for image in found if image]
+
+    def listed_splits(self, kind: str = "Main") -> dict[str, str]:
+        """Return the split of each image that a list such as ``val.txt`` or ``ImageSets/<kind>/val.txt`` names."""
+        lists = [path for path in self.files(".txt") if "ImageSets/" not in path or f"ImageSets/{kind}/" in path]
+        splits = {path: split_of(f"{PurePosixPath(path).stem}/x") for path in lists if not self.find_beside(path)}
+        found: dict[str, str] = {}
+        for path in sorted(
+            filter(splits.get, splits), key=lambda path: ("trainval" not in path, SPLITS.index(splits[path]))
+        ):
+            if images := self.read_list(path):  # the last lists prevail
+                self.splits_from = f"{self.splits_from or 'splits: stated in'} {path}"
+                twins = [twin for image in images for twin in self._by_stem[posixpath.splitext(image)[0]]]
+                found |= dict.fromkeys(twins, splits[path])
+        return found
+
+
+def _load_yaml(content: bytes) -> Any:
+    """Parse YAML as text: classes may be called no, on or 1.0."""
+    return yaml.load(content, Loader=yaml.BaseLoader)
+
+
+def layout_of(folder: PurePosixPath) -> tuple[str, ...]:
+    """Return the parts of a folder without words such as ``images`` and ``labels``; an image and its annotation agree in them."""
+    parts = ([word for word in re.split(r"[_\-. ]", part.lower()) if not _is_kind(word)] for part in folder.parts)
+    return tuple("_".join(words) for words in parts if words)
 
 
 def split_of(path: str, *, with_name: bool = False) -> str:
@@ -238,20 +282,17 @@ def split_of(path: str, *, with_name: bool = False) -> str:
     With ``with_name``, a word of the file's name comes first, as in ``instances_train2017.json``.
     """
     *folders, name = PurePosixPath(path).parts
-    words = re.findall("[a-z]+", name.lower()) if with_name else []
+    named = (
+        {SPLIT_WORDS[word] for word in re.findall("[a-z]+", name.lower()) if word in SPLIT_WORDS} if with_name else ()
+    )
+    if len(named) == 1:
+        return named.pop()
     for folder in reversed(folders):
-        rest = [w for w in re.findall("[a-z]+", folder.lower()) if not (is_image_word(w) or is_map_word(w))]
-        words += rest if len(rest) == 1 else []
-    return next((_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS), "")
+        words = [word for word in re.findall("[a-z]+", folder.lower()) if not (_is_kind(word) or _is_filler(word))]
+        if len(words) == 1 and words[0] in SPLIT_WORDS:
+            return SPLIT_WORDS[words[0]]
+    return ""
 
 
-def listed_splits(folder: Folder, kind: str) -> dict[str, str]:
-    """Return the splits of Pascal VOC's images by their stems, from the lists in ``ImageSets/<kind>``."""
-    lists = [f"ImageSets/{kind}/{name}.txt" for name in ("trainval", "train", "val", "test")]  # the last ones prevail
-    found = [path for each in lists for path in folder.files(".txt") if f"/{path}".endswith(f"/{each}")]
-    return {
-        line.split()[0]: split_of(path, with_name=True)
-        for path in found
-        for line in folder.text(path).splitlines()
-        if line.strip()
-    }
+def _is_kind(word: str) -> bool:
+    return bool(is_image_word(word) or is_map_word(word))

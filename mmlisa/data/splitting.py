@@ -6,38 +6,61 @@ from pathlib import Path
 
 import numpy as np
 
-from .folder import Dataset, Sample
+from .dataset import Dataset, Sample
 from .formats import read
 
 SEED = 0
 _EVERY = 5  # one image of so many is for validation
 
 
-def prepare_data(root: str | Path, task: str = "") -> Dataset:
-    """Read a folder with :func:`mmlisa.data.formats.read`, examine its images, and split them if there is no validation.
+def prepare_data(root: str | Path, task: str = "", ignore: Sequence[int] = (), background: str = "auto") -> Dataset:
+    """Read a folder with :func:`mmlisa.data.formats.read`, and split its images if there is no validation.
+
+    Args:
+        root, task, ignore: see there.
+        background: ``'on'`` or ``'off'`` for training images without an object; ``'auto'`` keeps them if they are at most as many
+            as the others.
 
     Raises:
         ValueError: the data cannot be used; names the file and the remedy.
         FileNotFoundError: the folder does not exist.
     """
-    dataset = read(root, task)
-    dataset.examine()
+    dataset = read(root, task, ignore)
     if not dataset.split("val"):
-        dataset.notes.append(split(dataset))
+        dataset.facts.append(split(dataset))
     dataset.notes += shared_images(dataset)
     train = dataset.split("train")
-    if dataset.task == "detection":
-        # The config's filter_empty_gt drops images without objects, so the plan of the training must not count them.
-        dataset.samples = [sample for sample in dataset.samples if sample.split != "train" or sample.objects]
-        if empty := len(train) - len(train := dataset.split("train")):
-            dataset.notes.append(f"{empty} training images show no object and are left out")
     if not train:
         raise ValueError(f"{root} has no images for training; add images with annotations to its folder train")
-    if dataset.task != "segmentation":
-        seen = {entry["category_id"] for sample in train for entry in sample.objects if not entry["iscrowd"]}
-        seen |= {sample.label for sample in train}
-        if absent := [name for index, name in enumerate(dataset.classes) if index not in seen]:
-            dataset.notes.append(f"warning: no training image shows {', '.join(absent)}, which the model cannot learn")
+    if dataset.task == "detection":
+        empty = [sample for sample in train if not sample.objects]
+        keep = background == "on" or (background == "auto" and 2 * len(empty) <= len(train))
+        if empty:
+            what = (
+                "are trained on as background; --background off leaves them"
+                if keep
+                else "are left out; --background on keeps them"
+            )
+            dataset.notes.append(f"background: {len(empty)} of {len(train)} training images show no object and {what}")
+        if not keep:
+            train = [sample for sample in train if sample.objects]
+            dataset.samples = [sample for sample in dataset.samples if sample.split != "train" or sample.objects]
+    shown = {name: set(dataset.count(name)) for name in ("train", "val")}
+    if dataset.task == "segmentation" and train[0].objects:
+        shown["train"].add(0)  # the background of drawn maps
+    for name, classes in shown.items():
+        if not classes:
+            raise ValueError(
+                f"{root}: no image of {name} has an object that counts, so nothing can be learnt or measured"
+            )
+    if not shown["train"] & shown["val"]:
+        raise ValueError(f"{root}: no class of train occurs in val; each class needs images in both")
+    if absent := [name for index, name in enumerate(dataset.classes) if index not in shown["train"]]:
+        dataset.notes.append(f"warning: no training image shows {', '.join(absent)}, which the model cannot learn")
+    if len(alike := {name.lower() for name in dataset.classes}) < len(dataset.classes):
+        dataset.notes.append(
+            f"warning: classes differ in capital letters only ({', '.join(sorted(alike))} …); rename one"
+        )
     return dataset
 
 
@@ -66,7 +89,7 @@ def split(dataset: Dataset, seed: int = SEED) -> str:
         for sample in group:
             sample.split = "val" if number % _EVERY == 1 else "train"  # with two images, the second validates
     counts = [len(dataset.split(name)) for name in ("train", "val")]
-    return f"{counts[0]} images for training and {counts[1]} for validation, drawn with seed {seed}"
+    return f"splits: {counts[0]} images for training and {counts[1]} for validation, drawn with seed {seed}"
 
 
 def _group_copies(samples: Sequence[Sample]) -> list[list[Sample]]:

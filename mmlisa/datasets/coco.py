@@ -79,8 +79,16 @@ class DemoCocoDataset(Generated, CocoDataset):
 class CocoMetric(_CocoMetric):
     """mmdet's CocoMetric whose ``bbox_mAP`` and ``segm_mAP`` count all detections, as :func:`measure_precision` does.
 
-    pycocotools computes them from the 100 best detections of each class in an image, whatever ``proposal_nums`` says.
+    pycocotools computes them from the 100 best detections of each class in an image, whatever ``proposal_nums`` says. It
+    counts an annotation with id 0 as never found and needs ``iscrowd``, so annotations are renumbered and get it.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for number, entry in enumerate(self._coco_api.dataset["annotations"] if self._coco_api else (), 1):
+            entry.update(id=number, iscrowd=entry.get("iscrowd", 0))
+        if self._coco_api:
+            self._coco_api.createIndex()
 
     def compute_metrics(self, results: list[tuple[dict, dict]]) -> dict[str, float]:
         values = super().compute_metrics(results)

@@ -22,22 +22,16 @@ class PairedSegDataset(BaseSegDataset):
 
     Args:
         ann_file: a line per image, with its path and that of its class map under ``data_root``, separated by a tab.
-        label_map: values of the class maps that stand for another class, such as ``{255: 1}`` of masks in black and white; with
-            ``reduce_zero_label``, values after the reduction.
         **kwargs: mmseg's.
 
     Raises:
         FileNotFoundError: ``ann_file`` does not exist.
     """
 
-    def __init__(self, *args, label_map: Mapping[int, int] | None = None, **kwargs) -> None:
-        self._values = dict(label_map or {})
-        super().__init__(*args, **kwargs)
-
     def load_data_list(self) -> list[dict]:
         root = Path(self.data_root or "")
         pairs = [line.split("\t") for line in Path(self.ann_file).read_text(encoding="utf-8").splitlines()]
-        shared = dict(label_map=self._values or None, reduce_zero_label=self.reduce_zero_label, seg_fields=[])
+        shared = dict(label_map=self.label_map, reduce_zero_label=self.reduce_zero_label, seg_fields=[])
         return [
             dict(img_path=str(root / image), seg_map_path=str(root / seg_map), **shared) for image, seg_map in pairs
         ]
@@ -71,7 +65,8 @@ class PairedIoUMetric(IoUMetric):
     def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
         super().process(data_batch, data_samples)
         for sample in data_samples:
-            target = Path(self.predictions, f"{Path(sample['img_path']).relative_to(self.data_root)}.png")
+            name = sample["img_path"].removeprefix(self.data_root).lstrip("/")  # an image may lie elsewhere
+            target = Path(self.predictions, f"{name}.png")
             target.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(sample["pred_sem_seg"]["data"].squeeze().cpu().numpy().astype(np.uint8)).save(target)
 

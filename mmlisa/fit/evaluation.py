@@ -40,7 +40,7 @@ class Evaluation:
     sample: Callable[[str], BaseDataElement]
 
 
-def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str], label_map: dict[int, int]) -> Evaluation:
+def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str]) -> Evaluation:
     """Evaluate boxes and masks, ``test/predictions.{bbox,segm}.json``, against ``data/<split>.json`` in ``folder``."""
     from mmlisa.datasets.coco import measure_precision  # only detection needs mmdet
 
@@ -130,7 +130,7 @@ def _instances(coco: COCO, image_id: int, with_masks: bool) -> InstanceData:
     return data
 
 
-def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str], label_map: dict[int, int]) -> Evaluation:
+def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str]) -> Evaluation:
     """Evaluate the class maps in ``folder/test/predictions`` against those under ``root`` that ``data/<split>.txt`` lists."""
     number = len(classes)
     confusion, images = np.zeros((number, number), int), []
@@ -140,9 +140,7 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str], labe
     def sample(path: str) -> BaseDataElement:
         with Image.open(root / seg_maps[path]) as picture:
             truth = np.array(picture, int)
-        for value, label in label_map.items():
-            truth[truth == value] = label
-        with Image.open(folder / "test" / "predictions" / f"{path}.png") as picture:
+        with Image.open(folder / "test" / "predictions" / f"{path.lstrip('/')}.png") as picture:
             found = np.array(picture, int)
         return BaseDataElement(gt_sem_seg=PixelData(data=truth[None]), pred_sem_seg=PixelData(data=found[None]))
 
@@ -174,7 +172,7 @@ def _ious(confusion: np.ndarray) -> np.ndarray:
     return np.where(union > 0, right / np.maximum(union, 1), np.nan)
 
 
-def evaluate_labels(folder: Path, root: Path, split: str, classes: list[str], label_map: dict[int, int]) -> Evaluation:
+def evaluate_labels(folder: Path, root: Path, split: str, classes: list[str]) -> Evaluation:
     """Evaluate the class scores in ``folder/test/predictions.pkl``; ``root`` is the folder of the images."""
     entries = load(folder / "test" / "predictions.pkl")  # written by the test a moment ago
     truth = np.array([int(entry["gt_label"]) for entry in entries])
@@ -187,7 +185,7 @@ def evaluate_labels(folder: Path, root: Path, split: str, classes: list[str], la
         table.append([name, str(row.sum()), *shares])
     images, samples = [], {}
     for entry, label, guess, score in zip(entries, truth, found, scores, strict=True):
-        path = Path(entry["img_path"]).relative_to(root).as_posix()
+        path = entry["img_path"].removeprefix(f"{root}/")
         error = float(score[guess] - score[label]) if guess != label else float(score[label] - 2)
         caption = "recognised" if guess == label else f"{classes[label]}, taken for {classes[guess]}"
         images.append((path, error, caption))

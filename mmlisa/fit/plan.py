@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from mmengine.config import Config
 
 from mmlisa import config_path
-from mmlisa.data.folder import Dataset
+from mmlisa.data.dataset import Dataset
 from mmlisa.training.config import predicts_masks
 
 
@@ -286,7 +286,6 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         folder=folder,
         root=str(dataset.root),
         classes=tuple(dataset.classes),
-        label_map=dataset.label_map,
         masks=masks,
         load_from=weights if weights and not weights.startswith("timm:") else None,
         model=Config(dict(model=model)).pretty_text.rstrip(),

@@ -42,14 +42,14 @@ def write_report(folder: Path, commands: Mapping[str, str]) -> str:
         f"{facts['format']}: {len(facts['train'])} images to train on; results are those of the {len(facts[split])} images of "
         f"{split}{chosen}",
         f"{settings['steps']} steps of {settings['batch']} {unit_of_step} {settings['side']} pixels",
-        *facts["notes"],
+        *facts["summary"],
     ]
     evaluate, unit = {
         "detection": (evaluate_objects, f"Objects; detections from a score of {SCORE} on"),
         "segmentation": (evaluate_maps, "Pixels"),
         "classification": (evaluate_labels, "Images"),
     }[task]
-    result = evaluate(folder, root, split, classes, settings.get("label_map", {}))
+    result = evaluate(folder, root, split, classes)
     curves, worst, comparison = BytesIO(), [], folder / "comparison.json"
     draw_curves(read_curves(folder / "train"), curves)
     meta = Classes({"classes": tuple(classes)})

@@ -6,19 +6,24 @@ Training, test and export are commands that the user could type, each in a proce
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import asdict, dataclass
+from io import StringIO
 from pathlib import Path
 
 from mmlisa.checkpoints.writing import writing_whole
-from mmlisa.data.folder import SPLITS, Dataset
 from mmlisa.data.splitting import SEED, prepare_data
+from mmlisa.data.writing import write_data
+
+from .comparison import compare
 
 
 @dataclass(frozen=True)
 class Options:
-    """The settings of a run; see ``mmlisa fit --help``. ``memory`` is in GiB."""
+    """The settings of a run; see ``mmlisa fit --help``."""
 
     data: str
     task: str = ""
@@ -28,16 +33,17 @@ class Options:
     size: int | None = None
     batch: int | None = None
     tile: int | str = "auto"
-    memory: float | None = None
+    ignore: tuple[int, ...] = ()
+    background: str = "auto"
 
 
 def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
     """Run the steps whose results are missing: ``config.py``, ``model.pth``, ``report.html`` and ``model.onnx`` in ``folder``.
 
-    ``dry_run`` stops after the config.
+    ``dry_run`` stops after the config and ``samples.png``, twelve images with their annotations.
 
     Raises:
-        ValueError, OSError: the data cannot be used.
+        ValueError, OSError: the data cannot be used, or the folder holds a run with other options.
         ChildProcessError: a step failed.
     """
     folder, data = folder.absolute(), Path(options.data).absolute()
@@ -46,27 +52,32 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
             f"--work-dir {str(folder)!r} is inside of the data, which are never changed; name another folder"
         )
     config, model = folder / "config.py", folder / "model.pth"
-    if config.exists():
-        if (known := _settings(folder)["data_root"]) != str(data):
-            raise ValueError(f"{folder} holds a run on {known}; name another folder with --work-dir")
-        print(f"{config} exists, and its settings count; delete {folder} for a run with other options or data")
-    else:
+    if not config.exists():
         _configure(options, folder)
+    elif changed := _changed(options, folder):
+        raise ValueError(f"{folder} holds a run with other options ({changed}); delete it, or name another --work-dir")
+    else:
+        print(f"continues the run in {folder}")
     if dry_run:
-        return
+        return _draw(folder)
     if not model.exists():
         _train(folder)
     plain = folder / "plain.py"  # exists if the training takes tiles
     if plain.exists() and not (folder / "comparison.json").exists():
-        from .comparison import compare  # it limits the memory of processes, which Windows cannot do
-
-        _write(folder / "comparison.json", json.dumps(compare(folder, options.memory), indent=1))
+        _write(folder / "comparison.json", json.dumps(compare(folder, run), indent=1))
     if not (folder / "report.html").exists():
         _test(folder)
     if not (folder / "model.onnx").exists():
         side = _settings(folder)["side"]
         run("export", plain if plain.exists() else config, model, folder / "model.onnx", "--size", side, side)
     print("Next:", *(f"  {line}" for line in _next_commands(folder).values()), sep="\n")
+
+
+def _changed(options: Options, folder: Path) -> str:
+    """Return the options that differ from those of the run in a folder; empty if none does."""
+    known = json.loads((folder / "options.json").read_text())
+    pairs = {name: (known.get(name), value) for name, value in json.loads(json.dumps(asdict(options))).items()}
+    return ", ".join(f"{name} {was!r}, now {now!r}" for name, (was, now) in pairs.items() if was != now)
 
 
 # --- steps -------------------------------------------------------------------------------------------------------------------
@@ -78,16 +89,15 @@ def _configure(options: Options, folder: Path) -> None:
 
     from .plan import choose_preset, make_plan, write_config, write_tiled_config
 
-    dataset = prepare_data(options.data, options.task)
-    counts = ", ".join(f"{name} {len(dataset.split(name))}" for name in SPLITS)
-    print(f"{dataset.format}, {dataset.task}; images: {counts}; classes: {', '.join(dataset.classes)}")
+    dataset = prepare_data(options.data, options.task, options.ignore, options.background)
     on_gpu = torch.cuda.is_available()
     preset, reason = choose_preset(dataset, options.model, options.weights, on_gpu)
     numbers = dict(side=options.size, batch=options.batch, epochs=options.epochs, tile=options.tile)
     plan = make_plan(dataset, preset, on_gpu, **numbers)
     plan.reasons["model"] = reason
-    print(*dataset.notes, sep="\n", flush=True)
-    _write_data(folder / "data", dataset)
+    print(*dataset.summary(), sep="\n", flush=True)
+    write_data(dataset, folder / "data", seed=SEED)
+    _write(folder / "options.json", json.dumps(asdict(options), indent=1))
     text = write_config(plan, dataset, folder)
     if plan.tiles and plan.task == "detection":
         _write(folder / "plain.py", text)
@@ -97,29 +107,30 @@ def _configure(options: Options, folder: Path) -> None:
     print(text, flush=True)
 
 
-def _write_data(folder: Path, dataset: Dataset) -> None:
-    """Write the annotations in the form that the config names. The images stay where they are."""
-    for name in SPLITS:
-        samples = dataset.split(name)
-        if dataset.task == "detection":
-            _write(folder / f"{name}.json", json.dumps(dataset.to_coco(name)))
-        elif dataset.task == "segmentation":
-            _write(folder / f"{name}.txt", "\n".join(f"{sample.path}\t{sample.seg_map}" for sample in samples))
-        else:
-            _write(folder / f"{name}.txt", "\n".join(f"{sample.path} {sample.label}" for sample in samples))
-    splits = {name: [sample.path for sample in dataset.split(name)] for name in SPLITS}
-    facts = {"format": dataset.format, "task": dataset.task, "notes": dataset.notes, "seed": SEED, **splits}
-    _write(folder / "data.json", json.dumps(facts, indent=1))
+def _draw(folder: Path) -> None:
+    """Draw twelve training images with their annotations, as the pipeline decodes them."""
+    from mmengine.config import Config
+    from mmengine.registry import init_default_scope
+
+    from mmlisa.training.log import import_quietly
+    from mmlisa.visualization.samples import draw_samples
+
+    cfg = Config.fromfile(folder / "config.py")
+    init_default_scope(cfg.default_scope)
+    import_quietly(cfg.default_scope)
+    dataset = cfg.train_dataloader.dataset
+    dataset.pipeline = [step for step in dataset.pipeline if step["type"].startswith(("Load", "Pack"))]
+    with redirect_stdout(StringIO()):  # pycocotools prints
+        draw_samples(dataset, 12, folder / "samples.png")
+    print(f"samples: {folder / 'samples.png'}")
 
 
 def _train(folder: Path) -> None:
     """Train, and copy the best checkpoint, or else the last one, to ``model.pth``."""
     train, config = folder / "train", folder / "config.py"
-    try:
-        run("train", config, "--work-dir", train, *(["--resume"] if any(train.glob("*.pth")) else []))
-    except ChildProcessError as error:
-        half = max(1, _settings(folder)["batch"] // 2)
-        raise ChildProcessError(f"{error}. If the memory is full, delete {folder} and add --batch {half}") from error
+    half = max(1, _settings(folder)["batch"] // 2)
+    hint = f". If the memory was full, add --batch {half} --work-dir {folder}_{half}"
+    run("train", config, "--work-dir", train, *(["--resume"] if any(train.glob("*.pth")) else []), hint=hint)
     best = [*train.glob("best_*.pth"), Path((train / "last_checkpoint").read_text())]
     with writing_whole(folder / "model.pth") as file, best[0].open("rb") as source:
         shutil.copyfileobj(source, file)
@@ -162,21 +173,47 @@ def command(name: str, *words: object) -> str:
     return shlex.join(["mmlisa", name, *map(str, words)])
 
 
-def run(name: str, *words: object) -> None:
-    """Run a command of mmlisa in a process of its own.
+def run(name: str, *words: object, log: Path | None = None, hint: str = "") -> None:
+    """Run a command of mmlisa in a process of its own, which gets the signals that this one gets.
+
+    Args:
+        name: the command.
+        *words: its arguments.
+        log: file for its output; the console if None.
+        hint: end of the message if the run failed for another reason than its arguments.
 
     Raises:
         ChildProcessError: it failed; it has printed why.
+        SystemExit: a signal stopped it; a training has saved a checkpoint.
     """
     print(f"\n$ {command(name, *words)}", flush=True)
-    process = subprocess.Popen([sys.executable, "-m", "mmlisa", name, *map(str, words)])
+    numbers: list[int] = []
+    processes: list[subprocess.Popen] = []
+
+    def forward(number: int, _: object) -> None:
+        numbers.append(number)
+        for process in processes:
+            process.send_signal(number)
+
+    previous = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        code = process.wait()
-    except KeyboardInterrupt:
-        process.wait()  # a terminal sends Ctrl-C to the process, too, which may save a checkpoint
-        raise
+        if log:
+            log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") if log else nullcontext() as output:
+            # In a session of its own, so that a terminal's Ctrl-C arrives once.
+            words = [sys.executable, "-m", "mmlisa", name, *map(str, words)]
+            processes.append(subprocess.Popen(words, stdout=output, stderr=output, start_new_session=True))
+            if numbers:  # before the process was there
+                processes[0].send_signal(numbers[0])
+            code = processes[0].wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if numbers:
+        sys.exit(128 + numbers[0])
     if code:
-        raise ChildProcessError(f"mmlisa {name} failed with exit status {code}")
+        where = f"; see {log}" if log else ""
+        raise ChildProcessError(f"mmlisa {name} failed with exit status {code}{where}{hint if code != 2 else ''}")
 
 
 def _write(path: Path, text: str) -> None:

@@ -122,7 +122,7 @@ def predict_pictures(
                 yield Result(path, target, f"{len(results)} frames; in the last: {summarise(results[-1])}", results)
                 continue
             if takes_clips:
-                from mmlisa.video import contact_sheet  # needs mmpretrain
+                from mmlisa.visualization.samples import contact_sheet
 
                 picture = contact_sheet(model.read(path)["inputs"][0])
             else:

@@ -56,9 +56,9 @@ def draw_prediction(
     return np.hstack([truth, np.full((len(truth), 8, 3), 255, np.uint8), prediction])
 
 
-def draw_truth(picture: np.ndarray, sample: Any, classes: Classes) -> np.ndarray:
-    """Return a picture with the annotations of a data sample of mmdet, mmseg or mmpretrain."""
-    return _panel(picture, sample, "gt", classes, 0.0)
+def draw_truth(picture: np.ndarray, sample: Any, classes: Classes, title: str | None = None) -> np.ndarray:
+    """Return a picture with the annotations of a data sample of mmdet, mmseg or mmpretrain, and a title below."""
+    return _panel(picture, sample, "gt", classes, 0.0, title)
 
 
 def has_truth(sample: Any) -> bool:

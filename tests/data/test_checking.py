@@ -78,5 +78,5 @@ def test_classes_of_class_maps(tmp_path, value, reduce_zero_label, right):
     if not right:
         assert f"holds [{value}]" in report.problems[0]
     cv2.imwrite(str(tmp_path / "maps" / "a.png"), seg_map[:10])
-    assert "its image" in reports("mmseg", train=dataset)["train"].problems[0]
+    assert "the image (30, 40)" in reports("mmseg", train=dataset)["train"].problems[0]
     assert json.dumps(report.lines())

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from pycocotools import mask as coco_mask
 
 from helpers import folders
-from mmlisa.data.folder import read_size, split_of
 from mmlisa.data.formats import read
 from mmlisa.data.splitting import prepare_data
+from mmlisa.data.writing import write_data
 from mmlisa.datasets.demo import make_demo
 from mmlisa.datasets.demo_objects import CLASSES
 
@@ -78,8 +79,88 @@ def test_yolo_polygons_and_keypoints(tmp_path):
 @pytest.mark.parametrize("line", ["0 30 10 12 9", "0 0.5 0.5 0.1", "cat 0.5 0.5 0.1 0.1"])
 def test_lines_that_are_not_yolo(tmp_path, line):
     folders.write_yolo(tmp_path)
-    (tmp_path / "labels" / "003.txt").write_text(line)
-    with pytest.raises(ValueError, match=r"003\.txt, line 1"):
+    label = tmp_path / "labels" / "003.txt"
+    label.write_text(line)
+    assert any(f"1 of 23 objects, the first {label}, line 1: " in note for note in read(tmp_path).notes)
+    label.write_text(f"{line}\n" * 3)
+    with pytest.raises(ValueError, match=r"003\.txt, line 1.*3 of 25 objects"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "path: ../datasets/dogs\ntrain: images/a\nval: [images/b]\ntest: images/c",
+        "train: ../images/a\nvalid: images\\b\ntest:",
+        "path: /content/dogs\ntrain: images/a\nval: /content/dogs/images/b",
+        "train: train.txt\nval: val.txt",
+    ],
+)
+def test_the_splits_of_data_yaml(tmp_path, content):
+    """As folders or lists, from here, from `path` or from another machine."""
+    file = folders.write_yolo(tmp_path)
+    for index, image in enumerate(sorted((tmp_path / "images").glob("*.jpg"))):
+        for path in (image, tmp_path / "labels" / f"{image.stem}.txt"):
+            (path.parent / "ab"[index > 7]).mkdir(exist_ok=True)
+            path.rename(path.parent / "ab"[index > 7] / path.name)
+    for name, numbers in {"train": range(8), "val": range(8, 12)}.items():
+        lines = [f"./images/{'ab'[number > 7]}/{number:03d}.jpg" for number in numbers]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines))
+    file.write_text(f"{content}\nnc: 3\nnames: [no, 1.0, newt]")
+    dataset = read(tmp_path)
+    assert [len(dataset.split(name)) for name in ("train", "val")] == [8, 4]
+    assert {sample.path[:9] for sample in dataset.split("val")} == {"images/b/"}
+    assert dataset.classes == ["no", "1.0", "newt"], "what YAML would read as False and a number"
+    assert "splits: stated in data.yaml" in dataset.facts
+    file.write_text(
+        content.replace("images/b", "images/d").replace("images\\b", "d").replace("val.txt", "d") + "\nnames: [a, b, c]"
+    )
+    with pytest.raises(ValueError, match=r"data\.yaml: val.*: '.*d' is neither"):
+        read(tmp_path)
+
+
+def test_a_yolo_split_that_does_not_split(tmp_path):
+    file = folders.write_yolo(tmp_path)
+    file.write_text("train: images\nval: images\nnames: {'0': cat, '1': dog, '2': newt}")
+    dataset = prepare_data(tmp_path)
+    assert [len(dataset.split(name)) for name in ("train", "val")] == [9, 3]
+    assert "data.yaml states the same images for train and val" in dataset.facts
+    file.write_text("nc: 4\nnames: [cat, dog, newt]")
+    with pytest.raises(ValueError, match=r"states 4 classes, but names 3"):
+        read(tmp_path)
+
+
+def test_yolo_without_data_yaml(tmp_path):
+    """labelImg's files beside the images, with names in each folder; then CVAT's, with a list and a missing file of names."""
+    file = folders.write_yolo(tmp_path)
+    file.unlink()
+    (tmp_path / "labels").rename(tmp_path / "day2")
+    with pytest.raises(ValueError, match=r"YOLO, but the names.*add classes\.txt"):
+        read(tmp_path)
+    for image in (tmp_path / "images").glob("*.jpg"):
+        day = tmp_path / ("day1" if image.stem < "006" else "day2")
+        day.mkdir(exist_ok=True)
+        (tmp_path / "day2" / f"{image.stem}.txt").rename(day / f"{image.stem}.txt")
+        image.rename(day / image.name)
+    (tmp_path / "day1" / "classes.txt").write_text("cat\ndog\nnewt")
+    (tmp_path / "day2" / "classes.txt").write_text("newt\ncat\ndog")
+    dataset = read(tmp_path)
+    assert [dataset.classes[sample.objects[0]["category_id"]] for sample in dataset.samples] == [
+        *["cat", "dog", "newt"] * 2, *["newt", "cat", "dog"] * 2,
+    ]  # fmt: skip
+    (tmp_path / "day2" / "classes.txt").unlink()
+    (tmp_path / "day1" / "classes.txt").rename(tmp_path / "obj.names")
+    for day, split in (("day1", "obj_train_data"), ("day2", "obj_valid_data")):
+        (tmp_path / day).rename(tmp_path / split)
+    assert [len(read(tmp_path).split(name)) for name in ("train", "val")] == [6, 6]
+    (tmp_path / "obj.data").write_text("classes = 3\ntrain = data/train.txt\nnames = data/obj.names\nbackup = backup/")
+    (tmp_path / "train.txt").write_text("\n".join(f"data/obj_train_data/{number:03d}.jpg" for number in range(5)))
+    dataset = read(tmp_path)
+    assert [len(dataset.split(name)) for name in ("train", "val")] == [5, 0]
+    assert any("7 images that are in no split" in note for note in dataset.notes)
+    for name in ("lost", "lost2"):
+        (tmp_path / "obj_train_data" / f"{name}.txt").write_text("0 0.5 0.5 0.1 0.1")
+    with pytest.raises(ValueError, match=r"lost\.txt: no image belongs.*2 of 14"):
         read(tmp_path)
 
 
@@ -90,14 +171,14 @@ def test_images_in_no_split_are_trained_on_if_there_is_only_a_test(tmp_path, spl
         (tmp_path / path).parent.joinpath(split).mkdir()
         (tmp_path / path).rename(tmp_path / path.replace("/", f"/{split}/"))
     dataset = read(tmp_path)
-    assert any("all 11 such images" in note for note in dataset.notes) == (split == "train")
+    assert any("11 images that are in no split" in note for note in dataset.notes) == (split == "train")
     if split == "test":
         dataset = prepare_data(tmp_path)
     assert tuple(len(dataset.split(name)) for name in ("train", "val", "test")) == counts
 
 
 def test_labelme_shapes(tmp_path):
-    """Shapes of a group are one object; other shapes, such as points, are left out."""
+    """Shapes of a group are one object."""
     folders.write_images(tmp_path, 1)
     mask = b64encode(cv2.imencode(".png", np.ones((5, 9), np.uint8))[1]).decode()
     shapes = [
@@ -105,40 +186,41 @@ def test_labelme_shapes(tmp_path):
         dict(label="cat", shape_type="polygon", points=[[0, 0], [8, 0], [0, 8]], group_id=1),
         dict(label="cat", shape_type="polygon", points=[[20, 20], [28, 20], [20, 28]], group_id=1),
         dict(label="dog", shape_type="polygon", points=[[30, 30], [40, 30], [30, 40]]),
-        dict(label="dog", shape_type="point", points=[[3, 3]]),
+        dict(label="dog", shape_type="rotation", points=[[40, 20], [50, 25], [48, 29], [38, 24]]),
+        dict(label="__ignore__", shape_type="polygon", points=[[50, 30], [60, 30], [50, 40]]),
+        dict(label="_background_", shape_type="polygon", points=[[50, 30], [60, 30], [50, 40]]),
         dict(label="dog", shape_type="circle", points=[[20, 30], [23, 34]]),
         dict(label="dog", shape_type="mask", points=[[4, 6], [12, 10]], mask=mask),
     ]
     (tmp_path / "000.json").write_text(json.dumps(dict(imagePath="..\\photos\\000.jpg", shapes=shapes)))
     dataset = read(tmp_path)
-    dogs = [("dog", [30, 30, 10, 10]), ("dog", [15, 25, 10, 10]), ("dog", [4, 6, 8, 4])]
-    assert objects(dataset) == [("cat", [10, 5, 20, 15]), ("cat", [0, 0, 28, 28]), *dogs]
-    assert [len(entry["segmentation"]) for entry in dataset.samples[0].objects] == [1, 2, 1, 1, 1]
+    boxes = [[30, 30, 10, 10], [38, 20, 12, 9], [50, 30, 10, 10], [15, 25, 10, 10], [4, 6, 8, 4]]
+    assert [entry["bbox"] for entry in dataset.samples[0].objects] == [[10, 5, 20, 15], [0, 0, 28, 28], *boxes]
+    assert dataset.classes == ["cat", "dog"]
+    assert [entry["iscrowd"] for entry in dataset.samples[0].objects] == [0, 0, 0, 0, 1, 0, 0]
+    assert [len(entry["segmentation"]) for entry in dataset.samples[0].objects] == [1, 2, 1, 1, 1, 1, 1]
+    assert any("1 of 7 objects have no outline" in note for note in dataset.notes)
     assert dataset.has_masks  # the rectangle is the outline of the box
 
 
-@pytest.mark.parametrize(
-    ("file", "image", "stated"),
-    [
-        ("labels.json", "a.jpg", "a.jpg"),
-        ("labels.json", "images/a.jpg", "a.jpg"),
-        ("labels.json", "photos/a.jpg", "photos/a.jpg"),
-        ("annotations/labels.json", "images/a.jpg", "a.jpg"),
-        ("annotations/labels.json", "photos/a.jpg", "photos/a.jpg"),
-        ("annotations/instances_val2017.json", "val2017/a.jpg", "a.jpg"),
-        ("annotations/instances_val2017.json", "images/val2017/a.jpg", "a.jpg"),
-        ("train/_annotations.coco.json", "train/a.jpg", "a.jpg"),
-        ("labels.json", "a.jpg", "C:\\photos\\a.jpg"),
-    ],
-)
-def test_where_an_image_lies(tmp_path, file, image, stated):
-    content = json.loads(folders.write_coco(tmp_path / "source", number=1).read_text())
-    content["images"][0]["file_name"] = stated
-    for path in (file, image):
-        (tmp_path / "data" / path).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "data" / file).write_text(json.dumps(content))
-    shutil.copy(tmp_path / "source" / "000.jpg", tmp_path / "data" / image)
-    assert [sample.path for sample in read(tmp_path / "data").samples] == [image]
+def test_labelme_shapes_without_an_area_count_against_the_tenth(tmp_path):
+    """They are named by kind, and their labels are not classes."""
+    file = folders.write_labelme(tmp_path)
+    content = json.loads(file.read_text())
+    pixel = b64encode(cv2.imencode(".png", np.ones((1, 1), np.uint8))[1]).decode()
+    for shape in (
+        dict(shape_type="line", points=[[1, 1], [9, 9]]),
+        dict(shape_type="mask", points=[[4, 6]] * 2, mask=pixel),
+    ):
+        content["shapes"].append(dict(label="axis", **shape))
+        file.write_text(json.dumps(content))
+        notes = read(tmp_path).notes
+    assert [note.partition("left out: 1 of 26 objects")[1] != "" for note in notes].count(True) == 2
+    assert any("a line has no area" in note for note in notes)
+    content["shapes"] += [dict(label="axis", shape_type="line", points=[[1, 1], [9, 9]])] * 2
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"a line has no area.*4 of 28 objects cannot be used, 3 of them"):
+        read(tmp_path)
 
 
 def test_an_unknown_layout_is_one_error_with_the_expected_tree(tmp_path):
@@ -151,7 +233,7 @@ def test_an_unknown_layout_is_one_error_with_the_expected_tree(tmp_path):
         read(tmp_path, "classification")
     (tmp_path / "far" / "away").mkdir(parents=True)
     for image in tmp_path.glob("*.jpg"):
-        image.rename(tmp_path / "far" / "away" / image.name)
+        image.rename(tmp_path / "far" / "away" / f"{image.stem}.png")
     with pytest.raises(ValueError, match=r"'000\.jpg' is missing.*into images/"):
         read(tmp_path)
     file.unlink()
@@ -163,9 +245,6 @@ def test_two_formats_are_refused(tmp_path):
     folders.write_coco(tmp_path)
     folders.write_labelme(tmp_path)
     with pytest.raises(ValueError, match=r"several formats.*000\.json"):
-        read(tmp_path)
-    (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(ValueError, match=r"broken\.json"):
         read(tmp_path)
 
 
@@ -183,6 +262,72 @@ def test_a_tenth_of_the_objects_may_be_bad(tmp_path):
         read(tmp_path)
 
 
+@pytest.mark.parametrize("attributes", [{}, dict(attributes={})])
+def test_crowds_that_are_cvats_brush_masks(tmp_path, attributes):
+    """All run lengths are crowds, and nothing else is annotated, or CVAT's attributes show where they come from."""
+    file = folders.write_coco(tmp_path)
+    content = json.loads(file.read_text())
+    mask = dict(size=[*folders.SIZE[::-1]], counts=[5, 1, 48 * 64 - 6])
+    for entry in content["annotations"]:
+        left, top, width, height = map(int, entry["bbox"])
+        area = np.zeros(folders.SIZE[::-1], np.uint8, order="F")
+        area[top : top + height, left : left + width] = 1
+        mask = coco_mask.encode(area)
+        entry |= attributes | dict(iscrowd=1, segmentation=mask | dict(counts=mask["counts"].decode()))
+    file.write_text(json.dumps(content))
+    dataset = prepare_data(tmp_path)
+    assert sum(dataset.count("train").values()) == 18
+    assert any("as CVAT writes brush masks" in note for note in dataset.notes)
+    content["annotations"][0] |= dict(iscrowd=0, segmentation=[[4, 5, 24, 5, 24, 22, 4, 22]])
+    file.write_text(json.dumps(content))
+    if attributes:
+        assert sum(read(tmp_path).count("").values()) == 24
+    else:
+        with pytest.raises(ValueError, match=r"no image of (train|val) has an object that counts"):
+            prepare_data(tmp_path)
+    content["annotations"][0]["iscrowd"] = 1
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="all 24 are crowds"):
+        read(tmp_path)
+
+
+COCO_TYPES = {
+    "numbers as text": lambda entry: entry.update(bbox=[f"{side}" for side in entry["bbox"]], area="", iscrowd="0"),
+    "ids as text, null and no area": lambda entry: [
+        entry.update(image_id=str(entry["image_id"]), iscrowd=None),
+        entry.pop("area"),
+    ],
+    "ids": lambda entry: entry.update(id=7, category_id=str(entry["category_id"])),
+    "no outline": lambda entry: entry.update(segmentation=None),
+}
+
+
+@pytest.mark.parametrize("change", COCO_TYPES.values(), ids=COCO_TYPES)
+def test_coco_by_scripts(tmp_path, change):
+    file = folders.write_coco(tmp_path)
+    content, right = json.loads(file.read_text()), read(tmp_path)
+    for entry in content["annotations"]:
+        change(entry)
+    content["images"][0] |= dict(width="64", height=48.0)
+    del content["images"][1]["width"]
+    file.write_text(json.dumps(content))
+    assert [sample.objects for sample in read(tmp_path).samples] == [sample.objects for sample in right.samples]
+
+
+def test_coco_files_without_a_split_in_their_names(tmp_path):
+    for number, name in enumerate(("fold1", "holdout")):
+        content = json.loads(folders.write_coco(tmp_path, number=6).read_text())
+        for image in content["images"]:
+            (tmp_path / image["file_name"]).rename(tmp_path / f"{number}{image['file_name']}")
+            image["file_name"] = f"{number}{image['file_name']}"
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    (tmp_path / "annotations.json").unlink()
+    assert any("fold1.json, holdout.json are taken together" in note for note in read(tmp_path).notes)
+    (tmp_path / "fold1.json").rename(tmp_path / "train.json")
+    with pytest.raises(ValueError, match=r"holdout\.json has none of the words train"):
+        read(tmp_path)
+
+
 def test_an_image_is_annotated_once(tmp_path):
     file = folders.write_coco(tmp_path)
     shutil.copy(file, tmp_path / "copy.json")
@@ -190,15 +335,12 @@ def test_an_image_is_annotated_once(tmp_path):
         read(tmp_path)
 
 
-def test_class_maps(tmp_path):
-    folders.write_maps(tmp_path)
-    dataset = read(tmp_path)
-    assert (dataset.samples[0].path, dataset.samples[0].seg_map) == ("images/000.jpg", "masks/000.png")
-    assert dataset.classes == ["class 0", "class 1", "class 2"]
-    (tmp_path / "classes.txt").write_text("cat\ndog\nnewt\n")
-    assert read(tmp_path).classes == folders.CLASSES
-    (tmp_path / "classes.txt").write_text("cat\ndog\n")
-    with pytest.raises(ValueError, match=r"class 2, but classes\.txt names 2"):
+def test_a_tenth_of_the_files_may_be_broken(tmp_path):
+    folders.write_labelme(tmp_path)
+    (tmp_path / "000.json").write_text("{")
+    assert any("1 of 12 JSON, XML and YAML files" in note for note in read(tmp_path).notes)
+    (tmp_path / "001.json").write_text("")
+    with pytest.raises(ValueError, match=r"000\.json: it cannot be read.*2 of 12"):
         read(tmp_path)
 
 
@@ -215,29 +357,87 @@ def test_class_maps(tmp_path):
 def test_pairs_of_images_and_class_maps(tmp_path, image, seg_map):
     for path in (image, seg_map, seg_map.replace("labelTrainIds", "labelIds")):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(tmp_path / path), np.ones((8, 8), np.uint8))
+        cv2.imwrite(str(tmp_path / path), np.eye(8, dtype=np.uint8))
     assert [(sample.path, sample.seg_map) for sample in read(tmp_path).samples] == [(image, seg_map)]
 
 
-@pytest.mark.parametrize(
-    ("values", "channels", "found"),
-    [
-        ([0, 255], (), {255: 1}),
-        ([0, 1, 255], (), {}),
-        ([0, 100, 200, 255], (), "soft edges"),
-        ([0, 255, 300], (), "soft edges"),
-        ([0, 255], (3,), "colour"),
-    ],
-)
-def test_masks_of_255(tmp_path, values, channels, found):
-    seg_map = np.resize(values, (*folders.SIZE[::-1], *channels)).astype(np.uint16 if max(values) > 255 else np.uint8)
-    cv2.imwrite(str(folders.write_maps(tmp_path, 1)), seg_map)
-    if isinstance(found, str):
-        with pytest.raises(ValueError, match=found):
+MAPS = [  # values, classes.txt, labels of the values, names or the error
+    ([0, 1, 2], "", None, ["class 0", "class 1", "class 2"]),
+    ([0, 1, 2, 255], "cat\ndog\nnewt", None, folders.CLASSES),
+    ([0, 1, 2], "cat\ndog", None, r"0 \(33.*, but classes\.txt names 2 classes .*--ignore 0"),
+    ([0, 255], "", {0: 0, 255: 1}, ["background", "object"]),
+    ([0, 1, 255], "", None, ["class 0", "class 1"]),
+    ([0, 127, 255], "", {0: 0, 127: 1, 255: 2}, ["value 0", "value 127", "value 255"]),
+    ([0, 85, 170, 255], "a\nb\nc\nd", {0: 0, 85: 1, 170: 2, 255: 3}, ["a", "b", "c", "d"]),
+    ([0, 127, 255], "0 ground\n127: cat\n255: void", {0: 0, 127: 1, 255: 255}, ["ground", "cat"]),
+    ([0, 127, 200, 255], "0 ground\n127 cat", None, r"does not name \[200"),
+    ([0, 7, 300], "", {0: 0, 7: 1, 300: 2}, ["value 0", "value 7", "value 300"]),
+    ([1, 2, 3], "cat\ndog\nnewt", {1: 0, 2: 1, 3: 2}, folders.CLASSES),
+    ([1, 2, 255, 255, 255], "", {1: 0, 2: 1, 255: 2}, ["value 1", "value 2", "value 255"]),
+    ([0, 1], "_background_\ncat", None, ["background", "cat"]),
+    ([*[0, 255] * 1000, 128], "", None, "soft edges"),
+    ([*range(256)], "", None, "soft edges"),
+    ([7], "", None, "two classes"),
+]
+
+
+@pytest.mark.parametrize(("values", "names", "labels", "classes"), MAPS)
+def test_the_classes_of_class_maps_are_the_values_that_occur(tmp_path, values, names, labels, classes):
+    kind = np.uint16 if max(values) > 255 else np.uint8
+    cv2.imwrite(str(folders.write_maps(tmp_path, 1)), np.resize(values, folders.SIZE[::-1]).astype(kind))
+    if names:
+        (tmp_path / "classes.txt").write_text(names)
+    if isinstance(classes, str):
+        with pytest.raises(ValueError, match=classes):
             read(tmp_path)
     else:
         dataset = read(tmp_path)
-        assert (dataset.label_map, len(dataset.classes)) == (found, 2)
+        assert (dataset.values, dataset.classes) == (labels, classes)
+        if labels and not names:
+            assert any(f"{values[1]} -> {classes[1]}" in note for note in dataset.notes)
+
+
+def test_values_of_class_maps_are_ignored_by_name_or_by_option(tmp_path):
+    folders.write_maps(tmp_path)
+    dataset = read(tmp_path, ignore=(0,))
+    assert (dataset.classes, dataset.values) == (["value 1", "value 2"], {0: 255, 1: 0, 2: 1, 255: 255})
+    (note,) = [note for note in dataset.notes if "not annotated" in note]
+    assert "0 (" in note
+    assert "255 (4.2%)" in note
+    assert (dataset.samples[0].path, dataset.samples[0].seg_map) == ("images/000.jpg", "masks/000.png")
+
+
+STORED = {  # how a map of 0 and 1 may be stored
+    "png": lambda values: Image.fromarray(np.dstack([values] * 3)),
+    "bmp": lambda values: Image.fromarray(values > 0),
+    "tif": lambda values: Image.fromarray(np.float32(values)),
+    "npy": lambda values: np.where(values, -1, np.arange(64) % 2),  # LabelMe's -1 does not count
+}
+
+
+@pytest.mark.parametrize("suffix", STORED)
+def test_class_maps_are_written_as_the_training_reads_them(tmp_path, suffix):
+    file, values = folders.write_maps(tmp_path, 2), np.eye(48, 64, dtype=np.uint8)
+    for path in (file, file.with_stem("001")):
+        path.unlink()
+        stored, target = STORED[suffix](values), path.with_suffix(f".{suffix}")
+        np.save(target, stored) if suffix == "npy" else stored.save(target)
+    write_data(prepare_data(tmp_path), tmp_path / "out")
+    with Image.open((tmp_path / "out" / "train.txt").read_text().split("\t")[1]) as picture:
+        found = np.asarray(picture)
+    expected = np.where(values, 255, np.arange(64) % 2) if suffix == "npy" else values
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == np.uint8
+
+
+@pytest.mark.parametrize(("suffix", "match"), [("png", "colour picture"), ("jpg", r"JPEG.*PNG"), ("tif", "fractions")])
+def test_class_maps_without_class_numbers(tmp_path, suffix, match):
+    file, values = folders.write_maps(tmp_path, 1), np.eye(48, 64, dtype=np.uint8)
+    file.unlink()
+    stored = {"png": np.dstack([values, values, 0 * values]), "jpg": values, "tif": np.float32(values) / 2}[suffix]
+    Image.fromarray(stored).save(file.with_suffix(f".{suffix}"))
+    with pytest.raises(ValueError, match=match):
+        read(tmp_path)
 
 
 def test_class_folders(tmp_path):
@@ -245,13 +445,38 @@ def test_class_folders(tmp_path):
     flat = read(tmp_path / "flat")
     assert flat.classes == folders.CLASSES
     assert {sample.split for sample in flat.samples} == {""}
-    for split in ("train", "val"):
-        folders.write_classes(tmp_path / "split" / split, 2)
-    shutil.move(tmp_path / "split" / "train" / "dog", tmp_path / "split" / "train" / "train")  # a class of that name
+    for split in ("seg_train/seg_train", "val_set"):
+        folders.write_classes(tmp_path / "split" / "data" / split, 2)
     dataset = read(tmp_path / "split")
-    assert dataset.classes == ["cat", "newt", "train"]
-    assert [len(dataset.split(split)) for split in ("train", "val")] == [6, 4]
-    assert "2 images outside" in dataset.notes[0]
+    assert dataset.classes == folders.CLASSES
+    assert [len(dataset.split(split)) for split in ("train", "val")] == [6, 6]
+    shutil.copy(tmp_path / "flat" / "cat" / "cat_000.jpg", tmp_path / "split" / "data")
+    assert any(
+        "1 of 13 images" in note and "in no folder of a class" in note for note in read(tmp_path / "split").notes
+    )
+    shutil.rmtree(tmp_path / "split" / "data" / "seg_train" / "seg_train" / "dog")
+    (tmp_path / "split" / "data" / "cat_000.jpg").unlink()
+    with pytest.raises(ValueError, match=r"'dog' has no images in train"):
+        read(tmp_path / "split")
+
+
+@pytest.mark.parametrize(
+    ("change", "doubt"),
+    [
+        (lambda root: (root / "labels.csv").touch(), r"labels\.csv"),
+        (lambda root: (root / "dog").rename(root / "masks"), "masks"),
+        (lambda root: (root / "dog").rename(root / "freight-train"), "freight-train"),
+        (lambda root: shutil.copytree(root / "dog", root / "Ground Truth"), "Ground Truth|dog"),
+        (lambda root: (root / "dog").rename(root / "cat" / "siamese"), "folder of a folder"),
+    ],
+)
+def test_folders_that_may_not_be_classes_need_the_task(tmp_path, change, doubt):
+    folders.write_classes(tmp_path)
+    change(tmp_path)
+    with pytest.raises(ValueError, match=f"--task classification.*({doubt})"):
+        read(tmp_path)
+    dataset = read(tmp_path, "classification")
+    assert any("as --task says" in note for note in dataset.notes)
 
 
 def test_images_are_read_as_displayed_and_completely(tmp_path):
@@ -261,7 +486,6 @@ def test_images_are_read_as_displayed_and_completely(tmp_path):
     exif[0x0112] = 6
     with Image.open(tmp_path / "003.jpg") as image:
         image.save(tmp_path / "003.jpg", exif=exif)
-    assert read_size(tmp_path / "003.jpg") == (48, 64) == cv2.imread(str(tmp_path / "003.jpg")).shape[1::-1]
     dataset = prepare_data(tmp_path)
     assert len(dataset.samples) == 11
     assert any("003.jpg" in note and "48x64" in note for note in dataset.notes)
@@ -271,23 +495,107 @@ def test_images_are_read_as_displayed_and_completely(tmp_path):
         prepare_data(tmp_path)
 
 
-def test_images_have_no_largest_size(tmp_path):
-    """Pillow's limit, 179 million pixels, is below orthophotos."""
-    (tmp_path / "a.pbm").write_bytes(b"P4 20000 20000\n")
-    assert read_size(tmp_path / "a.pbm") == (20000, 20000)
+def test_an_xml_file_names_its_image_by_its_own_name(tmp_path):
+    """If the image that it states is missing; objects of other forms are named."""
+    (tmp_path / "Annotations").mkdir()
+    box = "<bndbox><xmin>5</xmin><ymin>6</ymin><xmax>24.0</xmax><ymax>22</ymax></bndbox>"
+    for number, name in enumerate(folders.write_images(tmp_path / "JPEGImages")):
+        size = "<size><width>64.0</width><height>48</height></size>"
+        stated = ("IMG.jpg", f"{number:03d}", name)[number % 3]
+        body = f"<filename>{stated}</filename>{size}<object><name> cat </name>{box}</object>"
+        (tmp_path / "Annotations" / name).with_suffix(".xml").write_text(f"<annotation>{body}</annotation>")
+    dataset = read(tmp_path)
+    assert objects(dataset) == [("cat", [4, 5, 20, 17])]
+    assert any(
+        "4 images lie in other places than stated, the first: IMG.jpg -> JPEGImages/000.jpg" in note
+        for note in dataset.notes
+    )
+    file = tmp_path / "Annotations" / "003.xml"
+    file.write_text(file.read_text().replace("bndbox", "robndbox"))
+    assert any("1 of 12 objects" in note and "robndbox" in note for note in read(tmp_path).notes)
+
+
+def test_labelmes_flags_are_classes(tmp_path):
+    folders.write_labelme(tmp_path)
+    for number, file in enumerate(sorted(tmp_path.glob("*.json"))):
+        flags = {name: index == number % 2 for index, name in enumerate(["cat", "dog", "__ignore__"])}
+        file.write_text(json.dumps(json.loads(file.read_text()) | dict(flags=flags)))
+    assert read(tmp_path).task == "detection"
+    dataset = read(tmp_path, "classification")
+    assert (dataset.classes, [sample.label for sample in dataset.samples]) == (["cat", "dog"], [0, 1] * 6)
+    for names, number in (({}, 1), (dict(cat=True, dog=True), 2)):
+        file = tmp_path / f"00{number}.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | dict(flags=names)))
+        if number == 1:
+            assert any("1 of 12 images" in note for note in read(tmp_path, "classification").notes)
+    with pytest.raises(ValueError, match=r"set the one that is the class.*2 of 12"):
+        read(tmp_path, "classification")
+
+
+def test_images_inside_of_labelmes_files(tmp_path):
+    """They serve where there is no other; the image beside the file comes first."""
+    folders.write_labelme(tmp_path, 3)
+    for file in tmp_path.glob("*.json"):
+        image, content = file.with_suffix(".jpg"), json.loads(file.read_text()) | dict(imagePath=file.name)
+        if file.stem != "001":
+            content["imageData"] = b64encode(image.read_bytes()).decode()
+            image.unlink()
+        file.write_text(json.dumps(content))
+    dataset = prepare_data(tmp_path)
+    assert sorted(sample.path for sample in dataset.samples) == ["000.json", "001.jpg", "002.json"]
+    write_data(dataset, tmp_path / "out")
+    for split in ("train", "val"):
+        for image in json.loads((tmp_path / "out" / f"{split}.json").read_text())["images"]:
+            assert Image.open(tmp_path / image["file_name"]).size == folders.SIZE
+
+
+@pytest.mark.parametrize("write", [folders.write_labelme, folders.write_coco])
+def test_outlines_become_class_maps(tmp_path, write):
+    file = write(tmp_path)
+    if write is folders.write_coco:
+        with pytest.raises(ValueError, match="--task segmentation needs outlines"):
+            read(tmp_path, "segmentation")
+        return
+    content = json.loads(file.read_text())
+    content["shapes"].append(dict(label="__ignore__", points=[[50, 30], [64, 30], [64, 48], [50, 48]]))
+    file.write_text(json.dumps(content))
+    dataset = prepare_data(tmp_path, "segmentation")
+    assert dataset.classes == ["background", *folders.CLASSES]
+    write_data(dataset, tmp_path / "out")
+    with Image.open(tmp_path / "out" / "maps" / "000.jpg.png") as picture:
+        values = np.asarray(picture)
+    assert [values[40, 60], values[8, 8], values[0, 0], values[12, 33]] == [255, 1, 0, 2]
 
 
 @pytest.mark.parametrize(
-    ("path", "with_name", "split"),
-    [
-        ("train/a.jpg", False, "train"),
-        ("images/val2017/a.jpg", False, "val"),
-        ("valid_masks/train.png", False, "val"),
-        ("test/train/a.jpg", False, "train"),
-        ("freight-train/a.jpg", False, ""),
-        ("annotations/instances_train2017.json", True, "train"),
-        ("test/_annotations.coco.json", True, "test"),
-    ],
+    ("background", "empty", "kept"), [("auto", 3, 9), ("auto", 7, 3), ("on", 7, 10), ("off", 3, 6)]
 )
-def test_split_of(path, with_name, split):
-    assert split_of(path, with_name=with_name) == split
+def test_background_images(tmp_path, background, empty, kept):
+    """Three or seven of the images of train have no objects."""
+    for split, number in (("train", 9 if empty == 3 else 10), ("val", 2)):
+        folders.write_coco(tmp_path, split, number)
+    file = tmp_path / "train" / "_annotations.coco.json"
+    content = json.loads(file.read_text())
+    content["annotations"] = [entry for entry in content["annotations"] if entry["image_id"] > empty]
+    file.write_text(json.dumps(content))
+    dataset = prepare_data(tmp_path, background=background)
+    assert len(dataset.split("train")) == kept
+    assert any(note.startswith(f"background: {empty} of") for note in dataset.notes)
+
+
+def test_a_summary_that_can_be_checked(tmp_path):
+    folders.write_yolo(tmp_path)
+    (tmp_path / "images" / "photo.heic").touch()
+    folders.write_maps(tmp_path / "maps", 1)
+    lines = prepare_data(tmp_path).summary()
+    assert lines[:5] == [
+        "YOLO, detection: data.yaml, 12 text files such as labels/000.txt",
+        "splits: 9 images for training and 3 for validation, drawn with seed 0",
+        "images: train 9, val 3; from 64x48 to 64x48 pixels",
+        "objects per class in train/val: cat 6/2, dog 6/2, newt 6/2",
+        "objects: from 10 to 18 pixels, the root of their area",
+    ]
+    assert any("1 of 15 images" in line and "photo.heic" in line for line in lines)
+    assert any(
+        "not read, but found: class maps (1 maps such as maps/masks/000.png); --task chooses" in line for line in lines
+    )

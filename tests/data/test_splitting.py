@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from helpers import folders
-from mmlisa.data.folder import Dataset, Sample
+from mmlisa.data.dataset import Dataset, Sample
 from mmlisa.data.splitting import prepare_data, split
 
 

@@ -5,6 +5,7 @@ import math
 import cv2
 import numpy as np
 import pytest
+from pycocotools import mask as coco_mask
 
 from helpers.coco import coco, dataset_cfg
 from mmlisa.datasets.annotations import find_bad_annotations, find_doubts
@@ -31,6 +32,15 @@ def folder(tmp_path):
         (dict(segmentation=[]), "no segmentation"),
         (dict(segmentation=[[1, 2, 3, 4]]), "polygon"),
         (dict(segmentation=[[1, 2, 3, 4, math.inf, 6]]), "polygon"),
+        (dict(segmentation=[1, 2, 3, 4, 5, 6]), "polygon"),
+        (dict(segmentation=dict(size=[40, 30], counts=[0, 1200])), "sides exchanged"),
+        (dict(segmentation=dict(size=[15, 20], counts=[0, 300])), "[15, 20]"),
+        (dict(segmentation=dict(size=[30, 40], counts=[0, 300])), "300 pixels, its image has 1200"),
+        (dict(segmentation=dict(size=[30, 40], counts=[1200])), "no pixel"),
+        (
+            dict(segmentation=dict(size=[30, 40], counts=coco_mask.encode(np.ones((3, 4), np.uint8, "F"))["counts"])),
+            "12 pixels",
+        ),
     ],
 )
 def test_bad_annotations(change, reason):
@@ -50,6 +60,7 @@ def test_bad_annotations(change, reason):
         coco(width=0),
         coco() | dict(categories=[dict(id=7, name="cat"), dict(id=7, name="dog")]),
         coco() | dict(categories=[dict(id=7)]),
+        coco(dict(id=1)),
     ],
 )
 def test_files_that_are_not_coco(content):
@@ -59,8 +70,11 @@ def test_files_that_are_not_coco(content):
 
 def test_doubts():
     assert find_doubts(coco()) == []
-    (doubt,) = find_doubts(coco(dict(bbox=[25, 3, 38, 20])))
-    assert "1 of 2 boxes" in doubt
+    outside, apart = find_doubts(coco(dict(bbox=[25, 3, 38, 20])))
+    assert "1 of 2 boxes" in outside
+    assert "1 of 2 masks lie elsewhere" in apart
+    run_lengths = coco_mask.encode(np.asfortranarray(np.pad(np.ones((20, 20), np.uint8), ((8, 2), (18, 2)))))
+    assert "1 of 2 masks" in find_doubts(coco(dict(segmentation=run_lengths)))[0]
     content = coco()
     content["annotations"][0]["id"] = 0
     del content["annotations"][0]["iscrowd"]

@@ -1,71 +1,60 @@
-"""Tiles against one pass: the rows, the limit of memory, and the recommendation."""
+"""Tiles against one pass: the rows, a test that fails, and the recommendation."""
 
 import json
 
 import pytest
 
-from mmlisa.fit import comparison
 from mmlisa.fit.comparison import compare, recommend
 
 
 def metrics(ap, time=1.0):
-    return dict.fromkeys(["AP", "AP50", "small", "medium"], ap) | dict(large=-1.0, time=time, memory=1)
+    return dict(AP=ap, time=time)
 
 
 @pytest.mark.parametrize(
-    ("results", "chosen"),
+    ("results", "number", "chosen"),
     [
-        ({"tiles": metrics(0.5, 3), "one": metrics(0.4, 1)}, "tiles, the best AP: AP 0.500 in 3.00 s"),
-        ({"tiles": metrics(0.5, 3), "one": metrics(0.495, 1)}, "one, the fastest within 0.01 AP of the best (tiles)"),
-        ({}, "--memory"),
+        ({"tiles": metrics(0.5, 3), "one": metrics(0.4, 1)}, 5, "tiles, the best AP: AP 0.500 in 3.00 s"),
+        (
+            {"tiles": metrics(0.5, 3), "one": metrics(0.495, 1)},
+            5,
+            "one, the fastest within 0.01 AP of the best (tiles)",
+        ),
+        ({"tiles": metrics(0.5, 3)}, 4, "4 validation images are too few"),
     ],
 )
-def test_recommendation(results, chosen):
-    assert chosen in recommend(results)
+def test_recommendation(results, number, chosen):
+    assert chosen in recommend(results, number)
 
 
-@pytest.fixture
-def run(tmp_path):
+def test_sizes_up_to_the_largest_image(tmp_path):
+    """A pass that fails is a row; tiles that fail are an error."""
     (tmp_path / "data").mkdir()
     images = [dict(width=900, height=1400), dict(width=640, height=480)]
     (tmp_path / "data" / "val.json").write_text(json.dumps(dict(images=images)))
     (tmp_path / "plain.py").write_text(
         "side = 320\nmodel = dict(test_cfg=dict(rpn=dict(nms_pre=500, max_per_img=200)))"
     )
-    return tmp_path
+    seen, failing = [], "1333"
 
+    def run(name, config, model, *words, log):
+        seen.append((name, config.name, *words[3:-3]))
+        if failing in str(log):
+            raise ChildProcessError
+        (log.parent / "1").mkdir(parents=True, exist_ok=True)
+        values = {f"coco/bbox_{name}": 0.1 for name in ("mAP", "mAP_50", "mAP_s", "mAP_m")} | {"coco/bbox_mAP_l": -1}
+        (log.parent / "1" / "1.json").write_text(json.dumps(values | {"time": 1}))
 
-def test_sizes_up_to_the_largest_image_and_to_the_limit_of_memory(run, monkeypatch):
-    seen = []
-
-    def test(folder, config, options, name, memory):
-        seen.append((config, *options))
-        return None if "1024" in name else metrics(0.1)
-
-    monkeypatch.setattr(comparison, "_test", test)
-    table = compare(run, 2)["table"]
+    table = compare(tmp_path, run)["table"]
     scale, rpn = "test_dataloader.dataset.pipeline.1.scale=", "model.test_cfg.rpn"
     assert seen == [
-        ("config.py",),
-        ("plain.py", f"{scale}(640,640)", f"{rpn}.nms_pre=2000", f"{rpn}.max_per_img=800"),  # four tiles
-        ("plain.py", f"{scale}(1024,1024)", f"{rpn}.nms_pre=5500", f"{rpn}.max_per_img=2200"),
+        ("test", "config.py"),
+        ("test", "plain.py", f"{scale}(640,640)", f"{rpn}.nms_pre=2000", f"{rpn}.max_per_img=800"),  # four tiles
+        ("test", "plain.py", f"{scale}(1333,1333)", f"{rpn}.nms_pre=9000", f"{rpn}.max_per_img=3600"),
     ]
-    assert [row[0] for row in table[1:]] == ["tiles of 320 pixels", "one pass at 640 pixels", "one pass at 1024 pixels"]
-    assert table[1][1:] == ["0.100", "0.100", "0.100", "0.100", "-", "1.00", "1.0"]
-    assert table[3][-1] == "not within 2.0"
-
-
-@pytest.mark.parametrize(
-    ("program", "found"),
-    [("bytearray(4 * 2**30)", None), ("import os; os.kill(os.getpid(), 9)", None), ("1 / 0", ChildProcessError)],
-)
-def test_a_process_beyond_the_limit_and_one_that_fails(run, monkeypatch, program, found):
-    python = run / "python"
-    python.write_text(f"#!/usr/bin/env python3\n{program}\n")
-    python.chmod(0o755)
-    monkeypatch.setattr(comparison.sys, "executable", str(python))
-    if found is None:
-        assert comparison._test(run, "plain.py", [], "one", 1) is None
-    else:
-        with pytest.raises(found, match=r"log\.txt"):
-            comparison._test(run, "plain.py", [], "one", 1)
+    assert [row[0] for row in table[1:]] == ["tiles of 320 pixels", "one pass at 640 pixels", "one pass at 1333 pixels"]
+    assert table[1][1:] == ["0.100", "0.100", "0.100", "0.100", "-", "1.00"]
+    assert "failed" in table[3][-1]
+    failing = "tiles"
+    with pytest.raises(ChildProcessError):
+        compare(tmp_path, run)

@@ -9,7 +9,7 @@ from mmengine.registry import MODELS, DefaultScope
 
 from helpers import folders
 from mmlisa import config_path
-from mmlisa.data.folder import Dataset, Sample
+from mmlisa.data.dataset import Dataset, Sample
 from mmlisa.fit.plan import PRESETS, Preset, _class_counts, choose_preset, make_plan, write_config, write_tiled_config
 
 

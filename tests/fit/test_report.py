@@ -33,12 +33,12 @@ def folder(tmp_path):
     return tmp_path
 
 
-def report(folder, task, classes=NAMES, label_map=None):
+def report(folder, task, classes=NAMES):
     """The page, and its pictures."""
-    run, settings = folder / "run", dict(data_root=str(folder / "images"), classes=classes, label_map=label_map or {})
+    run, settings = folder / "run", dict(data_root=str(folder / "images"), classes=classes)
     settings |= dict(steps=10, batch=2, side=64)
     (run / "config.py").write_text("\n".join(f"{name} = {value!r}" for name, value in settings.items()))
-    facts = dict(format="COCO", task=task, notes=["100 < 200 images"], train=["a", "b"], val=["c"], test=[])
+    facts = dict(format="COCO", task=task, summary=["100 < 200 images"], train=["a", "b"], val=["c"], test=[])
     (run / "data" / "data.json").write_text(json.dumps(facts))
     write_report(run, {"look": "mmlisa infer a"})
     html = (run / "report.html").read_text()
@@ -106,7 +106,7 @@ def test_detection(folder):
         return [(0, [5, 5, 10, 10], 0.9), (1, [31, 10, 20, 25], 0.8)]
 
     coco_files(folder, detections)
-    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
+    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES)
     expected = np.zeros((4, 4), int)
     expected[0, 0], expected[1, 1] = 13, 12  # cats and dogs that are found
     expected[0, 3] = expected[1, 3] = 1  # those of image 3
@@ -128,14 +128,14 @@ def test_detection(folder):
 
 def test_detection_that_finds_nothing(folder):
     coco_files(folder, lambda image: [])
-    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
+    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES)
     assert result.score == "box AP 0.000, AP50 0.000"
     assert result.confusion[:, 3].tolist() == [14, 14, 0, 0]
 
 
 def test_an_image_may_have_more_than_a_hundred_objects(folder):
     coco_files(folder, lambda image: [(0, [0, 0, 2, 2], 1 - i / 1000) for i in range(100)] + [(0, [5, 5, 10, 10], 0.5)])
-    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
+    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES)
     assert float(result.table[1][2]) > 0  # the only cat comes after a hundred other detections
 
 
@@ -143,7 +143,7 @@ def test_the_report_decodes_one_mask_at_a_time(folder):
     """All masks of a large image at once would take gigabytes."""
     detections = [(0, [5, 5, 10, 10], 0.9), *[(1, [31, 10, 20, 25], score) for score in (0.8, 0.2, 0.1)]]
     coco_files(folder, lambda image: detections, with_masks=True)
-    sample = evaluate_objects(folder / "run", folder / "images", "val", NAMES, {}).sample("3.png")
+    sample = evaluate_objects(folder / "run", folder / "images", "val", NAMES).sample("3.png")
     assert sample.pred_instances.scores.tolist() == [0.9, 0.8]
     for instances in (sample.gt_instances, sample.pred_instances):
         assert mask.area(instances.masks).tolist() == [100, 500]
@@ -159,7 +159,7 @@ def test_detections_in_a_crowd_do_not_count(folder):
         entry.update(category_id=1, bbox=[0, 18, 28, 20], area=560, iscrowd=1)
         entry["segmentation"] = {"size": [40, 60], "counts": [0, 2400]}
     file.write_text(json.dumps(content))
-    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES, {})
+    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES)
     assert (result.confusion[0, 0], result.confusion[3, 0], result.confusion.sum()) == (14, 14, 28)
     assert [row[1] for row in result.table[1:]] == ["14", "0", "0"], "a crowd is not an object"
 
@@ -176,18 +176,17 @@ def test_segmentation(folder):
         truths.append(truth[3:].flatten())
         founds.append(found[3:].flatten())
         truth[:3] = 255
-        truth[truth == 2] = 7
         cv2.imwrite(str(folder / "images" / f"map{index}.png"), truth)
     lines = [f"{index}.png\tmap{index}.png" for index in range(14)]
     (folder / "run" / "data" / "val.txt").write_text("\n".join(lines))
-    result = evaluate_maps(folder / "run", folder / "images", "val", NAMES, {7: 2})
+    result = evaluate_maps(folder / "run", folder / "images", "val", NAMES)
     truth, found = np.concatenate(truths), np.concatenate(founds)
     expected = jaccard_score(truth, found, average=None)
     assert [row[2] for row in result.table[1:]] == [f"{100 * value:.1f}" for value in expected]
     assert [row[1] for row in result.table[1:]] == [f"{share:.1%}" for share in np.bincount(truth) / len(truth)]
     assert result.score.startswith(f"mIoU {100 * expected.mean():.1f},")
     np.testing.assert_array_equal(result.confusion, confusion_matrix(truth, found))
-    html, _ = report(folder, "segmentation", label_map={7: 2})
+    html, _ = report(folder, "segmentation")
     worst = re.findall(r"<figcaption>(\d+)\.png: mIoU", html)
     assert list(map(int, worst)) == [12, 11, 10, 9, 8, 7, 5, 4, 3, 2, 1, 0]
 
@@ -201,7 +200,7 @@ def test_classification(folder):
         for i, (t, s) in enumerate(zip(truth, scores, strict=True))
     ]
     (folder / "run" / "test" / "predictions.pkl").write_bytes(pickle.dumps(entries))
-    result = evaluate_labels(folder / "run", folder / "images", "val", NAMES, {})
+    result = evaluate_labels(folder / "run", folder / "images", "val", NAMES)
     found = scores.argmax(1)
     np.testing.assert_array_equal(result.confusion, confusion_matrix(truth, found))
     assert result.score == f"top-1 {np.mean(truth == found):.1%} of 14 images"

@@ -1,6 +1,8 @@
 """The steps of `mmlisa fit`: each once, its errors, and whole runs on the demo data."""
 
 import json
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ def commands(monkeypatch, tmp_path):
     """The commands that ran; they write their results only."""
     ran = []
 
-    def run(name, *words):
+    def run(name, *words, **_):
         ran.append([name, *map(str, words)])
         if name == "train":
             (tmp_path / "run" / "train").mkdir(exist_ok=True)
@@ -31,6 +33,7 @@ def commands(monkeypatch, tmp_path):
             Path(words[2]).touch()
 
     monkeypatch.setattr(module, "run", run)
+    monkeypatch.setattr(module, "_draw", lambda folder: ran.append(["draw"]))
     monkeypatch.setattr("mmlisa.fit.report.write_report", lambda folder, _: (folder / "report.html").touch())
     folders.write_classes(tmp_path / "data", 5)
     return ran
@@ -39,29 +42,64 @@ def commands(monkeypatch, tmp_path):
 def test_a_step_whose_result_exists_is_skipped(commands, tmp_path, capsys):
     options = Options(str(tmp_path / "data"))
     fit(options, tmp_path / "run", dry_run=True)
-    assert commands == []
+    assert commands == [["draw"]]
+    commands.clear()
     fit(options, tmp_path / "run")
     assert [command[0] for command in commands] == ["train", "test", "export"]
     assert (tmp_path / "run" / "model.pth").read_text() == "best_accuracy_top1_iter_3.pth"
     capsys.readouterr()
     fit(options, tmp_path / "run")
     assert len(commands) == 3
-    assert "config.py exists" in capsys.readouterr().out
+    assert "continues" in capsys.readouterr().out
     (tmp_path / "run" / "model.pth").unlink()  # as if the training had been stopped
     fit(options, tmp_path / "run")
     assert commands[3][0] == "train"
     assert commands[3][-1] == "--resume"
-    with pytest.raises(ValueError, match="--work-dir"):
-        fit(Options(str(tmp_path / "other" / "data")), tmp_path / "run")
+    with pytest.raises(ValueError, match=r"epochs None, now 3.*--work-dir"):
+        fit(Options(str(tmp_path / "data"), epochs=3), tmp_path / "run")
+    assert len(commands) == 4
 
 
-def test_a_training_that_fails_names_half_the_batch(commands, tmp_path, monkeypatch):
-    def fail(name, *words):
-        raise ChildProcessError("mmlisa train failed")
+PROGRAM = """#!{python}
+import os, pathlib, signal, sys, time
+if "status" in sys.argv[-1]:
+    sys.exit(int(sys.argv[-1][-1]))
+def save(number, frame):
+    time.sleep(0.3)
+    pathlib.Path(sys.argv[-1]).write_text(str(number))
+    sys.exit(128 + number)
+signal.signal(signal.SIGTERM, save)
+signal.signal(signal.SIGINT, save)
+os.kill(os.getppid(), {number})
+time.sleep(20)
+"""
 
-    monkeypatch.setattr(module, "run", fail)
-    with pytest.raises(ChildProcessError, match=r"mmlisa train failed.*--batch 2$"):
-        fit(Options(str(tmp_path / "data"), batch=4), tmp_path / "run")
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_the_command_and_waits_for_its_checkpoint(tmp_path, monkeypatch, number):
+    program = tmp_path / "python"
+    program.write_text(PROGRAM.format(python=sys.executable, number=int(number)))
+    program.chmod(0o755)
+    monkeypatch.setattr(module.sys, "executable", str(program))
+    before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    with pytest.raises(SystemExit) as stopped:
+        module.run("train", tmp_path / "checkpoint")
+    assert stopped.value.code == 128 + number
+    assert (tmp_path / "checkpoint").read_text() == str(int(number))
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+@pytest.mark.parametrize(
+    ("code", "message"), [(1, r"status 1; see .*log\.txt; half$"), (2, r"status 2; see .*log\.txt$")]
+)
+def test_a_command_that_fails(tmp_path, monkeypatch, code, message):
+    """A mistake in the arguments has nothing to do with the memory."""
+    program = tmp_path / "python"
+    program.write_text(PROGRAM.format(python=sys.executable, number=0))
+    program.chmod(0o755)
+    monkeypatch.setattr(module.sys, "executable", str(program))
+    with pytest.raises(ChildProcessError, match=message):
+        module.run("train", f"status{code}", log=tmp_path / "log" / "log.txt", hint="; half")
 
 
 def test_results_never_go_into_the_data(tmp_path):

@@ -85,7 +85,8 @@ def write_maps(root: Path, number: int = 12) -> Path:
 def write_classes(root: Path, number: int = 6) -> Path:
     """A folder of images per class."""
     for seed, name in enumerate(CLASSES):
-        write_images(root / name, number, seed=seed)
+        for image in write_images(root / name, number, seed=seed):
+            (root / name / image).rename(root / name / f"{name}_{image}")
     return root
 
 

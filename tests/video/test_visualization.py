@@ -3,8 +3,7 @@
 import numpy as np
 import torch
 
-from mmlisa.video import contact_sheet
-from mmlisa.video.visualization import GAP
+from mmlisa.visualization.samples import GAP, contact_sheet
 
 
 def test_contact_sheet():

@@ -1,45 +1,107 @@
-"""The formats of annotations. Each is a module with ``NAME``, ``TASKS``, ``LAYOUT`` (a line that shows its files to the user),
-``recognises(folder)``, the evidence that a folder is of this format, and ``read(folder)``, its data set."""
+"""The formats of annotations.
 
-from pathlib import Path
+Each is a module with ``NAME``, ``LAYOUT`` (a line that shows its files to the user), ``recognises(folder)``, the evidence that a
+folder is of this format, and ``read(folder, task)``, its data set.
+"""
 
-from ..folder import Dataset, Folder
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+
+from ..dataset import Dataset, note_problems
+from ..folder import Evidence, Folder
 from . import class_folders, class_maps, coco, labelme, voc, yolo
+from .objects import draw_maps
 
 FORMATS = (coco, yolo, voc, labelme, class_maps, class_folders)
 TASKS = ("detection", "segmentation", "classification")
-EXPECTED = "\n  ".join(["Expected one of:", *(module.LAYOUT for module in FORMATS)]) + (
-    "\nWithout the splits train, val and test, a fifth of the images is drawn for validation."
-)
+EXPECTED = "\n  ".join(["Expected one of:", *(module.LAYOUT for module in FORMATS)])
 
 
-def read(root: str | Path, task: str = "") -> Dataset:
-    """Recognise the format of a folder and read it.
+def read(root: str | Path, task: str = "", ignore: Sequence[int] = ()) -> Dataset:
+    """Recognise the format of a folder and read it, images included.
 
     Args:
         root: the folder.
         task: one of :data:`TASKS`; if empty, the first of them that the folder holds.
+        ignore: values of class maps that are not annotated.
 
     Raises:
         ValueError: the folder holds no annotations or several formats, or more than a tenth of the entries cannot be used.
         FileNotFoundError: the folder does not exist.
     """
-    folder, found = Folder(root), {}
-    for each in [task] if task else TASKS:
-        found = {module: proof for module in FORMATS if each in module.TASKS and (proof := module.recognises(folder))}
-        if found:
+    folder = Folder(root, ignore)
+    proofs = {module: proof for module in FORMATS if (proof := module.recognises(folder))}
+    for chosen in [task] if task else TASKS:
+        usable = {m: p for m, p in proofs.items() if chosen in p.tasks and not p.lacks and (task or not p.doubt)}
+        if usable := {m: p for m, p in usable.items() if p.tasks[0] == chosen} or (usable if task else {}):
             break
     else:
-        what = f"annotations for {task}" if task else "annotations"
-        raise ValueError(f"{root} holds {len(folder.images)} images, but no {what} in a known place. {EXPECTED}")
-    if len(found) > 1:
-        listed = "; ".join(f"{module.NAME}: {next(iter(proof.files))}" for module, proof in found.items())
+        raise ValueError(_describe(folder, task, proofs))
+    if len(usable) > 1:
+        listed = "; ".join(f"{module.NAME}: {proof.why}" for module, proof in usable.items())
         raise ValueError(f"{folder.root} holds annotations in several formats ({listed}); keep one of them")
-    dataset = next(iter(found)).read(folder)
-    unassigned = dataset.split("")
-    if unassigned and (dataset.split("train") or dataset.split("val")):  # images beside a test alone are trained on
+    ((module, proof),) = usable.items()
+    foreign = [(folder.root / path, "OpenCV cannot read this format; convert it to PNG") for path in folder.others]
+    broken = [(folder.root / path, reason) for path, reason in folder.broken.items()]
+    folder.notes += note_problems(foreign, len(folder.images) + len(foreign), "images")
+    folder.notes += note_problems(broken, len(folder.documents) + len(broken), "JSON, XML and YAML files")
+    folder.look_at_all()
+    dataset = module.read(folder, chosen)
+    if chosen == "segmentation" and dataset.task == "detection":
+        draw_maps(dataset)
+    dataset.facts = [f"{module.NAME}, {dataset.task}: {proof.why}", *filter(None, [folder.splits_from])]
+    dataset.notes = folder.notes + dataset.notes
+    seen = [folder.look(sample.path) for sample in dataset.samples]
+    for sample, each in zip(dataset.samples, seen, strict=True):
+        sample.digest = each.digest
+    if levels := [each.levels for each in seen if each.levels]:
+        dataset.facts.append(
+            f"{len(levels)} images of 16 bits, of which the training sees {min(levels)} to {max(levels)} levels"
+        )
+    if turned := sum(each.turned for each in seen):
+        dataset.notes.append(
+            f"{turned} images are upside down or mirrored without EXIF, and annotations are taken for them with it"
+        )
+    for stated, path in folder.moved[:1]:
+        dataset.notes.append(
+            f"{len(folder.moved)} images lie in other places than stated, the first: {stated} -> {path}"
+        )
+    if proof.doubt:
+        dataset.notes.append(f"taken for class folders, as --task says, although {proof.doubt}")
+    others = [
+        f"{other.NAME} ({each.lacks or each.why})"
+        for other, each in proofs.items()
+        if not (other is module or each.doubt)
+    ]
+    if others:
+        dataset.notes.append(f"not read, but found: {'; '.join(others)}; --task chooses")
+    if (left := dataset.split("")) and (
+        dataset.split("train") or dataset.split("val")
+    ):  # a test alone leaves them to be trained on
         dataset.samples = [sample for sample in dataset.samples if sample.split]
         dataset.notes.append(
-            f"{folder.root / unassigned[0].path}: this image is in no split; all {len(unassigned)} such images are left out"
+            f"left out: {len(left)} images that are in no split, the first {folder.root / left[0].path}"
         )
     return dataset
+
+
+def _describe(folder: Folder, task: str, proofs: dict[ModuleType, Evidence]) -> str:
+    """Return what a folder holds that cannot be read, and why."""
+    text = f"{folder.root} holds no annotations{f' for {task}' if task else ''} that can be read."
+    for module, proof in proofs.items():
+        if proof.lacks:
+            text += f" It looks like {module.NAME}, but {proof.lacks}."
+        elif proof.doubt:
+            text += f" If each folder is a class, add --task classification; this is in doubt, because {proof.doubt}."
+        elif task:
+            text += f" It holds {module.NAME} ({proof.why}), for {' or '.join(proof.tasks)}."
+    text += "".join(f" {path}: {reason}." for path, reason in [*folder.broken.items()][:1])
+    for name, content in folder.documents.items():
+        keys = list(content)[:8] if isinstance(content, dict) else [getattr(content, "tag", type(content).__name__)]
+        text += f" {name} is of an unknown kind ({', '.join(map(str, keys))})."
+        break
+    suffixes = Counter(PurePosixPath(path).suffix.lower() or PurePosixPath(path).name for path in folder.paths)
+    listed = ", ".join(f"{number} {suffix}" for suffix, number in suffixes.most_common(8))
+    return f"{text} Its files: {listed or 'none'}. {EXPECTED}"

@@ -1,34 +1,73 @@
 """Class folders: a folder of images per class, under ``train/`` and ``val/`` where there are splits."""
 
+import re
+from collections import defaultdict
 from pathlib import PurePosixPath
 
-from ..folder import Dataset, Evidence, Folder, Sample, is_image_word, is_map_word, split_of
+from ..dataset import Dataset, Sample, note_problems
+from ..folder import SPLIT_WORDS, Evidence, Folder, is_image_word, is_map_word, split_of
 
-NAME, TASKS = "class folders", ("classification",)
+NAME = "class folders"
 LAYOUT = "train/<class>/*.jpg, val/<class>/*.jpg            class folders; also <class>/*.jpg"
 
 
 def recognises(folder: Folder) -> Evidence | None:
-    """Return the split and the class of each image; None if there are not two classes."""
-    paths = {image: PurePosixPath(image).parts for image in folder.images}
-    has_splits = any(len(parts) > 2 and split_of(f"{parts[0]}/x") for parts in paths.values())
-    found = {
-        image: (split_of(f"{parts[0]}/x") if has_splits else "", parts[has_splits])
-        for image, parts in paths.items()
-        if len(parts) > 1 + has_splits and bool(split_of(f"{parts[0]}/x")) == has_splits
-    }
-    classes = {name for _, name in found.values()}
-    kinds = [name for name in classes if is_image_word(name.lower()) or is_map_word(name.lower())]
-    return Evidence(found) if len(classes) > 1 and not kinds else None
+    """Look for a folder of images per class, and for signs that something else is meant."""
+    labels = _find_labels(folder)
+    if len(classes := sorted({name for _, name in labels.values()})) < 2:
+        return None
+    return Evidence(f"{len(classes)} folders", tasks=("classification",), doubt=_find_doubt(folder, labels, classes))
 
 
-def read(folder: Folder) -> Dataset:
+def read(folder: Folder, task: str) -> Dataset:
     """Read the classes, those of the training."""
-    labels = recognises(folder).files
-    named = {name for split, name in labels.values() if split == "train"} or {name for _, name in labels.values()}
-    classes = sorted(named)
-    samples = [Sample(i, split, label=classes.index(name)) for i, (split, name) in labels.items() if name in named]
-    dataset = Dataset(folder.root, NAME, "classification", classes, samples)
-    if outside := len(folder.images) - len(samples):
-        dataset.notes.append(f"{outside} images outside of the class folders (those in train, if any) are left out")
-    return dataset
+    labels, listed, lost, samples = _find_labels(folder), folder.listed_splits(), [], []
+    names = {name for split, name in labels.values() if split == "train"} or {name for _, name in labels.values()}
+    classes = sorted(names)
+    for image in folder.images:
+        split, name = labels.get(image, ("", ""))
+        try:
+            if name not in names:
+                raise ValueError(
+                    f"{name!r} has no images in train" if name else "it is in no folder of a class; move it away"
+                )
+            size = folder.look(image).size
+            samples.append(Sample(image, split or listed.get(image, ""), size, label=classes.index(name)))
+        except ValueError as error:
+            lost.append((folder.root / image, str(error)))
+    notes = note_problems(lost, len(folder.images), "images")
+    return Dataset(folder.root, NAME, "classification", classes, samples, notes)
+
+
+def _find_labels(folder: Folder) -> dict[str, tuple[str, str]]:
+    """Return the split and the class of each image in a folder of a class."""
+    parts = {image: PurePosixPath(image).parent.parts for image in folder.images}
+    while len({each[:1] for each in parts.values()}) == 1 and all(parts.values()):
+        parts = {image: each[1:] for image, each in parts.items()}  # a folder around all
+    parts = {image: each[len(each) > 2 and each[0] == each[1] :] for image, each in parts.items()}  # train/train/cat
+    has_splits = any(len(each) > 1 and split_of(f"{each[0]}/x") for each in parts.values())
+    return {
+        image: (split_of(f"{each[0]}/x") if has_splits else "", each[has_splits])
+        for image, each in parts.items()
+        if len(each) > has_splits and bool(split_of(f"{each[0]}/x")) == has_splits
+    }
+
+
+def _find_doubt(folder: Folder, labels: dict[str, tuple[str, str]], classes: list[str]) -> str:
+    """Return why the folders may not be classes; empty if nothing else could be meant."""
+    texts = folder.files(".txt", ".xml", ".json", ".yaml", ".yml", ".csv")
+    if texts := [path for path in texts if not re.search(r"(readme|licen[cs]e)[^/]*$", path.lower())]:
+        return f"the text files, such as {texts[0]}, may be annotations"
+    for name, lower in ((name, name.lower()) for name in classes):
+        if is_image_word(lower) or is_map_word(lower) or SPLIT_WORDS.keys() & re.findall("[a-z]+", lower):
+            return f"the folder {name} is named as a split or as a kind of file"
+    names = defaultdict(set)
+    for image, (split, name) in labels.items():
+        if name != PurePosixPath(image).parent.name:
+            return f"{image} lies in a folder of a folder"
+        names[split, name].add(PurePosixPath(image).stem)
+    for (split, name), stems in names.items():
+        others = set().union(*(each for (its, other), each in names.items() if its == split and other != name))
+        if 2 * len(stems & others) > len(stems):
+            return f"most files of {name} have the names of files in another folder, as images and their masks do"
+    return ""

@@ -1,85 +1,149 @@
-"""Class maps: a picture of class numbers for each image."""
+"""Class maps: a picture or an array of class numbers for each image."""
 
 import re
-from pathlib import PurePosixPath
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from ..folder import (
-    Dataset,
-    Evidence,
-    Folder,
-    Sample,
-    is_image_word,
-    is_map_word,
-    listed_splits,
-    note_problems,
-    split_of,
-)
+from ..dataset import UNKNOWN, Dataset, Sample, note_problems
+from ..folder import Evidence, Folder, is_image_word, is_map_word, split_of
 
-NAME, TASKS = "class maps", ("segmentation",)
+NAME = "class maps"
 LAYOUT = "images/*.jpg, masks/*.png, classes.txt            class maps"
-_MOST_CLASSES = 182  # COCO-Stuff's number; class maps with higher values and 255 are masks with soft edges
+_MOST_CLASSES = 182  # COCO-Stuff's number; more values, or rare ones beside gaps, come from soft edges
+_RARE = 0.001  # share of the pixels
+_SHOWN = 20  # values in a message
+_IGNORED_NAMES = ("__ignore__", "ignore", "ignored", "void", "unlabeled", "unlabelled")
 
 
 def recognises(folder: Folder) -> Evidence | None:
-    """Return the class map of each image."""
-    return Evidence(pairs) if (pairs := _pair_maps(folder)) else None
+    """Look for a class map of each image: the file of the same path, apart from words such as ``images`` and ``masks``."""
+    maps, images = {}, {}
+    for path in [*folder.images, *folder.files(".npy")]:
+        *words, suffix = (word for word in re.split(r"[/_\-. ]", path.lower()) if word)
+        key = tuple(word for word in words if not is_map_word(word) and not is_image_word(word))
+        if any(map(is_map_word, words)):
+            # Cityscapes has several maps per image, of which trainIds are trained on; LabelMe has an array beside each picture.
+            maps[key] = max(
+                maps.get(key, path), path, key=lambda each: ("trainids" in each.lower(), each[-3:] != "npy")
+            )
+        elif suffix != "npy":
+            images[key] = path
+    pairs = {images[key]: maps[key] for key in sorted(images.keys() & maps.keys(), key=images.__getitem__)}
+    alone = [path for key, path in maps.items() if key not in images and key[:-1] not in images]
+    why = f"{len(pairs)} maps such as {min(pairs.values(), default='')}"
+    return Evidence(why, tasks=("segmentation",), content=(pairs, alone)) if pairs else None
 
 
-def read(folder: Folder) -> Dataset:
-    """Class maps: a picture of class numbers for each image; 255 is not annotated, or the object in masks of 0 and 255.
+def read(folder: Folder, task: str) -> Dataset:
+    """Read the values of all maps, and decide which class each is.
 
     Raises:
         ValueError: more than a tenth of the maps cannot be used, or the classes do not explain the values.
     """
-    pairs, samples, problems, values = recognises(folder).files, [], [], set()
-    listed = listed_splits(folder, "Segmentation")
+    pairs, alone = recognises(folder).content
+    samples, are_plain, splits = [], True, folder.listed_splits("Segmentation")
+    problems = [(folder.root / path, "no image belongs to this class map") for path in alone]
     for image, seg_map in pairs.items():
-        path = folder.root / seg_map
         try:
-            with Image.open(path) as picture:
-                size, mode, pixels = picture.size, picture.mode, np.asarray(picture)
-        except (OSError, SyntaxError, ValueError) as error:
-            problems.append(f"{path}: the class map cannot be read ({error}); export it again")
+            values, is_plain = load_values(folder.root / seg_map)
+            folder.look(image, size := values.shape[::-1])
+        except ValueError as error:
+            problems.append((f"{folder.root / image}, {seg_map}", str(error)))
             continue
-        if pixels.ndim == 2:
-            values.update(np.unique(pixels).tolist())
-            samples.append(Sample(image, listed.get(PurePosixPath(image).stem, split_of(image)), size, seg_map=seg_map))
+        are_plain &= is_plain
+        pixels = Counter(dict(zip(*(each.tolist() for each in np.unique(values, return_counts=True)), strict=True)))
+        split = splits.get(image, "" if splits else split_of(image))
+        samples.append(Sample(image, split, size, seg_map=seg_map, pixels=pixels))
+    notes = note_problems(problems, len(pairs) + len(alone), "class maps")
+    classes, labels, chosen = _choose_classes(folder, sum((sample.pixels for sample in samples), Counter()))
+    for sample in samples:
+        counts, sample.pixels = sample.pixels, Counter()
+        for value in counts.keys() - {value for value, label in labels.items() if label == UNKNOWN}:
+            sample.pixels[labels[value]] += counts[value]
+    is_plain = are_plain and all(value == label for value, label in labels.items())
+    values = None if is_plain else labels
+    return Dataset(folder.root, NAME, "segmentation", classes, samples, notes + chosen, values=values)
+
+
+def load_values(path: Path) -> tuple[np.ndarray, bool]:
+    """Return a class map as it is stored, ``[H, W]``, and whether a training reads it so.
+
+    Raises:
+        ValueError: it cannot be read, or is not made of whole numbers.
+    """
+    if path.suffix.lower() in (".jpg", ".jpeg", ".jfif", ".webp"):
+        raise ValueError("the class map is a JPEG or WebP, which change class numbers; save it as PNG")
+    try:
+        if path.suffix == ".npy":
+            values = np.load(path)
         else:
-            problems.append(f"{path}: the class map is a colour picture ({mode}); save class numbers, 8 bits per pixel")
-    notes = note_problems(problems, len(pairs), "class maps")
-    named = folder.root / "classes.txt"
-    classes = named.read_text(encoding="utf-8").split("\n") if named.is_file() else []
-    classes = [line.strip() for line in classes if line.strip()]
-    highest, label_map = max(values - {255}, default=0), {}
-    if values <= {0, 255}:
-        label_map, highest, classes = {255: 1}, 1, classes or ["background", "object"]
-        notes.append(f"the class maps hold 0 and 255 only; 255 is taken for class 1, {classes[-1]}")
-    if not classes and highest <= _MOST_CLASSES:
-        classes = [f"class {index}" for index in range(highest + 1)]
-        notes.append("the classes have no names; add classes.txt, a name per line, from class 0 on")
-    if highest >= len(classes):
-        raise ValueError(
-            f"the class maps of {folder.root} hold class {highest}, but classes.txt names {len(classes)}; name all classes, and "
-            "save masks without soft edges"
+            with Image.open(path) as picture:
+                values = np.asarray(picture)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ValueError(f"the class map cannot be read ({error}); export it again") from error
+    is_plain = path.suffix != ".npy" and values.ndim == 2 and values.dtype == np.uint8
+    if values.ndim == 3 and (values[..., :1] == values[..., : 1 if values.shape[2] == 2 else 3]).all():
+        values = values[..., 0]  # grey, stored as colours or with an alpha channel
+    if values.ndim != 2:
+        raise ValueError("the class map is a colour picture; save class numbers, one channel of 8 bits")
+    if values.dtype.kind == "f" and (values != np.round(values)).any():
+        raise ValueError("the class map holds fractions; save class numbers")
+    return values.astype({"f": int, "b": np.uint8}.get(values.dtype.kind, values.dtype), copy=False), is_plain
+
+
+def _choose_classes(folder: Folder, counts: Counter[int]) -> tuple[list[str], dict[int, int], list[str]]:
+    """Return the names of the classes, the label of each value of the class maps, and notes.
+
+    Raises:
+        ValueError: the values cannot be explained.
+    """
+    file, lines = folder.class_names()
+    lines = ["background" if line == "_background_" else line for line in lines if line != "__ignore__"]  # LabelMe's
+    numbered = [re.fullmatch(r"(\d+)[\s:,;=]+(.+)", line) for line in lines]
+    has_numbers = bool(lines) and all(numbered)
+    named = {int(match[1]): match[2] for match in numbered} if has_numbers else dict(enumerate(lines))
+    ignored = {value for value in counts if value < 0} | {*folder.ignore}
+    ignored |= {value for value, name in named.items() if name.lower() in _IGNORED_NAMES}
+    found = sorted(counts.keys() - ignored)
+    rest = [value for value in found if value != UNKNOWN]
+    if UNKNOWN in found and UNKNOWN not in named and len(rest) > 1:
+        in_a_row = (
+            rest == [*range(rest[0], rest[0] + len(rest))] and rest[0] < 2 and 2 * counts[UNKNOWN] < counts.total()
         )
-    return Dataset(folder.root, NAME, "segmentation", classes, samples, notes, label_map=label_map)
-
-
-def _pair_maps(folder: Folder) -> dict[str, str]:
-    """Return the class map of each image: the one of the same path, apart from words such as ``images`` and ``masks``."""
-    maps: dict[tuple[str, ...], list[str]] = {}
-    images: dict[tuple[str, ...], str] = {}
-    for path in folder.images:
-        words = [word for word in re.split(r"[/_\-.]", path.lower()) if word]
-        suffix = words.pop()
-        key = tuple(word for word in words if not is_map_word(word) and not is_image_word(word))
-        if suffix in ("png", "tif", "tiff", "bmp") and any(map(is_map_word, words)):
-            maps.setdefault(key, []).append(path)
-        else:
-            images[key] = path
-    # Cityscapes has two class maps per image, of which the one with trainIds is trained on.
-    best = {key: max(paths, key=lambda path: "trainids" in path.lower()) for key, paths in maps.items()}
-    return {images[key]: best[key] for key in sorted(images.keys() & best.keys(), key=images.__getitem__)}
+        if (rest[-1] < len(lines) or len(rest) == len(lines)) if lines else in_a_row:
+            found, ignored = rest, ignored | {UNKNOWN}
+    share = {value: f"{value} ({counts[value] / counts.total():.1%})" for value in counts}
+    shown = ", ".join(map(share.get, found[:_SHOWN])) + ", …" * (len(found) > _SHOWN)
+    held = f"the class maps of {folder.root} hold the values {shown}"
+    if len(found) < 2:
+        raise ValueError(f"{held}; a training needs two classes")
+    notes = []
+    if has_numbers or (lines and found[-1] < len(lines)):
+        kept = {value: name for value, name in sorted(named.items()) if value not in ignored}
+        if unnamed := [value for value in found if value not in kept]:
+            raise ValueError(
+                f"{held}, but {file} does not name {unnamed}; add it, or leave it out with --ignore {unnamed[0]}"
+            )
+    elif len(lines) == len(found):
+        kept = dict(zip(found, lines, strict=True))
+    elif lines:
+        remedy = f"name all, write its value before each name, or leave a value out, such as --ignore {found[0]}"
+        raise ValueError(f"{held}, but {file} names {len(lines)} classes ({', '.join(lines)}); {remedy}")
+    else:
+        has_gaps = found != [*range(len(found))]
+        if len(found) > _MOST_CLASSES or (has_gaps and min(counts[value] for value in found) < _RARE * counts.total()):
+            remedy = "save masks without soft edges, or add classes.txt with a value and a name per line"
+            raise ValueError(f"{held}, as soft edges or JPEG leave them; {remedy}")
+        kept = {value: f"value {value}" if has_gaps else f"class {value}" for value in found}
+        kept = {0: "background", UNKNOWN: "object"} if found == [0, UNKNOWN] else kept
+        notes.append("the classes have no names; add classes.txt, a name per line, from class 0 on")
+    labels = {value: label for label, value in enumerate(kept)}
+    if any(value != label for value, label in labels.items()):
+        listed = ", ".join(f"{value} -> {name}" for value, name in kept.items())
+        notes.append(f"classes of the values in the class maps: {listed}")
+    if left := [value for value in counts if value in ignored]:
+        notes.append(f"not annotated: pixels of value {', '.join(map(share.get, left))}")
+    return list(kept.values()), labels | dict.fromkeys(left, UNKNOWN), notes

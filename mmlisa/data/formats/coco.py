@@ -1,31 +1,101 @@
 """COCO's layout and Roboflow's: a JSON file per split, or one for all images."""
 
-import math
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
-from ..folder import Dataset, Evidence, Folder, split_of
-from .objects import Part, read_objects
+from ..dataset import SPLITS, Dataset
+from ..folder import Evidence, Folder, split_of
+from .objects import Objects
 
-NAME, TASKS = "COCO", ("detection",)
+NAME = "COCO"
 LAYOUT = "annotations/instances_train.json, train/*.jpg     COCO; also a *.json beside its images or beside images/"
 
 
 def recognises(folder: Folder) -> Evidence | None:
-    """Return the annotation files."""
-    return folder.documents_with("images", "annotations", "categories")
+    """Look for JSON files of images, annotations and categories."""
+    found = folder.documents_with("images", "annotations")
+    found = {name: each for name, each in found.items() if PurePosixPath(name).name.startswith("instances")} or found
+    for name, content in found.items():
+        if "categories" not in content or any("segments_info" in entry for entry in content["annotations"][:1]):
+            return Evidence(name, f"{name} has no boxes with categories; give COCO's file of instances")
+    return Evidence(", ".join(found), content=found) if found else None
 
 
-def read(folder: Folder) -> Dataset:
+def read(folder: Folder, task: str) -> Dataset:
     """Read the boxes and outlines."""
-    return read_objects(folder, NAME, _parts(folder))
+    files = recognises(folder).content
+    splits = {name: split_of(name, with_name=True) for name in files}
+    nameless = [name for name, split in splits.items() if not split]
+    words = f"none of the words {', '.join(SPLITS)} in its name"
+    if nameless and len(nameless) < len(files):
+        raise ValueError(f"{folder.root / nameless[0]} has {words}, unlike other files; rename it, or move it away")
+    if len(nameless) > 1:
+        folder.notes.append(f"{', '.join(nameless)} are taken together, because each has {words}")
+    found, classes = Objects(folder, NAME), []
+    masks_are_objects = _are_objects([entry for content in files.values() for entry in content["annotations"]])
+    if masks_are_objects:
+        folder.notes.append(
+            "all run-length masks have iscrowd 1, as CVAT writes brush masks; they are taken as objects"
+        )
+    for file, content in files.items():
+        try:
+            classes += _read_file(found, file, splits[file], content, masks_are_objects)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{folder.root / file}: an entry has an unexpected form ({error!r}); export it again"
+            ) from error
+    return found.finish(classes)
 
 
-def _parts(folder: Folder) -> Iterator[Part]:
-    files = recognises(folder).files
-    instances = {name: content for name, content in files.items() if PurePosixPath(name).name.startswith("instances")}
-    for name, content in (instances or files).items():
-        for entry in content["annotations"]:
-            if not entry.get("area") and entry.get("bbox"):
-                entry["area"] = math.prod(entry["bbox"][2:])
-        yield Part(name, split_of(name, with_name=True), content)
+def _read_file(found: Objects, file: str, split: str, content: Mapping[str, Any], masks_are_objects: bool) -> list[str]:
+    """Add the images and objects of a file; return its classes.
+
+    Ids are compared as text, because scripts mix both; those of annotations do not matter.
+    """
+    path = found.folder.root / file
+    images = {str(image["id"]): image for image in content["images"]}
+    names = {str(category["id"]): str(category["name"]) for category in content["categories"]}
+    if len(images) < len(content["images"]) or len(names) < len(content["categories"]):
+        raise ValueError(f"{path}: an id of its images or categories is used twice; give each its own id")
+    paths = found.folder.find([image["file_name"] for image in images.values()], file)
+    samples = {
+        key: found.add_image(file, name, (image.get("width"), image.get("height")), split, image["file_name"])
+        for (key, image), name in zip(images.items(), paths, strict=True)
+    }
+    for number, entry in enumerate(content["annotations"], 1):
+        where, mask = f"{path}, object {entry.get('id', number)}", entry.get("segmentation")
+        image, category = str(entry["image_id"]), str(entry["category_id"])
+        if image not in images:
+            found.bad.append((where, f"no image has image_id '{image}'"))
+        elif category not in names:
+            found.bad.append((where, f"no category has category_id '{category}'"))
+        else:
+            try:
+                x, y, w, h = map(float, entry["bbox"])
+                area, crowd = float(entry.get("area") or 0), _is_crowd(entry)
+            except (TypeError, ValueError, KeyError):
+                given = {key: entry.get(key) for key in ("bbox", "area", "iscrowd")}
+                found.bad.append((where, f"{given} must be numbers, bbox (x, y, width, height)"))
+                continue
+            crowd = crowd and not (masks_are_objects and isinstance(mask, Mapping))
+            found.add(samples[image], where, names[category], (x, y, x + w, y + h), mask, crowd, area)
+    return list(names.values())
+
+
+def _is_crowd(entry: Mapping[str, Any]) -> bool:
+    return bool(int(float(entry.get("iscrowd") or 0)))
+
+
+def _are_objects(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the run lengths that are crowds are CVAT's brush masks.
+
+    COCO's own files have crowds as run lengths, too, but beside polygons. CVAT's entries have attributes.
+    """
+    masks = [entry for entry in entries if isinstance(entry.get("segmentation"), Mapping)]
+    try:
+        if not masks or not all(map(_is_crowd, masks)) or sum(map(_is_crowd, entries)) > len(masks):
+            return False
+    except (TypeError, ValueError):
+        return False
+    return len(masks) == len(entries) or all("attributes" in entry for entry in masks)

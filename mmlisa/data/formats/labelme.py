@@ -1,50 +1,78 @@
-"""LabelMe: a JSON file per image, with polygons, masks, circles and rectangles; shapes of one ``group_id`` are one object."""
+"""LabelMe and its relatives: a JSON file per image, with shapes, or with flags that say the class of the image."""
 
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import cv2
 import numpy as np
 
-from ..folder import Dataset, Evidence, Folder
-from .objects import Part, coco_object, one_image, read_objects, size_of
+from ..dataset import Dataset, Sample, note_problems
+from ..folder import Evidence, Folder
+from .objects import IGNORED, Objects
 
-NAME, TASKS = "LabelMe", ("detection",)
-LAYOUT = "*.json beside *.jpg                               LabelMe"
+NAME = "LabelMe"
+LAYOUT = "*.json beside *.jpg                               LabelMe; also with flags as the classes of the images"
 
 
 def recognises(folder: Folder) -> Evidence | None:
-    """Return the annotation files."""
-    return folder.documents_with("shapes", "imagePath")
+    """Look for JSON files with shapes."""
+    found = {name: each for name, each in folder.documents_with("shapes").items() if isinstance(each["shapes"], list)}
+    if not found:
+        return None
+    has_shapes = any(content["shapes"] for content in found.values())
+    has_flags = any(any((content.get("flags") or {}).values()) for content in found.values())
+    tasks = ("detection", "segmentation") * has_shapes + ("classification",) * has_flags
+    lacks = "" if tasks else "its JSON files have neither shapes nor flags"
+    return Evidence(f"{len(found)} JSON files such as {min(found)}", lacks, tasks, found)
 
 
-def read(folder: Folder) -> Dataset:
-    """Read the boxes and outlines."""
-    return read_objects(folder, NAME, _parts(folder))
-
-
-def _parts(folder: Folder) -> Iterator[Part]:
-    files = recognises(folder).files
-    labels = {str(shape["label"]) for content in files.values() for shape in content["shapes"]}
-    names = {name: name for name in sorted(labels)}
+def read(folder: Folder, task: str) -> Dataset:
+    """Read the shapes, or the flags for a classification."""
+    files, found = recognises(folder).content, Objects(folder, NAME)
+    classes, flags = set(), []
     for file, content in files.items():
-        objects: dict[int, dict] = {}
-        outlines: dict[Any, list[list[float]]] = {}
-        first: dict[Any, int] = {}
-        for number, shape in enumerate(content["shapes"]):
-            points = np.array(shape["points"], float).reshape(-1, 2)
-            kind, label = shape.get("shape_type") or "polygon", str(shape["label"])
-            if kind == "rectangle":
-                objects[number] = coco_object(label, [*points.min(0).tolist(), *points.max(0).tolist()])
-            elif kind in _OUTLINES:
-                group = (label, number if shape.get("group_id") is None else f"group {shape['group_id']}")
-                parts = [outline.ravel().tolist() for outline in _OUTLINES[kind](points, shape)]
-                outlines.setdefault(group, []).extend(parts)
-                objects[first.setdefault(group, number)] = coco_object(label, None, outlines[group])
-        image = content["imagePath"]
-        size = size_of(folder, file, image, (content.get("imageWidth"), content.get("imageHeight")))
-        yield Part(file, "", one_image(image, size, objects, names))
+        stated = content.get("imagePath") or ""
+        (image,) = folder.find([stated], file)
+        image = image or folder.find_beside(file, stated) or (file if content.get("imageData") else None)
+        sample = found.add_image(file, image, (content.get("imageWidth"), content.get("imageHeight")), stated=stated)
+        if sample and task == "classification":
+            flags.append((sample, file, [name for name, is_set in (content.get("flags") or {}).items() if is_set]))
+            continue
+        groups: dict[Any, dict[str, Any]] = {}  # shapes of one group_id are one object
+        for number, shape in enumerate(content["shapes"], 1):
+            where, kind = f"{folder.root / file}, shape {number}", shape.get("shape_type") or "polygon"
+            if kind not in _OUTLINES:
+                found.bad.append((where, f"a {kind} has no area; draw a polygon or a rectangle instead"))
+                continue
+            try:
+                label, points = str(shape["label"]), np.float64(shape["points"]).reshape(-1, 2)
+                outlines = [outline.ravel().tolist() for outline in _OUTLINES[kind](points, shape)]
+                corners = [*points.min(0).tolist(), *points.max(0).tolist()] if kind == "rectangle" else None
+            except (KeyError, TypeError, ValueError, IndexError, cv2.error) as error:
+                found.bad.append((where, f"its points or its mask cannot be read ({error})"))
+                continue
+            classes.add(label)
+            key = number if shape.get("group_id") is None or corners else (label, shape["group_id"])
+            group = groups.setdefault(key, dict(where=where, label=label, corners=corners, outlines=[], crowd=False))
+            group["outlines"] += outlines
+            group["crowd"] |= bool(shape.get("difficult"))  # X-AnyLabeling's
+        for group in groups.values():
+            found.add(sample, **group)
+    return _read_flags(found, flags) if task == "classification" else found.finish(sorted(classes))
+
+
+def _read_flags(found: Objects, flags: list[tuple[Sample, str, list[str]]]) -> Dataset:
+    """Return the data set of images of which one flag is set."""
+    classes, bad, samples = sorted({name for _, _, names in flags for name in names} - {IGNORED}), [], []
+    for sample, file, names in flags:
+        if len(names) == 1 and names[0] in classes:
+            sample.label = classes.index(names[0])
+            samples.append(sample)
+        else:
+            bad.append((file, f"its flags {names} are set; set the one that is the class of the image"))
+    notes = note_problems(found.lost, len(flags) + len(found.lost), "images") + note_problems(bad, len(flags), "images")
+    return Dataset(found.folder.root, f"{NAME}'s flags", "classification", classes, samples, notes)
 
 
 def _outline_mask(points: np.ndarray, shape: Mapping[str, Any]) -> list[np.ndarray]:
@@ -60,5 +88,6 @@ def _outline_circle(points: np.ndarray, _: Mapping[str, Any]) -> list[np.ndarray
     return [points[0] + np.hypot(*(points[1] - points[0])) * np.hstack([np.cos(angle), np.sin(angle)])]
 
 
-# The outlines of LabelMe's shapes, each ``[points, 2]``; points and lines have no area.
-_OUTLINES = {"polygon": lambda points, _: [points], "mask": _outline_mask, "circle": _outline_circle}
+# The outlines of the shapes that have an area, each ``[points, 2]``; a rectangle is a box, and points and lines are nothing.
+_OUTLINES = dict.fromkeys(("polygon", "rotation", "oriented_rectangle", "quadrilateral"), lambda points, _: [points])
+_OUTLINES |= {"mask": _outline_mask, "circle": _outline_circle, "rectangle": lambda points, _: []}

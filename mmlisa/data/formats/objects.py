@@ -4,98 +4,144 @@ Polygons stay as they are: supervision's readers draw each into a mask, which ta
 and rounds the outline.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import cv2
 import numpy as np
 
-from mmlisa.datasets.annotations import find_bad_annotations, find_doubts
+from mmlisa.datasets.annotations import find_misplaced, find_reason, is_polygon
 
-from ..folder import Dataset, Folder, Sample, note_problems, read_size, split_of
+from ..dataset import Dataset, Sample, note_problems
+from ..folder import Folder, split_of
 
-
-class Part(NamedTuple):
-    """The content of a file in COCO's form, and the split of its images; empty for the split of each image's folder."""
-
-    file: str
-    split: str
-    content: dict[str, Any]
+IGNORED, BACKGROUND = "__ignore__", "_background_"  # LabelMe's labels of a region that does not count, and of no object
 
 
-def read_objects(folder: Folder, kind: str, parts: Iterable[Part]) -> Dataset:
-    """Read a format of objects, and leave out what a training cannot use."""
-    parts = list(parts)
-    objects = [entry for part in parts for entry in part.content["annotations"]]
-    has_masks = 2 * sum(bool(entry.get("segmentation")) for entry in objects) > len(objects)
-    classes: list[str] = []
-    samples: dict[tuple[str, str], Sample] = {}
-    lost, bad, notes = [], [], []
-    for file, split, content in parts:
-        path, by_id = folder.root / file, {}
+class Objects:
+    """The images and objects that a reader finds, and what it cannot use.
+
+    Args:
+        folder: the files.
+        kind: name of the format.
+        splits: split of each image; those of the folder's lists if None. An image that is missing in them is in none.
+
+    Attributes:
+        lost, bad: images and objects that cannot be used, each with the reason.
+        entries: each object with its image and the place where it is written. ``category_id`` is the class's name.
+    """
+
+    def __init__(self, folder: Folder, kind: str, splits: dict[str, str] | None = None) -> None:
+        self.folder, self.kind = folder, kind
+        self.splits = folder.listed_splits() if splits is None else splits
+        self.samples: dict[tuple[str, str], Sample] = {}
+        self.entries: list[tuple[Sample, str, dict[str, Any]]] = []
+        self.lost: list[tuple[object, str]] = []
+        self.bad: list[tuple[object, str]] = []
+
+    def add_image(
+        self, file: str, path: str | None, size: Sequence[Any] = (), split: str = "", stated: Any = ""
+    ) -> Sample | None:
+        """Add an image that ``file`` annotates; None if it is missing or cannot be read.
+
+        Args:
+            file: the annotation file.
+            path: the image in the folder; None if it is missing.
+            size: width and height as the file states them; both may be None.
+            split: what the file says; "" for what the lists or the image's folder say.
+            stated: what the file calls the image.
+
+        Raises:
+            ValueError: the image is annotated twice.
+        """
+        if path is None:
+            reason = f"its image {str(stated)!r} is missing; put it beside this file or into images/"
+            self.lost.append((self.folder.root / file, reason))
+            return None
         try:
-            reasons = find_bad_annotations(content, has_masks)
+            size = self.folder.look(path, tuple(int(float(side)) for side in size) if all(size) else None).size
         except ValueError as error:
-            raise ValueError(f"{path}: {error}; export it again") from error
-        # An object without an outline gets that of its box.
-        reasons = {number: reason for number, reason in reasons.items() if reason != "it has no segmentation"}
-        bad += [f"{path}, object {number}: {reason}" for number, reason in reasons.items()]
-        notes += [f"warning: {path}: {doubt}" for doubt in find_doubts(content)] if kind == "COCO" else []
-        names = {category["id"]: str(category["name"]) for category in content["categories"]}
-        classes = list(dict.fromkeys([*classes, *(names[key] for key in sorted(names))]))
-        for image in content["images"]:
-            name = folder.find(image["file_name"], file)
-            if name is None:
-                lost.append(f"{path}: its image {image['file_name']!r} is missing")
-                continue
-            sample = Sample(name, split or split_of(name), (int(image["width"]), int(image["height"])))
-            if samples.setdefault((sample.split, name), sample) is not sample:
-                raise ValueError(f"{path}: {name} is annotated twice; keep one of both entries")
-            by_id[image["id"]] = sample
-        for entry in content["annotations"]:
-            if entry["id"] not in reasons and entry["image_id"] in by_id:
-                kept = {"bbox": entry["bbox"], "area": entry["area"], "iscrowd": entry.get("iscrowd", 0)}
-                if has_masks:
-                    x, y, w, h = entry["bbox"]
-                    kept["segmentation"] = entry.get("segmentation") or [[x, y, x + w, y, x + w, y + h, x, y + h]]
-                kept["category_id"] = classes.index(names[entry["category_id"]])
-                by_id[entry["image_id"]].objects.append(kept)
-    notes += note_problems(
-        lost, len(samples) + len(lost), "images", "Put the images beside their annotations or into images/"
-    )
-    notes += note_problems(bad, len(objects), "objects")
-    objects = [entry for sample in samples.values() for entry in sample.objects]
-    if not objects:
-        raise ValueError(f"{folder.root}: no image has an annotation ({kind})")
-    if crowds := sum(bool(entry["iscrowd"]) for entry in objects):
-        notes.append(f"training and evaluation ignore {crowds} of {len(objects)} objects: crowds, or marked difficult")
-    return Dataset(folder.root, kind, "detection", classes, list(samples.values()), notes, has_masks=has_masks)
+            self.lost.append((self.folder.root / path, str(error)))
+            return None
+        sample = Sample(path, split or self.splits.get(path, "" if self.splits else split_of(path)), size)
+        if self.samples.setdefault((sample.split, path), sample) is not sample:
+            raise ValueError(f"{self.folder.root / file}: {path} is annotated twice; keep one of both entries")
+        return sample
+
+    def add(
+        self,
+        sample: Sample | None,
+        where: str,
+        label: str,
+        corners: Sequence[float] | None,
+        outlines: Any = None,
+        crowd: bool = False,
+        area: float = 0,
+    ) -> None:
+        """Add an object of an image from left, top, right and bottom or, without them, around its outlines."""
+        if sample is None or (label := label.strip()) == BACKGROUND:
+            return
+        polygons = [np.float32(part).reshape(-1, 2) for part in outlines or () if is_polygon(part)]
+        if corners is None and not polygons:
+            self.bad.append((where, "it has no outline of three or more points"))
+            return
+        if corners is None:
+            corners = (*np.concatenate(polygons).min(0).tolist(), *np.concatenate(polygons).max(0).tolist())
+        box = [corners[0], corners[1], corners[2] - corners[0], corners[3] - corners[1]]
+        entry = {"bbox": box, "area": area or sum(map(cv2.contourArea, polygons)) or box[2] * box[3]}
+        entry |= {"segmentation": outlines or [], "category_id": label, "iscrowd": int(crowd or label == IGNORED)}
+        self.entries.append((sample, where, entry))
+
+    def finish(self, classes: Iterable[str]) -> Dataset:
+        """Return the data set of what a training can use.
+
+        Raises:
+            ValueError: too much cannot be used, or nothing is left.
+        """
+        root, kept, boxes = self.folder.root, [], 0
+        notes = note_problems(self.lost, len(self.samples) + len(self.lost), "images")
+        has_masks = 2 * sum(bool(entry["segmentation"]) for _, _, entry in self.entries) > len(self.entries)
+        for sample, where, entry in self.entries:
+            if reason := find_reason(entry, sample.size, has_masks and bool(entry["segmentation"])):
+                self.bad.append((where, reason))
+            else:
+                kept.append((sample, entry))
+        notes += note_problems(self.bad, len(kept) + len(self.bad), "objects")
+        if doubts := find_misplaced([entry for _, entry in kept], [sample.size for sample, _ in kept]):
+            raise ValueError(f"{root}: {doubts[0]}")
+        names = [name for name in dict.fromkeys(map(str.strip, classes)) if name not in (IGNORED, BACKGROUND)]
+        for sample, entry in kept:
+            entry["category_id"] = 0 if entry["category_id"] == IGNORED else names.index(entry["category_id"])
+            if not has_masks:
+                del entry["segmentation"]
+            elif not entry["segmentation"]:
+                (x, y, w, h), boxes = entry["bbox"], boxes + 1
+                entry["segmentation"] = [[x, y, x + w, y, x + w, y + h, x, y + h]]
+            sample.objects.append(entry)
+        crowds = sum(entry["iscrowd"] for _, entry in kept)
+        if crowds == len(kept):
+            hint = f"all {crowds} are crowds, difficult or {IGNORED}" if crowds else "there is none"
+            raise ValueError(f"{root}: no image has an object that can be learnt ({self.kind}; {hint})")
+        if crowds:
+            notes.append(
+                f"ignored in training and test: {crowds} of {len(kept)} objects, crowds, difficult or {IGNORED}"
+            )
+        if boxes:
+            notes.append(f"{boxes} of {len(kept)} objects have no outline; that of their box is taken")
+        used = {path for _, path in self.samples}
+        if unused := [path for path in self.folder.images if path not in used]:
+            notes.append(f"{len(unused)} images are in no annotation file and not used, the first {root / unused[0]}")
+        return Dataset(root, self.kind, "detection", names, [*self.samples.values()], notes, has_masks)
 
 
-def coco_object(
-    category: Any, corners: Sequence[float] | None, polygons: list | None = None, crowd: bool = False
-) -> dict:
-    """Return a COCO annotation from left, top, right and bottom in pixels or, without them, around its outlines."""
-    outlines = [np.float32(polygon).reshape(-1, 2) for polygon in polygons or ()]
-    if corners is None:
-        points = np.concatenate(outlines)
-        corners = [*points.min(0).tolist(), *points.max(0).tolist()]
-    left, top, right, bottom = corners
-    area = sum(map(cv2.contourArea, outlines)) or (right - left) * (bottom - top)
-    box = [left, top, right - left, bottom - top]
-    return {"category_id": category, "bbox": box, "area": area, "iscrowd": int(crowd), "segmentation": polygons or []}
+def draw_maps(dataset: Dataset) -> None:
+    """Turn a data set of outlines into one of class maps, which are drawn when they are written.
 
-
-def one_image(image: str, size: tuple[int, int], objects: Mapping[int, dict], names: Mapping[Any, str]) -> dict:
-    """Return the COCO form of one image; ``objects`` by their numbers in the file, ``names`` of the classes by their ids."""
-    return {
-        "images": [{"id": 0, "file_name": image, "width": size[0], "height": size[1]}],
-        "annotations": [{**entry, "id": number, "image_id": 0} for number, entry in objects.items()],
-        "categories": [{"id": key, "name": name} for key, name in names.items()],
-    }
-
-
-def size_of(folder: Folder, file: str, image: str, stated: tuple[int, int]) -> tuple[int, int]:
-    """Return the size (width, height) of an image as its annotation file states it, or else as it is read."""
-    found = folder.find(image, file)
-    return stated if all(stated) or not found else read_size(folder.root / found)
+    Raises:
+        ValueError: the objects are boxes.
+    """
+    if not dataset.has_masks:
+        raise ValueError(f"{dataset.root}: --task segmentation needs outlines, but the objects are boxes")
+    dataset.task, dataset.classes = "segmentation", ["background", *dataset.classes]
+    for entry in (entry for sample in dataset.samples for entry in sample.objects):
+        entry["category_id"] += 1

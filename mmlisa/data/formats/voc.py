@@ -1,38 +1,40 @@
 """Pascal VOC: an XML file per image; ``ImageSets/Main/*.txt`` are its splits. Objects marked difficult become crowds."""
 
-from collections.abc import Iterator
-from pathlib import PurePosixPath
+from ..dataset import Dataset
+from ..folder import Evidence, Folder
+from .objects import Objects
 
-from ..folder import Dataset, Evidence, Folder, listed_splits
-from .objects import Part, coco_object, one_image, read_objects, size_of
-
-NAME, TASKS = "Pascal VOC", ("detection",)
+NAME = "Pascal VOC"
 LAYOUT = "Annotations/*.xml, JPEGImages/*.jpg               Pascal VOC; also each *.xml beside its image"
+_SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 def recognises(folder: Folder) -> Evidence | None:
-    """Return the annotation files."""
-    return folder.documents_with("annotation")
+    """Look for XML files of an annotation."""
+    found = folder.documents_with("annotation")
+    return (
+        Evidence(f"{len(found)} XML files such as {min(found)}", tasks=("detection",), content=found) if found else None
+    )
 
 
-def read(folder: Folder) -> Dataset:
+def read(folder: Folder, task: str) -> Dataset:
     """Read the boxes."""
-    return read_objects(folder, NAME, _parts(folder))
-
-
-def _parts(folder: Folder) -> Iterator[Part]:
-    files = recognises(folder).files
-    listed = listed_splits(folder, "Main")
-    names = sorted({entry.findtext("name", "") for root in files.values() for entry in root.iter("object")})
-    for name, root in files.items():
-        stem, objects = PurePosixPath(name).stem, {}
+    files, found = recognises(folder).content, Objects(folder, NAME)
+    for file, root in files.items():
+        stated = root.findtext("filename", "")
+        (image,) = folder.find([stated], file)
+        size = root.findtext("size/width"), root.findtext("size/height")
+        sample = found.add_image(file, image or folder.find_beside(file, stated), size, stated=stated)
         for number, entry in enumerate(root.iter("object"), 1):
-            corners = [float(entry.findtext(f"bndbox/{side}", "nan")) for side in ("xmin", "ymin", "xmax", "ymax")]
+            where = f"{folder.root / file}, object {number}"
+            try:
+                left, top, right, bottom = (float(entry.findtext(f"bndbox/{side}", "")) for side in _SIDES)
+            except ValueError:
+                found.bad.append(
+                    (where, f"it has no bndbox of four numbers, but {', '.join(part.tag for part in entry)}")
+                )
+                continue
             # The format counts pixels from 1, and includes the last.
-            corners = [max(0, corners[0] - 1), max(0, corners[1] - 1), *corners[2:]]
-            is_crowd = entry.findtext("difficult") == "1"
-            objects[number] = coco_object(entry.findtext("name", ""), corners, crowd=is_crowd)
-        image, stated = root.findtext("filename", ""), [root.findtext(f"size/{x}") or 0 for x in ("width", "height")]
-        size = size_of(folder, name, image, tuple(map(int, stated)))
-        content = one_image(image, size, objects, dict(zip(names, names, strict=True)))
-        yield Part(name, listed.get(stem, ""), content)
+            corners = (max(0, left - 1), max(0, top - 1), right, bottom)
+            found.add(sample, where, entry.findtext("name", ""), corners, crowd=entry.findtext("difficult") == "1")
+    return found.finish(sorted({entry["category_id"] for _, _, entry in found.entries}))

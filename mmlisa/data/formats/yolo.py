@@ -1,61 +1,197 @@
-"""YOLO, in Ultralytics' layout and Roboflow's: ``data.yaml``, ``images/`` and ``labels/``; boxes or polygons in fractions."""
+"""YOLO: a text file per image with boxes or polygons in fractions, in the layouts of Ultralytics, Roboflow, CVAT and labelImg."""
 
-from collections.abc import Iterator
-from pathlib import PurePosixPath
+import posixpath
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
 
-from ..folder import Dataset, Evidence, Folder, read_size
-from .objects import Part, coco_object, one_image, read_objects
+from ..dataset import Dataset
+from ..folder import SPLIT_WORDS, Evidence, Folder, layout_of
+from .objects import Objects
 
-NAME, TASKS = "YOLO", ("detection",)
-LAYOUT = "data.yaml, images/train/*.jpg, labels/train/*.txt YOLO; also train/images/*.jpg, train/labels/*.txt"
+NAME = "YOLO"
+LAYOUT = (
+    "data.yaml, images/train/*.jpg, labels/train/*.txt YOLO; also *.txt beside *.jpg, with classes.txt or obj.names"
+)
 
 
 def recognises(folder: Folder) -> Evidence | None:
-    """Return the file with the names of the classes."""
-    return folder.documents_with("names")
+    """Look for ``data.yaml`` or ``obj.data``, for names of classes, and for text files of numbers that belong to images."""
+    settings = {
+        name: content for name, content in folder.documents_with("names").items() if name.endswith(("yaml", "yml"))
+    }
+    for path in folder.files(".data"):
+        pairs = (line.partition("=") for line in folder.text(path).splitlines())
+        settings[path] = {key.strip(): value.strip() for key, _, value in pairs}
+    labels = _pair_labels(folder)
+    if not settings and not labels:
+        return None
+    names = ", ".join(settings or folder.names_of_classes)
+    why = f"{names}, {len(labels)} text files such as {min(labels, default='')}"
+    lacks = ""
+    if len(settings) > 1:
+        lacks = f"{' and '.join(settings)} both have names; keep one of them"
+    elif not any(labels.values()):
+        lacks = "no text file belongs to an image, as labels/a.txt or a.txt would to images/a.jpg"
+    elif not settings and not any(_is_label(folder.text(label)) for label in labels):
+        lacks = f"{min(labels)} belongs to an image, but its lines are not 'class x y width height'"
+    elif not settings and not folder.names_of_classes:
+        lacks = "the names of the classes are missing; add classes.txt, a name per line"
+    return Evidence(why, lacks, content=(settings, labels))
 
 
-def read(folder: Folder) -> Dataset:
+def read(folder: Folder, task: str) -> Dataset:
     """Read the boxes and outlines."""
-    return read_objects(folder, NAME, _parts(folder))
-
-
-def _parts(folder: Folder) -> Iterator[Part]:
-    (name, content), *more = recognises(folder).files.items()
-    if more:
-        raise ValueError(f"{folder.root} holds {name} and {more[0][0]}, both with names; keep one of them")
-    names = content["names"] if isinstance(content["names"], dict) else dict(enumerate(content["names"]))
+    settings, labels = recognises(folder).content
+    ((file, content),) = settings.items() or [("", {})]
+    found = Objects(folder, NAME, _read_splits(folder, file, content))
+    names = _read_names(folder, file, content) if file else {}
     last = 5 if "kpt_shape" in content else None  # the class and its box, without keypoints
+    pairs = {image: label for label, images in labels.items() for image in images}
+    places = set(map(posixpath.dirname, pairs))
+    found.lost += [
+        (folder.root / path, "no image belongs to this file") for path, images in labels.items() if not images
+    ]
+    classes = list(names.values())
     for image in folder.images:
-        *parents, file = PurePosixPath(image).parts
-        if "images" in parents:
-            parents[len(parents) - 1 - parents[::-1].index("images")] = "labels"
-        label = PurePosixPath(*parents, file).with_suffix(".txt").as_posix()
-        size, objects = read_size(folder.root / image), {}
-        lines = folder.text(label).splitlines() if (folder.root / label).is_file() else []
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    objects[number] = _yolo_object(line.split()[:last], size)
-                except ValueError as error:
-                    raise ValueError(f"{folder.root / label}, line {number}: {error}") from error
-        yield Part(label if lines else image, "", one_image(image, size, objects, names))
+        label = pairs.get(image, "")
+        if not label and posixpath.dirname(image) not in places and image not in found.splits:
+            continue
+        sample = found.add_image(image, image)
+        if label and not file:
+            names = dict(enumerate(folder.class_names(label)[1]))
+            classes += names.values()
+        for number, line in enumerate(folder.text(label).splitlines() if label else (), 1):
+            where = f"{folder.root / label}, line {number}"
+            try:
+                if line.strip() and sample:
+                    _add_line(found, sample, where, line.split()[:last], names)
+            except ValueError as error:
+                found.bad.append((where, str(error)))
+    return found.finish(classes)
 
 
-def _yolo_object(words: list[str], size: tuple[int, int]) -> dict[str, Any]:
-    """Return the COCO annotation of a line: the class, and a box or a polygon in fractions of ``size`` (width, height)."""
-    category, numbers = int(words[0]), [float(word) for word in words[1:]]
+def _pair_labels(folder: Folder) -> dict[str, list[str]]:
+    """Return the images of each label file; none for text files of numbers without an image."""
+    images: dict[Any, list[str]] = defaultdict(list)
+    for path in map(PurePosixPath, folder.images):
+        for key in ((*layout_of(path.parent), path.stem), (path.stem, None)):
+            images[key].append(str(path))
+    texts = [PurePosixPath(path) for path in folder.files(".txt") if path not in folder.names_of_classes]
+    stems, found = Counter(path.stem for path in texts), {}
+    for path in texts:
+        same = images.get((path.stem, None), []) if stems[path.stem] == 1 else []
+        found[str(path)] = images.get((*layout_of(path.parent), path.stem)) or same[:1] * (len(same) == 1)
+    return {path: each for path, each in found.items() if each or _is_label(folder.text(path))}
+
+
+def _is_label(text: str) -> bool:
+    """Return whether the first line of a text is a class and its box or polygon."""
+    try:
+        return len([*map(float, text.strip().split("\n")[0].split())]) > 4
+    except ValueError:
+        return False
+
+
+def _read_names(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[int, str]:
+    """Return the names of the classes by their numbers.
+
+    Raises:
+        ValueError: they have another form, or another number is stated.
+    """
+    names, path = content.get("names") or [], folder.root / file
+    if isinstance(names, str):  # Darknet's: a file
+        names = folder.class_names(near=file)[1]
+    try:
+        found = {
+            int(float(key)): str(name) for key, name in (names.items() if isinstance(names, dict) else enumerate(names))
+        }
+        number = int(content.get("nc") or content.get("classes") or len(found))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: names must be a list, or a name for each number ({error})") from error
+    if number != len(found):
+        raise ValueError(
+            f"{path} states {number} classes, but names {len(found)} ({', '.join(found.values())}); correct one of them"
+        )
+    return found
+
+
+def _read_splits(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the splits of images as the keys ``train``, ``val`` and ``test`` state them; None if there is none of these.
+
+    Raises:
+        ValueError: a value is neither a folder of images nor a list in the folder.
+    """
+    images: dict[str, set[str]] = {}
+    for key, split in SPLIT_WORDS.items():
+        stated = content.get(key)
+        for entry in [stated] if isinstance(stated, str) else stated or ():
+            if entry in ("", "null", "~"):
+                continue
+            found = _resolve(folder, file, content.get("path") or "", entry)
+            if not found and split != "test":
+                remedy = "correct it, or remove train, val and test to have a validation split drawn"
+                raise ValueError(
+                    f"{folder.root / file}: {key}: {entry!r} is neither a folder of images here nor a list of them; {remedy}"
+                )
+            images.setdefault(split, set()).update(found)
+            folder.notes += [f"{file}: {key}: {entry!r} is not here, so there is no test"] * (not found)
+    if not images:
+        return None
+    folder.splits_from = f"splits: stated in {file}"
+    train, val = images.get("train", set()), images.get("val", set())
+    if train == val:
+        folder.splits_from = f"{file} states the same images for train and val"
+        return dict.fromkeys(images.get("test", set()) - train, "test") | dict.fromkeys(train, "")
+    if train & val:
+        folder.notes.append(f"{file}: {len(train & val)} images are in train and in val; they are validated on only")
+    return {image: split for split in ("train", "val", "test") for image in images.get(split, ())}
+
+
+def _resolve(folder: Folder, file: str, base: str, entry: str) -> list[str]:
+    """Return the images of a folder or a list that ``data.yaml`` names, from itself, from ``path``, or on another machine."""
+    for stated in (posixpath.join(base, entry), entry):
+        path = PureWindowsPath(stated)
+        parts = [part for part in path.parts if part != path.anchor and part not in (".", "..")]
+        is_list, is_far = entry.endswith(".txt"), bool(path.anchor)
+        ends = [parts[start:] for start in range(len(parts) if is_list or is_far else 1)] or [[]]
+        # Of a folder on another machine, the end counts: two parts, or a split.
+        for end in (end for end in ends if is_list or end == parts or len(end) > 1 or end[0] in SPLIT_WORDS):
+            for place in (posixpath.join(posixpath.dirname(file), *end), "/".join(end)):
+                if place in folder.paths and place.endswith(".txt"):
+                    return folder.read_list(place)
+                if images := [image for image in folder.images if image.startswith(f"{place}/" if place else "")]:
+                    return images
+    return []
+
+
+def _add_line(found: Objects, sample: Any, where: str, words: list[str], names: Mapping[int, str]) -> None:
+    """Add the object of a line: the class, and a box or a polygon in fractions of the image's sides.
+
+    Raises:
+        ValueError: the line has another form.
+    """
+    try:
+        category, *numbers = map(float, words)
+    except ValueError:
+        raise ValueError(
+            f"'{' '.join(words)[:40]}' is not a class number and the fractions of a box or a polygon"
+        ) from None
+    if category not in names:
+        raise ValueError(f"class '{words[0]}', but there are names for {', '.join(map(str, names))} only")
     if not all(-0.01 <= number <= 1.01 for number in numbers):
         raise ValueError("its numbers leave 0 to 1; write them as fractions of the image's width and height")
-    if len(numbers) >= 6 and len(numbers) % 2 == 0:
-        return coco_object(category, None, [(np.clip(numbers, 0, 1).reshape(-1, 2) * size).ravel().tolist()])
-    if len(numbers) != 4:
+    if is_polygon := len(numbers) >= 6 and len(numbers) % 2 == 0:
+        points = np.clip(numbers, 0, 1).reshape(-1, 2)
+    elif len(numbers) == 4:
+        x, y, w, h = numbers
+        points = np.clip([[x - w / 2, y - h / 2], [x + w / 2, y + h / 2]], 0, 1)
+    else:
         raise ValueError(
             f"{len(numbers)} numbers after the class; a box has 4, and a polygon three or more points (x, y)"
         )
-    x, y, w, h = numbers
-    corners = np.clip([[x - w / 2, y - h / 2], [x + w / 2, y + h / 2]], 0, 1) * size
-    return coco_object(category, corners.ravel().tolist())
+    values = (points * sample.size).ravel().tolist()
+    found.add(sample, where, names[int(category)], *((None, [values]) if is_polygon else (values,)))

@@ -1,0 +1,124 @@
+"""The data set that a reader makes of a folder, and what it left out."""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SPLITS = ("train", "val", "test")
+UNKNOWN = 255  # label of pixels that are not annotated
+_MOST_LEFT_OUT = 0.1  # share of images or annotations; more is an error of the whole folder
+_KINDS, _CLASSES = 5, 30  # most that are listed
+
+
+@dataclass
+class Sample:
+    """An image and its annotations.
+
+    Attributes:
+        path: path of the image, relative to the folder, with forward slashes; a LabelMe file's if that contains the image.
+        split: one of :data:`SPLITS`; empty where the folder has no splits.
+        size: width and height in pixels, as the training reads them.
+        objects: COCO annotations without ids; ``category_id`` is the index of the class.
+        seg_map: segmentation: the class map, as ``path``; empty if it is to be drawn from the objects.
+        pixels: number of pixels of each label in the class map.
+        label: classification: the index of the class.
+        digest: hash of the image file.
+    """
+
+    path: str
+    split: str = ""
+    size: tuple[int, int] = (0, 0)
+    objects: list[dict[str, Any]] = field(default_factory=list)
+    seg_map: str = ""
+    pixels: Counter[int] = field(default_factory=Counter)
+    label: int = -1
+    digest: bytes = b""
+
+    def count(self) -> Counter[int]:
+        """Return the number of objects that count, or of pixels, of each label; of a classification, the label once."""
+        labels = [self.label] if self.label >= 0 else [o["category_id"] for o in self.objects if not o["iscrowd"]]
+        return self.pixels or Counter(labels)
+
+
+@dataclass
+class Dataset:
+    """The content of a folder.
+
+    Attributes:
+        root: the folder; nothing in it is ever written.
+        format: name of its format.
+        task: ``'detection'``, ``'segmentation'`` or ``'classification'``.
+        classes: names; labels are indices into them.
+        samples: the images.
+        notes: lines that the user should know.
+        has_masks: whether the objects have outlines.
+        values: label of each value of the class maps; None if a training reads the maps as they are.
+        facts: first lines of the summary: the format, where the splits are stated, grey levels that are not 8 bits.
+    """
+
+    root: Path
+    format: str
+    task: str
+    classes: list[str]
+    samples: list[Sample]
+    notes: list[str] = field(default_factory=list)
+    has_masks: bool = False
+    values: dict[int, int] | None = None
+    facts: list[str] = field(default_factory=list)
+
+    def split(self, name: str) -> list[Sample]:
+        return [sample for sample in self.samples if sample.split == name]
+
+    def count(self, name: str) -> Counter[int]:
+        """Return the number of objects, pixels or images of each label in a split."""
+        return sum((sample.count() for sample in self.split(name)), Counter())
+
+    def summary(self) -> list[str]:
+        """Return lines that let a person check what was read: format, splits, classes, sizes and notes."""
+        counts = {name: self.count(name) for name in SPLITS if self.split(name)}
+        unit = "objects" if any(sample.objects for sample in self.samples) else "pixels"
+        unit = "images" if self.task == "classification" else unit
+        rows = {name: [each[label] for each in counts.values()] for label, name in enumerate(self.classes)}
+        if unit == "pixels":
+            totals = [each.total() or 1 for each in counts.values()]
+            rows = {
+                name: [n / all for n, all in zip(row, totals, strict=True)] for name, row in rows.items() if any(row)
+            }
+            rows = {name: [f"{share:.1%}" for share in row] for name, row in rows.items()}
+        listed = [f"{name} {'/'.join(map(str, row))}" for name, row in rows.items()]
+        sizes = ["{}x{}".format(*size) for size in sorted((sample.size for sample in self.samples), key=math.prod)]
+        sides = sorted(math.sqrt(math.prod(o["bbox"][2:])) for s in self.samples for o in s.objects if not o["iscrowd"])
+        return [
+            *self.facts,
+            f"images: {', '.join(f'{name} {len(self.split(name))}' for name in counts)}; from {sizes[0]} to {sizes[-1]} pixels",
+            f"{unit} per class in {'/'.join(counts)}: {', '.join(listed[:_CLASSES])}{', …' * (len(listed) > _CLASSES)}",
+            *[f"objects: from {sides[0]:.0f} to {sides[-1]:.0f} pixels, the root of their area" for _ in sides[:1]],
+            *self.notes,
+        ]
+
+
+def note_problems(problems: Sequence[tuple[object, str]], total: int, unit: str) -> list[str]:
+    """Return a note on each kind of problem, with the first example.
+
+    Args:
+        problems: what has the problem, and the problem; its numbers and quotations do not make another kind.
+        total, unit: number of all, good and bad, and what is counted.
+
+    Raises:
+        ValueError: more than a tenth of ``total`` has a problem; names the first of the most frequent kind.
+    """
+    kinds = defaultdict(list)
+    for where, problem in problems:
+        kinds[re.sub(r"'[^']*'|\[[^]]*\]|\([^)]*\)|[\d.-]+", "", problem)].append(f"{where}: {problem}")
+    listed = sorted(kinds.values(), key=len, reverse=True)
+    if len(problems) > _MOST_LEFT_OUT * total:
+        same = f", {len(listed[0])} of them for this reason" if len(listed) > 1 else ""
+        raise ValueError(
+            f"{listed[0][0]} ({len(problems)} of {total} {unit} cannot be used{same}; a tenth may be left out)"
+        )
+    notes = [f"left out: {len(each)} of {total} {unit}, the first {each[0]}" for each in listed[:_KINDS]]
+    return notes + [f"left out: {sum(map(len, listed[_KINDS:]))} {unit} for other reasons"] * (len(listed) > _KINDS)

@@ -1,0 +1,98 @@
+"""Image files, read as the training reads them."""
+
+import json
+from base64 import b64decode
+from hashlib import blake2b
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+import cv2
+import mmcv
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+_ORIENTATION = 0x0112  # EXIF's tag
+_FEWEST_LEVELS = 64  # grey levels of 16-bit images that the training sees; fewer mean 12 or 14 bits in 16
+
+
+class Facts(NamedTuple):
+    """An image as the training reads it.
+
+    Attributes:
+        size: width and height.
+        digest: hash of the file.
+        levels: number of its grey levels, if the file has 16 bits.
+        turned: whether EXIF turns it without a change of its size.
+    """
+
+    size: tuple[int, int]
+    digest: bytes
+    levels: int = 0
+    turned: bool = False
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of an image file, or of the image that LabelMe keeps in its JSON file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return b64decode(json.loads(path.read_bytes())["imageData"]) if path.suffix == ".json" else path.read_bytes()
+
+
+def examine_image(path: Path, stated: tuple[int, int] | None = None) -> Facts:
+    """Read an image completely.
+
+    Raises:
+        ValueError: the training cannot read it, reads less than the file holds, or its size is not ``stated`` (width, height).
+    """
+    content, is_deep, orientation = read_bytes(path), True, 1
+    try:
+        with Image.open(BytesIO(content)) as picture:
+            is_deep = ";16" in str([tile[-1] for tile in picture.tile])
+            orientation = picture.getexif().get(_ORIENTATION, 1)
+            picture.load()  # OpenCV reads the first half of a file that is cut off, without a word
+            stored, upright = picture.convert("RGB"), ImageOps.exif_transpose(picture.convert("RGB"))
+    except (UnidentifiedImageError, Image.DecompressionBombError):
+        pass  # what OpenCV makes of it counts
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ValueError(f"it is damaged ({error}); export or copy it again") from error
+    try:
+        array = mmcv.imfrombytes(content)  # as the pipelines do
+    except cv2.error:
+        array = None
+    if array is None:
+        raise ValueError("OpenCV, which reads the images in training, cannot read it; save it as PNG or JPEG of 8 bits")
+    size, levels = (array.shape[1], array.shape[0]), 0
+    if orientation != 1 and _distance(array, upright) > _distance(array, stored):
+        raise ValueError("EXIF turns it, but not in training; save it upright, without EXIF")
+    if is_deep and (raw := mmcv.imfrombytes(content, "unchanged")).dtype == np.uint16:
+        levels = len(np.unique(array))
+        if 0 < raw.max() < _FEWEST_LEVELS << 8:
+            bits = int(raw.max()).bit_length()
+            raise ValueError(
+                f"it holds {bits} bits in 16, of which the training sees {levels} grey levels; convert it to 8 bits"
+            )
+    check_size(size, stated)
+    return Facts(size, blake2b(content, digest_size=16).digest(), levels, orientation in (2, 3, 4))
+
+
+def check_size(size: tuple[int, int], stated: tuple[int, int] | None) -> None:
+    """Compare the size of an image with that of its annotation.
+
+    Raises:
+        ValueError: they differ.
+    """
+    if stated and tuple(stated) != size:
+        shown, annotated = ("{}x{}".format(*each) for each in (size, stated))
+        raise ValueError(f"it has {shown} pixels as the training reads it, its annotation {annotated}")
+
+
+def _distance(array: np.ndarray, picture: Image.Image) -> float:
+    """Return the mean difference of an image (BGR) and a picture of Pillow."""
+    return (
+        float(np.abs(array[..., ::-1] - np.asarray(picture, int)).mean())
+        if array.shape[1::-1] == picture.size
+        else np.inf
+    )

@@ -1,0 +1,89 @@
+"""Annotations of a folder in the forms that configs name: COCO files, lists, and class maps that a training can read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from mmlisa.checkpoints.writing import writing_whole
+
+from .dataset import SPLITS, Dataset, Sample
+from .formats.class_maps import load_values
+from .images import read_bytes
+
+
+def write_data(dataset: Dataset, folder: Path, **facts: Any) -> None:
+    """Write the annotations of each split, and ``data.json`` with ``facts``. The images stay where they are.
+
+    Images out of LabelMe's files, and class maps that a training cannot read as they are, are written below ``folder``.
+    """
+    for sample in dataset.samples:
+        if sample.path.endswith(".json"):
+            target = folder / "images" / Path(sample.path).with_suffix(".png")
+            _write(target, read_bytes(dataset.root / sample.path))
+            sample.path = str(target)
+        if dataset.task == "segmentation" and (dataset.values is not None or not sample.seg_map):
+            target = (
+                folder / "maps" / f"{Path(sample.path).name if Path(sample.path).is_absolute() else sample.path}.png"
+            )
+            target.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(_draw(sample) if not sample.seg_map else _map(dataset, sample)).save(target)
+            sample.seg_map = str(target)
+    for name in SPLITS:
+        samples = dataset.split(name)
+        if dataset.task == "detection":
+            _write(folder / f"{name}.json", json.dumps(to_coco(dataset, name)).encode())
+        else:
+            lines = (
+                f"{s.path}\t{s.seg_map}" if dataset.task == "segmentation" else f"{s.path} {s.label}" for s in samples
+            )
+            _write(folder / f"{name}.txt", "\n".join(lines).encode())
+    splits = {name: [sample.path for sample in dataset.split(name)] for name in SPLITS}
+    facts |= {"format": dataset.format, "task": dataset.task, "summary": dataset.summary(), **splits}
+    _write(folder / "data.json", json.dumps(facts, indent=1).encode())
+
+
+def to_coco(dataset: Dataset, split: str) -> dict[str, Any]:
+    """Return the samples of a split as the content of a COCO file; the categories are numbered from 1."""
+    images, annotations = [], []
+    for sample in dataset.split(split):
+        width, height = sample.size
+        images.append({"id": len(images) + 1, "file_name": sample.path, "width": width, "height": height})
+        for entry in sample.objects:
+            ids = {"id": len(annotations) + 1, "image_id": len(images), "category_id": entry["category_id"] + 1}
+            annotations.append({**entry, **ids})
+    categories = [{"id": i, "name": name} for i, name in enumerate(dataset.classes, 1)]
+    return {"images": images, "annotations": annotations, "categories": categories}
+
+
+def _map(dataset: Dataset, sample: Sample) -> np.ndarray:
+    """Return the labels of a class map, ``[H, W]``, uint8."""
+    values, _ = load_values(dataset.root / sample.seg_map)
+    labels = np.zeros(values.shape, np.uint8)
+    for value, label in dataset.values.items():
+        labels[values == value] = label
+    return labels
+
+
+def _draw(sample: Sample) -> np.ndarray:
+    """Return the outlines of an image's objects as labels ``[H, W]``, uint8: smaller objects over larger ones, crowds as 255."""
+    from pycocotools import mask as coco
+
+    size = sample.size[::-1]
+    labels = np.zeros(size, np.uint8)
+    for entry in sorted(sample.objects, key=lambda entry: (not entry["iscrowd"], -entry["area"])):
+        mask = entry["segmentation"]
+        if isinstance(mask, list):
+            mask = coco.merge(coco.frPyObjects(mask, *size))
+        elif isinstance(mask["counts"], list):
+            mask = coco.frPyObjects(mask, *size)
+        labels[coco.decode(mask) > 0] = 255 if entry["iscrowd"] else entry["category_id"]
+    return labels
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing_whole(path) as file:
+        file.write(content)
