@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, register_flop_formula, sdpa_flop_count
 
-import mmlisa.ops  # noqa: F401 (registers LiSA's operations)
+import mmlisa.ops.circular  # noqa: F401 (registers LiSA's operations)
 
 
 class Complexity(NamedTuple):

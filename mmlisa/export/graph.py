@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim
 
-from mmlisa.ops.tracing import divide_up
+from mmlisa.ops.context import divide_up
 
 from .queries import DeformableAttention
 from .whole import EndToEnd

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.ops.interactive import pooling_windows
+from mmlisa.ops.landmarks import pooling_windows
 
 from .boxes import predictor
 from .dense import rtmdet_ins, single_stage, yolov3, yolox

@@ -31,7 +31,7 @@ from mmlisa.models.layers import (
     has_hooks,
     norm_tokens,
 )
-from mmlisa.ops.tracing import is_traced
+from mmlisa.ops.context import is_traced
 
 # With fewer tokens, preparing the weights costs more than the faster product saves.
 MIN_TOKENS = 256

@@ -11,7 +11,7 @@ import torch
 import torchvision
 from torch import Tensor
 
-from mmlisa.ops.precision import widest
+from mmlisa.ops.context import widest
 
 
 # mmdet's and mmseg's environment reports call these two.

@@ -1,34 +1,32 @@
-"""Attention operators as pure tensor functions; they import torch and nothing else.
+"""Attention operators as pure tensor functions; they import torch and nothing else. Names are imported at their first use."""
 
-``mmlisa.ops.lisa`` is the function. The package of the same name holds its backends: ``from mmlisa.ops.lisa import fft``.
-"""
+from mmlisa.lazy import names_at_first_use
 
-from .agent import agent
-from .depthwise import depthwise_per_image
-from .efficient import efficient
-from .focused_linear import focused_linear
-from .global_filter import global_filter, resize_spectrum
-from .hydra import hydra
-from .inline import inline
-from .interactive import interactive, interactive_softmax, landmark_side, pool_landmarks
-from .lambda_convolution import lambda_convolution
-from .linear_angular import angular_similarity, linear_angular, masked_softmax, unit
-from .linear_kernels import (
-    MC_AXES,
-    cosine_attention,
-    mean_centered_attention,
-    relu_exp_attention,
-    relu_softmax_attention,
+__all__, __getattr__, __dir__ = names_at_first_use(
+    __name__,
+    {
+        "circular": ("LiSAKernels", "lisa"),
+        "circular.filters": ("global_filter", "resize_kernel", "resize_spectrum"),
+        "context": ("at_least_fp32", "layer_dtype", "no_autocast"),
+        "focused": ("focused_linear",),
+        "landmarks": ("agent", "interactive", "interactive_softmax", "landmark_side", "pool_landmarks"),
+        "linear": (
+            "cosine_attention",
+            "efficient",
+            "hydra",
+            "inline",
+            "linear_angular",
+            "masked_softmax",
+            "mean_centered_attention",
+            "normalize_length",
+            "relu_exp_attention",
+            "relu_softmax_attention",
+        ),
+        "pairwise": ("lambda_convolution", "relational", "structure_aware", "weighted_attention"),
+        "polarity": ("polarity_aware",),
+        "recompute": ("linear_of",),
+        "relative": ("circulant", "toeplitz"),
+        "rotated": ("mala", "mila", "rala", "rotary"),
+        "ttt": ("depthwise_per_image", "ttt_convolution", "ttt_glu"),
+    },
 )
-from .lisa import LiSAKernels, lisa, resize_kernel
-from .mala import mala
-from .mila import mila
-from .polarity_aware import polarity_aware
-from .precision import at_least_fp32, layer_dtype, no_autocast
-from .rala import rala
-from .recompute import linear_of
-from .relational import relational
-from .relative import circulant, toeplitz
-from .rotary import rotary
-from .structure_aware import structure_aware, weighted_attention
-from .ttt import ttt_convolution, ttt_glu

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .precision import current_autocast
-from .tracing import is_traced, is_transformed
+from .context import current_autocast, records_gradients
 
 
 def linear_of(
@@ -38,7 +37,7 @@ def linear_of(
     Returns:
         ``[..., C_out]`` for a function that returns ``[..., C_in]``.
     """
-    if not torch.is_grad_enabled() or is_traced() or is_transformed():
+    if not records_gradients():
         return F.linear(function(*inputs) if value is None else value, weight, bias)
     return _LinearOf.apply(function, weight, bias, value, *inputs)
 
@@ -74,7 +73,7 @@ class _LinearOf(torch.autograd.Function):
         d_x = (grad @ weight.to(grad.dtype)).to(x.dtype) if wanted or wants_value else None
         d_inputs: list[Tensor | None] = [None] * len(inputs)
         if wanted:
-            found = torch.autograd.grad(x, [inputs[i] for i in wanted], d_x, create_graph=is_differentiated)
-            for i, d_input in zip(wanted, found, strict=True):
+            gradients = torch.autograd.grad(x, [inputs[i] for i in wanted], d_x, create_graph=is_differentiated)
+            for i, d_input in zip(wanted, gradients, strict=True):
                 d_inputs[i] = d_input
         return None, d_weight, d_bias, d_x if wants_value else None, *d_inputs

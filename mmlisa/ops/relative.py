@@ -6,7 +6,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from .tracing import as_constants, is_transformed
+from .context import as_constants, is_transformed
 
 
 def toeplitz(table: Tensor, grid: Sequence[int]) -> Tensor:

@@ -3,7 +3,6 @@
 CASES = {
     "lisa": dict(type="LiSA", num_patterns=3),
     "lisa-one-pattern": dict(type="LiSA", num_patterns=1),
-    "lisa-interpolate": dict(type="LiSA", num_patterns=2, resize="interpolate"),
     "lisa-first-version": dict(type="LiSA", num_patterns=2, norm=False, encoding_bias=True),
     "softmax": dict(type="SoftmaxAttention", qkv_bias=False),
     "softmax-rpe": dict(type="SoftmaxAttention", rpe="shared"),

@@ -11,7 +11,6 @@ OPERATORS = [
     ("FocusedLinearAttention", dict(kernel_size=4)),
     ("FocusedLinearAttention", dict(shift=True)),
     ("LiSA", dict(kernel_size=4)),
-    ("LiSA", dict(resize="interpolate", kernel_size=3)),
     ("LiSA", dict(padding="zeros")),
     ("InceptionMixer", dict(attention_heads=4)),
     ("SoftmaxAttention", dict(rpe="none")),

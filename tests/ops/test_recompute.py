@@ -101,3 +101,14 @@ def test_an_input_that_was_changed_is_refused(tensors):
     x.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+def test_inputs_that_depend_on_each_other_count_once_in_gradients_of_gradients():
+    torch.manual_seed(0)
+    x, weight = (torch.randn(3, 4, dtype=torch.double, requires_grad=True) for _ in range(2))
+    results = []
+    for linear in (ops.linear_of, lambda function, inputs, weight: F.linear(function(*inputs), weight)):
+        y = linear(lambda a, b: a * b.sin(), (x, 2 * x), weight)
+        (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        results.append([first, *torch.autograd.grad(first.square().sum(), (x, weight))])
+    torch.testing.assert_close(*results)

@@ -185,6 +185,21 @@ OPERATORS = {
 }
 
 
+def test_the_result_has_the_dtype_of_the_value():
+    """In half precision, with parameters in fp32, and under autocast; computed in fp32, so that it is one rounding off."""
+    generator = torch.Generator().manual_seed(0)
+    for name, (operator, _, shapes) in OPERATORS.items():
+        inputs = [draw(shape, "plain", generator).detach().float() for shape in shapes]
+        tokens = sum(shape in (*TOKENS, *MAPS) for shape in shapes) or 1
+        half = [x.bfloat16() if i < tokens else x for i, x in enumerate(inputs)]
+        with torch.autocast("cpu", dtype=torch.float16):
+            y = operator(*half)
+        assert y.dtype == torch.bfloat16, name
+        expected = operator(*(x.float() for x in half))
+        assert expected.dtype == torch.float32, name
+        assert (y.float() - expected).norm() < 0.01 * expected.norm(), name
+
+
 def draw(shape: str, case: str, generator: torch.Generator) -> Tensor:
     batch, heads, width, patterns, grid = SHAPES[case]
     n = grid[0] * grid[1]

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa import ops
 from mmlisa.models.layers import LePE, ResizeOnLoad
+from mmlisa.ops import agent, at_least_fp32, no_autocast, pool_landmarks
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens
@@ -38,13 +38,13 @@ class AgentBias(ResizeOnLoad):
             nn.init.trunc_normal_(parameter, std=0.02)
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return _resize(ops.at_least_fp32(theirs), ours.shape[2:]).to(theirs.dtype)
+        return _resize(at_least_fp32(theirs), ours.shape[2:]).to(theirs.dtype)
 
     def forward(self, grid: Sequence[int]) -> Tensor:
         """``[h, n, N]``."""
         height, width = grid
         parts = ((self.map, (height, width)), (self.rows, (height, 1)), (self.columns, (1, width)))
-        with ops.no_autocast(self.map.device):
+        with no_autocast(self.map.device):
             return sum(_resize(part, size) for part, size in parts).flatten(2)
 
 
@@ -92,6 +92,6 @@ class AgentAttention(nn.Module):
         check_tokens(x, grid)
         query, key, value = self.qkv(x).chunk(3, dim=2)
         heads = [split_heads(t, self.num_heads) for t in (query, key, value)]
-        agents = ops.pool_landmarks(heads[0], grid, self.agents)
-        y = ops.agent(*heads, agents, self.gather_bias(grid), self.spread_bias(grid).mT)
+        agents = pool_landmarks(heads[0], grid, self.agents)
+        y = agent(*heads, agents, self.gather_bias(grid), self.spread_bias(grid).mT)
         return self.proj(join_heads(y) + self.dwc(value, grid))

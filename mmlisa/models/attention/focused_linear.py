@@ -6,7 +6,6 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from mmlisa import ops
 from mmlisa.models.layers import (
     PositionResize,
     PositionsOnLoad,
@@ -20,6 +19,7 @@ from mmlisa.models.layers import (
     valid_tokens,
     window_shift,
 )
+from mmlisa.ops import focused_linear
 from mmlisa.registry import MODELS
 
 from .base import check_heads, count_prefix
@@ -109,7 +109,7 @@ class FocusedLinearAttention(PositionsOnLoad):
             value = value * valid[..., None]
         scale = self.scale.view(self.num_heads, -1)
         heads = (split_heads(t, self.num_heads) for t in (query, key, value))
-        y = join_heads(ops.focused_linear(*heads, scale, focusing_factor=self.focusing_factor, mask=valid))
+        y = join_heads(focused_linear(*heads, scale, focusing_factor=self.focusing_factor, mask=valid))
         for convolution in (self.dwc, self.lepe):
             if convolution is not None:
                 y = y + after_prefix(convolution(value[:, prefix:], grid), prefix)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from mmlisa import ops
 from mmlisa.models.layers import GatedProjection, LePE
+from mmlisa.ops import mala, rala
 from mmlisa.registry import MODELS
 
 from .base import MixedPrecisionOperator, check_heads
@@ -59,7 +59,7 @@ class RALAAttention(GatedLinearAttention):
     """Rank-augmented linear attention: :func:`mmlisa.ops.rala`. See :class:`GatedLinearAttention` for its arguments."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
-        return ops.rala(query, key, value, grid)
+        return rala(query, key, value, grid)
 
 
 @MODELS.register_module()
@@ -69,4 +69,4 @@ class MALAAttention(GatedLinearAttention):
     full_precision = True
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
-        return ops.mala(query, key, value, grid)
+        return mala(query, key, value, grid)

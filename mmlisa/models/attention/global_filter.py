@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mmlisa import ops
 from mmlisa.models.layers import ResizeOnLoad, to_map, to_tokens
+from mmlisa.ops import at_least_fp32, global_filter, resize_spectrum
 from mmlisa.registry import MODELS
 
 from .base import check_tokens
@@ -43,14 +43,14 @@ class GlobalFilter(ResizeOnLoad):
             grid = *others, others[-1] if others and others[-1] // 2 + 1 == half else 2 * (half - 1)
         if tuple(grid) == self.grid or theirs.shape[1:-1] != (*grid[:-1], grid[-1] // 2 + 1):
             return theirs
-        spectrum = torch.view_as_complex(ops.at_least_fp32(theirs).contiguous())
-        return torch.view_as_real(ops.resize_spectrum(spectrum, grid, self.grid)).to(theirs.dtype)
+        spectrum = torch.view_as_complex(at_least_fp32(theirs).contiguous())
+        return torch.view_as_real(resize_spectrum(spectrum, grid, self.grid)).to(theirs.dtype)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
         check_tokens(x, grid)
         grid = tuple(grid)
-        spectrum = torch.view_as_complex(ops.at_least_fp32(self.spectrum).contiguous())
+        spectrum = torch.view_as_complex(at_least_fp32(self.spectrum).contiguous())
         if grid != self.grid:
-            spectrum = ops.resize_spectrum(spectrum, self.grid, grid)
-        return self.proj(to_tokens(ops.global_filter(to_map(x, grid), spectrum)))
+            spectrum = resize_spectrum(spectrum, self.grid, grid)
+        return self.proj(to_tokens(global_filter(to_map(x, grid), spectrum)))

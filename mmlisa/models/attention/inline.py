@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from mmlisa import ops
 from mmlisa.models.layers import after_prefix, to_map, to_tokens
+from mmlisa.ops import at_least_fp32, depthwise_per_image, inline, layer_dtype, no_autocast
 from mmlisa.registry import MODELS
 
 from .base import check_heads, count_prefix
@@ -48,11 +48,11 @@ class InLineAttention(nn.Module):
         """``[B, N, C] -> [B, N, C]``."""
         prefix = count_prefix(x, grid)
         query, key, value = self.qkv(x).chunk(3, dim=2)
-        dtype = ops.layer_dtype(x, self)
-        kernels = self.residual(ops.at_least_fp32(x[:, prefix:]).mean(1).to(dtype)).unflatten(1, (-1, 9))
+        dtype = layer_dtype(x, self)
+        kernels = self.residual(at_least_fp32(x[:, prefix:]).mean(1).to(dtype)).unflatten(1, (-1, 9))
         # Kernels and similarities grow with the input, as the values do: their products leave the range of half precision.
-        with ops.no_autocast(x.device):
+        with no_autocast(x.device):
             query, key, value = (t.to(dtype) for t in (query, key, value))
-            y = join_heads(ops.inline(*(split_heads(t, self.num_heads) for t in (query, key, value))))
-            local = to_tokens(ops.depthwise_per_image(to_map(value[:, prefix:], grid), kernels.to(dtype)))
+            y = join_heads(inline(*(split_heads(t, self.num_heads) for t in (query, key, value))))
+            local = to_tokens(depthwise_per_image(to_map(value[:, prefix:], grid), kernels.to(dtype)))
             return self.proj(y + after_prefix(local, prefix))

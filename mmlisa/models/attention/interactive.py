@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mmlisa import ops
+from mmlisa.ops import interactive_softmax, pool_landmarks
 from mmlisa.registry import MODELS
 
 from .base import check_heads, count_prefix
@@ -64,11 +64,11 @@ class InteractiveAttention(nn.Module):
         if self.landmarks is None:
             y = self.attend(query, key, value, mix_query)
         else:
-            query_landmarks, key_landmarks = (ops.pool_landmarks(t, grid, self.landmarks) for t in (query, key))
+            query_landmarks, key_landmarks = (pool_landmarks(t, grid, self.landmarks) for t in (query, key))
             context = self.attend(query_landmarks, key, value, (self.mix_key_before, self.mix_key_after))
             y = self.attend(query, key_landmarks, context, mix_query)
         return self.proj(join_heads(y))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mix: tuple[Tensor | None, Tensor | None]) -> Tensor:
         """``[B, h, n, d]``, ``[B, h, m, d]`` twice -> ``[B, h, n, d]``: see :func:`mmlisa.ops.interactive_softmax`."""
-        return ops.interactive_softmax(query, key, value, mix=mix)
+        return interactive_softmax(query, key, value, mix=mix)

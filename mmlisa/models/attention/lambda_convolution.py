@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from mmlisa import ops
 from mmlisa.models.layers import RelativePosition
+from mmlisa.ops import lambda_convolution
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens
@@ -40,4 +40,4 @@ class LambdaConvolution(nn.Module):
         query, key, value = self.qkv(x).transpose(1, 2).chunk(3, dim=1)
         channels = (self.norm_query(query), key, self.norm_value(value))
         heads = (split_heads(t.transpose(1, 2), self.num_heads) for t in channels)
-        return join_heads(ops.lambda_convolution(*heads, self.relative(grid))).to(x.dtype)
+        return join_heads(lambda_convolution(*heads, self.relative(grid))).to(x.dtype)

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from mmlisa import ops
+from mmlisa.ops import at_least_fp32, linear_angular, normalize_length
 from mmlisa.registry import MODELS
 
 from .projected import ProjectedAttention
@@ -23,7 +23,7 @@ class LinearAngularAttention(ProjectedAttention):
         super().__init__(channels, num_heads, conv_size=conv_size, **options)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return ops.linear_angular(query, key, value)
+        return linear_angular(query, key, at_least_fp32(value))  # the sum is normalised before it is rounded
 
     def normalise(self, y: Tensor) -> Tensor:
-        return ops.unit(y)
+        return normalize_length(y)

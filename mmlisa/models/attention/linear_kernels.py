@@ -4,7 +4,15 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from mmlisa import ops
+from mmlisa.ops import (
+    cosine_attention,
+    efficient,
+    focused_linear,
+    hydra,
+    mean_centered_attention,
+    relu_exp_attention,
+    relu_softmax_attention,
+)
 from mmlisa.registry import MODELS
 
 from .projected import ProjectedAttention
@@ -15,7 +23,7 @@ class HydraAttention(ProjectedAttention):
     """Hydra attention (Bolya et al.): see :func:`mmlisa.ops.hydra`."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return ops.hydra(query, key, value)
+        return hydra(query, key, value)
 
 
 @MODELS.register_module()
@@ -23,7 +31,7 @@ class EfficientAttention(ProjectedAttention):
     """Efficient attention (Shen et al.): see :func:`mmlisa.ops.efficient`."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return ops.efficient(query, key, value)
+        return efficient(query, key, value)
 
 
 @MODELS.register_module()
@@ -31,7 +39,7 @@ class ReLULinearAttention(ProjectedAttention):
     """Vanilla linear attention, ReLU as its feature map: focused linear attention with p = 1 and nothing else."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return ops.focused_linear(query, key, value, focusing_factor=1)
+        return focused_linear(query, key, value, focusing_factor=1)
 
 
 @MODELS.register_module()
@@ -49,7 +57,7 @@ class CosineAttention(ProjectedAttention):
     """Table 5, "Cosine": :func:`mmlisa.ops.cosine_attention`."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return ops.cosine_attention(query, key, value)
+        return cosine_attention(query, key, value)
 
 
 @MODELS.register_module()
@@ -68,7 +76,7 @@ class MeanCenteredAttention(ProjectedAttention):
         self.axis = axis
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return ops.mean_centered_attention(query, key, value, self.axis)
+        return mean_centered_attention(query, key, value, self.axis)
 
 
 @MODELS.register_module()
@@ -87,7 +95,7 @@ class ReLUSoftmaxAttention(ProjectedAttention):
         self.average = average
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return ops.relu_softmax_attention(query, key, value, self.average)
+        return relu_softmax_attention(query, key, value, self.average)
 
 
 @MODELS.register_module()
@@ -95,4 +103,4 @@ class ReLUExpAttention(ProjectedAttention):
     """Table 5, "ReLU-E": :func:`mmlisa.ops.relu_exp_attention`."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return ops.relu_exp_attention(query, key, value)
+        return relu_exp_attention(query, key, value)

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa import ops
 from mmlisa.models.layers import GridCache, ResizeOnLoad, to_map, to_tokens
-from mmlisa.ops.precision import at_least_fp32, layer_dtype
+from mmlisa.ops import LiSAKernels, resize_kernel
+from mmlisa.ops.context import at_least_fp32, layer_dtype
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens
@@ -42,14 +42,11 @@ class LiSA(ResizeOnLoad):
         qkv_bias: bias in the query, key and value projection.
         norm: LayerNorm before the output projection (journal); the first version has none.
         encoding_bias: the bias B^a of the first version, added to the encoded key.
-        resize: how the kernels reach another grid: ``'spectrum'`` resamples their spectrum exactly,
-            ``'interpolate'`` interpolates their taps.
         backend: see :func:`mmlisa.ops.lisa`.
 
     Raises:
-        ValueError: heads that do not divide the channels, a ``resize`` that would stretch local kernels, an even
-            ``kernel_size``, an unknown ``padding``, or zeros around kernels that are not local; at the call, an unknown
-            ``resize`` or ``backend``.
+        ValueError: heads that do not divide the channels, an even ``kernel_size``, an unknown ``padding``, or zeros around
+            kernels that are not local; at the call, an unknown ``backend``.
     """
 
     on_grid = ("kernel_a", "kernel_b")
@@ -66,19 +63,16 @@ class LiSA(ResizeOnLoad):
         qkv_bias: bool = True,
         norm: bool = True,
         encoding_bias: bool = False,
-        resize: str = "spectrum",
         backend: str = "auto",
     ) -> None:
         super().__init__()
         if kernel_size is not None:
             if kernel_size % 2 == 0:
                 raise ValueError(f"kernel_size={kernel_size}; it must be odd")
-            if resize != "spectrum":
-                raise ValueError(f"kernel_size={kernel_size} needs resize='spectrum', not {resize!r}")
             grid = (kernel_size,) * len(grid)  # resampled to the tokens' grid, it is zero outside of the window
         if padding not in ("circular", "zeros") or (padding == "zeros" and kernel_size is None):
             raise ValueError(f"padding={padding!r}; it must be 'circular', or 'zeros' beside a kernel_size")
-        self.num_heads, self.resize, self.backend = num_heads, resize, backend
+        self.num_heads, self.backend = num_heads, backend
         self.local = kernel_size is not None
         # A circular kernel of k taps that reaches over the border finds these k // 2 zeros, on either border.
         self.zeros = kernel_size // 2 if padding == "zeros" else 0
@@ -114,16 +108,16 @@ class LiSA(ResizeOnLoad):
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
         # Local kernels of another size are of another model.
-        return theirs if self.local else ops.resize_kernel(theirs, tuple(self.kernel_b.shape[1:]), self.resize)
+        return theirs if self.local else resize_kernel(theirs, tuple(self.kernel_b.shape[1:]))
 
-    def _kernels(self, grid: tuple[int, ...]) -> ops.LiSAKernels:
+    def _kernels(self, grid: tuple[int, ...]) -> LiSAKernels:
         """Return the kernels prepared for ``grid``, from the cache if no gradient is required."""
         parameters = [p for p in (self.kernel_a, self.kernel_b, self.bias, self.bias_a) if p is not None]
-        return self._prepared.get((grid, self.resize, self.backend), parameters, lambda: self._prepare(grid))
+        return self._prepared.get((grid, self.backend), parameters, lambda: self._prepare(grid))
 
-    def _prepare(self, grid: tuple[int, ...]) -> ops.LiSAKernels:
-        return ops.LiSAKernels.prepare(
-            self.kernel_a, self.kernel_b, self.bias, self.bias_a, grid=grid, resize=self.resize, backend=self.backend
+    def _prepare(self, grid: tuple[int, ...]) -> LiSAKernels:
+        return LiSAKernels.prepare(
+            self.kernel_a, self.kernel_b, self.bias, self.bias_a, grid=grid, backend=self.backend
         )
 
 

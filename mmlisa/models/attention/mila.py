@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from mmlisa import ops
 from mmlisa.models.layers import LePE
+from mmlisa.ops import mila
 from mmlisa.registry import MODELS
 
 from .base import check_heads, count_prefix
@@ -40,4 +40,4 @@ class MILAAttention(nn.Module):
         """``[B, N, C] -> [B, N, C]``."""
         count_prefix(x, grid)
         query, key, value = (split_heads(t, self.num_heads) for t in (*self.qk(x).chunk(2, dim=2), x))
-        return join_heads(ops.mila(query, key, value, grid)) + self.lepe(x, grid)
+        return join_heads(mila(query, key, value, grid)) + self.lepe(x, grid)

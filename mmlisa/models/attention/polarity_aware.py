@@ -6,9 +6,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from mmlisa import ops
 from mmlisa.models.layers import PositionResize, PositionsOnLoad, SharedTokenConv, after_prefix
-from mmlisa.ops import layer_dtype, no_autocast
+from mmlisa.ops import layer_dtype, no_autocast, polarity_aware
 from mmlisa.registry import MODELS
 
 from .base import check_heads, count_prefix
@@ -61,7 +60,7 @@ class PolarityAwareAttention(PositionsOnLoad):
         query, key, value, gate = self.qkvg(x).chunk(4, dim=2)
         key = key + after_prefix(self.resize(self.positional_encoding, grid), prefix)
         heads = (split_heads(t, self.num_heads) for t in (query, key, value))
-        y = ops.polarity_aware(*heads, self.power[0, :, 0], self.scale.view(self.num_heads, -1))
+        y = polarity_aware(*heads, self.power[0, :, 0], self.scale.view(self.num_heads, -1))
         y = join_heads(y) + after_prefix(self.dwc(value[:, prefix:], grid), prefix)
         # The gate is not bounded: its product leaves the range of half precision.
         dtype = layer_dtype(x, self)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.models.layers import ResizeOnLoad
-from mmlisa.ops.tracing import divide_up
+from mmlisa.ops.context import divide_up
 
 from .heads import HeadPool, join_heads, split_heads
 

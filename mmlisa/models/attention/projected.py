@@ -7,8 +7,7 @@ from math import prod
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa import ops
-from mmlisa.ops import layer_dtype
+from mmlisa.ops import layer_dtype, masked_softmax
 
 from .base import MixedPrecisionOperator, check_heads
 from .heads import HeadPool, join_heads, split_heads
@@ -93,7 +92,7 @@ class ProjectedAttention(MixedPrecisionOperator):
 
     def attend_sparsely(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """The auxiliary branch, over ``[B, h, N, d]``."""
-        y, mask = ops.masked_softmax(query, key, value, self.epsilon)
+        y, mask = masked_softmax(query, key, value, self.epsilon)
         self.mask_count, self.mask_size = mask.sum() / max(len(mask), 1), mask.shape[1:].numel()
         return y
 

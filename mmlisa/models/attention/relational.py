@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa import ops
 from mmlisa.models.layers import RelativePosition
-from mmlisa.ops.precision import at_least_fp32, layer_dtype
+from mmlisa.ops import relational
+from mmlisa.ops.context import at_least_fp32, layer_dtype
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens
@@ -57,5 +57,5 @@ class RelationalSelfAttention(nn.Module):
         heads = (split_heads(at_least_fp32(t), self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
         query, key, value = (F.normalize(t, dim=3) for t in heads)
         positions = (p(grid) for p in (self.basic, self.encode, self.decode, self.context))
-        y = ops.relational(query, key, value, *positions)
+        y = relational(query, key, value, *positions)
         return self.proj(join_heads(y).to(layer_dtype(x, self)))

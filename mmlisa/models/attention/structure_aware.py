@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa import ops
 from mmlisa.models.layers import RelativePosition
-from mmlisa.ops.precision import at_least_fp32, layer_dtype
+from mmlisa.ops import structure_aware, weighted_attention
+from mmlisa.ops.context import at_least_fp32, layer_dtype
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens
@@ -72,8 +72,8 @@ class StructureAwareAttention(nn.Module):
         query, key, value = (split_heads(t, self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
         query, key = (F.normalize(at_least_fp32(t), dim=3) for t in (query, key))
         if self.form == "weights":
-            y = ops.weighted_attention(query, key, value, self.relative(grid))
+            y = weighted_attention(query, key, value, self.relative(grid))
         else:
             relative_a, relative_b = self.relative_a(grid), self.relative_b(grid)
-            y = ops.structure_aware(query, key, value, relative_a, relative_b, self.bias, self.bias_a)
+            y = structure_aware(query, key, value, relative_a, relative_b, self.bias, self.bias_a)
         return self.proj(join_heads(y).to(layer_dtype(x, self)))

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mmlisa import ops
 from mmlisa.models.layers import to_map, to_tokens
+from mmlisa.ops import layer_dtype, no_autocast, rotary, ttt_convolution, ttt_glu
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens
@@ -50,12 +50,12 @@ class TTTAttention(nn.Module):
         check_tokens(x, grid)
         query, key, *rest = self.qkv(x).split(self.split, dim=2)
         if self.rotary:
-            query, key = ops.rotary(query, grid), ops.rotary(key, grid)
+            query, key = rotary(query, grid), rotary(key, grid)
         heads = (split_heads(t, self.num_heads) for t in (query, key, rest[0]))
         maps = (to_map(t, grid) for t in rest[1:])
         # A gated linear unit squares the scale of its input: the results leave the range of half precision.
-        dtype = ops.layer_dtype(x, self)
-        with ops.no_autocast(x.device):
-            y1 = join_heads(ops.ttt_glu(*(t.to(dtype) for t in heads), self.w1[0], self.w2[0]))
-            y2 = to_tokens(ops.ttt_convolution(*(t.to(dtype) for t in maps), self.w3))
+        dtype = layer_dtype(x, self)
+        with no_autocast(x.device):
+            y1 = join_heads(ttt_glu(*(t.to(dtype) for t in heads), self.w1[0], self.w2[0]))
+            y2 = to_tokens(ttt_convolution(*(t.to(dtype) for t in maps), self.w3))
             return self.proj(torch.cat([y1, y2], dim=2))

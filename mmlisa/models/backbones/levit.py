@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mmlisa.models.attention import PooledQueryAttention, SubsampledAttention, build_attention
 from mmlisa.models.layers import ConvNorm, ConvStack, LinearNorm, TokenConv, norm_tokens, to_tokens
-from mmlisa.ops.tracing import divide_up
+from mmlisa.ops.context import divide_up
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage

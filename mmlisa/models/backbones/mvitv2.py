@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmlisa.models.attention import PooledAttention, build_attention
 from mmlisa.models.layers import Block, LayerNorm, Mlp, PatchEmbed, init_linear, to_map, to_tokens
-from mmlisa.ops.tracing import divide_up
+from mmlisa.ops.context import divide_up
 from mmlisa.registry import MODELS
 
 from .base import Backbone, Stage

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.ops.tracing import divide_up, has_free_size
+from mmlisa.ops.context import divide_up, has_free_size
 
 from .mobile import ConvNorm
 from .norms import norm_tokens

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from mmlisa.ops.tracing import is_traced, is_transformed
+from mmlisa.ops.context import is_traced, is_transformed
 
 T = TypeVar("T")
 

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.ops.precision import at_least_fp32, no_autocast
-from mmlisa.ops.tracing import is_traced
+from mmlisa.ops.context import at_least_fp32, is_traced, no_autocast
 
 from .grid_cache import GridCache
 from .resize_on_load import ResizeOnLoad, resize_rows

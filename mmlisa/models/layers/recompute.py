@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from timm.models.metaformer import StarReLU
 from torch import Tensor, nn
 
-from mmlisa import ops
-from mmlisa.ops.tracing import is_traced, is_transformed
+from mmlisa.ops import linear_of
+from mmlisa.ops.context import is_traced, is_transformed
 
 from .hooks import has_hooks
 from .tokens import TOKEN_CONVOLUTIONS, ShortcutTokenConv
@@ -93,7 +93,7 @@ def _linear(layer: nn.Linear, x: Tensor, calls: list[_Call]) -> Tensor:
         return reduce(lambda x, f: f[0](x, *islice(rest, f[1])), functions, x)
 
     inputs = [x, *(parameter for call in calls for parameter in call.parameters)]
-    return ops.linear_of(function, inputs, layer.weight, layer.bias, value=value)
+    return linear_of(function, inputs, layer.weight, layer.bias, value=value)
 
 
 def _as_call(layer: nn.Module, grid: Sequence[int]) -> _Call | None:

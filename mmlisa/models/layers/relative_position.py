@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa import ops
+from mmlisa.ops import toeplitz
 
 from .resize_on_load import ResizeOnLoad
 
@@ -35,7 +35,7 @@ class RelativePosition(ResizeOnLoad):
         Raises:
             ValueError: ``grid`` has another number of axes than the pretraining grid.
         """
-        return ops.toeplitz(_resize(self.table, tuple(2 * g - 1 for g in grid)), grid)
+        return toeplitz(_resize(self.table, tuple(2 * g - 1 for g in grid)), grid)
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
         return _resize(theirs, tuple(ours.shape[self.axes_before :]))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from mmlisa.ops.precision import at_least_fp32
+from mmlisa.ops.context import at_least_fp32
 
 
 class ResizeOnLoad(nn.Module):

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmlisa.ops.tracing import divide_up, has_free_size
+from mmlisa.ops.context import divide_up, has_free_size
 
 
 def pad_to_windows(x: Tensor, window: tuple[int, int]) -> Tensor:

@@ -224,8 +224,8 @@ def test_recomputing_changes_no_gradient(name, monkeypatch):
     for is_plain in (False, True):
         backbone = build(name, drop_path_rate=0.1).train().double()
         if is_plain:
-            for module in ("recompute", "focused_linear"):
-                monkeypatch.setattr(import_module(f"mmlisa.ops.{module}"), "is_traced", lambda: True)
+            for module in ("recompute", "focused"):
+                monkeypatch.setattr(import_module(f"mmlisa.ops.{module}"), "records_gradients", lambda: False)
             for part in backbone.modules():
                 part.register_forward_hook(lambda module, inputs, output: called.append(module))
         torch.manual_seed(1)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..precision import at_least_fp32
-from .dispatch import BACKENDS, choose, classes
-from .resize import RESIZE_MODES, resize_kernel
+from ..context import at_least_fp32
+from .dispatch import choose, classes
+from .filters import resize_kernel
 
 
 @dataclass(eq=False)
@@ -37,39 +37,38 @@ class LiSAKernels:
         bias_a: Tensor | None = None,
         *,
         grid: tuple[int, ...] | None = None,
-        resize: str = "spectrum",
         backend: str = "auto",
     ) -> "LiSAKernels":
         """Prepare kernels and biases for a grid, differentiably.
 
         Args: see :func:`lisa`; and ``grid``, that of the tokens (None: that of the kernels, which :func:`resize_kernel` resamples
-        to another one), and ``resize``, its mode.
+        to another one).
 
         Raises:
-            ValueError: an unknown backend or mode.
+            ValueError: an unknown backend.
         """
         grid = tuple(kernel_b.shape[1:]) if grid is None else grid
         encode = mix = backend
         if backend == "auto":
             encode, mix = choose(kernel_b.device, grid, *bias.shape)
         return cls(
-            _prepare(classes(encode)[0], kernel_a, bias_a, grid, resize),
-            _prepare(classes(mix)[1], kernel_b, bias, grid, resize),
+            _prepare(classes(encode)[0], kernel_a, bias_a, grid),
+            _prepare(classes(mix)[1], kernel_b, bias, grid),
         )
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """``[B, h, c, *grid]`` each -> ``[B, h, c, *grid]`` in the query's dtype."""
-        q, k, v = (at_least_fp32(x).flatten(0, 1) for x in (query, key, value))
-        return self.mix(self.encode(q, k), v).view(query.shape).to(query.dtype)
+        """``[B, h, c, *grid]`` each -> ``[B, h, c, *grid]`` in the dtype of the value."""
+        s = self.encode(at_least_fp32(query).flatten(0, 1), at_least_fp32(key).flatten(0, 1))
+        return self.mix(s, at_least_fp32(value).flatten(0, 1)).view(value.shape).to(value.dtype)
 
 
 def _prepare(
-    side: type, kernel: Tensor, bias: Tensor | None, grid: tuple[int, ...], resize: str
+    side: type, kernel: Tensor, bias: Tensor | None, grid: tuple[int, ...]
 ) -> Callable[[Tensor, Tensor], Tensor]:
     # The transform by matrices resamples, too, to grids that are known only when an exported graph runs.
-    if side in classes("dft") and resize == "spectrum":
+    if side in classes("dft"):
         return side.prepare(kernel, bias, grid)
-    return side.prepare(resize_kernel(kernel, grid, resize), bias)
+    return side.prepare(resize_kernel(kernel, grid), bias)
 
 
 def lisa(
@@ -95,11 +94,11 @@ def lisa(
         backend: ``'fft'`` is log-linear in N; ``'circulant'`` multiplies by circulant matrices, fastest on small grids;
             ``'dft'`` consists of real matrix products alone, for exports without complex numbers; ``'rows'`` is its form for
             small grids, with larger matrices in fewer products; ``'reference'`` evaluates the sums as they stand, the oracle
-            of the others. ``'auto'`` looks up the two sides in :mod:`mmlisa.ops.lisa.dispatch`'s table, and takes ``'dft'``
-            or ``'rows'`` in an export.
+            of the others. ``'auto'`` looks up the two sides in the table of
+            :mod:`mmlisa.ops.circular.dispatch`, and takes ``'dft'`` or ``'rows'`` in an export.
 
     Returns:
-        ``[B, h, c, *grid]`` in the query's dtype; half precision is computed in fp32.
+        ``[B, h, c, *grid]`` in the dtype of the value; half precision is computed in fp32.
 
     Raises:
         ValueError: shapes that do not fit each other, or an unknown backend.

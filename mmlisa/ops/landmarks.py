@@ -1,5 +1,6 @@
-"""Interactive attention by decomposition (Kang et al., "Interactive Multi-Head Self-Attention with Linear Complexity", Sec. 3).
+"""Attention through landmarks: averages of the tokens over the cells of a grid. iMHSA's and agent attention.
 
+Interactive attention by decomposition (Kang et al., "Interactive Multi-Head Self-Attention with Linear Complexity", Sec. 3).
 Shapes: B batch, h heads, N tokens, d channels of a head, L landmarks::
 
     q, k = average pooling of query and key on the grid                             [B, h, L, d]   Eq. 6
@@ -8,18 +9,23 @@ Shapes: B batch, h heads, N tokens, d channels of a head, L landmarks::
     y    = A_Q (A_K value)                                                          [B, h, N, d]   Eq. 8
 
 The W mix heads, ``[h, h]`` each: ``(W A)_g = sum_h W_gh A_h``. No N x N matrix exists.
+
+Agent attention (Han et al., "Agent Attention: On the Integration of Softmax and Linear Attention") has two softmaxes::
+
+    y = softmax(q Aᵀ / sqrt(d) + B_2) softmax(A kᵀ / sqrt(d) + B_1) v
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isqrt, prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .checks import check_backend, check_tokens_of_heads
-from .precision import at_least_fp32, no_autocast
-from .tracing import is_traced
+from .context import at_least_fp32, is_traced, no_autocast
+from .operator import check_backend, check_heads, operator
+
+Mix = tuple[Tensor | None, Tensor | None]  # matrices [h, h] before and after a softmax; None mixes nothing
 
 
 def landmark_side(landmarks: int) -> int:
@@ -72,72 +78,30 @@ def pooling_windows(size: int, side: int, like: Tensor) -> Tensor:
     return ((position >= start) & (position < end)).to(like.dtype) / (end - start)
 
 
-def interactive(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    grid: Sequence[int],
-    landmarks: int = 49,
-    *,
-    mix_query: tuple[Tensor | None, Tensor | None] = (None, None),
-    mix_key: tuple[Tensor | None, Tensor | None] = (None, None),
-    backend: str = "auto",
-) -> Tensor:
-    """Interactive attention, linear in N in time and memory.
-
-    Args:
-        query, key, value: ``[B, h, N, d]``.
-        grid: (H, W), the size of the token grid; N may exceed H * W by leading prefix tokens, which attend and are attended to
-            but belong to no landmark.
-        landmarks: L, a square number.
-        mix_query: (W1q, W2q), ``[h, h]`` each: head mixing before and after the softmax over the landmarks; None mixes nothing.
-        mix_key: (W1k, W2k), the same around the softmax over the tokens.
-        backend: ``'reference'`` forms the N x N matrix A_Q A_K; ``'auto'`` never does.
-
-    Returns:
-        ``[B, h, N, d]`` in the dtype of ``value``; scores and softmaxes are computed in fp32 at least.
-
-    Raises:
-        ValueError: shapes that do not fit each other, landmarks that are not a square number, or an unknown backend.
-    """
-    _check_shapes(query, key, value, grid, mix_query, mix_key)
-    check_backend(backend)
-    if backend == "reference":
-        return _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_key)
-    context = interactive_softmax(pool_landmarks(query, grid, landmarks), key, value, mix=mix_key)
-    return interactive_softmax(query, pool_landmarks(key, grid, landmarks), context, mix=mix_query)
-
-
-def interactive_softmax(
-    query: Tensor, key: Tensor, value: Tensor, *, mix: tuple[Tensor | None, Tensor | None] = (None, None)
-) -> Tensor:
+def interactive_softmax(query: Tensor, key: Tensor, value: Tensor, *, mix: Mix = (None, None)) -> Tensor:
     """Softmax attention with head mixing: between all tokens Eq. 5, the quadratic row of Table 8, or one side of Eq. 7.
+
+    Scores and softmax are fp32: in fp16 the products overflow for large activations, and a softmax over thousands of tokens has
+    weights that bf16 cannot tell apart.
 
     Args:
         query: ``[B, h, n, d]``.
         key, value: ``[B, h, m, d]``.
-        mix: (W1, W2), ``[h, h]`` each, before and after the softmax; None mixes nothing.
+        mix: (W1, W2).
 
     Returns:
-        ``[B, h, n, d]``.
+        ``[B, h, n, d]`` in the dtype of ``value``.
     """
-    return _attention(query, key, *mix, dtype=value.dtype) @ value
-
-
-def _attention(query: Tensor, key: Tensor, before: Tensor | None, after: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """``W2 softmax(W1 (query keyᵀ / sqrt(d)))``: ``[B, h, n, d]``, ``[B, h, m, d]`` -> ``[B, h, n, m]``, in ``dtype``.
-
-    Scores and softmax stay in fp32: in fp16 the products overflow for large activations, and a softmax over thousands of
-    tokens has weights that bf16 cannot tell apart.
-    """
+    before, after = mix
     with no_autocast(query.device):
         query, key = at_least_fp32(query), at_least_fp32(key)
         scale = query.shape[-1] ** -0.5
         # The scale goes to the landmarks, the shorter of the two.
         query, key = (query * scale, key) if query.shape[2] < key.shape[2] else (query, key * scale)
         maps = _mix_heads(before, query @ key.transpose(2, 3))
-        maps = maps.softmax(dim=-1).to(dtype)  # one name, so that no more than two of these live at a time
-    return _mix_heads(after, maps)
+        maps = maps.softmax(dim=-1).to(value.dtype)  # one name, so that no more than two of these live at a time
+        maps = _mix_heads(after, maps)
+        return maps @ value
 
 
 def _mix_heads(mixing: Tensor | None, maps: Tensor) -> Tensor:
@@ -147,6 +111,53 @@ def _mix_heads(mixing: Tensor | None, maps: Tensor) -> Tensor:
     # Not `mixing @ maps`: for a matrix on the left, matmul transposes (and copies) the batch.
     mixing = mixing.to(maps.dtype).expand(maps.shape[0], -1, -1)
     return torch.bmm(mixing, maps.flatten(2)).unflatten(2, maps.shape[2:])
+
+
+def interactive(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    grid: Sequence[int],
+    landmarks: int | None = 49,
+    *,
+    mix_query: Mix = (None, None),
+    mix_key: Mix = (None, None),
+    attend: Callable[..., Tensor] = interactive_softmax,
+    backend: str = "auto",
+) -> Tensor:
+    """Interactive attention, linear in N in time and memory.
+
+    Args:
+        query, key, value: ``[B, h, N, d]``.
+        grid: (H, W), the size of the token grid; N may exceed H * W by leading prefix tokens, which attend and are attended to
+            but belong to no landmark.
+        landmarks: L, a square number; None attends between all tokens, quadratic in N, with ``mix_query``.
+        mix_query: (W1q, W2q), around the softmax over the landmarks.
+        mix_key: (W1k, W2k), around the softmax over the tokens.
+        attend: evaluates one softmax, as :func:`interactive_softmax`.
+        backend: ``'reference'`` forms the N x N matrix A_Q A_K; ``'auto'`` never does.
+
+    Returns:
+        ``[B, h, N, d]`` in the dtype of ``value``; scores and softmaxes are computed in fp32 at least.
+
+    Raises:
+        ValueError: shapes that do not fit each other, landmarks that are not a square number, or an unknown backend.
+    """
+    check_backend(backend)
+    check_heads(query, key, value)
+    if len(grid) != 2 or query.shape[2] < prod(grid):
+        raise ValueError(f"grid={tuple(grid)} must be (H, W) of at most N={query.shape[2]} tokens")
+    size = (query.shape[1],) * 2
+    for name, mix in (("mix_query", mix_query), ("mix_key", mix_key)):
+        for mixing in mix:
+            if mixing is not None and mixing.shape != size:
+                raise ValueError(f"{name} has a matrix of shape {tuple(mixing.shape)}; {size[0]} heads need {size}")
+    if landmarks is None:
+        return attend(query, key, value, mix=mix_query)
+    if backend == "reference":
+        return _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_key)
+    context = attend(pool_landmarks(query, grid, landmarks), key, value, mix=mix_key)
+    return attend(query, pool_landmarks(key, grid, landmarks), context, mix=mix_query)
 
 
 def _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_key) -> Tensor:
@@ -171,13 +182,34 @@ def _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_ke
     return (a_query @ a_key) @ value
 
 
-def _check_shapes(query, key, value, grid, mix_query, mix_key) -> None:
-    check_tokens_of_heads(query, key, value)
-    if len(grid) != 2 or query.shape[2] < prod(grid):
-        raise ValueError(f"grid={tuple(grid)} must be (H, W) of at most N={query.shape[2]} tokens")
-    heads = query.shape[1]
-    for name, mixing in (("mix_query", mix_query), ("mix_key", mix_key)):
-        if any(w is not None and w.shape != (heads, heads) for w in mixing):
-            raise ValueError(
-                f"{name} has shapes {[w if w is None else tuple(w.shape) for w in mixing]}; {heads} heads need {(heads, heads)}"
-            )
+@operator
+def agent(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    agents: Tensor,
+    gather_bias: Tensor | None = None,
+    spread_bias: Tensor | None = None,
+    *,
+    backend: str = "auto",
+) -> Tensor:
+    """Agent attention without its convolution.
+
+    Args:
+        query, key, value: ``[B, h, N, d]``.
+        agents: A, ``[B, h, n, d]``.
+        gather_bias: B_1, ``[h, n, N]``; None for 0.
+        spread_bias: B_2, ``[h, N, n]``; None for 0.
+        backend: ``'reference'`` writes both softmaxes out; ``'auto'`` takes PyTorch's fused attention.
+
+    Returns:
+        ``[B, h, N, d]``, in O(N n d).
+    """
+    attend = _softmax_attention if backend == "reference" else F.scaled_dot_product_attention
+    gather_bias, spread_bias = (None if bias is None else bias[None] for bias in (gather_bias, spread_bias))
+    return attend(query, agents, attend(agents, key, value, gather_bias), spread_bias)
+
+
+def _softmax_attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+    logits = query @ key.mT / query.shape[3] ** 0.5
+    return (logits if bias is None else logits + bias).softmax(3) @ value

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..precision import at_least_fp32, no_autocast
+from ..context import at_least_fp32, no_autocast
 from .common import chunks, empty, empty_gradients, save_tensors, zeros
 
 # Complex numbers in a temporary of a forward pass; a backward pass, with twice as many temporaries, takes half of it. On CPU:

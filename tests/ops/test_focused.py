@@ -65,6 +65,10 @@ def test_masked_keys_count_for_nothing():
     k_wild, v_wild = (torch.cat([t[:, :, :15], 1e4 * torch.randn_like(t[:, :, 15:])], 2) for t in (k, v))
     expected = ops.focused_linear(q[:, :, :15], k[:, :, :15], v[:, :, :15], scale)
     torch.testing.assert_close(ops.focused_linear(q, k_wild, v_wild, scale, mask=mask)[:, :, :15], expected)
+    largest = k_wild * torch.where(mask, 1, 1e30)[:, None, :, None]
+    torch.testing.assert_close(ops.focused_linear(q, largest, v_wild, scale, mask=mask)[:, :, :15], expected)
+    for backend in ("auto", "reference"):
+        assert not ops.focused_linear(q, k, v, scale, mask=torch.zeros_like(mask), backend=backend).any()
 
 
 def test_bad_arguments():

@@ -14,8 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .checks import check_backend, check_tokens_of_heads
-from .precision import no_autocast, widest
+from .operator import operator
 
 EPS = 1e-6
 ALPHA = 4
@@ -24,6 +23,7 @@ ALPHA = 4
 _LEAST = 1e-30
 
 
+@operator(one_shape=True)
 def polarity_aware(
     query: Tensor, key: Tensor, value: Tensor, power: Tensor, scale: Tensor, *, backend: str = "auto"
 ) -> Tensor:
@@ -32,56 +32,51 @@ def polarity_aware(
     Args:
         query, key, value: ``[B, h, N, d]``, projected; the key with its position added. d is even.
         power, scale: ``[h, d]``, before their sigmoid and softplus.
-        backend: ``'reference'`` builds the N x N attention with plain powers; ``'auto'`` is linear in N, in fp32 at least, and
-            finite for any finite input.
+        backend: ``'reference'`` builds the N x N attention with plain powers; ``'auto'`` is linear in N and finite for any finite
+            input.
 
     Returns:
         ``[B, h, N, d]``.
 
     Raises:
-        ValueError: shapes that do not fit each other, an odd d, an unknown backend.
+        ValueError: shapes that do not fit each other, an odd d.
     """
-    check_backend(backend)
-    check_tokens_of_heads(query, key, value)
     heads, width = query.shape[1], query.shape[3]
     if width % 2:
         raise ValueError(f"polarity-aware attention halves the channels of a head, and {width} is odd")
     for name, tensor in (("power", power), ("scale", scale)):
         if tensor.shape != (heads, width):
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}; these tokens need {(heads, width)}")
-    dtype = value.dtype
-    with no_autocast(query.device):
-        query, key, value, power, scale = widest(query, key, value, power, scale)
-        exponent, divisor = 1 + ALPHA * power.sigmoid()[:, None], F.softplus(scale)[:, None]
-        attend = _reference if backend == "reference" else _linear
-        return attend(query / divisor, key / divisor, value, exponent).to(dtype)
+    exponent, divisor = 1 + ALPHA * power.sigmoid()[:, None], F.softplus(scale)[:, None]
+    attend = _reference if backend == "reference" else _linear
+    return attend(query / divisor, key / divisor, value, exponent)
 
 
-def _reference(q_BhNd: Tensor, k_BhNd: Tensor, v_BhNd: Tensor, exponent_h1d: Tensor) -> Tensor:
-    plus, minus = (tuple((sign * t).relu() ** exponent_h1d for t in (q_BhNd, k_BhNd)) for sign in (1, -1))
+def _reference(query: Tensor, key: Tensor, value: Tensor, exponent: Tensor) -> Tensor:
+    plus, minus = (tuple((sign * t).relu() ** exponent for t in (query, key)) for sign in (1, -1))
     same = plus[0] @ plus[1].mT + minus[0] @ minus[1].mT
     opposite = plus[0] @ minus[1].mT + minus[0] @ plus[1].mT
-    n, halves = k_BhNd.shape[2], v_BhNd.chunk(2, dim=3)
-    parts = (w @ v / (w.sum(3, keepdim=True) + n * EPS) for w, v in zip((same, opposite), halves, strict=True))
-    return torch.cat(list(parts), dim=3)
+    n, halves = key.shape[2], value.chunk(2, dim=3)
+    results = (w @ v / (w.sum(3, keepdim=True) + n * EPS) for w, v in zip((same, opposite), halves, strict=True))
+    return torch.cat(list(results), dim=3)
 
 
-def _linear(q_BhNd: Tensor, k_BhNd: Tensor, v_BhNd: Tensor, exponent_h1d: Tensor) -> Tensor:
+def _linear(query: Tensor, key: Tensor, value: Tensor, exponent: Tensor) -> Tensor:
     """(Σ k v) before (q k): O(N d²), on powers divided by the largest of a query and by the largest of all keys.
 
     Both divisors cancel, except beside epsilon, which is divided too.
     """
-    q_plus, q_minus, q_peak = _powers(q_BhNd, exponent_h1d, (3,))
-    k_plus, k_minus, k_peak = _powers(k_BhNd, exponent_h1d, (2, 3))
+    q_plus, q_minus, q_peak = _powers(query, exponent, (3,))
+    k_plus, k_minus, k_peak = _powers(key, exponent, (2, 3))
     eps = EPS * (-q_peak - k_peak).exp()
-    keys, halves = torch.cat([k_plus, k_minus], dim=3), v_BhNd.chunk(2, dim=3)
+    keys, halves = torch.cat([k_plus, k_minus], dim=3), value.chunk(2, dim=3)
     queries = torch.cat([q_plus, q_minus], dim=3), torch.cat([q_minus, q_plus], dim=3)
     mean = keys.mean(2)[..., None]
-    parts = (
-        query @ (keys.mT @ value / keys.shape[2]) / (query @ mean + eps).clamp(min=_LEAST)
-        for query, value in zip(queries, halves, strict=True)
+    results = (
+        q @ (keys.mT @ v / keys.shape[2]) / (q @ mean + eps).clamp(min=_LEAST)
+        for q, v in zip(queries, halves, strict=True)
     )
-    return torch.cat(list(parts), dim=3)
+    return torch.cat(list(results), dim=3)
 
 
 def _powers(t: Tensor, exponent: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:

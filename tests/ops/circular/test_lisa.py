@@ -1,6 +1,5 @@
 """LiSA against its equations with circulant matrices, and the exact resampling of its kernels."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -45,16 +44,3 @@ def test_resized_kernel_gives_tiled_output_for_tiled_input(old, factor):
     tiled = [t.repeat(1, 1, 1, *factor) for t in tokens]
     large = ops.lisa(*tiled, ops.resize_kernel(kernel_a, new), ops.resize_kernel(kernel_b, new), bias)
     torch.testing.assert_close(large, small.repeat(1, 1, 1, *factor), rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize(("old", "new"), [((5, 4), (8, 9)), ((7, 6), (4, 3)), ((3, 8), (5, 8))])
-def test_taps_are_interpolated_around_the_origin(old, new):
-    """Linearly along each axis and around the circle, by NumPy; the origin stays where it is."""
-    kernel = torch.randn(2, *old, dtype=torch.float64)
-    expected = kernel.numpy()
-    for axis, (n, m) in enumerate(zip(old, new, strict=True), start=1):
-        places = np.fft.fftfreq(m) * n  # the signed offsets, in taps of the old grid
-        expected = np.apply_along_axis(
-            lambda taps, places=places, n=n: np.interp(places, np.arange(n), taps, period=n), axis, expected
-        )
-    torch.testing.assert_close(ops.resize_kernel(kernel, new, "interpolate"), torch.from_numpy(expected))

@@ -7,9 +7,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mmlisa.ops import LiSAKernels, lisa
-from mmlisa.ops.lisa import BACKENDS
-from mmlisa.ops.lisa import circulant as circulant_module
-from mmlisa.ops.lisa import fft as fft_module
+from mmlisa.ops.circular import circulant as circulant_module
+from mmlisa.ops.circular import fft as fft_module
+from mmlisa.ops.circular.dispatch import BACKENDS
 
 FAST = [backend for backend in BACKENDS if backend != "reference"]
 # B, h, c, D, grid: even, odd, prime, tall, 1-D, 3-D; one head, one pattern, odd numbers of channels and patterns

@@ -10,7 +10,8 @@ def chunks(x: Tensor, per_head: int, limit: dict[str, int]) -> list[slice]:
     A temporary with ``per_head`` numbers for each head then has at most ``limit[device]`` numbers.
     """
     size = max(1, limit["cuda" if x.is_cuda else "cpu"] // per_head)
-    return [slice(start, start + size) for start in range(0, x.shape[0], size)]
+    starts = range(0, x.shape[0], size)
+    return list(map(slice, starts, range(size, x.shape[0] + size, size)))
 
 
 def empty(x: Tensor) -> Tensor:

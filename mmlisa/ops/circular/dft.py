@@ -14,9 +14,8 @@ from math import pi, prod
 import torch
 from torch import Tensor
 
-from ..precision import at_least_fp32, no_autocast
+from ..context import as_constants, at_least_fp32, no_autocast
 from ..relative import circulant
-from ..tracing import as_constants
 
 
 @dataclass(eq=False)

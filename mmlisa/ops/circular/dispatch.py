@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import torch
 
-from ..checks import check_backend
-from ..tracing import is_exporting
+from ..context import is_exporting
+from ..operator import check_backend
 from .circulant import EncodeCirculant, MixCirculant
 from .dft import EncodeDFT, EncodeRows, MixDFT
 from .fft import EncodeFFT, MixFFT

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..precision import at_least_fp32, no_autocast
+from ..context import at_least_fp32, is_exporting, no_autocast
 from ..relative import circulant
-from ..tracing import is_exporting
 from .common import chunks, empty, empty_gradients, save_tensors, zeros
 
 # Numbers in a temporary; on CPU 8 MiB.

@@ -2,7 +2,7 @@
 
 import torch
 
-from mmlisa.ops.lisa import dispatch
+from mmlisa.ops.circular import dispatch
 
 CPU = torch.device("cpu")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..precision import at_least_fp32
+from ..context import at_least_fp32
 from ..relative import circulant
 
 

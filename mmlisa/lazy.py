@@ -1,0 +1,26 @@
+"""Packages whose names are imported at their first use (PEP 562)."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def names_at_first_use(
+    package: str, files: Mapping[str, Iterable[str]]
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package.
+
+    Args:
+        package: its ``__name__``.
+        files: its names by the file that defines them. No file may have the name of one of them: importing the file would put
+            the module into the name's place.
+    """
+    modules = {name: f"{package}.{file}" for file, names in files.items() for name in names}
+
+    def find(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
+        return getattr(import_module(modules[name]), name)
+
+    return list(modules), find, lambda: [*vars(sys.modules[package]), *modules]

@@ -1,0 +1,98 @@
+"""Where an operator is called: under autocast, a tracer or a function transform; and in which precision it computes."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _disable_current_modes
+
+_are_functorch_transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+
+
+def no_autocast(device: torch.device) -> AbstractContextManager:
+    """Return a context that switches autocast off on ``device``."""
+    # Only if it is on: exporting graphs with dozens of such regions takes minutes. The meta device has no autocast.
+    if device.type != "meta" and torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
+
+
+def current_autocast(device: torch.device) -> Callable[[], AbstractContextManager]:
+    """Return a function that restores the present autocast state of ``device``, for a backward pass."""
+    name = device.type
+    if not torch.amp.is_autocast_available(name):
+        return nullcontext
+    enabled, dtype = torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)
+
+    def autocast() -> AbstractContextManager:
+        if torch.is_autocast_enabled(name) == enabled and (not enabled or torch.get_autocast_dtype(name) == dtype):
+            return nullcontext()
+        return torch.autocast(name, dtype, enabled)
+
+    return autocast
+
+
+def layer_dtype(x: Tensor, module: nn.Module) -> torch.dtype:
+    """Return the dtype in which ``module``'s layers take their inputs inside of :func:`no_autocast`.
+
+    Without autocast outside, it is that of ``x``. With autocast, it is that of the module's first parameter at any depth, since
+    wrapped layers have no ``weight``; without a parameter, it is fp32.
+    """
+    if x.device.type == "meta" or not torch.is_autocast_enabled(x.device.type):
+        return x.dtype
+    return next((p.dtype for p in module.parameters()), torch.float32)
+
+
+def at_least_fp32(x: Tensor) -> Tensor:
+    """Convert half precision to fp32; fp32, fp64 and complex numbers stay unchanged."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x  # an export records every conversion
+
+
+def widest(*tensors: Tensor) -> list[Tensor]:
+    """Return all tensors in the widest of their dtypes, fp32 at least."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return [tensor.to(dtype) for tensor in tensors]
+
+
+def is_traced() -> bool:
+    """Return whether a graph is recorded: by ``torch.compile``, ``torch.export`` or ``torch.jit.trace``."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def is_transformed() -> bool:
+    """Return whether a transform of ``torch.func`` or forward-mode differentiation is active."""
+    return _are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def records_gradients() -> bool:
+    """Return whether autograd records, and neither a tracer nor a transform: whether a closed form of a gradient is of use."""
+    return torch.is_grad_enabled() and not is_traced() and not is_transformed()
+
+
+def is_exporting() -> bool:
+    """Return whether ``torch.export`` records, with ``strict=False``."""
+    # torch.compiler.is_exporting() is missing before PyTorch 2.7, and true under torch.compile before 2.12.
+    return torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
+
+
+def as_constants(grid: Sequence[int]) -> AbstractContextManager:
+    """Context in which an export computes at once and records nothing, if all sizes in ``grid`` are known.
+
+    onnxruntime does not fold all that would be recorded: what follows from a range would be computed in every call.
+    """
+    is_known = all(isinstance(n, int) for n in grid)
+    return _disable_current_modes() if is_exporting() and is_known else nullcontext()
+
+
+def has_free_size(*sizes: int) -> bool:
+    """Return whether ``torch.export`` leaves a size free; a branch on that size would be recorded for the example only."""
+    return is_exporting() and any(isinstance(size, torch.SymInt) for size in sizes)
+
+
+def divide_up(size: int, by: int) -> int:
+    """``size / by``, rounded up, also of a free size: the exporter to ONNX rounds ``-(-size // by)`` towards zero."""
+    return (size + by - 1) // by
