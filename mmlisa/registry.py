@@ -32,7 +32,8 @@ _OWN_MODULES = {
 class _Registry(roots.Registry):
     """Registry that imports its locations one after the other until a name is registered.
 
-    A backbone therefore needs neither mmdet nor mmpretrain, whose imports take seconds.
+    A backbone therefore needs neither mmdet nor mmpretrain, whose imports take seconds. A location may be a package that imports
+    its names at their first use.
     """
 
     def get(self, key: str) -> type | None:
@@ -41,13 +42,15 @@ class _Registry(roots.Registry):
             for location in sorted(self._locations, key=lambda location: location != _OWN_MODULES.get(name)):
                 if name in self.module_dict:
                     break
-                import_module(location)
+                getattr(import_module(location), name, None)
         return super().get(key)
 
     def import_all(self) -> None:
         """Import all locations."""
         for location in self._locations:
-            import_module(location)
+            module = import_module(location)
+            for name in getattr(module, "__all__", ()):
+                getattr(module, name)
 
     def import_from_location(self) -> None:
         """Do nothing. MMEngine's ``get`` would import all locations here."""

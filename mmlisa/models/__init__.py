@@ -1,1 +1,14 @@
-"""Attention, backbones and heads; nothing is imported here, so that a backbone needs only what it imports itself."""
+"""Operators, backbones, necks and heads; names are imported at their first use, so that a backbone loads only what it needs."""
+
+from mmlisa.lazy import names_at_first_use
+
+from . import attention, backbones
+
+__all__, __getattr__, __dir__ = names_at_first_use(
+    __name__,
+    {
+        "attention": attention.__all__,
+        "backbones": backbones.__all__,
+        "timm_backbone": ("TimmBackbone",),
+    },
+)

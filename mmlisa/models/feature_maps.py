@@ -28,7 +28,7 @@ def backbone_class(name: str) -> type[Backbone] | type[TimmBackbone]:
     if name == "TimmBackbone":
         return TimmBackbone
     if name not in backbones.__all__:
-        raise ValueError(f"backbone is {name!r}; it must be one of {sorted(backbones.__all__)}")
+        raise ValueError(f"backbone is {name!r}; it must be one of {sorted([*backbones.__all__, 'TimmBackbone'])}")
     return getattr(backbones, name)
 
 

@@ -1,39 +1,52 @@
-"""Attention operators as modules: ``forward(x: [B, N, C], grid) -> [B, N, C]``, built by config."""
+"""Attention operators as modules: ``forward(x: [B, N, C], grid) -> [B, N, C]``, built by config.
 
-from .agent import AgentAttention
-from .average_pooling import AveragePooling
-from .base import build_attention
-from .convolutional import ConvolutionalAttention
-from .cross_shaped_window import CrossShapedWindowAttention
-from .depthwise_conv import DepthwiseConv
-from .focused_linear import FocusedLinearAttention
-from .gated_linear import MALAAttention, RALAAttention
-from .global_filter import GlobalFilter
-from .heads import HeadPool, join_heads, split_heads
-from .inception import InceptionMixer
-from .inline import InLineAttention
-from .interactive import InteractiveAttention
-from .lambda_convolution import LambdaConvolution
-from .levit import LeViTAttention, PooledQueryAttention, SubsampledAttention
-from .linear_angular import LinearAngularAttention
-from .linear_kernels import (
-    CosineAttention,
-    EfficientAttention,
-    EnhancedLinearAttention,
-    HydraAttention,
-    MeanCenteredAttention,
-    ReLUExpAttention,
-    ReLULinearAttention,
-    ReLUSoftmaxAttention,
-)
-from .lisa import LiSA
-from .mila import MILAAttention
-from .polarity_aware import PolarityAwareAttention
-from .pooled import PooledAttention
-from .projected import ProjectedAttention, castling_operators, drop_aux
-from .relational import RelationalSelfAttention
-from .shifted_window import ShiftedWindowAttention
-from .softmax import PooledSoftmaxAttention, SoftmaxAttention
-from .spatial_reduction import SpatialReductionAttention
-from .structure_aware import StructureAwareAttention
-from .ttt import TTTAttention
+Names are imported at their first use.
+"""
+
+from mmlisa.lazy import names_at_first_use
+
+# The registered operators, by file.
+_OPERATORS = {
+    "agent": ("AgentAttention",),
+    "average_pooling": ("AveragePooling",),
+    "convolutional": ("ConvolutionalAttention",),
+    "cross_shaped_window": ("CrossShapedWindowAttention",),
+    "depthwise_conv": ("DepthwiseConv",),
+    "focused_linear": ("FocusedLinearAttention",),
+    "gated_linear": ("MALAAttention", "RALAAttention"),
+    "global_filter": ("GlobalFilter",),
+    "inception": ("InceptionMixer",),
+    "inline": ("InLineAttention",),
+    "interactive": ("InteractiveAttention",),
+    "lambda_convolution": ("LambdaConvolution",),
+    "levit": ("LeViTAttention",),
+    "linear_angular": ("LinearAngularAttention",),
+    "linear_kernels": (
+        "CosineAttention",
+        "EfficientAttention",
+        "EnhancedLinearAttention",
+        "HydraAttention",
+        "MeanCenteredAttention",
+        "ReLUExpAttention",
+        "ReLULinearAttention",
+        "ReLUSoftmaxAttention",
+    ),
+    "lisa": ("LiSA",),
+    "mila": ("MILAAttention",),
+    "polarity_aware": ("PolarityAwareAttention",),
+    "relational": ("RelationalSelfAttention",),
+    "shifted_window": ("ShiftedWindowAttention",),
+    "softmax": ("PooledSoftmaxAttention", "SoftmaxAttention"),
+    "spatial_reduction": ("SpatialReductionAttention",),
+    "structure_aware": ("StructureAwareAttention",),
+    "ttt": ("TTTAttention",),
+}
+_OTHERS = {
+    "base": ("build_attention",),
+    "heads": ("HeadPool", "join_heads", "split_heads"),
+    "levit": ("LeViTAttention", "PooledQueryAttention", "SubsampledAttention"),
+    "pooled": ("PooledAttention",),
+    "projected": ("ProjectedAttention", "castling_operators", "drop_aux"),
+}
+OPERATORS = sorted(name for names in _OPERATORS.values() for name in names)
+__all__, __getattr__, __dir__ = names_at_first_use(__name__, {**_OPERATORS, **_OTHERS})

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from mmlisa.ops import layer_dtype, no_autocast
 from mmlisa.registry import MODELS
 
+from . import OPERATORS
+
 
 def build_attention(cfg: dict[str, Any], channels: int, num_heads: int, grid: Sequence[int]) -> nn.Module:
     """Build the operator that ``cfg['type']`` names in mmlisa's registry, with the rest of ``cfg`` as its options.
@@ -31,8 +33,7 @@ def build_attention(cfg: dict[str, Any], channels: int, num_heads: int, grid: Se
     # mmdet and mmpretrain for their heads: only for names that are not known yet.
     operator = MODELS.module_dict.get(name) or MODELS.get(name) if isinstance(name, str) else name
     if operator is None:
-        known = sorted(key for key, cls in MODELS.module_dict.items() if cls.__module__.startswith(__package__))
-        raise ValueError(f"attention={cfg!r}; its type must be one of {known}")
+        raise ValueError(f"attention={cfg!r}; its type must be one of {OPERATORS}")
     return operator(channels, num_heads, grid=tuple(grid), **options)
 
 

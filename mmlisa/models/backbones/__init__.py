@@ -1,38 +1,23 @@
-"""Backbones: one file per host family."""
+"""Backbones: one file per host family; names are imported at their first use."""
 
-from .castling_vit import CastlingDeiT, CastlingViT
-from .esnet import CastlingESNetViT, ESNet
-from .flatten_cswin import FLattenCSwin
-from .flatten_deit import FLattenDeiT
-from .flatten_pvt import FLattenPVT, FLattenPVTv2
-from .flatten_swin import FLattenSwin
-from .hvit3 import HViT3, ViT3
-from .interactive_vit import InteractiveViT
-from .ivit import iViT
-from .lcnet import CastlingLCNetViT, LCNet
-from .levit import CastlingLeViT
-from .lisanet import LiSANet
-from .mila import MILA
-from .mvitv2 import CastlingMViTv2
+from mmlisa.lazy import names_at_first_use
 
-__all__ = [
-    "MILA",
-    "CastlingDeiT",
-    "CastlingESNetViT",
-    "CastlingLCNetViT",
-    "CastlingLeViT",
-    "CastlingMViTv2",
-    "CastlingViT",
-    "ESNet",
-    "FLattenCSwin",
-    "FLattenDeiT",
-    "FLattenPVT",
-    "FLattenPVTv2",
-    "FLattenSwin",
-    "HViT3",
-    "InteractiveViT",
-    "LCNet",
-    "LiSANet",
-    "ViT3",
-    "iViT",
-]
+__all__, __getattr__, __dir__ = names_at_first_use(
+    __name__,
+    {
+        "castling_vit": ("CastlingDeiT", "CastlingViT"),
+        "esnet": ("CastlingESNetViT", "ESNet"),
+        "flatten_cswin": ("FLattenCSwin",),
+        "flatten_deit": ("FLattenDeiT",),
+        "flatten_pvt": ("FLattenPVT", "FLattenPVTv2"),
+        "flatten_swin": ("FLattenSwin",),
+        "hvit3": ("HViT3", "ViT3"),
+        "interactive_vit": ("InteractiveViT",),
+        "ivit": ("iViT",),
+        "lcnet": ("CastlingLCNetViT", "LCNet"),
+        "levit": ("CastlingLeViT",),
+        "lisanet": ("LiSANet",),
+        "mila": ("MILA",),
+        "mvitv2": ("CastlingMViTv2",),
+    },
+)

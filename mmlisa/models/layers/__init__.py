@@ -1,17 +1,50 @@
-"""Layers that backbones share."""
+"""Layers that backbones share; names are imported at their first use."""
 
-from .blocks import Block, Residual, ResidualBlock
-from .branches import Mlp, SepConv
-from .embeddings import CONVOLUTIONS, ConvStack, ConvStem, InvertedMerging, PatchEmbed
-from .gated import GatedProjection, LePE
-from .grid_cache import GridCache
-from .hooks import has_hooks
-from .init import init_convolutions, init_linear, init_stem_biases
-from .mobile import ConvNorm, LinearNorm, SqueezeExcite
-from .norms import build_norm, norm_tokens
-from .position_resize import PositionResize, PositionsOnLoad
-from .recompute import Branch, LayerNorm
-from .relative_position import RelativePosition
-from .resize_on_load import ResizeOnLoad, resize_rows
-from .tokens import SharedTokenConv, ShortcutTokenConv, TokenConv, after_prefix, to_map, to_tokens, token_conv
-from .windows import cyclic_shift, merge_windows, pad_to_windows, split_windows, valid_tokens, window_shift
+from mmlisa.lazy import names_at_first_use
+
+__all__, __getattr__, __dir__ = names_at_first_use(
+    __name__,
+    {
+        "blocks": (
+            "Block",
+            "Branch",
+            "LayerNorm",
+            "Mlp",
+            "Residual",
+            "ResidualBlock",
+            "SepConv",
+            "build_norm",
+            "drop_path",
+            "has_hooks",
+        ),
+        "gated": ("GatedProjection", "LePE"),
+        "grids": ("GridCache", "PositionResize", "PositionsOnLoad", "RelativePosition", "ResizeOnLoad", "resize_rows"),
+        "init": ("init_convolutions", "init_linear", "init_stem_biases"),
+        "tokens": (
+            "CONVOLUTIONS",
+            "ConvNorm",
+            "ConvStack",
+            "ConvStem",
+            "InvertedMerging",
+            "LinearNorm",
+            "PatchEmbed",
+            "SharedTokenConv",
+            "ShortcutTokenConv",
+            "SqueezeExcite",
+            "TokenConv",
+            "after_prefix",
+            "norm_tokens",
+            "to_map",
+            "to_tokens",
+            "token_conv",
+        ),
+        "windows": (
+            "cyclic_shift",
+            "merge_windows",
+            "pad_to_windows",
+            "split_windows",
+            "valid_tokens",
+            "window_shift",
+        ),
+    },
+)

@@ -1,21 +1,209 @@
-"""The transformer block of the backbones."""
+"""The transformer block of the backbones: residual branches that save less for the backward pass.
+
+In training, a linear layer of a :class:`Branch` saves what the cheap layers before it (norm, activation, depthwise convolution)
+took, not what they returned. Its backward pass computes those layers again: see :func:`mmlisa.ops.linear_of`.
+"""
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NamedTuple
+from functools import partial, reduce
+from itertools import islice
+from typing import Any, NamedTuple
 
+import torch
+import torch.nn.functional as F
 from timm.layers import DropPath
+from timm.models.metaformer import StarReLU
 from torch import Tensor, nn
+from torch.nn.modules import module as _module
 
-from .branches import Mlp
-from .norms import norm_tokens
-from .recompute import LayerNorm
+from mmlisa.ops.context import records_gradients
+from mmlisa.ops.recompute import linear_of
 
+from .tokens import TOKEN_CONVOLUTIONS, ShortcutTokenConv, norm_tokens, token_conv
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether calls of ``module`` run a hook, or a ``forward`` of the instance, as some libraries set it."""
+    if any(getattr(_module, f"_global{name}") for name in _HOOKS):
+        return True
+    return "forward" in vars(module) or any(getattr(module, name) for name in _HOOKS)
+
+
+class _Call(NamedTuple):
+    """``function(x, *parameters)``."""
+
+    function: Callable[..., Tensor]
+    parameters: tuple[Tensor | None, ...] = ()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.function(x, *self.parameters)
+
+
+class _Note(NamedTuple):
+    """How a tensor was computed. A saved tensor has an empty set in its place, which ``torch.load`` reads as weights."""
+
+    call: _Call
+    x: Tensor
+    version: int  # the tensor's; a later one means that a hook wrote into it
+
+    def __reduce__(self) -> tuple[type[set], tuple[()]]:
+        return set, ()
+
+
+class LayerNorm(nn.LayerNorm):
+    """``nn.LayerNorm`` that notes on its output how it was computed, so that a :class:`Branch` need not save it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, shape, eps = super().forward(x), self.normalized_shape, self.eps
+        if records_gradients():
+            call = _Call(lambda x, weight, bias: F.layer_norm(x, shape, weight, bias, eps), (self.weight, self.bias))
+            y.computed_by = _Note(call, x, y._version)
+        return y
+
+
+class Branch(nn.Module):
+    """Layers in a row on tokens ``[B, N, C]``: the base of MLPs and separable convolutions.
+
+    Attributes:
+        hidden: channels of the widest activation.
+        dwconv: a depthwise :class:`TokenConv` of stride 1, or None; every other layer takes each token by itself.
+    """
+
+    hidden: int
+    dwconv: nn.Module | None
+
+    def layers(self) -> list[nn.Module]:  # in the order in which they are called
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        calls: list[_Call] = []  # cheap layers, left to the linear layer that follows
+        for layer in self.layers():
+            is_plain = not records_gradients() or has_hooks(layer)
+            if not is_plain and (call := _as_call(layer, grid)):
+                calls.append(call)
+            elif not is_plain and type(layer) is nn.Linear:
+                x, calls = _linear(layer, x, calls), []
+            else:
+                x, calls = reduce(lambda x, call: call(x), calls, x), []
+                x = layer(x, grid) if layer is self.dwconv else layer(x)
+        return reduce(lambda x, call: call(x), calls, x)
+
+
+def _linear(layer: nn.Linear, x: Tensor, calls: list[_Call]) -> Tensor:
+    """``layer`` behind ``calls``, or behind the norm that returned ``x``, unless ``x`` was written since."""
+    note, value = getattr(x, "computed_by", None), None
+    if not calls and isinstance(note, _Note) and note.version == x._version:
+        value, calls, x = x, [note.call], note.x
+    functions = [(call.function, len(call.parameters)) for call in calls]
+
+    def function(x: Tensor, *parameters: Tensor | None) -> Tensor:
+        rest = iter(parameters)
+        return reduce(lambda x, f: f[0](x, *islice(rest, f[1])), functions, x)
+
+    inputs = [x, *(parameter for call in calls for parameter in call.parameters)]
+    return linear_of(function, inputs, layer.weight, layer.bias, value=value)
+
+
+def _as_call(layer: nn.Module, grid: Sequence[int]) -> _Call | None:
+    """A cheap layer as a pure function; None for any other layer."""
+    if type(layer) is nn.GELU:
+        return _Call(partial(F.gelu, approximate=layer.approximate))
+    if type(layer) is StarReLU:
+        return _Call(_star_relu, (layer.scale, layer.bias))
+    if type(layer) in (*TOKEN_CONVOLUTIONS.values(), ShortcutTokenConv):
+        return _Call(partial(layer.function, grid=grid), (layer.weight, layer.bias))
+    return None
+
+
+def _star_relu(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    return torch.addcmul(bias, scale, x.relu().square())
+
+
+_NORMS = {"LN": LayerNorm, "BN": nn.BatchNorm1d, "SyncBN": nn.SyncBatchNorm}
 _layer_norm = partial(LayerNorm, eps=1e-6)
 
 
-def _identity(x: Tensor) -> Tensor:
-    return x
+def build_norm(cfg: dict[str, Any], channels: int) -> nn.Module:
+    """Build a norm for :func:`norm_tokens` over ``channels``: ``dict(type='LN' | 'BN' | 'SyncBN', eps=…)``;
+    ``requires_grad=False`` freezes it, as in OpenMMLab's configs.
+
+    Raises:
+        ValueError: another type.
+    """
+    options = dict(cfg)
+    name, trained = options.pop("type", None), options.pop("requires_grad", True)
+    if name not in _NORMS:
+        raise ValueError(f"norm_cfg=dict(type={name!r}); it must be one of {sorted(_NORMS)}")
+    return _NORMS[name](channels, **options).requires_grad_(trained)
+
+
+class Mlp(Branch):
+    """Linear, (depthwise convolution,) activation, Linear: ``[B, N, C] -> [B, N, C]``.
+
+    Args:
+        channels: C.
+        hidden: width between the two linear layers.
+        conv_size: kernel size of the convolution; None for none.
+        act: the activation; GELU by default.
+        bias: of the linear layers.
+        grid_axes: of the token grid, 2 or 3.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        hidden: int,
+        conv_size: int | None = None,
+        *,
+        act: nn.Module | None = None,
+        bias: bool = True,
+        grid_axes: int = 2,
+    ) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.fc1 = nn.Linear(channels, hidden, bias)
+        self.dwconv = token_conv(hidden, conv_size, grid_axes) if conv_size else None
+        self.act = nn.GELU() if act is None else act
+        self.fc2 = nn.Linear(hidden, channels, bias)
+
+    def layers(self) -> list[nn.Module]:
+        return [self.fc1, *([self.dwconv] if self.dwconv else []), self.act, self.fc2]
+
+
+class SepConv(Branch):
+    """Pointwise C -> 2C, activation, depthwise convolution, pointwise 2C -> C: ``[B, N, C] -> [B, N, C]``.
+
+    Args:
+        channels: C.
+        kernel_size: of the depthwise convolution, one number or one per axis of the grid.
+        act: the activation; GELU by default.
+        bias: of all three layers.
+        grid_axes: of the token grid, 2 or 3.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: int | Sequence[int] = 7,
+        *,
+        act: nn.Module | None = None,
+        bias: bool = True,
+        grid_axes: int = 2,
+    ) -> None:
+        super().__init__()
+        self.hidden = 2 * channels
+        self.pwconv1 = nn.Linear(channels, self.hidden, bias)
+        self.act = nn.GELU() if act is None else act
+        self.dwconv = token_conv(self.hidden, kernel_size, grid_axes, bias=bias)
+        self.pwconv2 = nn.Linear(self.hidden, channels, bias)
+
+    def layers(self) -> list[nn.Module]:
+        return [self.pwconv1, self.act, self.dwconv, self.pwconv2]
+
+
+_IDENTITY = nn.Identity()
 
 
 class Residual(NamedTuple):
@@ -29,12 +217,17 @@ class Residual(NamedTuple):
     """
 
     branch: Callable[..., Tensor]
-    norm: Callable[[Tensor], Tensor] = _identity
-    drop: Callable[[Tensor], Tensor] = _identity
-    skip: Callable[[Tensor], Tensor] = _identity
+    norm: Callable[[Tensor], Tensor] = _IDENTITY
+    drop: Callable[[Tensor], Tensor] = _IDENTITY
+    skip: Callable[[Tensor], Tensor] = _IDENTITY
 
     def __call__(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         return self.skip(x) + self.drop(self.branch(norm_tokens(self.norm, x), grid))
+
+
+def drop_path(rate: float) -> nn.Module:
+    """Stochastic depth; an identity at rate 0, as in timm's blocks."""
+    return DropPath(rate) if rate else nn.Identity()
 
 
 class ResidualBlock(nn.Module):
@@ -81,7 +274,7 @@ class Block(ResidualBlock):
         self.attn = attention
         self.norm2 = norm(channels)
         self.mlp = Mlp(channels, int(channels * mlp_ratio), mlp_conv, grid_axes=grid_axes)
-        self.drop_path = DropPath(drop_path)
+        self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
 
     def residuals(self) -> list[Residual]:
         return [Residual(self.attn, self.norm1, self.drop_path), Residual(self.mlp, self.norm2, self.drop_path)]

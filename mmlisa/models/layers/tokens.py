@@ -1,4 +1,4 @@
-"""Maps as tokens ``x: [B, N, C]`` in row-major order beside their ``grid``, and back.
+"""Maps as tokens ``x: [B, N, C]`` in row-major order beside their ``grid``, and back; embeddings, convolutions, norms of tokens.
 
 N may exceed prod(grid) by leading prefix (class) tokens.
 """
@@ -10,6 +10,11 @@ from numbers import Integral
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from mmlisa.ops.context import divide_up, has_free_size
+
+CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}  # by the axes of the grid
 
 
 def to_map(x: Tensor, grid: Sequence[int]) -> Tensor:
@@ -103,3 +108,148 @@ def token_conv(
     if not isinstance(kernel_size, Integral) and len(kernel_size) != grid_axes:
         raise ValueError(f"kernel_size={kernel_size!r}; it must be a number, or {grid_axes}, one per axis of the grid")
     return TOKEN_CONVOLUTIONS[grid_axes](channels, kernel_size, bias)
+
+
+def norm_tokens(norm: nn.Module, x: Tensor) -> Tensor:
+    """Apply ``norm`` to tokens ``[..., C]``; a batch norm gets them as ``[N, C]``.
+
+    The caller does this, not a class of batch norms: to convert batch norms to synchronised ones or back, PyTorch and MMEngine
+    replace each of them by a class of their own.
+    """
+    return norm(x.flatten(0, -2)).view(x.shape) if isinstance(norm, _BatchNorm) else norm(x)
+
+
+class SqueezeExcite(nn.Module):
+    """Channels weighted by a small network of their means: ``[B, C, H, W] -> [B, C, H, W]``, hidden width C / 4."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv_reduce = nn.Conv2d(channels, channels // 4, 1)
+        self.conv_expand = nn.Conv2d(channels // 4, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.conv_reduce(x.mean((2, 3), keepdim=True)).relu()
+        return x * nn.functional.hardsigmoid(self.conv_expand(weight))
+
+
+class ConvNorm(nn.Module):
+    """Convolution without bias, then BN: ``[B, C_in, H, W] -> [B, C, H', W']``; named as in timm's LeViT."""
+
+    def __init__(self, in_channels: int, channels: int, kernel: int, stride: int = 1) -> None:
+        super().__init__()
+        self.linear = nn.Conv2d(in_channels, channels, kernel, stride, kernel // 2, bias=False)
+        self.bn = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bn(self.linear(x))
+
+
+class LinearNorm(nn.Module):
+    """Linear layer without bias, then BN: ``[B, N, C_in] -> [B, N, C]``; named as in timm's LeViT."""
+
+    def __init__(self, in_channels: int, channels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_channels, channels, bias=False)
+        self.bn = nn.BatchNorm1d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return norm_tokens(self.bn, self.linear(x))
+
+
+class PatchEmbed(nn.Module):
+    """Convolution and norm on a map padded to a multiple of the stride, so that the grid is divided by it, rounding up.
+
+    Args:
+        in_channels: channels of the map.
+        channels: C.
+        kernel_size, stride, padding: of the convolution, one number or one per axis of the grid.
+        norm: over the channels of the tokens.
+        grid_axes: axes of the grid.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int],
+        padding: int | Sequence[int] = 0,
+        *,
+        norm: nn.Module,
+        grid_axes: int = 2,
+    ) -> None:
+        super().__init__()
+        self.proj = CONVOLUTIONS[grid_axes](in_channels, channels, kernel_size, stride, padding)
+        self.stride = self.proj.stride
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        pads: list[int] = []
+        for n, stride in zip(x.shape[:1:-1], self.stride[::-1], strict=True):
+            pads += 0, divide_up(n, stride) * stride - n
+        if has_free_size(*pads) or any(pads):
+            x = F.pad(x, pads)
+        x = self.proj(x)
+        return norm_tokens(self.norm, to_tokens(x)), tuple(x.shape[2:])
+
+
+class ConvStack(nn.Sequential):
+    """Convolutional layers one after the other, from maps to maps."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        x = super().forward(x)
+        return to_tokens(x), tuple(x.shape[2:])
+
+
+class ConvStem(nn.Module):
+    """Five convolutions with batch norms, of stride 4: image ``[B, C_in, H, W]`` -> tokens ``[B, N, C]`` and their grid.
+
+    The image is padded with zeros to whole patches (stems of MILA and of H-ViT³).
+
+    Args:
+        in_channels: channels of the image.
+        channels: C.
+        shortcut: the second and third convolution are a residual branch, without an activation after the sum.
+    """
+
+    def __init__(self, in_channels: int, channels: int, *, shortcut: bool) -> None:
+        super().__init__()
+        half, wide = channels // 2, 4 * channels
+        self.shortcut = shortcut
+        self.shrink = ConvNorm(in_channels, half, 3, 2)
+        self.conv1, self.conv2 = ConvNorm(half, half, 3), ConvNorm(half, half, 3)
+        self.expand = ConvNorm(half, wide, 3, 2)
+        self.reduce = ConvNorm(wide, channels, 1)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        height, width = image.shape[2:]
+        x = self.shrink(F.pad(image, (0, -width % 4, 0, -height % 4))).relu()
+        y = self.conv2(self.conv1(x).relu())
+        y = x + y if self.shortcut else y.relu()
+        x = self.reduce(self.expand(y).relu())
+        return to_tokens(x), tuple(x.shape[2:])
+
+
+class InvertedMerging(nn.Module):
+    """An inverted bottleneck of stride 2: map ``[B, C_in, H, W]`` -> tokens ``[B, N, C]`` and their grid.
+
+    Pointwise convolution to 4 C channels, ReLU, depthwise 3x3 convolution, ReLU, pointwise convolution, batch norm (Han et al.,
+    MILA). An odd side is padded with zeros before the first convolution, so the padding carries that convolution's bias.
+    """
+
+    def __init__(self, in_channels: int, channels: int) -> None:
+        super().__init__()
+        hidden = 4 * channels
+        self.expand = nn.Conv2d(in_channels, hidden, 1)
+        self.conv = nn.Conv2d(hidden, hidden, 3, 2, padding=1, groups=hidden)
+        self.reduce = nn.Conv2d(hidden, channels, 1)
+        self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        height, width = x.shape[2:]
+        x = self.norm(self.mix(F.pad(x, (0, width % 2, 0, height % 2))))
+        return to_tokens(x), tuple(x.shape[2:])
+
+    def mix(self, x: Tensor) -> Tensor:
+        """The three convolutions, of even sides: ``[B, C_in, H, W] -> [B, C, H / 2, W / 2]``."""
+        return self.reduce(self.conv(self.expand(x).relu()).relu())

@@ -10,7 +10,8 @@ from mmlisa.ops.context import divide_up, has_free_size
 def pad_to_windows(x: Tensor, window: tuple[int, int]) -> Tensor:
     """``[B, H, W, C] -> [B, nH h, nW w, C]``, with zeros below and to the right."""
     # Not -size % side: the recorded sizes of an export would not be multiples of the side to PyTorch.
-    pad_h, pad_w = (divide_up(size, side) * side - size for size, side in zip(x.shape[1:3], window, strict=True))
+    (height, width), (rows, columns) = x.shape[1:3], window
+    pad_h, pad_w = divide_up(height, rows) * rows - height, divide_up(width, columns) * columns - width
     return F.pad(x, (0, 0, 0, pad_w, 0, pad_h)) if has_free_size(pad_h, pad_w) or pad_h or pad_w else x
 
 
@@ -36,7 +37,7 @@ def window_shift(
         sides = torch.stack([torch.zeros((), dtype=torch.long, device=device) + side for side in grid])
         is_larger = (sides > torch.tensor(window, device=device)).all()
         return half[0] * is_larger, half[1] * is_larger
-    return half if all(size > side for size, side in zip(grid, window, strict=True)) else None
+    return half if grid[0] > window[0] and grid[1] > window[1] else None
 
 
 def cyclic_shift(x: Tensor, shift: tuple[int, int] | tuple[Tensor, Tensor], back: bool = False) -> Tensor:

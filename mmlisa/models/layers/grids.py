@@ -1,0 +1,234 @@
+"""Parameters of the pretraining grid on another grid: derived at the call and cached, or resized as they are loaded."""
+
+from collections.abc import Callable, Hashable, Sequence
+from math import isqrt, prod
+from numbers import Integral
+from typing import Any, ClassVar, TypeVar
+
+import torch
+import torch.nn.functional as F
+from mmengine.logging import print_log
+from torch import Tensor, nn
+
+from mmlisa.ops.context import at_least_fp32, is_traced, is_transformed, no_autocast
+from mmlisa.ops.relative import toeplitz
+
+from .tokens import to_map, to_tokens
+
+T = TypeVar("T")
+_MAX_PREFIX = (
+    2  # a class and a distillation token; a table with more rows beyond a square number is not of a square grid
+)
+
+
+class GridCache:
+    """Cache of the tensors derived from parameters for the last two grids, while the parameters need no gradient.
+
+    An entry holds copies of its parameters and is used only if their values are equal. Versions and addresses would not do:
+    MMEngine's averages write through ``.data``, which leaves no trace, in networks that stay in eval mode. On a CPU, comparing
+    costs little beside deriving. On other devices, it would wait for the device, and nothing is kept.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[Hashable, tuple[list[Tensor], Any]] = {}
+
+    def get(self, key: Hashable, parameters: Sequence[Tensor], derive: Callable[[], T]) -> T:
+        """Return ``derive()``, or its result for the same ``key`` and parameters of equal dtype and values.
+
+        Args:
+            key: the grid, and everything else on which the result depends beside the parameters.
+            parameters: all tensors that ``derive`` reads.
+            derive: called without gradients if its result is kept. The caller must not write into the result.
+        """
+        if is_traced() or is_transformed():
+            return derive()
+        entry = self._entries.pop(key, None)
+        for i, parameter in enumerate(parameters):
+            is_plain = parameter.device.type == "cpu" and type(parameter) in (Tensor, nn.Parameter)
+            if not is_plain or (torch.is_grad_enabled() and parameter.requires_grad):
+                self._entries = {}  # the next step of training changes the parameters
+                return derive()
+            if entry is not None and not (entry[0][i].dtype == parameter.dtype and torch.equal(entry[0][i], parameter)):
+                entry = None
+        if entry is None:
+            # Tensors made in inference mode could not take part in a later call with gradients.
+            with torch.inference_mode(False), torch.no_grad():
+                entry = [p.detach().clone() for p in parameters], derive()
+        self._entries = dict([*list(self._entries.items())[-1:], (key, entry)])
+        return entry[1]
+
+
+class ResizeOnLoad(nn.Module):
+    """Base of modules whose parameters :attr:`on_grid` are interpolated when a state dict holds them for another grid.
+
+    The log names each of them. A parameter that :meth:`resize_parameter` cannot fit stays unchanged and fails to load as usual.
+    The metadata of a state dict hold the grid of each module, which tells 18x32 positions from 24x24.
+    """
+
+    on_grid: ClassVar[tuple[str, ...]] = ()
+    grid: tuple[int, ...] | None = None  # grid of the parameters, if their shapes do not tell it
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.register_load_state_dict_pre_hook(_adapt)
+        self.register_state_dict_post_hook(_note_grid)
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        """Return ``theirs`` in the shape of ``ours``, or unchanged if that is impossible.
+
+        ``grid`` is that of ``theirs``, for parameters whose shape does not tell it; None stands for a square.
+        """
+        raise NotImplementedError
+
+    def fit(self, name: str, theirs: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        """Return ``theirs`` in the shape of the parameter ``name``, or unchanged; ``grid`` as in :meth:`resize_parameter`."""
+        ours = getattr(self, name)
+        if ours is None or theirs.ndim != ours.ndim:
+            return theirs
+        resized = self.resize_parameter(theirs, ours, grid)
+        return resized if resized.shape == ours.shape else theirs
+
+    def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str, metadata: dict[str, Any]) -> None:
+        """Interpolate the parameters of another grid, in ``state_dict``; ``metadata`` is this module's entry in its metadata."""
+        grid = metadata.get("grid")
+        if not isinstance(grid, tuple) or not all(isinstance(size, Integral) for size in grid):  # an older file
+            grid = None
+        for name in self.on_grid:
+            ours, theirs = getattr(self, name), state_dict.get(prefix + name)
+            if ours is None or theirs is None or (theirs.shape == ours.shape and grid in (None, self.grid)):
+                continue
+            resized = self.fit(name, theirs, grid)
+            if resized is not theirs:
+                state_dict[prefix + name] = resized
+                print_log(f"{prefix}{name}: {list(theirs.shape)} interpolated to {list(ours.shape)}", logger="current")
+        if grid is not None:
+            metadata["grid"] = getattr(self, "grid", None)  # a module that has its positions left out has none
+
+
+def _adapt(module: ResizeOnLoad, state_dict: dict[str, Tensor], prefix: str, metadata: dict[str, Any], *_: Any) -> None:
+    module.adapt_state_dict(state_dict, prefix, dict(metadata))  # the user's state dict stays as it is
+
+
+def _note_grid(module: ResizeOnLoad, state_dict: dict[str, Tensor], prefix: str, metadata: dict[str, Any]) -> None:
+    if (grid := getattr(module, "grid", None)) is not None:
+        metadata["grid"] = tuple(grid)
+
+
+def resize_rows(
+    table: Tensor,
+    size: Sequence[int],
+    grid: Sequence[int] | None = None,
+    *,
+    mode: str = "bicubic",
+    align_corners: bool = False,
+) -> Tensor:
+    """``[prod(grid), C] -> [prod(size), C]``; another number of rows stays unchanged. None stands for a square."""
+    grid = grid or (isqrt(len(table)),) * 2
+    if prod(grid) != len(table) or tuple(grid) == tuple(size):
+        return table
+    table_map = at_least_fp32(table).T.reshape(1, -1, *grid)
+    resized = F.interpolate(table_map, size=tuple(size), mode=mode, align_corners=align_corners)
+    return resized[0].flatten(1).T.to(table.dtype)
+
+
+class PositionResize(nn.Module):
+    """Bicubic interpolation of position parameters of the pretraining grid: ``[1, N_0, C] -> [1, N, C]``.
+
+    Positions of prefix tokens stay unchanged. The result is cached if no gradient is required: see :class:`GridCache`.
+    """
+
+    def __init__(self, grid: Sequence[int]) -> None:
+        super().__init__()
+        self.grid = tuple(grid)
+        self._resized = GridCache()
+
+    def forward(self, table: Tensor, grid: Sequence[int]) -> Tensor:
+        grid = tuple(grid)
+        if grid == self.grid:
+            return table
+        return self._resized.get(grid, [table], lambda: self._resize(table, grid))
+
+    def from_another(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        """Interpolate the positions ``theirs: [1, N, C]`` from ``grid`` (None: a square) to ``self.grid``.
+
+        As many prefix tokens as ``ours`` has stay unchanged; further ones, such as a distillation token, are left out. A table
+        that does not fit ``grid`` is returned as it is.
+        """
+        wanted, count = ours.shape[1] - prod(self.grid), theirs.shape[1]
+        grid = grid or (isqrt(count),) * 2
+        prefix = count - prod(grid)
+        if not wanted <= prefix <= _MAX_PREFIX:
+            return theirs
+        return torch.cat([theirs[:, :wanted], resize_rows(theirs[0, prefix:], self.grid, grid)[None]], dim=1)
+
+    def _resize(self, table: Tensor, grid: tuple[int, ...]) -> Tensor:
+        prefix = table.shape[1] - prod(self.grid)
+        resized = _interpolate(at_least_fp32(table[:, prefix:]), self.grid, grid).to(table.dtype)
+        return torch.cat([table[:, :prefix], resized], dim=1) if prefix else resized
+
+
+class PositionsOnLoad(ResizeOnLoad):
+    """Base of modules with positions ``[1, N, C]`` on the grid of ``self.resize``, a :class:`PositionResize`."""
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return self.resize.grid
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return self.resize.from_another(theirs, ours, grid)
+
+
+def _interpolate(table: Tensor, old: tuple[int, ...], new: tuple[int, ...]) -> Tensor:
+    """``[1, prod(old), C] -> [1, prod(new), C]``.
+
+    As a product with a matrix along either axis: its gradient takes a sixth of the time of that of ``F.interpolate`` (96
+    channels, 56x56 to 128x128, on a CPU).
+    """
+    if is_traced():  # the sizes may be symbols
+        return to_tokens(F.interpolate(to_map(table, old), size=new, mode="bicubic", align_corners=False))
+    with no_autocast(table.device):
+        for axis, (n, size) in enumerate(zip(old, new, strict=True)):
+            unit = torch.eye(n, dtype=table.dtype, device=table.device)[None, None]
+            matrix = F.interpolate(unit, size=(size, n), mode="bicubic", align_corners=False)[0, 0]
+            after = table.unflatten(1, (*new[:axis], *old[axis:])).flatten(axis + 2)
+            table = (matrix @ after).reshape(1, -1, table.shape[2])
+    return table
+
+
+class RelativePosition(ResizeOnLoad):
+    """A table of learned weights over the offsets of a grid, as (multi-level) Toeplitz matrices.
+
+    On a grid other than the pretraining one the table is interpolated (linearly, origin on origin).
+
+    Args:
+        shape: leading shape: ``(h,)`` is one table per head.
+        grid: the pretraining grid.
+    """
+
+    on_grid = ("table",)
+
+    def __init__(self, shape: Sequence[int], grid: Sequence[int]) -> None:
+        super().__init__()
+        self.axes_before = len(shape)
+        self.table = nn.Parameter(torch.empty(*shape, *(2 * g - 1 for g in grid)))
+        nn.init.normal_(self.table, std=0.02)
+
+    def forward(self, grid: Sequence[int]) -> Tensor:
+        """``[*shape, N, N]``, N = prod(grid); entry (i, j) belongs to the offset i - j.
+
+        Raises:
+            ValueError: ``grid`` has another number of axes than the pretraining grid.
+        """
+        return toeplitz(_resize(self.table, tuple(2 * g - 1 for g in grid)), grid)
+
+    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return _resize(theirs, tuple(ours.shape[self.axes_before :]))
+
+
+def _resize(table: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """``[*shape, *any] -> [*shape, *sizes]``."""
+    shape, old = table.shape[: table.ndim - len(sizes)], table.shape[table.ndim - len(sizes) :]
+    if tuple(old) == sizes:
+        return table
+    mode = ("linear", "bilinear", "trilinear")[len(sizes) - 1]
+    return F.interpolate(table.reshape(1, -1, *old), size=sizes, mode=mode, align_corners=True).reshape(*shape, *sizes)
