@@ -1,9 +1,11 @@
 """User settings of a network: the arch, by name or as a dict, and the image size."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from inspect import Parameter, signature
 from typing import Any
 
+_NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 # Token mixers by the letter that chooses them for a stage.
 MIXERS = {
     "A": "or L, the operator of attention",
@@ -33,16 +35,23 @@ def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, An
     return deepcopy({**table.get(base, {}), **delta})
 
 
-def check_stages(arch: Mapping[str, Any], table: Mapping[str, Mapping[str, Any]], num_stages: int) -> None:
-    """Check that each setting which is a tuple in the table has one entry per stage.
+def with_settings(arch: str | dict[str, Any], **settings: Any) -> dict[str, Any]:
+    """Return an arch with ``settings``, those that are not None, in the place of its own."""
+    own = arch if isinstance(arch, dict) else dict(base=arch)
+    return own | {key: value for key, value in settings.items() if value is not None}
+
+
+def check_stages(arch: Mapping[str, Any], table: Mapping[str, Mapping[str, Any]], count: int | None = None) -> None:
+    """Check that the settings which are tuples in the table have ``count`` entries, or, for None, one number of entries.
 
     Raises:
-        ValueError: another number of entries. Further ones would be ignored.
+        ValueError: another number. Further entries would be ignored.
     """
-    for key, value in arch.items():
-        is_per_stage = any(isinstance(settings.get(key), tuple) for settings in table.values())
-        if is_per_stage and len(value) != num_stages:
-            raise ValueError(f"arch: {key}={value!r}; it must have {num_stages} entries, one per stage")
+    per_stage = {key for settings in table.values() for key, value in settings.items() if isinstance(value, tuple)}
+    lengths = {key: len(value) for key, value in arch.items() if key in per_stage}
+    if len({count, *lengths.values()} - {None}) > 1:
+        counts = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+        raise ValueError(f"arch: {counts} entries; each must have {count or 'one per stage'}")
 
 
 def parse_mixers(name: str, value: str, num_stages: int, letters: str) -> str:
@@ -69,3 +78,20 @@ def parse_image_size(image_size: int | Sequence[int], axes: Sequence[int]) -> tu
         forms = " or ".join("(H, W)" if n == 2 else "(T, H, W)" for n in axes)
         raise ValueError(f"image_size={image_size!r}; it must be a number of pixels, or {forms}")
     return sizes
+
+
+def check_options(cls: type, options: Iterable[str]) -> None:
+    """Check the names of keyword arguments for a class whose constructors pass them on to each other.
+
+    Raises:
+        TypeError: an unknown one; the message lists those that the class knows.
+    """
+    known: dict[str, None] = {}
+    for base in cls.__mro__:
+        arguments = signature(base.__init__).parameters.values() if "__init__" in vars(base) else ()
+        known |= dict.fromkeys(argument.name for argument in arguments if argument.kind in _NAMED)
+        if arguments and not any(argument.kind is Parameter.VAR_KEYWORD for argument in arguments):
+            break
+    if unknown := [name for name in options if name not in known]:
+        names = ", ".join(name for name in known if name not in ("self", "channels", "num_heads", "grid"))
+        raise TypeError(f"{cls.__name__} has no option {', '.join(map(repr, unknown))}; its options are {names}")

@@ -13,14 +13,19 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from mmlisa.models.arch import check_options
 from mmlisa.ops import layer_dtype, no_autocast
 from mmlisa.registry import MODELS
 
 from . import OPERATORS
 
 
-def build_attention(cfg: dict[str, Any], channels: int, num_heads: int, grid: Sequence[int]) -> nn.Module:
+def build_attention(
+    cfg: dict[str, Any], channels: int, num_heads: int, grid: Sequence[int], *, may_shift: bool = True
+) -> nn.Module:
     """Build the operator that ``cfg['type']`` names in mmlisa's registry, with the rest of ``cfg`` as its options.
+
+    Hosts with windows set ``may_shift`` in every second block: elsewhere, ``shift=True`` of ``cfg`` is False.
 
     Raises:
         KeyError: a missing type.
@@ -29,11 +34,14 @@ def build_attention(cfg: dict[str, Any], channels: int, num_heads: int, grid: Se
     """
     options = dict(cfg)
     name = options.pop("type")
+    if options.get("shift") and not may_shift:
+        options["shift"] = False
     # Not MODELS.build: that searches MMEngine's default scope ('mmdet' in a detection config) before mmlisa's. MODELS.get imports
     # mmdet and mmpretrain for their heads: only for names that are not known yet.
     operator = MODELS.module_dict.get(name) or MODELS.get(name) if isinstance(name, str) else name
     if operator is None:
         raise ValueError(f"attention={cfg!r}; its type must be one of {OPERATORS}")
+    check_options(operator, options)
     return operator(channels, num_heads, grid=tuple(grid), **options)
 
 
@@ -64,7 +72,9 @@ def check_heads(channels: int, num_heads: int) -> int:
         ValueError: ``channels`` is not a multiple of ``num_heads``.
     """
     if num_heads < 1 or channels % num_heads:
-        raise ValueError(f"channels={channels} is not a multiple of num_heads={num_heads}")
+        raise ValueError(
+            f"channels={channels} is not a multiple of num_heads={num_heads}; in a network, arch gives both for each stage"
+        )
     return channels // num_heads
 
 

@@ -1,7 +1,7 @@
 """The base of all backbones: a stem, stages of blocks, and one map per returned stage."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from mmengine.model import BaseModule
@@ -9,24 +9,24 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-from mmlisa.models.arch import check_stages, look_up_arch, parse_image_size
+from mmlisa.models.arch import check_options, check_stages, look_up_arch, parse_image_size, parse_mixers
 from mmlisa.models.init_cfg import loading_from_init_cfg
-from mmlisa.models.layers import norm_tokens, to_map, to_tokens
+from mmlisa.models.layers import init_linear, norm_tokens, to_map, to_tokens
 
 MIN_IMAGE_SIZE = 32
 # By the axes of the grid. In this memory format, conversions between maps and tokens are views.
 _CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 
-def _name(kind: Any) -> Any:
+def _name(operator: Any) -> Any:
     """Return the registered name of a ``type``, which may be the class itself, as in MMEngine's new-style configs."""
-    return kind.__name__ if isinstance(kind, type) else kind
+    return operator.__name__ if isinstance(operator, type) else operator
 
 
-def keep_frozen(model: nn.Module, parts: Iterable[nn.Module], norm_eval: bool) -> None:
-    """Freeze ``parts`` and set them to evaluation; with ``norm_eval``, set all batch norms of ``model`` to evaluation, too."""
-    for part in parts:
-        part.requires_grad_(False).eval()
+def keep_frozen(model: nn.Module, frozen: Iterable[nn.Module], norm_eval: bool) -> None:
+    """Freeze the modules ``frozen`` and set them to evaluation, and with ``norm_eval`` all batch norms of ``model``."""
+    for module in frozen:
+        module.requires_grad_(False).eval()
     if norm_eval:
         for module in model.modules():
             if isinstance(module, _BatchNorm):
@@ -85,14 +85,25 @@ class Stage(nn.Module):
         return checkpoint(layer, *args, use_reentrant=False)
 
 
-class Backbone(BaseModule):
-    """Base of all backbones.
+class StageSize(NamedTuple):
+    """Channels and stride of a stage's map, and the number of its blocks."""
 
-    A subclass fills ``arch_settings``. Its constructor calls this one, sets ``stem`` (image -> tokens and their grid) and
-    ``stages``, and calls :meth:`set_outputs`.
+    channels: int
+    stride: int
+    depth: int
+
+
+class Backbone(BaseModule):
+    """Base of all backbones: a stem, and stages of a downsampling, blocks and norms.
+
+    A host fills ``arch_settings`` and ``default_arch``, and answers :meth:`build_stem`, :meth:`build_downsample`,
+    :meth:`build_block` and :meth:`build_norm`; where its layout is another one, also :meth:`stage_sizes`, :meth:`stage_grid`,
+    :meth:`drop_rates` and :meth:`finish`. They read ``arch``, ``attention``, ``image_size``, ``in_channels``,
+    ``stage_channels`` and ``stage_strides``.
 
     Args:
-        arch: a name of ``arch_settings``, a dict of the same keys, or a dict with ``base='name'`` and the keys that differ.
+        arch: a name of ``arch_settings``, a dict of the same keys, or a dict with ``base='name'`` and the keys that differ; by
+            default ``default_arch``.
         attention: options merged over the arch's operator config, unless it sets another ``type``.
         image_size: pretraining resolution in pixels, a number or (H, W): the size of position-dependent parameters. None for the
             arch's own, else 224.
@@ -111,6 +122,10 @@ class Backbone(BaseModule):
     """
 
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {}
+    default_arch: ClassVar[str]
+    # The key of arch that has a letter per stage for the token mixer, and the letters of this host; see MIXERS.
+    mixers: ClassVar[tuple[str, str] | None] = None
+    entries: ClassVar[int | None] = None  # of each tuple in arch; None for one per stage
     image_axes: ClassVar[tuple[int, ...]] = (2,)  # 3 for hosts that also take videos [B, 3, T, H, W]
     no_decay: ClassVar[tuple[str, ...]] = ()  # parts of names, see :meth:`no_weight_decay`
     num_extra_tokens: int = 0  # prefix (class) tokens of the blocks; mmpretrain's vis_cam reads it
@@ -121,7 +136,7 @@ class Backbone(BaseModule):
 
     def __init__(
         self,
-        arch: str | dict[str, Any],
+        arch: str | dict[str, Any] | None = None,
         *,
         attention: dict[str, Any] | None = None,
         image_size: int | Sequence[int] | None = None,
@@ -132,8 +147,10 @@ class Backbone(BaseModule):
         norm_eval: bool = False,
         with_cp: bool = False,
         init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None,
+        **unknown: Any,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
+        check_options(type(self), unknown)
         self.arch = self.resolve_arch(arch)
         self.attention = self.resolve_attention(self.arch.get("attention"), attention)
         image_size = self.arch.get("image_size", 224) if image_size is None else image_size
@@ -141,33 +158,49 @@ class Backbone(BaseModule):
         if not 0 <= drop_path_rate < 1:
             raise ValueError(f"drop_path_rate={drop_path_rate!r}; it must be at least 0 and less than 1")
         self.drop_path_rate, self.in_channels = drop_path_rate, in_channels
-        self.num_stages = num_stages = self.count_stages(self.arch)
-        if out_indices is None:
-            out_indices = range(num_stages)
+        self.stage_channels, self.stage_strides, depths = zip(*self.stage_sizes(self.arch), strict=True)
+        self.num_stages = num_stages = len(depths)
+        out_indices = range(num_stages) if out_indices is None else out_indices
         out_indices = [out_indices] if isinstance(out_indices, int) else out_indices
         if not out_indices or not all(-num_stages <= i < num_stages for i in out_indices):
             raise ValueError(f"out_indices={out_indices!r}; a network of {num_stages} stages has 0 to {num_stages - 1}")
         if not -1 <= frozen_stages <= num_stages:
             raise ValueError(f"frozen_stages={frozen_stages!r}; it must lie between -1 (none) and {num_stages} (all)")
         self.out_indices = tuple(sorted({i % num_stages for i in out_indices}))
+        self.feature_channels = tuple(self.stage_channels[i] for i in self.out_indices)
+        self.feature_strides = tuple(self.stage_strides[i] for i in self.out_indices)
         self.frozen_stages, self.norm_eval, self.with_cp = frozen_stages, norm_eval, with_cp
 
+        self.stem = self.build_stem()
+        self.stages = nn.ModuleList()
+        for stage, rates in enumerate(self.drop_rates(depths)):
+            downsample, grid = self.build_downsample(stage), self.stage_grid(stage)
+            blocks = [self.build_block(stage, index, rate, grid) for index, rate in enumerate(rates)]
+            self.stages.append(Stage(blocks, downsample=downsample, norm=self.build_stage_norm(stage), with_cp=with_cp))
+        for stage in self.out_indices:
+            if (norm := self.build_norm(stage)) is not None:
+                self.add_module(f"norm{stage}", norm)
+        self.finish()
+        self.train()  # DistributedDataParallel registers the parameters that are not frozen when it wraps the model
+
     @classmethod
-    def resolve_arch(cls, arch: str | dict[str, Any]) -> dict[str, Any]:
+    def resolve_arch(cls, arch: str | dict[str, Any] | None) -> dict[str, Any]:
         """Return the checked settings of an arch; see :func:`look_up_arch`."""
-        resolved = look_up_arch(arch, cls.arch_settings, cls.__name__)
+        resolved = look_up_arch(cls.default_arch if arch is None else arch, cls.arch_settings, cls.__name__)
         cls.check_arch(resolved)
         return resolved
 
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
-        """Raise ValueError for an invalid value; see :func:`check_stages`."""
-        check_stages(arch, cls.arch_settings, cls.count_stages(arch))
+        """Check the settings of an arch, and write its mixers in capital letters of :data:`MIXERS`.
 
-    @classmethod
-    def count_stages(cls, arch: dict[str, Any]) -> int:
-        """Return the number of stages, the bound of ``out_indices`` and ``frozen_stages``."""
-        return len(arch["depths"])
+        Raises:
+            ValueError: an invalid value; see :func:`check_stages` and :func:`parse_mixers`.
+        """
+        check_stages(arch, cls.arch_settings, cls.entries)
+        if cls.mixers is not None:
+            key, letters = cls.mixers
+            arch[key] = parse_mixers(key, arch[key], len(arch["depths"]), letters)
 
     @classmethod
     def resolve_attention(cls, default: dict[str, Any] | None, attention: dict[str, Any] | None) -> dict[str, Any]:
@@ -183,31 +216,54 @@ class Backbone(BaseModule):
             raise TypeError(f"attention={attention!r}; it must be a dict such as dict(type='SoftmaxAttention')")
         if default is None:
             raise ValueError(f"attention={attention!r}; {cls.__name__} has no attention to replace")
-        kind = _name(default.get("type"))  # an arch without one is refused when the operator is built
-        same = _name(attention.get("type", kind)) in (kind, f"mmlisa.{kind}")
-        return {**default, **attention} if same else dict(attention)
+        operator = _name(default.get("type"))  # an arch without one is refused when the operator is built
+        is_same = _name(attention.get("type", operator)) in (operator, f"mmlisa.{operator}")
+        return {**default, **attention} if is_same else dict(attention)
 
-    def drop_paths(self, depths: Sequence[int]) -> list[list[float]]:
-        """Return a list of rates of stochastic depth per stage; they grow linearly over all blocks."""
+    @classmethod
+    def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
+        """Sizes of the stages; by default of strides 4, 8, 16, …, with ``channels`` and ``depths`` of the arch."""
+        sizes = zip(arch["channels"], arch["depths"], strict=True)
+        return [StageSize(channels, 4 * 2**stage, depth) for stage, (channels, depth) in enumerate(sizes)]
+
+    def stage_grid(self, stage: int) -> tuple[int, ...]:
+        """Token grid of a stage at the pretraining resolution; by default its sides are divided by the stride and rounded up."""
+        return tuple(-(-size // self.stage_strides[stage]) for size in self.image_size)
+
+    def drop_rates(self, depths: Sequence[int]) -> list[list[float]]:
+        """Rates of stochastic depth of the blocks, a list per stage; by default they grow linearly over all blocks."""
         rates = iter(torch.linspace(0, self.drop_path_rate, sum(depths), device="cpu").tolist())
         return [[next(rates) for _ in range(depth)] for depth in depths]
 
-    def set_outputs(
-        self, channels: Sequence[int], strides: Sequence[int], norm: Callable[[int], nn.Module] | None = None
-    ) -> None:
-        """Set the channels and strides of the returned maps, give each of them a norm, and freeze ``frozen_stages``.
+    def build_stem(self) -> nn.Module:
+        """Build what leads into the first stage: image ``[B, 3, H, W]`` -> tokens ``[B, N, C]`` and their grid."""
+        raise NotImplementedError
+
+    def build_downsample(self, stage: int) -> nn.Module | list[nn.Module] | None:
+        """Build what leads into ``stage``: see :class:`Stage`; None for nothing, as into stage 0 of most hosts."""
+        return None
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        """Build a block, called as ``block(x: [B, N, C], grid) -> [B, N, C]``.
 
         Args:
-            channels, strides: one entry per stage.
-            norm: makes a norm over a number of channels; None for maps without a norm.
+            stage, index: its stage, and its place there; both from 0.
+            drop_path: its rate of stochastic depth.
+            grid: the stage's token grid at the pretraining resolution.
         """
-        self.stage_channels, self.stage_strides = tuple(channels), tuple(strides)
-        self.feature_channels = tuple(channels[i] for i in self.out_indices)
-        self.feature_strides = tuple(strides[i] for i in self.out_indices)
-        if norm is not None:
-            for i in self.out_indices:
-                self.add_module(f"norm{i}", norm(channels[i]))
-        self.train()  # DistributedDataParallel registers the parameters that are not frozen when it wraps the model
+        raise NotImplementedError
+
+    def build_stage_norm(self, stage: int) -> nn.Module | None:
+        """Build the norm at the end of ``stage``, whose result is its map and the next stage's input; None for none."""
+        return None
+
+    def build_norm(self, stage: int) -> nn.Module | None:
+        """Build the norm of the returned map of ``stage``; None for none."""
+        return None
+
+    def finish(self) -> None:
+        """Initialise the layers, after all of them are built; by default the linear ones, see :func:`init_linear`."""
+        init_linear(self)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output stage.
@@ -230,8 +286,8 @@ class Backbone(BaseModule):
             ValueError: see :meth:`forward`.
         """
         # Each size is compared alone: a comparison of the two would become a condition of an exported graph.
-        if any(size < MIN_IMAGE_SIZE for size in image.shape[-2:]):
-            height, width = image.shape[-2:]
+        height, width = image.shape[-2:]
+        if height < MIN_IMAGE_SIZE or width < MIN_IMAGE_SIZE:
             raise ValueError(f"image is {height}x{width} (H x W); it needs at least {MIN_IMAGE_SIZE} in both")
         return self.stem(image.contiguous(memory_format=_CHANNELS_LAST[len(self.image_size)]))
 
@@ -256,9 +312,9 @@ class Backbone(BaseModule):
         """Names of each stage's layers in the order of the forward pass: its convolutional blocks, then its blocks."""
         return [
             [
-                f"stages.{i}.{part}.{j}."
-                for part in ("downsample", "blocks")
-                if isinstance(layers := getattr(stage, part), nn.ModuleList)
+                f"stages.{i}.{name}.{j}."
+                for name, layers in (("downsample", stage.downsample), ("blocks", stage.blocks))
+                if isinstance(layers, nn.ModuleList)
                 for j in range(len(layers))
             ]
             for i, stage in enumerate(self.stages)
@@ -282,16 +338,16 @@ class Backbone(BaseModule):
             depth += len(layers)
             depths[f"stages.{i}."] = depth - 1  # the norm at the end of the stage
         name = param_name.removeprefix(prefix)
-        found = [part for part in depths if name.startswith(part)] if param_name.startswith(prefix) else []
-        return (depths[max(found, key=len)] if found else depth), depth + 1
+        layers = [layer for layer in depths if name.startswith(layer)] if param_name.startswith(prefix) else []
+        return (depths[max(layers, key=len)] if layers else depth), depth + 1
 
     def no_weight_decay(self) -> set[str]:
         """Return the names of parameters that do not decay in the ImageNet recipe, beside those of one axis and biases."""
-        return {name for name, _ in self.named_parameters() if any(part in name for part in self.no_decay)}
+        return {name for name, _ in self.named_parameters() if any(text in name for text in self.no_decay)}
 
     def train(self, mode: bool = True) -> "Backbone":
         super().train(mode)
-        frozen = [part for stage in range(self.frozen_stages + 1) for part in self.stage_modules(stage)]
+        frozen = [module for stage in range(self.frozen_stages + 1) for module in self.stage_modules(stage)]
         unused = self.stages[self.out_indices[-1] + 1 :]  # DistributedDataParallel fails on unused parameters
         keep_frozen(self, (*frozen, *unused), self.norm_eval)
         return self

@@ -15,6 +15,7 @@ class CastlingDeiT(PlainViT):
     ``arch=dict(base="tiny", patch_size=8)``, 4 and 2 are Table 9's.
     """
 
+    default_arch = "tiny"
     _castling: ClassVar[dict[str, Any]] = dict(
         depth=12,
         mlp_ratio=4,
@@ -32,6 +33,7 @@ class CastlingDeiT(PlainViT):
 class CastlingViT(PlainViT):
     """ViT with linear-angular attention without DConv, and depthwise 5x5 convolutions in its MLPs; see :class:`PlainViT`."""
 
+    default_arch = "base"
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "base": dict(
             depth=12,

@@ -7,10 +7,12 @@ from timm.layers import make_divisible
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions, init_linear
+from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions
 from mmlisa.registry import MODELS
 
-from .base import Backbone, Stage
+from .base import Backbone, StageSize
+
+STEM_CHANNELS = 24
 
 
 class ConvNormAct(nn.Sequential):
@@ -92,23 +94,29 @@ class ESNet(Backbone):
         "x1.25": dict(scale=1.25, mid_ratios=_wide),
     }
 
-    def __init__(self, arch: str | dict[str, Any] = "x1.0", **options: Any) -> None:
-        super().__init__(arch, **options)
-        widths = [make_divisible(width * self.arch["scale"], 16) for width in (128, 256, 512)]
-        channels = 24
-        self.stem = ConvStack(ConvNormAct(self.in_channels, channels, 3, 2), nn.MaxPool2d(3, 2, padding=1))
-        self.stages = nn.ModuleList()
-        for width, ratios in zip(widths, self.arch["mid_ratios"], strict=True):
-            first, *rest = (make_divisible(int(width * ratio), 8) for ratio in ratios)
-            blocks = [ESDownBlock(channels, width, first), *(ESBlock(width, mid) for mid in rest)]
-            self.stages.append(Stage(downsample=blocks, with_cp=self.with_cp))
-            channels = width
-        self.set_outputs(widths, [8 * 2**i for i in range(self.num_stages)])
-        init_convolutions(self)
+    default_arch = "x1.0"
+    entries = 3
 
     @classmethod
-    def count_stages(cls, arch: dict[str, Any]) -> int:
-        return 3
+    def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
+        widths = (make_divisible(width * arch["scale"], 16) for width in (128, 256, 512))
+        return [StageSize(width, 8 * 2**stage, 0) for stage, width in enumerate(widths)]
+
+    def build_stem(self) -> nn.Module:
+        return ConvStack(ConvNormAct(self.in_channels, STEM_CHANNELS, 3, 2), nn.MaxPool2d(3, 2, padding=1))
+
+    def build_downsample(self, stage: int) -> list[nn.Module]:
+        before, width = self.stage_channels[stage - 1] if stage else STEM_CHANNELS, self.stage_channels[stage]
+        first, *others = (make_divisible(int(width * ratio), 8) for ratio in self.ratios(stage))
+        return [ESDownBlock(before, width, first), *(ESBlock(width, inside) for inside in others)]
+
+    def ratios(self, stage: int) -> tuple[float, ...]:
+        """Width inside each block of ``stage`` over its output."""
+        return self.arch["mid_ratios"][stage]
+
+    def finish(self) -> None:
+        super().finish()
+        init_convolutions(self)
 
 
 @MODELS.register_module()
@@ -136,23 +144,18 @@ class CastlingESNetViT(ESNet):
         "large": dict(_blocks, scale=1.25, mid_ratios=ESNet._wide),
     }
 
-    def __init__(self, arch: str | dict[str, Any] = "small", **options: Any) -> None:
-        super().__init__(arch, **options)
-        arch = self.arch
-        downsample = self.stages[-1].downsample[0]
-        channels = downsample.merge[-1][0].out_channels
-        grid = tuple(-(-n // 32) for n in self.image_size)
-        blocks = [
-            Block(
-                channels,
-                build_attention(self.attention, channels, arch["num_heads"], grid),
-                mlp_ratio=arch["mlp_ratio"],
-                mlp_conv=arch["mlp_conv"],
-                drop_path=rate,
-            )
-            for rate in self.drop_paths([arch["depth"]])[0]
-        ]
-        self.stages[-1] = Stage(blocks, downsample=[downsample], with_cp=self.with_cp)
-        init_linear(self)
-        init_convolutions(self)
-        self.train()  # freezes what replaced a stage
+    default_arch = "small"
+
+    @classmethod
+    def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
+        *sizes, last = super().stage_sizes(arch)
+        return [*sizes, last._replace(depth=arch["depth"])]
+
+    def ratios(self, stage: int) -> tuple[float, ...]:
+        return super().ratios(stage)[: 1 if stage == 2 else None]
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        arch, channels = self.arch, self.stage_channels[stage]
+        attention = build_attention(self.attention, channels, arch["num_heads"], grid)
+        ratio, conv = arch["mlp_ratio"], arch["mlp_conv"]
+        return Block(channels, attention, mlp_ratio=ratio, mlp_conv=conv, drop_path=drop_path)

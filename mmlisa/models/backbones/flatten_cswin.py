@@ -1,22 +1,37 @@
 """FLatten-CSwin (Han et al., "FLatten Transformer", Table 15; host: Dong et al., "CSWin Transformer")."""
 
+from functools import partial
 from typing import Any, ClassVar
 
 from torch import nn
 
-from mmlisa.models.layers import PatchEmbed
+from mmlisa.models.arch import with_settings
+from mmlisa.models.attention import CrossShapedWindowAttention, build_attention
+from mmlisa.models.layers import Block, LayerNorm, PatchEmbed
 from mmlisa.registry import MODELS
 
-from .pyramid import TokenPyramid
+from .base import Backbone
 
 
 @MODELS.register_module()
-class FLattenCSwin(TokenPyramid):
+class FLattenCSwin(Backbone):
     """FLatten-CSwin-T / -S / -B; with ``attn_type='SSSS'`` it is CSwin of FLatten's depths.
 
-    ``S`` attends within stripes ``split_sizes[i]`` tokens wide, globally where that is None. The arguments are
-    :class:`TokenPyramid`'s. Paper's drop path: 0.2 (T), 0.4 (S), 0.5 (B).
+    ``S`` attends within stripes ``split_sizes[i]`` tokens wide, globally where that is None. Maps and sizes are those of
+    :class:`FLattenSwin`.
+
+    Args:
+        arch: see :class:`Backbone`.
+        attn_type: one letter per stage, ``A`` (or ``L``) for the operator of ``attention``, ``S`` for CSwin's; the arch's own by
+            default.
+        options: see :class:`Backbone`. Paper's drop path: 0.2 (T), 0.4 (S), 0.5 (B).
+
+    Raises:
+        ValueError: see :class:`Backbone`; an ``attn_type`` that does not fit.
     """
+
+    mixers = ("attn_type", "AS")
+    default_arch = "tiny"
 
     _common: ClassVar[dict[str, Any]] = dict(
         attn_type="AASS",
@@ -33,12 +48,29 @@ class FLattenCSwin(TokenPyramid):
         "base-384": {**_common, **_base, "split_sizes": (1, 2, 12, None), "image_size": 384},
     }
 
-    def __init__(self, arch: str | dict[str, Any] = "tiny", **options: Any) -> None:
-        super().__init__(arch, **options)
+    def __init__(
+        self, arch: str | dict[str, Any] | None = None, *, attn_type: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(with_settings(arch or self.default_arch, attn_type=attn_type), **options)
 
-    def build_embed(self, stage: int, in_channels: int, channels: int, grid: tuple[int, int]) -> nn.Module:
-        kernel, stride, padding = (3, 2, 1) if stage else (7, 4, 2)
-        return PatchEmbed(in_channels, channels, kernel, stride, padding, norm=nn.LayerNorm(channels))
+    def build_stem(self) -> nn.Module:
+        channels = self.stage_channels[0]
+        return PatchEmbed(self.in_channels, channels, 7, 4, 2, norm=nn.LayerNorm(channels))
 
-    def host_attention(self, stage: int, block: int) -> dict[str, Any]:
-        return dict(type="CrossShapedWindowAttention", split_size=self.arch["split_sizes"][stage])
+    def build_downsample(self, stage: int) -> nn.Module | None:
+        before, channels = self.stage_channels[stage - 1], self.stage_channels[stage]
+        return PatchEmbed(before, channels, 3, 2, 1, norm=nn.LayerNorm(channels)) if stage else None
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        arch, channels, num_heads = self.arch, self.stage_channels[stage], self.arch["num_heads"][stage]
+        if arch["attn_type"][stage] == "S":
+            attention = CrossShapedWindowAttention(
+                channels, num_heads, grid=grid, split_size=arch["split_sizes"][stage]
+            )
+        else:
+            attention = build_attention(self.attention, channels, num_heads, grid, may_shift=index % 2 == 1)
+        ratio, norm = arch["mlp_ratios"][stage], partial(LayerNorm, eps=1e-5)
+        return Block(channels, attention, mlp_ratio=ratio, drop_path=drop_path, norm=norm)
+
+    def build_norm(self, stage: int) -> nn.Module:
+        return LayerNorm(self.stage_channels[stage], eps=1e-5)

@@ -14,6 +14,7 @@ class FLattenDeiT(PlainViT):
     The paper's ``drop_path_rate`` is 0.1.
     """
 
+    default_arch = "tiny"
     no_decay = ("stem.position", "cls_token")
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(depth=12, channels=192, num_heads=3, mlp_ratio=4, attention=dict(type="FocusedLinearAttention")),

@@ -5,10 +5,20 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models.layers import PatchEmbed, PositionResize, PositionsOnLoad, init_convolutions, init_stem_biases
+from mmlisa.models.arch import with_settings
+from mmlisa.models.attention import SpatialReductionAttention, build_attention
+from mmlisa.models.layers import (
+    Block,
+    LayerNorm,
+    PatchEmbed,
+    PositionResize,
+    PositionsOnLoad,
+    init_convolutions,
+    init_stem_biases,
+)
 from mmlisa.registry import MODELS
 
-from .pyramid import TokenPyramid
+from .base import Backbone
 
 
 class PositionedPatchEmbed(PositionsOnLoad, PatchEmbed):
@@ -27,10 +37,25 @@ class PositionedPatchEmbed(PositionsOnLoad, PatchEmbed):
         return x + self.resize(self.position, grid), grid
 
 
-class _PVT(TokenPyramid):
-    """Base of both versions: the widths, and spatial-reduction attention as their own (``S``)."""
+class _PVT(Backbone):
+    """Base of both versions, which differ in their embeddings, norms and convolutions.
 
-    norm_eps = 1e-6
+    ``forward(image: [B, 3, H, W])`` returns one map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in ``out_indices``, for
+    any H and W of at least 32. Parameters that depend on the position keep the size of the pretraining grid and are interpolated
+    to the grid at hand.
+
+    Args:
+        arch: see :class:`Backbone`.
+        attn_type: one letter per stage, ``A`` (or ``L``) for the operator of ``attention``, ``S`` for spatial-reduction
+            attention; the arch's own by default.
+        options: see :class:`Backbone`.
+
+    Raises:
+        ValueError: see :class:`Backbone`; an ``attn_type`` that does not fit.
+    """
+
+    mixers = ("attn_type", "AS")
+    mlp_conv: ClassVar[int | None] = None
     _common: ClassVar[dict[str, Any]] = dict(
         attn_type="AAAA",
         attention=dict(type="FocusedLinearAttention"),
@@ -41,8 +66,19 @@ class _PVT(TokenPyramid):
         image_size=224,
     )
 
-    def host_attention(self, stage: int, block: int) -> dict[str, Any]:
-        return dict(type="SpatialReductionAttention", sr_ratio=self.arch["sr_ratios"][stage])
+    def __init__(
+        self, arch: str | dict[str, Any] | None = None, *, attn_type: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(with_settings(arch or self.default_arch, attn_type=attn_type), **options)
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        arch, channels, num_heads = self.arch, self.stage_channels[stage], self.arch["num_heads"][stage]
+        if arch["attn_type"][stage] == "S":
+            attention = SpatialReductionAttention(channels, num_heads, grid=grid, sr_ratio=arch["sr_ratios"][stage])
+        else:
+            attention = build_attention(self.attention, channels, num_heads, grid, may_shift=index % 2 == 1)
+        ratio = arch["mlp_ratios"][stage]
+        return Block(channels, attention, mlp_ratio=ratio, mlp_conv=self.mlp_conv, drop_path=drop_path)
 
 
 @MODELS.register_module()
@@ -50,11 +86,11 @@ class FLattenPVT(_PVT):
     """FLatten-PVT-T / -S / -M / -L; with ``attn_type='SSSS'`` it is PVT, without its class token.
 
     The maps are not normalised, as in the official classifier. The official code has a last norm that is part of its checkpoints
-    and parameter counts but is never applied; here it is frozen. The arguments are :class:`TokenPyramid`'s. Paper's drop path:
-    0.1 (T, S), 0.3 (M, L).
+    and parameter counts but is never applied; here it is frozen. See :class:`_PVT` for maps and arguments. Paper's drop path: 0.1
+    (T, S), 0.3 (M, L).
     """
 
-    stage_norm = None
+    default_arch = "tiny"
     _pola: ClassVar[dict[str, Any]] = {**_PVT._common, "attention": dict(type="PolarityAwareAttention")}
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(_PVT._common, depths=(2, 2, 2, 2)),
@@ -67,23 +103,27 @@ class FLattenPVT(_PVT):
         "pola-large": dict(_pola, depths=(3, 8, 27, 3)),
     }
 
-    def __init__(self, arch: str | dict[str, Any] = "tiny", **options: Any) -> None:
-        super().__init__(arch, **options)
-        self.norm = nn.LayerNorm(self.arch["channels"][-1], eps=self.norm_eps).requires_grad_(False)
+    def build_stem(self) -> nn.Module:
+        return PositionedPatchEmbed(self.in_channels, self.stage_channels[0], 4, self.stage_grid(0))
 
-    def build_embed(self, stage: int, in_channels: int, channels: int, grid: tuple[int, int]) -> nn.Module:
-        return PositionedPatchEmbed(in_channels, channels, 2 if stage else 4, grid)
+    def build_downsample(self, stage: int) -> nn.Module | None:
+        before, channels = self.stage_channels[stage - 1], self.stage_channels[stage]
+        return PositionedPatchEmbed(before, channels, 2, self.stage_grid(stage)) if stage else None
+
+    def finish(self) -> None:
+        super().finish()
+        self.norm = nn.LayerNorm(self.stage_channels[-1], eps=1e-6).requires_grad_(False)
 
 
 @MODELS.register_module()
 class FLattenPVTv2(_PVT):
     """FLatten-PVTv2-B0 to -B4; with ``attn_type='SSSS'`` it is PVTv2.
 
-    Every stage ends in a norm that its map and the next stage take. The arguments are :class:`TokenPyramid`'s. Paper's drop path:
+    Every stage ends in a norm that its map and the next stage take. See :class:`_PVT` for maps and arguments. Paper's drop path:
     0.1 (B0 to B2), 0.3 (B3, B4).
     """
 
-    stage_norm = "stages"
+    default_arch = "b0"
     mlp_conv = 3
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "b0": dict(_PVT._common, depths=(2, 2, 2, 2), channels=(32, 64, 160, 256)),
@@ -93,11 +133,18 @@ class FLattenPVTv2(_PVT):
         "b4": dict(_PVT._common, depths=(3, 8, 27, 3)),
     }
 
-    def __init__(self, arch: str | dict[str, Any] = "b0", **options: Any) -> None:
-        super().__init__(arch, **options)
+    def build_stem(self) -> nn.Module:
+        channels = self.stage_channels[0]
+        return PatchEmbed(self.in_channels, channels, 7, 4, 3, norm=nn.LayerNorm(channels))
+
+    def build_downsample(self, stage: int) -> nn.Module | None:
+        before, channels = self.stage_channels[stage - 1], self.stage_channels[stage]
+        return PatchEmbed(before, channels, 3, 2, 1, norm=nn.LayerNorm(channels)) if stage else None
+
+    def build_stage_norm(self, stage: int) -> nn.Module:
+        return LayerNorm(self.stage_channels[stage], eps=1e-6)
+
+    def finish(self) -> None:
+        super().finish()
         init_convolutions(self)
         init_stem_biases(self.stem)
-
-    def build_embed(self, stage: int, in_channels: int, channels: int, grid: tuple[int, int]) -> nn.Module:
-        kernel, stride, padding = (3, 2, 1) if stage else (7, 4, 3)
-        return PatchEmbed(in_channels, channels, kernel, stride, padding, norm=nn.LayerNorm(channels))

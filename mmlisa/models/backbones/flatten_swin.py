@@ -1,15 +1,18 @@
 """FLatten-Swin (Han et al., "FLatten Transformer", Table 14; host: Liu et al., "Swin Transformer")."""
 
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers import PatchEmbed
+from mmlisa.models.arch import with_settings
+from mmlisa.models.attention import ShiftedWindowAttention, build_attention
+from mmlisa.models.layers import Block, LayerNorm, PatchEmbed
 from mmlisa.registry import MODELS
 
-from .pyramid import TokenPyramid
+from .base import Backbone
 
 
 class PatchMerging(nn.Module):
@@ -29,13 +32,28 @@ class PatchMerging(nn.Module):
 
 
 @MODELS.register_module()
-class FLattenSwin(TokenPyramid):
+class FLattenSwin(Backbone):
     """FLatten-Swin-T / -S / -B; with ``attn_type='SSSS'`` it is Swin.
 
+    ``forward(image: [B, 3, H, W])`` returns one normed map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in
+    ``out_indices``, for any H and W of at least 32. Parameters that depend on the position keep the size of the pretraining
+    grid and are interpolated to the grid at hand.
+
     In the ``A`` stages (the paper's ``L``), the paper's window of 56 covers the whole map at 224 pixels. Here these stages attend
-    globally at any size; ``attention=dict(window=56, shift=True)`` restores the windows. The arguments are
-    :class:`TokenPyramid`'s. Paper's drop path: 0.2 (T), 0.3 (S), 0.5 (B).
+    globally at any size; ``attention=dict(window=56, shift=True)`` restores the windows, shifted in every second block.
+
+    Args:
+        arch: see :class:`Backbone`.
+        attn_type: one letter per stage, ``A`` (or ``L``) for the operator of ``attention``, ``S`` for Swin's; the arch's own by
+            default.
+        options: see :class:`Backbone`. Paper's drop path: 0.2 (T), 0.3 (S), 0.5 (B).
+
+    Raises:
+        ValueError: see :class:`Backbone`; an ``attn_type`` that does not fit.
     """
+
+    mixers = ("attn_type", "AS")
+    default_arch = "tiny"
 
     no_decay = ("relative_position_bias_table",)
     _common: ClassVar[dict[str, Any]] = dict(
@@ -60,13 +78,27 @@ class FLattenSwin(TokenPyramid):
         "pola-base-384": {**_pola, **_base, "window_size": 12, "image_size": 384},
     }
 
-    def __init__(self, arch: str | dict[str, Any] = "tiny", **options: Any) -> None:
-        super().__init__(arch, **options)
+    def __init__(
+        self, arch: str | dict[str, Any] | None = None, *, attn_type: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(with_settings(arch or self.default_arch, attn_type=attn_type), **options)
 
-    def build_embed(self, stage: int, in_channels: int, channels: int, grid: tuple[int, int]) -> nn.Module:
-        if stage:
-            return PatchMerging(in_channels, channels)
-        return PatchEmbed(in_channels, channels, 4, 4, norm=nn.LayerNorm(channels))
+    def build_stem(self) -> nn.Module:
+        channels = self.stage_channels[0]
+        return PatchEmbed(self.in_channels, channels, 4, 4, norm=nn.LayerNorm(channels))
 
-    def host_attention(self, stage: int, block: int) -> dict[str, Any]:
-        return dict(type="ShiftedWindowAttention", window_size=self.arch["window_size"], shift=block % 2 == 1)
+    def build_downsample(self, stage: int) -> nn.Module | None:
+        return PatchMerging(*self.stage_channels[stage - 1 : stage + 1]) if stage else None
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        arch, channels, is_odd = self.arch, self.stage_channels[stage], index % 2 == 1
+        if arch["attn_type"][stage] == "S":
+            options = dict(window_size=arch["window_size"], shift=is_odd)
+            attention = ShiftedWindowAttention(channels, arch["num_heads"][stage], grid=grid, **options)
+        else:
+            attention = build_attention(self.attention, channels, arch["num_heads"][stage], grid, may_shift=is_odd)
+        ratio, norm = arch["mlp_ratios"][stage], partial(LayerNorm, eps=1e-5)
+        return Block(channels, attention, mlp_ratio=ratio, drop_path=drop_path, norm=norm)
+
+    def build_norm(self, stage: int) -> nn.Module:
+        return LayerNorm(self.stage_channels[stage], eps=1e-5)

@@ -2,14 +2,24 @@
 
 from typing import Any, ClassVar
 
-from timm.layers import DropPath
 from torch import nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import LayerNorm, Mlp, PatchEmbed, Residual, ResidualBlock, ShortcutTokenConv, TokenConv
+from mmlisa.models.layers import (
+    ConvStem,
+    InvertedMerging,
+    LayerNorm,
+    Mlp,
+    PatchEmbed,
+    Residual,
+    ResidualBlock,
+    ShortcutTokenConv,
+    TokenConv,
+    stochastic_depth,
+)
 from mmlisa.registry import MODELS
 
-from .conv_pyramid import ConvPyramid
+from .base import Backbone
 from .plain_vit import PlainViT
 
 
@@ -41,7 +51,7 @@ class ViT3Block(ResidualBlock):
         self.attn = attention
         self.norm2 = LayerNorm(channels, eps=eps)
         self.mlp = mlp
-        self.drop_path = DropPath(drop_path)
+        self.drop_path = stochastic_depth(drop_path)
 
     def residuals(self) -> list[Residual]:
         return [
@@ -52,15 +62,23 @@ class ViT3Block(ResidualBlock):
 
 
 @MODELS.register_module()
-class HViT3(ConvPyramid):
+class HViT3(Backbone):
     """H-ViT³-T / -S / -B.
 
-    The arguments are :class:`ConvPyramid`'s; the published classifiers have ``output_norm=False``. Paper's drop path on ImageNet:
-    0.2 (T), 0.4 (S), 0.6 (B).
+    ``forward(image: [B, 3, H, W])`` returns one map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in ``out_indices``, for
+    any H and W of at least 32. Nothing depends on the pretraining resolution.
+
+    Args:
+        arch: see :class:`Backbone`.
+        output_norm: a LayerNorm on each returned map, as the paper's dense prediction has; False for the one batch norm of its
+            classifiers, after the last stage.
+        options: see :class:`Backbone`. Paper's drop path on ImageNet: 0.2 (T), 0.4 (S), 0.6 (B).
+
+    Raises:
+        ValueError: see :class:`Backbone`.
     """
 
-    stem_shortcut = False
-    classifier_norm = "BN"
+    default_arch = "tiny"
     _common: ClassVar[dict[str, Any]] = dict(mlp_ratios=(4, 4, 4, 4), attention=dict(type="TTTAttention", rotary=True))
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(_common, depths=(1, 3, 9, 4), channels=(64, 128, 320, 512), num_heads=(2, 4, 10, 16)),
@@ -68,14 +86,28 @@ class HViT3(ConvPyramid):
         "base": dict(_common, depths=(2, 6, 18, 8), channels=(96, 192, 448, 640), num_heads=(3, 6, 14, 20)),
     }
 
-    def __init__(self, arch: str | dict[str, Any] = "tiny", **options: Any) -> None:
+    def __init__(self, arch: str | dict[str, Any] | None = None, *, output_norm: bool = True, **options: Any) -> None:
+        self.output_norm = output_norm
         super().__init__(arch, **options)
 
-    def build_block(self, stage: int, drop_path: float, grid: tuple[int, int]) -> nn.Module:
-        channels = self.arch["channels"][stage]
+    def build_stem(self) -> nn.Module:
+        return ConvStem(self.in_channels, self.stage_channels[0], shortcut=False)
+
+    def build_downsample(self, stage: int) -> nn.Module | None:
+        return InvertedMerging(*self.stage_channels[stage - 1 : stage + 1]) if stage else None
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        channels = self.stage_channels[stage]
         attention = build_attention(self.attention, channels, self.arch["num_heads"][stage], grid)
         mlp = ShortcutConvMlp(channels, int(channels * self.arch["mlp_ratios"][stage]))
         return ViT3Block(channels, attention, mlp, drop_path=drop_path, eps=1e-5)
+
+    def build_stage_norm(self, stage: int) -> nn.Module | None:
+        is_last = stage == self.num_stages - 1
+        return nn.BatchNorm1d(self.stage_channels[stage]) if is_last and not self.output_norm else None
+
+    def build_norm(self, stage: int) -> nn.Module | None:
+        return nn.LayerNorm(self.stage_channels[stage]) if self.output_norm else None
 
 
 @MODELS.register_module()
@@ -84,6 +116,8 @@ class ViT3(PlainViT):
 
     The arguments are :class:`PlainViT`'s. Paper's drop path on ImageNet: 0 (T), 0.1 (S), 0.4 (B).
     """
+
+    default_arch = "tiny"
 
     _common: ClassVar[dict[str, Any]] = dict(
         depth=12, mlp_ratio=4, class_token=False, attention=dict(type="TTTAttention")
@@ -100,10 +134,11 @@ class ViT3(PlainViT):
         if arch["class_token"]:
             raise ValueError("arch: class_token=True; the convolutions of ViT³ have no place for it, it must be False")
 
-    def build_stem(self, patch_size: int, grid: tuple[int, ...]) -> nn.Module:
-        return PatchEmbed(self.in_channels, self.arch["channels"], patch_size, patch_size, norm=nn.Identity())
+    def build_stem(self) -> nn.Module:
+        side = self.stage_strides[0]
+        return PatchEmbed(self.in_channels, self.arch["channels"], side, side, norm=nn.Identity())
 
-    def build_block(self, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
         channels = self.arch["channels"]
         attention = build_attention(self.attention, channels, self.arch["num_heads"], grid)
         mlp = Mlp(channels, int(channels * self.arch["mlp_ratio"]), getattr(attention, "mlp_conv", None))

@@ -14,6 +14,7 @@ class InteractiveViT(PlainViT):
     The arguments are :class:`PlainViT`'s. Drop path in the paper: 0.1.
     """
 
+    default_arch = "tiny-16"
     no_decay = ("stem.position",)
     # Projections with biases, as in DeiT, whose recipe the tables follow.
     _vit: ClassVar[dict[str, Any]] = dict(

@@ -5,20 +5,26 @@ The layout is that of "MetaFormer Baselines for Vision" (Yu et al., 2022): with 
 not tell a mixer its grid.
 """
 
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from timm.layers import DropPath
 from timm.models.metaformer import StarReLU
 from torch import Tensor, nn
 
-from mmlisa.models.arch import parse_mixers
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import LayerNorm, Mlp, Residual, ResidualBlock, SepConv, init_stem_biases, to_tokens
+from mmlisa.models.layers import (
+    LayerNorm,
+    Mlp,
+    Residual,
+    ResidualBlock,
+    SepConv,
+    init_stem_biases,
+    stochastic_depth,
+    to_tokens,
+)
 from mmlisa.registry import MODELS
 
-from .base import Backbone, Stage
+from .base import Backbone
 
 EPS = 1e-6
 
@@ -45,7 +51,7 @@ class Block(ResidualBlock):
         self.norm2 = LayerNorm(channels, eps=EPS, bias=False)
         self.mlp = Mlp(channels, 4 * channels, getattr(token_mixer, "mlp_conv", None), act=StarReLU(), bias=False)
         self.res_scale2 = Scale(channels) if res_scale else nn.Identity()
-        self.drop_path = DropPath(drop_path)
+        self.drop_path = stochastic_depth(drop_path)
 
     def residuals(self) -> list[Residual]:
         return [
@@ -98,6 +104,8 @@ class iViT(Backbone):
         ValueError: see :class:`Backbone`; an unknown mixer.
     """
 
+    mixers = ("mixers", "AC")
+    default_arch = "tiny"
     _hybrid: ClassVar[dict[str, Any]] = dict(
         mixers="CCAA",
         res_scale=(False, False, True, True),
@@ -109,34 +117,35 @@ class iViT(Backbone):
         "base": dict(_hybrid, depths=(3, 12, 18, 3), channels=(96, 192, 384, 576), num_heads=(3, 6, 12, 18)),
     }
 
-    def __init__(self, arch: str | dict[str, Any] = "tiny", *, output_norm: bool = True, **options: Any) -> None:
+    def __init__(self, arch: str | dict[str, Any] | None = None, *, output_norm: bool = True, **options: Any) -> None:
+        self.output_norm = output_norm
         super().__init__(arch, **options)
-        arch, channels = self.arch, self.arch["channels"]
-        self.mixers = parse_mixers("arch: mixers", arch["mixers"], self.num_stages, "AC")
-        self.stem = Stem(self.in_channels, channels[0])
-        self.stages = nn.ModuleList()
-        grid = tuple((n + 1) // 4 for n in self.image_size)
-        for i, drop_paths in enumerate(self.drop_paths(arch["depths"])):
-            if i:
-                grid = tuple(-(-n // 2) for n in grid)
-            blocks = [Block(channels[i], self._build_mixer(i, grid), arch["res_scale"][i], rate) for rate in drop_paths]
-            downsample = Downsample(channels[i - 1], channels[i]) if i else None
-            self.stages.append(Stage(blocks, downsample=downsample, with_cp=self.with_cp))
-        strides = [4 * 2**i for i in range(self.num_stages)]
-        self.set_outputs(channels, strides, partial(nn.LayerNorm, eps=EPS) if output_norm else None)
-        self._init_layers()
-        init_stem_biases(self.stem)
 
-    def _build_mixer(self, stage: int, grid: tuple[int, int]) -> nn.Module:
-        channels = self.arch["channels"][stage]
-        if self.mixers[stage] == "C":
-            return SepConv(channels, act=StarReLU(), bias=False)
-        return build_attention(self.attention, channels, self.arch["num_heads"][stage], grid)
+    def stage_grid(self, stage: int) -> tuple[int, ...]:
+        return tuple(-(-((size + 1) // 4) // 2**stage) for size in self.image_size)
 
-    def _init_layers(self) -> None:
-        """Truncated normal 0.02, as CAFormer; the operators' own parameters keep what they start from."""
+    def build_stem(self) -> nn.Module:
+        return Stem(self.in_channels, self.stage_channels[0])
+
+    def build_downsample(self, stage: int) -> nn.Module | None:
+        return Downsample(*self.stage_channels[stage - 1 : stage + 1]) if stage else None
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        arch, channels = self.arch, self.stage_channels[stage]
+        if arch["mixers"][stage] == "C":
+            mixer = SepConv(channels, act=StarReLU(), bias=False)
+        else:
+            mixer = build_attention(self.attention, channels, arch["num_heads"][stage], grid)
+        return Block(channels, mixer, arch["res_scale"][stage], drop_path)
+
+    def build_norm(self, stage: int) -> nn.Module | None:
+        return nn.LayerNorm(self.stage_channels[stage], eps=EPS) if self.output_norm else None
+
+    def finish(self) -> None:
+        """Initialise by a truncated normal of 0.02, as CAFormer; the operators' own parameters keep what they start from."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
+        init_stem_biases(self.stem)

@@ -6,10 +6,10 @@ from timm.layers import make_divisible
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions, init_linear
+from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions
 from mmlisa.registry import MODELS
 
-from .base import Backbone, Stage
+from .base import Backbone, StageSize
 
 
 class DepthSepConv(nn.Module):
@@ -48,29 +48,41 @@ class LCNet(Backbone):
         f"x{scale}": dict(scale=scale) for scale in (0.25, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5)
     }
 
-    def __init__(self, arch: str | dict[str, Any] = "x1.0", **options: Any) -> None:
-        super().__init__(arch, **options)
-        stem, c2, *channels = (make_divisible(width * self.arch["scale"], 8) for width in (16, 32, 64, 128, 256, 512))
-        c4, c8, c16, c32 = channels
-        self.stem = ConvStack(
-            nn.Conv2d(self.in_channels, stem, 3, 2, padding=1, bias=False),
-            nn.BatchNorm2d(stem),
-            nn.Hardswish(),
-            DepthSepConv(stem, c2, 3),
-        )
-        convolutions = (
-            [DepthSepConv(c2, c4, 3, stride=2), DepthSepConv(c4, c4, 3)],
-            [DepthSepConv(c4, c8, 3, stride=2), DepthSepConv(c8, c8, 3)],
-            [DepthSepConv(c8, c16, 3, stride=2), *(DepthSepConv(c16, c16, 5) for _ in range(5))],
-            [DepthSepConv(c16, c32, 5, stride=2, se=True), DepthSepConv(c32, c32, 5, se=True)],
-        )
-        self.stages = nn.ModuleList(Stage(downsample=blocks, with_cp=self.with_cp) for blocks in convolutions)
-        self.set_outputs(channels, [4 * 2**i for i in range(self.num_stages)])
-        init_convolutions(self)
+    default_arch = "x1.0"
+    kernels: ClassVar[tuple[tuple[int, ...], ...]] = (
+        (3, 3),
+        (3, 3),
+        (3, 5, 5, 5, 5, 5),
+        (5, 5),
+    )  # of each stage's blocks
 
     @classmethod
-    def count_stages(cls, arch: dict[str, Any]) -> int:
-        return 4
+    def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
+        return [StageSize(_width(64 * 2**stage, arch), 4 * 2**stage, 0) for stage in range(4)]
+
+    def build_stem(self) -> nn.Module:
+        channels = _width(16, self.arch)
+        return ConvStack(
+            nn.Conv2d(self.in_channels, channels, 3, 2, padding=1, bias=False),
+            nn.BatchNorm2d(channels),
+            nn.Hardswish(),
+            DepthSepConv(channels, _width(32, self.arch), 3),
+        )
+
+    def build_downsample(self, stage: int) -> list[nn.Module]:
+        channels, (first, *others) = self.stage_channels[stage], self.kernels[stage]
+        before, se = self.stage_channels[stage - 1] if stage else _width(32, self.arch), stage == 3
+        shrinking = DepthSepConv(before, channels, first, stride=2, se=se)
+        return [shrinking, *(DepthSepConv(channels, channels, kernel, se=se) for kernel in others)]
+
+    def finish(self) -> None:
+        super().finish()
+        init_convolutions(self)
+
+
+def _width(width: int, arch: dict[str, Any]) -> int:
+    """Channels of a layer that has ``width`` at scale 1."""
+    return make_divisible(width * arch["scale"], 8)
 
 
 @MODELS.register_module()
@@ -98,28 +110,17 @@ class CastlingLCNetViT(LCNet):
         "large": dict(_blocks, scale=2.0),
     }
 
-    def __init__(self, arch: str | dict[str, Any] = "small", **options: Any) -> None:
-        super().__init__(arch, **options)
-        arch, drop_paths = self.arch, self.drop_paths(self.arch["depths"])
-        for stage, heads, rates in zip((2, 3), arch["num_heads"], drop_paths, strict=True):
-            downsample = self.stages[stage].downsample[0]
-            channels = downsample.conv_pw.out_channels
-            grid = tuple(-(-n // 2 ** (stage + 2)) for n in self.image_size)
-            blocks = [
-                Block(
-                    channels,
-                    build_attention(self.attention, channels, heads, grid),
-                    mlp_ratio=arch["mlp_ratio"],
-                    mlp_conv=arch["mlp_conv"],
-                    drop_path=rate,
-                )
-                for rate in rates
-            ]
-            self.stages[stage] = Stage(blocks, downsample=[downsample], with_cp=self.with_cp)
-        init_linear(self)
-        init_convolutions(self)
-        self.train()  # freezes what replaced a stage
+    default_arch = "small"
+    entries = 2
+    kernels = ((3, 3), (3, 3), (3,), (5,))
 
     @classmethod
-    def check_arch(cls, arch: dict[str, Any]) -> None:
-        """Check nothing: ``depths`` and ``num_heads`` belong to the last two stages, which the constructor counts."""
+    def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
+        sizes = super().stage_sizes(arch)
+        return [*sizes[:2], *(size._replace(depth=n) for size, n in zip(sizes[2:], arch["depths"], strict=True))]
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        arch, channels = self.arch, self.stage_channels[stage]
+        attention = build_attention(self.attention, channels, arch["num_heads"][stage - 2], grid)
+        ratio, conv = arch["mlp_ratio"], arch["mlp_conv"]
+        return Block(channels, attention, mlp_ratio=ratio, mlp_conv=conv, drop_path=drop_path)

@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import PooledQueryAttention, SubsampledAttention, build_attention
-from mmlisa.models.layers import ConvNorm, ConvStack, LinearNorm, TokenConv, norm_tokens, to_tokens
+from mmlisa.models.layers import ConvNorm, ConvStack, LinearNorm, TokenConv, norm_tokens, stochastic_depth, to_tokens
 from mmlisa.ops.context import divide_up
 from mmlisa.registry import MODELS
 
-from .base import Backbone, Stage
+from .base import Backbone, StageSize
 
 
 class Mlp(nn.Module):
@@ -40,7 +39,7 @@ class Block(nn.Module):
     def __init__(self, channels: int, attn: nn.Module, mlp: Mlp, drop_path: float) -> None:
         super().__init__()
         self.attn, self.norm, self.mlp = attn, nn.BatchNorm1d(channels), mlp
-        self.drop_path = DropPath(drop_path)
+        self.drop_path = stochastic_depth(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         x = x + self.drop_path(norm_tokens(self.norm, self.attn(x, grid)))
@@ -60,7 +59,7 @@ class DownBlock(nn.Module):
     def __init__(self, attn: nn.Module, mlp: Mlp, drop_path: float) -> None:
         super().__init__()
         self.attn, self.mlp = attn, mlp
-        self.drop_path = DropPath(drop_path)
+        self.drop_path = stochastic_depth(drop_path)
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         half = tuple(divide_up(n, 2) for n in x.shape[2:])
@@ -86,6 +85,7 @@ class CastlingLeViT(Backbone):
         ValueError: see :class:`Backbone`.
     """
 
+    default_arch = "256"
     _castling: ClassVar[dict[str, Any]] = dict(depths=(4, 4, 4), mlp_ratio=2, mlp_conv=5, downsample="pool")
     _attention: ClassVar[dict[str, Any]] = dict(type="LinearAngularAttention", pooled=True, qkv_bias=False, aux=True)
     _narrow: ClassVar[dict[str, Any]] = dict(_castling, head_dims=16, attention=dict(_attention, head_dims=32))
@@ -97,39 +97,36 @@ class CastlingLeViT(Backbone):
         "384": dict(_wide, channels=(384, 512, 768), num_heads=(6, 9, 12)),
     }
 
-    def __init__(self, arch: str | dict[str, Any] = "256", **options: Any) -> None:
-        super().__init__(arch, **options)
-        arch, channels, head_dims = self.arch, self.arch["channels"], self.arch["head_dims"]
-        widths = [self.in_channels, *(channels[0] // n for n in (8, 4, 2, 1))]
-        self.stem = ConvStack()
-        for i in range(4):
-            self.stem.append(ConvNorm(widths[i], widths[i + 1], 3, stride=2))
-            if i < 3:
-                self.stem.append(nn.Hardswish())
-        grid = tuple(-(-n // 16) for n in self.image_size)
-        self.stages = nn.ModuleList()
-        for i, width in enumerate(channels):
-            downsample = None
-            if i:
-                before = channels[i - 1]
-                attn = DOWNSAMPLES[arch["downsample"]](before, width, before // head_dims, head_dims, grid)
-                downsample = DownBlock(attn, Mlp(width, 2), self.drop_path_rate)
-                grid = tuple(-(-n // 2) for n in grid)
-            blocks = [
-                Block(
-                    width,
-                    build_attention(self.attention, width, arch["num_heads"][i], grid),
-                    Mlp(width, arch["mlp_ratio"], arch["mlp_conv"]),
-                    self.drop_path_rate,
-                )
-                for _ in range(arch["depths"][i])
-            ]
-            self.stages.append(Stage(blocks, downsample=downsample, with_cp=self.with_cp))
-        self.set_outputs(channels, [16 * 2**i for i in range(self.num_stages)])
-        self._init_layers()
+    @classmethod
+    def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
+        return [size._replace(stride=4 * size.stride) for size in super().stage_sizes(arch)]
 
-    def _init_layers(self) -> None:
-        """LeViT's: layers as PyTorch has them, residual branches at zero."""
+    def drop_rates(self, depths: Sequence[int]) -> list[list[float]]:
+        return [[self.drop_path_rate] * depth for depth in depths]
+
+    def build_stem(self) -> nn.Module:
+        stem, widths = ConvStack(), [self.in_channels, *(self.stage_channels[0] // n for n in (8, 4, 2, 1))]
+        for i in range(4):
+            stem.append(ConvNorm(widths[i], widths[i + 1], 3, stride=2))
+            if i < 3:
+                stem.append(nn.Hardswish())
+        return stem
+
+    def build_downsample(self, stage: int) -> nn.Module | None:
+        if stage == 0:
+            return None
+        (before, width), head_dims = self.stage_channels[stage - 1 : stage + 1], self.arch["head_dims"]
+        build = DOWNSAMPLES[self.arch["downsample"]]
+        attention = build(before, width, before // head_dims, head_dims, self.stage_grid(stage - 1))
+        return DownBlock(attention, Mlp(width, 2), self.drop_path_rate)
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        arch, width = self.arch, self.stage_channels[stage]
+        attention = build_attention(self.attention, width, arch["num_heads"][stage], grid)
+        return Block(width, attention, Mlp(width, arch["mlp_ratio"], arch["mlp_conv"]), drop_path)
+
+    def finish(self) -> None:
+        """Start residual branches at zero, as LeViT; its other layers keep PyTorch's initialisation."""
         for module in self.modules():
             if isinstance(module, Mlp):
                 nn.init.zeros_(module.ln2.bn.weight)

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from functools import partial
-from math import prod
+from itertools import accumulate
+from operator import mul
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.arch import parse_mixers
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import (
     Block,
@@ -20,14 +20,13 @@ from mmlisa.models.layers import (
     SepConv,
     build_norm,
     init_convolutions,
-    init_linear,
     init_stem_biases,
     to_tokens,
     token_conv,
 )
 from mmlisa.registry import MODELS
 
-from .base import Backbone, Stage
+from .base import Backbone, StageSize
 
 TEMPORAL_KERNEL = 3  # depthwise convolutions on video: the "3x7x7" of Table 14
 TEMPORAL_STRIDE = 2  # first embedding of a video; the others keep the frames (journal paper, Sec. 5.4)
@@ -100,6 +99,8 @@ class LiSANet(Backbone):
     """
 
     image_axes = (2, 3)
+    mixers = ("mixers", "AC")
+    default_arch = "hybrid-small"
     no_decay = ("position_embedding",)
     _journal: ClassVar[dict[str, Any]] = dict(
         strides=(4, 2, 2, 2),
@@ -159,32 +160,10 @@ class LiSANet(Backbone):
     }
 
     def __init__(
-        self,
-        arch: str | dict[str, Any] = "hybrid-small",
-        *,
-        norm_cfg: dict[str, Any] | None = None,
-        **options: Any,
+        self, arch: str | dict[str, Any] | None = None, *, norm_cfg: dict[str, Any] | None = None, **options: Any
     ) -> None:
+        self.norm_cfg = {"type": "LN", "eps": 1e-6} if norm_cfg is None else norm_cfg
         super().__init__(arch, **options)
-        arch, channels, grid = self.arch, self.arch["channels"], self.image_size
-        self.mixers = parse_mixers("arch: mixers", arch["mixers"], self.num_stages, "AC")
-        norm = partial(build_norm, {"type": "LN", "eps": 1e-6} if norm_cfg is None else norm_cfg)
-        self.stages = nn.ModuleList()
-        for i, drop_paths in enumerate(self.drop_paths(arch["depths"])):
-            strides = (arch["strides"][i],) * 2
-            if len(grid) == 3:
-                strides = (TEMPORAL_STRIDE if i == 0 else 1, *strides)
-            grid = tuple(-(-n // stride) for n, stride in zip(grid, strides, strict=True))
-            embed = self._build_embed(i, strides, grid, norm(channels[i]))
-            if i == 0:
-                self.stem, embed = embed, None
-            blocks = [self._build_block(i, grid, norm, rate) for rate in drop_paths]
-            self.stages.append(Stage(blocks, downsample=embed, with_cp=self.with_cp))
-        strides = [prod(arch["strides"][: i + 1]) for i in range(self.num_stages)]
-        self.set_outputs(channels, strides, norm)
-        init_linear(self)
-        init_convolutions(self)
-        init_stem_biases(self.stem)
 
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
@@ -192,22 +171,39 @@ class LiSANet(Backbone):
         if arch["position"] not in ("conv", "learned", None):
             raise ValueError(f"arch: position={arch['position']!r}; it must be 'conv', 'learned' or None")
 
-    def _build_embed(self, stage: int, strides: Sequence[int], grid: Sequence[int], norm: nn.Module) -> PatchEmbed:
-        """Overlapping: kernel 2s - 1; otherwise kernel s. In time all overlap (Table 14's FLOPs: tubelets of 3x16x16)."""
-        channels = self.arch["channels"]
-        in_channels = channels[stage - 1] if stage else self.in_channels
-        overlaps = (*(True,) * (len(grid) - 2), self.arch["overlap"], self.arch["overlap"])
-        kernel = tuple(2 * s - 1 if overlap else s for s, overlap in zip(strides, overlaps, strict=True))
-        padding = tuple(k // 2 if overlap else 0 for k, overlap in zip(kernel, overlaps, strict=True))
-        options = dict(norm=norm, grid_axes=len(grid))
-        if stage == 0 and self.arch["position"] == "learned":
-            return PositionedEmbed(in_channels, channels[0], kernel, strides, padding, grid=grid, **options)
-        return PatchEmbed(in_channels, channels[stage], kernel, strides, padding, **options)
+    @classmethod
+    def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
+        strides = accumulate(arch["strides"], mul)
+        return [StageSize(*size) for size in zip(arch["channels"], strides, arch["depths"], strict=True)]
 
-    def _build_block(self, stage: int, grid: tuple[int, ...], norm: partial, drop_path: float) -> Block:
-        arch, channels = self.arch, self.arch["channels"][stage]
-        if self.mixers[stage] == "C":
-            mixer = SepConv(channels, (TEMPORAL_KERNEL,) * (len(grid) - 2) + (7, 7), grid_axes=len(grid))
+    def stage_grid(self, stage: int) -> tuple[int, ...]:
+        strides = (TEMPORAL_STRIDE, *(self.stage_strides[stage],) * 2)[-len(self.image_size) :]
+        return tuple(-(-size // stride) for size, stride in zip(self.image_size, strides, strict=True))
+
+    def build_stem(self) -> nn.Module:
+        return self._build_embed(0, self.in_channels)
+
+    def build_downsample(self, stage: int) -> nn.Module | None:
+        return self._build_embed(stage, self.stage_channels[stage - 1]) if stage else None
+
+    def _build_embed(self, stage: int, in_channels: int) -> PatchEmbed:
+        arch, channels, axes = self.arch, self.stage_channels[stage], len(self.image_size)
+        stride = arch["strides"][stage]
+        kernel, padding = (2 * stride - 1, stride - 1) if arch["overlap"] else (stride, 0)
+        time = TEMPORAL_STRIDE if stage == 0 else 1
+        # In time, all embeddings overlap (Table 14's FLOPs: tubelets of 3x16x16).
+        sizes = (2 * time - 1, kernel, kernel), (time, stride, stride), (time - 1, padding, padding)
+        kernels, strides, paddings = (size[-axes:] for size in sizes)
+        options = dict(norm=build_norm(self.norm_cfg, channels), grid_axes=axes)
+        if stage == 0 and arch["position"] == "learned":
+            grid = self.stage_grid(0)
+            return PositionedEmbed(in_channels, channels, kernels, strides, paddings, grid=grid, **options)
+        return PatchEmbed(in_channels, channels, kernels, strides, paddings, **options)
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        arch, channels, axes = self.arch, self.stage_channels[stage], len(grid)
+        if arch["mixers"][stage] == "C":
+            mixer = SepConv(channels, (TEMPORAL_KERNEL, 7, 7)[-axes:], grid_axes=axes)
         else:
             mixer = build_attention(self.attention, channels, arch["num_heads"][stage], grid)
         return (PositionedBlock if arch["position"] == "conv" else Block)(
@@ -216,6 +212,14 @@ class LiSANet(Backbone):
             mlp_ratio=arch["mlp_ratios"][stage],
             mlp_conv=3 if arch["conv_mlp"] else None,
             drop_path=drop_path,
-            norm=norm,
-            grid_axes=len(grid),
+            norm=partial(build_norm, self.norm_cfg),
+            grid_axes=axes,
         )
+
+    def build_norm(self, stage: int) -> nn.Module:
+        return build_norm(self.norm_cfg, self.stage_channels[stage])
+
+    def finish(self) -> None:
+        super().finish()
+        init_convolutions(self)
+        init_stem_biases(self.stem)

@@ -4,14 +4,22 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
-from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import LayerNorm, Mlp, Residual, ResidualBlock, TokenConv
+from mmlisa.models.layers import (
+    ConvStem,
+    InvertedMerging,
+    LayerNorm,
+    Mlp,
+    Residual,
+    ResidualBlock,
+    TokenConv,
+    stochastic_depth,
+)
 from mmlisa.registry import MODELS
 
-from .conv_pyramid import ConvPyramid
+from .base import Backbone
 
 
 class MILABlock(ResidualBlock):
@@ -36,7 +44,7 @@ class MILABlock(ResidualBlock):
         self.cpe2 = TokenConv(channels, 3)
         self.norm2 = LayerNorm(channels)
         self.mlp = Mlp(channels, int(channels * mlp_ratio), getattr(attention, "mlp_conv", None))
-        self.drop_path = DropPath(drop_path)
+        self.drop_path = stochastic_depth(drop_path)
 
     def residuals(self) -> list[Residual]:
         return [
@@ -54,14 +62,24 @@ class MILABlock(ResidualBlock):
 
 
 @MODELS.register_module()
-class MILA(ConvPyramid):
+class MILA(Backbone):
     """MILA-T / -S / -B.
 
-    The arguments are :class:`ConvPyramid`'s. Paper's drop path on ImageNet: 0.2 (T), 0.3 (S), 0.5 (B).
+    ``forward(image: [B, 3, H, W])`` returns one map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in ``out_indices``, for
+    any H and W of at least 32. Nothing depends on the pretraining resolution: positions come from convolutions, and from
+    rotations by whole rows and columns.
+
+    Args:
+        arch: see :class:`Backbone`.
+        output_norm: a LayerNorm on each returned map, as the paper's dense prediction has; False for the one norm of its
+            classifiers, after the last stage.
+        options: see :class:`Backbone`. Paper's drop path on ImageNet: 0.2 (T), 0.3 (S), 0.5 (B).
+
+    Raises:
+        ValueError: see :class:`Backbone`.
     """
 
-    stem_shortcut = True
-    classifier_norm = "LN"
+    default_arch = "tiny"
     _common: ClassVar[dict[str, Any]] = dict(mlp_ratios=(4, 4, 4, 4), attention=dict(type="MILAAttention"))
     _deep: ClassVar[dict[str, Any]] = dict(_common, depths=(3, 6, 21, 6))
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
@@ -70,10 +88,24 @@ class MILA(ConvPyramid):
         "base": dict(_deep, channels=(96, 192, 384, 768), num_heads=(3, 6, 12, 24)),
     }
 
-    def __init__(self, arch: str | dict[str, Any] = "tiny", **options: Any) -> None:
+    def __init__(self, arch: str | dict[str, Any] | None = None, *, output_norm: bool = True, **options: Any) -> None:
+        self.output_norm = output_norm
         super().__init__(arch, **options)
 
-    def build_block(self, stage: int, drop_path: float, grid: tuple[int, int]) -> nn.Module:
-        channels = self.arch["channels"][stage]
+    def build_stem(self) -> nn.Module:
+        return ConvStem(self.in_channels, self.stage_channels[0], shortcut=True)
+
+    def build_downsample(self, stage: int) -> nn.Module | None:
+        return InvertedMerging(*self.stage_channels[stage - 1 : stage + 1]) if stage else None
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        channels = self.stage_channels[stage]
         attention = build_attention(self.attention, channels, self.arch["num_heads"][stage], grid)
         return MILABlock(channels, attention, mlp_ratio=self.arch["mlp_ratios"][stage], drop_path=drop_path)
+
+    def build_stage_norm(self, stage: int) -> nn.Module | None:
+        is_last = stage == self.num_stages - 1
+        return LayerNorm(self.stage_channels[stage]) if is_last and not self.output_norm else None
+
+    def build_norm(self, stage: int) -> nn.Module | None:
+        return nn.LayerNorm(self.stage_channels[stage]) if self.output_norm else None

@@ -1,19 +1,17 @@
 """Castling-MViTv2 (You et al., "Castling-ViT", Table 2) on the layout of MViTv2 (Li et al.); names are as in timm."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
-from timm.layers import DropPath
 from torch import Tensor, nn
 
 from mmlisa.models.attention import PooledAttention, build_attention
-from mmlisa.models.layers import Block, LayerNorm, Mlp, PatchEmbed, init_linear, to_map, to_tokens
+from mmlisa.models.layers import Block, LayerNorm, Mlp, PatchEmbed, stochastic_depth, to_map, to_tokens
 from mmlisa.ops.context import divide_up
 from mmlisa.registry import MODELS
 
-from .base import Backbone, Stage
+from .base import Backbone, StageSize
 
 
 class PooledBlock(nn.Module):
@@ -37,7 +35,7 @@ class PooledBlock(nn.Module):
         self.shortcut_proj_attn = nn.Linear(in_channels, channels) if in_channels != channels else None
         self.norm2 = LayerNorm(channels, eps=1e-6)
         self.mlp = Mlp(channels, int(channels * mlp_ratio))
-        self.drop_path = DropPath(drop_path)
+        self.drop_path = stochastic_depth(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         normed = self.norm1(x)
@@ -89,37 +87,39 @@ class CastlingMViTv2(Backbone):
         "base": dict(_castling, depths=(2, 3, 16, 3)),
     }
 
-    def __init__(self, arch: str | dict[str, Any] = "tiny", **options: Any) -> None:
-        super().__init__(arch, **options)
-        arch = self.arch
-        channels = [arch["channels"] * 2**i for i in range(self.num_stages)]
-        self.stem = PatchEmbed(self.in_channels, channels[0], 7, 4, 3, norm=nn.Identity())
-        grid = tuple(-(-n // 4) for n in self.image_size)
-        self.stages = nn.ModuleList()
-        for i, (first, *rest) in enumerate(self.drop_paths(arch["depths"])):
-            downsample = None
-            if i:
-                downsample = self._build_pooled(PooledDownsample, i, channels[i - 1], grid, first)
-                grid = tuple(-(-n // 2) for n in grid)
-            else:
-                rest = [first, *rest]
-            blocks = [self._build_block(i, grid, rate) for rate in rest]
-            self.stages.append(Stage(blocks, downsample=downsample, with_cp=self.with_cp))
-        self.set_outputs(channels, [4 * 2**i for i in range(self.num_stages)], partial(nn.LayerNorm, eps=1e-6))
-        init_linear(self)
+    default_arch = "tiny"
 
-    def _build_block(self, stage: int, grid: tuple[int, ...], drop_path: float) -> nn.Module:
-        """A block of stride 1."""
-        channels = self.arch["channels"] * 2**stage
-        if not self.arch["castled"]:
-            return self._build_pooled(PooledBlock, stage, channels, grid, drop_path)
-        return Block(
-            channels,
-            build_attention(self.attention, channels, self.arch["num_heads"] * 2**stage, grid),
-            mlp_ratio=self.arch["mlp_ratio"],
-            mlp_conv=self.arch["mlp_conv"],
-            drop_path=drop_path,
+    @classmethod
+    def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
+        """The first block of a later stage is its downsampling."""
+        sizes = ((arch["channels"] * 2**stage, 4 * 2**stage, depth) for stage, depth in enumerate(arch["depths"]))
+        return [StageSize(channels, stride, depth - (stride > 4)) for channels, stride, depth in sizes]
+
+    def drop_rates(self, depths: Sequence[int]) -> list[list[float]]:
+        first, *others = super().drop_rates(self.arch["depths"])
+        return [first, *(rates[1:] for rates in others)]
+
+    def build_stem(self) -> nn.Module:
+        return PatchEmbed(self.in_channels, self.stage_channels[0], 7, 4, 3, norm=nn.Identity())
+
+    def build_downsample(self, stage: int) -> nn.Module | None:
+        if stage == 0:
+            return None
+        rate = super().drop_rates(self.arch["depths"])[stage][0]
+        return self._build_pooled(
+            PooledDownsample, stage, self.stage_channels[stage - 1], self.stage_grid(stage - 1), rate
         )
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        arch, channels = self.arch, self.stage_channels[stage]
+        if not arch["castled"]:
+            return self._build_pooled(PooledBlock, stage, channels, grid, drop_path)
+        attention = build_attention(self.attention, channels, arch["num_heads"] * 2**stage, grid)
+        ratio, conv = arch["mlp_ratio"], arch["mlp_conv"]
+        return Block(channels, attention, mlp_ratio=ratio, mlp_conv=conv, drop_path=drop_path)
+
+    def build_norm(self, stage: int) -> nn.Module:
+        return nn.LayerNorm(self.stage_channels[stage], eps=1e-6)
 
     def _build_pooled(
         self, block: type[PooledBlock], stage: int, in_channels: int, grid: tuple[int, ...], drop_path: float
@@ -127,7 +127,7 @@ class CastlingMViTv2(Backbone):
         """Build MViTv2's own block; ``grid`` is that of its input, whose longer side sets the length of its tables."""
         return block(
             in_channels,
-            self.arch["channels"] * 2**stage,
+            self.stage_channels[stage],
             self.arch["num_heads"] * 2**stage,
             max(grid),
             2 if block is PooledDownsample else 1,

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block, PatchEmbed, PositionResize, PositionsOnLoad, init_linear
+from mmlisa.models.layers import Block, PatchEmbed, PositionResize, PositionsOnLoad
 
-from .base import Backbone, Stage
+from .base import Backbone, StageSize
 
 OUT_TYPES = ("featmap", "cls_token")
 
@@ -50,7 +50,7 @@ class PlainViT(Backbone):
     of some hosts set ``patch_size`` and ``class_token``; the defaults are 16 and True.
 
     Args:
-        arch: see :class:`Backbone`; the first of ``arch_settings`` by default.
+        arch: see :class:`Backbone`.
         out_type: ``'featmap'`` or ``'cls_token'``.
         out_indices: blocks whose outputs are returned; the last by default, None for all.
         options: see :class:`Backbone`.
@@ -67,39 +67,35 @@ class PlainViT(Backbone):
         out_indices: int | Sequence[int] | None = (-1,),
         **options: Any,
     ) -> None:
-        super().__init__(next(iter(self.arch_settings)) if arch is None else arch, out_indices=out_indices, **options)
-        arch, channels, patch_size = self.arch, self.arch["channels"], self.arch.get("patch_size", 16)
-        has_class_token = arch.get("class_token", True)
-        if out_type not in OUT_TYPES[: 1 + has_class_token]:
-            raise ValueError(f"out_type={out_type!r}; it must be one of {OUT_TYPES[: 1 + has_class_token]}")
-        self.out_type, self.num_extra_tokens = out_type, int(has_class_token)
-        grid = tuple(-(-n // patch_size) for n in self.image_size)
-        self.stem = self.build_stem(patch_size, grid)
-        self.stages = nn.ModuleList()
-        for (rate,) in self.drop_paths([1] * self.num_stages):
-            self.stages.append(Stage([self.build_block(rate, grid)], with_cp=self.with_cp))
-        self.norm = nn.LayerNorm(channels, eps=1e-6)
-        self.set_outputs([channels] * self.num_stages, [patch_size] * self.num_stages)
-        init_linear(self)
-
-    def build_stem(self, patch_size: int, grid: tuple[int, ...]) -> nn.Module:
-        """Image ``[B, 3, H, W]`` -> tokens ``[B, (1 +) N, C]`` and the grid of the N patches."""
-        return Stem(self.in_channels, self.arch["channels"], patch_size, grid, self.arch.get("class_token", True))
-
-    def build_block(self, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
-        """A block, called as ``block(x: [B, N, C], grid)``, with its rate of stochastic depth."""
-        channels = self.arch["channels"]
-        return Block(
-            channels,
-            build_attention(self.attention, channels, self.arch["num_heads"], grid),
-            mlp_ratio=self.arch["mlp_ratio"],
-            mlp_conv=self.arch.get("mlp_conv"),
-            drop_path=drop_path,
-        )
+        super().__init__(arch, out_indices=out_indices, **options)
+        self.out_type, self.num_extra_tokens = out_type, int(self.arch.get("class_token", True))
+        out_types = OUT_TYPES[: 1 + self.num_extra_tokens]
+        if out_type not in out_types:
+            raise ValueError(f"out_type={out_type!r}; it must be one of {out_types}")
 
     @classmethod
-    def count_stages(cls, arch: dict[str, Any]) -> int:
-        return arch["depth"]
+    def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
+        return [StageSize(arch["channels"], arch.get("patch_size", 16), 1)] * arch["depth"]
+
+    def build_stem(self) -> nn.Module:
+        arch = self.arch
+        return Stem(
+            self.in_channels,
+            arch["channels"],
+            self.stage_strides[0],
+            self.stage_grid(0),
+            class_token=arch.get("class_token", True),
+        )
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        arch, channels = self.arch, self.arch["channels"]
+        attention = build_attention(self.attention, channels, arch["num_heads"], grid)
+        ratio, conv = arch["mlp_ratio"], arch.get("mlp_conv")
+        return Block(channels, attention, mlp_ratio=ratio, mlp_conv=conv, drop_path=drop_path)
+
+    def finish(self) -> None:
+        super().finish()
+        self.norm = nn.LayerNorm(self.arch["channels"], eps=1e-6)
 
     def to_output(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:
         return x[:, 0] if self.out_type == "cls_token" else super().to_output(x[:, self.num_extra_tokens :], grid)

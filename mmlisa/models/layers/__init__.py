@@ -14,7 +14,7 @@ __all__, __getattr__, __dir__ = names_at_first_use(
             "ResidualBlock",
             "SepConv",
             "build_norm",
-            "drop_path",
+            "stochastic_depth",
             "has_hooks",
         ),
         "gated": ("GatedProjection", "LePE"),

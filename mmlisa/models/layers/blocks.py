@@ -225,7 +225,7 @@ class Residual(NamedTuple):
         return self.skip(x) + self.drop(self.branch(norm_tokens(self.norm, x), grid))
 
 
-def drop_path(rate: float) -> nn.Module:
+def stochastic_depth(rate: float) -> nn.Module:
     """Stochastic depth; an identity at rate 0, as in timm's blocks."""
     return DropPath(rate) if rate else nn.Identity()
 
@@ -274,7 +274,7 @@ class Block(ResidualBlock):
         self.attn = attention
         self.norm2 = norm(channels)
         self.mlp = Mlp(channels, int(channels * mlp_ratio), mlp_conv, grid_axes=grid_axes)
-        self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
+        self.drop_path = stochastic_depth(drop_path)
 
     def residuals(self) -> list[Residual]:
         return [Residual(self.attn, self.norm1, self.drop_path), Residual(self.mlp, self.norm2, self.drop_path)]
