@@ -81,16 +81,16 @@ class TwoPassStarReLU(StarReLU):
 class ChunkedInteractiveAttention(InteractiveAttention):
     """Interactive attention that computes its attention maps a chunk of queries at a time."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, mix: tuple[Tensor | None, Tensor | None]) -> Tensor:
+    def softmax(self, query: Tensor, key: Tensor, value: Tensor, *, mix: tuple[Tensor | None, Tensor | None]) -> Tensor:
         batch, heads, n, _ = query.shape
         # Two maps of a chunk live at a time.
         count = max(chunk_length(query[:, 0], width=2 * heads * key.shape[2]) // batch, 1) if batch else n
         if count >= n or not is_cpu_inference(query):
-            return super().attend(query, key, value, mix)
+            return super().softmax(query, key, value, mix=mix)
         y = value.new_empty(batch, n, heads, value.shape[3]).transpose(1, 2)
         for start in range(0, n, count):
             rows = slice(start, start + count)
-            y[:, :, rows] = super().attend(query[:, :, rows], key, value, mix)
+            y[:, :, rows] = super().softmax(query[:, :, rows], key, value, mix=mix)
         return y
 
 

@@ -9,7 +9,7 @@ __all__, __getattr__, __dir__ = names_at_first_use(
         "circular.filters": ("global_filter", "resize_kernel", "resize_spectrum"),
         "context": ("at_least_fp32", "layer_dtype", "no_autocast"),
         "focused": ("focused_linear",),
-        "landmarks": ("agent", "interactive", "interactive_softmax", "landmark_side", "pool_landmarks"),
+        "landmarks": ("agent", "interactive", "interactive_softmax", "pool_landmarks"),
         "linear": (
             "cosine_attention",
             "efficient",

@@ -23,21 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .context import at_least_fp32, is_traced, no_autocast
-from .operator import check_backend, check_heads, operator
+from .operator import check_arguments, operator
 
 Mix = tuple[Tensor | None, Tensor | None]  # matrices [h, h] before and after a softmax; None mixes nothing
-
-
-def landmark_side(landmarks: int) -> int:
-    """Side s of the s x s landmark grid.
-
-    Raises:
-        ValueError: ``landmarks`` is not a positive square number.
-    """
-    side = isqrt(max(landmarks, 0))
-    if side < 1 or side * side != landmarks:
-        raise ValueError(f"landmarks={landmarks}; they form a square grid, so it must be 1, 4, 9, …, 49, 64, …")
-    return side
 
 
 def pool_landmarks(tokens: Tensor, grid: Sequence[int], landmarks: int) -> Tensor:
@@ -52,8 +40,13 @@ def pool_landmarks(tokens: Tensor, grid: Sequence[int], landmarks: int) -> Tenso
 
     Returns:
         ``[B, h, L, d]``, a view of the tokens where the grid is the landmark grid.
+
+    Raises:
+        ValueError: ``landmarks`` is not a positive square number.
     """
-    side = landmark_side(landmarks)
+    side = isqrt(max(landmarks, 0))
+    if side < 1 or side * side != landmarks:
+        raise ValueError(f"landmarks={landmarks}; they form a square grid, so it must be 1, 4, 9, …, 49, 64, …")
     heads, n = tokens.shape[1], prod(grid)
     tokens = tokens[:, :, tokens.shape[2] - n :]
     if is_traced() or torch.are_deterministic_algorithms_enabled():
@@ -143,8 +136,7 @@ def interactive(
     Raises:
         ValueError: shapes that do not fit each other, landmarks that are not a square number, or an unknown backend.
     """
-    check_backend(backend)
-    check_heads(query, key, value)
+    check_arguments(query, key, value, backend)
     if len(grid) != 2 or query.shape[2] < prod(grid):
         raise ValueError(f"grid={tuple(grid)} must be (H, W) of at most N={query.shape[2]} tokens")
     size = (query.shape[1],) * 2
@@ -162,7 +154,7 @@ def interactive(
 
 def _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_key) -> Tensor:
     """Eqs. 6 to 8 as they stand, with every window of the pooling and the N x N matrix written out; the oracle."""
-    side, (height, width), scale = landmark_side(landmarks), grid, query.shape[-1] ** -0.5
+    side, (height, width), scale = isqrt(landmarks), grid, query.shape[-1] ** -0.5
 
     def window(size: int, i: int) -> slice:
         return slice(i * size // side, -(-(i + 1) * size // side))

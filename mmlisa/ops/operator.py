@@ -1,6 +1,6 @@
 """The rule that all operators follow: which arguments they take, in which precision they compute and what they return."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
@@ -9,12 +9,8 @@ from torch import Tensor
 
 from .context import no_autocast
 
-BACKENDS = ("auto", "reference")
 
-
-def operator(
-    function: Callable[..., Any] | None = None, *, backends: Sequence[str] = BACKENDS, one_shape: bool = False
-) -> Callable[..., Any]:
+def operator(function: Callable[..., Any] | None = None, *, one_shape: bool = False) -> Callable[..., Any]:
     """Make a function of query, key, value and further arguments an operator.
 
     The function gets all floating-point tensors in the widest of their dtypes, fp32 at least, and runs without autocast. The
@@ -22,46 +18,47 @@ def operator(
 
     Args:
         function: called as ``function(query, key, value, ...)``.
-        backends: values of its option ``backend``, if it has one.
-        one_shape: query, key and value must have one shape. Otherwise the widths of query and key must agree, and the tokens of
-            key and value.
+        one_shape: see :func:`check_arguments`.
 
     Raises:
-        ValueError: at the call, shapes that do not fit each other, or an unknown backend.
+        ValueError: at the call, see :func:`check_arguments`.
     """
     if function is None:
-        return partial(operator, backends=backends, one_shape=one_shape)
+        return partial(operator, one_shape=one_shape)
 
     @wraps(function)
     def call(query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any) -> Any:
-        check_backend(options.get("backend", "auto"), backends)
-        check_heads(query, key, value, one_shape)
+        check_arguments(query, key, value, options.get("backend", "auto"), one_shape)
         dtype, device, wide = value.dtype, query.device, torch.float32
-        for x in (query, key, value, *args, *options.values()):
+        arguments = dict(enumerate((query, key, value, *args))) | options
+        for x in arguments.values():
             if isinstance(x, Tensor) and x.is_floating_point():
                 wide = torch.promote_types(wide, x.dtype)
-        args = [_convert(x, wide) for x in (query, key, value, *args)]
+        for name, x in arguments.items():
+            if (
+                isinstance(x, Tensor) and x.is_floating_point() and x.dtype != wide
+            ):  # an export records every conversion
+                arguments[name] = x.to(wide)
+        args = [arguments.pop(i) for i in range(3 + len(args))]
         with no_autocast(device):
-            y = function(*args, **{name: _convert(x, wide) for name, x in options.items()})
-        return (_convert(y[0], dtype), *y[1:]) if isinstance(y, tuple) else _convert(y, dtype)
+            y = function(*args, **arguments)
+        first, *others = y if isinstance(y, tuple) else (y,)
+        first = first if first.dtype == dtype else first.to(dtype)
+        return (first, *others) if others else first
 
     return call
 
 
-def _convert(x: Any, dtype: torch.dtype) -> Any:
-    is_other = isinstance(x, Tensor) and x.is_floating_point() and x.dtype != dtype
-    return x.to(dtype) if is_other else x  # an export records every conversion
+def check_arguments(query: Tensor, key: Tensor, value: Tensor, backend: str = "auto", one_shape: bool = True) -> None:
+    """Check the arguments of an operator.
 
-
-def check_backend(backend: str, backends: Sequence[str] = BACKENDS) -> None:
-    """Raise ValueError unless ``backend`` is in ``backends``."""
-    if backend not in backends:
-        raise ValueError(f"backend is {backend!r}; it must be one of {tuple(backends)}")
-
-
-def check_heads(query: Tensor, key: Tensor, value: Tensor, one_shape: bool = True) -> None:
-    """Raise ValueError unless query, key and value are ``[B, h, N, d]`` that fit each other."""
+    Raises:
+        ValueError: query, key and value are not ``[B, h, N, d]`` of one shape, or without ``one_shape`` of one width of query and
+            key and with as many keys as values; ``backend`` is neither ``'auto'`` nor ``'reference'``.
+    """
     q, k, v = query.shape, key.shape, value.shape
     if not len(q) == len(k) == len(v) == 4 or not (q == k == v if one_shape else q[3] == k[3] and k[2] == v[2]):
         rule = "of one shape" if one_shape else "with one width of query and key, and as many keys as values"
         raise ValueError(f"query, key and value must be [B, h, N, d] {rule}, got {tuple(q)}, {tuple(k)}, {tuple(v)}")
+    if backend not in ("auto", "reference"):
+        raise ValueError(f"backend is {backend!r}; it must be 'auto' or 'reference'")

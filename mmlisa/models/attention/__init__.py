@@ -42,11 +42,8 @@ _OPERATORS = {
     "ttt": ("TTTAttention",),
 }
 _OTHERS = {
-    "base": ("build_attention",),
-    "heads": ("HeadPool", "join_heads", "split_heads"),
-    "levit": ("LeViTAttention", "PooledQueryAttention", "SubsampledAttention"),
-    "pooled": ("PooledAttention",),
-    "projected": ("ProjectedAttention", "castling_operators", "drop_aux"),
+    "base": ("HeadedAttention", "build_attention", "check_tokens", "join_heads", "split_heads"),
+    "castling": ("CastlingAttention", "HeadPool", "castling_operators", "drop_aux"),
 }
 OPERATORS = sorted(name for names in _OPERATORS.values() for name in names)
 __all__, __getattr__, __dir__ = names_at_first_use(__name__, {**_OPERATORS, **_OTHERS})

@@ -10,8 +10,7 @@ from mmlisa.models.layers import LePE, ResizeOnLoad
 from mmlisa.ops import agent, at_least_fp32, no_autocast, pool_landmarks
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_tokens
-from .heads import join_heads, split_heads
+from .base import HeadedAttention, join_heads, split_heads
 
 _SIDE = 7  # side of the maps from which the biases are interpolated
 
@@ -38,58 +37,46 @@ class AgentBias(ResizeOnLoad):
             nn.init.trunc_normal_(parameter, std=0.02)
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return _resize(at_least_fp32(theirs), ours.shape[2:]).to(theirs.dtype)
+        return _stretch(at_least_fp32(theirs), ours.shape[2:]).to(theirs.dtype)
 
     def forward(self, grid: Sequence[int]) -> Tensor:
         """``[h, n, N]``."""
         height, width = grid
-        parts = ((self.map, (height, width)), (self.rows, (height, 1)), (self.columns, (1, width)))
+        sizes = ((self.map, (height, width)), (self.rows, (height, 1)), (self.columns, (1, width)))
         with no_autocast(self.map.device):
-            return sum(_resize(part, size) for part, size in parts).flatten(2)
+            return sum(_stretch(bias, size) for bias, size in sizes).flatten(2)
 
 
-def _resize(part: Tensor, size: Sequence[int]) -> Tensor:
-    return F.interpolate(part, size=tuple(size), mode="bilinear", align_corners=False)
+def _stretch(bias: Tensor, size: Sequence[int]) -> Tensor:
+    return F.interpolate(bias, size=tuple(size), mode="bilinear", align_corners=False)
 
 
 @MODELS.register_module()
-class AgentAttention(nn.Module):
+class AgentAttention(HeadedAttention):
     """Agent attention: ``proj(softmax(q A^T + B_2) softmax(A k^T + B_1) v + DWC(v))`` (Han et al., "Agent Attention").
 
     The agents A are the queries, averaged over the cells of a square grid.
 
     Args:
-        channels: channels C.
-        num_heads: heads h.
+        channels, num_heads, qkv_bias: see :class:`HeadedAttention`.
         grid: the pretraining grid (H, W): the size of the biases of rows and columns.
         agents: n, a square number. The paper has 9, 16, 49, 49 in the four stages of Swin and PVT.
-        qkv_bias: bias in the query, key and value projection.
 
     Raises:
-        ValueError: heads that do not divide the channels; at the call, agents that are not a square number, or tokens that are
-            not those of the grid.
+        ValueError: see :class:`HeadedAttention`; at the call, agents that are not a square number.
     """
 
+    takes_prefix = False
+
     def __init__(
-        self,
-        channels: int,
-        num_heads: int,
-        *,
-        grid: Sequence[int],
-        agents: int = 49,
-        qkv_bias: bool = True,
+        self, channels: int, num_heads: int, *, grid: Sequence[int], agents: int = 49, qkv_bias: bool = True
     ) -> None:
-        super().__init__()
-        check_heads(channels, num_heads)
-        self.num_heads, self.agents = num_heads, agents
-        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
+        super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias)
+        self.agents = agents
         self.gather_bias, self.spread_bias = (AgentBias(num_heads, agents, grid) for _ in range(2))
         self.dwc = LePE(channels, 3)
-        self.proj = nn.Linear(channels, channels)
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
-        check_tokens(x, grid)
+    def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         query, key, value = self.qkv(x).chunk(3, dim=2)
         heads = [split_heads(t, self.num_heads) for t in (query, key, value)]
         agents = pool_landmarks(heads[0], grid, self.agents)

@@ -6,7 +6,6 @@ prefix tokens (a class token) of some backbones. ``grid`` at construction is the
 position-dependent parameters. At the call, it may be any other.
 """
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
@@ -45,24 +44,65 @@ def build_attention(
     return operator(channels, num_heads, grid=tuple(grid), **options)
 
 
-class MixedPrecisionOperator(nn.Module):
-    """Base of operators that take prefix tokens; a subclass may need full precision under autocast."""
+class HeadedAttention(nn.Module):
+    """Base of operators with heads: ``proj(attend(q, k, v))`` with ``q, k, v = qkv(x)``, split into heads.
 
-    # For operators whose values grow with the cube of their input and leave the range of half precision.
+    A subclass gives :meth:`attend`, or :meth:`mix` if there is more between the projections.
+
+    Args:
+        channels: channels C.
+        num_heads: heads h.
+        grid: the pretraining grid.
+        head_dims: width d of a head; None for C / h.
+        key_dims: width of a head's queries and keys; None for d.
+        qkv_bias: bias in the query, key and value projection.
+        proj_bias: bias in the output projection; None for operators with another projection, or none.
+
+    Raises:
+        ValueError: heads that do not divide the channels (without ``head_dims``); at the call, fewer tokens than the grid has,
+            or more if the operator takes no prefix tokens.
+    """
+
+    # Whether N may exceed prod(grid) by prefix tokens, which then are tokens like all others.
+    takes_prefix: ClassVar[bool] = True
+    # For operators whose values grow with the cube of their input and leave the range of half precision: no autocast.
     full_precision: ClassVar[bool] = False
 
-    @abstractmethod
-    def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``, in the precision that was chosen for it."""
+    def __init__(
+        self,
+        channels: int,
+        num_heads: int,
+        *,
+        grid: Sequence[int],
+        head_dims: int | None = None,
+        key_dims: int | None = None,
+        qkv_bias: bool = True,
+        proj_bias: bool | None = True,
+    ) -> None:
+        super().__init__()
+        self.num_heads, self.head_dims = num_heads, head_dims or check_heads(channels, num_heads)
+        self.qkv = nn.Linear(channels, num_heads * (self.head_dims + 2 * (key_dims or self.head_dims)), bias=qkv_bias)
+        if proj_bias is not None:
+            self.proj = nn.Linear(num_heads * self.head_dims, channels, bias=proj_bias)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""
-        count_prefix(x, grid)
+        check_tokens(x, grid, self.takes_prefix)
         if self.full_precision:
             x = x.to(layer_dtype(x, self))
             with no_autocast(x.device):
                 return self.mix(x, grid)
         return self.mix(x, grid)
+
+    def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """:meth:`forward`, with checked tokens and in the precision that was chosen for it."""
+        (query, key, value), heads = self.qkv(x).chunk(3, dim=2), self.num_heads
+        y = self.attend(split_heads(query, heads), split_heads(key, heads), split_heads(value, heads), grid)
+        return self.proj(join_heads(y))
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
+        """The operator's function: ``[B, h, N, d]`` each -> ``[B, h, N, d]``."""
+        raise NotImplementedError
 
 
 def check_heads(channels: int, num_heads: int) -> int:
@@ -78,26 +118,29 @@ def check_heads(channels: int, num_heads: int) -> int:
     return channels // num_heads
 
 
-def count_prefix(x: Tensor, grid: Sequence[int]) -> int:
+def check_tokens(x: Tensor, grid: Sequence[int], takes_prefix: bool = False) -> int:
     """Return the number of prefix tokens in ``x: [B, N, C]``: N - prod(grid).
 
     Raises:
-        ValueError: there are fewer tokens than the grid has.
+        ValueError: there are fewer tokens than the grid has, or prefix tokens without ``takes_prefix``.
     """
-    prefix = x.shape[1] - prod(grid)
+    count = prod(grid)
+    prefix = x.shape[1] - count
     if prefix < 0:
-        raise ValueError(f"the grid {tuple(grid)} has {prod(grid)} tokens, but x only {x.shape[1]}")
+        raise ValueError(f"the grid {tuple(grid)} has {count} tokens, but x only {x.shape[1]}")
+    if not takes_prefix and prefix:
+        raise ValueError(
+            f"this attention has no place for class tokens: it takes the {count} tokens of the grid {tuple(grid)}, and got "
+            f"{x.shape[1]}; set attention to another type, or choose a backbone without class tokens"
+        )
     return prefix
 
 
-def check_tokens(x: Tensor, grid: Sequence[int]) -> None:
-    """Check the tokens of a token mixer that takes no prefix tokens.
+def split_heads(x: Tensor, num_heads: int) -> Tensor:
+    """``[B, N, C] -> [B, h, N, d]``, a view."""
+    return x.unflatten(2, (num_heads, -1)).transpose(1, 2)
 
-    Raises:
-        ValueError: the number of tokens in ``x: [B, N, C]`` is not prod(grid).
-    """
-    if prefix := count_prefix(x, grid):
-        raise ValueError(
-            f"this attention has no place for class tokens: it takes the {prod(grid)} tokens of the grid {tuple(grid)}, and got "
-            f"{prod(grid) + prefix}; set attention to another type, or choose a backbone without class tokens"
-        )
+
+def join_heads(x: Tensor) -> Tensor:
+    """``[B, h, N, d] -> [B, N, C]``."""
+    return x.transpose(1, 2).flatten(2)

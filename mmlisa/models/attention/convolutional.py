@@ -9,25 +9,24 @@ from torch import Tensor, nn
 from mmlisa.models.layers import CONVOLUTIONS, to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_tokens
-from .heads import join_heads, split_heads
+from .base import HeadedAttention, join_heads, split_heads
 
 
 @MODELS.register_module()
-class ConvolutionalAttention(nn.Module):
+class ConvolutionalAttention(HeadedAttention):
     """Softmax attention on queries, keys and values that passed a depthwise convolution each (after MViTv2, Li et al. 2022).
 
     Args:
-        channels: channels C.
-        num_heads: heads h.
+        channels, num_heads, qkv_bias: see :class:`HeadedAttention`.
         grid: the pretraining grid, for its number of axes.
         kernel_size: of the convolutions.
         stride: of the keys' and values' convolutions; the queries keep the grid.
-        qkv_bias: bias in the query, key and value projection.
 
     Raises:
-        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
+        ValueError: see :class:`HeadedAttention`.
     """
+
+    takes_prefix = False
 
     def __init__(
         self,
@@ -39,17 +38,11 @@ class ConvolutionalAttention(nn.Module):
         stride: int = 1,
         qkv_bias: bool = True,
     ) -> None:
-        super().__init__()
-        check_heads(channels, num_heads)
-        self.num_heads = num_heads
-        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
+        super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias)
         conv = partial(CONVOLUTIONS[len(grid)], channels, channels, kernel_size, groups=channels, bias=False)
         self.convs = nn.ModuleList(conv(stride=s, padding=kernel_size // 2) for s in (1, stride, stride))
-        self.proj = nn.Linear(channels, channels)
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
-        check_tokens(x, grid)
+    def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         maps = to_map(self.qkv(x), grid).chunk(3, dim=1)
         tokens = (to_tokens(conv(m)) for conv, m in zip(self.convs, maps, strict=True))
         query, key, value = (split_heads(t, self.num_heads) for t in tokens)

@@ -9,28 +9,26 @@ from torch import Tensor, nn
 from mmlisa.models.layers import TokenConv, merge_windows, pad_to_windows, split_windows
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_tokens
-from .heads import join_heads, split_heads
+from .base import HeadedAttention, join_heads, split_heads
 
 
 @MODELS.register_module()
-class CrossShapedWindowAttention(nn.Module):
+class CrossShapedWindowAttention(HeadedAttention):
     """Cross-shaped window attention of CSwin (Dong et al., Eqs. 4-7) with its locally-enhanced positional encoding.
 
     The first half of the channels attends within vertical stripes ``split_size`` tokens wide, the second within horizontal
     ones. The map is padded to whole stripes, unmasked, as Swin's.
 
     Args:
-        channels: channels C.
-        num_heads: heads h.
+        channels, num_heads, qkv_bias: see :class:`HeadedAttention`.
         grid: the pretraining grid; if a side is at most ``split_size``, the attention is global, as in the last stage.
         split_size: width of the stripes; None for global attention.
-        qkv_bias: bias in the query, key and value projection.
 
     Raises:
-        ValueError: heads that do not divide the channels, an odd number of heads under stripes; at the call, tokens that are
-            not those of the grid.
+        ValueError: see :class:`HeadedAttention`; an odd number of heads under stripes.
     """
+
+    takes_prefix = False
 
     def __init__(
         self,
@@ -41,21 +39,16 @@ class CrossShapedWindowAttention(nn.Module):
         split_size: int | None = 7,
         qkv_bias: bool = True,
     ) -> None:
-        super().__init__()
-        check_heads(channels, num_heads)
+        super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias)
         self.split_size = None if split_size is None or split_size >= min(grid) else split_size
         branches = 1 if self.split_size is None else 2
         if num_heads % branches:
             raise ValueError(f"num_heads={num_heads}; vertical and horizontal stripes need an even number")
         self.branch_heads = num_heads // branches
-        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
-        self.proj = nn.Linear(channels, channels)
         self.lepe = nn.ModuleList(TokenConv(channels // branches, 3) for _ in range(branches))
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
+    def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         grid = tuple(grid)
-        check_tokens(x, grid)
         x = x.unflatten(1, grid)
         stripes = [grid]
         if self.split_size is not None:
@@ -63,14 +56,12 @@ class CrossShapedWindowAttention(nn.Module):
             x = pad_to_windows(x, (size, size))
             stripes = [(x.shape[1], size), (size, x.shape[2])]
         branches = [qkv.chunk(len(stripes), dim=3) for qkv in self.qkv(x).chunk(3, dim=3)]
-        y = [
-            self._attend(branch, stripe, lepe)
-            for branch, stripe, lepe in zip(zip(*branches, strict=True), stripes, self.lepe, strict=True)
-        ]
-        y = torch.cat(y, dim=3)[:, : grid[0], : grid[1]].flatten(1, 2)
-        return self.proj(y)
+        maps = map(self._attend_stripes, zip(*branches, strict=True), stripes, self.lepe)
+        return self.proj(torch.cat(list(maps), dim=3)[:, : grid[0], : grid[1]].flatten(1, 2))
 
-    def _attend(self, branch: tuple[Tensor, Tensor, Tensor], stripe: tuple[int, int], lepe: TokenConv) -> Tensor:
+    def _attend_stripes(
+        self, branch: tuple[Tensor, Tensor, Tensor], stripe: tuple[int, int], lepe: TokenConv
+    ) -> Tensor:
         """Maps q, k, v ``[B, H, W, c]`` of one branch -> ``[B, H, W, c]``."""
         padded = branch[0].shape[1:3]
         query, key, value = (split_windows(t, stripe) for t in branch)

@@ -22,19 +22,17 @@ from mmlisa.models.layers import (
 from mmlisa.ops import focused_linear
 from mmlisa.registry import MODELS
 
-from .base import check_heads, count_prefix
-from .heads import join_heads, split_heads
+from .base import HeadedAttention, join_heads, split_heads
 
 
 @MODELS.register_module()
-class FocusedLinearAttention(PositionsOnLoad):
+class FocusedLinearAttention(PositionsOnLoad, HeadedAttention):
     """Focused linear attention (Han et al., "FLatten Transformer", Eq. 12): Sim(Q, K) V + DWC(V).
 
     Prefix (class) tokens take part in the attention; they have no position and skip the convolution.
 
     Args:
-        channels: channels C.
-        num_heads: heads h, of width d.
+        channels, num_heads, qkv_bias: see :class:`HeadedAttention`.
         grid: token grid of the pretraining resolution (H, W): the size of the positional encoding.
         focusing_factor: the power p of the focused function.
         kernel_size: of the depthwise convolution on the values, odd; its d kernels are shared by all heads. 0: none.
@@ -45,11 +43,9 @@ class FocusedLinearAttention(PositionsOnLoad):
         shift: shift the windows by half a window, cyclically and without a mask (the authors' code; Table 6); never on a map
             whose smaller side one window covers.
         position: a positional encoding on the keys.
-        qkv_bias: bias in the query, key and value projection.
 
     Raises:
-        ValueError: heads that do not divide the channels, an even kernel, a shift without windows; at the call, tokens that are
-            not those of the grid.
+        ValueError: see :class:`HeadedAttention`; an even kernel, a shift without windows.
     """
 
     on_grid = ("positional_encoding",)
@@ -68,48 +64,51 @@ class FocusedLinearAttention(PositionsOnLoad):
         position: bool = True,
         qkv_bias: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias)
         if shift and window is None:
             raise ValueError("shift=True shifts windows, and there are none; give window=, or shift=False")
-        width = check_heads(channels, num_heads)
-        self.num_heads, self.focusing_factor, self.shift = num_heads, focusing_factor, shift
+        self.focusing_factor, self.shift = focusing_factor, shift
         self.window = None if window is None else tuple(min(window, size) for size in grid)
-        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
-        self.proj = nn.Linear(channels, channels)
         self.scale = nn.Parameter(torch.zeros(1, 1, channels))
         self.positional_encoding = None
         if position:
             own_grid = self.window or tuple(grid)
             self.positional_encoding = nn.Parameter(torch.zeros(1, prod(own_grid), channels))
             self.resize = PositionResize(own_grid)
-        self.dwc = SharedTokenConv(width, kernel_size) if kernel_size else None
+        self.dwc = SharedTokenConv(self.head_dims, kernel_size) if kernel_size else None
         self.lepe = TokenConv(channels, lepe_kernel_size) if lepe_kernel_size else None
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
+    def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         grid = tuple(grid)
-        prefix = count_prefix(x, grid)
         if self.window is None:
-            return self._attend(x, grid, prefix, None)
+            return self.attend_grid(x, grid)
         batch, x = x.shape[0], x.unflatten(1, grid)
         shift = window_shift(grid, self.window, x.device) if self.shift else None
         x = pad_to_windows(x if shift is None else cyclic_shift(x, shift), self.window)
         valid = valid_tokens(grid, self.window, x.device)
         if valid is not None:
             valid = valid.repeat(batch, 1)
-        y = self._attend(split_windows(x, self.window), self.window, 0, valid)
+        y = self.attend_grid(split_windows(x, self.window), self.window, valid)
         y = merge_windows(y, self.window, tuple(x.shape[1:3]))[:, : grid[0], : grid[1]]
         return (y if shift is None else cyclic_shift(y, shift, back=True)).flatten(1, 2)
 
-    def _attend(self, x: Tensor, grid: tuple[int, int], prefix: int, valid: Tensor | None) -> Tensor:
+    def attend_grid(self, x: Tensor, grid: tuple[int, int], valid: Tensor | None = None) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``, on the whole map or a window; ``valid: [B, N]`` is False where a window is padded."""
+        prefix, heads = x.shape[1] - prod(grid), self.num_heads
         query, key, value = self.qkv(x).chunk(3, dim=2)
         if self.positional_encoding is not None:
             key = key + after_prefix(self.resize(self.positional_encoding, grid), prefix)
         if valid is not None:
             value = value * valid[..., None]
-        scale = self.scale.view(self.num_heads, -1)
-        heads = (split_heads(t, self.num_heads) for t in (query, key, value))
-        y = join_heads(focused_linear(*heads, scale, focusing_factor=self.focusing_factor, mask=valid))
+        y = focused_linear(
+            split_heads(query, heads),
+            split_heads(key, heads),
+            split_heads(value, heads),
+            self.scale.view(heads, -1),
+            focusing_factor=self.focusing_factor,
+            mask=valid,
+        )
+        y = join_heads(y)
         for convolution in (self.dwc, self.lepe):
             if convolution is not None:
                 y = y + after_prefix(convolution(value[:, prefix:], grid), prefix)

@@ -1,52 +1,35 @@
 """RALA and MALA as token mixers: rotary positions, a convolution of the values, and a gate on the output."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmlisa.models.layers import GatedProjection, LePE
 from mmlisa.ops import mala, rala
 from mmlisa.registry import MODELS
 
-from .base import MixedPrecisionOperator, check_heads
-from .heads import join_heads, split_heads
+from .base import HeadedAttention, join_heads, split_heads
 
 
-class GatedLinearAttention(MixedPrecisionOperator):
+class GatedLinearAttention(HeadedAttention):
     """Base of RALA and MALA: ``proj(gate(x) * (attend(q, k, v) + LePE(v)))`` with ``q, k, v = qkv(x)``.
 
     Args:
-        channels: channels C.
+        channels, qkv_bias: see :class:`HeadedAttention`.
         num_heads: heads h, of a width that is a multiple of 4.
         grid: the pretraining grid (H, W); nothing here depends on its size.
         lepe_kernel_size: of the depthwise convolution of the values.
-        qkv_bias: bias in the query, key and value projection.
 
     Raises:
-        ValueError: heads that do not divide the channels; at the call, a width of a head that is not a multiple of 4, or fewer
-            tokens than the grid has.
+        ValueError: see :class:`HeadedAttention`; at the call, a width of a head that is not a multiple of 4.
     """
 
     def __init__(
-        self,
-        channels: int,
-        num_heads: int,
-        *,
-        grid: Sequence[int],
-        lepe_kernel_size: int = 5,
-        qkv_bias: bool = True,
+        self, channels: int, num_heads: int, *, grid: Sequence[int], lepe_kernel_size: int = 5, qkv_bias: bool = True
     ) -> None:
-        super().__init__()
-        check_heads(channels, num_heads)
-        self.num_heads = num_heads
-        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
+        super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias, proj_bias=None)
         self.lepe = LePE(channels, lepe_kernel_size)
         self.output = GatedProjection(channels)
-
-    @abstractmethod
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
-        """The operator's function, over ``[B, h, N, d]``."""
 
     def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         query, key, value = self.qkv(x).chunk(3, dim=2)

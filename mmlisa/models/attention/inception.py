@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from mmlisa.models.layers import to_map, to_tokens, token_conv
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_tokens
-from .heads import join_heads, split_heads
+from .base import check_heads, check_tokens, join_heads, split_heads
 
 _MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 

@@ -1,6 +1,7 @@
 """Injective linear attention as a token mixer, with the identity as its kernel, which the released networks have."""
 
 from collections.abc import Sequence
+from math import prod
 
 from torch import Tensor, nn
 
@@ -8,47 +9,24 @@ from mmlisa.models.layers import after_prefix, to_map, to_tokens
 from mmlisa.ops import at_least_fp32, depthwise_per_image, inline, layer_dtype, no_autocast
 from mmlisa.registry import MODELS
 
-from .base import check_heads, count_prefix
-from .heads import join_heads, split_heads
+from .base import HeadedAttention, join_heads, split_heads
 
 
 @MODELS.register_module()
-class InLineAttention(nn.Module):
+class InLineAttention(HeadedAttention):
     """Injective linear attention with a local residual (Han et al., "Bridging the Divide", InLine).
 
     The residual is a 3x3 convolution of the values, one kernel for each channel, that an MLP makes from the mean of the image's
-    tokens. Prefix (class) tokens take part in the attention, not in the residual.
-
-    Args:
-        channels: channels C.
-        num_heads: heads h.
-        grid: the pretraining grid (H, W); nothing here depends on its size.
-        qkv_bias: bias in the query, key and value projection.
-
-    Raises:
-        ValueError: heads that do not divide the channels; at the call, fewer tokens than the grid has.
+    tokens. Prefix (class) tokens take part in the attention, not in the residual. See :class:`HeadedAttention` for the arguments.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        num_heads: int,
-        *,
-        grid: Sequence[int],
-        qkv_bias: bool = True,
-    ) -> None:
-        super().__init__()
-        check_heads(channels, num_heads)
-        self.num_heads = num_heads
-        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
+    def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], qkv_bias: bool = True) -> None:
+        super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias)
         self.residual = nn.Sequential(nn.Linear(channels, channels), nn.GELU(), nn.Linear(channels, 9 * channels))
-        self.proj = nn.Linear(channels, channels)
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
-        prefix = count_prefix(x, grid)
+    def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        prefix, dtype = x.shape[1] - prod(grid), layer_dtype(x, self)
         query, key, value = self.qkv(x).chunk(3, dim=2)
-        dtype = layer_dtype(x, self)
         kernels = self.residual(at_least_fp32(x[:, prefix:]).mean(1).to(dtype)).unflatten(1, (-1, 9))
         # Kernels and similarities grow with the input, as the values do: their products leave the range of half precision.
         with no_autocast(x.device):

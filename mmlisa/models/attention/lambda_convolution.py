@@ -8,35 +8,31 @@ from mmlisa.models.layers import RelativePosition
 from mmlisa.ops import lambda_convolution
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_tokens
-from .heads import join_heads, split_heads
+from .base import HeadedAttention, join_heads, split_heads
 
 
 @MODELS.register_module()
-class LambdaConvolution(nn.Module):
+class LambdaConvolution(HeadedAttention):
     """Lambda layer (Bello, "LambdaNetworks", 2021) over the whole grid: one lambda per head, batch norm on queries and values.
 
     It has no output projection: LambdaNetworks has none, and the parameters of LiSA's Table 3a leave no room for one.
 
     Args:
-        channels: channels C.
-        num_heads: heads h.
+        channels, num_heads: see :class:`HeadedAttention`.
         grid: the pretraining grid, the size of the relative positions.
 
     Raises:
-        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
+        ValueError: see :class:`HeadedAttention`.
     """
 
-    def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int]) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.qkv = nn.Linear(channels, 3 * channels, bias=False)
-        self.norm_query, self.norm_value = nn.BatchNorm1d(channels), nn.BatchNorm1d(channels)
-        self.relative = RelativePosition((check_heads(channels, num_heads),), grid)
+    takes_prefix = False
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
-        check_tokens(x, grid)
+    def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int]) -> None:
+        super().__init__(channels, num_heads, grid=grid, qkv_bias=False, proj_bias=None)
+        self.norm_query, self.norm_value = nn.BatchNorm1d(channels), nn.BatchNorm1d(channels)
+        self.relative = RelativePosition((self.head_dims,), grid)
+
+    def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         query, key, value = self.qkv(x).transpose(1, 2).chunk(3, dim=1)
         channels = (self.norm_query(query), key, self.norm_value(value))
         heads = (split_heads(t.transpose(1, 2), self.num_heads) for t in channels)

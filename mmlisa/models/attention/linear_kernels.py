@@ -1,5 +1,6 @@
 """Linear attentions that are one function each: Hydra, efficient, ReLU, and those of Castling-ViT's Table 5."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from torch import Tensor
@@ -15,30 +16,30 @@ from mmlisa.ops import (
 )
 from mmlisa.registry import MODELS
 
-from .projected import ProjectedAttention
+from .castling import CastlingAttention
 
 
 @MODELS.register_module()
-class HydraAttention(ProjectedAttention):
+class HydraAttention(CastlingAttention):
     """Hydra attention (Bolya et al.): see :func:`mmlisa.ops.hydra`."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
         return hydra(query, key, value)
 
 
 @MODELS.register_module()
-class EfficientAttention(ProjectedAttention):
+class EfficientAttention(CastlingAttention):
     """Efficient attention (Shen et al.): see :func:`mmlisa.ops.efficient`."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
         return efficient(query, key, value)
 
 
 @MODELS.register_module()
-class ReLULinearAttention(ProjectedAttention):
+class ReLULinearAttention(CastlingAttention):
     """Vanilla linear attention, ReLU as its feature map: focused linear attention with p = 1 and nothing else."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
         return focused_linear(query, key, value, focusing_factor=1)
 
 
@@ -53,20 +54,20 @@ class EnhancedLinearAttention(ReLULinearAttention):
 
 
 @MODELS.register_module()
-class CosineAttention(ProjectedAttention):
+class CosineAttention(CastlingAttention):
     """Table 5, "Cosine": :func:`mmlisa.ops.cosine_attention`."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
         return cosine_attention(query, key, value)
 
 
 @MODELS.register_module()
-class MeanCenteredAttention(ProjectedAttention):
+class MeanCenteredAttention(CastlingAttention):
     """Table 5, "MC": :func:`mmlisa.ops.mean_centered_attention`.
 
     Args:
         axis: over which the mean is taken, ``'tokens'`` or ``'channels'``.
-        **options: see :class:`ProjectedAttention`.
+        **options: see :class:`CastlingAttention`.
     """
 
     full_precision = True
@@ -75,17 +76,17 @@ class MeanCenteredAttention(ProjectedAttention):
         super().__init__(channels, num_heads, **options)
         self.axis = axis
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
         return mean_centered_attention(query, key, value, self.axis)
 
 
 @MODELS.register_module()
-class ReLUSoftmaxAttention(ProjectedAttention):
+class ReLUSoftmaxAttention(CastlingAttention):
     """Table 5, "ReLU-S": :func:`mmlisa.ops.relu_softmax_attention`.
 
     Args:
         average: divide the sum over the N tokens by N, as our configs of Table 5 do; the paper does not (its appendix).
-        **options: see :class:`ProjectedAttention`.
+        **options: see :class:`CastlingAttention`.
     """
 
     full_precision = True
@@ -94,13 +95,13 @@ class ReLUSoftmaxAttention(ProjectedAttention):
         super().__init__(channels, num_heads, **options)
         self.average = average
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
         return relu_softmax_attention(query, key, value, self.average)
 
 
 @MODELS.register_module()
-class ReLUExpAttention(ProjectedAttention):
+class ReLUExpAttention(CastlingAttention):
     """Table 5, "ReLU-E": :func:`mmlisa.ops.relu_exp_attention`."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
         return relu_exp_attention(query, key, value)

@@ -112,7 +112,8 @@ class LiSA(ResizeOnLoad):
 
     def _kernels(self, grid: tuple[int, ...]) -> LiSAKernels:
         """Return the kernels prepared for ``grid``, from the cache if no gradient is required."""
-        parameters = [p for p in (self.kernel_a, self.kernel_b, self.bias, self.bias_a) if p is not None]
+        parameters = [self.kernel_a, self.kernel_b, self.bias]
+        parameters += [] if self.bias_a is None else [self.bias_a]
         return self._prepared.get((grid, self.backend), parameters, lambda: self._prepare(grid))
 
     def _prepare(self, grid: tuple[int, ...]) -> LiSAKernels:

@@ -8,8 +8,7 @@ from mmlisa.models.layers import LePE
 from mmlisa.ops import mila
 from mmlisa.registry import MODELS
 
-from .base import check_heads, count_prefix
-from .heads import join_heads, split_heads
+from .base import check_heads, check_tokens, join_heads, split_heads
 
 
 @MODELS.register_module()
@@ -38,6 +37,6 @@ class MILAAttention(nn.Module):
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""
-        count_prefix(x, grid)
+        check_tokens(x, grid, takes_prefix=True)
         query, key, value = (split_heads(t, self.num_heads) for t in (*self.qk(x).chunk(2, dim=2), x))
         return join_heads(mila(query, key, value, grid)) + self.lepe(x, grid)

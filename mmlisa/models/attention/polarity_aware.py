@@ -10,8 +10,7 @@ from mmlisa.models.layers import PositionResize, PositionsOnLoad, SharedTokenCon
 from mmlisa.ops import layer_dtype, no_autocast, polarity_aware
 from mmlisa.registry import MODELS
 
-from .base import check_heads, count_prefix
-from .heads import join_heads, split_heads
+from .base import check_heads, check_tokens, join_heads, split_heads
 
 
 @MODELS.register_module()
@@ -35,17 +34,10 @@ class PolarityAwareAttention(PositionsOnLoad):
     on_grid = ("positional_encoding",)
 
     def __init__(
-        self,
-        channels: int,
-        num_heads: int,
-        *,
-        grid: Sequence[int],
-        kernel_size: int = 5,
-        qkv_bias: bool = True,
+        self, channels: int, num_heads: int, *, grid: Sequence[int], kernel_size: int = 5, qkv_bias: bool = True
     ) -> None:
         super().__init__()
-        width = check_heads(channels, num_heads)
-        self.num_heads = num_heads
+        self.num_heads, width = num_heads, check_heads(channels, num_heads)
         self.qkvg = nn.Linear(channels, 4 * channels, bias=qkv_bias)
         self.proj = nn.Linear(channels, channels)
         self.power = nn.Parameter(torch.zeros(1, num_heads, 1, width))
@@ -56,7 +48,7 @@ class PolarityAwareAttention(PositionsOnLoad):
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""
-        prefix = count_prefix(x, grid)
+        prefix = check_tokens(x, grid, takes_prefix=True)
         query, key, value, gate = self.qkvg(x).chunk(4, dim=2)
         key = key + after_prefix(self.resize(self.positional_encoding, grid), prefix)
         heads = (split_heads(t, self.num_heads) for t in (query, key, value))

@@ -17,21 +17,18 @@ from mmlisa.models.layers import (
 )
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_tokens
-from .heads import join_heads, split_heads
+from .base import HeadedAttention, join_heads, split_heads
 
 
 @MODELS.register_module()
-class ShiftedWindowAttention(ResizeOnLoad):
+class ShiftedWindowAttention(ResizeOnLoad, HeadedAttention):
     """Window attention of Swin (Liu et al., Eq. 4), as its detection code: maps are padded to whole windows, unmasked.
 
     Args:
-        channels: channels C.
-        num_heads: heads h.
+        channels, num_heads, qkv_bias: see :class:`HeadedAttention`.
         grid: the pretraining grid; a window is at most as large.
         window_size: tokens along a side of a window.
         shift: shift the windows by half a window; never on a map whose smaller side one window covers.
-        qkv_bias: bias in the query, key and value projection.
 
     Raises:
         ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
@@ -49,50 +46,45 @@ class ShiftedWindowAttention(ResizeOnLoad):
         shift: bool = False,
         qkv_bias: bool = True,
     ) -> None:
-        super().__init__()
-        check_heads(channels, num_heads)
-        self.num_heads, self.shift = num_heads, shift
+        super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias)
+        self.shift = shift
         self.window_size = min(window_size, *grid)
-        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
-        self.proj = nn.Linear(channels, channels)
         self.relative_position_bias_table = nn.Parameter(torch.empty((2 * self.window_size - 1) ** 2, num_heads))
         nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
 
     def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
         return resize_rows(theirs, (2 * self.window_size - 1,) * 2)
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
-        grid = tuple(grid)
-        check_tokens(x, grid)
-        size = self.window_size
-        shift = window_shift(grid, (size, size), x.device) if self.shift else None
-        x = pad_to_windows(x.unflatten(1, grid), (size, size))
+    def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        grid, window = tuple(grid), (self.window_size,) * 2
+        shift = window_shift(grid, window, x.device) if self.shift else None
+        x = pad_to_windows(x.unflatten(1, grid), window)
         padded, mask = tuple(x.shape[1:3]), None
         if shift is not None:
             x = cyclic_shift(x, shift)
-            mask = shift_mask(padded, size, shift[0], x.device)
-        x = merge_windows(self._attend(split_windows(x, (size, size)), mask), (size, size), padded)
+            mask = shift_mask(padded, self.window_size, shift[0], x.device)
+        x = merge_windows(self.attend_windows(split_windows(x, window), mask), window, padded)
         if shift is not None:
             x = cyclic_shift(x, shift, back=True)
         return x[:, : grid[0], : grid[1]].flatten(1, 2)
 
-    def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def attend_windows(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Windows ``[B nW, n, C]``, ``mask: [nW, n, n]`` -> ``[B nW, n, C]``."""
-        heads = (split_heads(t, self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
+        query, key, value = self.qkv(x).chunk(3, dim=2)
         position = relative_position(self.window_size, x.device)
         bias = self.relative_position_bias_table[position].permute(2, 0, 1)[None]  # [1, h, n, n]
         if mask is not None:
             bias = (bias + mask[:, None].to(bias.dtype)).repeat(x.shape[0] // mask.shape[0], 1, 1, 1)
+        heads = split_heads(query, self.num_heads), split_heads(key, self.num_heads), split_heads(value, self.num_heads)
         return self.proj(join_heads(F.scaled_dot_product_attention(*heads, attn_mask=bias)))
 
 
 def relative_position(size: int, device: torch.device) -> Tensor:
     """``[n, n]``, n = size^2: the row of the bias table for each pair of a query and a key of a window."""
     side = torch.arange(size, device=device)
-    row, column = (x.flatten() for x in torch.meshgrid(side, side, indexing="ij"))
-    offset_row, offset_column = (x[:, None] - x[None, :] + size - 1 for x in (row, column))
-    return offset_row * (2 * size - 1) + offset_column
+    offset = side[:, None] - side + size - 1  # [size, size], of rows and of columns
+    index = offset[:, None, :, None] * (2 * size - 1) + offset[None, :, None, :]
+    return index.flatten(2).flatten(0, 1)
 
 
 def shift_mask(padded: tuple[int, int], size: int, shift: int | Tensor, device: torch.device) -> Tensor:

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_tokens
-from .heads import join_heads, split_heads
+from .base import check_heads, check_tokens, join_heads, split_heads
 
 
 @MODELS.register_module()

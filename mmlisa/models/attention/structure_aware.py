@@ -8,34 +8,32 @@ from torch import Tensor, nn
 
 from mmlisa.models.layers import RelativePosition
 from mmlisa.ops import structure_aware, weighted_attention
-from mmlisa.ops.context import at_least_fp32, layer_dtype
+from mmlisa.ops.context import at_least_fp32
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_tokens
-from .heads import join_heads, split_heads
+from .base import HeadedAttention
 
 FORMS = ("weights", "dot", "hadamard")
 
 
 @MODELS.register_module()
-class StructureAwareAttention(nn.Module):
+class StructureAwareAttention(HeadedAttention):
     """SA of Kwon et al. (journal version, Sec. 4), O(N^2); the rows of Table 3b.
 
     Args:
-        channels: channels C.
-        num_heads: heads h.
+        channels, num_heads, qkv_bias: see :class:`HeadedAttention`.
         grid: the pretraining grid, the size of the relative positions.
         form: ``'weights'`` multiplies the correlation by relative positions (Eq. 9); ``'dot'`` encodes it into structural
             patterns and generates a kernel from them (Eq. 10); ``'hadamard'`` does so channel by channel (Eq. 11).
         num_patterns: structural patterns D of Eqs. 10 and 11.
         per_head: relative positions of Eq. 9 per head instead of one for all.
         encoding_bias: the bias B^a of the first version, in Eqs. 10 and 11.
-        qkv_bias: bias in the query, key and value projection.
 
     Raises:
-        ValueError: heads that do not divide the channels, an unknown ``form``; at the call, tokens that are not those of the
-            grid.
+        ValueError: see :class:`HeadedAttention`; an unknown ``form``.
     """
+
+    takes_prefix = False
 
     def __init__(
         self,
@@ -49,13 +47,10 @@ class StructureAwareAttention(nn.Module):
         encoding_bias: bool = False,
         qkv_bias: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias)
         if form not in FORMS:
             raise ValueError(f"form is {form!r}; it must be one of {FORMS}")
-        self.num_heads, self.form = num_heads, form
-        width = check_heads(channels, num_heads)
-        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
-        self.proj = nn.Linear(channels, channels)
+        self.form, width = form, self.head_dims
         if form == "weights":
             self.relative = RelativePosition((num_heads,) if per_head else (), grid)
             return
@@ -66,14 +61,9 @@ class StructureAwareAttention(nn.Module):
         self.bias_a = nn.Parameter(torch.zeros(width, num_patterns)) if encoding_bias else None
         nn.init.trunc_normal_(self.bias, std=0.02)
 
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
-        check_tokens(x, grid)
-        query, key, value = (split_heads(t, self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
         query, key = (F.normalize(at_least_fp32(t), dim=3) for t in (query, key))
         if self.form == "weights":
-            y = weighted_attention(query, key, value, self.relative(grid))
-        else:
-            relative_a, relative_b = self.relative_a(grid), self.relative_b(grid)
-            y = structure_aware(query, key, value, relative_a, relative_b, self.bias, self.bias_a)
-        return self.proj(join_heads(y).to(layer_dtype(x, self)))
+            return weighted_attention(query, key, value, self.relative(grid))
+        relative_a, relative_b = self.relative_a(grid), self.relative_b(grid)
+        return structure_aware(query, key, value, relative_a, relative_b, self.bias, self.bias_a)

@@ -9,8 +9,7 @@ from mmlisa.models.layers import to_map, to_tokens
 from mmlisa.ops import layer_dtype, no_autocast, rotary, ttt_convolution, ttt_glu
 from mmlisa.registry import MODELS
 
-from .base import check_heads, check_tokens
-from .heads import join_heads, split_heads
+from .base import check_heads, check_tokens, join_heads, split_heads
 
 
 @MODELS.register_module()

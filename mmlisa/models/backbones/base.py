@@ -41,7 +41,7 @@ class Stage(nn.Module):
         downsample: a module from maps ``[B, C_in, *grid]`` to tokens ``[B, N, C]`` and their grid, or a list of convolutional
             blocks from maps to maps.
         norm: of the tokens that the stage returns.
-        with_cp: recompute each block in the backward pass to save memory; see :meth:`run`.
+        with_cp: recompute each block in the backward pass to save memory; see :meth:`recompute`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Stage(nn.Module):
         """Tokens ``[B, N, C_in]`` and their grid -> ``[B, N', C]`` and theirs."""
         x, grid = self.enter(x, grid)
         for block in self.blocks:
-            x = self.run(block, x, grid)
+            x = self.recompute(block, x, grid) if self.with_cp else block(x, grid)
         return (x if self.norm is None else norm_tokens(self.norm, x)), grid
 
     def enter(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
@@ -69,16 +69,19 @@ class Stage(nn.Module):
         if isinstance(self.downsample, nn.ModuleList):
             x = to_map(x, grid)
             for block in self.downsample:
-                x = self.run(block, x)
+                x = self.recompute(block, x) if self.with_cp else block(x)
             return to_tokens(x), x.shape[2:]
-        return (x, grid) if self.downsample is None else self.run(self.downsample, to_map(x, grid))
+        if self.downsample is None:
+            return x, grid
+        x = to_map(x, grid)
+        return self.recompute(self.downsample, x) if self.with_cp else self.downsample(x)
 
-    def run(self, layer: nn.Module, *args: Any) -> Any:
-        """Call a layer of this stage; ``with_cp`` recomputes it in the backward pass.
+    def recompute(self, layer: nn.Module, *args: Any) -> Any:
+        """Call a layer of this stage, and in training call it again in the backward pass.
 
         Layers with batch norms in training mode are not recomputed: running statistics would be updated twice.
         """
-        if not (self.with_cp and self.training and torch.is_grad_enabled()) or any(
+        if not (self.training and torch.is_grad_enabled()) or any(
             isinstance(module, _BatchNorm) and module.training for module in layer.modules()
         ):
             return layer(*args)

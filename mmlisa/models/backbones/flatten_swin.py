@@ -26,8 +26,9 @@ class PatchMerging(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         height, width = x.shape[2:]
         x = F.pad(x, (0, width % 2, 0, height % 2)).permute(0, 2, 3, 1)
+        top, bottom = x[:, 0::2], x[:, 1::2]
         # Swin's own order: down before right.
-        x = torch.cat([x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)], dim=3)
+        x = torch.cat([top[:, :, 0::2], bottom[:, :, 0::2], top[:, :, 1::2], bottom[:, :, 1::2]], dim=3)
         return self.reduction(self.norm(x.flatten(1, 2))), tuple(x.shape[1:3])
 
 

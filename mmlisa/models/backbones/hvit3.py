@@ -26,12 +26,11 @@ from .plain_vit import PlainViT
 class ShortcutConvMlp(Mlp):
     """An MLP with a depthwise convolution beside a shortcut, and GELU before and after: ``[B, N, C] -> [B, N, C]``."""
 
+    order = ("fc1", "act", "dwconv", "act", "fc2")
+
     def __init__(self, channels: int, hidden: int) -> None:
         super().__init__(channels, hidden)
         self.dwconv = ShortcutTokenConv(hidden, 3)
-
-    def layers(self) -> list[nn.Module]:
-        return [self.fc1, self.act, self.dwconv, self.act, self.fc2]
 
 
 class ViT3Block(ResidualBlock):

@@ -4,10 +4,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.attention import PooledQueryAttention, SubsampledAttention, build_attention
-from mmlisa.models.layers import ConvNorm, ConvStack, LinearNorm, TokenConv, norm_tokens, stochastic_depth, to_tokens
+from mmlisa.models.attention import HeadPool, build_attention, join_heads, split_heads
+from mmlisa.models.attention.levit import OffsetBias
+from mmlisa.models.layers import (
+    ConvNorm,
+    ConvStack,
+    LinearNorm,
+    TokenConv,
+    norm_tokens,
+    stochastic_depth,
+    to_map,
+    to_tokens,
+)
 from mmlisa.ops.context import divide_up
 from mmlisa.registry import MODELS
 
@@ -44,6 +55,49 @@ class Block(nn.Module):
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         x = x + self.drop_path(norm_tokens(self.norm, self.attn(x, grid)))
         return x + self.drop_path(self.mlp(x, grid))
+
+
+class SubsampledAttention(nn.Module):
+    """LeViT's shrinking attention: the queries are projections of every other token."""
+
+    def __init__(self, in_channels: int, channels: int, num_heads: int, head_dims: int, grid: Sequence[int]) -> None:
+        super().__init__()
+        self.num_heads, self.head_dims = num_heads, head_dims
+        self.kv = LinearNorm(in_channels, 5 * num_heads * head_dims)
+        self.q = LinearNorm(in_channels, num_heads * head_dims)
+        self.bias = OffsetBias(num_heads, grid)
+        self.proj = LinearNorm(4 * num_heads * head_dims, channels)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        key, value = split_heads(self.kv(x), self.num_heads).split([self.head_dims, 4 * self.head_dims], dim=3)
+        query = split_heads(self.q(to_tokens(to_map(x, grid)[:, :, ::2, ::2])), self.num_heads)
+        bias = self.bias(grid, stride=2).to(query.dtype)
+        y = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        return self.proj(F.hardswish(join_heads(y)))
+
+
+class PooledQueryAttention(nn.Module):
+    """Castling's shrinking attention (Table 1): MViTv2's, with only the queries pooled by stride 2 and added to the output.
+
+    The input skips it, projected and max-pooled. ``key_stride=2`` pools keys and values as well ("token pooling").
+    """
+
+    def __init__(
+        self, in_channels: int, channels: int, num_heads: int, head_dims: int, grid: Sequence[int], key_stride: int = 1
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv = LinearNorm(in_channels, 3 * num_heads * 4 * head_dims)
+        self.pool = nn.ModuleList(HeadPool(4 * head_dims, stride) for stride in (2, key_stride, key_stride))
+        self.proj = LinearNorm(4 * num_heads * head_dims, channels)
+        self.skip = LinearNorm(in_channels, channels)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        qkv = (split_heads(t, self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
+        query, key, value = (pool(t, grid) for pool, t in zip(self.pool, qkv, strict=True))
+        y = query + F.scaled_dot_product_attention(query, key, value)
+        skip = F.max_pool2d(to_map(self.skip(x), grid), 3, 2, padding=1)
+        return to_tokens(skip) + self.proj(join_heads(y))
 
 
 DOWNSAMPLES = {

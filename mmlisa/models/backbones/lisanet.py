@@ -60,13 +60,12 @@ def _resize(position: Tensor, grid: Sequence[int]) -> Tensor:
 class ConvPosition(Branch):
     """A depthwise 3x3 convolution, the position embedding of a block: ``[B, N, C] -> [B, N, C]``."""
 
+    order = ("dwconv",)
+
     def __init__(self, channels: int, grid_axes: int) -> None:
         super().__init__()
         self.hidden = channels
         self.dwconv = token_conv(channels, 3, grid_axes)
-
-    def layers(self) -> list[nn.Module]:
-        return [self.dwconv]
 
 
 class PositionedBlock(Block):

@@ -7,7 +7,7 @@ took, not what they returned. Its backward pass computes those layers again: see
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -67,19 +67,25 @@ class Branch(nn.Module):
     """Layers in a row on tokens ``[B, N, C]``: the base of MLPs and separable convolutions.
 
     Attributes:
+        order: names of the layers in the order in which they are called; one that is None is left out.
         hidden: channels of the widest activation.
         dwconv: a depthwise :class:`TokenConv` of stride 1, or None; every other layer takes each token by itself.
     """
 
+    order: ClassVar[tuple[str, ...]]
     hidden: int
     dwconv: nn.Module | None
 
-    def layers(self) -> list[nn.Module]:  # in the order in which they are called
-        raise NotImplementedError
+    def layers(self) -> list[nn.Module]:
+        """Return the layers in the order in which they are called."""
+        return [layer for name in self.order if (layer := getattr(self, name)) is not None]
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         calls: list[_Call] = []  # cheap layers, left to the linear layer that follows
-        for layer in self.layers():
+        for name in self.order:
+            layer = getattr(self, name)
+            if layer is None:
+                continue
             is_plain = not records_gradients() or has_hooks(layer)
             if not is_plain and (call := _as_call(layer, grid)):
                 calls.append(call)
@@ -151,6 +157,8 @@ class Mlp(Branch):
         grid_axes: of the token grid, 2 or 3.
     """
 
+    order = ("fc1", "dwconv", "act", "fc2")
+
     def __init__(
         self,
         channels: int,
@@ -168,9 +176,6 @@ class Mlp(Branch):
         self.act = nn.GELU() if act is None else act
         self.fc2 = nn.Linear(hidden, channels, bias)
 
-    def layers(self) -> list[nn.Module]:
-        return [self.fc1, *([self.dwconv] if self.dwconv else []), self.act, self.fc2]
-
 
 class SepConv(Branch):
     """Pointwise C -> 2C, activation, depthwise convolution, pointwise 2C -> C: ``[B, N, C] -> [B, N, C]``.
@@ -182,6 +187,8 @@ class SepConv(Branch):
         bias: of all three layers.
         grid_axes: of the token grid, 2 or 3.
     """
+
+    order = ("pwconv1", "act", "dwconv", "pwconv2")
 
     def __init__(
         self,
@@ -198,9 +205,6 @@ class SepConv(Branch):
         self.act = nn.GELU() if act is None else act
         self.dwconv = token_conv(self.hidden, kernel_size, grid_axes, bias=bias)
         self.pwconv2 = nn.Linear(self.hidden, channels, bias)
-
-    def layers(self) -> list[nn.Module]:
-        return [self.pwconv1, self.act, self.dwconv, self.pwconv2]
 
 
 _IDENTITY = nn.Identity()
@@ -221,9 +225,6 @@ class Residual(NamedTuple):
     drop: Callable[[Tensor], Tensor] = _IDENTITY
     skip: Callable[[Tensor], Tensor] = _IDENTITY
 
-    def __call__(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        return self.skip(x) + self.drop(self.branch(norm_tokens(self.norm, x), grid))
-
 
 def stochastic_depth(rate: float) -> nn.Module:
     """Stochastic depth; an identity at rate 0, as in timm's blocks."""
@@ -233,12 +234,14 @@ def stochastic_depth(rate: float) -> nn.Module:
 class ResidualBlock(nn.Module):
     """Residual branches in a row: ``[B, N, C] -> [B, N, C]``."""
 
-    def residuals(self) -> list[Residual]:  # in order
+    def residuals(self) -> list[Residual]:
+        """Return the branches in the order in which they are added."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         for residual in self.residuals():
-            x = residual(x, grid)
+            y = residual.branch(norm_tokens(residual.norm, x), grid)
+            x = residual.skip(x) + residual.drop(y)
         return x
 
 

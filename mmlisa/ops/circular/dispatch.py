@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 
 from ..context import is_exporting
-from ..operator import check_backend
 from .circulant import EncodeCirculant, MixCirculant
 from .dft import EncodeDFT, EncodeRows, MixDFT
 from .fft import EncodeFFT, MixFFT
@@ -79,5 +78,6 @@ def classes(backend: str) -> tuple[type, type]:
     Raises:
         ValueError: an unknown backend.
     """
-    check_backend(backend, BACKENDS)
+    if backend not in _CLASSES:
+        raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
     return _CLASSES[backend]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from mmlisa.models.attention.pooled import RelativeBias
 from mmlisa.models.backbones import CastlingMViTv2
+from mmlisa.models.backbones.mvitv2 import RelativeBias
 
 
 @pytest.mark.parametrize("side", [5, 8, 12])  # pretraining grid

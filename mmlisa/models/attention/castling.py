@@ -1,19 +1,37 @@
-"""The base of operators that are a function over ``[B, h, N, d]`` between two projections."""
+"""What Castling-ViT puts around an operator's function: an auxiliary branch, pooling, a residual query, and a convolution."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from math import prod
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 
+from mmlisa.models.layers import after_prefix, to_map, to_tokens
 from mmlisa.ops import layer_dtype, masked_softmax
 
-from .base import MixedPrecisionOperator, check_heads
-from .heads import HeadPool, join_heads, split_heads
+from .base import HeadedAttention, join_heads, split_heads
 
 
-class ProjectedAttention(MixedPrecisionOperator):
+class HeadPool(nn.Module):
+    """Depthwise convolution over the grid, shared by the heads, then LayerNorm, on ``[B, h, N, d]`` (MViTv2's pooling).
+
+    Prefix tokens skip the convolution, not the norm.
+    """
+
+    def __init__(self, head_dims: int, stride: int = 1, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(head_dims, head_dims, 3, stride, padding=1, groups=head_dims, bias=False)
+        self.norm = nn.LayerNorm(head_dims, eps=eps)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        prefix = x.shape[2] - prod(grid)
+        y = to_tokens(self.conv(to_map(x[:, :, prefix:].flatten(0, 1), grid))).unflatten(0, x.shape[:2])
+        if prefix:
+            y = torch.cat([x[:, :, :prefix].to(y.dtype), y], dim=2)
+        return self.norm(y)
+
+
+class CastlingAttention(HeadedAttention):
     """Base of operators ``proj(normalise(attend(q, k, v) (+ aux)) (+ DConv(v)) (+ q))`` with ``q, k, v = (pool)(qkv(x))``.
 
     Prefix tokens are tokens like all others, except that their query is not added, as in MViTv2. aux is Castling-ViT's
@@ -21,13 +39,9 @@ class ProjectedAttention(MixedPrecisionOperator):
     appendix). It has no parameters: a checkpoint is the same with it and without.
 
     Args:
-        channels: channels C.
-        num_heads: heads h.
-        grid: the pretraining grid; nothing here depends on it.
-        head_dims: width d of a head; None for C / h.
+        channels, num_heads, grid, head_dims, qkv_bias: see :class:`HeadedAttention`.
         key_dims: width of a head's queries and keys; None for d. Narrower ones are LeViT's "feature pooling" (Castling-ViT,
             Table 1), which excludes ``residual``.
-        qkv_bias: bias in the query, key and value projection.
         pooled: MViTv2's form without its strides: query, key and value each pass a :class:`HeadPool`.
         residual: add the query to the attended tokens (MViTv2's residual pooling, Castling-ViT's appendix B); None for the
             value of ``pooled``, and False with ``key_dims``.
@@ -39,9 +53,6 @@ class ProjectedAttention(MixedPrecisionOperator):
     Attributes:
         mask_count: non-zero entries per image in the last mask of the auxiliary branch, over all heads; None before the first.
         mask_size: entries of that mask per image.
-
-    Raises:
-        ValueError: heads that do not divide the channels (without ``head_dims``); at the call, fewer tokens than the grid has.
     """
 
     def __init__(
@@ -60,62 +71,54 @@ class ProjectedAttention(MixedPrecisionOperator):
         aux_in_eval: bool = False,
         epsilon: float = 0.02,
     ) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        head_dims = head_dims or check_heads(channels, num_heads)
-        self.dims = [key_dims or head_dims, key_dims or head_dims, head_dims]  # of query, key and value
-        self.qkv = nn.Linear(channels, num_heads * sum(self.dims), bias=qkv_bias)
-        self.pool = nn.ModuleList(map(HeadPool, self.dims)) if pooled else None
+        super().__init__(channels, num_heads, grid=grid, head_dims=head_dims, key_dims=key_dims, qkv_bias=qkv_bias)
+        self.widths = [
+            key_dims or self.head_dims,
+            key_dims or self.head_dims,
+            self.head_dims,
+        ]  # of query, key and value
+        self.pool = nn.ModuleList(map(HeadPool, self.widths)) if pooled else None
         self.residual = pooled and not key_dims if residual is None else residual
         self.dconv = None
         if conv_size:
             self.dconv = nn.Conv2d(
                 num_heads, num_heads, (conv_size, 1), padding=(conv_size // 2, 0), groups=num_heads, bias=False
             )
-        self.proj = nn.Linear(num_heads * head_dims, channels)
         self.aux, self.aux_in_eval = aux, aux_in_eval
         self.epsilon = float(epsilon)
         self.mask_count: Tensor | None = None
         self.mask_size = 0
 
-    def drop_aux(self) -> None:
-        """Drop the auxiliary branch, in training too (castling)."""
-        self.aux = False
-
-    @abstractmethod
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """The operator's function, over ``[B, h, N, d]``."""
-
-    def normalise(self, y: Tensor) -> Tensor:
-        """Normalise the sum of the function and the auxiliary branch, ``[B, h, N, d]``; the identity by default."""
-        return y
-
-    def attend_sparsely(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """The auxiliary branch, over ``[B, h, N, d]``."""
-        y, mask = masked_softmax(query, key, value, self.epsilon)
-        self.mask_count, self.mask_size = mask.sum() / max(len(mask), 1), mask.shape[1:].numel()
-        return y
-
     def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        qkv = self.qkv(x).split([self.num_heads * dims for dims in self.dims], dim=2)
+        qkv = self.qkv(x).split([self.num_heads * width for width in self.widths], dim=2)
         query, key, value = (split_heads(t, self.num_heads) for t in qkv)
         if self.pool is not None:
             query, key, value = (pool(t, grid) for pool, t in zip(self.pool, (query, key, value), strict=True))
-        y = self.attend(query, key, value)
+        y = self.attend(query, key, value, grid)
         if self.aux and (self.training or self.aux_in_eval):
-            y = y + self.attend_sparsely(query, key, value)
+            sparse, mask = masked_softmax(query, key, value, self.epsilon)
+            self.mask_count, self.mask_size = mask.sum() / max(len(mask), 1), mask.shape[1:].numel()
+            y = y + sparse
         y = self.normalise(y)
         if self.dconv is not None:
             y = y + self.dconv(value)
         if self.residual:
             prefix = query.shape[2] - prod(grid)
-            y = y + (F.pad(query[:, :, prefix:], (0, 0, prefix, 0)) if prefix else query)
+            y = y + after_prefix(query[:, :, prefix:], prefix)
         return self.proj(join_heads(y).to(layer_dtype(x, self)))
 
+    def normalise(self, y: Tensor) -> Tensor:
+        """Normalise the sum of the function and the auxiliary branch, ``[B, h, N, d]``; the identity by default."""
+        return y
 
-def castling_operators(model: nn.Module) -> dict[str, ProjectedAttention]:
+    def drop_aux(self) -> None:
+        """Drop the auxiliary branch, in training too (castling)."""
+        self.aux = False
+
+
+def castling_operators(model: nn.Module) -> dict[str, CastlingAttention]:
     """Return the operators of ``model`` that have an auxiliary branch, by name and in order."""
-    return {name: m for name, m in model.named_modules() if isinstance(m, ProjectedAttention) and m.aux}
+    return {name: m for name, m in model.named_modules() if isinstance(m, CastlingAttention) and m.aux}
 
 
 def drop_aux(model: nn.Module) -> int:
