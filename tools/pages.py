@@ -62,7 +62,7 @@ def published_weights() -> str:
         kind, arch, name = row.values()
         with torch.device("meta"):
             backbone, state = getattr(backbones, kind)(arch), timm.create_model(name).state_dict()
-        matched = match(rename(state, recognise(state), kind), backbone)
+        matched = match(rename(state, recognise(state), type(backbone)), backbone)
         fresh = dict.fromkeys(".".join("*" if p.isdigit() else p for p in n.split(".")[:-1]) for n in matched.fresh)
         shown = ", ".join(f"`{name}`" for name in list(fresh)[:5]) or "nothing"
         shown += f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""

@@ -3,15 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models import backbones
+from mmlisa.models.backbones.base import Backbone
 from mmlisa.models.layers import ResizeOnLoad
+from mmlisa.models.published import Network
 
-from .families import Family
+from .networks import hosts_of
 from .renaming import Renamed, rename
 
 NO_COUNTERPART = "no counterpart in the file"
@@ -24,7 +24,7 @@ class Match:
     """Weights of a file that match a backbone.
 
     Attributes:
-        family: name of the file's family.
+        network: name of the file's network.
         state: matching weights under the backbone's names.
         fresh: entries of the backbone that the file lacks or has only in part, each with the reason.
         dropped: entries of the file that the rules drop.
@@ -33,7 +33,7 @@ class Match:
         share: share of the backbone's parameters that the file fills.
     """
 
-    family: str
+    network: str
     state: dict[str, Tensor]
     fresh: dict[str, str]
     dropped: tuple[str, ...]
@@ -49,7 +49,7 @@ class Match:
     def report(self) -> str:
         """Return a summary as text: what matches, what starts fresh, and why."""
         total = len(self.state.keys() | self.fresh.keys())
-        lines = [f"{self.family}: {len(self.state)} of {total} tensors match, {self.share:.1%} of the parameters"]
+        lines = [f"{self.network}: {len(self.state)} of {total} tensors match, {self.share:.1%} of the parameters"]
         for reason in (NO_COUNTERPART, VALUE_ONLY):
             lines += _summary(f"start fresh, {reason}", [name for name, why in self.fresh.items() if why == reason])
         # The report shows one entry per layer, and the first block for all blocks of a stage.
@@ -71,7 +71,7 @@ class Match:
         lost.pop(None, None), extra.pop(None, None)
         if lost or extra:
             raise ValueError(
-                f"the {self.family} weights are of another size than {backbone}: {len(lost)} of its blocks are not in the file, "
+                f"the {self.network} weights are of another size than {backbone}: {len(lost)} of its blocks are not in the file, "
                 f"and {len(extra)} blocks of the file have no place"
                 + "".join(f"; for instance {next(iter(names.values()))}" for names in (lost, extra) if names)
             )
@@ -79,21 +79,21 @@ class Match:
 
 def block_of(name: str) -> str | None:
     """Return the block that an entry of a backbone belongs to; None outside of blocks."""
-    found = re.match(r"stages\.\d+\.blocks\.\d+", name)
-    return found[0] if found else None
+    block = re.match(r"stages\.\d+\.blocks\.\d+", name)
+    return block[0] if block else None
 
 
 def _summary(label: str, names: Sequence[str]) -> list[str]:
     """Return a line with the names, each once and with its indices as ``*``."""
-    kinds = dict.fromkeys(".".join("*" if part.isdigit() else part for part in name.split(".")) for name in names)
-    shown = ", ".join(list(kinds)[:_SHOWN]) + (f" and {len(kinds) - _SHOWN} more" if len(kinds) > _SHOWN else "")
-    return [f"  {len(names)} {label}: {shown}"] if names else []
+    layers = list(dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", name) for name in names))
+    more = f" and {len(layers) - _SHOWN} more" if len(layers) > _SHOWN else ""
+    return [f"  {len(names)} {label}: {', '.join(layers[:_SHOWN])}{more}"] if names else []
 
 
-def different_shapes(ours: Tensor, theirs: Tensor) -> str:
+def different_shapes(ours: Tensor, published: Tensor) -> str:
     """Describe the difference of two shapes."""
-    shown = ("x".join(map(str, tensor.shape)) or "a number" for tensor in (ours, theirs))
-    return "{} here, {} in the file".format(*shown)
+    here, there = ("x".join(map(str, tensor.shape)) or "a number" for tensor in (ours, published))
+    return f"{here} here, {there} in the file"
 
 
 def match(renamed: Renamed, backbone: nn.Module) -> Match:
@@ -121,7 +121,7 @@ def match(renamed: Renamed, backbone: nn.Module) -> Match:
     counts = {name: count / (3 if name in partial else 1) for name, count in parameters.items() if name in matched}
     origins = renamed.origins
     return Match(
-        renamed.family,
+        renamed.network,
         matched,
         fresh,
         renamed.dropped,
@@ -131,34 +131,36 @@ def match(renamed: Renamed, backbone: nn.Module) -> Match:
     )
 
 
-def closest(
-    state: Mapping[str, Tensor], family: Family, options: Mapping[str, dict[str, Any]]
-) -> tuple[str, str, Match]:
+def closest(state: Mapping[str, Tensor], network: Network, as_classifier: bool) -> tuple[type[Backbone], str, Match]:
     """Return the backbone and arch that ``state`` fills most, and the matching weights.
 
     Among equal ones, those with the fewest interpolated and then the fewest unused entries are returned, and then the first.
 
     Args:
         state: the file's weights, without a prefix.
-        family: their family.
-        options: options of the backbones by name.
+        network: the network that they are of.
+        as_classifier: build the backbones with their options under a classifier.
     """
     shapes = {name: tensor.to("meta") for name, tensor in state.items()}
-    found = {}
-    for kind in family.rules:
-        renamed = rename(shapes, family, kind)
-        for arch in getattr(backbones, kind).arch_settings:
+
+    def build(host: type[Backbone], arch: str) -> Backbone:
+        return host(arch, **(host.classifier if as_classifier else {}))
+
+    matches = {}
+    for host in hosts_of(network):
+        renamed = rename(shapes, network, host)
+        for arch in host.arch_settings:
             with torch.device("meta"):
-                one = match(renamed, getattr(backbones, kind)(arch, **options.get(kind, {})))
-            found[kind, arch] = one
+                matches[host, arch] = match(renamed, build(host, arch))
     order = {
-        key: (round(one.share, 6), -len(one.resized), -len(one.unused) - len(one.dropped)) for key, one in found.items()
+        key: (round(one.share, 6), -len(one.resized), -len(one.unused) - len(one.dropped))
+        for key, one in matches.items()
     }
-    kind, arch = best = max(order, key=order.get)
+    host, arch = best = max(order, key=order.get)
     # A backbone with values is needed only for projections joined from the file's and initial values.
-    with torch.device("cpu" if VALUE_ONLY in found[best].fresh.values() else "meta"):
-        backbone = getattr(backbones, kind)(arch, **options.get(kind, {}))
-    return kind, arch, match(rename(state, family, kind), backbone)
+    with torch.device("cpu" if VALUE_ONLY in matches[best].fresh.values() else "meta"):
+        backbone = build(host, arch)
+    return host, arch, match(rename(state, network, host), backbone)
 
 
 def _join_projections(state: dict[str, Tensor], ours: Mapping[str, Tensor]) -> dict[str, str]:

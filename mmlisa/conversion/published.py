@@ -8,22 +8,15 @@ from mmengine.model import update_init_info
 from torch import Tensor, nn
 
 from mmlisa.checkpoints import below_prefix, load_state_dict, match_report
-from mmlisa.models import backbones
+from mmlisa.models.feature_maps import backbone_class
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
-from .families import is_known, recognise
 from .matching import NO_COUNTERPART, closest, different_shapes, match
+from .networks import is_known, recognise
 from .reading import read
 from .renaming import rename, rename_heads
 
 _SAME = 0.9  # share of a backbone's entries; more than any related network has under the same names
-_LAST_MAP, _LAST_NORM = dict(out_indices=(3,)), dict(out_indices=(3,), output_norm=False)
-# Options of the backbones in classifiers.
-_CLASSIFIERS = {
-    **dict.fromkeys(("FLattenSwin", "FLattenPVT", "FLattenPVTv2", "FLattenCSwin"), _LAST_MAP),
-    **dict.fromkeys(("MILA", "HViT3", "iViT"), _LAST_NORM),
-    "FLattenDeiT": dict(out_type="cls_token"),
-}
 
 
 @WEIGHT_INITIALIZERS.register_module()
@@ -51,27 +44,26 @@ class PublishedWeights:
         state = read(self.source, self.ema)
         backbone = getattr(module, "backbone", None)
         if hasattr(module, "_params_init_info"):  # MMEngine would initialize the parts after this
-            for part in module.children():
-                if not getattr(part, "is_init", True):
-                    part.init_weights()
+            for child in module.children():
+                if not getattr(child, "is_init", True):
+                    child.init_weights()
+        weights = below_prefix(state, "backbone.")
         if backbone is None:
-            own = below_prefix(state, "backbone.") or state
-            if match_report(module, own)[0] >= _SAME:
-                load_state_dict(module, own, self.source, _SAME)
+            weights = weights or state
+            if match_report(module, weights)[0] >= _SAME:
+                load_state_dict(module, weights, self.source, _SAME)
             else:
-                self._load_backbone(module, own)
-            return
-        theirs = below_prefix(state, "backbone.")
-        if match_report(backbone, theirs)[0] >= 0.5 or not is_known(theirs or state):
+                self._load_backbone(module, weights)
+        elif match_report(backbone, weights)[0] >= 0.5 or not is_known(weights or state, type(backbone)):
             load_state_dict(module, state, self.source)
         else:
-            self._load_backbone(backbone, theirs or state)
+            self._load_backbone(backbone, weights or state)
             _load_heads(module, rename_heads(state))
 
     def _load_backbone(self, backbone: nn.Module, state: Mapping[str, Tensor]) -> None:
-        family, name = recognise(state), type(backbone).__name__
-        matched = match(rename(state, family, name), backbone)
-        if family.is_own:
+        network, name = recognise(state, type(backbone)), type(backbone).__name__
+        matched = match(rename(state, network, type(backbone)), backbone)
+        if network.is_ours:
             matched.check_blocks(name)
         if not matched.state or matched.share < self.min_matched:
             raise ValueError(f"source={self.source!r} does not fit {name}: {matched.report()}")
@@ -81,17 +73,17 @@ class PublishedWeights:
             update_init_info(backbone, f"PublishedWeights: from {self.source}")
 
 
-def _load_heads(model: nn.Module, theirs: Mapping[str, Tensor]) -> None:
+def _load_heads(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load the layers of necks and heads that have the same name and shape, and log the others."""
-    ours = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("backbone.")}
-    matched = {name: theirs[name] for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
+    heads = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("backbone.")}
+    matched = {name: state[name] for name in heads if name in state and state[name].shape == heads[name].shape}
     model.load_state_dict(matched, strict=False)
     fresh = [
-        f"{name}: {different_shapes(tensor, theirs[name]) if name in theirs else NO_COUNTERPART}"
-        for name, tensor in ours.items()
+        f"{name}: {different_shapes(tensor, state[name]) if name in state else NO_COUNTERPART}"
+        for name, tensor in heads.items()
         if name not in matched
     ]
-    lines = [f"heads: {len(matched)} of {len(ours)} tensors match", *(f"  fresh, {line}" for line in fresh)]
+    lines = [f"heads: {len(matched)} of {len(heads)} tensors match", *(f"  fresh, {line}" for line in fresh)]
     print_log("\n".join(lines), logger="current")
 
 
@@ -116,22 +108,24 @@ def convert_published(
     """
     whole = read(source, ema)
     state = below_prefix(whole, "backbone.") or whole
-    family = recognise(state)
-    is_whole = head or family.is_own
+    network = recognise(state)
+    is_whole = head or network.is_ours
     heads = rename_heads(whole) if is_whole or len(state) < len(whole) else {}
-    options = _CLASSIFIERS if len(state) == len(whole) and heads else {}
+    is_classifier = len(state) == len(whole) and bool(heads)
     if to is None:
-        kind, arch, matched = closest(state, family, options)
+        host, arch, matched = closest(state, network, is_classifier)
     else:
-        (kind, arch), renamed = to, rename(state, family, to[0])
-        matched = match(renamed, getattr(backbones, kind)(arch, **options.get(kind, {})))
+        host, arch = backbone_class(to[0]), to[1]
+        renamed = rename(state, network, host)
+        matched = match(renamed, host(arch, **(host.classifier if is_classifier else {})))
+    name = f"{host.__name__} {arch!r}"
     if not matched.state:
-        raise ValueError(f"nothing of the weights fits {kind} {arch!r}: {matched.report()}")
+        raise ValueError(f"nothing of the weights fits {name}: {matched.report()}")
     if is_whole:
-        matched.check_blocks(f"{kind} {arch!r}")
+        matched.check_blocks(name)
         if matched.reshaped:
-            raise ValueError(f"the weights are of another size than {kind} {arch!r}: {matched.report()}")
+            raise ValueError(f"the weights are of another size than {name}: {matched.report()}")
     weights = {f"backbone.{name}": tensor.contiguous() for name, tensor in matched.state.items()}
-    config = dict(type=f"mmlisa.{kind}", arch=arch, **options.get(kind, {}))
-    report = f"for {kind} {arch!r} - {matched.report()}\n  with {len(heads)} tensors of necks and heads"
+    config = dict(type=f"mmlisa.{host.__name__}", arch=arch, **(host.classifier if is_classifier else {}))
+    report = f"for {name} - {matched.report()}\n  with {len(heads)} tensors of necks and heads"
     return {"state_dict": weights | heads, "meta": {"backbone": config}}, report

@@ -15,7 +15,7 @@ from torch import Tensor
 from mmlisa.checkpoints import CheckpointError, below_prefix, download, read_checkpoint
 from mmlisa.checkpoints.reading import NUMPY
 
-from .families import FAMILIES
+from .networks import known_networks
 from .onnx_weights import read_lcnet
 
 _EMA_KEYS = ("state_dict_ema", "model_ema")
@@ -41,14 +41,14 @@ def read(source: str | Mapping[str, Any], ema: bool | None = None) -> dict[str, 
     keys = _EMA_KEYS if ema else ("model", "state_dict")
     if _MMENGINES in content:
         keys = (_MMENGINES,) if ema is False else ("state_dict",)
-    found = [content[key] for key in keys if isinstance(content.get(key), Mapping)] + ([] if ema else [content])
-    if not found:
+    candidates = [content[key] for key in keys if isinstance(content.get(key), Mapping)] + ([] if ema else [content])
+    if not candidates:
         raise ValueError(f"ema=True: the file has no averaged weights {' or '.join(_EMA_KEYS)}")
-    tensors = ((str(name), _as_tensor(value)) for name, value in found[0].items())
+    tensors = ((str(name), _as_tensor(value)) for name, value in candidates[0].items())
     state = OrderedDict((name, tensor) for name, tensor in tensors if tensor is not None)
     if not state:
         raise ValueError(f"the file holds no weights, but {sorted(map(str, content))[:8]}")
-    state._metadata = getattr(found[0], "_metadata", None)
+    state._metadata = getattr(candidates[0], "_metadata", None)
     for prefix in ("module.", "model."):
         if all(name.startswith(prefix) for name in state if name != "steps"):
             state = below_prefix(state, prefix)
@@ -59,8 +59,8 @@ def read(source: str | Mapping[str, Any], ema: bool | None = None) -> dict[str, 
 
 
 def known_sources() -> list[str]:
-    """Return the ``timm:`` sources whose family a backbone of this package can load."""
-    starts = tuple(start for family in FAMILIES for start in family.timm)
+    """Return the ``timm:`` sources whose weights a backbone of this package can load."""
+    starts = tuple(start for network in known_networks() for start in network.timm)
     return [f"timm:{name}" for name in timm.list_models(pretrained=True) if name.startswith(starts)]
 
 

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from .families import Family
+from mmlisa.models.published import Network
+
+from .networks import hosts_of
 from .rules import HEAD, PADDLE_HEAD, PADDLE_PAN, apply_rules
 
 _LEVIT = ("head", "head_dist")
@@ -21,41 +23,43 @@ class Renamed:
     """Weights of a published backbone under the names of this package.
 
     Attributes:
-        family: name of the published network.
+        network: name of the published network.
         state: the weights.
         dropped: names in the file that the rules drop.
         origins: the name in the file for each name in ``state``.
     """
 
-    family: str
+    network: str
     state: dict[str, Tensor]
     dropped: tuple[str, ...]
     origins: dict[str, str]
 
 
-def rename(state: Mapping[str, Tensor], family: Family, backbone: str) -> Renamed:
-    """Rename the weights of a family for one of our backbones.
+def rename(state: Mapping[str, Tensor], network: Network, backbone: type[nn.Module]) -> Renamed:
+    """Rename the weights of a published network for one of our backbones.
 
     Args:
         state: the file's weights, without a prefix.
-        family: their family, from :func:`recognise`.
-        backbone: name of the backbone.
+        network: the network that they are of, from :func:`recognise`.
+        backbone: class of the backbone.
 
     Raises:
-        ValueError: the family has no rules for this backbone.
+        ValueError: the backbone does not take weights of this network.
     """
-    if backbone not in family.rules:
-        raise ValueError(f"{family.name} weights have no place in {backbone}; they fit {', '.join(family.rules)}")
+    if network not in getattr(backbone, "published", ()):
+        hosts = ", ".join(host.__name__ for host in hosts_of(network))
+        raise ValueError(f"{network.name} weights have no place in {backbone.__name__}; they fit {hosts}")
+    rules = (*network.rules, *backbone.published[network])
     renamed, dropped, origins = {}, [], {}
-    for name, tensor in (family.prepare(state) if family.prepare else state).items():
-        names = apply_rules(family.rules[backbone], name)
+    for name, tensor in (network.prepare(state) if network.prepare else state).items():
+        names = apply_rules(rules, name)
         names = names if isinstance(names, tuple) else (names,)
         if not any(names):
             dropped.append(name)
-        for new, part in zip(names, tensor.chunk(len(names)) if len(names) > 1 else (tensor,), strict=True):
+        for new, chunk in zip(names, tensor.chunk(len(names)) if len(names) > 1 else (tensor,), strict=True):
             if new is not None:
-                renamed[new], origins[new] = part, name
-    return Renamed(family.name, _with_counters(renamed), tuple(dropped), origins)
+                renamed[new], origins[new] = chunk, name
+    return Renamed(network.name, _with_counters(renamed), tuple(dropped), origins)
 
 
 def _with_counters(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -3,12 +3,12 @@
 ``timm.create_model('hylisanet_s')`` is a classifier with timm's interface, ``features_only=True`` the pyramid of its maps.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from fnmatch import filter as matching
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
@@ -18,109 +18,21 @@ from torch import Tensor, nn
 
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
-from .feature_maps import backbone_class
+from . import backbones
+from .backbones.base import Backbone, TimmNames
 from .layers import to_map, to_tokens
 from .mlp_head import hidden_layers
 
 
-@dataclass(frozen=True)
-class Network:
-    """A row of :data:`NETWORKS`.
+class Network(NamedTuple):
+    """A named arch of a host, with the settings of its classifier; the heads are those of the ImageNet configs."""
 
-    Attributes:
-        backbone, arch: registered name and named arch.
-        options: of the backbone under a classifier.
-        hidden: options of :func:`hidden_layers`; None for a linear classifier.
-        pool: a name of :data:`POOLS`.
-        size: height and width of the images it is trained on.
-        crop_pct: timm's, of its tests: the part of a resized image that the network sees.
-        crop_mode: timm's, of its tests: ``'squash'`` resizes without keeping the ratio of the sides.
-        stride: of the last map.
-        first_conv: the convolution on the image, in the backbone.
-        out_indices: the levels that ``features_only`` returns by default.
-    """
-
-    backbone: str
+    host: type[Backbone]
     arch: str
-    options: dict[str, Any] = field(default_factory=dict)
-    hidden: dict[str, Any] | None = None
-    pool: str = "avg"
-    size: int = 224
-    crop_pct: float = 0.875
-    crop_mode: str = "center"
-    stride: int = 32
-    first_conv: str = "stem.proj"
-    out_indices: tuple[int, ...] = (0, 1, 2, 3)
+    settings: TimmNames
 
 
-_JOURNAL = dict(hidden={})
-_METAFORMER = dict(options=dict(output_norm=False), crop_pct=1.0, hidden=dict(pre_norm=True, activation="SquaredReLU"))
-_LAST_NORM = dict(options=dict(output_norm=False), first_conv="stem.shrink.linear")
-_SQUASH = dict(crop_mode="squash")
-_AT_384 = dict(size=384, crop_pct=1.0, **_SQUASH)
-_PLAIN = dict(stride=16, out_indices=(-3, -2, -1))  # as timm's ViTs
-_THREE_STAGES = dict(out_indices=(0, 1, 2))
-_CLASS_TOKEN = dict(pool="token", **_PLAIN)
-_S, _SB = {"s": "small"}, {"s": "small", "b": "base"}
-_TSB = {"t": "tiny", **_SB}
-_SML = {"s": "small", "m": "medium", "l": "large"}
-
-
-def _family(backbone: str, archs: dict[str, str] | Iterable[str], name: str, **row: Any) -> dict[str, Network]:
-    """One row per arch; ``archs`` maps the suffix of the name to the arch, or lists archs that are their own suffixes."""
-    archs = archs if isinstance(archs, dict) else {arch: arch for arch in archs}
-    return {name.format(suffix): Network(backbone, arch, **row) for suffix, arch in archs.items()}
-
-
-# The networks by their timm names. The heads are those of the ImageNet configs, whose checkpoints they load.
-NETWORKS: dict[str, Network] = {
-    **_family("LiSANet", _SB, "lisanet_{}", **_JOURNAL),
-    **_family("LiSANet", {"s": "hybrid-small", "b": "hybrid-base"}, "hylisanet_{}", **_JOURNAL),
-    **_family("LiSANet", {"i": "isotropic", "v1_i": "v1-isotropic"}, "lisanet_{}", stride=16, out_indices=(0,)),
-    **_family("LiSANet", {name: f"v1-{name}" for name in ("tiny", "small", "base")}, "lisanet_v1_{}"),
-    **_family("FLattenSwin", _TSB, "flatten_swin_{}", **_SQUASH),
-    **_family("FLattenSwin", {"b": "base-384"}, "flatten_swin_{}_384", **_AT_384),
-    **_family("FLattenPVT", {"t": "tiny", **_SML}, "flatten_pvt_{}", **_SQUASH),
-    **_family("FLattenSwin", {suffix: f"pola-{arch}" for suffix, arch in _TSB.items()}, "pola_swin_{}"),
-    **_family("FLattenSwin", {"b": "pola-base-384"}, "pola_swin_{}_384", **_AT_384),
-    **_family("FLattenPVT", {"t": "pola-tiny", **{s: f"pola-{arch}" for s, arch in _SML.items()}}, "pola_pvt_{}"),
-    **_family("MILA", _TSB, "mila_{}", **_LAST_NORM),
-    **_family("HViT3", _TSB, "h_vit3_{}", **_LAST_NORM),
-    **_family("ViT3", _TSB, "vit3_{}", **_PLAIN),
-    **_family("FLattenPVTv2", ("b0", "b1", "b2", "b3", "b4"), "flatten_pvtv2_{}", **_SQUASH),
-    **_family("FLattenCSwin", _TSB, "flatten_cswin_{}", **_SQUASH),
-    **_family("FLattenCSwin", {"b": "base-384"}, "flatten_cswin_{}_384", **{**_AT_384, "crop_pct": 384 / 438}),
-    **_family("FLattenDeiT", {"t": "tiny"}, "flatten_deit_{}", **_CLASS_TOKEN, **_SQUASH),
-    **_family("iViT", _TSB, "ivit_{}", first_conv="stem.conv", **_METAFORMER),
-    **_family("InteractiveViT", {"t16": "tiny-16", "s16": "small-16"}, "vit_{}_interactive", **_PLAIN),
-    **_family("InteractiveViT", {"t8": "tiny-8", "s8": "small-8"}, "vit_{}_interactive", **{**_PLAIN, "stride": 8}),
-    **_family(
-        "LCNet",
-        {f"x{scale}".replace(".", "_"): f"x{scale}" for scale in (0.25, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5)},
-        "lcnet_{}",
-        first_conv="stem.0",
-    ),
-    **_family(
-        "ESNet",
-        {"x0_75": "x0.75", "x1_0": "x1.0", "x1_25": "x1.25"},
-        "esnet_{}",
-        first_conv="stem.0.0",
-        **_THREE_STAGES,
-    ),
-    **_family("CastlingLCNetViT", _SML, "castling_lcnet_{}", first_conv="stem.0"),
-    **_family("CastlingESNetViT", _SML, "castling_esnet_{}", first_conv="stem.0.0", **_THREE_STAGES),
-    **_family(
-        "CastlingLeViT",
-        ("128", "192", "256", "384"),
-        "castling_levit_{}",
-        stride=64,
-        first_conv="stem.0.linear",
-        **_THREE_STAGES,
-    ),
-    **_family("CastlingDeiT", {"t": "tiny", "b": "base"}, "castling_deit_{}", **_CLASS_TOKEN),
-    **_family("CastlingMViTv2", _TSB, "castling_mvitv2_{}"),
-    **_family("CastlingViT", {"b": "base"}, "castling_vit_{}", **_CLASS_TOKEN),
-}
+NETWORKS: dict[str, Network] = {}  # by their timm names
 
 # Poolings of tokens ``[B, prefix + N, C]`` under timm's names.
 POOLS: dict[str, Callable[[Tensor, int], Tensor]] = {
@@ -207,9 +119,12 @@ class Classifier(nn.Module):
         super().__init__()
         network, hidden = NETWORKS[name], None
         if levels is None:
-            levels, hidden, options = (-1,), network.hidden, {**network.options, **options}
+            of_host = {
+                key: value for key, value in network.host.classifier.items() if key not in ("out_indices", "out_type")
+            }
+            levels, hidden, options = (-1,), network.settings.hidden, {**of_host, **options}
         self.in_chans = in_chans
-        self.backbone = backbone = backbone_class(network.backbone)(
+        self.backbone = backbone = network.host(
             network.arch, in_channels=in_chans, image_size=img_size, out_indices=levels, **options
         )
         layers = [names[-1].removesuffix(".") for names in backbone.layer_names()]
@@ -222,7 +137,7 @@ class Classifier(nn.Module):
         self.num_features = backbone.stage_channels[-1]
         self.head = ClassifierHead(self.num_features, hidden, drop_rate, backbone.num_extra_tokens)
         self.head_hidden_size = self.head.width
-        self.reset_classifier(num_classes, network.pool if global_pool is None else global_pool)
+        self.reset_classifier(num_classes, network.settings.pool if global_pool is None else global_pool)
 
     def forward_features(self, image: Tensor) -> Tensor:
         """``[B, in_chans, H, W]`` -> the last map ``[B, C, H', W']``; with a class token all tokens ``[B, 1 + N, C]``."""
@@ -354,10 +269,16 @@ def create_model(
     Raises:
         FileNotFoundError: no such checkpoint.
         ConnectionError: weights that cannot be downloaded.
-        RuntimeError: an unknown name, or published weights of a network that has none (timm's).
-        ValueError: a checkpoint of another network.
+        ValueError: an unknown name, a checkpoint of another network, or ``pretrained=True``.
     """
-    if isinstance(pretrained, str | PathLike):  # load_pretrained reads more kinds of files than timm
+    if name not in NETWORKS:
+        near = get_close_matches(name, NETWORKS, n=3, cutoff=0.4)
+        raise ValueError(f"name={name!r} is not a network of mmlisa; the closest are {', '.join(near) or 'none'}")
+    if pretrained is True:
+        fitting = {prefix for network in NETWORKS[name].host.published for prefix in network.timm}
+        examples = f", such as 'timm:{min(fitting)}…'" if fitting else ""
+        raise ValueError(f"pretrained=True: mmlisa has no weights of {name!r}; give a file or a source{examples}")
+    if pretrained:  # load_pretrained reads more kinds of files than timm
         options["pretrained_cfg_overlay"] = dict(file=str(pretrained), custom_load=True)
     return create_timm_model(name, bool(pretrained), features_only=features_only, **options)
 
@@ -367,33 +288,14 @@ def list_models(pattern: str = "*") -> list[str]:
     return sorted(matching(NETWORKS, pattern))
 
 
-# timm's register_model reads it.
-default_cfgs = generate_default_cfgs(
-    {
-        name: dict(
-            num_classes=1000,
-            input_size=(3, network.size, network.size),
-            pool_size=None if network.pool == "token" else (-(-network.size // network.stride),) * 2,
-            crop_pct=network.crop_pct,
-            crop_mode=network.crop_mode,
-            interpolation="bicubic",
-            mean=IMAGENET_DEFAULT_MEAN,
-            std=IMAGENET_DEFAULT_STD,
-            first_conv=f"backbone.{network.first_conv}",
-            classifier="head.fc" if network.hidden is None else "head.fc2",
-            license="apache-2.0",
-        )
-        for name, network in NETWORKS.items()
-    }
-)
-
-
 def _build(name: str, pretrained: bool = False, features_only: bool = False, **options: Any) -> nn.Module:
     """Build what timm's ``create_model`` asks for; features are timm's ``FeatureGetterNet`` with the maps' norms."""
     if not features_only:
         return build_model_with_cfg(partial(Classifier, name), name, pretrained, **options)
     cfg = {"feature_cls": partial(FeatureGetterNet, norm=True), **(options.pop("feature_cfg", None) or {})}
-    indices = options.pop("out_indices", cfg.get("out_indices", NETWORKS[name].out_indices))
+    host, arch, settings = NETWORKS[name]
+    stages = settings.out_indices or tuple(range(len(host.stage_sizes(host.resolve_arch(arch)))))
+    indices = options.pop("out_indices", cfg.get("out_indices", stages))
     levels = tuple(range(-indices, 0)) if isinstance(indices, int) else indices
     return build_model_with_cfg(
         partial(Classifier, name, levels=levels, num_classes=0),
@@ -406,14 +308,45 @@ def _build(name: str, pretrained: bool = False, features_only: bool = False, **o
     )
 
 
-def _register(name: str) -> None:
-    def build(pretrained: bool = False, **options: Any) -> nn.Module:
-        return _build(name, pretrained, **options)
-
-    build.__name__ = build.__qualname__ = name
-    register_model(build)
+# timm's register_model reads these two.
+__all__ = ["NETWORKS", "Classifier", "create_model", "list_models", "register_host"]
+default_cfgs: dict[str, Any] = {}
 
 
-__all__ = ["NETWORKS", "Classifier", "create_model", "list_models"]
-for _name in NETWORKS:
-    _register(_name)
+def register_host(host: type[Backbone]) -> None:
+    """Enter the names of a host, its ``timm``, into timm's registry."""
+    for settings in host.timm:
+        for text, arch in settings.archs.items():
+            name = settings.name.format(text)
+            NETWORKS[name] = Network(host, arch, settings)
+            default_cfgs.update(generate_default_cfgs({name: _config(NETWORKS[name])}))
+
+            def build(pretrained: bool = False, *, _name: str = name, **options: Any) -> nn.Module:
+                return _build(_name, pretrained, **options)
+
+            build.__name__ = build.__qualname__ = name
+            register_model(build)
+
+
+def _config(network: Network) -> dict[str, Any]:
+    """Return timm's settings of a network."""
+    host, arch, settings = network
+    resolved = host.resolve_arch(arch)
+    size, stride = resolved.get("image_size", 224), host.stage_sizes(resolved)[-1].stride
+    return dict(
+        num_classes=1000,
+        input_size=(3, size, size),
+        pool_size=None if settings.pool == "token" else (-(-size // stride),) * 2,
+        crop_pct=settings.crop_pct,
+        crop_mode=settings.crop_mode,
+        interpolation="bicubic",
+        mean=IMAGENET_DEFAULT_MEAN,
+        std=IMAGENET_DEFAULT_STD,
+        first_conv=f"backbone.{host.first_conv}",
+        classifier="head.fc" if settings.hidden is None else "head.fc2",
+        license="apache-2.0",
+    )
+
+
+for _name in backbones.__all__:
+    register_host(getattr(backbones, _name))

@@ -86,7 +86,7 @@ def test_the_weights_that_a_config_names_are_of_its_size(path):
         pytest.skip("a file that the user has, or a comment")
     with torch.device("meta"):
         built, state = MODELS.build(backbone), timm.create_model(source.removeprefix("timm:")).state_dict()
-    matched = match(rename(state, recognise(state), type(built).__name__), built)
+    matched = match(rename(state, recognise(state), type(built)), built)
     assert matched.share > 0.05, matched.report()
 
 

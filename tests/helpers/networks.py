@@ -20,4 +20,4 @@ def randomised(model: nn.Module) -> nn.Module:
 
 def matched(backbone: nn.Module, state: dict[str, torch.Tensor]) -> Match:
     """What a backbone takes from a file's weights."""
-    return match(rename(state, recognise(state), type(backbone).__name__), backbone)
+    return match(rename(state, recognise(state), type(backbone)), backbone)

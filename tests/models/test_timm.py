@@ -49,7 +49,7 @@ def blank(*size: int) -> torch.Tensor:
 def test_names():
     assert timm.list_models("hylisanet*") == ["hylisanet_b", "hylisanet_s"]
     assert mmlisa.list_models("flatten_swin_?") == ["flatten_swin_b", "flatten_swin_s", "flatten_swin_t"]
-    named = {(network.backbone, network.arch) for network in NETWORKS.values()}
+    named = {(network.host.__name__, network.arch) for network in NETWORKS.values()}
     assert named == {(name, arch) for name in backbones.__all__ for arch in getattr(backbones, name).arch_settings}
 
 

@@ -1,6 +1,7 @@
 """The base of all backbones: a stem, stages of blocks, and one map per returned stage."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from mmlisa.models.arch import check_options, check_stages, look_up_arch, parse_image_size, parse_mixers
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.models.layers import init_linear, norm_tokens, to_map, to_tokens
+from mmlisa.models.published import Network, Rules
 
 MIN_IMAGE_SIZE = 32
 # By the axes of the grid. In this memory format, conversions between maps and tokens are views.
@@ -96,13 +98,37 @@ class StageSize(NamedTuple):
     depth: int
 
 
+@dataclass(frozen=True)
+class TimmNames:
+    """Names of a host's archs in timm, and their classifiers.
+
+    Attributes:
+        name: pattern of the names, such as ``'flatten_swin_{}'``.
+        archs: archs by the text in the place of ``{}``.
+        hidden: options of the classifier's :func:`mmlisa.models.mlp_head.hidden_layers`; None for a linear classifier.
+        pool: ``'avg'`` or ``'token'``, the classifier's pooling.
+        crop_pct: timm's, of its tests: the part of a resized image that the network sees.
+        crop_mode: timm's, of its tests: ``'squash'`` resizes without keeping the ratio of the sides.
+        out_indices: the stages that ``features_only`` returns by default; None for all.
+    """
+
+    name: str
+    archs: dict[str, str]
+    hidden: dict[str, Any] | None = None
+    pool: str = "avg"
+    crop_pct: float = 0.875
+    crop_mode: str = "center"
+    out_indices: tuple[int, ...] | None = None
+
+
 class Backbone(BaseModule):
     """Base of all backbones: a stem, and stages of a downsampling, blocks and norms.
 
     A host fills ``arch_settings`` and ``default_arch``, and answers :meth:`build_stem`, :meth:`build_downsample`,
     :meth:`build_block` and :meth:`build_norm`; where its layout is another one, also :meth:`stage_sizes`, :meth:`stage_grid`,
     :meth:`drop_rates` and :meth:`finish`. They read ``arch``, ``attention``, ``image_size``, ``in_channels``,
-    ``stage_channels`` and ``stage_strides``.
+    ``stage_channels`` and ``stage_strides``. Its names in timm and the published weights that fit it are the attributes ``timm``
+    and ``published``.
 
     Args:
         arch: a name of ``arch_settings``, a dict of the same keys, or a dict with ``base='name'`` and the keys that differ; by
@@ -131,6 +157,10 @@ class Backbone(BaseModule):
     entries: ClassVar[int | None] = None  # of each tuple in arch; None for one per stage
     image_axes: ClassVar[tuple[int, ...]] = (2,)  # 3 for hosts that also take videos [B, 3, T, H, W]
     no_decay: ClassVar[tuple[str, ...]] = ()  # parts of names, see :meth:`no_weight_decay`
+    timm: ClassVar[tuple[TimmNames, ...]] = ()
+    first_conv: ClassVar[str] = "stem.proj"  # the convolution on the image
+    classifier: ClassVar[dict[str, Any]] = {}  # options of a backbone under a classifier
+    published: ClassVar[dict[Network, Rules]] = {}  # networks whose weights fit, and the names of their weights here
     num_extra_tokens: int = 0  # prefix (class) tokens of the blocks; mmpretrain's vis_cam reads it
     feature_channels: tuple[int, ...]
     feature_strides: tuple[int, ...]

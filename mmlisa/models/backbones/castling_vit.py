@@ -2,8 +2,10 @@
 
 from typing import Any, ClassVar
 
+from mmlisa.models.published import DEIT, DEIT_RULES, Network, Rules
 from mmlisa.registry import MODELS
 
+from .base import TimmNames
 from .plain_vit import PlainViT
 
 
@@ -27,6 +29,8 @@ class CastlingDeiT(PlainViT):
         "tiny": dict(_castling, channels=192, num_heads=3),
         "base": dict(_castling, channels=768, num_heads=12),
     }
+    timm = (TimmNames("castling_deit_{}", {"t": "tiny", "b": "base"}, pool="token", out_indices=(-3, -2, -1)),)
+    published: ClassVar[dict[Network, Rules]] = dict.fromkeys(DEIT, DEIT_RULES)
 
 
 @MODELS.register_module()
@@ -44,3 +48,5 @@ class CastlingViT(PlainViT):
             attention=dict(type="LinearAngularAttention", residual=True, conv_size=None, aux=True),
         ),
     }
+    timm = (TimmNames("castling_vit_{}", {"b": "base"}, pool="token", out_indices=(-3, -2, -1)),)
+    published: ClassVar[dict[Network, Rules]] = dict.fromkeys(DEIT, DEIT_RULES)

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions
+from mmlisa.models.published import PADDLE_NORM, PADDLE_SE, Network, Rules
 from mmlisa.registry import MODELS
 
-from .base import Backbone, StageSize
+from .base import Backbone, StageSize, TimmNames
 
 STEM_CHANNELS = 24
 
@@ -96,6 +97,30 @@ class ESNet(Backbone):
 
     default_arch = "x1.0"
     entries = 3
+    timm = (TimmNames("esnet_{}", {arch.replace(".", "_"): arch for arch in arch_settings}),)
+    first_conv = "stem.0.0"
+    published: ClassVar[dict[Network, Rules]] = {
+        Network("ESNet, Paddle's names", ("_conv1._conv.weight", "2_1._conv_dw_1._conv.weight")): (
+            (r"^_conv1\.", "stem.0."),
+            (r"^(\d)_(\d+)\.", r"stages.{\1-2}.downsample.{\2-1}."),
+            (r"\._conv_dw_1\.", ".branch1.0."),
+            (r"\._conv_linear_1\.", ".branch1.1."),
+            (r"\._conv_pw_2\.", ".branch2.0."),
+            (r"\._conv_dw_2\.", ".branch2.1."),
+            (r"(downsample\.0)\._se\.", r"\1.branch2.2."),
+            (r"\._conv_linear_2\.", ".branch2.3."),
+            (r"\._conv_dw_mv1\.", ".merge.0."),
+            (r"\._conv_pw_mv1\.", ".merge.1."),
+            (r"\._conv_pw\.", ".pointwise."),
+            (r"\._conv_dw\.", ".depthwise."),
+            (r"\._se\.", ".se."),
+            (r"\._conv_linear\.", ".linear."),
+            (r"\._conv\.", ".0."),
+            (r"\._batch_norm\.", ".1."),
+            *PADDLE_SE,
+            *PADDLE_NORM,
+        ),
+    }
 
     @classmethod
     def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
@@ -145,6 +170,7 @@ class CastlingESNetViT(ESNet):
     }
 
     default_arch = "small"
+    timm = (TimmNames("castling_esnet_{}", {"s": "small", "m": "medium", "l": "large"}),)
 
     @classmethod
     def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:

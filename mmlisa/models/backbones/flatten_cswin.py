@@ -8,9 +8,10 @@ from torch import nn
 from mmlisa.models.arch import with_settings
 from mmlisa.models.attention import CrossShapedWindowAttention, build_attention
 from mmlisa.models.layers import Block, LayerNorm, PatchEmbed
+from mmlisa.models.published import Network, Rules
 from mmlisa.registry import MODELS
 
-from .base import Backbone
+from .base import Backbone, TimmNames
 
 
 @MODELS.register_module()
@@ -46,6 +47,25 @@ class FLattenCSwin(Backbone):
         "small": dict(_common, depths=(2, 4, 32, 2), channels=(64, 128, 256, 512), num_heads=(2, 4, 8, 16)),
         "base": dict(_common, **_base),
         "base-384": {**_common, **_base, "split_sizes": (1, 2, 12, None), "image_size": 384},
+    }
+
+    timm = (
+        TimmNames("flatten_cswin_{}", {"t": "tiny", "s": "small", "b": "base"}, crop_mode="squash"),
+        TimmNames("flatten_cswin_{}_384", {"b": "base-384"}, crop_pct=384 / 438, crop_mode="squash"),
+    )
+    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,))
+    published: ClassVar[dict[Network, Rules]] = {
+        Network("CSwin", ("stage1_conv_embed.0.weight", "merge1.conv.weight")): (
+            (r"^stage1_conv_embed\.0\.", "stem.proj."),
+            (r"^stage1_conv_embed\.2\.", "stem.norm."),
+            (r"^merge(\d)\.conv\.", r"stages.\1.downsample.proj."),
+            (r"^merge(\d)\.norm\.", r"stages.\1.downsample.norm."),
+            (r"^stage(\d)\.(\d+)\.(qkv|proj)\.", r"stages.{\1-1}.blocks.\2.attn.\3."),
+            (r"^stage(\d)\.(\d+)\.attns\.(\d)\.get_v\.", r"stages.{\1-1}.blocks.\2.attn.lepe.\3."),
+            (r"^stage(\d)\.(\d+)\.attns\.0\.", r"stages.{\1-1}.blocks.\2.attn."),
+            (r"^stage(\d)\.", r"stages.{\1-1}.blocks."),
+            (r"^norm\.", "norm3."),
+        ),
     }
 
     def __init__(

@@ -16,9 +16,10 @@ from mmlisa.models.layers import (
     init_convolutions,
     init_stem_biases,
 )
+from mmlisa.models.published import OPENMMLAB_PVT_V2, PVT_RULES, PVT_V2, Network, Rules, split_projections
 from mmlisa.registry import MODELS
 
-from .base import Backbone
+from .base import Backbone, TimmNames
 
 
 class PositionedPatchEmbed(PositionsOnLoad, PatchEmbed):
@@ -55,6 +56,7 @@ class _PVT(Backbone):
     """
 
     mixers = ("attn_type", "AS")
+    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,))
     mlp_conv: ClassVar[int | None] = None
     _common: ClassVar[dict[str, Any]] = dict(
         attn_type="AAAA",
@@ -102,6 +104,22 @@ class FLattenPVT(_PVT):
         "pola-medium": dict(_pola, depths=(3, 4, 18, 3)),
         "pola-large": dict(_pola, depths=(3, 8, 27, 3)),
     }
+    _tsml: ClassVar[dict[str, str]] = {"t": "tiny", "s": "small", "m": "medium", "l": "large"}
+    timm = (
+        TimmNames("flatten_pvt_{}", _tsml, crop_mode="squash"),
+        TimmNames("pola_pvt_{}", {letter: f"pola-{arch}" for letter, arch in _tsml.items()}),
+    )
+    published: ClassVar[dict[Network, Rules]] = {
+        Network("PolaFormer-PVT", ("pos_embed1", "block1.0.attn.qg.weight"), is_ours=True): PVT_RULES,
+        Network("PVT", ("patch_embed1.proj.weight", "pos_embed1")): PVT_RULES,
+        Network(
+            "PVT, OpenMMLab's names",
+            ("layers.0.0.projection.weight", "layers.0.1.0.pos_embed"),
+            prepare=split_projections,
+            # The list of blocks begins with the position table.
+            rules=(*OPENMMLAB_PVT_V2, (r"^block(\d)\.(\d+)\.", r"block\1.{\2-1}.")),
+        ): PVT_RULES,
+    }
 
     def build_stem(self) -> nn.Module:
         return PositionedPatchEmbed(self.in_channels, self.stage_channels[0], 4, self.stage_grid(0))
@@ -132,6 +150,8 @@ class FLattenPVTv2(_PVT):
         "b3": dict(_PVT._common, depths=(3, 4, 18, 3)),
         "b4": dict(_PVT._common, depths=(3, 8, 27, 3)),
     }
+    timm = (TimmNames("flatten_pvtv2_{}", {arch: arch for arch in arch_settings}, crop_mode="squash"),)
+    published: ClassVar[dict[Network, Rules]] = dict.fromkeys(PVT_V2, PVT_RULES)
 
     def build_stem(self) -> nn.Module:
         channels = self.stage_channels[0]

@@ -1,5 +1,6 @@
 """FLatten-Swin (Han et al., "FLatten Transformer", Table 14; host: Liu et al., "Swin Transformer")."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,9 +11,10 @@ from torch import Tensor, nn
 from mmlisa.models.arch import with_settings
 from mmlisa.models.attention import ShiftedWindowAttention, build_attention
 from mmlisa.models.layers import Block, LayerNorm, PatchEmbed
+from mmlisa.models.published import OPENMMLAB_MLP, Network, Rules
 from mmlisa.registry import MODELS
 
-from .base import Backbone
+from .base import Backbone, TimmNames
 
 
 class PatchMerging(nn.Module):
@@ -30,6 +32,29 @@ class PatchMerging(nn.Module):
         # Swin's own order: down before right.
         x = torch.cat([top[:, :, 0::2], bottom[:, :, 0::2], top[:, :, 1::2], bottom[:, :, 1::2]], dim=3)
         return self.reduction(self.norm(x.flatten(1, 2))), tuple(x.shape[1:3])
+
+
+def merge_by_slicing(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Reorder the channels of OpenMMLab's patch merging, ``[..., 4C]``.
+
+    ``nn.Unfold`` has the channel first, then the pixel by rows; the authors' slices have the pixel first, by columns.
+    """
+
+    def reorder(tensor: Tensor) -> Tensor:
+        return tensor.unflatten(-1, (-1, 2, 2)).permute(*range(tensor.ndim - 1), -1, -2, -3).flatten(-3)
+
+    return {name: reorder(tensor) if ".downsample." in name else tensor for name, tensor in state.items()}
+
+
+_RULES: Rules = (
+    (r"relative_position_index$|attn_mask$", None),  # buffers, rebuilt
+    (r"^patch_embed\.", "stem."),
+    (r"^layers\.(\d+)\.blocks\.", r"stages.\1.blocks."),
+    (r"^norm\.", "norm3."),
+)
+# timm puts Swin's merging at the head of a stage, the official code at the end of the one before.
+_TIMM_RULES: Rules = ((r"^layers\.(\d+)\.downsample\.", r"stages.\1.downsample."), *_RULES)
+_OFFICIAL_RULES: Rules = ((r"^layers\.(\d+)\.downsample\.", r"stages.{\1+1}.downsample."), *_RULES)
 
 
 @MODELS.register_module()
@@ -77,6 +102,40 @@ class FLattenSwin(Backbone):
         "pola-small": dict(_pola, depths=(2, 2, 18, 2), channels=(96, 192, 384, 768), num_heads=(3, 6, 12, 24)),
         "pola-base": dict(_pola, **_base),
         "pola-base-384": {**_pola, **_base, "window_size": 12, "image_size": 384},
+    }
+
+    _tsb: ClassVar[dict[str, str]] = {"t": "tiny", "s": "small", "b": "base"}
+    timm = (
+        TimmNames("flatten_swin_{}", _tsb, crop_mode="squash"),
+        TimmNames("flatten_swin_{}_384", {"b": "base-384"}, crop_pct=1.0, crop_mode="squash"),
+        TimmNames("pola_swin_{}", {letter: f"pola-{arch}" for letter, arch in _tsb.items()}),
+        TimmNames("pola_swin_{}_384", {"b": "pola-base-384"}, crop_pct=1.0, crop_mode="squash"),
+    )
+    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,))
+    published: ClassVar[dict[Network, Rules]] = {
+        Network(
+            "PolaFormer-Swin", ("patch_embed.proj.weight", "layers.0.blocks.0.attn.qkvg.weight"), is_ours=True
+        ): _OFFICIAL_RULES,
+        Network(
+            "Swin",
+            ("patch_embed.proj.weight", "layers.0.blocks.0.norm1.weight", "layers.3.downsample.norm.weight"),
+            timm=("swin_tiny", "swin_small", "swin_base"),
+        ): _TIMM_RULES,
+        Network(
+            "Swin, official names",
+            ("patch_embed.proj.weight", "layers.0.blocks.0.norm1.weight", "layers.0.downsample.norm.weight"),
+        ): _OFFICIAL_RULES,
+        Network(
+            "Swin, OpenMMLab's names",
+            ("patch_embed.projection.weight", "stages.0.blocks.0.attn.w_msa.qkv.weight"),
+            prepare=merge_by_slicing,
+            rules=(
+                (r"^patch_embed\.projection\.", "patch_embed.proj."),
+                (r"^stages\.", "layers."),
+                (r"\.w_msa\.", "."),
+                *OPENMMLAB_MLP,
+            ),
+        ): _OFFICIAL_RULES,
     }
 
     def __init__(

@@ -17,9 +17,10 @@ from mmlisa.models.layers import (
     TokenConv,
     stochastic_depth,
 )
+from mmlisa.models.published import CONV_PYRAMID_RULES, CONV_STEM, DEIT_RULES, Network, Rules
 from mmlisa.registry import MODELS
 
-from .base import Backbone
+from .base import Backbone, TimmNames
 from .plain_vit import PlainViT
 
 
@@ -85,6 +86,17 @@ class HViT3(Backbone):
         "base": dict(_common, depths=(2, 6, 18, 8), channels=(96, 192, 448, 640), num_heads=(3, 6, 14, 20)),
     }
 
+    timm = (TimmNames("h_vit3_{}", {"t": "tiny", "s": "small", "b": "base"}),)
+    first_conv = "stem.shrink.linear"
+    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
+    published: ClassVar[dict[Network, Rules]] = {
+        Network("H-ViT³", ("patch_embed.conv.0.conv.weight", "layers.0.blocks.0.attn.w3"), is_ours=True): (
+            *((rf"^patch_embed\.conv\.{i}\.", f"stem.{new}.") for i, new in enumerate(CONV_STEM)),
+            (r"\.mlp\.dwc\.", ".mlp.dwconv."),
+            *CONV_PYRAMID_RULES,
+        ),
+    }
+
     def __init__(self, arch: str | dict[str, Any] | None = None, *, output_norm: bool = True, **options: Any) -> None:
         self.output_norm = output_norm
         super().__init__(arch, **options)
@@ -125,6 +137,10 @@ class ViT3(PlainViT):
         "tiny": dict(_common, channels=192, num_heads=6),
         "small": dict(_common, channels=384, num_heads=6),
         "base": dict(_common, channels=768, num_heads=12),
+    }
+    timm = (TimmNames("vit3_{}", {"t": "tiny", "s": "small", "b": "base"}, out_indices=(-3, -2, -1)),)
+    published: ClassVar[dict[Network, Rules]] = {
+        Network("ViT³", ("patch_embed.proj.weight", "blocks.0.attn.w3"), is_ours=True): DEIT_RULES
     }
 
     @classmethod

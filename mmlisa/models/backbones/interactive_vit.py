@@ -2,8 +2,10 @@
 
 from typing import Any, ClassVar
 
+from mmlisa.models.published import DEIT, DEIT_RULES, Network, Rules
 from mmlisa.registry import MODELS
 
+from .base import TimmNames
 from .plain_vit import PlainViT
 
 
@@ -29,3 +31,6 @@ class InteractiveViT(PlainViT):
         "small-16": dict(_vit, channels=384, num_heads=6, patch_size=16),
         "small-8": dict(_vit, channels=384, num_heads=6, patch_size=8),
     }
+    _names: ClassVar[dict[str, str]] = {"t16": "tiny-16", "s16": "small-16", "t8": "tiny-8", "s8": "small-8"}
+    timm = (TimmNames("vit_{}_interactive", _names, out_indices=(-3, -2, -1)),)
+    published: ClassVar[dict[Network, Rules]] = dict.fromkeys(DEIT, DEIT_RULES)

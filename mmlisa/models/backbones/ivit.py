@@ -22,9 +22,10 @@ from mmlisa.models.layers import (
     stochastic_depth,
     to_tokens,
 )
+from mmlisa.models.published import CAFORMER, Network, Rules
 from mmlisa.registry import MODELS
 
-from .base import Backbone
+from .base import Backbone, TimmNames
 
 EPS = 1e-6
 
@@ -116,6 +117,12 @@ class iViT(Backbone):
         "small": dict(_hybrid, depths=(3, 12, 18, 3), channels=(64, 128, 320, 512), num_heads=(2, 4, 10, 16)),
         "base": dict(_hybrid, depths=(3, 12, 18, 3), channels=(96, 192, 384, 576), num_heads=(3, 6, 12, 18)),
     }
+
+    _head: ClassVar[dict[str, Any]] = dict(pre_norm=True, activation="SquaredReLU")
+    timm = (TimmNames("ivit_{}", {"t": "tiny", "s": "small", "b": "base"}, hidden=_head, crop_pct=1.0),)
+    first_conv = "stem.conv"
+    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
+    published: ClassVar[dict[Network, Rules]] = {CAFORMER: ((r"\.token_mixer\.act1\.", ".token_mixer.act."),)}
 
     def __init__(self, arch: str | dict[str, Any] | None = None, *, output_norm: bool = True, **options: Any) -> None:
         self.output_norm = output_norm

@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions
+from mmlisa.models.published import PADDLE_NORM, PADDLE_SE, Network, Rules
 from mmlisa.registry import MODELS
 
-from .base import Backbone, StageSize
+from .base import Backbone, StageSize, TimmNames
 
 
 class DepthSepConv(nn.Module):
@@ -49,6 +50,30 @@ class LCNet(Backbone):
     }
 
     default_arch = "x1.0"
+    timm = (TimmNames("lcnet_{}", {arch.replace(".", "_"): arch for arch in arch_settings}),)
+    first_conv = "stem.0"
+    published: ClassVar[dict[Network, Rules]] = {
+        Network("LCNet", ("conv_stem.weight", "blocks.5.1.se.conv_reduce.weight"), timm=("lcnet_",)): (
+            (r"^conv_stem\.", "stem.0."),
+            (r"^bn1\.", "stem.1."),
+            (r"^blocks\.0\.0\.", "stem.3."),
+            (r"^blocks\.([123])\.", r"stages.{\1-1}.downsample."),
+            (r"^blocks\.4\.(\d+)\.", r"stages.2.downsample.{\1+2}."),
+            (r"^blocks\.5\.", "stages.3.downsample."),
+        ),
+        Network("LCNet, Paddle's names", ("conv1.conv.weight", "blocks2.0.dw_conv.conv.weight")): (
+            (r"^conv1\.conv\.", "stem.0."),
+            (r"^conv1\.bn\.", "stem.1."),
+            (r"^blocks2\.0\.", "stem.3."),
+            (r"^blocks(\d)\.", r"stages.{\1-3}.downsample."),
+            (r"\.dw_conv\.conv\.", ".conv_dw."),
+            (r"\.dw_conv\.bn\.", ".bn1."),
+            (r"\.pw_conv\.conv\.", ".conv_pw."),
+            (r"\.pw_conv\.bn\.", ".bn2."),
+            *PADDLE_SE,
+            *PADDLE_NORM,
+        ),
+    }
     kernels: ClassVar[tuple[tuple[int, ...], ...]] = (
         (3, 3),
         (3, 3),
@@ -111,6 +136,7 @@ class CastlingLCNetViT(LCNet):
     }
 
     default_arch = "small"
+    timm = (TimmNames("castling_lcnet_{}", {"s": "small", "m": "medium", "l": "large"}),)
     entries = 2
     kernels = ((3, 3), (3, 3), (3,), (5,))
 

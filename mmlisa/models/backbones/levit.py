@@ -19,10 +19,11 @@ from mmlisa.models.layers import (
     to_map,
     to_tokens,
 )
+from mmlisa.models.published import Network, Rules
 from mmlisa.ops.context import divide_up
 from mmlisa.registry import MODELS
 
-from .base import Backbone, StageSize
+from .base import Backbone, StageSize, TimmNames
 
 
 class Mlp(nn.Module):
@@ -121,6 +122,30 @@ class DownBlock(nn.Module):
         return x + self.drop_path(self.mlp(x, half)), half
 
 
+_RULES: Rules = (
+    (r"attention_bias_idxs$", None),  # a buffer of mmpretrain's, recomputed
+    *((rf"^stem\.conv{i + 1}\.", f"stem.{2 * i}.") for i in range(4)),  # hard-swish between them
+    (r"^(stages\.\d+\.downsample)\.attn_downsample\.attention_biases$", r"\1.attn.bias.attention_biases"),
+    (r"^(stages\.\d+\.downsample)\.attn_downsample\.(q|proj)\.ln\.", r"\1.attn.\2."),
+    (r"^(stages\.\d+\.downsample)\.attn_downsample\.", r"\1.attn."),
+    (r"\.attn\.attention_biases$", ".attn.bias.attention_biases"),
+    (r"\.attn\.proj\.ln\.linear\.", ".attn.proj."),
+    (r"\.attn\.proj\.ln\.bn\.", ".norm."),
+)
+# One list per stage: what leads into it, then attention and MLP of each block in turn.
+_OPENMMLAB_RULES: Rules = (
+    *((rf"^patch_embed\.patch_embed\.{2 * i}\.", f"stem.conv{i + 1}.") for i in range(4)),
+    (r"^(stem\.conv\d)\.conv\.", r"\1.linear."),
+    (r"^stages\.([12])\.0\.", r"stages.\1.downsample.attn_downsample."),
+    (r"^stages\.([12])\.1\.block\.", r"stages.\1.downsample.mlp."),
+    (r"^stages\.([12])\.(\d+)\.", r"stages.\1.{\2-2}."),
+    *((rf"^stages\.(\d)\.{2 * i}\.block\.", rf"stages.\1.blocks.{i}.attn.") for i in range(4)),
+    *((rf"^stages\.(\d)\.{2 * i + 1}\.block\.", rf"stages.\1.blocks.{i}.mlp.") for i in range(4)),
+    (r"\.(q|proj)\.1\.", r".\1.ln."),
+    (r"\.linear(\d)\.", r".ln\1."),
+)
+
+
 @MODELS.register_module()
 class CastlingLeViT(Backbone):
     """LeViT with linear-angular attention, convolutions in its MLPs and pooled queries where it shrinks.
@@ -149,6 +174,19 @@ class CastlingLeViT(Backbone):
         "192": dict(_wide, channels=(192, 288, 384), num_heads=(3, 5, 6)),
         "256": dict(_wide, channels=(256, 384, 512), num_heads=(4, 6, 8)),
         "384": dict(_wide, channels=(384, 512, 768), num_heads=(6, 9, 12)),
+    }
+
+    timm = (TimmNames("castling_levit_{}", {arch: arch for arch in arch_settings}),)
+    first_conv = "stem.0.linear"
+    published: ClassVar[dict[Network, Rules]] = {
+        Network(
+            "LeViT", ("stem.conv1.linear.weight", "stages.0.blocks.0.attn.qkv.linear.weight"), timm=("levit_",)
+        ): _RULES,
+        Network(
+            "LeViT, OpenMMLab's names",
+            ("patch_embed.patch_embed.0.conv.weight", "stages.0.0.block.qkv.linear.weight"),
+            rules=_OPENMMLAB_RULES,
+        ): _RULES,
     }
 
     @classmethod

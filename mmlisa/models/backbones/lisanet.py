@@ -24,9 +24,10 @@ from mmlisa.models.layers import (
     to_tokens,
     token_conv,
 )
+from mmlisa.models.published import CAFORMER, PVT_RULES, PVT_V2, Network, Rules
 from mmlisa.registry import MODELS
 
-from .base import Backbone, StageSize
+from .base import Backbone, StageSize, TimmNames
 
 TEMPORAL_KERNEL = 3  # depthwise convolutions on video: the "3x7x7" of Table 14
 TEMPORAL_STRIDE = 2  # first embedding of a video; the others keep the frames (journal paper, Sec. 5.4)
@@ -77,6 +78,23 @@ class PositionedBlock(Block):
 
     def residuals(self) -> list[Residual]:
         return [Residual(self.position), *super().residuals()]
+
+
+# Of the attention of other networks, only value and output are taken: LiSA normalises query and key, they do not.
+_PVT_RULES: Rules = (
+    (r"\.attn\.(q|sr|norm)\.", None),
+    (r"^(.*\.attn\.)kv\.(.*)$", (None, r"\1v.\2")),
+    *PVT_RULES,
+    (r"^stages\.(\d)\.norm\.", r"norm\1."),
+)
+_CAFORMER_RULES: Rules = (
+    (r"\.(res_scale\d|act\d?)\.", None),
+    (r"^(.*)\.token_mixer\.qkv\.(.*)$", (None, None, r"\1.attn.v.\2")),
+    (r"^stem\.conv\.", "stem.proj."),
+    (r"^(stages\.\d+\.downsample)\.conv\.", r"\1.proj."),
+    (r"^(stages\.\d+\.downsample)\.norm\.", None),  # before the convolution there, after it here
+    (r"\.token_mixer\.", ".attn."),
+)
 
 
 @MODELS.register_module()
@@ -157,6 +175,14 @@ class LiSANet(Backbone):
             _first_version, depths=(2, 3, 16, 3), channels=(96, 192, 384, 768), num_heads=(6, 12, 24, 48), overlap=True
         ),
     }
+
+    timm = (
+        TimmNames("lisanet_{}", {"s": "small", "b": "base"}, hidden={}),
+        TimmNames("hylisanet_{}", {"s": "hybrid-small", "b": "hybrid-base"}, hidden={}),
+        TimmNames("lisanet_{}", {"i": "isotropic", "v1_i": "v1-isotropic"}),
+        TimmNames("lisanet_v1_{}", {"tiny": "v1-tiny", "small": "v1-small", "base": "v1-base"}),
+    )
+    published: ClassVar[dict[Network, Rules]] = {**dict.fromkeys(PVT_V2, _PVT_RULES), CAFORMER: _CAFORMER_RULES}
 
     def __init__(
         self, arch: str | dict[str, Any] | None = None, *, norm_cfg: dict[str, Any] | None = None, **options: Any

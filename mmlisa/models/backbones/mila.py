@@ -17,9 +17,10 @@ from mmlisa.models.layers import (
     TokenConv,
     stochastic_depth,
 )
+from mmlisa.models.published import CONV_PYRAMID_RULES, CONV_STEM, Network, Rules
 from mmlisa.registry import MODELS
 
-from .base import Backbone
+from .base import Backbone, TimmNames
 
 
 class MILABlock(ResidualBlock):
@@ -86,6 +87,21 @@ class MILA(Backbone):
         "tiny": dict(_common, depths=(2, 4, 8, 4), channels=(64, 128, 256, 512), num_heads=(2, 4, 8, 16)),
         "small": dict(_deep, channels=(64, 128, 256, 512), num_heads=(2, 4, 8, 16)),
         "base": dict(_deep, channels=(96, 192, 384, 768), num_heads=(3, 6, 12, 24)),
+    }
+
+    timm = (TimmNames("mila_{}", {"t": "tiny", "s": "small", "b": "base"}),)
+    first_conv = "stem.shrink.linear"
+    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
+    published: ClassVar[dict[Network, Rules]] = {
+        Network("MILA", ("patch_embed.conv1.conv.weight", "layers.0.blocks.0.attn.qk.weight"), is_ours=True): (
+            *(
+                (rf"^patch_embed\.{old}\.(conv|norm)\.", rf"stem.{new}.\1.")
+                for old, new in zip(
+                    ("conv1", r"conv2\.0", r"conv2\.1", r"conv3\.0", r"conv3\.1"), CONV_STEM, strict=True
+                )
+            ),
+            *CONV_PYRAMID_RULES,
+        ),
     }
 
     def __init__(self, arch: str | dict[str, Any] | None = None, *, output_norm: bool = True, **options: Any) -> None:

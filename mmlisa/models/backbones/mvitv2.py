@@ -1,6 +1,7 @@
 """Castling-MViTv2 (You et al., "Castling-ViT", Table 2) on the layout of MViTv2 (Li et al.); names are as in timm."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -9,10 +10,11 @@ from torch import Tensor, nn
 
 from mmlisa.models.attention import HeadPool, build_attention, join_heads, split_heads
 from mmlisa.models.layers import Block, LayerNorm, Mlp, PatchEmbed, ResizeOnLoad, stochastic_depth, to_map, to_tokens
+from mmlisa.models.published import Network, Rules
 from mmlisa.ops.context import divide_up
 from mmlisa.registry import MODELS
 
-from .base import Backbone, StageSize
+from .base import Backbone, StageSize, TimmNames
 
 
 class RelativeBias(ResizeOnLoad):
@@ -128,6 +130,28 @@ class PooledDownsample(PooledBlock):
         return super().forward(to_tokens(x), grid), tuple(divide_up(n, self.stride) for n in grid)
 
 
+def divide_into_stages(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Divide OpenMMLab's single list of blocks into stages; the first block of a stage projects its input to more channels."""
+    places, start, stage = {}, 0, 0
+    for number in sorted({int(name.split(".")[1]) for name in state if name.startswith("blocks.")}):
+        if f"blocks.{number}.proj.weight" in state:
+            start, stage = number, stage + 1
+        places[str(number)] = f"stages.{stage}.blocks.{number - start}."
+    return {re.sub(r"^blocks\.(\d+)\.", lambda match: places[match[1]], name): t for name, t in state.items()}
+
+
+_RULES: Rules = (
+    (r"^patch_embed\.", "stem."),
+    (r"^norm\.", "norm3."),
+    # The first block of a stage, which has stride 2, is the stage's downsample in this package.
+    (r"^stages\.([1-9])\.blocks\.0\.", r"stages.\1.downsample."),
+    (r"^stages\.([1-9])\.blocks\.(\d+)\.", r"stages.\1.blocks.{\2-1}."),
+    (r"\.attn\.pool_(.)\.weight$", r".attn.pool_\1.conv.weight"),
+    (r"\.attn\.norm_(.)\.", r".attn.pool_\1.norm."),
+    (r"\.attn\.rel_pos_", ".attn.bias.rel_pos_"),
+)
+
+
 @MODELS.register_module()
 class CastlingMViTv2(Backbone):
     """MViTv2 whose stride-1 blocks have linear-angular attention at full resolution and convolutions in their MLPs.
@@ -161,6 +185,21 @@ class CastlingMViTv2(Backbone):
     }
 
     default_arch = "tiny"
+    timm = (TimmNames("castling_mvitv2_{}", {"t": "tiny", "s": "small", "b": "base"}),)
+    published: ClassVar[dict[Network, Rules]] = {
+        Network(
+            "MViTv2", ("patch_embed.proj.weight", "stages.0.blocks.0.attn.pool_q.weight"), timm=("mvitv2_",)
+        ): _RULES,
+        Network(
+            "MViTv2, OpenMMLab's names",
+            ("patch_embed.projection.weight", "blocks.0.attn.pool_q.weight"),
+            prepare=divide_into_stages,
+            rules=(
+                (r"^patch_embed\.projection\.", "patch_embed.proj."),
+                (r"^(stages\.\d+\.blocks\.\d+)\.proj\.", r"\1.shortcut_proj_attn."),
+            ),
+        ): _RULES,
+    }
 
     @classmethod
     def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
