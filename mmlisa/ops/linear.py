@@ -10,7 +10,8 @@ q̂, k̂ of unit length and θ the angle between them::
 Eq. 8's constant would give the sum of all v_j; Eq. 9, and the authors' module, keep v_i alone. The paper compares it with the
 cosine, mean-centred, ReLU-S and ReLU-E kernels (Table 5).
 
-Where a function has a ``backend``, ``'reference'`` builds the N x N attention and ``'auto'`` is linear in N.
+All take query, key and value ``[B, h, N, d]`` and return ``[B, h, N, d]``. Where a function has a ``backend``, ``'reference'``
+builds the N x N attention and ``'auto'`` is linear in N.
 """
 
 from math import pi
@@ -38,15 +39,7 @@ def normalize_length(x: Tensor) -> Tensor:
 
 @operator
 def linear_angular(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
-    """The linear terms of the angular kernel, Eq. 9: ``v / 2 + q̂ (k̂ᵀ v) / π``.
-
-    Args:
-        query, key, value: ``[B, h, N, d]``; query and key are normalised here.
-        backend: ``'auto'`` or ``'reference'``.
-
-    Returns:
-        ``[B, h, N, d]``.
-    """
+    """The linear terms of the angular kernel, Eq. 9: ``v / 2 + q̂ (k̂ᵀ v) / π``. Query and key are normalised here."""
     query, key = normalize_length(query), normalize_length(key)
     if backend == "reference":
         return value / 2 + (query @ key.mT) @ value / pi
@@ -60,7 +53,7 @@ def masked_softmax(query: Tensor, key: Tensor, value: Tensor, threshold: Tensor 
     The backward pass computes the N x N maps again: at N = 4096 and 12 heads, each of three has 0.8 GB per layer and image.
 
     Args:
-        query, key, value: ``[B, h, N, d]``, not normalised.
+        query, key, value: not normalised.
         threshold: ε. A row's largest probability is at least 1 / N, so ε < 1 / N leaves something of every row, and ε >= 1
             leaves nothing.
 
@@ -80,13 +73,13 @@ def _masked_softmax(query: Tensor, key: Tensor, value: Tensor, threshold: Tensor
 
 @operator
 def cosine_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """φ scales to unit length; no further scale ("Cosine", after Hydra attention): ``[B, h, N, d]``."""
+    """φ scales to unit length; no further scale ("Cosine", after Hydra attention)."""
     return normalize_length(query) @ (normalize_length(key).mT @ value)
 
 
 @operator
 def mean_centered_attention(query: Tensor, key: Tensor, value: Tensor, axis: str = "tokens") -> Tensor:
-    """φ subtracts the mean over ``axis``; divided by N sqrt(d) ("MC", after ViTALiTy): ``[B, h, N, d]``.
+    """φ subtracts the mean over ``axis``; divided by N sqrt(d) ("MC", after ViTALiTy).
 
     Raises:
         ValueError: an axis other than ``'tokens'`` and ``'channels'``.
@@ -99,7 +92,7 @@ def mean_centered_attention(query: Tensor, key: Tensor, value: Tensor, axis: str
 
 @operator
 def relu_softmax_attention(query: Tensor, key: Tensor, value: Tensor, average: bool = True) -> Tensor:
-    """φ is ReLU, in the place of the softmax, so that rows are not normalised ("ReLU-S"): ``[B, h, N, d]``.
+    """φ is ReLU, in the place of the softmax, so that rows are not normalised ("ReLU-S").
 
     The paper does not divide; with ``average`` the sum is divided by N and keeps its scale at any resolution.
     """
@@ -119,14 +112,8 @@ def relu_exp_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 def hydra(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
     """Hydra attention, as many heads as channels: ``q / ||q|| * sum_N(k / ||k|| * v)``, norms over all channels of a token.
 
-    Bolya et al., "Hydra Attention: Efficient Attention with Many Heads", Eq. 8.
-
-    Args:
-        query, key, value: ``[B, h, N, d]``; the result does not depend on how the channels are split into heads.
-        backend: ``'auto'`` or ``'reference'``, which weighs every pair of tokens, channel by channel.
-
-    Returns:
-        ``[B, h, N, d]``.
+    Bolya et al., "Hydra Attention: Efficient Attention with Many Heads", Eq. 8. The result does not depend on how the channels
+    are split into heads; the reference weighs every pair of tokens, channel by channel.
     """
     query, key = (F.normalize(t, dim=(1, 3)) for t in (query, key))
     if backend == "reference":
@@ -139,13 +126,6 @@ def efficient(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "auto
     """Efficient attention, ``softmax_d(q) (softmax_N(k)ᵀ v)`` per head.
 
     Shen et al., "Efficient Attention: Attention with Linear Complexities", Sec. 3, softmax normalisation.
-
-    Args:
-        query, key, value: ``[B, h, N, d]``.
-        backend: ``'auto'`` or ``'reference'``.
-
-    Returns:
-        ``[B, h, N, d]``.
     """
     query, key = query.softmax(3), key.softmax(2).mT
     return (query @ key) @ value if backend == "reference" else query @ (key @ value)
@@ -159,12 +139,7 @@ def inline(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "auto") 
 
         y_i = Σ_j (s_ij - mean_m s_im + 1 / N) v_j
 
-    Args:
-        query, key, value: ``[B, h, N, d]``; the kernel function, where there is one, is already applied.
-        backend: ``'auto'`` or ``'reference'``.
-
-    Returns:
-        ``[B, h, N, d]``.
+    The kernel function, where there is one, is already applied to query and key.
     """
     n = query.shape[2]
     query = query * query.shape[3] ** -0.5

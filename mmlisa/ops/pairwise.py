@@ -1,7 +1,7 @@
 """Operators with a learned number for each pair of tokens, O(N²): structure-aware attention, lambda convolution, RSA.
 
-Shapes: B batch, h heads, N tokens, c channels of a head, D structural patterns. Matrices of relative positions
-(:func:`mmlisa.ops.toeplitz`) are shared by the heads unless they have a head axis.
+Shapes: B batch, h heads, N tokens, c channels of a head, D structural patterns; the results are ``[B, h, N, c]``. Matrices of
+relative positions (:func:`mmlisa.ops.toeplitz`) are shared by the heads unless they have a head axis.
 """
 
 import torch
@@ -18,9 +18,6 @@ def weighted_attention(query: Tensor, key: Tensor, value: Tensor, relative: Tens
         query, key: ``[B, h, N, c]``, already L2-normalised over ``c``.
         value: ``[B, h, N, c]``.
         relative: ``[N, N]`` or ``[h, N, N]``.
-
-    Returns:
-        ``[B, h, N, c]``.
     """
     return (query @ key.mT * relative) @ value
 
@@ -44,9 +41,6 @@ def structure_aware(
         relative_b: R^b, ``[D, N, N]``.
         bias: B, ``[c, D]``.
         bias_a: B^a of the first version, ``[c, D]``, or None.
-
-    Returns:
-        ``[B, h, N, c]``.
     """
     encode = "bhnc,din->bhcdi" if relative_a.ndim == 3 else "bhnc,cdin->bhcdi"
     ga = torch.einsum(encode, key, relative_a)
@@ -66,9 +60,6 @@ def lambda_convolution(query: Tensor, key: Tensor, value: Tensor, relative: Tens
     Args:
         query, key, value: ``[B, h, N, c]``; the softmax runs over the tokens.
         relative: ``[c, N, N]``, E: entry (k, i, j) weighs token j in row k of the matrix of token i.
-
-    Returns:
-        ``[B, h, N, c]``.
     """
     content = key.softmax(dim=2).mT @ value
     position = torch.einsum("bhjv,kij->bhikv", value, relative)
@@ -90,9 +81,6 @@ def relational(
         encode: H1, ``[c, D, N, N]``, the Hadamard relations of a query as D numbers.
         decode: H2, ``[D, N, N]``.
         context: G, ``[c, N, N]``.
-
-    Returns:
-        ``[B, h, N, c]``.
     """
     pattern = torch.einsum("bhic,bhcdi->bhdi", query, torch.einsum("bhnc,cdin->bhcdi", key, encode))
     kernel = torch.einsum("bhic,cij->bhij", query, basic) + torch.einsum("bhdi,dij->bhij", pattern, decode)

@@ -4,8 +4,9 @@ Su et al., "RoFormer", Eq. 16, along two axes as MILA has them: with K = C / 4 f
 and column x turns its pair j of channels (2j, 2j + 1) by the angle y θ_j for j < K, and by x θ_(j-K) for the others. Positions
 count from 0 on a map of any size.
 
-Below, φ(x) = elu(x) + 1, R is the rotation, and Q = φ(q), K = φ(k). ``backend='reference'`` builds the N x N attention;
-``'auto'`` is linear in N.
+Below, φ(x) = elu(x) + 1, R is the rotation, and Q = φ(q), K = φ(k). The attentions take query, key and value ``[B, h, N, d]``
+on the grid (H, W) and return ``[B, h, N, d]``. Prefix tokens before those of the grid have no position. ``backend='reference'``
+builds the N x N attention; ``'auto'`` is linear in N. A number of channels that :func:`rotary` does not take is a ValueError.
 """
 
 from collections.abc import Sequence
@@ -66,17 +67,6 @@ def mila(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], *, back
     negative and need not sum to 1::
 
         y_i = (R Q)_i mean_j (R K)_jᵀ v_j / (Q_i mean_j K_jᵀ + 1e-6)
-
-    Args:
-        query, key, value: ``[B, h, N, d]``, projected; prefix tokens before those of the grid have no position.
-        grid: (H, W).
-        backend: ``'auto'`` or ``'reference'``.
-
-    Returns:
-        ``[B, h, N, d]``.
-
-    Raises:
-        ValueError: h d is not a multiple of 4.
     """
     query, key, heads = F.elu(query) + 1, F.elu(key) + 1, query.shape[1]
     turned_query, turned_key = (
@@ -93,17 +83,6 @@ def rala(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], *, back
 
         α_j = N softmax_j(mean_i(Q_i) K_jᵀ / sqrt(d))
         y_i = (R Q)_i mean_j (R α K)_jᵀ v_j / (Q_i mean_j α_j K_jᵀ + 1e-6)
-
-    Args:
-        query, key, value: ``[B, h, N, d]``, projected; prefix tokens before those of the grid have no position.
-        grid: (H, W).
-        backend: ``'auto'`` or ``'reference'``.
-
-    Returns:
-        ``[B, h, N, d]``.
-
-    Raises:
-        ValueError: d is not a multiple of 4.
     """
     query, key = F.elu(query) + 1, F.elu(key) + 1
     similarity = key @ query.mean(2)[..., None] / query.shape[3] ** 0.5
@@ -121,17 +100,6 @@ def mala(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], *, back
         y_i = (1 + 1 / (S_i + 1e-6)) Σ_j s'_ij v_j - S_i mean_j v_j
 
     Without the rotation the weights of a token sum to 1. They may be negative, and they depend on the length of the query.
-
-    Args:
-        query, key, value: ``[B, h, N, d]``, projected; prefix tokens before those of the grid have no position.
-        grid: (H, W).
-        backend: ``'auto'`` or ``'reference'``.
-
-    Returns:
-        ``[B, h, N, d]``.
-
-    Raises:
-        ValueError: d is not a multiple of 4.
     """
     n = query.shape[2]
     query, key = (F.elu(query) + 1) * query.shape[3] ** -0.5, F.elu(key) + 1

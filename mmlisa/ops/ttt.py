@@ -28,9 +28,6 @@ def ttt_glu(query: Tensor, key: Tensor, value: Tensor, w1: Tensor, w2: Tensor, *
         query, key, value: ``[B, h, N, d]``.
         w1, w2: ``[h, d, d]``.
         backend: ``'reference'`` leaves the inner gradient to PyTorch's autograd.
-
-    Returns:
-        ``[B, h, N, d]``, in O(N d²).
     """
     value = value * (-SCALE / value.shape[2])
     w1, w2 = (w.expand(len(query), -1, -1, -1) for w in (w1, w2))
@@ -51,9 +48,6 @@ def ttt_convolution(query: Tensor, key: Tensor, value: Tensor, w3: Tensor, *, ba
         query, key, value: ``[B, d, H, W]``.
         w3: ``[d, 1, 3, 3]``.
         backend: ``'reference'`` leaves the inner gradient to PyTorch's autograd.
-
-    Returns:
-        ``[B, d, H, W]``.
     """
     value = value * (-SCALE / prod(value.shape[2:]))  # torch.Size.numel() would make a free size a constant
     kernels = w3.flatten(1).expand(len(query), -1, -1)

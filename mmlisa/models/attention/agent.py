@@ -21,7 +21,6 @@ class AgentBias(ResizeOnLoad):
     On another grid than the pretraining one, the rows' and columns' biases are resized as well.
 
     Args:
-        num_heads: heads h.
         agents: n.
         grid: the pretraining grid (H, W).
     """
@@ -58,7 +57,6 @@ class AgentAttention(HeadedAttention):
     The agents A are the queries, averaged over the cells of a square grid.
 
     Args:
-        channels, num_heads, qkv_bias: see :class:`HeadedAttention`.
         grid: the pretraining grid (H, W): the size of the biases of rows and columns.
         agents: n, a square number. The paper has 9, 16, 49, 49 in the four stages of Swin and PVT.
 

@@ -18,13 +18,7 @@ class AveragePooling(nn.Module):
     """The mean of a token's neighbours minus the token itself; no parameters (PoolFormer's Eq. 4).
 
     Args:
-        channels: channels C.
-        num_heads: unused.
-        grid: the pretraining grid, for its number of axes.
         kernel_size: an odd number, the neighbourhood along each axis.
-
-    Raises:
-        ValueError: at the call, tokens that are not those of the grid.
     """
 
     def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], kernel_size: int = 3) -> None:

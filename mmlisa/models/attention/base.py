@@ -4,9 +4,12 @@ A token mixer (an attention operator) is an ``nn.Module`` built as ``Operator(ch
 and called as ``operator(x, grid)``. ``x: [B, N, C]`` holds the tokens of ``grid`` in row-major order, after N - prod(grid)
 prefix tokens (a class token) of some backbones. ``grid`` at construction is the pretraining grid, the size of
 position-dependent parameters. At the call, it may be any other.
+
+The operators document their own options only. All raise ValueError for heads that do not divide the channels and, at the call,
+for fewer tokens than the grid has, or for prefix tokens that they do not take.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, ClassVar
 
@@ -47,7 +50,8 @@ def build_attention(
 class HeadedAttention(nn.Module):
     """Base of operators with heads: ``proj(attend(q, k, v))`` with ``q, k, v = qkv(x)``, split into heads.
 
-    A subclass gives :meth:`attend`, or :meth:`mix` if there is more between the projections.
+    A subclass gives :attr:`function`, :meth:`attend` if its function takes more, or :meth:`mix` if there is more between the
+    projections.
 
     Args:
         channels: channels C.
@@ -63,6 +67,7 @@ class HeadedAttention(nn.Module):
             or more if the operator takes no prefix tokens.
     """
 
+    function: ClassVar[Callable[..., Tensor]]  # of query, key and value
     # Whether N may exceed prod(grid) by prefix tokens, which then are tokens like all others.
     takes_prefix: ClassVar[bool] = True
     # For operators whose values grow with the cube of their input and leave the range of half precision: no autocast.
@@ -102,7 +107,7 @@ class HeadedAttention(nn.Module):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
         """The operator's function: ``[B, h, N, d]`` each -> ``[B, h, N, d]``."""
-        raise NotImplementedError
+        return self.function(query, key, value)
 
 
 def check_heads(channels: int, num_heads: int) -> int:

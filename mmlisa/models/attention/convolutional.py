@@ -17,13 +17,8 @@ class ConvolutionalAttention(HeadedAttention):
     """Softmax attention on queries, keys and values that passed a depthwise convolution each (after MViTv2, Li et al. 2022).
 
     Args:
-        channels, num_heads, qkv_bias: see :class:`HeadedAttention`.
-        grid: the pretraining grid, for its number of axes.
         kernel_size: of the convolutions.
         stride: of the keys' and values' convolutions; the queries keep the grid.
-
-    Raises:
-        ValueError: see :class:`HeadedAttention`.
     """
 
     takes_prefix = False

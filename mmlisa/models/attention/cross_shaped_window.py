@@ -20,7 +20,6 @@ class CrossShapedWindowAttention(HeadedAttention):
     ones. The map is padded to whole stripes, unmasked, as Swin's.
 
     Args:
-        channels, num_heads, qkv_bias: see :class:`HeadedAttention`.
         grid: the pretraining grid; if a side is at most ``split_size``, the attention is global, as in the last stage.
         split_size: width of the stripes; None for global attention.
 

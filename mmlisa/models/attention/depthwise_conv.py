@@ -15,13 +15,7 @@ class DepthwiseConv(nn.Module):
     """Depthwise convolution, then an output projection (LiSA's Table 3a, after ConvNeXt and others).
 
     Args:
-        channels: channels C.
-        num_heads: unused.
-        grid: the pretraining grid, for its number of axes.
         kernel_size: an odd number, or one per axis.
-
-    Raises:
-        ValueError: at the call, tokens that are not those of the grid.
     """
 
     def __init__(

@@ -32,7 +32,6 @@ class FocusedLinearAttention(PositionsOnLoad, HeadedAttention):
     Prefix (class) tokens take part in the attention; they have no position and skip the convolution.
 
     Args:
-        channels, num_heads, qkv_bias: see :class:`HeadedAttention`.
         grid: token grid of the pretraining resolution (H, W): the size of the positional encoding.
         focusing_factor: the power p of the focused function.
         kernel_size: of the depthwise convolution on the values, odd; its d kernels are shared by all heads. 0: none.

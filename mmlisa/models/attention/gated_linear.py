@@ -17,7 +17,6 @@ class GatedLinearAttention(HeadedAttention):
     Args:
         channels, qkv_bias: see :class:`HeadedAttention`.
         num_heads: heads h, of a width that is a multiple of 4.
-        grid: the pretraining grid (H, W); nothing here depends on its size.
         lepe_kernel_size: of the depthwise convolution of the values.
 
     Raises:

@@ -19,12 +19,7 @@ class GlobalFilter(ResizeOnLoad):
     On a grid other than the pretraining one the filter keeps its taps (:func:`mmlisa.ops.resize_spectrum`).
 
     Args:
-        channels: channels C.
-        num_heads: unused.
         grid: the pretraining grid, the size of the filter.
-
-    Raises:
-        ValueError: at the call, tokens that are not those of the grid.
     """
 
     on_grid = ("spectrum",)

@@ -22,11 +22,8 @@ class InceptionMixer(nn.Module):
     is ``attention_heads`` heads wide, the other two halve the rest.
 
     Args:
-        channels: channels C.
         num_heads: heads that all the channels would have.
-        grid: the pretraining grid, for its number of axes.
         attention_heads: heads that attend; None for half of them.
-        qkv_bias: bias in the query, key and value projection.
 
     Raises:
         ValueError: heads that do not divide the channels, more attending heads than heads, or an odd rest; at the call,

@@ -19,8 +19,6 @@ class InteractiveAttention(HeadedAttention):
     them alone; small random ones would shrink the output to nothing.
 
     Args:
-        channels, num_heads, qkv_bias, proj_bias: see :class:`HeadedAttention`.
-        grid: the pretraining grid; nothing here depends on it.
         landmarks: L, a square number, at every resolution: 49 in iViT, 64 in the plain ViTs. None attends between all tokens,
             as softmax attention does (quadratic in N; Eq. 5).
         mix_before, mix_after: head mixing before and after the softmaxes. Table 8's rows are ``landmarks`` with both,

@@ -20,9 +20,6 @@ class LambdaConvolution(HeadedAttention):
     Args:
         channels, num_heads: see :class:`HeadedAttention`.
         grid: the pretraining grid, the size of the relative positions.
-
-    Raises:
-        ValueError: see :class:`HeadedAttention`.
     """
 
     takes_prefix = False

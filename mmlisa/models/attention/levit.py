@@ -44,8 +44,6 @@ class LeViTAttention(nn.Module):
     """Softmax attention with offset biases, values twice as wide as keys, and hard-swish before the projection.
 
     Args:
-        channels: channels C.
-        num_heads: heads h.
         grid: pretraining grid: the size of the biases.
         head_dims: width D of queries and keys, C / h / 2 where None; values have 2 D.
 

@@ -15,8 +15,6 @@ class LinearAngularAttention(CastlingAttention):
     """``proj(norm(v / 2 + q̂ (k̂ᵀ v) / π + aux) + DConv(v))`` (You et al., "Castling-ViT", Eqs. 9-10), norm: L2 over a head.
 
     Args:
-        channels: channels C.
-        num_heads: heads h.
         conv_size: see :class:`CastlingAttention`; 9 is the paper's.
         **options: see :class:`CastlingAttention`.
     """

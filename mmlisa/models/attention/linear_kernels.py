@@ -23,16 +23,14 @@ from .castling import CastlingAttention
 class HydraAttention(CastlingAttention):
     """Hydra attention (Bolya et al.): see :func:`mmlisa.ops.hydra`."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
-        return hydra(query, key, value)
+    function = staticmethod(hydra)
 
 
 @MODELS.register_module()
 class EfficientAttention(CastlingAttention):
     """Efficient attention (Shen et al.): see :func:`mmlisa.ops.efficient`."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
-        return efficient(query, key, value)
+    function = staticmethod(efficient)
 
 
 @MODELS.register_module()
@@ -57,8 +55,7 @@ class EnhancedLinearAttention(ReLULinearAttention):
 class CosineAttention(CastlingAttention):
     """Table 5, "Cosine": :func:`mmlisa.ops.cosine_attention`."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
-        return cosine_attention(query, key, value)
+    function = staticmethod(cosine_attention)
 
 
 @MODELS.register_module()
@@ -103,5 +100,4 @@ class ReLUSoftmaxAttention(CastlingAttention):
 class ReLUExpAttention(CastlingAttention):
     """Table 5, "ReLU-E": :func:`mmlisa.ops.relu_exp_attention`."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
-        return relu_exp_attention(query, key, value)
+    function = staticmethod(relu_exp_attention)

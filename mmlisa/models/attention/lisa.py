@@ -33,13 +33,11 @@ class LiSA(ResizeOnLoad):
     """Lightweight structure-aware attention (Kwon et al., journal version, Eq. 14 and Fig. 7).
 
     Args:
-        channels: channels C.
         num_heads: heads h; the kernels are shared by all of them.
         grid: token grid of the pretraining resolution, one size per axis (H, W) or (T, H, W): the kernels' own size.
         num_patterns: structural patterns D.
         kernel_size: None for kernels of the whole grid; an odd number k for local ones, k taps along each axis (Table 3d).
         padding: ``'circular'``, or, around local kernels, ``'zeros'`` as in an ordinary convolution.
-        qkv_bias: bias in the query, key and value projection.
         norm: LayerNorm before the output projection (journal); the first version has none.
         encoding_bias: the bias B^a of the first version, added to the encoded key.
         backend: see :func:`mmlisa.ops.lisa`.

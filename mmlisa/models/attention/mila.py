@@ -19,9 +19,6 @@ class MILAAttention(nn.Module):
 
     Args:
         channels: channels C, a multiple of 4.
-        num_heads: heads h.
-        grid: the pretraining grid (H, W); nothing here depends on its size.
-        qkv_bias: bias in the query and key projection.
 
     Raises:
         ValueError: heads that do not divide the channels, channels that are not a multiple of 4; at the call, fewer tokens than

@@ -21,11 +21,9 @@ class PolarityAwareAttention(PositionsOnLoad):
     in the attention; they have no position and no part in the convolution.
 
     Args:
-        channels: channels C.
         num_heads: heads h, of an even width d.
         grid: the pretraining grid (H, W): the size of the positional encoding.
         kernel_size: of the depthwise convolution on the values; its d kernels are shared by all heads.
-        qkv_bias: bias in the projections.
 
     Raises:
         ValueError: heads that do not divide the channels; at the call, an odd width of a head, or fewer tokens than the grid has.

@@ -25,9 +25,6 @@ class RelationalSelfAttention(HeadedAttention):
         num_heads: heads h, RSA's multi-query.
         grid: the pretraining grid, the size of the relative positions.
         num_patterns: rank D of the relational kernel.
-
-    Raises:
-        ValueError: see :class:`HeadedAttention`.
     """
 
     takes_prefix = False

@@ -25,13 +25,9 @@ class ShiftedWindowAttention(ResizeOnLoad, HeadedAttention):
     """Window attention of Swin (Liu et al., Eq. 4), as its detection code: maps are padded to whole windows, unmasked.
 
     Args:
-        channels, num_heads, qkv_bias: see :class:`HeadedAttention`.
         grid: the pretraining grid; a window is at most as large.
         window_size: tokens along a side of a window.
         shift: shift the windows by half a window; never on a map whose smaller side one window covers.
-
-    Raises:
-        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
     """
 
     on_grid = ("relative_position_bias_table",)

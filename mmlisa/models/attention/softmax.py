@@ -59,10 +59,9 @@ class PooledSoftmaxAttention(CastlingAttention):
         key_stride: stride of the pooling of key and value, "token pooling" (MViTv2; Castling-ViT, Table 1).
     """
 
+    function = staticmethod(F.scaled_dot_product_attention)
+
     def __init__(self, channels: int, num_heads: int, *, key_stride: int = 1, **options) -> None:
         super().__init__(channels, num_heads, pooled=True, **options)
         for pool in self.pool[1:]:
             pool.conv.stride = (key_stride, key_stride)
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
-        return F.scaled_dot_product_attention(query, key, value)

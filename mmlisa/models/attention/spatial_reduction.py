@@ -16,14 +16,7 @@ class SpatialReductionAttention(nn.Module):
     """Spatial-reduction attention (Wang et al., "Pyramid Vision Transformer", Eqs. 1-3).
 
     Args:
-        channels: channels C.
-        num_heads: heads h.
-        grid: the pretraining grid; no parameter depends on it.
         sr_ratio: keys and values come from a map that a strided convolution reduces by this in both axes.
-        qkv_bias: bias in the query, key and value projections.
-
-    Raises:
-        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
     """
 
     def __init__(

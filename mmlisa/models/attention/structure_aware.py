@@ -21,7 +21,6 @@ class StructureAwareAttention(HeadedAttention):
     """SA of Kwon et al. (journal version, Sec. 4), O(N^2); the rows of Table 3b.
 
     Args:
-        channels, num_heads, qkv_bias: see :class:`HeadedAttention`.
         grid: the pretraining grid, the size of the relative positions.
         form: ``'weights'`` multiplies the correlation by relative positions (Eq. 9); ``'dot'`` encodes it into structural
             patterns and generates a kernel from them (Eq. 10); ``'hadamard'`` does so channel by channel (Eq. 11).

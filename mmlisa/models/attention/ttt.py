@@ -19,14 +19,7 @@ class TTTAttention(nn.Module):
     Both are trained on the image's keys and values by one step of gradient descent, and applied to its queries.
 
     Args:
-        channels: channels C.
-        num_heads: heads h, of width d.
-        grid: the pretraining grid (H, W); nothing here depends on its size.
         rotary: rotary positions of the first branch's queries and keys, over all C channels.
-        qkv_bias: bias in the projection of queries, keys and values.
-
-    Raises:
-        ValueError: heads that do not divide the channels; at the call, tokens that are not those of the grid.
     """
 
     def __init__(

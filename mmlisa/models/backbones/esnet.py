@@ -82,9 +82,6 @@ class ESNet(Backbone):
         arch: see :class:`Backbone`; ``scale`` multiplies the widths 128, 256, 512 of the stages, ``mid_ratios`` holds the width
             inside each block over its output, per stage.
         options: see :class:`Backbone`. ESNet has no residual paths to drop and ignores ``drop_path_rate``.
-
-    Raises:
-        ValueError: see :class:`Backbone`.
     """
 
     _narrow: ClassVar = ((0.875, 0.5, 0.5), (0.5, 0.625, 0.5, 0.625, 0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -151,9 +148,6 @@ class CastlingESNetViT(ESNet):
     Args:
         arch: see :class:`Backbone`; ``depth``, ``num_heads``: of the last stage.
         options: see :class:`Backbone`.
-
-    Raises:
-        ValueError: see :class:`Backbone`.
     """
 
     _blocks: ClassVar[dict[str, Any]] = dict(

@@ -73,9 +73,6 @@ class HViT3(Backbone):
         output_norm: a LayerNorm on each returned map, as the paper's dense prediction has; False for the one batch norm of its
             classifiers, after the last stage.
         options: see :class:`Backbone`. Paper's drop path on ImageNet: 0.2 (T), 0.4 (S), 0.6 (B).
-
-    Raises:
-        ValueError: see :class:`Backbone`.
     """
 
     default_arch = "tiny"

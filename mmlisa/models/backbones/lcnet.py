@@ -40,9 +40,6 @@ class LCNet(Backbone):
     Args:
         arch: see :class:`Backbone`; ``scale`` multiplies the widths 64, 128, 256, 512 of the stages.
         options: see :class:`Backbone`. LCNet has no residual paths to drop and ignores ``drop_path_rate``.
-
-    Raises:
-        ValueError: see :class:`Backbone`.
     """
 
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
@@ -117,9 +114,6 @@ class CastlingLCNetViT(LCNet):
     Args:
         arch: see :class:`Backbone`; ``depths``, ``num_heads``: of the two stages.
         options: see :class:`Backbone`.
-
-    Raises:
-        ValueError: see :class:`Backbone`.
     """
 
     _blocks: ClassVar[dict[str, Any]] = dict(

@@ -159,9 +159,6 @@ class CastlingLeViT(Backbone):
     Args:
         arch: see :class:`Backbone`; ``head_dims`` is LeViT's D.
         options: see :class:`Backbone`. ``drop_path_rate`` is the same for all blocks, as in LeViT.
-
-    Raises:
-        ValueError: see :class:`Backbone`.
     """
 
     default_arch = "256"

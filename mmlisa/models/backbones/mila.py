@@ -75,9 +75,6 @@ class MILA(Backbone):
         output_norm: a LayerNorm on each returned map, as the paper's dense prediction has; False for the one norm of its
             classifiers, after the last stage.
         options: see :class:`Backbone`. Paper's drop path on ImageNet: 0.2 (T), 0.3 (S), 0.5 (B).
-
-    Raises:
-        ValueError: see :class:`Backbone`.
     """
 
     default_arch = "tiny"

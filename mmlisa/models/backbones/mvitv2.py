@@ -165,9 +165,6 @@ class CastlingMViTv2(Backbone):
     Args:
         arch: see :class:`Backbone`; ``channels`` and ``num_heads`` are the first stage's and double with each stage.
         options: see :class:`Backbone`.
-
-    Raises:
-        ValueError: see :class:`Backbone`.
     """
 
     _castling: ClassVar[dict[str, Any]] = dict(

@@ -78,14 +78,8 @@ class PlainViT(Backbone):
         return [StageSize(arch["channels"], arch.get("patch_size", 16), 1)] * arch["depth"]
 
     def build_stem(self) -> nn.Module:
-        arch = self.arch
-        return Stem(
-            self.in_channels,
-            arch["channels"],
-            self.stage_strides[0],
-            self.stage_grid(0),
-            class_token=arch.get("class_token", True),
-        )
+        channels, has_class_token = self.arch["channels"], self.arch.get("class_token", True)
+        return Stem(self.in_channels, channels, self.stage_strides[0], self.stage_grid(0), has_class_token)
 
     def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
         arch, channels = self.arch, self.arch["channels"]
