@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa.models.backbones.base import Backbone
-from mmlisa.models.layers import ResizeOnLoad
+from mmlisa.models.layers.grids import ResizeOnLoad
 from mmlisa.models.published import Network
 
 from .networks import hosts_of

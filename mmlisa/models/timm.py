@@ -20,7 +20,7 @@ from mmlisa.registry import WEIGHT_INITIALIZERS
 
 from . import backbones
 from .backbones.base import Backbone, TimmNames
-from .layers import to_map, to_tokens
+from .layers.tokens import to_map, to_tokens
 from .mlp_head import hidden_layers
 
 

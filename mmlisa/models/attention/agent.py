@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers import LePE, ResizeOnLoad
+from mmlisa.models.layers.gated import LePE
+from mmlisa.models.layers.grids import ResizeOnLoad
 from mmlisa.ops import agent, at_least_fp32, no_autocast, pool_landmarks
 from mmlisa.registry import MODELS
 

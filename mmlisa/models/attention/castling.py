@@ -6,7 +6,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models.layers import after_prefix, to_map, to_tokens
+from mmlisa.models.layers.tokens import after_prefix, to_map, to_tokens
 from mmlisa.ops import layer_dtype, masked_softmax
 
 from .base import HeadedAttention, join_heads, split_heads

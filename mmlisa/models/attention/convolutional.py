@@ -6,7 +6,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers import CONVOLUTIONS, to_map, to_tokens
+from mmlisa.models.layers.tokens import CONVOLUTIONS, to_map, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import HeadedAttention, join_heads, split_heads

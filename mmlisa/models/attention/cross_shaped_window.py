@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers import TokenConv, merge_windows, pad_to_windows, split_windows
+from mmlisa.models.layers.tokens import TokenConv
+from mmlisa.models.layers.windows import merge_windows, pad_to_windows, split_windows
 from mmlisa.registry import MODELS
 
 from .base import HeadedAttention, join_heads, split_heads

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from mmlisa.models.layers import token_conv
+from mmlisa.models.layers.tokens import token_conv
 from mmlisa.registry import MODELS
 
 from .base import check_tokens

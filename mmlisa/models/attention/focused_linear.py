@@ -6,12 +6,9 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models.layers import (
-    PositionResize,
-    PositionsOnLoad,
-    SharedTokenConv,
-    TokenConv,
-    after_prefix,
+from mmlisa.models.layers.grids import PositionResize, PositionsOnLoad
+from mmlisa.models.layers.tokens import SharedTokenConv, TokenConv, after_prefix
+from mmlisa.models.layers.windows import (
     cyclic_shift,
     merge_windows,
     pad_to_windows,

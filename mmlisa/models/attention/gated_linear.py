@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from mmlisa.models.layers import GatedProjection, LePE
+from mmlisa.models.layers.gated import GatedProjection, LePE
 from mmlisa.ops import mala, rala
 from mmlisa.registry import MODELS
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models.layers import ResizeOnLoad, to_map, to_tokens
+from mmlisa.models.layers.grids import ResizeOnLoad
+from mmlisa.models.layers.tokens import to_map, to_tokens
 from mmlisa.ops import at_least_fp32, global_filter, resize_spectrum
 from mmlisa.registry import MODELS
 

@@ -5,7 +5,7 @@ from math import prod
 
 from torch import Tensor, nn
 
-from mmlisa.models.layers import after_prefix, to_map, to_tokens
+from mmlisa.models.layers.tokens import after_prefix, to_map, to_tokens
 from mmlisa.ops import at_least_fp32, depthwise_per_image, inline, layer_dtype, no_autocast
 from mmlisa.registry import MODELS
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from mmlisa.models.layers import RelativePosition
+from mmlisa.models.layers.grids import RelativePosition
 from mmlisa.ops import lambda_convolution
 from mmlisa.registry import MODELS
 

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers import LinearNorm, ResizeOnLoad, resize_rows
+from mmlisa.models.layers.grids import ResizeOnLoad, resize_rows
+from mmlisa.models.layers.tokens import LinearNorm
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens, join_heads, split_heads

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers import GridCache, ResizeOnLoad, to_map, to_tokens
+from mmlisa.models.layers.grids import GridCache, ResizeOnLoad
+from mmlisa.models.layers.tokens import to_map, to_tokens
 from mmlisa.ops import LiSAKernels, resize_kernel
 from mmlisa.ops.context import at_least_fp32, layer_dtype
 from mmlisa.registry import MODELS

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from mmlisa.models.layers import LePE
+from mmlisa.models.layers.gated import LePE
 from mmlisa.ops import mila
 from mmlisa.registry import MODELS
 

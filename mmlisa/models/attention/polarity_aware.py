@@ -6,7 +6,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models.layers import PositionResize, PositionsOnLoad, SharedTokenConv, after_prefix
+from mmlisa.models.layers.grids import PositionResize, PositionsOnLoad
+from mmlisa.models.layers.tokens import SharedTokenConv, after_prefix
 from mmlisa.ops import layer_dtype, no_autocast, polarity_aware
 from mmlisa.registry import MODELS
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmlisa.models.layers import RelativePosition
+from mmlisa.models.layers.grids import RelativePosition
 from mmlisa.ops import relational
 from mmlisa.ops.context import at_least_fp32
 from mmlisa.registry import MODELS

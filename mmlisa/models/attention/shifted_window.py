@@ -6,15 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers import (
-    ResizeOnLoad,
-    cyclic_shift,
-    merge_windows,
-    pad_to_windows,
-    resize_rows,
-    split_windows,
-    window_shift,
-)
+from mmlisa.models.layers.grids import ResizeOnLoad, resize_rows
+from mmlisa.models.layers.windows import cyclic_shift, merge_windows, pad_to_windows, split_windows, window_shift
 from mmlisa.registry import MODELS
 
 from .base import HeadedAttention, join_heads, split_heads

@@ -6,7 +6,7 @@ from math import prod
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmlisa.models.layers import RelativePosition
+from mmlisa.models.layers.grids import RelativePosition
 from mmlisa.registry import MODELS
 
 from .base import HeadedAttention

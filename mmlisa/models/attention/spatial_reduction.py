@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers import to_map, to_tokens
+from mmlisa.models.layers.tokens import to_map, to_tokens
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens, join_heads, split_heads

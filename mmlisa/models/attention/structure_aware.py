@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers import RelativePosition
+from mmlisa.models.layers.grids import RelativePosition
 from mmlisa.ops import structure_aware, weighted_attention
 from mmlisa.ops.context import at_least_fp32
 from mmlisa.registry import MODELS

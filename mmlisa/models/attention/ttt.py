@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models.layers import to_map, to_tokens
+from mmlisa.models.layers.tokens import to_map, to_tokens
 from mmlisa.ops import layer_dtype, no_autocast, rotary, ttt_convolution, ttt_glu
 from mmlisa.registry import MODELS
 

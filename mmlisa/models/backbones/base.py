@@ -12,7 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from mmlisa.models.arch import check_options, check_stages, look_up_arch, parse_image_size, parse_mixers
 from mmlisa.models.init_cfg import loading_from_init_cfg
-from mmlisa.models.layers import init_linear, norm_tokens, to_map, to_tokens
+from mmlisa.models.layers.init import init_linear
+from mmlisa.models.layers.tokens import norm_tokens, to_map, to_tokens
 from mmlisa.models.published import Network, Rules
 
 MIN_IMAGE_SIZE = 32
@@ -123,6 +124,10 @@ class TimmNames:
 
 class Backbone(BaseModule):
     """Base of all backbones: a stem, and stages of a downsampling, blocks and norms.
+
+    ``forward(image: [B, 3, H, W])`` returns one map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in ``out_indices``, for
+    any H and W of at least 32, with strides s of 4, 8, 16, 32 unless the host says otherwise. Parameters that depend on the
+    position keep the size of the pretraining grid and are interpolated to the grid at hand.
 
     A host fills ``arch_settings`` and ``default_arch``, and answers :meth:`build_stem`, :meth:`build_downsample`,
     :meth:`build_block` and :meth:`build_norm`; where its layout is another one, also :meth:`stage_sizes`, :meth:`stage_grid`,

@@ -7,7 +7,9 @@ from timm.layers import make_divisible
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions
+from mmlisa.models.layers.blocks import Block
+from mmlisa.models.layers.init import init_convolutions
+from mmlisa.models.layers.tokens import ConvStack, SqueezeExcite
 from mmlisa.models.published import PADDLE_NORM, PADDLE_SE, Network, Rules
 from mmlisa.registry import MODELS
 
@@ -73,15 +75,11 @@ class ESDownBlock(nn.Module):
 
 @MODELS.register_module()
 class ESNet(Backbone):
-    """ESNet, PicoDet's backbone.
-
-    ``forward(image: [B, 3, H, W])`` returns one map per stage in ``out_indices``, at strides 8, 16, 32, for any H and W of
-    at least 32.
+    """ESNet, PicoDet's backbone, at strides 8, 16, 32. It has no residual paths to drop and ignores ``drop_path_rate``.
 
     Args:
-        arch: see :class:`Backbone`; ``scale`` multiplies the widths 128, 256, 512 of the stages, ``mid_ratios`` holds the width
-            inside each block over its output, per stage.
-        options: see :class:`Backbone`. ESNet has no residual paths to drop and ignores ``drop_path_rate``.
+        arch: ``scale`` multiplies the widths 128, 256, 512 of the stages, ``mid_ratios`` holds the width inside each block over
+            its output, per stage.
     """
 
     _narrow: ClassVar = ((0.875, 0.5, 0.5), (0.5, 0.625, 0.5, 0.625, 0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -146,8 +144,7 @@ class CastlingESNetViT(ESNet):
     """ESNet whose last stage is its stride-2 block and transformer blocks (Castling-ViT† of Table 3).
 
     Args:
-        arch: see :class:`Backbone`; ``depth``, ``num_heads``: of the last stage.
-        options: see :class:`Backbone`.
+        arch: ``depth``, ``num_heads``: of the last stage.
     """
 
     _blocks: ClassVar[dict[str, Any]] = dict(

@@ -7,7 +7,8 @@ from torch import nn
 
 from mmlisa.models.arch import with_settings
 from mmlisa.models.attention import CrossShapedWindowAttention, build_attention
-from mmlisa.models.layers import Block, LayerNorm, PatchEmbed
+from mmlisa.models.layers.blocks import Block, LayerNorm
+from mmlisa.models.layers.tokens import PatchEmbed
 from mmlisa.models.published import Network, Rules
 from mmlisa.registry import MODELS
 
@@ -16,19 +17,14 @@ from .base import Backbone, TimmNames
 
 @MODELS.register_module()
 class FLattenCSwin(Backbone):
-    """FLatten-CSwin-T / -S / -B; with ``attn_type='SSSS'`` it is CSwin of FLatten's depths.
+    """FLatten-CSwin-T / -S / -B, with a norm on each map; with ``attn_type='SSSS'`` it is CSwin of FLatten's depths.
 
-    ``S`` attends within stripes ``split_sizes[i]`` tokens wide, globally where that is None. Maps and sizes are those of
-    :class:`FLattenSwin`.
+    ``S`` attends within stripes ``split_sizes[i]`` tokens wide, globally where that is None. Paper's drop path: 0.2 (T), 0.4
+    (S), 0.5 (B).
 
     Args:
-        arch: see :class:`Backbone`.
         attn_type: one letter per stage, ``A`` (or ``L``) for the operator of ``attention``, ``S`` for CSwin's; the arch's own by
             default.
-        options: see :class:`Backbone`. Paper's drop path: 0.2 (T), 0.4 (S), 0.5 (B).
-
-    Raises:
-        ValueError: see :class:`Backbone`; an ``attn_type`` that does not fit.
     """
 
     mixers = ("attn_type", "AS")

@@ -7,15 +7,10 @@ from torch import Tensor, nn
 
 from mmlisa.models.arch import with_settings
 from mmlisa.models.attention import SpatialReductionAttention, build_attention
-from mmlisa.models.layers import (
-    Block,
-    LayerNorm,
-    PatchEmbed,
-    PositionResize,
-    PositionsOnLoad,
-    init_convolutions,
-    init_stem_biases,
-)
+from mmlisa.models.layers.blocks import Block, LayerNorm
+from mmlisa.models.layers.grids import PositionResize, PositionsOnLoad
+from mmlisa.models.layers.init import init_convolutions, init_stem_biases
+from mmlisa.models.layers.tokens import PatchEmbed
 from mmlisa.models.published import OPENMMLAB_PVT_V2, PVT_RULES, PVT_V2, Network, Rules, split_projections
 from mmlisa.registry import MODELS
 
@@ -41,18 +36,9 @@ class PositionedPatchEmbed(PositionsOnLoad, PatchEmbed):
 class _PVT(Backbone):
     """Base of both versions, which differ in their embeddings, norms and convolutions.
 
-    ``forward(image: [B, 3, H, W])`` returns one map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in ``out_indices``, for
-    any H and W of at least 32. Parameters that depend on the position keep the size of the pretraining grid and are interpolated
-    to the grid at hand.
-
     Args:
-        arch: see :class:`Backbone`.
         attn_type: one letter per stage, ``A`` (or ``L``) for the operator of ``attention``, ``S`` for spatial-reduction
             attention; the arch's own by default.
-        options: see :class:`Backbone`.
-
-    Raises:
-        ValueError: see :class:`Backbone`; an ``attn_type`` that does not fit.
     """
 
     mixers = ("attn_type", "AS")
@@ -88,8 +74,7 @@ class FLattenPVT(_PVT):
     """FLatten-PVT-T / -S / -M / -L; with ``attn_type='SSSS'`` it is PVT, without its class token.
 
     The maps are not normalised, as in the official classifier. The official code has a last norm that is part of its checkpoints
-    and parameter counts but is never applied; here it is frozen. See :class:`_PVT` for maps and arguments. Paper's drop path: 0.1
-    (T, S), 0.3 (M, L).
+    and parameter counts but is never applied; here it is frozen. Paper's drop path: 0.1 (T, S), 0.3 (M, L).
     """
 
     default_arch = "tiny"
@@ -137,8 +122,7 @@ class FLattenPVT(_PVT):
 class FLattenPVTv2(_PVT):
     """FLatten-PVTv2-B0 to -B4; with ``attn_type='SSSS'`` it is PVTv2.
 
-    Every stage ends in a norm that its map and the next stage take. See :class:`_PVT` for maps and arguments. Paper's drop path:
-    0.1 (B0 to B2), 0.3 (B3, B4).
+    Every stage ends in a norm that its map and the next stage take. Paper's drop path: 0.1 (B0 to B2), 0.3 (B3, B4).
     """
 
     default_arch = "b0"

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from mmlisa.models.arch import with_settings
 from mmlisa.models.attention import ShiftedWindowAttention, build_attention
-from mmlisa.models.layers import Block, LayerNorm, PatchEmbed
+from mmlisa.models.layers.blocks import Block, LayerNorm
+from mmlisa.models.layers.tokens import PatchEmbed
 from mmlisa.models.published import OPENMMLAB_MLP, Network, Rules
 from mmlisa.registry import MODELS
 
@@ -59,23 +60,15 @@ _OFFICIAL_RULES: Rules = ((r"^layers\.(\d+)\.downsample\.", r"stages.{\1+1}.down
 
 @MODELS.register_module()
 class FLattenSwin(Backbone):
-    """FLatten-Swin-T / -S / -B; with ``attn_type='SSSS'`` it is Swin.
-
-    ``forward(image: [B, 3, H, W])`` returns one normed map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in
-    ``out_indices``, for any H and W of at least 32. Parameters that depend on the position keep the size of the pretraining
-    grid and are interpolated to the grid at hand.
+    """FLatten-Swin-T / -S / -B, with a norm on each map; with ``attn_type='SSSS'`` it is Swin.
 
     In the ``A`` stages (the paper's ``L``), the paper's window of 56 covers the whole map at 224 pixels. Here these stages attend
-    globally at any size; ``attention=dict(window=56, shift=True)`` restores the windows, shifted in every second block.
+    globally at any size; ``attention=dict(window=56, shift=True)`` restores the windows, shifted in every second block. Paper's
+    drop path: 0.2 (T), 0.3 (S), 0.5 (B).
 
     Args:
-        arch: see :class:`Backbone`.
         attn_type: one letter per stage, ``A`` (or ``L``) for the operator of ``attention``, ``S`` for Swin's; the arch's own by
             default.
-        options: see :class:`Backbone`. Paper's drop path: 0.2 (T), 0.3 (S), 0.5 (B).
-
-    Raises:
-        ValueError: see :class:`Backbone`; an ``attn_type`` that does not fit.
     """
 
     mixers = ("attn_type", "AS")

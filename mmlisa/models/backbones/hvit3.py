@@ -5,18 +5,8 @@ from typing import Any, ClassVar
 from torch import nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import (
-    ConvStem,
-    InvertedMerging,
-    LayerNorm,
-    Mlp,
-    PatchEmbed,
-    Residual,
-    ResidualBlock,
-    ShortcutTokenConv,
-    TokenConv,
-    stochastic_depth,
-)
+from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, stochastic_depth
+from mmlisa.models.layers.tokens import ConvStem, InvertedMerging, PatchEmbed, ShortcutTokenConv, TokenConv
 from mmlisa.models.published import CONV_PYRAMID_RULES, CONV_STEM, DEIT_RULES, Network, Rules
 from mmlisa.registry import MODELS
 
@@ -63,16 +53,13 @@ class ViT3Block(ResidualBlock):
 
 @MODELS.register_module()
 class HViT3(Backbone):
-    """H-ViT³-T / -S / -B.
+    """H-ViT³-T / -S / -B. Nothing depends on the pretraining resolution.
 
-    ``forward(image: [B, 3, H, W])`` returns one map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in ``out_indices``, for
-    any H and W of at least 32. Nothing depends on the pretraining resolution.
+    Paper's drop path on ImageNet: 0.2 (T), 0.4 (S), 0.6 (B).
 
     Args:
-        arch: see :class:`Backbone`.
         output_norm: a LayerNorm on each returned map, as the paper's dense prediction has; False for the one batch norm of its
             classifiers, after the last stage.
-        options: see :class:`Backbone`. Paper's drop path on ImageNet: 0.2 (T), 0.4 (S), 0.6 (B).
     """
 
     default_arch = "tiny"
@@ -120,9 +107,9 @@ class HViT3(Backbone):
 
 @MODELS.register_module()
 class ViT3(PlainViT):
-    """ViT³-T / -S / -B: 12 blocks at stride 16, without a class token and position embeddings.
+    """ViT³-T / -S / -B: 12 blocks at stride 16, without a class token and position embeddings. See :class:`PlainViT`.
 
-    The arguments are :class:`PlainViT`'s. Paper's drop path on ImageNet: 0 (T), 0.1 (S), 0.4 (B).
+    Paper's drop path on ImageNet: 0 (T), 0.1 (S), 0.4 (B).
     """
 
     default_arch = "tiny"

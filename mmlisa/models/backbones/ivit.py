@@ -12,16 +12,9 @@ from timm.models.metaformer import StarReLU
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import (
-    LayerNorm,
-    Mlp,
-    Residual,
-    ResidualBlock,
-    SepConv,
-    init_stem_biases,
-    stochastic_depth,
-    to_tokens,
-)
+from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, SepConv, stochastic_depth
+from mmlisa.models.layers.init import init_stem_biases
+from mmlisa.models.layers.tokens import to_tokens
 from mmlisa.models.published import CAFORMER, Network, Rules
 from mmlisa.registry import MODELS
 
@@ -91,18 +84,12 @@ class Downsample(nn.Module):
 class iViT(Backbone):
     """iViT-T, -S, -B: separable convolutions in stages 1 and 2, interactive attention in stages 3 and 4.
 
-    ``forward(image: [B, 3, H, W])`` returns one map per stage in ``out_indices``, for any H and W of at least 32. The sizes are
-    CAFormer's: the stem, a 7x7 convolution of stride 4 and padding 2, gives (H + 1) // 4, and each later stage half of that,
-    rounded up.
+    The sizes are CAFormer's: the stem, a 7x7 convolution of stride 4 and padding 2, gives (H + 1) // 4, and each later stage
+    half of that, rounded up. Paper's drop path on ImageNet: 0.15 (T), 0.3 (S), 0.4 (B).
 
     Args:
-        arch: see :class:`Backbone`. ``mixers`` has a letter per stage: ``A``, the operator of ``attention``, or
-            ``C``, a separable convolution.
+        arch: ``mixers`` has a letter per stage: ``A``, the operator of ``attention``, or ``C``, a separable convolution.
         output_norm: a LayerNorm per returned map, as dense tasks need; the classifier has its own after the pooling.
-        options: see :class:`Backbone`. Paper's drop path on ImageNet: 0.15 (T), 0.3 (S), 0.4 (B).
-
-    Raises:
-        ValueError: see :class:`Backbone`; an unknown mixer.
     """
 
     mixers = ("mixers", "AC")

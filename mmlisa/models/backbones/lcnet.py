@@ -6,7 +6,9 @@ from timm.layers import make_divisible
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block, ConvStack, SqueezeExcite, init_convolutions
+from mmlisa.models.layers.blocks import Block
+from mmlisa.models.layers.init import init_convolutions
+from mmlisa.models.layers.tokens import ConvStack, SqueezeExcite
 from mmlisa.models.published import PADDLE_NORM, PADDLE_SE, Network, Rules
 from mmlisa.registry import MODELS
 
@@ -32,14 +34,10 @@ class DepthSepConv(nn.Module):
 
 @MODELS.register_module()
 class LCNet(Backbone):
-    """PP-LCNet without its classifier; equal to timm's ``lcnet_*``.
-
-    ``forward(image: [B, 3, H, W])`` returns one map per stage in ``out_indices``, at strides 4, 8, 16, 32, for any H and W
-    of at least 32.
+    """PP-LCNet without its classifier; equal to timm's ``lcnet_*``. It has no residual paths and ignores ``drop_path_rate``.
 
     Args:
-        arch: see :class:`Backbone`; ``scale`` multiplies the widths 64, 128, 256, 512 of the stages.
-        options: see :class:`Backbone`. LCNet has no residual paths to drop and ignores ``drop_path_rate``.
+        arch: ``scale`` multiplies the widths 64, 128, 256, 512 of the stages.
     """
 
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
@@ -112,8 +110,7 @@ class CastlingLCNetViT(LCNet):
     """LCNet whose last two stages are a stride-2 convolution block and transformer blocks (Castling-ViT* of Table 3).
 
     Args:
-        arch: see :class:`Backbone`; ``depths``, ``num_heads``: of the two stages.
-        options: see :class:`Backbone`.
+        arch: ``depths``, ``num_heads``: of the two stages.
     """
 
     _blocks: ClassVar[dict[str, Any]] = dict(

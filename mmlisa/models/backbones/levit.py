@@ -9,16 +9,8 @@ from torch import Tensor, nn
 
 from mmlisa.models.attention import HeadPool, build_attention, join_heads, split_heads
 from mmlisa.models.attention.levit import OffsetBias
-from mmlisa.models.layers import (
-    ConvNorm,
-    ConvStack,
-    LinearNorm,
-    TokenConv,
-    norm_tokens,
-    stochastic_depth,
-    to_map,
-    to_tokens,
-)
+from mmlisa.models.layers.blocks import stochastic_depth
+from mmlisa.models.layers.tokens import ConvNorm, ConvStack, LinearNorm, TokenConv, norm_tokens, to_map, to_tokens
 from mmlisa.models.published import Network, Rules
 from mmlisa.ops.context import divide_up
 from mmlisa.registry import MODELS
@@ -148,17 +140,16 @@ _OPENMMLAB_RULES: Rules = (
 
 @MODELS.register_module()
 class CastlingLeViT(Backbone):
-    """LeViT with linear-angular attention, convolutions in its MLPs and pooled queries where it shrinks.
+    """LeViT with linear-angular attention, convolutions in its MLPs and pooled queries where it shrinks, at strides 16, 32, 64.
 
-    ``forward(image: [B, 3, H, W])`` returns one map per stage in ``out_indices``, at strides 16, 32, 64, for any H and W of
-    at least 32. LeViT itself is ``arch=dict(base=…, downsample='subsample', mlp_conv=None)`` with
-    ``attention=dict(type='LeViTAttention', head_dims=D)``. The paper's Tables 1 and 11 vary ``downsample``: ``'subsample'``
-    projects every other query ("pre-Q pooling"), ``'pool'`` pools the projected ones ("post-Q"), ``'pool-tokens'`` keys and
-    values as well; with them goes a ``PooledSoftmaxAttention`` with ``key_stride`` or ``key_dims``.
+    LeViT itself is ``arch=dict(base=…, downsample='subsample', mlp_conv=None)`` with ``attention=dict(type='LeViTAttention',
+    head_dims=D)``. The paper's Tables 1 and 11 vary ``downsample``: ``'subsample'`` projects every other query ("pre-Q pooling"),
+    ``'pool'`` pools the projected ones ("post-Q"), ``'pool-tokens'`` keys and values as well; with them goes a
+    ``PooledSoftmaxAttention`` with ``key_stride`` or ``key_dims``.
 
     Args:
-        arch: see :class:`Backbone`; ``head_dims`` is LeViT's D.
-        options: see :class:`Backbone`. ``drop_path_rate`` is the same for all blocks, as in LeViT.
+        arch: ``head_dims`` is LeViT's D.
+        drop_path_rate: of all blocks, as in LeViT.
     """
 
     default_arch = "256"

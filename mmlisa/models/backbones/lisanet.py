@@ -11,19 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import (
-    Block,
-    Branch,
-    PatchEmbed,
-    Residual,
-    ResizeOnLoad,
-    SepConv,
-    build_norm,
-    init_convolutions,
-    init_stem_biases,
-    to_tokens,
-    token_conv,
-)
+from mmlisa.models.layers.blocks import Block, Branch, Residual, SepConv, build_norm
+from mmlisa.models.layers.grids import ResizeOnLoad
+from mmlisa.models.layers.init import init_convolutions, init_stem_biases
+from mmlisa.models.layers.tokens import PatchEmbed, to_tokens, token_conv
 from mmlisa.models.published import CAFORMER, PVT_RULES, PVT_V2, Network, Rules
 from mmlisa.registry import MODELS
 
@@ -99,20 +90,16 @@ _CAFORMER_RULES: Rules = (
 
 @MODELS.register_module()
 class LiSANet(Backbone):
-    """LiSANet-S / -B, HyLiSANet-S / -B, the isotropic LiSANet-I and the first version's networks.
+    """LiSANet-S / -B, HyLiSANet-S / -B, the isotropic LiSANet-I and the first version's networks, with a norm on each map.
 
-    ``forward(image: [B, 3, H, W])`` returns one normed map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in
-    ``out_indices``, for any H and W of at least 32.
+    Paper's drop path: 0.1 (S), 0.4 (B).
 
     Args:
-        arch: see :class:`Backbone`. ``mixers`` has a letter per stage: ``A`` (or ``L``, as in the paper), the operator of
-            ``attention``, or ``C``, the hybrids' separable convolution.
+        arch: ``mixers`` has a letter per stage: ``A`` (or ``L``, as in the paper), the operator of ``attention``, or ``C``, the
+            hybrids' separable convolution.
+        image_size: (T, H, W) makes the video form: depthwise convolutions and operators over T x H x W tokens, after a first
+            embedding that halves the T frames.
         norm_cfg: norms of the network: ``dict(type='LN', eps=1e-6)``, the paper's, or of type ``'BN'`` or ``'SyncBN'``.
-        options: see :class:`Backbone`. ``image_size=(T, H, W)`` makes the video form: depthwise convolutions and operators over
-            T x H x W tokens, after a first embedding that halves the T frames. Paper's drop path: 0.1 (S), 0.4 (B).
-
-    Raises:
-        ValueError: see :class:`Backbone`; an unknown norm or mixer.
     """
 
     image_axes = (2, 3)

@@ -7,16 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import (
-    ConvStem,
-    InvertedMerging,
-    LayerNorm,
-    Mlp,
-    Residual,
-    ResidualBlock,
-    TokenConv,
-    stochastic_depth,
-)
+from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, stochastic_depth
+from mmlisa.models.layers.tokens import ConvStem, InvertedMerging, TokenConv
 from mmlisa.models.published import CONV_PYRAMID_RULES, CONV_STEM, Network, Rules
 from mmlisa.registry import MODELS
 
@@ -64,17 +56,11 @@ class MILABlock(ResidualBlock):
 
 @MODELS.register_module()
 class MILA(Backbone):
-    """MILA-T / -S / -B.
-
-    ``forward(image: [B, 3, H, W])`` returns one map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in ``out_indices``, for
-    any H and W of at least 32. Nothing depends on the pretraining resolution: positions come from convolutions, and from
-    rotations by whole rows and columns.
+    """MILA-T / -S / -B. Nothing depends on the pretraining resolution. Paper's drop path on ImageNet: 0.2 (T), 0.3 (S), 0.5 (B).
 
     Args:
-        arch: see :class:`Backbone`.
         output_norm: a LayerNorm on each returned map, as the paper's dense prediction has; False for the one norm of its
             classifiers, after the last stage.
-        options: see :class:`Backbone`. Paper's drop path on ImageNet: 0.2 (T), 0.3 (S), 0.5 (B).
     """
 
     default_arch = "tiny"

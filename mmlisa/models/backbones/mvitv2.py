@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.models.attention import HeadPool, build_attention, join_heads, split_heads
-from mmlisa.models.layers import Block, LayerNorm, Mlp, PatchEmbed, ResizeOnLoad, stochastic_depth, to_map, to_tokens
+from mmlisa.models.layers.blocks import Block, LayerNorm, Mlp, stochastic_depth
+from mmlisa.models.layers.grids import ResizeOnLoad
+from mmlisa.models.layers.tokens import PatchEmbed, to_map, to_tokens
 from mmlisa.models.published import Network, Rules
 from mmlisa.ops.context import divide_up
 from mmlisa.registry import MODELS
@@ -93,20 +95,12 @@ class PooledBlock(nn.Module):
     """MViTv2's block. Its skip connection is projected if the width changes and max-pooled if the grid shrinks."""
 
     def __init__(
-        self,
-        in_channels: int,
-        channels: int,
-        num_heads: int,
-        side: int,
-        stride_q: int,
-        stride_kv: int,
-        mlp_ratio: float,
-        drop_path: float,
+        self, in_channels: int, channels: int, attention: PooledAttention, mlp_ratio: float, drop_path: float
     ) -> None:
         super().__init__()
-        self.stride = stride_q
+        self.stride = attention.stride_q
         self.norm1 = nn.LayerNorm(in_channels, eps=1e-6)
-        self.attn = PooledAttention(in_channels, channels, num_heads, side, stride_q, stride_kv)
+        self.attn = attention
         self.shortcut_proj_attn = nn.Linear(in_channels, channels) if in_channels != channels else None
         self.norm2 = LayerNorm(channels, eps=1e-6)
         self.mlp = Mlp(channels, int(channels * mlp_ratio))
@@ -156,15 +150,11 @@ _RULES: Rules = (
 class CastlingMViTv2(Backbone):
     """MViTv2 whose stride-1 blocks have linear-angular attention at full resolution and convolutions in their MLPs.
 
-    The query is added to the attended tokens, as in MViTv2 ("residual connections", the paper's appendix B).
-
-    The three blocks of stride 2 stay MViTv2's. ``forward(image: [B, 3, H, W])`` returns one normed map per stage in
-    ``out_indices``, at strides 4, 8, 16, 32, for any H and W of at least 32. MViTv2 itself is ``arch=dict(base=…,
-    castled=False)``.
+    The query is added to the attended tokens, as in MViTv2 ("residual connections", the paper's appendix B). The three blocks of
+    stride 2 stay MViTv2's. Each map has a norm. MViTv2 itself is ``arch=dict(base=…, castled=False)``.
 
     Args:
-        arch: see :class:`Backbone`; ``channels`` and ``num_heads`` are the first stage's and double with each stage.
-        options: see :class:`Backbone`.
+        arch: ``channels`` and ``num_heads`` are the first stage's and double with each stage.
     """
 
     _castling: ClassVar[dict[str, Any]] = dict(
@@ -215,14 +205,12 @@ class CastlingMViTv2(Backbone):
         if stage == 0:
             return None
         rate = super().drop_rates(self.arch["depths"])[stage][0]
-        return self._build_pooled(
-            PooledDownsample, stage, self.stage_channels[stage - 1], self.stage_grid(stage - 1), rate
-        )
+        return self._build_pooled(stage, self.stage_channels[stage - 1], self.stage_grid(stage - 1), 2, rate)
 
     def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
         arch, channels = self.arch, self.stage_channels[stage]
         if not arch["castled"]:
-            return self._build_pooled(PooledBlock, stage, channels, grid, drop_path)
+            return self._build_pooled(stage, channels, grid, 1, drop_path)
         attention = build_attention(self.attention, channels, arch["num_heads"] * 2**stage, grid)
         ratio, conv = arch["mlp_ratio"], arch["mlp_conv"]
         return Block(channels, attention, mlp_ratio=ratio, mlp_conv=conv, drop_path=drop_path)
@@ -231,16 +219,10 @@ class CastlingMViTv2(Backbone):
         return nn.LayerNorm(self.stage_channels[stage], eps=1e-6)
 
     def _build_pooled(
-        self, block: type[PooledBlock], stage: int, in_channels: int, grid: tuple[int, ...], drop_path: float
+        self, stage: int, in_channels: int, grid: tuple[int, ...], stride: int, drop_path: float
     ) -> PooledBlock:
         """Build MViTv2's own block; ``grid`` is that of its input, whose longer side sets the length of its tables."""
-        return block(
-            in_channels,
-            self.stage_channels[stage],
-            self.arch["num_heads"] * 2**stage,
-            max(grid),
-            2 if block is PooledDownsample else 1,
-            max(4 // 2**stage, 1),
-            self.arch["mlp_ratio"],
-            drop_path,
-        )
+        channels, num_heads = self.stage_channels[stage], self.arch["num_heads"] * 2**stage
+        attention = PooledAttention(in_channels, channels, num_heads, max(grid), stride, max(4 // 2**stage, 1))
+        block = PooledDownsample if stride > 1 else PooledBlock
+        return block(in_channels, channels, attention, self.arch["mlp_ratio"], drop_path)

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block, PatchEmbed, PositionResize, PositionsOnLoad
+from mmlisa.models.layers.blocks import Block
+from mmlisa.models.layers.grids import PositionResize, PositionsOnLoad
+from mmlisa.models.layers.tokens import PatchEmbed
 
 from .base import Backbone, StageSize
 
@@ -43,20 +45,13 @@ class Stem(PositionsOnLoad, PatchEmbed):
 
 
 class PlainViT(Backbone):
-    """Base of hosts with blocks of one width at one stride; each block is a stage. Subclasses fill ``arch_settings``.
+    """Base of hosts with blocks of one width at one stride; each block is a stage, and its map has the network's last norm.
 
-    ``forward(image: [B, 3, H, W])`` returns one normed map ``[B, C, ceil(H / p), ceil(W / p)]`` of patch size p per block in
-    ``out_indices``, or, for classifiers, the class token ``[B, C]``, for any H and W of at least 32. The archs
-    of some hosts set ``patch_size`` and ``class_token``; the defaults are 16 and True.
+    The archs of some hosts set ``patch_size`` and ``class_token``; the defaults are 16 and True.
 
     Args:
-        arch: see :class:`Backbone`.
-        out_type: ``'featmap'`` or ``'cls_token'``.
+        out_type: ``'featmap'``, or for classifiers ``'cls_token'``: tokens ``[B, C]`` in the place of maps.
         out_indices: blocks whose outputs are returned; the last by default, None for all.
-        options: see :class:`Backbone`.
-
-    Raises:
-        ValueError: see :class:`Backbone`; an unknown out type.
     """
 
     def __init__(
