@@ -40,7 +40,7 @@ def main(args: argparse.Namespace) -> None:
 
         backbone = load_config(args.inflate).model.backbone.to_dict()
         model = build_model(Config(dict(model=dict(backbone, init_cfg=None), default_scope="mmlisa")))
-        state_dict = inflate_classifier(read(args.source, args.ema), model, args.mode)
+        state_dict = inflate_classifier(read(args.source, args.ema), model)
         checkpoint = {"state_dict": state_dict, "meta": {"backbone": backbone}}
         report = f"inflated: all {len(state_dict)} weights of the backbone; the video's head starts fresh"
     else:

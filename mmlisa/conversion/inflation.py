@@ -5,18 +5,18 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from mmlisa.checkpoints import below_prefix
+
 from .matching import block_of
 
-MODES = ("centre", "mean")
 _GRID_AXES = 3  # of a video: (T, H, W)
 
 
-def inflate(state: Mapping[str, Tensor], model: nn.Module, mode: str = "centre") -> dict[str, Tensor]:
+def inflate(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     """Inflate the weights of an image model for the video form of the same model (journal paper of LiSA, Sec. 5.4).
 
-    Convolutions and LiSA's kernels get a time axis. ``'centre'`` puts their taps at the temporal offset zero, so the model
-    initially processes each frame like an image. ``'mean'`` (I3D) spreads them evenly over time, so this holds for a still
-    video. Position embeddings are repeated over time. All other weights are unchanged.
+    Convolutions and LiSA's kernels get a time axis, with their taps at the temporal offset zero, so the model initially
+    processes each frame like an image. Position embeddings are repeated over time. All other weights are unchanged.
 
     Args:
         state: weights of the image model, under the video model's names.
@@ -26,12 +26,10 @@ def inflate(state: Mapping[str, Tensor], model: nn.Module, mode: str = "centre")
         A state dict for ``model.load_state_dict``.
 
     Raises:
-        ValueError: an unknown mode, weights that do not fit the model, or more blocks than it has; the message names them.
+        ValueError: weights that do not fit the model, or more blocks than it has; the message names them.
     """
-    if mode not in MODES:
-        raise ValueError(f"mode is {mode!r}; it must be one of {MODES}")
     targets = model.state_dict()
-    inflated = {name: _inflate(name, tensor, targets[name], mode) for name, tensor in state.items() if name in targets}
+    inflated = {name: _inflate(name, tensor, targets[name]) for name, tensor in state.items() if name in targets}
     wrong = sorted(
         name for name, tensor in targets.items() if name not in inflated or inflated[name].shape != tensor.shape
     )
@@ -42,7 +40,7 @@ def inflate(state: Mapping[str, Tensor], model: nn.Module, mode: str = "centre")
     return inflated
 
 
-def inflate_classifier(state: Mapping[str, Tensor], backbone: nn.Module, mode: str = "centre") -> dict[str, Tensor]:
+def inflate_classifier(state: Mapping[str, Tensor], backbone: nn.Module) -> dict[str, Tensor]:
     """Inflate the backbone's weights of an image classifier for ``backbone``, under the classifier's names.
 
     The head is left out, because its classes are those of the images.
@@ -50,21 +48,19 @@ def inflate_classifier(state: Mapping[str, Tensor], backbone: nn.Module, mode: s
     Raises:
         ValueError: as :func:`inflate`.
     """
-    part = {name.removeprefix("backbone."): tensor for name, tensor in state.items() if name.startswith("backbone.")}
-    return {f"backbone.{name}": tensor for name, tensor in inflate(part, backbone, mode).items()}
+    weights = below_prefix(state, "backbone.")
+    return {f"backbone.{name}": tensor for name, tensor in inflate(weights, backbone).items()}
 
 
-def _inflate(name: str, source: Tensor, target: Tensor, mode: str) -> Tensor:
+def _inflate(name: str, source: Tensor, target: Tensor) -> Tensor:
     if source.ndim != target.ndim - 1:
         return source
     axis = target.ndim - _GRID_AXES
     length = target.shape[axis]
     repeated = source.unsqueeze(axis).expand(*source.shape[:axis], length, *source.shape[axis:])
-    kind = name.rpartition(".")[2]
-    if kind == "position_embedding":
+    parameter = name.rpartition(".")[2]
+    if parameter == "position_embedding":
         return repeated.clone()
-    if mode == "mean":
-        return repeated / length
     # The origin of LiSA's circular kernels has the index 0; the origin of a convolution is its middle.
-    origin = 0 if kind in ("kernel_a", "kernel_b") else length // 2
+    origin = 0 if parameter in ("kernel_a", "kernel_b") else length // 2
     return torch.zeros_like(repeated).index_copy_(axis, torch.tensor([origin]), source.unsqueeze(axis))

@@ -293,8 +293,8 @@ def _build(name: str, pretrained: bool = False, features_only: bool = False, **o
     if not features_only:
         return build_model_with_cfg(partial(Classifier, name), name, pretrained, **options)
     cfg = {"feature_cls": partial(FeatureGetterNet, norm=True), **(options.pop("feature_cfg", None) or {})}
-    host, arch, settings = NETWORKS[name]
-    stages = settings.out_indices or tuple(range(len(host.stage_sizes(host.resolve_arch(arch)))))
+    host, arch, _ = NETWORKS[name]
+    stages = host.feature_indices or tuple(range(len(host.stage_sizes(host.resolve_arch(arch)))))
     indices = options.pop("out_indices", cfg.get("out_indices", stages))
     levels = tuple(range(-indices, 0)) if isinstance(indices, int) else indices
     return build_model_with_cfg(

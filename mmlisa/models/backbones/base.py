@@ -110,7 +110,6 @@ class TimmNames:
         pool: ``'avg'`` or ``'token'``, the classifier's pooling.
         crop_pct: timm's, of its tests: the part of a resized image that the network sees.
         crop_mode: timm's, of its tests: ``'squash'`` resizes without keeping the ratio of the sides.
-        out_indices: the stages that ``features_only`` returns by default; None for all.
     """
 
     name: str
@@ -119,7 +118,6 @@ class TimmNames:
     pool: str = "avg"
     crop_pct: float = 0.875
     crop_mode: str = "center"
-    out_indices: tuple[int, ...] | None = None
 
 
 class Backbone(BaseModule):
@@ -163,6 +161,9 @@ class Backbone(BaseModule):
     image_axes: ClassVar[tuple[int, ...]] = (2,)  # 3 for hosts that also take videos [B, 3, T, H, W]
     no_decay: ClassVar[tuple[str, ...]] = ()  # parts of names, see :meth:`no_weight_decay`
     timm: ClassVar[tuple[TimmNames, ...]] = ()
+    feature_indices: ClassVar[tuple[int, ...] | None] = (
+        None  # stages that timm returns with features_only; None for all
+    )
     first_conv: ClassVar[str] = "stem.proj"  # the convolution on the image
     classifier: ClassVar[dict[str, Any]] = {}  # options of a backbone under a classifier
     published: ClassVar[dict[Network, Rules]] = {}  # networks whose weights fit, and the names of their weights here

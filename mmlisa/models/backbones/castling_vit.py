@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-from mmlisa.models.published import DEIT, DEIT_RULES, Network, Rules
 from mmlisa.registry import MODELS
 
 from .base import TimmNames
@@ -29,8 +28,7 @@ class CastlingDeiT(PlainViT):
         "tiny": dict(_castling, channels=192, num_heads=3),
         "base": dict(_castling, channels=768, num_heads=12),
     }
-    timm = (TimmNames("castling_deit_{}", {"t": "tiny", "b": "base"}, pool="token", out_indices=(-3, -2, -1)),)
-    published: ClassVar[dict[Network, Rules]] = dict.fromkeys(DEIT, DEIT_RULES)
+    timm = (TimmNames("castling_deit_{}", {"t": "tiny", "b": "base"}, pool="token"),)
 
 
 @MODELS.register_module()
@@ -48,5 +46,4 @@ class CastlingViT(PlainViT):
             attention=dict(type="LinearAngularAttention", residual=True, conv_size=None, aux=True),
         ),
     }
-    timm = (TimmNames("castling_vit_{}", {"b": "base"}, pool="token", out_indices=(-3, -2, -1)),)
-    published: ClassVar[dict[Network, Rules]] = dict.fromkeys(DEIT, DEIT_RULES)
+    timm = (TimmNames("castling_vit_{}", {"b": "base"}, pool="token"),)

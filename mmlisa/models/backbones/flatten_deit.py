@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-from mmlisa.models.published import DEIT, DEIT_RULES, Network, Rules
 from mmlisa.registry import MODELS
 
 from .base import TimmNames
@@ -21,6 +20,5 @@ class FLattenDeiT(PlainViT):
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(depth=12, channels=192, num_heads=3, mlp_ratio=4, attention=dict(type="FocusedLinearAttention")),
     }
-    timm = (TimmNames("flatten_deit_{}", {"t": "tiny"}, pool="token", crop_mode="squash", out_indices=(-3, -2, -1)),)
+    timm = (TimmNames("flatten_deit_{}", {"t": "tiny"}, pool="token", crop_mode="squash"),)
     classifier: ClassVar[dict[str, Any]] = dict(out_type="cls_token")
-    published: ClassVar[dict[Network, Rules]] = dict.fromkeys(DEIT, DEIT_RULES)

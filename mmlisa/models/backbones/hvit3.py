@@ -122,7 +122,7 @@ class ViT3(PlainViT):
         "small": dict(_common, channels=384, num_heads=6),
         "base": dict(_common, channels=768, num_heads=12),
     }
-    timm = (TimmNames("vit3_{}", {"t": "tiny", "s": "small", "b": "base"}, out_indices=(-3, -2, -1)),)
+    timm = (TimmNames("vit3_{}", {"t": "tiny", "s": "small", "b": "base"}),)
     published: ClassVar[dict[Network, Rules]] = {
         Network("ViT³", ("patch_embed.proj.weight", "blocks.0.attn.w3"), is_ours=True): DEIT_RULES
     }

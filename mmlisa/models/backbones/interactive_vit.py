@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-from mmlisa.models.published import DEIT, DEIT_RULES, Network, Rules
 from mmlisa.registry import MODELS
 
 from .base import TimmNames
@@ -32,5 +31,4 @@ class InteractiveViT(PlainViT):
         "small-8": dict(_vit, channels=384, num_heads=6, patch_size=8),
     }
     _names: ClassVar[dict[str, str]] = {"t16": "tiny-16", "s16": "small-16", "t8": "tiny-8", "s8": "small-8"}
-    timm = (TimmNames("vit_{}_interactive", _names, out_indices=(-3, -2, -1)),)
-    published: ClassVar[dict[Network, Rules]] = dict.fromkeys(DEIT, DEIT_RULES)
+    timm = (TimmNames("vit_{}_interactive", _names),)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from mmlisa.models.attention import build_attention
 from mmlisa.models.layers.blocks import Block
 from mmlisa.models.layers.grids import PositionResize, PositionsOnLoad
 from mmlisa.models.layers.tokens import PatchEmbed
+from mmlisa.models.published import DEIT, DEIT_RULES, Network, Rules
 
 from .base import Backbone, StageSize
 
@@ -53,6 +54,9 @@ class PlainViT(Backbone):
         out_type: ``'featmap'``, or for classifiers ``'cls_token'``: tokens ``[B, C]`` in the place of maps.
         out_indices: blocks whose outputs are returned; the last by default, None for all.
     """
+
+    feature_indices = (-3, -2, -1)  # as timm's ViTs
+    published: ClassVar[dict[Network, Rules]] = dict.fromkeys(DEIT, DEIT_RULES)
 
     def __init__(
         self,

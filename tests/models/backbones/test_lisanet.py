@@ -6,7 +6,6 @@ from torch.nn import SyncBatchNorm
 
 from helpers.backbones import CASES
 from mmlisa.conversion import inflate
-from mmlisa.models.attention import build_attention
 from mmlisa.models.backbones import LiSANet
 
 ARCHS = {kind: CASES[kind]["arch"] for kind in ("lisanet-hybrid", "lisanet", "lisanet-v1", "lisanet-isotropic")}
@@ -43,16 +42,6 @@ def test_centre_inflation_sees_every_frame_as_the_image_model_does(arch):
             # Embeddings overlap in time: they are centred on the frames 0, 2, …
             for ours, theirs in zip(maps, image_model(video[:, :, 2 * t]), strict=True):
                 torch.testing.assert_close(ours[:, :, t], theirs, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("mode", ["centre", "mean"])
-def test_inflated_lisa_on_a_still_video(mode):
-    cfg = dict(type="LiSA", num_patterns=3)
-    image_lisa, video_lisa = build_attention(cfg, 32, 2, (4, 5)).eval(), build_attention(cfg, 32, 2, (3, 4, 5)).eval()
-    video_lisa.load_state_dict(inflate(image_lisa.state_dict(), video_lisa, mode))
-    frame = torch.randn(2, 20, 32)
-    expected = image_lisa(frame, (4, 5)).repeat(1, 3, 1)
-    torch.testing.assert_close(video_lisa(frame.repeat(1, 3, 1), (3, 4, 5)), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_inflation_refuses_a_deeper_image_model():
