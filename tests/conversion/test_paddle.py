@@ -108,7 +108,7 @@ def test_no_key_is_left_over(neck, suffix, tmp_path):
             dict(
                 type="mmdet.SingleStageDetector",
                 backbone=dict(type="mmlisa.LCNet", arch="x1.0", out_indices=(1, 2, 3)),
-                neck=dict(type=f"mmlisa.{neck}", in_channels=[128, 256, 512], out_channels=128, num_outs=4),
+                neck=dict(type=f"mmlisa.{neck}", in_channels=[128, 256, 512], out_channels=128),
                 bbox_head=dict(type="mmlisa.PicoHead", num_classes=10, in_channels=128, stacked_convs=4),
             )
         )

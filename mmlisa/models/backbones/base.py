@@ -239,7 +239,7 @@ class Backbone(BaseModule):
         check_stages(arch, cls.arch_settings, cls.entries)
         if cls.mixers is not None:
             key, letters = cls.mixers
-            arch[key] = parse_mixers(key, arch[key], len(arch["depths"]), letters)
+            arch[key] = parse_mixers(f"arch: {key}", arch[key], len(arch["depths"]), letters)
 
     @classmethod
     def resolve_attention(cls, default: dict[str, Any] | None, attention: dict[str, Any] | None) -> dict[str, Any]:
