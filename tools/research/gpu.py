@@ -31,7 +31,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from mmlisa import ops
 from mmlisa.checkpoints import atomic_path
 from mmlisa.models import backbones
-from mmlisa.ops.lisa import dispatch
+from mmlisa.ops.circular import dispatch
 from mmlisa.registry import MODELS
 from research import benchmark
 
