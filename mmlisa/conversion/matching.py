@@ -90,31 +90,31 @@ def _summary(label: str, names: Sequence[str]) -> list[str]:
     return [f"  {len(names)} {label}: {', '.join(layers[:_SHOWN])}{more}"] if names else []
 
 
-def different_shapes(ours: Tensor, published: Tensor) -> str:
+def different_shapes(targets: Tensor, published: Tensor) -> str:
     """Describe the difference of two shapes."""
-    here, there = ("x".join(map(str, tensor.shape)) or "a number" for tensor in (ours, published))
+    here, there = ("x".join(map(str, tensor.shape)) or "a number" for tensor in (targets, published))
     return f"{here} here, {there} in the file"
 
 
 def match(renamed: Renamed, backbone: nn.Module) -> Match:
     """Find the entries that match ``backbone``, without loading them; position tables of another grid are interpolated."""
-    state, ours = dict(renamed.state), backbone.state_dict()
-    partial = _join_projections(state, ours)
+    state, targets = dict(renamed.state), backbone.state_dict()
+    partial = _join_projections(state, targets)
     sizes = {name: tensor.numel() for name, tensor in state.items()}
     for name in list(state):
-        if name in ours and state[name].shape[2:] == (1, 1) and ours[name].ndim == 2:
+        if name in targets and state[name].shape[2:] == (1, 1) and targets[name].ndim == 2:
             state[name] = state[name].flatten(1)  # a pointwise convolution is a linear layer here
     for module_name, module in backbone.named_modules():
         for key in module.on_grid if isinstance(module, ResizeOnLoad) else ():
             if (name := f"{module_name}.{key}" if module_name else key) in state:
                 # Also of an equal shape: 24x24 and 18x32 have as many positions. Published networks have square grids.
                 state[name] = module.fit(key, state[name])
-    matched = {name: state[name] for name in ours if name in state and state[name].shape == ours[name].shape}
+    matched = {name: state[name] for name in targets if name in state and state[name].shape == targets[name].shape}
     for name, tensor in matched.items():  # averaged weights may hold counters as floating point numbers
-        matched[name] = tensor if ours[name].is_floating_point() else tensor.to(ours[name].dtype)
+        matched[name] = tensor if targets[name].is_floating_point() else tensor.to(targets[name].dtype)
     fresh = partial | {
         name: different_shapes(tensor, state[name]) if name in state else NO_COUNTERPART
-        for name, tensor in ours.items()
+        for name, tensor in targets.items()
         if name not in matched and name not in partial
     }
     parameters = {name: value.numel() for name, value in backbone.named_parameters()}
@@ -125,7 +125,7 @@ def match(renamed: Renamed, backbone: nn.Module) -> Match:
         matched,
         fresh,
         renamed.dropped,
-        unused={name: origins[name] for name in state if name not in ours and name in origins},
+        unused={name: origins[name] for name in state if name not in targets and name in origins},
         resized=tuple(name for name in matched if matched[name].numel() != sizes.get(name, -1)),
         share=sum(counts.values()) / sum(parameters.values()),
     )
@@ -163,7 +163,7 @@ def closest(state: Mapping[str, Tensor], network: Network, as_classifier: bool) 
     return host, arch, match(rename(state, network, host), backbone)
 
 
-def _join_projections(state: dict[str, Tensor], ours: Mapping[str, Tensor]) -> dict[str, str]:
+def _join_projections(state: dict[str, Tensor], targets: Mapping[str, Tensor]) -> dict[str, str]:
     """Join [q] and [k | v] to [q | k | v] if our operator has one projection, and rename CSwin's single position branch.
 
     Returns:
@@ -171,19 +171,19 @@ def _join_projections(state: dict[str, Tensor], ours: Mapping[str, Tensor]) -> d
     """
     partial = {}
     for query_gate in [name for name in state if ".attn.qg." in name]:
-        parts = state.pop(query_gate).chunk(2), state.pop(query_gate.replace(".qg.", ".kv."))
-        state[query_gate.replace(".qg.", ".qkvg.")] = torch.cat([parts[0][0], parts[1], parts[0][1]])
+        (query, gate), key_value = state.pop(query_gate).chunk(2), state.pop(query_gate.replace(".qg.", ".kv."))
+        state[query_gate.replace(".qg.", ".qkvg.")] = torch.cat([query, key_value, gate])
     for name in [name for name in state if ".lepe.0." in name]:
-        if (single := name.replace(".lepe.0.", ".lepe.")) in ours:
+        if (single := name.replace(".lepe.0.", ".lepe.")) in targets:
             state[single] = state.pop(name)
-    for joint in [name for name in ours if name.endswith((".attn.qkv.weight", ".attn.qkv.bias"))]:
-        query, key_value, value = (joint.replace(".qkv.", f".{part}.") for part in ("q", "kv", "v"))
+    for joint in [name for name in targets if name.endswith((".attn.qkv.weight", ".attn.qkv.bias"))]:
+        query, key_value, value = (joint.replace(".qkv.", f".{each}.") for each in ("q", "kv", "v"))
         if query in state and key_value in state:
             state[joint] = torch.cat([state.pop(query), state.pop(key_value)])
         elif value in state:
-            *own, third = ours[joint].chunk(3)
+            *others, third = targets[joint].chunk(3)
             if third.shape == state[value].shape:
-                state[joint], partial[joint] = torch.cat([*own, state.pop(value).to(third)]), VALUE_ONLY
+                state[joint], partial[joint] = torch.cat([*others, state.pop(value).to(third)]), VALUE_ONLY
             else:
                 partial[joint] = f"its value {different_shapes(third, state.pop(value))}"
     return partial

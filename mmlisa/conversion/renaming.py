@@ -74,14 +74,14 @@ def rename_heads(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     OpenMMLab's and the authors' detectors and segmentors have these names already. Of PaddleDetection's PicoDet, a head other
     than :class:`mmlisa.models.dense_heads.PicoHead` is dropped. The head of a classifier gets mmpretrain's names.
     """
-    rest = {name: tensor for name, tensor in state.items() if not name.startswith("backbone.")}
-    if len(rest) == len(state):  # a classifier under its authors' names
-        rest = {name: tensor for name, tensor in rest.items() if name.startswith(("head.", "head_dist."))}
-    if _PICODET not in rest:
-        return _rename_classifier_head(rest)
-    keeps_head = not any(name.startswith(_OTHER_HEADS) for name in rest)
+    heads = {name: tensor for name, tensor in state.items() if not name.startswith("backbone.")}
+    if len(heads) == len(state):  # a classifier under its authors' names
+        heads = {name: tensor for name, tensor in heads.items() if name.startswith(("head.", "head_dist."))}
+    if _PICODET not in heads:
+        return _rename_classifier_head(heads)
+    keeps_head = not any(name.startswith(_OTHER_HEADS) for name in heads)
     renamed = {}
-    for name, tensor in rest.items():
+    for name, tensor in heads.items():
         is_neck = name.startswith("neck.")
         new = apply_rules(PADDLE_PAN if is_neck else PADDLE_HEAD, name) if is_neck or keeps_head else None
         if new is not None:

@@ -29,9 +29,9 @@ def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, An
     base = delta.pop("base", None)
     if base is not None and base not in table:
         raise ValueError(f"arch {base!r} is not one of {backbone}'s: {sorted(table)}")
-    known = {key for settings in table.values() for key in settings}
-    if unknown := set(delta) - known:
-        raise ValueError(f"arch has unknown keys {sorted(unknown)}; {backbone} knows {sorted(known)}")
+    keys = {key for settings in table.values() for key in settings}
+    if unknown := set(delta) - keys:
+        raise ValueError(f"arch has unknown keys {sorted(unknown)}; {backbone} knows {sorted(keys)}")
     return deepcopy({**table.get(base, {}), **delta})
 
 
@@ -86,12 +86,12 @@ def check_options(cls: type, options: Iterable[str]) -> None:
     Raises:
         TypeError: an unknown one; the message lists those that the class knows.
     """
-    known: dict[str, None] = {}
+    names: dict[str, None] = {}
     for base in cls.__mro__:
         arguments = signature(base.__init__).parameters.values() if "__init__" in vars(base) else ()
-        known |= dict.fromkeys(argument.name for argument in arguments if argument.kind in _NAMED)
+        names |= dict.fromkeys(argument.name for argument in arguments if argument.kind in _NAMED)
         if arguments and not any(argument.kind is Parameter.VAR_KEYWORD for argument in arguments):
             break
-    if unknown := [name for name in options if name not in known]:
-        names = ", ".join(name for name in known if name not in ("self", "channels", "num_heads", "grid"))
+    if unknown := [name for name in options if name not in names]:
+        names = ", ".join(name for name in names if name not in ("self", "channels", "num_heads", "grid"))
         raise TypeError(f"{cls.__name__} has no option {', '.join(map(repr, unknown))}; its options are {names}")

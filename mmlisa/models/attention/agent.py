@@ -36,8 +36,8 @@ class AgentBias(ResizeOnLoad):
         for parameter in self.parameters():
             nn.init.trunc_normal_(parameter, std=0.02)
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return _stretch(at_least_fp32(theirs), ours.shape[2:]).to(theirs.dtype)
+    def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return _stretch(at_least_fp32(saved), parameter.shape[2:]).to(saved.dtype)
 
     def forward(self, grid: Sequence[int]) -> Tensor:
         """``[h, n, N]``."""

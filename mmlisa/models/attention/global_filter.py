@@ -32,15 +32,15 @@ class GlobalFilter(ResizeOnLoad):
         nn.init.normal_(self.spectrum, std=0.02)
         self.proj = nn.Linear(channels, channels)
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+    def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
         # Half a spectrum does not tell whether the last axis is even. It is as long as the one before, or even.
         if grid is None:
-            *others, half = theirs.shape[1:-1]
+            *others, half = saved.shape[1:-1]
             grid = *others, others[-1] if others and others[-1] // 2 + 1 == half else 2 * (half - 1)
-        if tuple(grid) == self.grid or theirs.shape[1:-1] != (*grid[:-1], grid[-1] // 2 + 1):
-            return theirs
-        spectrum = torch.view_as_complex(at_least_fp32(theirs).contiguous())
-        return torch.view_as_real(resize_spectrum(spectrum, grid, self.grid)).to(theirs.dtype)
+        if tuple(grid) == self.grid or saved.shape[1:-1] != (*grid[:-1], grid[-1] // 2 + 1):
+            return saved
+        spectrum = torch.view_as_complex(at_least_fp32(saved).contiguous())
+        return torch.view_as_real(resize_spectrum(spectrum, grid, self.grid)).to(saved.dtype)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""

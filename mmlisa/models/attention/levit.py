@@ -24,8 +24,8 @@ class OffsetBias(ResizeOnLoad):
         self.grid = tuple(grid)
         self.attention_biases = nn.Parameter(torch.zeros(num_heads, prod(grid)))
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return resize_rows(theirs.T, self.grid, grid, mode="bilinear", align_corners=True).T
+    def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return resize_rows(saved.T, self.grid, grid, mode="bilinear", align_corners=True).T
 
     def forward(self, grid: Sequence[int], stride: int = 1) -> Tensor:
         """``[h, N_q, N_k]`` between every ``stride``-th token of ``grid``, and all of them."""

@@ -105,9 +105,9 @@ class LiSA(ResizeOnLoad):
         y = to_tokens(y.flatten(1, 2)).to(layer_dtype(x, self)).contiguous()
         return self.proj(self.norm(y))
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+    def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
         # Local kernels of another size are of another model.
-        return theirs if self.local else resize_kernel(theirs, tuple(self.kernel_b.shape[1:]))
+        return saved if self.local else resize_kernel(saved, tuple(self.kernel_b.shape[1:]))
 
     def _kernels(self, grid: tuple[int, ...]) -> LiSAKernels:
         """Return the kernels prepared for ``grid``, from the cache if no gradient is required."""

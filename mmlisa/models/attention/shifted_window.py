@@ -41,8 +41,8 @@ class ShiftedWindowAttention(ResizeOnLoad, HeadedAttention):
         self.relative_position_bias_table = nn.Parameter(torch.empty((2 * self.window_size - 1) ** 2, num_heads))
         nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return resize_rows(theirs, (2 * self.window_size - 1,) * 2)
+    def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return resize_rows(saved, (2 * self.window_size - 1,) * 2)
 
     def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         grid, window = tuple(grid), (self.window_size,) * 2

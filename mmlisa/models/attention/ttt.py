@@ -40,11 +40,11 @@ class TTTAttention(nn.Module):
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``[B, N, C] -> [B, N, C]``."""
         check_tokens(x, grid)
-        query, key, *rest = self.qkv(x).split(self.split, dim=2)
+        query, key, value, *convolved = self.qkv(x).split(self.split, dim=2)
         if self.rotary:
             query, key = rotary(query, grid), rotary(key, grid)
-        heads = (split_heads(t, self.num_heads) for t in (query, key, rest[0]))
-        maps = (to_map(t, grid) for t in rest[1:])
+        heads = (split_heads(t, self.num_heads) for t in (query, key, value))
+        maps = (to_map(t, grid) for t in convolved)
         # A gated linear unit squares the scale of its input: the results leave the range of half precision.
         dtype = layer_dtype(x, self)
         with no_autocast(x.device):

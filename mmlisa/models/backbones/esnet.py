@@ -48,10 +48,10 @@ class ESBlock(nn.Module):
         self.linear = ConvNormAct(2 * mid, half, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        kept, x = x.chunk(2, dim=1)
+        passed, x = x.chunk(2, dim=1)
         x = self.pointwise(x)
         x = self.linear(self.se(torch.cat([x, self.depthwise(x)], dim=1)))
-        return torch.stack([kept, x], dim=2).flatten(1, 2)
+        return torch.stack([passed, x], dim=2).flatten(1, 2)
 
 
 class ESDownBlock(nn.Module):
@@ -92,6 +92,29 @@ class ESNet(Backbone):
 
     default_arch = "x1.0"
     entries = 3
+
+    @classmethod
+    def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
+        widths = (make_divisible(width * arch["scale"], 16) for width in (128, 256, 512))
+        return [StageSize(width, 8 * 2**stage, 0) for stage, width in enumerate(widths)]
+
+    def build_stem(self) -> nn.Module:
+        return ConvStack(ConvNormAct(self.in_channels, STEM_CHANNELS, 3, 2), nn.MaxPool2d(3, 2, padding=1))
+
+    def build_downsample(self, stage: int) -> list[nn.Module]:
+        before, width = self.stage_channels[stage - 1] if stage else STEM_CHANNELS, self.stage_channels[stage]
+        first, *others = (make_divisible(int(width * ratio), 8) for ratio in self.ratios(stage))
+        return [ESDownBlock(before, width, first), *(ESBlock(width, inside) for inside in others)]
+
+    def ratios(self, stage: int) -> tuple[float, ...]:
+        """Width inside each block of ``stage`` over its output."""
+        return self.arch["mid_ratios"][stage]
+
+    def finish(self) -> None:
+        super().finish()
+        init_convolutions(self)
+
+    # Names in timm and published weights.
     timm = (TimmNames("esnet_{}", {arch.replace(".", "_"): arch for arch in arch_settings}),)
     first_conv = "stem.0.0"
     published: ClassVar[dict[Network, Rules]] = {
@@ -117,27 +140,6 @@ class ESNet(Backbone):
         ),
     }
 
-    @classmethod
-    def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
-        widths = (make_divisible(width * arch["scale"], 16) for width in (128, 256, 512))
-        return [StageSize(width, 8 * 2**stage, 0) for stage, width in enumerate(widths)]
-
-    def build_stem(self) -> nn.Module:
-        return ConvStack(ConvNormAct(self.in_channels, STEM_CHANNELS, 3, 2), nn.MaxPool2d(3, 2, padding=1))
-
-    def build_downsample(self, stage: int) -> list[nn.Module]:
-        before, width = self.stage_channels[stage - 1] if stage else STEM_CHANNELS, self.stage_channels[stage]
-        first, *others = (make_divisible(int(width * ratio), 8) for ratio in self.ratios(stage))
-        return [ESDownBlock(before, width, first), *(ESBlock(width, inside) for inside in others)]
-
-    def ratios(self, stage: int) -> tuple[float, ...]:
-        """Width inside each block of ``stage`` over its output."""
-        return self.arch["mid_ratios"][stage]
-
-    def finish(self) -> None:
-        super().finish()
-        init_convolutions(self)
-
 
 @MODELS.register_module()
 class CastlingESNetViT(ESNet):
@@ -161,7 +163,6 @@ class CastlingESNetViT(ESNet):
     }
 
     default_arch = "small"
-    timm = (TimmNames("castling_esnet_{}", {"s": "small", "m": "medium", "l": "large"}),)
 
     @classmethod
     def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
@@ -176,3 +177,6 @@ class CastlingESNetViT(ESNet):
         attention = build_attention(self.attention, channels, arch["num_heads"], grid)
         ratio, conv = arch["mlp_ratio"], arch["mlp_conv"]
         return Block(channels, attention, mlp_ratio=ratio, mlp_conv=conv, drop_path=drop_path)
+
+    # Names in timm and published weights.
+    timm = (TimmNames("castling_esnet_{}", {"s": "small", "m": "medium", "l": "large"}),)

@@ -45,25 +45,6 @@ class FLattenCSwin(Backbone):
         "base-384": {**_common, **_base, "split_sizes": (1, 2, 12, None), "image_size": 384},
     }
 
-    timm = (
-        TimmNames("flatten_cswin_{}", {"t": "tiny", "s": "small", "b": "base"}, crop_mode="squash"),
-        TimmNames("flatten_cswin_{}_384", {"b": "base-384"}, crop_pct=384 / 438, crop_mode="squash"),
-    )
-    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,))
-    published: ClassVar[dict[Network, Rules]] = {
-        Network("CSwin", ("stage1_conv_embed.0.weight", "merge1.conv.weight")): (
-            (r"^stage1_conv_embed\.0\.", "stem.proj."),
-            (r"^stage1_conv_embed\.2\.", "stem.norm."),
-            (r"^merge(\d)\.conv\.", r"stages.\1.downsample.proj."),
-            (r"^merge(\d)\.norm\.", r"stages.\1.downsample.norm."),
-            (r"^stage(\d)\.(\d+)\.(qkv|proj)\.", r"stages.{\1-1}.blocks.\2.attn.\3."),
-            (r"^stage(\d)\.(\d+)\.attns\.(\d)\.get_v\.", r"stages.{\1-1}.blocks.\2.attn.lepe.\3."),
-            (r"^stage(\d)\.(\d+)\.attns\.0\.", r"stages.{\1-1}.blocks.\2.attn."),
-            (r"^stage(\d)\.", r"stages.{\1-1}.blocks."),
-            (r"^norm\.", "norm3."),
-        ),
-    }
-
     def __init__(
         self, arch: str | dict[str, Any] | None = None, *, attn_type: str | None = None, **options: Any
     ) -> None:
@@ -90,3 +71,23 @@ class FLattenCSwin(Backbone):
 
     def build_norm(self, stage: int) -> nn.Module:
         return LayerNorm(self.stage_channels[stage], eps=1e-5)
+
+    # Names in timm and published weights.
+    timm = (
+        TimmNames("flatten_cswin_{}", {"t": "tiny", "s": "small", "b": "base"}, crop_mode="squash"),
+        TimmNames("flatten_cswin_{}_384", {"b": "base-384"}, crop_pct=384 / 438, crop_mode="squash"),
+    )
+    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,))
+    published: ClassVar[dict[Network, Rules]] = {
+        Network("CSwin", ("stage1_conv_embed.0.weight", "merge1.conv.weight")): (
+            (r"^stage1_conv_embed\.0\.", "stem.proj."),
+            (r"^stage1_conv_embed\.2\.", "stem.norm."),
+            (r"^merge(\d)\.conv\.", r"stages.\1.downsample.proj."),
+            (r"^merge(\d)\.norm\.", r"stages.\1.downsample.norm."),
+            (r"^stage(\d)\.(\d+)\.(qkv|proj)\.", r"stages.{\1-1}.blocks.\2.attn.\3."),
+            (r"^stage(\d)\.(\d+)\.attns\.(\d)\.get_v\.", r"stages.{\1-1}.blocks.\2.attn.lepe.\3."),
+            (r"^stage(\d)\.(\d+)\.attns\.0\.", r"stages.{\1-1}.blocks.\2.attn."),
+            (r"^stage(\d)\.", r"stages.{\1-1}.blocks."),
+            (r"^norm\.", "norm3."),
+        ),
+    }

@@ -42,8 +42,8 @@ class _PVT(Backbone):
     """
 
     mixers = ("attn_type", "AS")
-    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,))
     mlp_conv: ClassVar[int | None] = None
+    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,))
     _common: ClassVar[dict[str, Any]] = dict(
         attn_type="AAAA",
         attention=dict(type="FocusedLinearAttention"),
@@ -89,6 +89,19 @@ class FLattenPVT(_PVT):
         "pola-medium": dict(_pola, depths=(3, 4, 18, 3)),
         "pola-large": dict(_pola, depths=(3, 8, 27, 3)),
     }
+
+    def build_stem(self) -> nn.Module:
+        return PositionedPatchEmbed(self.in_channels, self.stage_channels[0], 4, self.stage_grid(0))
+
+    def build_downsample(self, stage: int) -> nn.Module | None:
+        before, channels = self.stage_channels[stage - 1], self.stage_channels[stage]
+        return PositionedPatchEmbed(before, channels, 2, self.stage_grid(stage)) if stage else None
+
+    def finish(self) -> None:
+        super().finish()
+        self.norm = nn.LayerNorm(self.stage_channels[-1], eps=1e-6).requires_grad_(False)
+
+    # Names in timm and published weights.
     _tsml: ClassVar[dict[str, str]] = {"t": "tiny", "s": "small", "m": "medium", "l": "large"}
     timm = (
         TimmNames("flatten_pvt_{}", _tsml, crop_mode="squash"),
@@ -105,17 +118,6 @@ class FLattenPVT(_PVT):
             rules=(*OPENMMLAB_PVT_V2, (r"^block(\d)\.(\d+)\.", r"block\1.{\2-1}.")),
         ): PVT_RULES,
     }
-
-    def build_stem(self) -> nn.Module:
-        return PositionedPatchEmbed(self.in_channels, self.stage_channels[0], 4, self.stage_grid(0))
-
-    def build_downsample(self, stage: int) -> nn.Module | None:
-        before, channels = self.stage_channels[stage - 1], self.stage_channels[stage]
-        return PositionedPatchEmbed(before, channels, 2, self.stage_grid(stage)) if stage else None
-
-    def finish(self) -> None:
-        super().finish()
-        self.norm = nn.LayerNorm(self.stage_channels[-1], eps=1e-6).requires_grad_(False)
 
 
 @MODELS.register_module()
@@ -134,8 +136,6 @@ class FLattenPVTv2(_PVT):
         "b3": dict(_PVT._common, depths=(3, 4, 18, 3)),
         "b4": dict(_PVT._common, depths=(3, 8, 27, 3)),
     }
-    timm = (TimmNames("flatten_pvtv2_{}", {arch: arch for arch in arch_settings}, crop_mode="squash"),)
-    published: ClassVar[dict[Network, Rules]] = dict.fromkeys(PVT_V2, PVT_RULES)
 
     def build_stem(self) -> nn.Module:
         channels = self.stage_channels[0]
@@ -152,3 +152,7 @@ class FLattenPVTv2(_PVT):
         super().finish()
         init_convolutions(self)
         init_stem_biases(self.stem)
+
+    # Names in timm and published weights.
+    timm = (TimmNames("flatten_pvtv2_{}", {arch: arch for arch in arch_settings}, crop_mode="squash"),)
+    published: ClassVar[dict[Network, Rules]] = dict.fromkeys(PVT_V2, PVT_RULES)

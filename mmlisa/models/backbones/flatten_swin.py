@@ -97,6 +97,32 @@ class FLattenSwin(Backbone):
         "pola-base-384": {**_pola, **_base, "window_size": 12, "image_size": 384},
     }
 
+    def __init__(
+        self, arch: str | dict[str, Any] | None = None, *, attn_type: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(with_settings(arch or self.default_arch, attn_type=attn_type), **options)
+
+    def build_stem(self) -> nn.Module:
+        channels = self.stage_channels[0]
+        return PatchEmbed(self.in_channels, channels, 4, 4, norm=nn.LayerNorm(channels))
+
+    def build_downsample(self, stage: int) -> nn.Module | None:
+        return PatchMerging(*self.stage_channels[stage - 1 : stage + 1]) if stage else None
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        arch, channels, is_odd = self.arch, self.stage_channels[stage], index % 2 == 1
+        if arch["attn_type"][stage] == "S":
+            options = dict(window_size=arch["window_size"], shift=is_odd)
+            attention = ShiftedWindowAttention(channels, arch["num_heads"][stage], grid=grid, **options)
+        else:
+            attention = build_attention(self.attention, channels, arch["num_heads"][stage], grid, may_shift=is_odd)
+        ratio, norm = arch["mlp_ratios"][stage], partial(LayerNorm, eps=1e-5)
+        return Block(channels, attention, mlp_ratio=ratio, drop_path=drop_path, norm=norm)
+
+    def build_norm(self, stage: int) -> nn.Module:
+        return LayerNorm(self.stage_channels[stage], eps=1e-5)
+
+    # Names in timm and published weights.
     _tsb: ClassVar[dict[str, str]] = {"t": "tiny", "s": "small", "b": "base"}
     timm = (
         TimmNames("flatten_swin_{}", _tsb, crop_mode="squash"),
@@ -130,28 +156,3 @@ class FLattenSwin(Backbone):
             ),
         ): _OFFICIAL_RULES,
     }
-
-    def __init__(
-        self, arch: str | dict[str, Any] | None = None, *, attn_type: str | None = None, **options: Any
-    ) -> None:
-        super().__init__(with_settings(arch or self.default_arch, attn_type=attn_type), **options)
-
-    def build_stem(self) -> nn.Module:
-        channels = self.stage_channels[0]
-        return PatchEmbed(self.in_channels, channels, 4, 4, norm=nn.LayerNorm(channels))
-
-    def build_downsample(self, stage: int) -> nn.Module | None:
-        return PatchMerging(*self.stage_channels[stage - 1 : stage + 1]) if stage else None
-
-    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
-        arch, channels, is_odd = self.arch, self.stage_channels[stage], index % 2 == 1
-        if arch["attn_type"][stage] == "S":
-            options = dict(window_size=arch["window_size"], shift=is_odd)
-            attention = ShiftedWindowAttention(channels, arch["num_heads"][stage], grid=grid, **options)
-        else:
-            attention = build_attention(self.attention, channels, arch["num_heads"][stage], grid, may_shift=is_odd)
-        ratio, norm = arch["mlp_ratios"][stage], partial(LayerNorm, eps=1e-5)
-        return Block(channels, attention, mlp_ratio=ratio, drop_path=drop_path, norm=norm)
-
-    def build_norm(self, stage: int) -> nn.Module:
-        return LayerNorm(self.stage_channels[stage], eps=1e-5)

@@ -70,17 +70,6 @@ class HViT3(Backbone):
         "base": dict(_common, depths=(2, 6, 18, 8), channels=(96, 192, 448, 640), num_heads=(3, 6, 14, 20)),
     }
 
-    timm = (TimmNames("h_vit3_{}", {"t": "tiny", "s": "small", "b": "base"}),)
-    first_conv = "stem.shrink.linear"
-    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
-    published: ClassVar[dict[Network, Rules]] = {
-        Network("H-ViT³", ("patch_embed.conv.0.conv.weight", "layers.0.blocks.0.attn.w3"), is_ours=True): (
-            *((rf"^patch_embed\.conv\.{i}\.", f"stem.{new}.") for i, new in enumerate(CONV_STEM)),
-            (r"\.mlp\.dwc\.", ".mlp.dwconv."),
-            *CONV_PYRAMID_RULES,
-        ),
-    }
-
     def __init__(self, arch: str | dict[str, Any] | None = None, *, output_norm: bool = True, **options: Any) -> None:
         self.output_norm = output_norm
         super().__init__(arch, **options)
@@ -104,6 +93,18 @@ class HViT3(Backbone):
     def build_norm(self, stage: int) -> nn.Module | None:
         return nn.LayerNorm(self.stage_channels[stage]) if self.output_norm else None
 
+    # Names in timm and published weights.
+    timm = (TimmNames("h_vit3_{}", {"t": "tiny", "s": "small", "b": "base"}),)
+    first_conv = "stem.shrink.linear"
+    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
+    published: ClassVar[dict[Network, Rules]] = {
+        Network("H-ViT³", ("patch_embed.conv.0.conv.weight", "layers.0.blocks.0.attn.w3"), is_ours=True): (
+            *((rf"^patch_embed\.conv\.{i}\.", f"stem.{new}.") for i, new in enumerate(CONV_STEM)),
+            (r"\.mlp\.dwc\.", ".mlp.dwconv."),
+            *CONV_PYRAMID_RULES,
+        ),
+    }
+
 
 @MODELS.register_module()
 class ViT3(PlainViT):
@@ -122,10 +123,6 @@ class ViT3(PlainViT):
         "small": dict(_common, channels=384, num_heads=6),
         "base": dict(_common, channels=768, num_heads=12),
     }
-    timm = (TimmNames("vit3_{}", {"t": "tiny", "s": "small", "b": "base"}),)
-    published: ClassVar[dict[Network, Rules]] = {
-        Network("ViT³", ("patch_embed.proj.weight", "blocks.0.attn.w3"), is_ours=True): DEIT_RULES
-    }
 
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
@@ -142,3 +139,9 @@ class ViT3(PlainViT):
         attention = build_attention(self.attention, channels, self.arch["num_heads"], grid)
         mlp = Mlp(channels, int(channels * self.arch["mlp_ratio"]), getattr(attention, "mlp_conv", None))
         return ViT3Block(channels, attention, mlp, drop_path=drop_path, eps=1e-6)
+
+    # Names in timm and published weights.
+    timm = (TimmNames("vit3_{}", {"t": "tiny", "s": "small", "b": "base"}),)
+    published: ClassVar[dict[Network, Rules]] = {
+        Network("ViT³", ("patch_embed.proj.weight", "blocks.0.attn.w3"), is_ours=True): DEIT_RULES
+    }

@@ -105,12 +105,6 @@ class iViT(Backbone):
         "base": dict(_hybrid, depths=(3, 12, 18, 3), channels=(96, 192, 384, 576), num_heads=(3, 6, 12, 18)),
     }
 
-    _head: ClassVar[dict[str, Any]] = dict(pre_norm=True, activation="SquaredReLU")
-    timm = (TimmNames("ivit_{}", {"t": "tiny", "s": "small", "b": "base"}, hidden=_head, crop_pct=1.0),)
-    first_conv = "stem.conv"
-    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
-    published: ClassVar[dict[Network, Rules]] = {CAFORMER: ((r"\.token_mixer\.act1\.", ".token_mixer.act."),)}
-
     def __init__(self, arch: str | dict[str, Any] | None = None, *, output_norm: bool = True, **options: Any) -> None:
         self.output_norm = output_norm
         super().__init__(arch, **options)
@@ -143,3 +137,10 @@ class iViT(Backbone):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
         init_stem_biases(self.stem)
+
+    # Names in timm and published weights.
+    _head: ClassVar[dict[str, Any]] = dict(pre_norm=True, activation="SquaredReLU")
+    timm = (TimmNames("ivit_{}", {"t": "tiny", "s": "small", "b": "base"}, hidden=_head, crop_pct=1.0),)
+    first_conv = "stem.conv"
+    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
+    published: ClassVar[dict[Network, Rules]] = {CAFORMER: ((r"\.token_mixer\.act1\.", ".token_mixer.act."),)}

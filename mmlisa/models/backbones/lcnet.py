@@ -45,30 +45,6 @@ class LCNet(Backbone):
     }
 
     default_arch = "x1.0"
-    timm = (TimmNames("lcnet_{}", {arch.replace(".", "_"): arch for arch in arch_settings}),)
-    first_conv = "stem.0"
-    published: ClassVar[dict[Network, Rules]] = {
-        Network("LCNet", ("conv_stem.weight", "blocks.5.1.se.conv_reduce.weight"), timm=("lcnet_",)): (
-            (r"^conv_stem\.", "stem.0."),
-            (r"^bn1\.", "stem.1."),
-            (r"^blocks\.0\.0\.", "stem.3."),
-            (r"^blocks\.([123])\.", r"stages.{\1-1}.downsample."),
-            (r"^blocks\.4\.(\d+)\.", r"stages.2.downsample.{\1+2}."),
-            (r"^blocks\.5\.", "stages.3.downsample."),
-        ),
-        Network("LCNet, Paddle's names", ("conv1.conv.weight", "blocks2.0.dw_conv.conv.weight")): (
-            (r"^conv1\.conv\.", "stem.0."),
-            (r"^conv1\.bn\.", "stem.1."),
-            (r"^blocks2\.0\.", "stem.3."),
-            (r"^blocks(\d)\.", r"stages.{\1-3}.downsample."),
-            (r"\.dw_conv\.conv\.", ".conv_dw."),
-            (r"\.dw_conv\.bn\.", ".bn1."),
-            (r"\.pw_conv\.conv\.", ".conv_pw."),
-            (r"\.pw_conv\.bn\.", ".bn2."),
-            *PADDLE_SE,
-            *PADDLE_NORM,
-        ),
-    }
     kernels: ClassVar[tuple[tuple[int, ...], ...]] = (
         (3, 3),
         (3, 3),
@@ -99,6 +75,32 @@ class LCNet(Backbone):
         super().finish()
         init_convolutions(self)
 
+    # Names in timm and published weights.
+    timm = (TimmNames("lcnet_{}", {arch.replace(".", "_"): arch for arch in arch_settings}),)
+    first_conv = "stem.0"
+    published: ClassVar[dict[Network, Rules]] = {
+        Network("LCNet", ("conv_stem.weight", "blocks.5.1.se.conv_reduce.weight"), timm=("lcnet_",)): (
+            (r"^conv_stem\.", "stem.0."),
+            (r"^bn1\.", "stem.1."),
+            (r"^blocks\.0\.0\.", "stem.3."),
+            (r"^blocks\.([123])\.", r"stages.{\1-1}.downsample."),
+            (r"^blocks\.4\.(\d+)\.", r"stages.2.downsample.{\1+2}."),
+            (r"^blocks\.5\.", "stages.3.downsample."),
+        ),
+        Network("LCNet, Paddle's names", ("conv1.conv.weight", "blocks2.0.dw_conv.conv.weight")): (
+            (r"^conv1\.conv\.", "stem.0."),
+            (r"^conv1\.bn\.", "stem.1."),
+            (r"^blocks2\.0\.", "stem.3."),
+            (r"^blocks(\d)\.", r"stages.{\1-3}.downsample."),
+            (r"\.dw_conv\.conv\.", ".conv_dw."),
+            (r"\.dw_conv\.bn\.", ".bn1."),
+            (r"\.pw_conv\.conv\.", ".conv_pw."),
+            (r"\.pw_conv\.bn\.", ".bn2."),
+            *PADDLE_SE,
+            *PADDLE_NORM,
+        ),
+    }
+
 
 def _width(width: int, arch: dict[str, Any]) -> int:
     """Channels of a layer that has ``width`` at scale 1."""
@@ -127,7 +129,6 @@ class CastlingLCNetViT(LCNet):
     }
 
     default_arch = "small"
-    timm = (TimmNames("castling_lcnet_{}", {"s": "small", "m": "medium", "l": "large"}),)
     entries = 2
     kernels = ((3, 3), (3, 3), (3,), (5,))
 
@@ -141,3 +142,6 @@ class CastlingLCNetViT(LCNet):
         attention = build_attention(self.attention, channels, arch["num_heads"][stage - 2], grid)
         ratio, conv = arch["mlp_ratio"], arch["mlp_conv"]
         return Block(channels, attention, mlp_ratio=ratio, mlp_conv=conv, drop_path=drop_path)
+
+    # Names in timm and published weights.
+    timm = (TimmNames("castling_lcnet_{}", {"s": "small", "m": "medium", "l": "large"}),)

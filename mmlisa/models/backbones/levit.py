@@ -164,19 +164,6 @@ class CastlingLeViT(Backbone):
         "384": dict(_wide, channels=(384, 512, 768), num_heads=(6, 9, 12)),
     }
 
-    timm = (TimmNames("castling_levit_{}", {arch: arch for arch in arch_settings}),)
-    first_conv = "stem.0.linear"
-    published: ClassVar[dict[Network, Rules]] = {
-        Network(
-            "LeViT", ("stem.conv1.linear.weight", "stages.0.blocks.0.attn.qkv.linear.weight"), timm=("levit_",)
-        ): _RULES,
-        Network(
-            "LeViT, OpenMMLab's names",
-            ("patch_embed.patch_embed.0.conv.weight", "stages.0.0.block.qkv.linear.weight"),
-            rules=_OPENMMLAB_RULES,
-        ): _RULES,
-    }
-
     @classmethod
     def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
         return [size._replace(stride=4 * size.stride) for size in super().stage_sizes(arch)]
@@ -212,3 +199,17 @@ class CastlingLeViT(Backbone):
                 nn.init.zeros_(module.ln2.bn.weight)
             elif isinstance(module, Block):
                 nn.init.zeros_(module.norm.weight)
+
+    # Names in timm and published weights.
+    timm = (TimmNames("castling_levit_{}", {arch: arch for arch in arch_settings}),)
+    first_conv = "stem.0.linear"
+    published: ClassVar[dict[Network, Rules]] = {
+        Network(
+            "LeViT", ("stem.conv1.linear.weight", "stages.0.blocks.0.attn.qkv.linear.weight"), timm=("levit_",)
+        ): _RULES,
+        Network(
+            "LeViT, OpenMMLab's names",
+            ("patch_embed.patch_embed.0.conv.weight", "stages.0.0.block.qkv.linear.weight"),
+            rules=_OPENMMLAB_RULES,
+        ): _RULES,
+    }

@@ -21,7 +21,7 @@ from mmlisa.registry import MODELS
 from .base import Backbone, StageSize, TimmNames
 
 TEMPORAL_KERNEL = 3  # depthwise convolutions on video: the "3x7x7" of Table 14
-TEMPORAL_STRIDE = 2  # first embedding of a video; the others keep the frames (journal paper, Sec. 5.4)
+TEMPORAL_STRIDE = 2  # stride in time of the first embedding; later ones keep the frames (journal paper, Sec. 5.4)
 
 
 class PositionedEmbed(ResizeOnLoad, PatchEmbed):
@@ -36,13 +36,13 @@ class PositionedEmbed(ResizeOnLoad, PatchEmbed):
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         x, grid = super().forward(x)
-        return x + to_tokens(_resize(self.position_embedding, grid)), grid
+        return x + to_tokens(_stretch(self.position_embedding, grid)), grid
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return _resize(theirs, ours.shape[2:])
+    def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return _stretch(saved, parameter.shape[2:])
 
 
-def _resize(position: Tensor, grid: Sequence[int]) -> Tensor:
+def _stretch(position: Tensor, grid: Sequence[int]) -> Tensor:
     """``[1, C, *any_grid] -> [1, C, *grid]``."""
     if position.shape[2:] == tuple(grid):
         return position
@@ -163,14 +163,6 @@ class LiSANet(Backbone):
         ),
     }
 
-    timm = (
-        TimmNames("lisanet_{}", {"s": "small", "b": "base"}, hidden={}),
-        TimmNames("hylisanet_{}", {"s": "hybrid-small", "b": "hybrid-base"}, hidden={}),
-        TimmNames("lisanet_{}", {"i": "isotropic", "v1_i": "v1-isotropic"}),
-        TimmNames("lisanet_v1_{}", {"tiny": "v1-tiny", "small": "v1-small", "base": "v1-base"}),
-    )
-    published: ClassVar[dict[Network, Rules]] = {**dict.fromkeys(PVT_V2, _PVT_RULES), CAFORMER: _CAFORMER_RULES}
-
     def __init__(
         self, arch: str | dict[str, Any] | None = None, *, norm_cfg: dict[str, Any] | None = None, **options: Any
     ) -> None:
@@ -235,3 +227,12 @@ class LiSANet(Backbone):
         super().finish()
         init_convolutions(self)
         init_stem_biases(self.stem)
+
+    # Names in timm and published weights.
+    timm = (
+        TimmNames("lisanet_{}", {"s": "small", "b": "base"}, hidden={}),
+        TimmNames("hylisanet_{}", {"s": "hybrid-small", "b": "hybrid-base"}, hidden={}),
+        TimmNames("lisanet_{}", {"i": "isotropic", "v1_i": "v1-isotropic"}),
+        TimmNames("lisanet_v1_{}", {"tiny": "v1-tiny", "small": "v1-small", "base": "v1-base"}),
+    )
+    published: ClassVar[dict[Network, Rules]] = {**dict.fromkeys(PVT_V2, _PVT_RULES), CAFORMER: _CAFORMER_RULES}

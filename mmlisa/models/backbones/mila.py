@@ -72,21 +72,6 @@ class MILA(Backbone):
         "base": dict(_deep, channels=(96, 192, 384, 768), num_heads=(3, 6, 12, 24)),
     }
 
-    timm = (TimmNames("mila_{}", {"t": "tiny", "s": "small", "b": "base"}),)
-    first_conv = "stem.shrink.linear"
-    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
-    published: ClassVar[dict[Network, Rules]] = {
-        Network("MILA", ("patch_embed.conv1.conv.weight", "layers.0.blocks.0.attn.qk.weight"), is_ours=True): (
-            *(
-                (rf"^patch_embed\.{old}\.(conv|norm)\.", rf"stem.{new}.\1.")
-                for old, new in zip(
-                    ("conv1", r"conv2\.0", r"conv2\.1", r"conv3\.0", r"conv3\.1"), CONV_STEM, strict=True
-                )
-            ),
-            *CONV_PYRAMID_RULES,
-        ),
-    }
-
     def __init__(self, arch: str | dict[str, Any] | None = None, *, output_norm: bool = True, **options: Any) -> None:
         self.output_norm = output_norm
         super().__init__(arch, **options)
@@ -108,3 +93,19 @@ class MILA(Backbone):
 
     def build_norm(self, stage: int) -> nn.Module | None:
         return nn.LayerNorm(self.stage_channels[stage]) if self.output_norm else None
+
+    # Names in timm and published weights.
+    timm = (TimmNames("mila_{}", {"t": "tiny", "s": "small", "b": "base"}),)
+    first_conv = "stem.shrink.linear"
+    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
+    published: ClassVar[dict[Network, Rules]] = {
+        Network("MILA", ("patch_embed.conv1.conv.weight", "layers.0.blocks.0.attn.qk.weight"), is_ours=True): (
+            *(
+                (rf"^patch_embed\.{old}\.(conv|norm)\.", rf"stem.{new}.\1.")
+                for old, new in zip(
+                    ("conv1", r"conv2\.0", r"conv2\.1", r"conv3\.0", r"conv3\.1"), CONV_STEM, strict=True
+                )
+            ),
+            *CONV_PYRAMID_RULES,
+        ),
+    }

@@ -35,8 +35,8 @@ class RelativeBias(ResizeOnLoad):
         nn.init.trunc_normal_(self.rel_pos_h, std=0.02)
         nn.init.trunc_normal_(self.rel_pos_w, std=0.02)
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return _stretch(theirs, len(ours))
+    def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return _stretch(saved, len(parameter))
 
     def forward(self, query: Tensor, query_grid: Sequence[int], key_grid: Sequence[int]) -> Tensor:
         """``query [B, h, N_q, d]`` -> logits ``[B, h, N_q, N_k]``."""
@@ -172,21 +172,6 @@ class CastlingMViTv2(Backbone):
     }
 
     default_arch = "tiny"
-    timm = (TimmNames("castling_mvitv2_{}", {"t": "tiny", "s": "small", "b": "base"}),)
-    published: ClassVar[dict[Network, Rules]] = {
-        Network(
-            "MViTv2", ("patch_embed.proj.weight", "stages.0.blocks.0.attn.pool_q.weight"), timm=("mvitv2_",)
-        ): _RULES,
-        Network(
-            "MViTv2, OpenMMLab's names",
-            ("patch_embed.projection.weight", "blocks.0.attn.pool_q.weight"),
-            prepare=divide_into_stages,
-            rules=(
-                (r"^patch_embed\.projection\.", "patch_embed.proj."),
-                (r"^(stages\.\d+\.blocks\.\d+)\.proj\.", r"\1.shortcut_proj_attn."),
-            ),
-        ): _RULES,
-    }
 
     @classmethod
     def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
@@ -226,3 +211,20 @@ class CastlingMViTv2(Backbone):
         attention = PooledAttention(in_channels, channels, num_heads, max(grid), stride, max(4 // 2**stage, 1))
         block = PooledDownsample if stride > 1 else PooledBlock
         return block(in_channels, channels, attention, self.arch["mlp_ratio"], drop_path)
+
+    # Names in timm and published weights.
+    timm = (TimmNames("castling_mvitv2_{}", {"t": "tiny", "s": "small", "b": "base"}),)
+    published: ClassVar[dict[Network, Rules]] = {
+        Network(
+            "MViTv2", ("patch_embed.proj.weight", "stages.0.blocks.0.attn.pool_q.weight"), timm=("mvitv2_",)
+        ): _RULES,
+        Network(
+            "MViTv2, OpenMMLab's names",
+            ("patch_embed.projection.weight", "blocks.0.attn.pool_q.weight"),
+            prepare=divide_into_stages,
+            rules=(
+                (r"^patch_embed\.projection\.", "patch_embed.proj."),
+                (r"^(stages\.\d+\.blocks\.\d+)\.proj\.", r"\1.shortcut_proj_attn."),
+            ),
+        ): _RULES,
+    }

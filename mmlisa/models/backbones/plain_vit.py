@@ -55,9 +55,6 @@ class PlainViT(Backbone):
         out_indices: blocks whose outputs are returned; the last by default, None for all.
     """
 
-    feature_indices = (-3, -2, -1)  # as timm's ViTs
-    published: ClassVar[dict[Network, Rules]] = dict.fromkeys(DEIT, DEIT_RULES)
-
     def __init__(
         self,
         arch: str | dict[str, Any] | None = None,
@@ -99,3 +96,7 @@ class PlainViT(Backbone):
     def stage_modules(self, stage: int) -> list[nn.Module]:
         last = [self.norm] if stage == self.num_stages else []
         return [*super().stage_modules(stage), *last]
+
+    # Names in timm and published weights.
+    feature_indices = (-3, -2, -1)  # as timm's ViTs
+    published: ClassVar[dict[Network, Rules]] = dict.fromkeys(DEIT, DEIT_RULES)

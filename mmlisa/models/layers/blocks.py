@@ -105,8 +105,8 @@ def _linear(layer: nn.Linear, x: Tensor, calls: list[_Call]) -> Tensor:
     functions = [(call.function, len(call.parameters)) for call in calls]
 
     def function(x: Tensor, *parameters: Tensor | None) -> Tensor:
-        rest = iter(parameters)
-        return reduce(lambda x, f: f[0](x, *islice(rest, f[1])), functions, x)
+        remaining = iter(parameters)
+        return reduce(lambda x, f: f[0](x, *islice(remaining, f[1])), functions, x)
 
     inputs = [x, *(parameter for call in calls for parameter in call.parameters)]
     return linear_of(function, inputs, layer.weight, layer.bias, value=value)

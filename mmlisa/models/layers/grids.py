@@ -73,20 +73,20 @@ class ResizeOnLoad(nn.Module):
         self.register_load_state_dict_pre_hook(_adapt)
         self.register_state_dict_post_hook(_note_grid)
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        """Return ``theirs`` in the shape of ``ours``, or unchanged if that is impossible.
+    def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        """Return ``saved`` in the shape of ``parameter``, or unchanged if that is impossible.
 
-        ``grid`` is that of ``theirs``, for parameters whose shape does not tell it; None stands for a square.
+        ``grid`` is that of ``saved``, for parameters whose shape does not tell it; None stands for a square.
         """
         raise NotImplementedError
 
-    def fit(self, name: str, theirs: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        """Return ``theirs`` in the shape of the parameter ``name``, or unchanged; ``grid`` as in :meth:`resize_parameter`."""
-        ours = getattr(self, name)
-        if ours is None or theirs.ndim != ours.ndim:
-            return theirs
-        resized = self.resize_parameter(theirs, ours, grid)
-        return resized if resized.shape == ours.shape else theirs
+    def fit(self, name: str, saved: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        """Return ``saved`` in the shape of the parameter ``name``, or unchanged; ``grid`` as in :meth:`resize_parameter`."""
+        parameter = getattr(self, name)
+        if parameter is None or saved.ndim != parameter.ndim:
+            return saved
+        resized = self.resize_parameter(saved, parameter, grid)
+        return resized if resized.shape == parameter.shape else saved
 
     def adapt_state_dict(self, state_dict: dict[str, Tensor], prefix: str, metadata: dict[str, Any]) -> None:
         """Interpolate the parameters of another grid, in ``state_dict``; ``metadata`` is this module's entry in its metadata."""
@@ -94,13 +94,15 @@ class ResizeOnLoad(nn.Module):
         if not isinstance(grid, tuple) or not all(isinstance(size, Integral) for size in grid):  # an older file
             grid = None
         for name in self.on_grid:
-            ours, theirs = getattr(self, name), state_dict.get(prefix + name)
-            if ours is None or theirs is None or (theirs.shape == ours.shape and grid in (None, self.grid)):
+            parameter, saved = getattr(self, name), state_dict.get(prefix + name)
+            if parameter is None or saved is None or (saved.shape == parameter.shape and grid in (None, self.grid)):
                 continue
-            resized = self.fit(name, theirs, grid)
-            if resized is not theirs:
+            resized = self.fit(name, saved, grid)
+            if resized is not saved:
                 state_dict[prefix + name] = resized
-                print_log(f"{prefix}{name}: {list(theirs.shape)} interpolated to {list(ours.shape)}", logger="current")
+                print_log(
+                    f"{prefix}{name}: {list(saved.shape)} interpolated to {list(parameter.shape)}", logger="current"
+                )
         if grid is not None:
             metadata["grid"] = getattr(self, "grid", None)  # a module that has its positions left out has none
 
@@ -148,18 +150,18 @@ class PositionResize(nn.Module):
             return table
         return self._resized.get(grid, [table], lambda: self._resize(table, grid))
 
-    def from_another(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        """Interpolate the positions ``theirs: [1, N, C]`` from ``grid`` (None: a square) to ``self.grid``.
+    def from_another(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        """Interpolate the positions ``saved: [1, N, C]`` from ``grid`` (None: a square) to ``self.grid``.
 
-        As many prefix tokens as ``ours`` has stay unchanged; further ones, such as a distillation token, are left out. A table
-        that does not fit ``grid`` is returned as it is.
+        As many prefix tokens as ``parameter`` has stay unchanged; further ones, such as a distillation token, are left out. A
+        table that does not fit ``grid`` is returned as it is.
         """
-        wanted, count = ours.shape[1] - prod(self.grid), theirs.shape[1]
+        wanted, count = parameter.shape[1] - prod(self.grid), saved.shape[1]
         grid = grid or (isqrt(count),) * 2
         prefix = count - prod(grid)
         if not wanted <= prefix <= _MAX_PREFIX:
-            return theirs
-        return torch.cat([theirs[:, :wanted], resize_rows(theirs[0, prefix:], self.grid, grid)[None]], dim=1)
+            return saved
+        return torch.cat([saved[:, :wanted], resize_rows(saved[0, prefix:], self.grid, grid)[None]], dim=1)
 
     def _resize(self, table: Tensor, grid: tuple[int, ...]) -> Tensor:
         prefix = table.shape[1] - prod(self.grid)
@@ -174,8 +176,8 @@ class PositionsOnLoad(ResizeOnLoad):
     def grid(self) -> tuple[int, ...]:
         return self.resize.grid
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return self.resize.from_another(theirs, ours, grid)
+    def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return self.resize.from_another(saved, parameter, grid)
 
 
 def _interpolate(table: Tensor, old: tuple[int, ...], new: tuple[int, ...]) -> Tensor:
@@ -219,13 +221,13 @@ class RelativePosition(ResizeOnLoad):
         Raises:
             ValueError: ``grid`` has another number of axes than the pretraining grid.
         """
-        return toeplitz(_resize(self.table, tuple(2 * g - 1 for g in grid)), grid)
+        return toeplitz(_stretch(self.table, tuple(2 * g - 1 for g in grid)), grid)
 
-    def resize_parameter(self, theirs: Tensor, ours: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return _resize(theirs, tuple(ours.shape[self.axes_before :]))
+    def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
+        return _stretch(saved, tuple(parameter.shape[self.axes_before :]))
 
 
-def _resize(table: Tensor, sizes: tuple[int, ...]) -> Tensor:
+def _stretch(table: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """``[*shape, *any] -> [*shape, *sizes]``."""
     shape, old = table.shape[: table.ndim - len(sizes)], table.shape[table.ndim - len(sizes) :]
     if tuple(old) == sizes:

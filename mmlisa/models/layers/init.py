@@ -30,8 +30,8 @@ def init_convolutions(module: nn.Module) -> None:
 def init_stem_biases(stem: nn.Module) -> None:
     """Biases of the stem's convolutions: truncated normal with standard deviation 0.02.
 
-    With 0, the padding of a batch would become tokens of exactly 0. Convolutions, LiSA and MLPs keep them so, every LayerNorm
-    there multiplies gradients by 1000, and a dozen blocks overflow fp32.
+    With biases of 0, the padding of a batch would become tokens of exactly 0. Convolutions, LiSA and MLPs map 0 to 0, the
+    LayerNorm of such a token multiplies its gradient by 1000, and a dozen blocks overflow fp32.
     """
     for layer in stem.modules():
         if isinstance(layer, nn.Conv2d | nn.Conv3d) and layer.bias is not None:

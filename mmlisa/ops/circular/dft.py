@@ -20,7 +20,7 @@ from ..relative import circulant
 
 @dataclass(eq=False)
 class EncodeDFT:
-    """Key side: spectra over N, ``[D, c, 2, F]``, and the bias ``[c, D]``."""
+    """Key side: spectra divided by N, ``[D, c, 2, F]``, and the bias ``[c, D]``."""
 
     kernel_f: Tensor
     bias: Tensor | None
@@ -41,7 +41,7 @@ class EncodeDFT:
 
 @dataclass(eq=False)
 class MixDFT:
-    """Value side: spectra over N, ``[D, 1, 2, F]``, and the bias ``[c, D]``."""
+    """Value side: spectra divided by N, ``[D, 1, 2, F]``, and the bias ``[c, D]``."""
 
     kernel_f: Tensor
     bias: Tensor
@@ -75,14 +75,14 @@ class EncodeRows:
     def prepare(cls, kernel: Tensor, bias: Tensor | None) -> "EncodeRows":
         """From ``kernel_a [c, D, *grid]`` and ``bias_a [c, D]``."""
         kernel = at_least_fp32(kernel)
-        n, *rest = kernel.shape[2:]
+        n, *others = kernel.shape[2:]
         with no_autocast(kernel.device):
-            columns = kernel.flatten(3) if rest else kernel[..., None]
+            columns = kernel.flatten(3) if others else kernel[..., None]
             spectrum = (_last(n, kernel) @ columns).unflatten(2, (2, -1))  # [c, D, 2, F, R]
-            rest = rest or [1]
-            real, imaginary = circulant(spectrum.unflatten(-1, rest), rest).unbind(2)  # [c, D, F, R (i), R (j)]
-            parts = [torch.stack(pair, 3) for pair in ((real, -imaginary), (imaginary, real))]
-            matrices = torch.stack(parts, 3)  # [c, D, F, 2, 2, R (i), R (j)]
+            others = others or [1]
+            real, imaginary = circulant(spectrum.unflatten(-1, others), others).unbind(2)  # [c, D, F, R (i), R (j)]
+            pairs = [torch.stack(pair, 3) for pair in ((real, -imaginary), (imaginary, real))]
+            matrices = torch.stack(pairs, 3)  # [c, D, F, 2, 2, R (i), R (j)]
         return cls(matrices.permute(0, 2, 3, 4, 6, 1, 5).flatten(5).flatten(3, 4).contiguous(), _float(bias))
 
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ def _matrices(grid: Sequence[int], like: Tensor, taps: Sequence[int] | None = No
     """Transforms of tokens on ``grid``, or of a kernel with ``taps``, to the frequencies of ``grid``, by axis."""
     taps = [None] * len(grid) if taps is None else taps
     with as_constants(grid):
-        lefts = [_waves(n, own, 2, like).reshape(2 * n, -1) for n, own in zip(grid[:-1], taps[:-1], strict=True)]
+        lefts = [_waves(n, size, 2, like).reshape(2 * n, -1) for n, size in zip(grid[:-1], taps[:-1], strict=True)]
         return [*lefts, _last(grid[-1], like, taps[-1])]
 
 
@@ -163,19 +163,19 @@ def _weigh(last: Tensor, n: int) -> Tensor:
     return last * weight.repeat(2).unsqueeze(1)
 
 
-def _waves(n: int, taps: int | None, parts: int, like: Tensor) -> Tensor:
-    """``[2, frequencies, taps, parts]``: what the real part (and the imaginary) of a tap adds to the parts of a frequency.
+def _waves(n: int, taps: int | None, count: int, like: Tensor) -> Tensor:
+    """``[2, frequencies, taps, count]``: what the real part (and the imaginary) of a tap adds to the parts of a frequency.
 
-    Without ``taps``, the n tokens themselves. Real numbers (``parts=1``) need the frequencies to n / 2 only.
+    Without ``taps``, the n tokens themselves. Real numbers (``count=1``) need the frequencies to n / 2 only.
     """
     options = dict(device=like.device, dtype=torch.float64)
     offset = torch.arange(n if taps is None else taps, **options)
     if taps is not None:
         offset = torch.where(offset > taps // 2, offset - taps, offset)
-    frequency = torch.arange(n if parts == 2 else n // 2 + 1, **options)
+    frequency = torch.arange(n if count == 2 else n // 2 + 1, **options)
     angle = torch.outer(frequency, offset).remainder(n) * (2 * pi / n)  # small angles keep fp32 exact
     cos, sin = angle.cos(), (angle - pi / 2).cos()
     if taps is not None:  # the Nyquist tap of an even size stands for both signs: no sine
         sin = sin * (2 * offset.abs() != taps)
-    real, imaginary = (cos, sin)[:parts], (-sin, cos)[:parts]
+    real, imaginary = (cos, sin)[:count], (-sin, cos)[:count]
     return torch.stack([torch.stack(real, -1), torch.stack(imaginary, -1)]).to(like.dtype)

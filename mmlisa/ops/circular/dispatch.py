@@ -63,8 +63,8 @@ def choose(device: torch.device, grid: tuple[int, ...], c: int, num_patterns: in
     if torch.onnx.is_in_onnx_export() or is_exporting():
         is_small = all(isinstance(n, int) for n in grid) and prod(grid) <= EXPORT_ROWS
         return ("rows", "rows") if is_small else ("dft", "dft")
-    kind = "cpu" if device.type == "meta" else device.type
-    thresholds = THRESHOLDS.get(kind, THRESHOLDS["other"])
+    name = "cpu" if device.type == "meta" else device.type
+    thresholds = THRESHOLDS.get(name, THRESHOLDS["other"])
     return _first(thresholds.encode, encode_size(grid)), _first(thresholds.mix, mix_size(grid, c, num_patterns))
 
 

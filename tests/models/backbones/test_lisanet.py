@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.nn import SyncBatchNorm
 
 from helpers.backbones import CASES
@@ -66,3 +67,13 @@ def test_a_norm_config_is_that_of_openmmlabs_files(trained):
     norms = [module for module in network.modules() if isinstance(module, SyncBatchNorm)]
     assert norms
     assert all(p.requires_grad is trained for norm in norms for p in norm.parameters())
+
+
+def test_learned_positions_are_bicubic_on_another_grid():
+    model = LiSANet(ARCHS["lisanet-isotropic"], image_size=64).eval()
+    image, stem = torch.randn(1, 3, 96, 80), model.stem
+    with torch.no_grad():
+        x, grid = stem(image)
+        plain = stem.norm(stem.proj(image).flatten(2).mT)
+        expected = F.interpolate(stem.position_embedding, grid, mode="bicubic").flatten(2).mT
+    torch.testing.assert_close(x - plain, expected)
