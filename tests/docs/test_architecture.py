@@ -11,7 +11,9 @@ from mmlisa.models import LiSANet
 
 def test_the_files_of_one_image():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    named = re.findall(r"^\| `(mmlisa/[\w/]+\.py)` \|", page.split("## One image")[1].split("## One checkpoint")[0], re.M)
+    named = re.findall(
+        r"^\| `(mmlisa/[\w/]+\.py)` \|", page.split("## One image")[1].split("## One checkpoint")[0], re.M
+    )
     model, image, passed = LiSANet("hybrid-small").eval(), torch.zeros(1, 3, 500, 333), {}
 
     def note(frame, event, _):
