@@ -12,27 +12,45 @@ from .reading import CheckpointError, read_checkpoint
 
 
 def adapt_state_dict(model: nn.Module, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a copy without the prefix of a data-parallel wrapper, and with tables of another grid resampled.
+    """Return a copy without the names of wrappers, with the stem's input channels, and with tables of another grid resampled.
 
     Entries that fit already stay as they are, so a second call costs nothing.
     """
-    adapted = OrderedDict((name.removeprefix("module."), tensor) for name, tensor in state_dict.items())
-    metadata = getattr(state_dict, "_metadata", None) or {}
-    adapted._metadata = OrderedDict((name.removeprefix("module."), dict(of)) for name, of in metadata.items())
+    ours = model.state_dict()
+    adapted = below_prefix(state_dict, "")
+    adapted.update({name: adapt_channels(tensor, ours.get(name)) for name, tensor in adapted.items()})
     for name, module in model.named_modules():
         if hasattr(module, "adapt_state_dict"):
             module.adapt_state_dict(adapted, f"{name}." if name else "", adapted._metadata.get(name, {}))
     return adapted
 
 
+def adapt_channels(theirs: Tensor, ours: Tensor | None) -> Tensor:
+    """Return the weight of a convolution of RGB for the input channels of ``ours``, as timm does; any other weight as it is."""
+    is_stem = ours is not None and ours.ndim == theirs.ndim == 4 and theirs.shape[1] == 3 != ours.shape[1]
+    if not is_stem or ours.shape[::2] != theirs.shape[::2] or ours.shape[3] != theirs.shape[3]:
+        return theirs
+    from timm.models import adapt_input_conv
+
+    return adapt_input_conv(ours.shape[1], theirs)
+
+
 def below_prefix(state_dict: Mapping[str, Tensor], prefix: str) -> "OrderedDict[str, Tensor]":
-    """Return the entries whose names start with ``prefix``, without it, and the metadata of their modules, such as grids."""
-    part = OrderedDict((name.removeprefix(prefix), t) for name, t in state_dict.items() if name.startswith(prefix))
+    """Return the entries whose names start with ``prefix``, without it, and the metadata of their modules, such as grids.
+
+    The names of wrappers, ``module.`` of parallel training and ``_orig_mod.`` of torch.compile, do not count.
+    """
+
+    prefix = prefix.removeprefix("module.")
+
+    def rest_of(name: str) -> str | None:
+        name = name.removeprefix("module.").replace("_orig_mod.", "")
+        return name.removeprefix(prefix) if name.startswith(prefix) else None
+
+    part = OrderedDict((rest, tensor) for name, tensor in state_dict.items() if (rest := rest_of(name)) is not None)
     metadata = getattr(state_dict, "_metadata", None) or {}
     part._metadata = OrderedDict(
-        (f"{name}.".removeprefix(prefix).removesuffix("."), of)
-        for name, of in metadata.items()
-        if f"{name}.".startswith(prefix)
+        (rest.removesuffix("."), dict(of)) for name, of in metadata.items() if (rest := rest_of(f"{name}.")) is not None
     )
     return part
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from mmlisa.checkpoints.loading import adapt_channels
 from mmlisa.models.backbones.base import Backbone
 from mmlisa.models.layers.grids import ResizeOnLoad
 from mmlisa.models.published import Network
@@ -100,6 +101,7 @@ def match(renamed: Renamed, backbone: nn.Module) -> Match:
     """Find the entries that match ``backbone``, without loading them; position tables of another grid are interpolated."""
     state, targets = dict(renamed.state), backbone.state_dict()
     partial = _join_projections(state, targets)
+    state |= {name: adapt_channels(tensor, targets.get(name)) for name, tensor in state.items()}
     sizes = {name: tensor.numel() for name, tensor in state.items()}
     for name in list(state):
         if name in targets and state[name].shape[2:] == (1, 1) and targets[name].ndim == 2:

@@ -86,7 +86,8 @@ def check_size(size: tuple[int, int], stated: tuple[int, int] | None) -> None:
     """
     if stated and tuple(stated) != size:
         shown, annotated = ("{}x{}".format(*each) for each in (size, stated))
-        raise ValueError(f"it has {shown} pixels as the training reads it, its annotation {annotated}")
+        hint = "; if EXIF turns it, save it upright without EXIF" if stated[::-1] == size else ""
+        raise ValueError(f"it has {shown} pixels as the training reads it, its annotation {annotated}{hint}")
 
 
 def _distance(array: np.ndarray, picture: Image.Image) -> float:

@@ -51,5 +51,5 @@ def _load_pretrained(
     state = state_dict_of(read_checkpoint(checkpoint, map_location), checkpoint)
     if prefix is not None:
         start = prefix.rstrip(".") + "."
-        state = below_prefix(state, start) or below_prefix(state, f"module.{start}")
+        state = below_prefix(state, start)
     load_state_dict(module, state, f"{checkpoint}, prefix={prefix!r}", min_matched)

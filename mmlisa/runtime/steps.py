@@ -25,15 +25,22 @@ def read_image(image: Any) -> np.ndarray:
     OpenCV reads files, as it does for the test pipelines: without transparency, and with the upper eight of 16 bits.
 
     Raises:
-        ValueError: a file that is missing or damaged, or an array of another dtype or layout.
+        ValueError: a file that is missing or damaged, or an array or a Pillow image of another kind.
     """
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             raise ValueError(f"image is {image.dtype} of shape {image.shape}; an array must be uint8 [H, W, 3] (RGB)")
         return image
     if isinstance(image, Image.Image):
-        return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
-    picture = cv2.imread(str(image), cv2.IMREAD_COLOR)
+        if image.mode in ("I", "F"):
+            raise ValueError(f"image has Pillow's mode {image.mode!r}; convert its values to 8 bits")
+        image = ImageOps.exif_transpose(image)
+        if image.mode.startswith("I;16"):  # which Pillow cuts off at 255
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        return np.asarray(image.convert("RGB"))
+    # imread knows neither all names on Windows nor turned TIFF files.
+    content = np.fromfile(image, np.uint8) if Path(image).is_file() else np.empty(0, np.uint8)
+    picture = cv2.imdecode(content, cv2.IMREAD_COLOR) if content.size else None
     if picture is None:
         raise ValueError(f"image {str(image)!r} cannot be read: it is missing, damaged or not an image")
     return np.ascontiguousarray(picture[..., ::-1])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from timm.models import adapt_input_conv
 from torch import nn
 
 from mmlisa.checkpoints import CheckpointError, load_weights, match_report
@@ -45,7 +46,7 @@ def test_values_that_are_not_weights(save, bias):
 
 
 @pytest.mark.parametrize("prefix", ["backbone", "backbone."])
-@pytest.mark.parametrize("wrapper", ["", "module."])
+@pytest.mark.parametrize("wrapper", ["", "module.", "module._orig_mod."])
 def test_pretrained_backbones_are_loaded_by_prefix(save, prefix, wrapper):
     """Of a detector, also below a parallel wrapper; ``backbone`` is not ``backbone2``. A second call changes nothing."""
     state = LiSANet(ARCH).state_dict()
@@ -57,6 +58,16 @@ def test_pretrained_backbones_are_loaded_by_prefix(save, prefix, wrapper):
         loaded.norm0.bias.fill_(3)
     loaded.init_weights()
     assert (loaded.norm0.bias == 3).all()
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_weights_of_rgb_for_other_input_channels(save, channels):
+    state = LiSANet(ARCH).state_dict()
+    (stem,) = [name for name, tensor in state.items() if tensor.ndim == 4 and tensor.shape[1] == 3]
+    cfg = dict(type="Pretrained", checkpoint=save({"state_dict": state}))
+    loaded = LiSANet(ARCH, in_channels=channels, init_cfg=cfg)
+    loaded.init_weights()
+    torch.testing.assert_close(loaded.state_dict()[stem], adapt_input_conv(channels, state[stem]))
 
 
 def test_a_third_of_a_backbone_is_refused(save):

@@ -6,6 +6,7 @@ import cv2
 import mmcv
 import numpy as np
 import pytest
+from PIL import Image
 
 from helpers.exported import KEEP_RATIO, odd_images
 from mmlisa import runtime
@@ -68,6 +69,18 @@ def test_the_steps_of_classifiers_are_mmpretrains():
         expected = TRANSFORMS.build(dict(type="CenterCrop", crop_size=(45, 50)))(expected)["img"]
         found = runtime.STEPS["ResizeEdge"](picture, **options)
         np.testing.assert_array_equal(runtime.STEPS["CenterCrop"](found, [45, 50]), expected)
+
+
+def test_16_bits_and_turned_files(tmp_path):
+    """A Pillow image is what its file is; OpenCV's imread does not read the TIFF."""
+    values = np.arange(48 * 64).reshape(48, 64).astype(np.uint16) * 20
+    cv2.imwrite(str(tmp_path / "a.png"), values)
+    with Image.open(tmp_path / "a.png") as picture:
+        np.testing.assert_array_equal(runtime.read_image(picture), runtime.read_image(tmp_path / "a.png"))
+    with pytest.raises(ValueError, match="mode 'F'"):
+        runtime.read_image(Image.fromarray(np.float32(values)))
+    Image.fromarray(values.astype(np.uint8)).save(tmp_path / "b.tif", tiffinfo={0x0112: 6})
+    assert runtime.read_image(tmp_path / "b.tif").shape == (64, 48, 3)
 
 
 @pytest.mark.parametrize("image", [np.zeros((8, 8, 3), np.float32), np.zeros((3, 8, 8), np.uint8), "none.png"])

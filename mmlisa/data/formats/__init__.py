@@ -16,7 +16,7 @@ from .objects import draw_maps
 
 FORMATS = (coco, yolo, voc, labelme, class_maps, class_folders)
 TASKS = ("detection", "segmentation", "classification")
-EXPECTED = "\n  ".join(["Expected one of:", *(module.LAYOUT for module in FORMATS)])
+EXPECTED = "\n  ".join([" Expected one of:", *(module.LAYOUT for module in FORMATS)])
 
 
 def read(root: str | Path, task: str = "", ignore: Sequence[int] = ()) -> Dataset:
@@ -98,10 +98,10 @@ def _describe(folder: Folder, task: str, proofs: dict[ModuleType, Evidence]) -> 
         elif task:
             text += f" It holds {module.NAME} ({proof.why}), for {' or '.join(proof.tasks)}."
     text += "".join(f" {path}: {reason}." for path, reason in [*folder.broken.items()][:1])
-    for name, content in folder.documents.items():
+    for name, content in () if proofs else folder.documents.items():
         keys = list(content)[:8] if isinstance(content, dict) else [getattr(content, "tag", type(content).__name__)]
         text += f" {name} is of an unknown kind ({', '.join(map(str, keys))})."
         break
     suffixes = Counter(PurePosixPath(path).suffix.lower() or PurePosixPath(path).name for path in folder.paths)
     listed = ", ".join(f"{number} {suffix}" for suffix, number in suffixes.most_common(8))
-    return f"{text} Its files: {listed or 'none'}. {EXPECTED}"
+    return f"{text} Its files: {listed or 'none'}.{'' if any(each.lacks for each in proofs.values()) else EXPECTED}"

@@ -32,9 +32,10 @@ def recognises(folder: Folder) -> Evidence | None:
         elif suffix != "npy":
             images[key] = path
     pairs = {images[key]: maps[key] for key in sorted(images.keys() & maps.keys(), key=images.__getitem__)}
+    bare = [path for key, path in images.items() if key not in maps]
     alone = [path for key, path in maps.items() if key not in images and key[:-1] not in images]
     why = f"{len(pairs)} maps such as {min(pairs.values(), default='')}"
-    return Evidence(why, tasks=("segmentation",), content=(pairs, alone)) if pairs else None
+    return Evidence(why, tasks=("segmentation",), content=(pairs, alone, bare)) if pairs else None
 
 
 def read(folder: Folder, task: str) -> Dataset:
@@ -43,7 +44,7 @@ def read(folder: Folder, task: str) -> Dataset:
     Raises:
         ValueError: more than a tenth of the maps cannot be used, or the classes do not explain the values.
     """
-    pairs, alone = recognises(folder).content
+    pairs, alone, bare = recognises(folder).content
     samples, are_plain, splits = [], True, folder.listed_splits("Segmentation")
     problems = [(folder.root / path, "no image belongs to this class map") for path in alone]
     for image, seg_map in pairs.items():
@@ -58,6 +59,9 @@ def read(folder: Folder, task: str) -> Dataset:
         split = splits.get(image, "" if splits else split_of(image))
         samples.append(Sample(image, split, size, seg_map=seg_map, pixels=pixels))
     notes = note_problems(problems, len(pairs) + len(alone), "class maps")
+    notes += [
+        f"{len(bare)} images have no class map and are not used, the first {folder.root / path}" for path in bare[:1]
+    ]
     classes, labels, chosen = _choose_classes(folder, sum((sample.pixels for sample in samples), Counter()))
     for sample in samples:
         counts, sample.pixels = sample.pixels, Counter()

@@ -37,7 +37,7 @@ def recognises(folder: Folder) -> Evidence | None:
     elif not any(labels.values()):
         lacks = "no text file belongs to an image, as labels/a.txt or a.txt would to images/a.jpg"
     elif not settings and not any(_is_label(folder.text(label)) for label in labels):
-        lacks = f"{min(labels)} belongs to an image, but its lines are not 'class x y width height'"
+        lacks = f"the lines of {min(labels)} are not 'class x y width height'"
     elif not settings and not folder.names_of_classes:
         lacks = "the names of the classes are missing; add classes.txt, a name per line"
     return Evidence(why, lacks, content=(settings, labels))
