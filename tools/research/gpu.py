@@ -139,9 +139,8 @@ _FORMS: dict[str, Callable[..., Tensor]] = {
 
 
 def _draw(letters: str, grid: tuple[int, int]) -> Tensor:
-    sizes = dict(
-        b=[2], h=[2], n=[prod(grid)], d=[16], D=[3], g=grid, o=[2 * g - 1 for g in grid], f=[grid[0], grid[1] // 2 + 1]
-    )
+    sizes = dict(b=[2], h=[2], n=[prod(grid)], d=[16], D=[3], g=grid, o=[2 * g - 1 for g in grid])
+    sizes["f"] = [grid[0], grid[1] // 2 + 1]
     shape = [size for letter in letters for size in sizes.get(letter) or [int(letter)]]
     x = torch.randn(shape, dtype=torch.complex64 if "f" in letters else torch.float32)
     return x if letters[0] == "b" else x / 4
@@ -169,9 +168,8 @@ def check_operator(setting: Setting, name: str, shapes: str, backend: str) -> Ro
                 y = function(*inputs, **options, **own)
             expected, weight = function(*exact, **options, **reference), torch.randn_like(y)
             found, gradients = (gradients_of([v], x, [_fp64(weight)]) for v, x in ((y, inputs), (expected, exact)))
-            least = (
-                max(b.norm().item() for b in gradients) / 4
-            )  # a sum that cancels, as of one token, has others' rounding
+            # A gradient that cancels, as that of a single token's softmax, has the rounding of the others.
+            least = max(b.norm().item() for b in gradients) / 4
             errors += [distance([a], [b], least) for a, b in zip(found, gradients, strict=True)]
             errors += [distance([y], [expected])]
         return [max(errors)]
@@ -183,9 +181,9 @@ def check_operator(setting: Setting, name: str, shapes: str, backend: str) -> Ro
 def build_smallest(name: str, depth: int | None = None) -> nn.Module:
     """Build a backbone of its family's first arch, with up to ``depth`` blocks in each stage."""
     base, settings = next(iter(getattr(backbones, name).arch_settings.items()))
-    arch = {"base": base} | (
-        {"depths": [min(depth, n) for n in settings["depths"]]} if depth and "depths" in settings else {}
-    )
+    arch: Row = {"base": base}
+    if depth and "depths" in settings:
+        arch["depths"] = [min(depth, blocks) for blocks in settings["depths"]]
     model = MODELS.build(dict(type=f"mmlisa.{name}", arch=arch))
     with torch.no_grad():
         for parameter in model.parameters():  # a new LCNet's maps are below fp16's range
