@@ -211,6 +211,8 @@ def _set_pretrained(cfg: Config, source: str, averaged: bool | None) -> None:
     A classifier that fine-tunes another one (``pretrained_by``) loads the whole checkpoint: its rate is too small for a new head.
     """
     if "pretrained_by" in cfg and "head" in cfg.model and not source.startswith("timm:"):
+        if cfg.get("load_from"):  # a video classifier's inflated weights
+            raise ValueError(f"--pretrained '{source}': this config starts from load_from='{cfg.load_from}'; set that")
         cfg.load_from = source
     else:
         cfg.model.backbone.init_cfg = dict(type="mmlisa.PublishedWeights", source=source, ema=averaged)

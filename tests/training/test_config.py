@@ -120,6 +120,8 @@ def test_a_classifier_that_fine_tunes_another_keeps_its_head():
     # It starts no fine-tuning: only a backbone can be taken over.
     cfg = config.config_for_training(config.load_config("classifier_lisanet_i_150e_imagenet.py"), pretrained="x.pth")
     assert (cfg.load_from, cfg.model.backbone.init_cfg.source) == (None, "x.pth")
+    with pytest.raises(ValueError, match=r"--pretrained .*load_from"):  # of images, where the weights must be inflated
+        config.config_for_training(config.load_config("classifier_hylisanet_s_110e_kinetics400"), pretrained="x.pth")
 
 
 @pytest.mark.parametrize(
