@@ -2,7 +2,8 @@
 _base_ = "./mask_rcnn_hylisanet_demo.py"
 
 model = dict(
-    backbone=dict(arch=dict(channels=(32, 64, 96, 128), num_heads=(2, 4, 6, 8))),
+    # The shipped weights have a position embedding in each block.
+    backbone=dict(arch=dict(channels=(32, 64, 96, 128), num_heads=(2, 4, 6, 8), position="conv")),
     neck=dict(in_channels=[32, 64, 96, 128]),
     roi_head=dict(bbox_head=dict(fc_out_channels=96)),
     train_cfg=dict(rcnn=dict(sampler=dict(num=128))),

@@ -1,4 +1,5 @@
-# Self-attention with a relative position embedding per head: LiSA, Table 3b.
+# Self-attention with a relative position embedding per head: LiSA, Table 3b. Query, key, value and output are
+# projected without biases: inferred from the printed parameters.
 _base_ = "../imagenet/classifier_lisanet_i_150e_imagenet.py"
 
-model = dict(backbone=dict(attention=dict(type="SoftmaxAttention", rpe="head")))
+model = dict(backbone=dict(attention=dict(type="SoftmaxAttention", qkv_bias=False, proj_bias=False, rpe="head")))

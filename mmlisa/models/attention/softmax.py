@@ -18,7 +18,7 @@ class SoftmaxAttention(HeadedAttention):
     """Self-attention (Vaswani et al.), O(N^2), by PyTorch's fused kernels; prefix tokens are tokens like all others.
 
     Args:
-        channels, num_heads, head_dims, qkv_bias: see :class:`HeadedAttention`.
+        channels, num_heads, head_dims, qkv_bias, proj_bias: see :class:`HeadedAttention`.
         grid: the pretraining grid, the size of the relative positions.
         rpe: relative position embedding, added to the logits: None, ``'shared'`` by the heads, or one per ``'head'``.
             Prefix tokens have none.
@@ -35,9 +35,10 @@ class SoftmaxAttention(HeadedAttention):
         grid: Sequence[int],
         head_dims: int | None = None,
         qkv_bias: bool = True,
+        proj_bias: bool = True,
         rpe: str | None = None,
     ) -> None:
-        super().__init__(channels, num_heads, grid=grid, head_dims=head_dims, qkv_bias=qkv_bias)
+        super().__init__(channels, num_heads, grid=grid, head_dims=head_dims, qkv_bias=qkv_bias, proj_bias=proj_bias)
         if rpe not in (None, "shared", "head"):
             raise ValueError(f"rpe is {rpe!r}; it must be None, 'shared' or 'head'")
         self.rpe = RelativePosition((num_heads,) if rpe == "head" else (), grid) if rpe else None

@@ -45,8 +45,9 @@ class StructureAwareAttention(HeadedAttention):
         per_head: bool = False,
         encoding_bias: bool = False,
         qkv_bias: bool = True,
+        proj_bias: bool = True,
     ) -> None:
-        super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias)
+        super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias, proj_bias=proj_bias)
         if form not in FORMS:
             raise ValueError(f"form is {form!r}; it must be one of {FORMS}")
         self.form, width = form, self.head_dims

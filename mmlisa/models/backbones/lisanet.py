@@ -1,6 +1,6 @@
 """LiSANet and HyLiSANet (Kwon et al., "Lightweight Structure-Aware Attention for Visual Understanding", Tables 2 and 11)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from operator import mul
@@ -61,14 +61,17 @@ class ConvPosition(Branch):
 
 
 class PositionedBlock(Block):
-    """A block that begins with a convolutional position embedding: ``x + CPE(x)`` (Fig. 5)."""
+    """A block that begins with a convolutional position embedding, ``x + CPE(x)``, or ends with it if ``at_end`` is True."""
 
-    def __init__(self, channels: int, mixer: nn.Module, grid_axes: int, **options: Any) -> None:
+    def __init__(
+        self, channels: int, mixer: nn.Module, grid_axes: int, *, at_end: bool = False, **options: Any
+    ) -> None:
         super().__init__(channels, mixer, grid_axes=grid_axes, **options)
-        self.position = ConvPosition(channels, grid_axes)
+        self.position, self.at_end = ConvPosition(channels, grid_axes), at_end
 
     def residuals(self) -> list[Residual]:
-        return [Residual(self.position), *super().residuals()]
+        position, others = [Residual(self.position)], super().residuals()
+        return others + position if self.at_end else position + others
 
 
 # Of the attention of other networks, only value and output are taken: LiSA normalises query and key, they do not.
@@ -96,7 +99,9 @@ class LiSANet(Backbone):
 
     Args:
         arch: ``mixers`` has a letter per stage: ``A`` (or ``L``, as in the paper), the operator of ``attention``, or ``C``, the
-            hybrids' separable convolution.
+            hybrids' separable convolution with ``conv_kernel`` and ``conv_expansion``. ``position``: ``'stage'``, a convolutional
+            embedding behind the first block of each stage, as in CPVT, which the journal cites; ``'conv'``, one at the start of
+            each block; ``'learned'``; or None.
         image_size: (T, H, W) makes the video form: depthwise convolutions and operators over T x H x W tokens, after a first
             embedding that halves the T frames.
         norm_cfg: norms of the network: ``dict(type='LN', eps=1e-6)``, the paper's, or of type ``'BN'`` or ``'SyncBN'``.
@@ -106,12 +111,14 @@ class LiSANet(Backbone):
     mixers = ("mixers", "AC")
     default_arch = "hybrid-small"
     no_decay = ("position_embedding",)
+    _conv: ClassVar[dict[str, Any]] = dict(conv_kernel=7, conv_expansion=2)
     _journal: ClassVar[dict[str, Any]] = dict(
         strides=(4, 2, 2, 2),
         overlap=True,
         mlp_ratios=(4, 4, 3, 3),
         conv_mlp=True,
-        position="conv",
+        position="stage",
+        **_conv,
         attention=dict(type="LiSA", num_patterns=8),
     )
     _first_version: ClassVar[dict[str, Any]] = dict(
@@ -121,6 +128,7 @@ class LiSANet(Backbone):
         mlp_ratios=(4, 4, 4, 4),
         conv_mlp=False,
         position=None,
+        **_conv,
         attention=dict(type="LiSA", num_patterns=16, norm=False, encoding_bias=True),
     )
     _isotropic: ClassVar[dict[str, Any]] = dict(
@@ -133,6 +141,7 @@ class LiSANet(Backbone):
         mlp_ratios=(4,),
         conv_mlp=False,
         position="learned",
+        **_conv,
         attention=dict(type="LiSA", num_patterns=16),
     )
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
@@ -172,8 +181,8 @@ class LiSANet(Backbone):
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
         super().check_arch(arch)
-        if arch["position"] not in ("conv", "learned", None):
-            raise ValueError(f"arch: position={arch['position']!r}; it must be 'conv', 'learned' or None")
+        if arch["position"] not in ("stage", "conv", "learned", None):
+            raise ValueError(f"arch: position={arch['position']!r}; it must be 'stage', 'conv', 'learned' or None")
 
     @classmethod
     def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
@@ -207,10 +216,14 @@ class LiSANet(Backbone):
     def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
         arch, channels, axes = self.arch, self.stage_channels[stage], len(grid)
         if arch["mixers"][stage] == "C":
-            mixer = SepConv(channels, (TEMPORAL_KERNEL, 7, 7)[-axes:], grid_axes=axes)
+            kernel = (TEMPORAL_KERNEL, arch["conv_kernel"], arch["conv_kernel"])[-axes:]
+            mixer = SepConv(channels, kernel, expansion=arch["conv_expansion"], grid_axes=axes)
         else:
             mixer = build_attention(self.attention, channels, arch["num_heads"][stage], grid)
-        return (PositionedBlock if arch["position"] == "conv" else Block)(
+        block: Callable[..., Block] = Block
+        if arch["position"] == "conv" or (arch["position"] == "stage" and index == 0):
+            block = partial(PositionedBlock, at_end=arch["position"] == "stage")
+        return block(
             channels,
             mixer,
             mlp_ratio=arch["mlp_ratios"][stage],

@@ -178,11 +178,12 @@ class Mlp(Branch):
 
 
 class SepConv(Branch):
-    """Pointwise C -> 2C, activation, depthwise convolution, pointwise 2C -> C: ``[B, N, C] -> [B, N, C]``.
+    """Pointwise C -> eC, activation, depthwise convolution, pointwise eC -> C: ``[B, N, C] -> [B, N, C]``.
 
     Args:
         channels: C.
         kernel_size: of the depthwise convolution, one number or one per axis of the grid.
+        expansion: e.
         act: the activation; GELU by default.
         bias: of all three layers.
         grid_axes: of the token grid, 2 or 3.
@@ -195,12 +196,13 @@ class SepConv(Branch):
         channels: int,
         kernel_size: int | Sequence[int] = 7,
         *,
+        expansion: int = 2,
         act: nn.Module | None = None,
         bias: bool = True,
         grid_axes: int = 2,
     ) -> None:
         super().__init__()
-        self.hidden = 2 * channels
+        self.hidden = expansion * channels
         self.pwconv1 = nn.Linear(channels, self.hidden, bias)
         self.act = nn.GELU() if act is None else act
         self.dwconv = token_conv(self.hidden, kernel_size, grid_axes, bias=bias)

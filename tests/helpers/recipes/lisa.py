@@ -87,6 +87,7 @@ RECIPES = {
     },
     "classifier_lisanet_v1_tiny_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
     "classifier_lisanet_v1_tiny_conv_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
+    "classifier_lisanet_v1_tiny_uniformer_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
     "classifier_lisanet_v1_small_300e_imagenet.py": dict(_IMAGENET, drop_path=0.1),
     "classifier_lisanet_v1_base_300e_imagenet.py": dict(_IMAGENET, drop_path=0.4),
     "classifier_lisanet_i_30e_imagenet384.py": _AT_384,

@@ -75,6 +75,8 @@ def lisanet(w: Weights, image: Tensor, arch: dict) -> list[Tensor]:
             is_lisa = arch["mixers"][i] == "A"
             x = x + (lisa(attn, y, grid, arch["num_heads"][i]) if is_lisa else separable(attn, y, grid))
             x = x + mlp(block / "mlp", (block / "norm2").layer_norm(x), grid)
+            if arch["position"] == "stage" and j == 0:
+                x = x + on_map(block / "position.dwconv", x, grid)
         maps.append(to_map((w / f"norm{i}").layer_norm(x), grid))
         x = to_map(x, grid)
     return maps
@@ -88,11 +90,12 @@ NARROW = dict(depths=(1, 2, 1, 1), channels=(8, 12, 16, 16), num_heads=(2, 3, 2,
     [
         dict(base="hybrid-small", **NARROW),
         dict(base="small", **NARROW),
+        dict(base="small", position="conv", **NARROW),
         dict(base="v1-tiny", **NARROW),
         dict(base="v1-base", **NARROW),
         dict(base="isotropic", depths=(2,), channels=(12,), num_heads=(3,)),
     ],
-    ids=lambda arch: arch["base"],
+    ids=lambda arch: f"{arch['base']}-{arch.get('position', '')}",
 )
 def test_lisanet(arch):
     model = randomised(LiSANet(arch, image_size=(64, 96)))
