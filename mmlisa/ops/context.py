@@ -50,6 +50,11 @@ def at_least_fp32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x  # an export records every conversion
 
 
+def out_of_fp16(x: Tensor) -> Tensor:
+    """Convert fp16 to fp32, because a square overflows beyond 256; bf16 has the range of fp32 and stays, as all others."""
+    return x.float() if x.dtype == torch.float16 else x
+
+
 def widest(*tensors: Tensor) -> list[Tensor]:
     """Return all tensors in the widest of their dtypes, fp32 at least."""
     dtype = torch.float32

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .context import records_gradients
+from .context import at_least_fp32, records_gradients
 from .operator import operator
 
 EPS = 1e-6
@@ -21,7 +21,7 @@ EPS = 1e-6
 _LEAST = 1e-20
 
 
-@operator(one_shape=True)
+@operator(one_shape=True, takes_bf16=True)
 def focused_linear(
     query: Tensor,
     key: Tensor,
@@ -84,16 +84,18 @@ def _linear(query: Tensor, key: Tensor, value: Tensor, scale: Tensor | None, p: 
     The scales of a query and of the largest key cancel in the quotient, except in the term with epsilon. Both are therefore
     divided out of the sums, which are then of order one, and stay in that term only.
     """
-    q, q_power_norm, q_norm, q_peak = _focus(query, scale, p)
-    k, k_power_norm, k_norm, k_peak = _focus(key, scale, p)
+    q, *q_lengths = _focus(query, scale, p)
+    k, *k_lengths = _focus(key, scale, p)
+    # The quotients of lengths are fp32; bf16 keeps the sums over the tokens, which matrix products add up in fp32.
+    (q_power_norm, q_norm, q_peak), (k_power_norm, k_norm, k_peak) = map(at_least_fp32, q_lengths), map(at_least_fp32, k_lengths)
     count = key.shape[2]
     if mask is not None:
         mask = mask[:, None, :, None].to(k_peak.dtype)
         k_peak, count = k_peak * mask, mask.sum(2, keepdim=True).clamp(min=1)
     largest = k_peak.amax(2, keepdim=True).clamp(min=_LEAST)
-    k = k * (k_norm * (k_peak / largest) / k_power_norm / count)  # f(k) / (N * largest)
+    k = k * (k_norm * (k_peak / largest) / k_power_norm / count).to(k.dtype)  # f(k) / (N * largest)
     denominator = q @ k.sum(2)[..., None] + EPS * q_power_norm / (q_norm * q_peak * largest)
-    return q @ (k.transpose(2, 3) @ value) / denominator.clamp(min=_LEAST)
+    return q @ (k.transpose(2, 3) @ value) / denominator.clamp(min=_LEAST).to(q.dtype)
 
 
 def _focus(t: Tensor, scale: Tensor | None, p: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -106,7 +108,7 @@ def _focus(t: Tensor, scale: Tensor | None, p: float) -> tuple[Tensor, Tensor, T
         u^p ``[B, h, N, d]``, and ||u^p||, ||u||, m, each ``[B, 1, N, 1]``.
     """
     heads, x = t.shape[1], t.transpose(1, 2).flatten(2)
-    divisor = None if scale is None else F.softplus(scale).flatten()
+    divisor = None if scale is None else F.softplus(scale).flatten().to(x.dtype)
     power, power_norm, norm, peak = (_Powers.apply if records_gradients() else _powers)(x, divisor, p)
     return power.unflatten(2, (heads, -1)).transpose(1, 2), power_norm[:, None], norm[:, None], peak[:, None]
 

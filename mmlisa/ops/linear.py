@@ -37,7 +37,7 @@ def normalize_length(x: Tensor) -> Tensor:
     return x / x.norm(dim=-1, keepdim=True).clamp(min=MIN_LENGTH)
 
 
-@operator
+@operator(takes_bf16=True)
 def linear_angular(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
     """The linear terms of the angular kernel, Eq. 9: ``v / 2 + q̂ (k̂ᵀ v) / π``. Query and key are normalised here."""
     query, key = normalize_length(query), normalize_length(key)

@@ -1,7 +1,7 @@
 """The rule that all operators follow: which arguments they take, in which precision they compute and what they return."""
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 from typing import Any
 
 import torch
@@ -10,7 +10,9 @@ from torch import Tensor
 from .context import no_autocast
 
 
-def operator(function: Callable[..., Any] | None = None, *, one_shape: bool = False) -> Callable[..., Any]:
+def operator(
+    function: Callable[..., Any] | None = None, *, one_shape: bool = False, takes_bf16: bool = False
+) -> Callable[..., Any]:
     """Make a function of query, key, value and further arguments an operator.
 
     The function gets all floating-point tensors in the widest of their dtypes, fp32 at least, and runs without autocast. The
@@ -19,26 +21,25 @@ def operator(function: Callable[..., Any] | None = None, *, one_shape: bool = Fa
     Args:
         function: called as ``function(query, key, value, ...)``.
         one_shape: see :func:`check_arguments`.
+        takes_bf16: the function gets query, key and value in bf16 if all three are, and the other arguments as they are. It then
+            keeps in fp32 what rounding would spoil. fp16 is always widened: its range ends at 65,504.
 
     Raises:
         ValueError: at the call, see :func:`check_arguments`.
     """
     if function is None:
-        return partial(operator, one_shape=one_shape)
+        return partial(operator, one_shape=one_shape, takes_bf16=takes_bf16)
 
     @wraps(function)
     def call(query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any) -> Any:
         check_arguments(query, key, value, options.get("backend", "auto"), one_shape)
-        dtype, device, wide = value.dtype, query.device, torch.float32
+        dtype, device = value.dtype, query.device
         arguments = dict(enumerate((query, key, value, *args))) | options
-        for x in arguments.values():
-            if isinstance(x, Tensor) and x.is_floating_point():
-                wide = torch.promote_types(wide, x.dtype)
-        for name, x in arguments.items():
-            if (
-                isinstance(x, Tensor) and x.is_floating_point() and x.dtype != wide
-            ):  # an export records every conversion
-                arguments[name] = x.to(wide)
+        floats = {n: x for n, x in arguments.items() if isinstance(x, Tensor) and x.is_floating_point()}
+        if not (takes_bf16 and query.dtype == key.dtype == dtype == torch.bfloat16):
+            wide = reduce(torch.promote_types, (x.dtype for x in floats.values()), torch.float32)
+            # An export records every conversion.
+            arguments |= {name: x.to(wide) for name, x in floats.items() if x.dtype != wide}
         args = [arguments.pop(i) for i in range(3 + len(args))]
         with no_autocast(device):
             y = function(*args, **arguments)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .context import at_least_fp32, no_autocast
+from .context import no_autocast
 from .operator import operator
 
 BASE = 10000
@@ -31,7 +31,7 @@ def rotary(x: Tensor, grid: Sequence[int]) -> Tensor:
         grid: (H, W).
 
     Returns:
-        ``[..., N, C]``, computed in fp32 at least, in the precision of ``x``.
+        ``[..., N, C]`` in the precision of ``x``; the angles are fp32 at least.
 
     Raises:
         ValueError: C is not a multiple of 4.
@@ -42,24 +42,23 @@ def rotary(x: Tensor, grid: Sequence[int]) -> Tensor:
         prefix = x.shape[-2] - prod(grid)
         tokens = x[..., prefix:, :] if prefix else x
         count = x.shape[-1] // 4
-        pairs = at_least_fp32(tokens).unflatten(-1, (2, count, 2)).unflatten(-4, tuple(grid))  # [..., H, W, 2, K, 2]
-        exponents = torch.arange(count, dtype=pairs.dtype, device=x.device) / count
-        down, right = (
-            torch.arange(size, dtype=pairs.dtype, device=x.device)[:, None] * BASE**-exponents for size in grid
-        )
+        pairs = tokens.unflatten(-1, (2, count, 2)).unflatten(-4, tuple(grid))  # [..., H, W, 2, K, 2]
+        wide = torch.promote_types(x.dtype, torch.float32)  # of the angles: bf16 has no 257
+        exponents = torch.arange(count, dtype=wide, device=x.device) / count
+        down, right = (torch.arange(size, dtype=wide, device=x.device)[:, None] * BASE**-exponents for size in grid)
         turned = torch.stack([_turn(pairs[..., 0, :, :], down[:, None]), _turn(pairs[..., 1, :, :], right)], dim=-3)
-        turned = turned.flatten(-3).flatten(-3, -2).to(x.dtype)
+        turned = turned.flatten(-3).flatten(-3, -2)
     return torch.cat([x[..., :prefix, :], turned], dim=-2) if prefix else turned
 
 
 def _turn(pairs: Tensor, angle: Tensor) -> Tensor:
     """``[..., H, W, K, 2]`` by ``[H, 1, K]`` or ``[W, K]``."""
     even, odd = pairs.unbind(-1)
-    cos, sin = angle.cos(), angle.sin()
+    cos, sin = angle.cos().to(pairs.dtype), angle.sin().to(pairs.dtype)
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
 
 
-@operator(one_shape=True)
+@operator(one_shape=True, takes_bf16=True)
 def mila(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], *, backend: str = "auto") -> Tensor:
     """MILA's linear attention without its convolution; R acts on the channels of all heads together.
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa.models.layers.tokens import after_prefix, to_map, to_tokens
-from mmlisa.ops import layer_dtype, masked_softmax
+from mmlisa.ops import masked_softmax
 
 from .base import HeadedAttention, join_heads, split_heads
 
@@ -105,7 +105,7 @@ class CastlingAttention(HeadedAttention):
         if self.residual:
             prefix = query.shape[2] - prod(grid)
             y = y + after_prefix(query[:, :, prefix:], prefix)
-        return self.proj(join_heads(y).to(layer_dtype(x, self)))
+        return self.proj(join_heads(y).to(value.dtype))
 
     def normalise(self, y: Tensor) -> Tensor:
         """Normalise the sum of the function and the auxiliary branch, ``[B, h, N, d]``; the identity by default."""

@@ -93,7 +93,7 @@ class FocusedLinearAttention(PositionsOnLoad, HeadedAttention):
         prefix, heads = x.shape[1] - prod(grid), self.num_heads
         query, key, value = self.qkv(x).chunk(3, dim=2)
         if self.positional_encoding is not None:
-            key = key + after_prefix(self.resize(self.positional_encoding, grid), prefix)
+            key = key + after_prefix(self.resize(self.positional_encoding, grid), prefix).to(key.dtype)
         if valid is not None:
             value = value * valid[..., None]
         y = focused_linear(

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from mmlisa.ops import at_least_fp32, linear_angular, normalize_length
+from mmlisa.ops import linear_angular, normalize_length
+from mmlisa.ops.context import out_of_fp16
 from mmlisa.registry import MODELS
 
 from .castling import CastlingAttention
@@ -23,7 +24,7 @@ class LinearAngularAttention(CastlingAttention):
         super().__init__(channels, num_heads, conv_size=conv_size, **options)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
-        return linear_angular(query, key, at_least_fp32(value))  # the sum is normalised before it is rounded
+        return linear_angular(query, key, out_of_fp16(value))  # in fp16 the sum would overflow before it is normalised
 
     def normalise(self, y: Tensor) -> Tensor:
         return normalize_length(y)

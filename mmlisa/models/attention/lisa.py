@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mmlisa.models.layers.grids import GridCache, ResizeOnLoad
 from mmlisa.models.layers.tokens import to_map, to_tokens
 from mmlisa.ops import LiSAKernels, resize_kernel
-from mmlisa.ops.context import at_least_fp32, layer_dtype
+from mmlisa.ops.context import out_of_fp16
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens
@@ -94,15 +94,15 @@ class LiSA(ResizeOnLoad):
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
         check_tokens(x, grid)
-        qkv = at_least_fp32(to_map(self.qkv(x), grid)).unflatten(1, (3, self.num_heads, -1))
-        query, key, value = qkv.unbind(1)
+        qkv = self.qkv(x)
+        query, key, value = out_of_fp16(to_map(qkv, grid)).unflatten(1, (3, self.num_heads, -1)).unbind(1)
         query, key = _normalize(query), _normalize(key)
         if self.zeros:
             query, key, value = (F.pad(t, (0, self.zeros) * len(grid)) for t in (query, key, value))
         y = self._kernels(tuple(query.shape[3:]))(query, key, value)
         if self.zeros:
             y = y[(..., *(slice(n) for n in grid))]
-        y = to_tokens(y.flatten(1, 2)).to(layer_dtype(x, self)).contiguous()
+        y = to_tokens(y.flatten(1, 2)).to(qkv.dtype).contiguous()
         return self.proj(self.norm(y))
 
     def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:

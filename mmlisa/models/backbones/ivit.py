@@ -8,11 +8,10 @@ not tell a mixer its grid.
 from typing import Any, ClassVar
 
 import torch
-from timm.models.metaformer import StarReLU
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, SepConv, stochastic_depth
+from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, SepConv, StarReLU, stochastic_depth
 from mmlisa.models.layers.init import init_stem_biases
 from mmlisa.models.layers.tokens import to_tokens
 from mmlisa.models.published import CAFORMER, Network, Rules
@@ -31,7 +30,7 @@ class Scale(nn.Module):
         self.scale = nn.Parameter(torch.ones(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * self.scale
+        return x * self.scale.to(x.dtype)
 
 
 class Block(ResidualBlock):

@@ -41,8 +41,8 @@ class Stem(PositionsOnLoad, PatchEmbed):
         """``[B, 3, H, W]`` -> ``[B, (1 +) N, C]`` and the grid of the N patches."""
         x, grid = super().forward(image)
         if self.cls_token is not None:
-            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
-        return x + self.resize(self.position, grid), grid
+            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1).to(x.dtype), x], dim=1)
+        return x + self.resize(self.position, grid).to(x.dtype), grid
 
 
 class PlainViT(Backbone):

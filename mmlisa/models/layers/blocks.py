@@ -12,7 +12,6 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 import torch.nn.functional as F
 from timm.layers import DropPath
-from timm.models.metaformer import StarReLU
 from torch import Tensor, nn
 from torch.nn.modules import module as _module
 
@@ -124,7 +123,19 @@ def _as_call(layer: nn.Module, grid: Sequence[int]) -> _Call | None:
 
 
 def _star_relu(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    return torch.addcmul(bias, scale, x.relu().square())
+    x = x.relu()
+    return torch.addcmul(bias.to(x.dtype), x * scale.to(x.dtype), x)  # scaled first, within the range of fp16
+
+
+class StarReLU(nn.Module):
+    """``scale relu(x)² + bias`` with learned numbers (Yu et al., "MetaFormer Baselines for Vision"), in the type of ``x``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.bias = nn.Parameter(torch.ones(1)), nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _star_relu(x, self.scale, self.bias)
 
 
 _NORMS = {"LN": LayerNorm, "BN": nn.BatchNorm1d, "SyncBN": nn.SyncBatchNorm}
