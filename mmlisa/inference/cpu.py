@@ -17,7 +17,6 @@ from math import prod
 
 import torch
 import torch.nn.functional as F
-from timm.models.metaformer import StarReLU
 from torch import Tensor, nn
 
 from mmlisa.models.attention import InteractiveAttention
@@ -31,6 +30,7 @@ from mmlisa.models.layers import (
     has_hooks,
     norm_tokens,
 )
+from mmlisa.models.layers.blocks import StarReLU
 from mmlisa.ops.context import is_traced
 
 # With fewer tokens, preparing the weights costs more than the faster product saves.

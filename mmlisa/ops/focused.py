@@ -87,7 +87,10 @@ def _linear(query: Tensor, key: Tensor, value: Tensor, scale: Tensor | None, p: 
     q, *q_lengths = _focus(query, scale, p)
     k, *k_lengths = _focus(key, scale, p)
     # The quotients of lengths are fp32; bf16 keeps the sums over the tokens, which matrix products add up in fp32.
-    (q_power_norm, q_norm, q_peak), (k_power_norm, k_norm, k_peak) = map(at_least_fp32, q_lengths), map(at_least_fp32, k_lengths)
+    (q_power_norm, q_norm, q_peak), (k_power_norm, k_norm, k_peak) = (
+        map(at_least_fp32, q_lengths),
+        map(at_least_fp32, k_lengths),
+    )
     count = key.shape[2]
     if mask is not None:
         mask = mask[:, None, :, None].to(k_peak.dtype)

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from timm.models.metaformer import StarReLU
 from torch import nn
 
 from mmlisa.inference import cpu
@@ -10,6 +9,7 @@ from mmlisa.models.attention import InteractiveAttention
 from mmlisa.models.backbones import hvit3, ivit, lisanet, mila
 from mmlisa.models.backbones.base import Stage
 from mmlisa.models.layers import Block, InvertedMerging, SepConv
+from mmlisa.models.layers.blocks import StarReLU
 
 
 @pytest.mark.parametrize("bias", [True, False])
