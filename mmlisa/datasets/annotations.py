@@ -159,4 +159,7 @@ def _is_box(value: Any) -> bool:
 
 
 def _are_finite(*values: Any) -> bool:
-    return all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
+    try:
+        return math.isfinite(sum(values))
+    except TypeError:  # not numbers
+        return False

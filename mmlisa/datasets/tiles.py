@@ -78,7 +78,7 @@ class RandomTile(BaseTransform):
                 x, y, w, h = coco.toBbox(mask)
                 visible = np.array([x, y, x + w, y + h])
             if share >= self.min_visibility:
-                kept.append({**entry, "bbox": visible.tolist(), **({"mask": mask} if mask else {})})
+                kept.append({**entry, "bbox": visible.tolist(), **({} if mask is None else {"mask": mask})})
         return kept
 
 

@@ -56,6 +56,7 @@ def test_bad_annotations(change, reason):
         [],
         dict(images=[], annotations=[]),
         coco(dict(segmentation=5)),
+        coco(dict(id=1)),
         coco(width=None),
         coco(width=0),
         coco() | dict(categories=[dict(id=7, name="cat"), dict(id=7, name="dog")]),

@@ -68,6 +68,15 @@ def test_boxes_without_masks_are_clipped():
     assert [entry["bbox"] for entry in results["instances"]] == [[0, 10, 20, 20]]
 
 
+def test_outlines_of_two_points_are_left_to_load_annotations():
+    """mmdet ignores such an object; with its outline in pixels of the whole image, it would train on a wrong mask."""
+    step = RandomTile(64, near_object=0, empty=1)
+    step._draw = lambda size, boxes: np.array([30, 0])
+    results, *_ = cut(step, [dict(bbox=[40, 10, 50, 20], bbox_label=0, ignore_flag=0, mask=[[40, 10, 50, 20]])])
+    assert LoadAnnotations(with_mask=True).transform(results)["gt_ignore_flags"].tolist() == [True]
+    assert results["instances"][0]["mask"] == []
+
+
 @pytest.mark.parametrize(("near_object", "empty", "share"), [(1.0, 0.0, 1.0), (0.0, 0.0, 1.0), (0.0, 1.0, 0.1)])
 def test_tiles_with_and_without_objects(near_object, empty, share):
     """Of the tiles anywhere in the image, about a tenth contains enough of one small object."""

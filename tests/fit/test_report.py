@@ -49,20 +49,6 @@ def report(folder, task, classes=NAMES):
     return html, [cv2.imdecode(picture, cv2.IMREAD_COLOR) for picture in pictures]
 
 
-def test_all_objects_of_a_full_image_count_in_the_log(tmp_path):
-    """pycocotools ends at 100 detections of a class in an image; without detections, there are no metrics."""
-    boxes = [[20 * (i % 40), 20 * (i // 40), 10, 10] for i in range(150)]
-    entries = [dict(id=i, image_id=1, category_id=1, bbox=box, area=100, iscrowd=0) for i, box in enumerate(boxes, 1)]
-    content = dict(images=[dict(id=1)], categories=[dict(id=1, name="cat")], annotations=entries)
-    (tmp_path / "val.json").write_text(json.dumps(content))
-    metric = METRICS.build(dict(type="mmlisa.CocoMetric", ann_file=str(tmp_path / "val.json")))
-    metric.dataset_meta = dict(classes=["cat"])
-    for number, expected in ((150, 1.0), (0, None)):
-        corners = np.array([[x, y, x + w, y + h] for x, y, w, h in boxes[:number]]).reshape(-1, 4)
-        found = dict(img_id=1, bboxes=corners, scores=np.full(number, 0.5), labels=np.zeros(number, int))
-        assert metric.compute_metrics([({}, found)]).get("bbox_mAP") == expected
-
-
 def run_lengths(box):
     inside, (x, y, w, h) = np.zeros((40, 60), np.uint8, order="F"), box
     inside[y : y + h, x : x + w] = 1

@@ -1,0 +1,132 @@
+"""COCO files and COCO's metric, against mmdet's own classes."""
+
+import json
+
+import numpy as np
+import pycocotools.coco
+import pytest
+
+pytest.importorskip("mmdet")
+from mmdet.datasets import CocoDataset as TheirDataset
+from mmdet.evaluation import CocoMetric as TheirMetric
+from pycocotools import mask
+from pycocotools.cocoeval import COCOeval
+
+from helpers.coco import coco, dataset_cfg
+from mmlisa.datasets.coco import CocoDataset, CocoMetric
+
+NAMES = ("cat", "dog", "newt")
+
+
+def test_a_file_is_read_once_and_as_mmdet_reads_it(tmp_path, monkeypatch):
+    content = coco(dict(iscrowd=1), dict(category_id=3, bbox=[1, 1, 30, 20]), dict(ignore=True), dict(image_id=5))
+    content["categories"] = [dict(id=3, name="dog"), dict(id=5, name="other"), dict(id=7, name="cat")]
+    content["images"] += [
+        dict(id=5, file_name="b.png", width=40, height=30),
+        dict(id=6, file_name="c.png", width=9, height=9),
+    ]
+    options = dataset_cfg(tmp_path, content) | dict(metainfo=dict(classes=("dog", "cat")), serialize_data=False)
+    del options["type"]
+    for more in (
+        dict(filter_cfg=dict(filter_empty_gt=True)),
+        dict(test_mode=True),
+        dict(data_prefix=dict(img="a", seg="b")),
+    ):
+        theirs = TheirDataset(**options | more)
+        with monkeypatch.context() as patch:
+            patch.setattr(pycocotools.coco.json, "load", lambda *args: pytest.fail("read again"))
+            ours = CocoDataset(**options | more)
+        assert ours.data_list == theirs.data_list
+        assert ours.cat_ids == theirs.cat_ids
+    content["annotations"][0]["bbox"] = [1, 2, 3]  # the only one of this class that is not a crowd
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    assert len(CocoDataset(**options).data_list[0]["instances"]) == len(ours.data_list[0]["instances"]) - 1
+
+
+def test_a_test_set_without_annotations_is_read(tmp_path):
+    content = {key: value for key, value in coco().items() if key != "annotations"}
+    options = dataset_cfg(tmp_path, content)
+    del options["type"]
+    (only,) = CocoDataset(**options, test_mode=True, serialize_data=False).data_list
+    assert only["instances"] == []
+    with pytest.raises(ValueError, match=r"a\.json: it is not a dict with images, annotations"):
+        CocoDataset(**options)
+
+
+def files_and_results(folder, most: int) -> list[tuple[dict, dict]]:
+    """Write objects of many sizes, and return detections near them: at most ``most`` of a class in an image."""
+    rng, annotations, results = np.random.default_rng(0), [], []
+    for image in range(1, 5):
+        corners, sides = rng.integers(0, 300, (60, 2)), rng.choice([10, 50, 150], (60, 2))
+        labels = rng.integers(0, 2, 60)  # no newt
+        for label, corner, (width, height) in zip(labels, corners, sides, strict=True):
+            inside = np.zeros((480, 480), np.uint8, order="F")
+            inside[corner[1] : corner[1] + height, corner[0] : corner[0] + width] = 1
+            outline = mask.encode(inside)
+            outline["counts"] = outline["counts"].decode()
+            entry = dict(
+                id=len(annotations) + 1, image_id=image, category_id=int(label) * 2 + 1, area=int(width * height)
+            )
+            box = [*corner.tolist(), int(width), int(height)]
+            annotations.append(entry | dict(bbox=box, segmentation=outline, iscrowd=int(rng.random() < 0.1)))
+        picked = rng.integers(0, 60, most)
+        boxes = np.concatenate([corners, corners + sides], axis=1)[picked] + rng.normal(0, 3, (most, 4))
+        masks = [annotations[index - 60]["segmentation"] for index in picked]
+        wrong = rng.random(most) < 0.2
+        found = dict(img_id=image, bboxes=boxes, labels=np.where(wrong, 2, labels[picked]), masks=masks)
+        results.append(({}, found | dict(scores=rng.random(most))))
+    categories = [dict(id=2 * i + 1, name=name) for i, name in enumerate(NAMES)]
+    images = [dict(id=image, file_name=f"{image}.png", width=480, height=480) for image in range(1, 5)]
+    (folder / "a.json").write_text(json.dumps(dict(images=images, categories=categories, annotations=annotations)))
+    return results
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        dict(metric_items=["mAP_50", "mAP_l"], classwise=True),
+        dict(iou_thrs=np.array([0.3, 0.75]), metric_items=["mAP", "mAP_75"]),
+    ],
+)
+def test_values_are_mmdets_up_to_100_detections_and_evaluated_once(tmp_path, monkeypatch, options):
+    results, calls = files_and_results(tmp_path, 100), []
+    metrics = [kind(str(tmp_path / "a.json"), ["bbox", "segm"], **options) for kind in (CocoMetric, TheirMetric)]
+    evaluate = COCOeval.evaluate
+    monkeypatch.setattr(COCOeval, "evaluate", lambda self: (calls.append(self.params.iouType), evaluate(self)))
+    values = []
+    for metric in metrics:
+        metric.dataset_meta = dict(classes=NAMES)
+        values.append(dict(metric.compute_metrics(results)))
+        assert calls == ["bbox", "segm"]
+        calls.clear()
+    assert 0.1 < values[1]["bbox_mAP" if "bbox_mAP" in values[1] else "bbox_mAP_50"] < 0.9
+    np.testing.assert_equal(values[0], values[1])
+
+
+def test_all_objects_of_a_full_image_count(tmp_path):
+    """pycocotools ends at 100 detections of a class in an image."""
+    boxes = [[20 * (i % 40), 20 * (i // 40), 10, 10] for i in range(150)]
+    entries = [dict(id=i, image_id=1, category_id=1, bbox=box, area=100, iscrowd=0) for i, box in enumerate(boxes, 1)]
+    content = dict(images=[dict(id=1)], categories=[dict(id=1, name="cat")], annotations=entries)
+    (tmp_path / "val.json").write_text(json.dumps(content))
+    metric = CocoMetric(str(tmp_path / "val.json"))
+    metric.dataset_meta = dict(classes=["cat"])
+    for number, expected in ((150, 1.0), (0, 0.0)):
+        corners = np.array([[x, y, x + w, y + h] for x, y, w, h in boxes[:number]]).reshape(-1, 4)
+        found = dict(img_id=1, bboxes=corners, scores=np.full(number, 0.5), labels=np.zeros(number, int))
+        assert metric.compute_metrics([({}, found)])["bbox_mAP"] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (dict(metric="proposal"), "proposal"),
+        (dict(metric=["bbox", "proposal_fast"]), "proposal_fast"),
+        (dict(metric_items=["AR@100"]), "AR@100"),
+        (dict(use_mp_eval=True), "use_mp_eval"),
+    ],
+)
+def test_options_for_recalls_are_refused(options, name):
+    with pytest.raises(ValueError, match=rf"{name}.*mmdet\.CocoMetric"):
+        CocoMetric(**options)
