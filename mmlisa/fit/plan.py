@@ -13,7 +13,7 @@ from mmengine.config import Config
 
 from mmlisa import config_path
 from mmlisa.data.dataset import Dataset
-from mmlisa.training.config import predicts_masks
+from mmlisa.training.config import predicts_masks, type_name
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,19 @@ def _read_preset(path: str, task: str) -> Preset | None:
     cfg = Config.fromfile(path)
     if cfg.get("default_scope") != _SCOPES[task]:
         return None
-    weights = cfg.get("load_from") or (cfg.model.backbone.get("init_cfg") or {}).get("source", "")
+    weights = cfg.get("load_from") or _published_source(cfg.model.backbone)
     batch = cfg.get("auto_scale_lr", {}).get("base_batch_size", cfg.train_dataloader.batch_size)
     rate, length = cfg.optim_wrapper.optimizer.lr, cfg.train_cfg
     return Preset(
         str(Path(path).absolute()), weights, rate, batch, length.get("max_iters", 0), length.get("max_epochs", 0)
     )
+
+
+def _published_source(backbone: Mapping[str, Any]) -> str:
+    """Return the published weights that a backbone's ``init_cfg`` names, a dict or a list of dicts; empty if it names none."""
+    init = backbone.get("init_cfg") or []
+    entries = [init] if isinstance(init, Mapping) else init
+    return next((entry["source"] for entry in entries if type_name(entry) == "PublishedWeights"), "")
 
 
 def make_plan(
@@ -245,7 +252,11 @@ def _choose_side(dataset: Dataset, on_gpu: bool) -> tuple[float, str]:
 
 
 def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
-    """Return the text of the config of a run in ``folder``, an absolute path; the annotations are in ``folder/data``."""
+    """Return the text of the config of a run in ``folder``, an absolute path; the annotations are in ``folder/data``.
+
+    Raises:
+        ValueError: the detector needs masks, which the data set does not have.
+    """
     weights, cfg = plan.preset.weights, Config.fromfile(config_path(plan.preset.config))
     base, optimizer = cfg.model, cfg.optim_wrapper.optimizer
     learns_masks = predicts_masks(base)
@@ -258,6 +269,10 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
             model["test_cfg"] = {"mode": "slide", "crop_size": (plan.side, plan.side), "stride": (stride, stride)}
     elif plan.task == "classification" and base.get("train_cfg"):
         model["train_cfg"] = None  # Mixup and CutMix need more data than a small set has
+    elif learns_masks and not masks and "roi_head" not in base:
+        raise ValueError(
+            f"--model '{plan.preset.config}' needs outlines; the annotations are boxes: choose another detector"
+        )
     elif learns_masks and not masks:
         model["roi_head"] |= {"mask_roi_extractor": None, "mask_head": None}
     if plan.preset.regions:
@@ -271,7 +286,7 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         backbone["image_size"] = plan.side
     if weights.startswith("timm:"):
         backbone["init_cfg"] = dict(_delete_=True, type="mmlisa.PublishedWeights", source=weights)
-    elif base.backbone.get("init_cfg", {}).get("type") == "mmlisa.PublishedWeights":
+    elif _published_source(base.backbone):
         backbone["init_cfg"] = None
     if backbone:
         model["backbone"] = backbone
@@ -293,7 +308,6 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         keeps_optimizer=optimizer.type == "AdamW" or optimizer.lr == plan.preset.rate,
         has_test=bool(dataset.split("test")),
         metric_name=METRICS[plan.task],
-        most=max(1000, most),
     )
 
 

@@ -117,6 +117,38 @@ def test_a_config_is_a_model_with_its_own_recipe(tmp_path, name, recipe):
 
 
 @pytest.mark.parametrize(
+    ("init_cfg", "weights"),
+    [
+        (None, ""),
+        ([dict(type="Normal", layer="Linear"), dict(type="mmlisa.PublishedWeights", source="timm:x")], "timm:x"),
+        ([], ""),
+    ],
+)
+def test_published_weights_of_a_users_config(tmp_path, init_cfg, weights):
+    base = config_path("mask_rcnn_hylisanet_demo.py")
+    (tmp_path / "my.py").write_text(f"_base_ = {base!r}\nmodel = dict(backbone=dict(init_cfg={init_cfg!r}))")
+    plan, cfg, _ = config_of(tmp_path, make(), str(tmp_path / "my.py"))
+    assert plan.preset.weights == weights
+    found = cfg.model.backbone.init_cfg
+    assert found == (dict(type="mmlisa.PublishedWeights", source=weights) if weights else init_cfg)
+    assert not config_of(tmp_path, make(), str(tmp_path / "my.py"), "")[1].model.backbone.init_cfg
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        ("detection", "rtmdet_ins_ivit_t_300e_coco.py"),
+        ("detection", "picodet_castling_lcnet_s_320_coco.py"),
+        ("classification", "classifier_mila_t_300e_imagenet.py"),
+    ],
+)
+def test_the_weights_are_averaged_once(tmp_path, task, name):
+    hooks = [hook.type for hook in config_of(tmp_path, make(task), config_path(name), "")[1].custom_hooks]
+    assert [kind for kind in hooks if "EMA" in kind or "Distillation" in kind] == ["EMAHook"]
+    assert "mmlisa.FiniteLossHook" in hooks
+
+
+@pytest.mark.parametrize(
     ("task", "model", "on_gpu"),
     [
         ("detection", "hylisanet", False),
@@ -153,6 +185,11 @@ def test_heads_follow_the_objects(tmp_path):
     assert cfg.model.test_cfg.rcnn.max_per_img == 140
     assert {cfg.val_evaluator.type, cfg.test_evaluator.type} == {"mmlisa.CocoMetric"}
     assert cfg.model.train_cfg.rcnn.sampler.num == PRESETS["detection"]["hylisanet"].regions
+
+
+def test_a_detector_that_cannot_do_without_masks_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"--model '.*rtmdet_ins.*outlines"):
+        config_of(tmp_path, make(has_masks=False), config_path("rtmdet_ins_ivit_t_300e_coco.py"), "")
 
 
 def test_the_number_of_classes_reaches_a_cascade_and_class_weights():
