@@ -22,6 +22,9 @@ class TimmBackbone(BaseModule):
             (n blocks of a plain ViT).
         norm_eval: batch norms keep their running statistics during training.
         init_cfg: MMEngine's.
+
+    Raises:
+        ValueError: ``frozen_stages`` is out of range.
     """
 
     def __init__(
@@ -38,7 +41,16 @@ class TimmBackbone(BaseModule):
         info = self.network.feature_info
         self.out_indices = tuple(info.out_indices)
         self.feature_channels, self.feature_strides = tuple(info.channels()), tuple(info.reduction())
-        self.frozen_stages, self.norm_eval = frozen_stages, norm_eval
+        last = max(self.out_indices) + 1
+        if not -1 <= frozen_stages <= last:
+            raise ValueError(f"frozen_stages={frozen_stages!r}; it must lie between -1 (none) and {last} (all)")
+        self.norm_eval, self._frozen = norm_eval, []
+        if frozen_stages >= 0:
+            before = self._modules_before(frozen_stages)
+            self._frozen = [module for module in before if set(module.modules()) <= set(before)]
+            for module in before:  # class tokens and positions belong to the whole network
+                for parameter in module.parameters(recurse=False):
+                    parameter.requires_grad_(False)
         self.train()
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
@@ -48,15 +60,15 @@ class TimmBackbone(BaseModule):
             maps = [x.permute(0, 3, 1, 2).contiguous() for x in maps]
         return tuple(maps)
 
-    def _frozen(self) -> list[nn.Module]:
-        end = self.network.feature_info.info[max(self.frozen_stages, 1) - 1]["module"].replace(".", "_")
+    def _modules_before(self, stage: int) -> list[nn.Module]:
+        """Return the modules up to the last one of a stage, with 0 up to the first stage, in the order of registration."""
+        end = self.network.feature_info.info[max(stage, 1) - 1]["module"].replace(".", "_")
         names = [name.removeprefix("model.").replace(".", "_") for name, _ in self.network.named_modules()]
         last = [i for i, name in enumerate(names) if f"{name}_".startswith(f"{end}_")]
-        before = list(self.network.modules())[: last[-1] + 1 if self.frozen_stages else last[0]]
-        return [module for module in before if set(module.modules()) <= set(before)]
+        return list(self.network.modules())[: last[-1] + 1 if stage else last[0]]
 
     def train(self, mode: bool = True) -> "TimmBackbone":
         """Set the training mode; frozen stages, and batch norms with ``norm_eval``, stay in evaluation."""
         super().train(mode)
-        keep_frozen(self, self._frozen() if self.frozen_stages >= 0 else [], self.norm_eval)
+        keep_frozen(self, self._frozen, self.norm_eval)
         return self

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from mmengine.config import Config
@@ -10,6 +11,19 @@ from torch import Tensor, nn
 
 from mmlisa.checkpoints import load_weights
 from mmlisa.registry import MODELS
+
+
+def _normalization(classifier: nn.Module) -> tuple[list[float], ...] | None:
+    """Return mean and std of a classifier's input, in units of 0 to 255; None if it does not tell them."""
+    preprocessor, pretrained = classifier.data_preprocessor, getattr(classifier, "model", None)
+    pretrained = getattr(pretrained, "pretrained_cfg", None)  # mmpretrain's TimmClassifier holds timm's network
+    if getattr(preprocessor, "mean", None) is not None:
+        values = preprocessor.mean, preprocessor.std
+    elif pretrained is not None:
+        values = (255 * np.array(pretrained[key]) for key in ("mean", "std"))
+    else:
+        return None
+    return tuple(np.round(np.ravel(value), 2).tolist() for value in values)
 
 
 class TaughtClassifier(ImageClassifier):
@@ -40,6 +54,9 @@ class DistilledClassifier(TaughtClassifier):
         weight: share of the distillation loss, from 0 to 1.
         distill_head: config of the second head, as DeiT and LeViT have it; None: one head learns from the labels and the teacher.
         **options: arguments of ``ImageClassifier``.
+
+    Raises:
+        ValueError: when training starts, a teacher that takes images of another mean and standard deviation.
     """
 
     def __init__(
@@ -58,7 +75,15 @@ class DistilledClassifier(TaughtClassifier):
     def init_weights(self) -> None:
         """Initialise the student and build the teacher; MMEngine calls this when training starts."""
         super().init_weights()
-        model = MODELS.build(Config.fromfile(self.teacher).model if isinstance(self.teacher, str) else self.teacher)
+        cfg = Config.fromfile(self.teacher) if isinstance(self.teacher, str) else {"model": self.teacher}
+        preprocessor = cfg.get("data_preprocessor")
+        model = MODELS.build(cfg["model"], default_args=preprocessor and {"data_preprocessor": preprocessor})
+        ours, theirs = _normalization(self), _normalization(model)
+        if theirs is not None and (ours is None or not np.allclose(ours, theirs, atol=0.02)):
+            raise ValueError(
+                f"teacher: it takes images normalized by (mean, std) {theirs}, and the student gives it {ours}; set mean and std "
+                "of data_preprocessor to the teacher's"
+            )
         if self.teacher_checkpoint is not None:
             load_weights(model, self.teacher_checkpoint, min_matched=1)
         self._teacher = [model.eval().requires_grad_(False)]

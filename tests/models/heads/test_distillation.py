@@ -52,6 +52,26 @@ def test_teacher_is_read_and_not_part_of_the_model(teacher):
     assert not model.train()._teacher[0].training
 
 
+@pytest.mark.parametrize("as_file", [False, True])
+@pytest.mark.parametrize("mean", [[123.675, 116.28, 103.53], [127.5] * 3])
+def test_a_teacher_sees_images_normalized_for_it(tmp_path, teacher, as_file, mean):
+    ours, theirs = (dict(mean=m, std=[57.0] * 3, num_classes=5) for m in ([123.675, 116.28, 103.53], mean))
+    model = dict(type="ImageClassifier", **NETWORK)
+    (tmp_path / "teacher.py").write_text(f"model = {model}\ndata_preprocessor = {theirs}")
+    given = str(tmp_path / "teacher.py") if as_file else model | dict(data_preprocessor=theirs)
+    if mean[0] == ours["mean"][0]:
+        build(teacher, teacher=given, data_preprocessor=ours)
+    else:
+        with pytest.raises(ValueError, match=r"teacher: .*127\.5.*123\.6.*data_preprocessor"):
+            build(teacher, teacher=given, data_preprocessor=ours)
+
+
+def test_a_teacher_of_timm_tells_its_normalization(teacher):
+    given = dict(type="TimmClassifier", model_name="mixer_s32_224", num_classes=5)
+    with pytest.raises(ValueError, match=r"teacher: .*127\.5.*None"):
+        build(None, teacher=given)
+
+
 @pytest.mark.parametrize("second", [None, HEAD])
 def test_losses_and_scores(teacher, second):
     """The weighted sum; a second head learns from the teacher, and a test has half of each."""
