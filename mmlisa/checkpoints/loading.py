@@ -70,7 +70,11 @@ def match_report(model: nn.Module, state_dict: Mapping[str, Tensor]) -> tuple[fl
 
 
 def _matching(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: theirs[name] for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
+    """Return the entries of ``theirs`` that fit; extra states of modules, which may be any object, have no shape."""
+    shapes = {name: getattr(tensor, "shape", None) for name, tensor in ours.items()}
+    return {
+        name: theirs[name] for name in ours if name in theirs and getattr(theirs[name], "shape", None) == shapes[name]
+    }
 
 
 def check_match(model: nn.Module, state_dict: Mapping[str, Tensor], filename: str, min_matched: float) -> None:
@@ -90,6 +94,8 @@ def check_match(model: nn.Module, state_dict: Mapping[str, Tensor], filename: st
     print_log(f"{filename}: {line}", logger="current")
     ours = model.state_dict()
     for name, tensor in _matching(ours, state_dict).items():
+        if not isinstance(tensor, Tensor):
+            continue
         if tensor.is_floating_point() != ours[name].is_floating_point() or tensor.isnan().any():
             raise CheckpointError(f"checkpoint {filename}: {name} ({tensor.dtype}) holds NaN or is not a weight")
 

@@ -40,7 +40,9 @@ class FiniteLossHook(Hook):
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         broken = [
-            name for name, each in checkpoint["state_dict"].items() if each.is_floating_point() and each.isnan().any()
+            name
+            for name, each in checkpoint["state_dict"].items()
+            if isinstance(each, torch.Tensor) and each.is_floating_point() and each.isnan().any()
         ]
         if broken:
             raise FloatingPointError(f"iteration {runner.iter + 1}: {broken[0]} holds NaN. {_last(runner)}")

@@ -82,3 +82,23 @@ def test_a_forgotten_prefix_is_named(save):
     state = {f"backbone.{name}": tensor for name, tensor in LiSANet(ARCH).state_dict().items()}
     with pytest.raises(CheckpointError, match=r"0 of .*add prefix='backbone\.'"):
         LiSANet(ARCH, init_cfg=dict(type="Pretrained", checkpoint=save({"state_dict": state}))).init_weights()
+
+
+class Stateful(nn.Linear):
+    """Keeps a dict beside its weights, as layers of torchao and Transformer Engine do."""
+
+    extra = None
+
+    def get_extra_state(self):
+        return {"scale": self.extra}
+
+    def set_extra_state(self, state):
+        self.extra = state["scale"]
+
+
+def test_extra_states_of_modules_are_loaded(save):
+    model, other = Stateful(2, 3), Stateful(2, 3)
+    model.extra = 2.0
+    assert match_report(model, {**model.state_dict(), "_extra_state": torch.ones(1)})[0] == pytest.approx(2 / 3)
+    load_weights(other, save(model.state_dict()), min_matched=1)
+    assert other.extra == 2.0

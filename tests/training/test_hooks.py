@@ -44,6 +44,15 @@ def test_classes_are_compared_before_the_first_iteration(tmp_path, monkeypatch, 
         (run_test if "test" in classes else train)(made)
 
 
+def test_a_checkpoint_with_extra_states_of_modules_is_saved(tmp_path):
+    made = runner(tmp_path, iterations=2)
+    made.model.register_state_dict_post_hook(
+        lambda module, state, prefix, _: state.update({"_extra_state": {"scale": 1}})
+    )
+    train(made)
+    assert (tmp_path / "iter_2.pth").exists()
+
+
 def save(path, shape=(1, 4), prefix="layer.", **meta) -> str:
     state = {f"{prefix}weight": torch.zeros(shape), f"{prefix}bias": torch.zeros(1)}
     torch.save({"state_dict": state, "meta": meta}, path)
