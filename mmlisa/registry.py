@@ -69,7 +69,7 @@ _NETWORKS = (
     "models.dense_heads",
     "models.heads",
 )
-_HOOKS = [f"training.{name}" for name in ("hooks", "interrupts", "castling", "ema")]
+_HOOKS = [f"training.{name}" for name in ("hooks", "interrupts", "schedule", "castling", "ema")]
 MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.ema", "inference.tiled", "inference.exported")
 TASK_UTILS = _child(roots.TASK_UTILS, *_NETWORKS)
 HOOKS = _child(roots.HOOKS, *_HOOKS, "visualization", "video")

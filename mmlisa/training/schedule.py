@@ -6,7 +6,7 @@ from typing import Any
 
 from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
-from mmengine.runner import Runner
+from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from mmlisa.registry import HOOKS
 
@@ -20,34 +20,30 @@ class ScheduleHook(Hook):
 
     MMEngine restores the checkpoint's schedule, so that a finished training that is resumed for longer keeps its last learning
     rate. This hook steps the schedulers of the config up to the iteration of the checkpoint; the settings of the optimizer are
-    the config's, too. MMEngine handles trainings with several optimizers, and schedulers that follow a metric.
+    the config's, too. Trainings with several optimizers and schedulers that follow a metric are resumed as MMEngine does it.
     """
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        ours, saved, optimizer = (
-            runner.param_schedulers,
-            checkpoint.get("param_schedulers"),
-            checkpoint.get("optimizer"),
-        )
-        built = isinstance(runner.optim_wrapper, OptimWrapper) and isinstance(
-            ours, list
-        )  # a dict for several optimizers
-        if not (runner._resume and built and ours and saved and optimizer):
-            return
+        ours, saved = runner.param_schedulers or [], checkpoint.get("param_schedulers") or []
+        if not (runner._resume and isinstance(ours, list) and isinstance(runner.optim_wrapper, OptimWrapper)):
+            return  # not a training, or one with several optimizers
         states = [scheduler.state_dict() for scheduler in ours]
         if _settings(states) == _settings(saved) or any(getattr(each, "need_val_args", False) for each in ours):
             return
         iterations, epochs = (checkpoint["meta"][key] for key in ("iter", "epoch"))
+        length, by_epoch = len(runner.train_dataloader), isinstance(runner.train_loop, EpochBasedTrainLoop)
+        if by_epoch:  # the length of an epoch may have changed, too
+            rest = iterations - epochs * length
+            iterations = epochs * length + (rest if 0 <= rest < length else 0)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Detected call of `scheduler.step", UserWarning)  # before the optimizer's
-            for done in range(iterations):
-                ends_epoch = (done + 1) * epochs // iterations > done * epochs // iterations
+            for done in range(1, iterations + 1):
                 for scheduler in ours:
-                    if ends_epoch or not scheduler.by_epoch:
+                    if not scheduler.by_epoch or (by_epoch and done % length == 0):
                         scheduler.step()
         checkpoint["param_schedulers"] = [scheduler.state_dict() for scheduler in ours]
         rates = []
-        for new, old in zip(_groups(runner.optim_wrapper.state_dict()), _groups(optimizer), strict=False):
+        for new, old in zip(_groups(runner.optim_wrapper.state_dict()), _groups(checkpoint["optimizer"]), strict=False):
             rates.append((old["lr"], new["lr"]))
             old.update({name: value for name, value in new.items() if name != "params"})
         runner.logger.warning(
@@ -66,5 +62,4 @@ def _groups(optimizer: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _end(states: Sequence[Mapping[str, Any]]) -> str:
-    last = states[-1]
-    return f"{'epoch' if last['by_epoch'] else 'iteration'} {last['end']}"
+    return f"{'epoch' if states[-1]['by_epoch'] else 'iteration'} {states[-1]['end']}" if states else "its first step"

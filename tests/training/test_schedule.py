@@ -55,3 +55,24 @@ def test_the_same_schedule_is_restored_with_the_state_of_the_optimizer(tmp_path,
     train(resumed)
     assert "schedule of the config" not in capfd.readouterr().out
     assert [float(state["step"]) for state in resumed.optim_wrapper.optimizer.state.values()] == [6, 6]
+
+
+def test_a_schedule_in_epochs_goes_on_with_shorter_epochs(tmp_path):
+    parts = schedule(True, 3, convert_to_iter_based=True)
+    del parts["param_scheduler"][0]  # a warm-up that counts iterations
+    half = dict(epochs=3, loader=dict(batch_size=4), **parts)
+    train(runner(tmp_path / "resumed", **BY_EPOCH, **parts))  # one epoch of four iterations
+    train(runner(tmp_path / "resumed", **half, resume=True))  # and two epochs of two
+    train(runner(tmp_path / "whole", **half))
+    resumed, whole = rates(tmp_path / "resumed"), rates(tmp_path / "whole")
+    assert [resumed[i] for i in range(5, 9)] == pytest.approx([whole[i] for i in range(3, 7)])
+
+
+def test_the_config_counts_where_one_of_both_has_no_schedule(tmp_path):
+    train(runner(tmp_path, **BY_ITERATION))
+    train(runner(tmp_path, iterations=8, **schedule(False, 3), resume=True))
+    assert rates(tmp_path)[4] == 0.1
+    train(runner(tmp_path / "whole", iterations=8, **schedule(False, 3)))
+    assert rates(tmp_path)[8] == pytest.approx(rates(tmp_path / "whole")[8])
+    train(runner(tmp_path, **LONGER[0], resume=True))
+    assert rates(tmp_path)[12] == 0.1
