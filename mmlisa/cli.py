@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--version", action="version", version=__version__)
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the command")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="options and files of the command")
     args = parser.parse_args(argv)
     command = import_module(f"mmlisa.commands.{args.command.replace('-', '_')}")
     # Intermixed: options may stand between files.

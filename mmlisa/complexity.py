@@ -64,9 +64,8 @@ def forward_tables(model: nn.Module, image: Tensor) -> None:
         features = model.extract_feat(image)
         model.rpn_head(features)
         for branch, num_rois in (("bbox", 1000), ("mask", 100)):
-            heads, extractors = (
-                getattr(model.roi_head, f"{branch}_{part}", None) for part in ("head", "roi_extractor")
-            )
+            heads = getattr(model.roi_head, f"{branch}_head", None)
+            extractors = getattr(model.roi_head, f"{branch}_roi_extractor", None)
             if isinstance(heads, nn.Module) and not isinstance(heads, nn.ModuleList):
                 heads, extractors = [heads], [extractors]
             for head, extractor in zip(heads or (), extractors or (), strict=True):

@@ -15,7 +15,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", choices=SUITES, help="what to compare; each takes hours on a CPU")
     names = [name for suite in SUITES.values() for name in suite]
-    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="of its comparisons (default: all)")
+    parser.add_argument(
+        "--only", nargs="+", choices=names, metavar="NAME", help="comparisons of the suite (default: all)"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="trainings at once (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=ROOT, help="folder of the tables (default: %(default)s)")
     parser.add_argument("--report", action="store_true", help="run nothing, write the tables of what was run")

@@ -31,13 +31,13 @@ def halve(source: Path, target: Path) -> None:
     from onnx import TensorProto, helper, numpy_helper
 
     model = onnx.load(source)
-    graph, casts, kept, same, seen = model.graph, [], [], {}, {}
+    graph, casts, nodes, same, seen = model.graph, [], [], {}, {}
     for weight in graph.initializer:
         array, whole = numpy_helper.to_array(weight), weight.data_type
         if whole in (TensorProto.FLOAT, TensorProto.INT64) and array.size >= 64 and np.abs(array).max() < 2**15:
-            kind = np.float16 if whole == TensorProto.FLOAT else np.min_scalar_type(array.max())
+            dtype = np.float16 if whole == TensorProto.FLOAT else np.min_scalar_type(array.max())
             name = weight.name
-            weight.CopyFrom(numpy_helper.from_array(array.astype(kind), f"{name}.small"))
+            weight.CopyFrom(numpy_helper.from_array(array.astype(dtype), f"{name}.small"))
             casts.append(helper.make_node("Cast", [weight.name], [name], to=whole))
     for weight in graph.initializer:
         first = seen.setdefault((weight.data_type, *weight.dims, weight.raw_data), weight)
@@ -47,10 +47,10 @@ def halve(source: Path, target: Path) -> None:
         node.input[:] = [same.get(name, name) for name in node.input]
         first = seen.setdefault((node.op_type, *node.input, *(one.SerializeToString() for one in node.attribute)), node)
         if first is node or ends & set(node.output):
-            kept.append(node)
+            nodes.append(node)
         same.update(zip(node.output, first.output, strict=True))
     names = {value.name: value.name for value in (*graph.input, *graph.output)} | {"": ""}
-    for node in kept:
+    for node in nodes:
         del node.metadata_props[:]  # names of modules
         node.name = ""
         for values in (node.input, node.output):
@@ -59,7 +59,7 @@ def halve(source: Path, target: Path) -> None:
     for weight in weights:
         weight.name = names.setdefault(weight.name, f"v{len(names)}")
     del graph.node[:], graph.initializer[:], graph.value_info[:]
-    graph.node.extend(kept)
+    graph.node.extend(nodes)
     graph.initializer.extend(weights)
     onnx.save(model, target)
 

@@ -32,20 +32,20 @@ TEST = dict(init_cfg=None, pretrained=None, score_thr=0.0, conf_thr=-1, nms_pre=
 
 def set_all(cfg: Any, values: dict[str, Any]) -> None:
     """Set values wherever nested dicts and lists have their keys."""
-    for part in cfg.values() if isinstance(cfg, dict) else cfg:
-        if isinstance(part, dict | list | tuple):
-            set_all(part, values)
+    for entry in cfg.values() if isinstance(cfg, dict) else cfg:
+        if isinstance(entry, dict | list | tuple):
+            set_all(entry, values)
     if isinstance(cfg, dict):
         cfg.update({key: value for key, value in values.items() if key in cfg})
 
 
 def build(library: str, name: str) -> tuple[Any, EndToEnd, tuple[int, ...] | None]:
-    """A stock config, its model with weights of ``init_weights`` and scores that differ, and the size if all images have one.
+    """Return a stock config, its model with weights of ``init_weights`` and scores that differ, and the size if it is fixed.
 
     With the initial weights alone all scores are nearly equal, and rounding decides which boxes are kept.
     """
     path = Path(find_spec(library).origin).parent / ".mim" / "configs" / f"{name}.py"
-    options = [each for part, each in OPTIONS.items() if part in name]
+    options = [each for fragment, each in OPTIONS.items() if fragment in name]
     cfg = load_config(path, options=options[0] if options else None)
     set_all(cfg.model, TEST)
     torch.manual_seed(0)
@@ -78,13 +78,13 @@ def build(library: str, name: str) -> tuple[Any, EndToEnd, tuple[int, ...] | Non
 
 
 def smooth(size: Sequence[int]) -> torch.Tensor:
-    """A random smooth image ``[1, 3, H, W]``, uint8."""
+    """Return a random smooth image ``[1, 3, H, W]``, uint8."""
     coarse = torch.rand(1, 3, 7, 9, generator=torch.Generator().manual_seed(0))
     return (nn.functional.interpolate(coarse, tuple(size), mode="bicubic").clamp(0, 1) * 255).to(torch.uint8)
 
 
 def predict(model: nn.Module, library: str, size: Sequence[int]) -> Any:
-    """The data sample that the library predicts for :func:`smooth`."""
+    """Return the data sample that the library predicts for :func:`smooth`."""
     from mmpretrain.structures import DataSample  # for all three: the fields are free
 
     shapes = dict.fromkeys(("img_shape", "ori_shape", "pad_shape"), tuple(size))
@@ -95,26 +95,26 @@ def predict(model: nn.Module, library: str, size: Sequence[int]) -> Any:
         return model.test_step(dict(inputs=inputs, data_samples=[sample]))[0]
 
 
-def compare(theirs: Any, found: runtime.Prediction) -> tuple[float | None, float]:
+def compare(expected: Any, prediction: runtime.Prediction) -> tuple[float | None, float]:
     """Return the largest difference of the boxes (None without boxes) and of the scores.
 
     It is relative to the best class for a classifier, and the share of other pixels for a segmentor. Detections of nearly equal
     scores may change places: each is compared with the nearest one of its label.
     """
-    if found.probabilities is not None:
-        expected = theirs.pred_score.numpy()
-        return None, float(np.abs(expected - found.probabilities).max() / expected.max())
-    if found.segmentation is not None:
-        return None, float((theirs.pred_sem_seg.data[0].numpy() != found.segmentation).mean())
-    boxes, scores, labels = (theirs.pred_instances[key].numpy() for key in ("bboxes", "scores", "labels"))
-    if not len(boxes) or not len(found.boxes):
+    if prediction.probabilities is not None:
+        scores = expected.pred_score.numpy()
+        return None, float(np.abs(scores - prediction.probabilities).max() / scores.max())
+    if prediction.segmentation is not None:
+        return None, float((expected.pred_sem_seg.data[0].numpy() != prediction.segmentation).mean())
+    boxes, scores, labels = (expected.pred_instances[key].numpy() for key in ("bboxes", "scores", "labels"))
+    if not len(boxes) or not len(prediction.boxes):
         raise ValueError("nothing was detected, so nothing was compared")
-    apart = np.abs(found.boxes[:, None] - boxes).max(axis=2)
-    apart[found.labels[:, None] != labels] = np.inf
-    by_score = np.abs(found.scores[:, None] - scores)
+    apart = np.abs(prediction.boxes[:, None] - boxes).max(axis=2)
+    apart[prediction.labels[:, None] != labels] = np.inf
+    by_score = np.abs(prediction.scores[:, None] - scores)
     # Rounding decides which of nearly equal scores is the last of a full list.
-    last = max(scores.min(), found.scores.min()) + 1e-5 if len(boxes) == len(found.boxes) >= 100 else -1
-    rows, columns = (np.flatnonzero(each > last) for each in (found.scores, scores))
+    last = max(scores.min(), prediction.scores.min()) + 1e-5 if len(boxes) == len(prediction.boxes) >= 100 else -1
+    rows, columns = (np.flatnonzero(each > last) for each in (prediction.scores, scores))
     if not len(rows) or not len(columns):
         raise ValueError("all scores are equal, so nothing was compared")
     cost = apart + 1e3 * by_score
@@ -133,14 +133,14 @@ def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dic
         export.write(module, out, size, dynamic=is_free, metadata=metadata)
     except ValueError as error:
         return dict(reason=str(error))
-    exported, theirs = runtime.load(out, backend="onnxruntime"), partial(predict, module.model, library)
+    exported, expect = runtime.load(out, backend="onnxruntime"), partial(predict, module.model, library)
     pixels = {each: smooth(each)[0].permute(1, 2, 0).numpy() for each in (SIZES if is_free else [size])}
-    errors = [compare(theirs(each), exported.predict(image, 0.0)) for each, image in pixels.items()]
+    errors = [compare(expect(each), exported.predict(image, 0.0)) for each, image in pixels.items()]
     boxes, scores = zip(*errors, strict=True)
     row = dict(boxes=None if boxes[0] is None else max(boxes), scores=max(scores), mib=out.stat().st_size / 2**20)
     if is_timed:
         prepared, _ = exported.prepare(pixels[size])
-        runs = dict(pytorch=partial(theirs, size), onnxruntime=lambda: exported.run(prepared))
+        runs = dict(pytorch=partial(expect, size), onnxruntime=lambda: exported.run(prepared))
         if find_spec("openvino"):
             runs["openvino"] = partial(runtime.load(out, backend="openvino").run, prepared)
         row |= {name: 1e3 * min(repeat(run, number=1, repeat=4)) for name, run in runs.items()}  # milliseconds
@@ -148,7 +148,7 @@ def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dic
 
 
 def show(name: str, row: dict[str, Any]) -> str:
-    """One line of the table."""
+    """Return a line of the table."""
     if "reason" in row:
         cells = [f"refused: {row['reason']}", *[""] * 5]
     else:
@@ -171,7 +171,7 @@ def main(args: argparse.Namespace) -> None:
         return
     lines = [HEAD]
     for library, name in [(library, name) for library, names in CONFIGS.items() for name in names]:
-        if args.only and not any(part in name for part in args.only):
+        if args.only and not any(fragment in name for fragment in args.only):
             continue
         # A process each, so that memory is free again
         result = subprocess.run([sys.executable, __file__, "--one", library, name], capture_output=True, text=True)

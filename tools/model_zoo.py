@@ -31,22 +31,22 @@ def read_header(path: Path) -> tuple[str, str, str]:
     """Return title, accuracy and source from the first comment of a config; accuracy and source may be empty."""
     lines = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
     comment = " ".join(line.removeprefix("#").strip() for line in lines)
-    found = _HEADER.search(comment)
+    header = _HEADER.search(comment)
     title = re.split(r": (?:the|its) paper|: not in the paper|; the paper|\. (?=[A-Z])|\.$", comment)[0]
-    if not found:
+    if not header:
         return title, "", ""
-    tables = [part.strip() for part in (found["source"] or "").split(";") if "Table" in part]
-    return title, found["paper"] + (found["remark"] or ""), tables[0] if tables else "its paper"
+    tables = [source.strip() for source in (header["source"] or "").split(";") if "Table" in source]
+    return title, header["paper"] + (header["remark"] or ""), tables[0] if tables else "its paper"
 
 
 def read_metrics(paper: str) -> dict[str, float]:
     """Return the numbers of a quoted accuracy by their names in a model index: ``'box AP 44.2, mask AP 40.2'``."""
-    found = {}
+    numbers: dict[str, float] = {}
     for name, metric in METRICS.items():
         match = re.search(rf"(?<!\w )\b{name} (\d+\.\d+)|(\d+\.\d+)% {name}", paper)
         if match:
-            found.setdefault(metric, float(match[1] or match[2]))
-    return found
+            numbers.setdefault(metric, float(match[1] or match[2]))
+    return numbers
 
 
 def to_entry(path: Path) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def input_shape(name: str, cfg: Any) -> tuple[int, ...]:
     if cfg.default_scope == "mmpretrain":
         size = next(step.get("crop_size") or step.get("scale") for step in reversed(cfg.test_pipeline[:-1]))
         return 3, *((size, size) if isinstance(size, int) else size)
-    if found := re.search(r"picodet.*_(\d+)_coco", name):
-        return 3, int(found[1]), int(found[1])
+    if side := re.search(r"picodet.*_(\d+)_coco", name):
+        return 3, int(side[1]), int(side[1])
     if name.startswith("mask2former"):
         return 3, 640, 640
     return {"mmdet": (3, 800, 1280), "mmseg": (3, 512, 2048)}[cfg.default_scope]
@@ -111,8 +111,8 @@ def main() -> None:
     from mmlisa.training.log import import_quietly
 
     import_quietly()
-    found = sorted((ROOT / "configs").rglob("*.py"), key=lambda path: path.stem)
-    paths = [path for path in found if "_base_" not in path.parts and not path.stem.endswith("_demo")]
+    files = sorted((ROOT / "configs").rglob("*.py"), key=lambda path: path.stem)
+    paths = [path for path in files if "_base_" not in path.parts and not path.stem.endswith("_demo")]
     models = [to_entry(path) for path in tqdm(paths, disable=None)]
     note = "# Written by tools/model_zoo.py. No weights of our own are published; accuracies are the papers'.\n"
     text = note + yaml.safe_dump(dict(Models=models), sort_keys=False, allow_unicode=True)

@@ -59,15 +59,15 @@ def published_weights() -> str:
 
     table = "| backbone | source | parameters | tensors | starts fresh |\n|---|---|---|---|---|\n"
     for row in read_rows("published_weights"):
-        kind, arch, name = row.values()
+        backbone_name, arch, name = row.values()
         with torch.device("meta"):
-            backbone, state = getattr(backbones, kind)(arch), timm.create_model(name).state_dict()
+            backbone, state = getattr(backbones, backbone_name)(arch), timm.create_model(name).state_dict()
         matched = match(rename(state, recognise(state), type(backbone)), backbone)
         fresh = dict.fromkeys(".".join("*" if p.isdigit() else p for p in n.split(".")[:-1]) for n in matched.fresh)
-        shown = ", ".join(f"`{name}`" for name in list(fresh)[:5]) or "nothing"
-        shown += f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
+        listed = ", ".join(f"`{name}`" for name in list(fresh)[:5]) or "nothing"
+        listed += f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
         tensors = f"{len(matched.state)} of {len(backbone.state_dict())}"
-        table += f"| {kind} {arch} | `{name}` | {matched.share:.1%} | {tensors} | {shown} |\n"
+        table += f"| {backbone_name} {arch} | `{name}` | {matched.share:.1%} | {tensors} | {listed} |\n"
     return table
 
 

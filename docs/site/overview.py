@@ -23,7 +23,7 @@ COLOURS = {
 
 
 def draw_curves(axis, rows: list[dict], quantity: str, title: str) -> None:
-    """One line per backbone: a quantity of it over the baseline's, by the side of the image in pixels."""
+    """Draw a line per backbone: its quantity, divided by that of the baseline, over the side of the image in pixels."""
     sides = [int(case.split("x")[0]) for case in dict.fromkeys(row["case"] for row in rows)]
     values = {name: [row[quantity] for row in rows if row["name"] == name] for name in COLOURS}
     ratios = {name: [a / b for a, b in zip(values[name], values[BASELINE], strict=True)] for name in COLOURS}
@@ -53,8 +53,8 @@ def main() -> None:
         axis = figure.add_subplot(grid[place, 0])
         axis.imshow(Image.open(picture))
         axis.axis("off")
-    draw_curves(figure.add_subplot(grid[0, 1]), rows, "seconds", f"time over {BASELINE}'s")
-    draw_curves(figure.add_subplot(grid[1, 1]), rows, "peak_bytes", f"peak memory over {BASELINE}'s")
+    draw_curves(figure.add_subplot(grid[0, 1]), rows, "seconds", f"time / {BASELINE}")
+    draw_curves(figure.add_subplot(grid[1, 1]), rows, "peak_bytes", f"peak memory / {BASELINE}")
     figure.savefig(args.out, dpi=150)
     with Image.open(args.out) as drawn:  # a palette takes a fifth of the bytes
         drawn.convert("RGB").quantize(128).save(args.out, optimize=True)

@@ -16,23 +16,22 @@ def adapt_state_dict(model: nn.Module, state_dict: Mapping[str, Tensor]) -> dict
 
     Entries that fit already stay as they are, so a second call costs nothing.
     """
-    ours = model.state_dict()
-    adapted = below_prefix(state_dict, "")
-    adapted.update({name: adapt_channels(tensor, ours.get(name)) for name, tensor in adapted.items()})
+    weights, adapted = model.state_dict(), below_prefix(state_dict, "")
+    adapted.update({name: adapt_channels(tensor, weights.get(name)) for name, tensor in adapted.items()})
     for name, module in model.named_modules():
         if hasattr(module, "adapt_state_dict"):
             module.adapt_state_dict(adapted, f"{name}." if name else "", adapted._metadata.get(name, {}))
     return adapted
 
 
-def adapt_channels(theirs: Tensor, ours: Tensor | None) -> Tensor:
-    """Return the weight of a convolution of RGB for the input channels of ``ours``, as timm does; any other weight as it is."""
-    is_stem = ours is not None and ours.ndim == theirs.ndim == 4 and theirs.shape[1] == 3 != ours.shape[1]
-    if not is_stem or ours.shape[::2] != theirs.shape[::2] or ours.shape[3] != theirs.shape[3]:
-        return theirs
+def adapt_channels(loaded: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the weight of a convolution of RGB for the input channels of ``weight``, as timm does; any other weight as it is."""
+    is_stem = weight is not None and weight.ndim == loaded.ndim == 4 and loaded.shape[1] == 3 != weight.shape[1]
+    if not is_stem or weight.shape[::2] != loaded.shape[::2] or weight.shape[3] != loaded.shape[3]:
+        return loaded
     from timm.models import adapt_input_conv
 
-    return adapt_input_conv(ours.shape[1], theirs)
+    return adapt_input_conv(weight.shape[1], loaded)
 
 
 def below_prefix(state_dict: Mapping[str, Tensor], prefix: str) -> "OrderedDict[str, Tensor]":
@@ -40,41 +39,40 @@ def below_prefix(state_dict: Mapping[str, Tensor], prefix: str) -> "OrderedDict[
 
     The names of wrappers, ``module.`` of parallel training and ``_orig_mod.`` of torch.compile, do not count.
     """
-
     prefix = prefix.removeprefix("module.")
 
-    def rest_of(name: str) -> str | None:
-        name = name.removeprefix("module.").replace("_orig_mod.", "")
-        return name.removeprefix(prefix) if name.startswith(prefix) else None
+    def select(entries: Mapping[str, Any]) -> "OrderedDict[str, Any]":
+        plain = {name.removeprefix("module.").replace("_orig_mod.", ""): entry for name, entry in entries.items()}
+        return OrderedDict((name.removeprefix(prefix), each) for name, each in plain.items() if name.startswith(prefix))
 
-    part = OrderedDict((rest, tensor) for name, tensor in state_dict.items() if (rest := rest_of(name)) is not None)
-    metadata = getattr(state_dict, "_metadata", None) or {}
-    part._metadata = OrderedDict(
-        (rest.removesuffix("."), dict(of)) for name, of in metadata.items() if (rest := rest_of(f"{name}.")) is not None
+    below = select(state_dict)
+    metadata = select(
+        {f"{name}.": dict(entry) for name, entry in (getattr(state_dict, "_metadata", None) or {}).items()}
     )
-    return part
+    below._metadata = OrderedDict((name.removesuffix("."), entry) for name, entry in metadata.items())
+    return below
 
 
 def match_report(model: nn.Module, state_dict: Mapping[str, Tensor]) -> tuple[float, str]:
     """Return the share of the model's entries that ``state_dict`` holds in a shape that fits, and a line that describes it."""
-    ours, theirs = model.state_dict(), adapt_state_dict(model, state_dict)
-    matched = _matching(ours, theirs)
-    missing = [name for name in ours if name not in theirs]
-    reshaped = [name for name in ours if name in theirs and name not in matched]
-    unexpected = [name for name in theirs if name not in ours]
-    line = f"{len(matched)} of {len(ours)} entries match"
+    weights, loaded = model.state_dict(), adapt_state_dict(model, state_dict)
+    matched = _matching(weights, loaded)
+    missing = [name for name in weights if name not in loaded]
+    reshaped = [name for name in weights if name in loaded and name not in matched]
+    unexpected = [name for name in loaded if name not in weights]
+    line = f"{len(matched)} of {len(weights)} entries match"
     for label, names in (("missing", missing), ("of another shape", reshaped), ("not in the model", unexpected)):
         if names:
             line += f", {len(names)} {label} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
-    return len(matched) / max(len(ours), 1), line
+    return len(matched) / max(len(weights), 1), line
 
 
-def _matching(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the entries of ``theirs`` that fit; extra states of modules, which may be any object, have no shape."""
-    shapes = {name: getattr(tensor, "shape", None) for name, tensor in ours.items()}
-    return {
-        name: theirs[name] for name in ours if name in theirs and getattr(theirs[name], "shape", None) == shapes[name]
-    }
+def _matching(weights: Mapping[str, Tensor], loaded: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the entries of ``loaded`` that fit; extra states of modules, which may be any object, have no shape."""
+    shapes, offered = (
+        {name: getattr(each, "shape", None) for name, each in state.items()} for state in (weights, loaded)
+    )
+    return {name: loaded[name] for name in weights if name in loaded and offered[name] == shapes[name]}
 
 
 def check_match(model: nn.Module, state_dict: Mapping[str, Tensor], filename: str, min_matched: float) -> None:
@@ -85,18 +83,17 @@ def check_match(model: nn.Module, state_dict: Mapping[str, Tensor], filename: st
     """
     share, line = match_report(model, state_dict)
     if share < min_matched:
-        remedy = (
-            "; add prefix='backbone.'" if any(f"backbone.{name}" in state_dict for name in model.state_dict()) else ""
-        )
+        prefixed = any(f"backbone.{name}" in state_dict for name in model.state_dict())
+        remedy = "; add prefix='backbone.'" if prefixed else ""
         raise CheckpointError(
             f"checkpoint {filename} is of another model: {line}; min_matched is {min_matched:.0%}{remedy}"
         )
     print_log(f"{filename}: {line}", logger="current")
-    ours = model.state_dict()
-    for name, tensor in _matching(ours, state_dict).items():
+    weights = model.state_dict()
+    for name, tensor in _matching(weights, state_dict).items():
         if not isinstance(tensor, Tensor):
             continue
-        if tensor.is_floating_point() != ours[name].is_floating_point() or tensor.isnan().any():
+        if tensor.is_floating_point() != weights[name].is_floating_point() or tensor.isnan().any():
             raise CheckpointError(f"checkpoint {filename}: {name} ({tensor.dtype}) holds NaN or is not a weight")
 
 

@@ -18,8 +18,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(args: argparse.Namespace) -> None:
     lines, failed = {"mmlisa": __version__}, False
-    found = {each.metadata["Name"] for each in metadata.distributions()}
-    families = [name for name, engine in (("onedl", "onedl-mmengine"), ("openmmlab", "mmengine")) if engine in found]
+    installed = {each.metadata["Name"] for each in metadata.distributions()}
+    engines = {"onedl-mmengine": "onedl", "mmengine": "openmmlab"}
+    families = [family for engine, family in engines.items() if engine in installed]
     lines["OpenMMLab"] = " and ".join(families) or "not installed; install mmlisa[onedl] or mmlisa[openmmlab]"
     if len(families) > 1:
         lines["OpenMMLab"] += ": they overwrite each other; uninstall one"
@@ -30,7 +31,7 @@ def main(args: argparse.Namespace) -> None:
             missing = isinstance(error, ModuleNotFoundError) and error.name == name
             lines[name] = "not installed" if missing else f"cannot be imported: {type(error).__name__}: {error}"
             failed |= name in NEEDED or not missing
-    lines["mmcv operators"] = "compiled" if mmcv_ops.find_compiled() else "torchvision's"
+    lines["mmcv operators"] = "compiled" if mmcv_ops.find_compiled() else "provided by mmlisa, on torchvision"
     try:
         from mmengine.utils.dl_utils import collect_env
 

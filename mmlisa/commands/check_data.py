@@ -12,13 +12,10 @@ SPLITS = ("train", "val", "test")
 def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "check-data")
     cli.add_shared(arguments, "config", "--cfg-options")
-    arguments.add_argument("--split", nargs="+", choices=SPLITS, default=SPLITS, help="what to check (default: all)")
-    arguments.add_argument(
-        "--draw", type=cli.positive_int, metavar="N", help="draw N samples of each split after its pipeline"
-    )
-    arguments.add_argument(
-        "--out-dir", type=Path, default="work_dirs/samples", help="their folder (default: %(default)s)"
-    )
+    add = arguments.add_argument
+    add("--split", nargs="+", choices=SPLITS, default=SPLITS, help="what to check (default: all)")
+    add("--draw", type=cli.positive_int, metavar="N", help="draw N samples of each split after its pipeline")
+    add("--out-dir", type=Path, default="work_dirs/samples", help="folder of the drawings (default: %(default)s)")
     return arguments
 
 
@@ -32,14 +29,14 @@ def main(args: argparse.Namespace) -> None:
         import_quietly(cfg.get("default_scope"))
     from mmlisa.data.checking import check_splits
 
-    found = 0
+    problems = 0
     for split, report in check_splits(cfg, args.split):
         for line in report.lines():
             print(f"{split}: {line}", flush=True)
-        found += len(report.problems)
+        problems += len(report.problems)
         if args.draw:
             from mmlisa.visualization.samples import draw_samples
 
             draw_samples(cfg[f"{split}_dataloader"].dataset, args.draw, args.out_dir / f"{split}.png")
-    print(f"{found} problems" if found else "nothing wrong")
-    sys.exit(bool(found))
+    print(f"{problems} problems" if problems else "nothing wrong")
+    sys.exit(bool(problems))

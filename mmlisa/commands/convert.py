@@ -12,19 +12,15 @@ from mmlisa import cli
 
 def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "convert", formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("source", metavar="SRC", help="a file, an address, or timm:NAME")
-    arguments.add_argument("target", metavar="DST", type=Path, help="the checkpoint to write")
-    arguments.add_argument("--to", nargs=2, metavar=("BACKBONE", "ARCH"), help="for instance LiSANet hybrid-small")
-    arguments.add_argument("--head", action="store_true", help="convert the classifier's head as well, for mmpretrain")
-    arguments.add_argument(
-        "--ema", action=argparse.BooleanOptionalAction, help="the averaged weights of the file, or the others"
-    )
-    arguments.add_argument(
-        "--inflate", metavar="VIDEO_CONFIG", help="config of the video classifier to inflate SRC for"
-    )
-    arguments.add_argument(
-        "--mode", choices=("centre", "mean"), default="centre", help="where inflated taps lie in time (default: centre)"
-    )
+    add = arguments.add_argument
+    add("source", metavar="SRC", help="a file, an address, or timm:NAME")
+    add("target", metavar="DST", type=Path, help="the checkpoint to write")
+    add("--to", nargs=2, metavar=("BACKBONE", "ARCH"), help="for instance LiSANet hybrid-small")
+    add("--head", action="store_true", help="convert the classifier's head as well, for mmpretrain")
+    add("--ema", action=argparse.BooleanOptionalAction, help="the averaged weights of the file, or the others")
+    add("--inflate", metavar="VIDEO_CONFIG", help="config of the video classifier to inflate SRC for")
+    text = "where inflated taps lie in time (default: %(default)s)"
+    add("--mode", choices=("centre", "mean"), default="centre", help=text)
     return arguments
 
 

@@ -19,18 +19,19 @@ def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "demo")
     arguments.add_argument("images", type=cli.existing_path, nargs="*", metavar="IMAGE", help="default: two that ship")
     arguments.add_argument(
-        "--out-dir", type=Path, default="work_dirs/demo", help="of the pictures (default: %(default)s)"
+        "--out-dir", type=Path, default="work_dirs/demo", help="folder of the pictures (default: %(default)s)"
     )
     return arguments
 
 
-def draw(picture: "np.ndarray", found: "Prediction", classes: Sequence[str], scale: int = 3) -> "np.ndarray":
+def draw(picture: "np.ndarray", prediction: "Prediction", classes: Sequence[str], scale: int = 3) -> "np.ndarray":
     """Return a picture ``[H, W, 3]`` (RGB, uint8) with masks, boxes and labels, ``scale`` times as large."""
     import cv2
     import numpy as np
 
     drawing = cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
-    for box, score, label, mask in zip(found.boxes, found.scores, found.labels, found.masks, strict=True):
+    objects = prediction.boxes, prediction.scores, prediction.labels, prediction.masks
+    for box, score, label, mask in zip(*objects, strict=True):
         hue = np.uint8([[[int(label) * 180 // len(classes), 200, 255]]])
         colour = cv2.cvtColor(hue, cv2.COLOR_HSV2RGB)[0, 0]
         inside = cv2.resize(mask.astype(np.uint8), drawing.shape[1::-1]) > 0
@@ -55,10 +56,10 @@ def main(args: argparse.Namespace) -> None:
     args.out_dir.mkdir(parents=True, exist_ok=True)
     for image in args.images or sorted(DEMO.glob("*.jpg")):
         picture = runtime.read_image(image)
-        found = model.predict(picture)
+        prediction = model.predict(picture)
         target = args.out_dir / f"{Path(image).stem}.png"
-        cv2.imwrite(str(target), draw(picture, found, model.classes)[..., ::-1])
-        counts = Counter(model.classes[label] for label in found.labels)
+        cv2.imwrite(str(target), draw(picture, prediction, model.classes)[..., ::-1])
+        counts = Counter(model.classes[label] for label in prediction.labels)
         print(f"{target}: {', '.join(f'{n} {name}' for name, n in counts.most_common()) or 'nothing found'}")
     print(
         "\nNext:\n"

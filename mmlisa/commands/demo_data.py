@@ -8,16 +8,13 @@ from mmlisa import cli
 
 def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "demo-data")
-    arguments.add_argument("--root", default="data/demo", help="folder to make (default: %(default)s)")
-    arguments.add_argument("--seed", type=int, default=0, help="source of every random choice (default: %(default)s)")
-    arguments.add_argument("--train-images", type=cli.positive_int, default=280, help="default: %(default)s")
-    arguments.add_argument("--val-images", type=cli.positive_int, default=50, help="default: %(default)s")
-    arguments.add_argument(
-        "--scenes",
-        choices=["small", "large"],
-        default="small",
-        help="large: 3,000 pixels with 200 objects of 20 to 60 pixels, in COCO's layout only (default: %(default)s)",
-    )
+    add = arguments.add_argument
+    add("--root", default="data/demo", help="folder to make (default: %(default)s)")
+    add("--seed", type=int, default=0, help="source of every random choice (default: %(default)s)")
+    add("--train-images", type=cli.positive_int, default=280, help="default: %(default)s")
+    add("--val-images", type=cli.positive_int, default=50, help="default: %(default)s")
+    text = "large: 3,000 pixels with 200 objects of 20 to 60 pixels, in COCO's layout only (default: %(default)s)"
+    add("--scenes", choices=("small", "large"), default="small", help=text)
     return arguments
 
 

@@ -16,16 +16,11 @@ NONE = "none"
 
 def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "demo-page", formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument(
-        "--work-dirs", type=Path, default="work_dirs", help="of the trainings (default: %(default)s)"
-    )
-    arguments.add_argument(
-        "--host", default="127.0.0.1", help="0.0.0.0 serves other machines, too (default: %(default)s)"
-    )
-    arguments.add_argument(
-        "--port", type=cli.positive_int, help="port of the page (default: the first free one from 7860)"
-    )
-    arguments.add_argument("--no-browser", action="store_true", help="print the address without opening a browser")
+    add = arguments.add_argument
+    add("--work-dirs", type=Path, default="work_dirs", help="folder of the trainings (default: %(default)s)")
+    add("--host", default="127.0.0.1", help="0.0.0.0 serves other machines, too (default: %(default)s)")
+    add("--port", type=cli.positive_int, help="port of the page (default: the first free one from 7860)")
+    add("--no-browser", action="store_true", help="print the address without opening a browser")
     return arguments
 
 
@@ -47,7 +42,7 @@ def find_models(root: Path) -> dict[str, tuple[Path, Path]]:
     """
     files = sorted(root.glob("**/*.pth"), key=lambda path: -path.stat().st_mtime)
     configs = {file: list(file.parent.glob("*.py")) for file in files}
-    return {str(file.relative_to(root)): (file, found[0]) for file, found in configs.items() if len(found) == 1}
+    return {str(file.relative_to(root)): (file, *config) for file, config in configs.items() if len(config) == 1}
 
 
 @lru_cache(maxsize=4)
@@ -74,9 +69,9 @@ def predict(predictor: Any, picture: Any, score_threshold: float) -> tuple[Any, 
     from mmlisa.inference.predictor import fill_sample
     from mmlisa.visualization.overlays import draw_prediction
 
-    found, classes = predictor.predict(picture, score_threshold), Classes(predictor.metainfo)
-    drawing = draw_prediction(picture, fill_sample(BaseDataElement(), found), classes, score_threshold=0.0)
-    return drawing, summarise(to_data(found, classes))
+    prediction, classes = predictor.predict(picture, score_threshold), Classes(predictor.metainfo)
+    drawing = draw_prediction(picture, fill_sample(BaseDataElement(), prediction), classes, score_threshold=0.0)
+    return drawing, summarise(to_data(prediction, classes))
 
 
 def draw_kernels(predictor: Any, picture: Any, query: tuple[float, float]) -> list[tuple[Any, str]]:
@@ -99,8 +94,8 @@ def draw_kernels(predictor: Any, picture: Any, query: tuple[float, float]) -> li
     size = round(picture.shape[0] * higher), round(picture.shape[1] * wider)
     tensor = torch.from_numpy(picture.copy()).permute(2, 0, 1).float()
     resized = F.interpolate(tensor[None], size=size, mode="bilinear", antialias=True)[0]
-    found = attention_kernels(model.backbone, network_input(resized, model.data_preprocessor), layers, [query])
-    return [(overlay_kernel(tensor, kernel[0].mean(dim=0), query), name) for name, kernel in found.items()]
+    kernels = attention_kernels(model.backbone, network_input(resized, model.data_preprocessor), layers, [query])
+    return [(overlay_kernel(tensor, kernel[0].mean(dim=0), query), name) for name, kernel in kernels.items()]
 
 
 def build_page(root: Path) -> Any:
@@ -120,7 +115,7 @@ def build_page(root: Path) -> Any:
         if picture is None:
             raise gr.Error("Drop a picture first.")
         pairs = for_each((first, second), lambda model: predict(model, picture, threshold), (None, ""))
-        return [part for pair in pairs for part in pair]
+        return [value for pair in pairs for value in pair]
 
     def on_click(picture: Any, first: str, second: str, event: gr.SelectData) -> list[Any]:
         height, width = picture.shape[:2]

@@ -63,8 +63,8 @@ def main(args: argparse.Namespace) -> None:
     model = build_model(cfg)
     # A model that cannot be exported is reported before the checkpoint is read.
     if args.raw or args.backbone_only:
-        own = getattr(model.backbone, "image_size", ())
-        module, fixed = export.Exportable(model, args.backbone_only), own if len(own) == 3 else (224, 224)
+        clips = getattr(model.backbone, "image_size", ())
+        module, fixed = export.Exportable(model, args.backbone_only), clips if len(clips) == 3 else (224, 224)
     else:
         module = EndToEnd(model, args.uint8)
         fixed = export.final_size(cfg, module)
@@ -87,7 +87,7 @@ def main(args: argparse.Namespace) -> None:
     shape = "free" if dynamic else "x".join(map(str, size))
     print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB; size {shape}")
     for each, difference in differences.items():
-        found = "not compared: nothing is detected in a random image (lower score_thr), or rounding decides what is"
+        verdict = "not compared: nothing is detected in a random image (lower score_thr), or rounding decides what is"
         if difference is not None:
-            found = f"differs from PyTorch by {difference:.1e} of the largest output"
-        print(f"{'x'.join(map(str, each))}: {found}")
+            verdict = f"differs from PyTorch by {difference:.1e} of the largest output"
+        print(f"{'x'.join(map(str, each))}: {verdict}")

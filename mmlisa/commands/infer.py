@@ -36,8 +36,8 @@ def sort_files(files: Sequence[str]) -> tuple[str | None, str, list[str]]:
     if len(files) < (2 if exported else 3):
         raise UserError("IMAGE is missing: give CONFIG CHECKPOINT IMAGE, or EXPORTED.onnx IMAGE")
     try:
-        config, rest = (None, files) if exported else (cli.config_file(files[0]), files[1:])
-        return config, cli.weights_source(rest[0]), [cli.existing_path(image) for image in rest[1:]]
+        config, *files = (None, *files) if exported else (cli.config_file(files[0]), *files[1:])
+        return config, cli.weights_source(files[0]), [cli.existing_path(image) for image in files[1:]]
     except argparse.ArgumentTypeError as error:
         raise UserError(str(error)) from error
 

@@ -71,7 +71,9 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.training.runner import build_runner, train
 
     if args.device not in (None, get_device()):
-        raise ValueError(f"--device '{args.device}': MMEngine trains on '{get_device()}' here; leave --device out")
+        raise ValueError(
+            f"--device '{args.device}': on this machine MMEngine trains on '{get_device()}'; leave --device out"
+        )
     use_safe_loader()
     runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
     for warning in (config.warn_of_random_backbone(cfg), config.warn_of_batch(cfg, runner.world_size)):
@@ -84,11 +86,11 @@ def main(args: argparse.Namespace) -> None:
 
 def report(runner: Any) -> None:
     """Print where a finished training wrote its results, and the next commands, with the config that MMEngine wrote."""
-    here, info = f"{os.getcwd()}/", runner.message_hub.runtime_info
-    checkpoint = (info.get("best_ckpt") or info.get("last_ckpt") or "").removeprefix(here)
-    print(f"\nTrained for {runner.iter} iterations.\n  log         {runner.log_dir.removeprefix(here)}/")
+    folder, info = f"{os.getcwd()}/", runner.message_hub.runtime_info
+    checkpoint = (info.get("best_ckpt") or info.get("last_ckpt") or "").removeprefix(folder)
+    print(f"\nTrained for {runner.iter} iterations.\n  log         {runner.log_dir.removeprefix(folder)}/")
     if checkpoint:
         score = f" (best: {info['best_score']:.4g})" if "best_ckpt" in info else ""
-        config = str(Path(runner.work_dir, Path(runner.cfg.filename).name)).removeprefix(here)
+        config = str(Path(runner.work_dir, Path(runner.cfg.filename).name)).removeprefix(folder)
         words = shlex.join([config, checkpoint])
         print(f"  checkpoint  {checkpoint}{score}\nNext:\n  mmlisa test {words}\n  mmlisa infer {words} IMAGE …")

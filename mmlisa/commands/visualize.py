@@ -12,30 +12,18 @@ from mmlisa import cli
 
 def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "visualize", formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("source", type=cli.existing_path, help="image, or without --model the folder of a training")
-    arguments.add_argument(
-        "--model",
-        nargs="+",
-        action="append",
-        default=[],
-        metavar="CONFIG [CHECKPOINT] [KEY=VALUE …]",
-        help="a config, its checkpoint (random weights without) and new values of the config; once per model",
-    )
-    arguments.add_argument(
-        "--layers", type=int, nargs="+", default=[0, -1], help="indices of attentions (default: 0 -1)"
-    )
-    arguments.add_argument("--heads", type=int, nargs="+", default=[0, 1], help="heads of each layer (default: 0 1)")
-    query = "query pixel, relative to the image; repeat for more (default: 0.5 0.5)"
-    arguments.add_argument("--query", type=cli.fraction, nargs=2, action="append", metavar=("Y", "X"), help=query)
-    arguments.add_argument(
-        "--size", type=cli.positive_int, nargs=2, metavar=("H", "W"), help="size the image is resized to"
-    )
-    arguments.add_argument(
-        "--out-dir", type=Path, default="work_dirs/visualize", help="pictures (default: %(default)s)"
-    )
-    arguments.add_argument(
-        "--matrices", action="store_true", help="also draw whole attention matrices; of small images"
-    )
+    add = arguments.add_argument
+    add("source", type=cli.existing_path, help="image, or without --model the folder of a training")
+    words = "CONFIG [CHECKPOINT] [KEY=VALUE …]"
+    text = "a config, its checkpoint (random weights without) and new values of the config; once per model"
+    add("--model", nargs="+", action="append", default=[], metavar=words, help=text)
+    add("--layers", type=int, nargs="+", default=[0, -1], help="indices of attentions (default: 0 -1)")
+    add("--heads", type=int, nargs="+", default=[0, 1], help="heads of each layer (default: 0 1)")
+    text = "query pixel, relative to the image; repeat for more (default: 0.5 0.5)"
+    add("--query", type=cli.fraction, nargs=2, action="append", metavar=("Y", "X"), help=text)
+    add("--size", type=cli.positive_int, nargs=2, metavar=("H", "W"), help="size the image is resized to")
+    add("--out-dir", type=Path, default="work_dirs/visualize", help="folder of the pictures (default: %(default)s)")
+    add("--matrices", action="store_true", help="also draw whole attention matrices; of small images")
     cli.add_shared(arguments, "--min-matched")
     return arguments
 

@@ -177,13 +177,10 @@ def make_large_scene(split: str, index: int, seed: int, side: int = 3000, object
 
 
 def make_scenes(split: str, num_images: int, seed: int = 0, side: int = 192) -> Iterator[Scene]:
-    """Yield the scenes of a split; the first has a crowd, the second no object, the third a tiny one.
+    """Yield the scenes of ``'train'`` or ``'val'``; the first has a crowd, the second no object, the third a tiny one.
 
-    Args:
-        split: ``'train'`` or ``'val'``; they share no coin and no random number.
-        num_images: number of scenes; the first n are the same for any number.
-        seed: determines everything, with ``split`` and the place in the sequence.
-        side: typical size in pixels.
+    The splits share no coin and no random number. ``seed``, the split and the place in the sequence determine a scene. ``side``
+    is its typical size in pixels.
     """
     for index in range(num_images):
         rng = np.random.default_rng([seed, list(NUM_IMAGES).index(split), index])
@@ -251,12 +248,7 @@ def make_demo(
 ) -> Path:
     """Write the demo data under ``root`` unless this folder exists, and return ``root``.
 
-    Args:
-        root: the folder.
-        seed: determines an image, with its place in the split.
-        num_images: images per split, :data:`NUM_IMAGES` by default.
-        side: typical size of an image in pixels.
-        progress: show a progress bar.
+    ``num_images`` is the number of images per split, :data:`NUM_IMAGES` by default; see :func:`make_scenes`.
 
     Raises:
         ImportError: scikit-image, scikit-learn or imaug is missing.

@@ -55,17 +55,17 @@ def softnms(
     method: int,
     offset: int,
 ) -> Tensor:
-    """Soft-NMS (https://arxiv.org/abs/1704.04503): lowers the score of a box by its overlap with better boxes.
+    """Lower the score of each box by its overlap with better boxes (Soft-NMS, https://arxiv.org/abs/1704.04503).
 
-    Fills the head of ``dets`` ``[N, 5]`` with boxes and new scores, by falling score, and returns their indices. ``method`` is 0
-    (greedy), 1 (linear) or 2 (gaussian). Boxes below ``min_score`` are dropped.
+    The function fills the head of ``dets`` ``[N, 5]`` with boxes and new scores, by falling score, and returns their indices.
+    ``method`` is 0 (greedy), 1 (linear) or 2 (gaussian). Boxes below ``min_score`` are dropped.
     """
     boxes, scores = widest(boxes, scores)
-    remaining, kept = torch.arange(len(boxes)), []
+    remaining, selected = torch.arange(len(boxes)), []
     while len(remaining):
         best = scores.argmax()
-        dets[len(kept)] = torch.cat([boxes[best], scores[best, None]])
-        kept.append(remaining[best])
+        dets[len(selected)] = torch.cat([boxes[best], scores[best, None]])
+        selected.append(remaining[best])
         iou = torchvision.ops.box_iou(_closed(boxes[best, None], offset), _closed(boxes, offset))[0]
         if method == 2:
             scores = scores * torch.exp(-iou.square() / sigma)
@@ -74,7 +74,7 @@ def softnms(
         above = scores >= min_score
         above[best] = False
         boxes, scores, remaining = boxes[above], scores[above], remaining[above]
-    return torch.stack(kept) if kept else remaining
+    return torch.stack(selected) if selected else remaining
 
 
 def _closed(boxes: Tensor, offset: int) -> Tensor:
@@ -147,7 +147,7 @@ def _log(probability: Tensor) -> Tensor:
 def _weighted(values: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     if not weight.numel():
         return values
-    factors = torch.cat([weight, weight.new_ones(1)])  # the last one is the background's
+    factors = torch.cat([weight, weight.new_ones(1)])  # the last factor is that of the background
     is_class = (target >= 0) & (target < len(weight))
     return values * factors[target.where(is_class, len(weight))][:, None]
 

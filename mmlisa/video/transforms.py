@@ -56,7 +56,7 @@ class LoadClips(BaseTransform):
         num_clips: clips V; uniform sampling has one.
         random: draw new clips each time, for training; otherwise the clips are always the same.
         on_corrupt: ``'error'`` stops and names the video. ``'skip'`` logs its name, and the dataset takes another one in
-            training; a test set stops there too.
+            training; a test stops in both cases.
 
     Raises:
         ValueError: several clips of uniform sampling, or a damaged video under ``'error'``.

@@ -63,7 +63,7 @@ def draw_curves(curves: Curves, file: Path | BinaryIO) -> None:
         metric_axes.plot(*best, marker="*", markersize=11, color=line.get_color(), linestyle="none")
     units = " / ".join(sorted({METRICS[end] for name in metrics for end in METRICS if name.endswith(end)}))
     loss_axes.set(title="loss in training", ylabel="mean over a fiftieth of the run", ylim=(0, None))
-    rate_axes.set(title="learning rate", ylabel="of the first parameter group", ylim=(0, None))
+    rate_axes.set(title="learning rate", ylabel="first parameter group", ylim=(0, None))
     metric_axes.set(title="validation", ylabel=units)
     for axes in (loss_axes, rate_axes, metric_axes):
         axes.set(xlabel="iteration", xlim=(0, None))

@@ -35,7 +35,7 @@ def network_input(picture: Tensor, preprocessor: nn.Module) -> Tensor:
 
     Args:
         picture: ``[3, H, W]``, RGB from 0 to 255.
-        preprocessor: of a model of mmdet, mmseg or mmpretrain, whose pipelines read images as BGR.
+        preprocessor: data preprocessor of a model of mmdet, mmseg or mmpretrain, whose pipelines read images as BGR.
     """
     image = (picture if takes_rgb(preprocessor) else picture.flip(0)).to(preprocessor.device)
     if not hasattr(preprocessor, "mean"):
@@ -65,17 +65,13 @@ def find_operators(model: nn.Module) -> dict[str, nn.Module]:
 def attention_kernels(
     backbone: nn.Module, image: Tensor, layers: Sequence[int], queries: Sequence[tuple[float, float]]
 ) -> dict[str, Tensor]:
-    """Return the kernels of chosen layers for chosen query pixels.
+    """Return the kernels ``[Q, h, *grid]`` of chosen layers for Q query pixels by name; see :func:`attention_kernel`.
 
     Args:
         backbone: a network with operators of the registry.
         image: ``[3, H, W]``, normalised.
         layers: indices into :func:`find_operators`; negative ones count from the end.
         queries: relative positions (y, x) in the image, from 0 to 1.
-
-    Returns:
-        By the name of the operator, the weight of each token in the output at the query, ``[Q, h, *grid]``; see
-        :func:`attention_kernel`.
 
     Raises:
         ValueError: a layer that does not exist, or a query outside of the image.
@@ -120,16 +116,10 @@ def query_token(grid: Sequence[int], query: tuple[float, float]) -> int:
 
 
 def attention_kernel(operator: nn.Module, x: Tensor, grid: Sequence[int], token: int) -> Tensor:
-    """Return the kernel of one query: weights ``[h, *grid]`` of all tokens' values in the output for ``token``.
+    """Return the weights ``[h, *grid]`` of all tokens' values in the output of an operator for ``token``, counted without prefix.
 
     See :func:`attention_rows`. For operators without rows (convolutions, filters, windows, shares of the channels) the result is
-    the magnitude of the gradient by their input, ``[1, *grid]``.
-
-    Args:
-        operator: an operator of the registry, in evaluation mode.
-        x: its input, ``[1, N, C]``.
-        grid: size of its grid of tokens.
-        token: the query, counted without prefix tokens.
+    the magnitude of the gradient by their input ``x`` ``[1, N, C]``, ``[1, *grid]``.
     """
     prefix = x.shape[1] - prod(grid)
     rows = attention_rows(operator, x, grid, [prefix + token])
@@ -161,15 +151,10 @@ def attention_rows(operator: nn.Module, x: Tensor, grid: Sequence[int], tokens: 
 
 
 def overlay_kernel(picture: Tensor, kernel: Tensor, query: tuple[float, float]) -> np.ndarray:
-    """Draw a kernel as a smooth overlay on the faded picture. Red adds, blue subtracts, a ring marks the query.
+    """Draw a kernel ``[*grid]`` as a smooth overlay on the faded picture ``[3, H, W]``, RGB from 0 to 255.
 
-    Args:
-        picture: ``[3, H, W]``, RGB from 0 to 255.
-        kernel: ``[*grid]``; for a video, the middle frame is drawn.
-        query: relative position (y, x).
-
-    Returns:
-        ``[h, w, 3]``, RGB, uint8; small pictures are enlarged.
+    Red adds, blue subtracts, a ring marks the query (y, x). Of a video, the middle frame is drawn. The drawing is ``[h, w, 3]``,
+    RGB, uint8; small pictures are enlarged.
     """
     canvas = enlarge(picture.permute(1, 2, 0).byte().numpy(), KERNEL_SIDE)
     values = kernel[kernel.shape[0] // 2] if kernel.ndim == 3 else kernel
@@ -188,14 +173,10 @@ def draw_kernels(
     heads: Sequence[int],
     path: Path,
 ) -> None:
-    """Draw kernels in a grid, with a row per query and network and a column per layer and head (figures 4 and 8).
+    """Draw kernels in a grid, with a row per query and network and a column per layer and head (LiSA, Figs. 4 and 8).
 
-    Args:
-        picture: ``[3, H, W]``, RGB from 0 to 255.
-        queries: as in :func:`attention_kernels`; each is marked by a ring.
-        rows: label and :func:`attention_kernels` of each network.
-        heads: heads to draw; the panels of a layer with fewer heads stay empty.
-        path: file to write.
+    ``rows`` holds the label and the :func:`attention_kernels` of each network for ``queries``, and ``picture`` is ``[3, H, W]``,
+    RGB from 0 to 255. The panels of a layer with fewer ``heads`` stay empty.
     """
     columns = 1 + max(len(kernels) for _, kernels in rows) * len(heads)
     width, height = 2.0, 2.0 * picture.shape[1] / picture.shape[2] + 0.45  # inches of a panel
@@ -263,10 +244,7 @@ def rank(matrix: Tensor) -> int:
 def draw_matrices(columns: Mapping[str, Mapping[str, Tensor]], head: int, path: Path) -> None:
     """Draw the matrices of one head with their ranks, a row per layer and a column per network (FLatten, Fig. 5).
 
-    Args:
-        columns: :func:`attention_matrices` by the network's label.
-        head: index of the head.
-        path: file to write.
+    ``columns`` holds the :func:`attention_matrices` by the network's label.
 
     Raises:
         ValueError: a head that does not exist.

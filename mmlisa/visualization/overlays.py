@@ -89,7 +89,7 @@ def write_video(path: str | Path, frames: Iterable[np.ndarray], rate: float) -> 
 
 
 def free_path(target: Path, taken: set[Path]) -> Path:
-    """Return the first of ``name.png``, ``name_2.png``, … that is not in ``taken``, and add it there."""
+    """Return the first of ``name.png``, ``name_2.png``, … that is not in ``taken``, and add it to ``taken``."""
     number, free = 1, target
     while free.resolve() in taken:
         number += 1

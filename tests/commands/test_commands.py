@@ -37,10 +37,8 @@ def demo(tmp_path_factory) -> Path:
 def mmlisa(monkeypatch, tmp_path):
     """Run ``mmlisa COMMAND …`` in an empty folder and return the exit status."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
 
     def run(*words: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["mmlisa"])
         try:
             cli.main([str(word) for word in words])
         except SystemExit as end:

@@ -1,17 +1,15 @@
 """The model zoo: what a config's first comment says, and an index that MIM reads."""
 
-import runpy
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from modelindex.load_model_index import load
 from modelindex.models.ModelIndex import ModelIndex
 
+import model_zoo
 from mmlisa import config_path
 
 ROOT = Path(__file__).parents[2]
-model_zoo = SimpleNamespace(**runpy.run_path(str(ROOT / "tools" / "model_zoo.py")))
 
 
 def test_an_entry_and_its_line_on_the_page():

@@ -11,7 +11,7 @@ from mmseg.structures import SegDataSample
 
 from mmlisa.classes import Classes
 from mmlisa.visualization import overlays
-from mmlisa.visualization.overlays import draw_prediction, free_path, has_truth, write_video
+from mmlisa.visualization.overlays import draw_prediction, draw_truth, free_path, has_truth, write_video
 
 CLASSES = Classes({"classes": ("cat", "cup"), "palette": [(250, 0, 0), (0, 0, 250)]})
 GREY = np.full((160, 160, 3), 128, np.uint8)  # enlarged four times
@@ -73,6 +73,10 @@ def test_annotations_are_drawn_on_the_left():
     assert blue > 300
     assert red > 300
     assert not (halves[0] == (250, 0, 0)).all(-1).any()
+
+
+def test_without_annotations_the_picture_stays_as_it_is():
+    assert not changed(draw_truth(GREY, DataSample(), CLASSES)[:640]).any()
 
 
 def test_classes_are_written_below_the_picture():

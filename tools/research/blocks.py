@@ -11,7 +11,7 @@ def replace_block(text: str, name: str, table: str) -> str:
     """
     pattern = rf"(<!-- begin {re.escape(name)} -->\n).*?(<!-- end {re.escape(name)} -->)"
     replaced, count = re.subn(
-        pattern, lambda found: f"{found[1]}\n{table.strip()}\n\n{found[2]}", text, flags=re.DOTALL
+        pattern, lambda block: f"{block[1]}\n{table.strip()}\n\n{block[2]}", text, flags=re.DOTALL
     )
     if count != 1:
         raise ValueError(f"the page has {count} blocks named '{name}'; one is needed")

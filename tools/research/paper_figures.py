@@ -18,7 +18,7 @@ STEPS = (0, 10, 30, 100, 300, 1000, 3000, 6000)  # at which the synthetic experi
 
 
 def draw_angular_kernel(path: Path) -> None:
-    """Points of a plane, their feature space, and its squared distances over the angle (Castling-ViT, Fig. 3, Eq. 7)."""
+    """Draw points of a plane, their feature space, and its squared distances over the angle (Castling-ViT, Fig. 3, Eq. 7)."""
     torch.manual_seed(0)
     points = torch.randn(300, 2, dtype=torch.float64)
     angle = torch.atan2(points[:, 1], points[:, 0])
@@ -66,12 +66,12 @@ def fit_similarity() -> tuple[Tensor, Tensor, list[float], Tensor]:
 
 
 def similarity(cosine: Tensor) -> Tensor:
-    """The angular similarity of two unit vectors, over the cosine between them."""
+    """Return the angular similarity of two unit vectors, over the cosine between them."""
     return 1 - cosine.arccos() / math.pi
 
 
 def draw_frequencies(path: Path) -> None:
-    """The similarity, its linear terms and the fit; the loss; the error of each frequency over steps (Fig. 7)."""
+    """Draw the similarity with its linear terms and the fit, the loss, and the error of each frequency over steps (Fig. 7)."""
     x, fit, losses, errors = fit_similarity()
     figure = Figure(figsize=(13, 4), layout="constrained")
     curves, loss, trajectory = figure.subplots(1, 3)
@@ -82,21 +82,21 @@ def draw_frequencies(path: Path) -> None:
     curves.legend()
     loss.semilogy(losses)
     loss.set(xlabel="step", ylabel="squared error")
-    shown = trajectory.imshow(errors.T, cmap="coolwarm", vmin=0, vmax=1, origin="lower", aspect="auto")
+    image = trajectory.imshow(errors.T, cmap="coolwarm", vmin=0, vmax=1, origin="lower", aspect="auto")
     trajectory.set(xlabel="step", ylabel="frequency")
     trajectory.set_xticks(range(len(STEPS)), STEPS)
     trajectory.set_yticks(range(10), range(1, 20, 2))
-    figure.colorbar(shown, ax=trajectory, label="relative error")
+    figure.colorbar(image, ax=trajectory, label="relative error")
     save(figure, path)
 
 
 def focus(x: Tensor, power: int = 3) -> Tensor:
-    """FLatten's f_p of vectors ``[..., d]``: the direction of ``x**p`` and the length of ``x``."""
+    """Return FLatten's f_p of vectors ``[..., d]``: the direction of ``x**p`` with the length of ``x``."""
     return nn.functional.normalize(x**power, dim=-1) * x.norm(dim=-1, keepdim=True)
 
 
 def draw_focusing(path: Path) -> None:
-    """Vectors before and after f_3, and the scores of a query (FLatten, Fig. 4)."""
+    """Draw vectors before and after f_3, and the scores of a query (FLatten, Fig. 4)."""
     # Solved for the eight scores of the figure, which gives no vectors.
     query = torch.tensor([2.5144, 1.0063])
     keys = torch.tensor([[1.3361, 1.0571], [0.5144, 0.9719], [0.5814, 1.6361], [0.2918, 1.4094]])
@@ -135,7 +135,7 @@ def read_series(paper: dict[str, Any], plot: dict[str, Any]) -> dict[str, list[t
 
 
 def draw_accuracies(name: str, path: Path) -> None:
-    """The plots of accuracy over multiply-accumulates of a paper, from its tables."""
+    """Draw the plots of accuracy over multiply-accumulates of a paper, from its tables."""
     paper = load_table(name)
     figure = Figure(figsize=(6 * len(paper["plots"]), 5), layout="constrained")
     for axis, plot in zip(figure.subplots(1, len(paper["plots"]), squeeze=False)[0], paper["plots"], strict=True):

@@ -21,7 +21,7 @@ from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.ops import no_autocast
 from mmlisa.registry import MODELS, TASK_UTILS
 
-ALPHA, GAMMA = 0.75, 2.0  # of the varifocal loss
+ALPHA, GAMMA = 0.75, 2.0  # settings of the varifocal loss
 
 
 @TASK_UTILS.register_module()
@@ -70,7 +70,9 @@ class VarifocalSimOTAAssigner(SimOTAAssigner):
         return result
 
     def varifocal_cost(self, scores: Tensor, labels: Tensor, ious: Tensor) -> Tensor:
-        """Varifocal loss of each prediction as if each box were its target: ``[n, classes], [k], [n, k] -> [n, k]``.
+        """Return the varifocal loss ``[n, k]`` of each prediction as if each box were its target.
+
+        The arguments are ``[n, classes]``, ``[k]`` and ``[n, k]``.
 
         A box changes the target of its own class only, so that all other classes are summed once.
         """
@@ -78,9 +80,9 @@ class VarifocalSimOTAAssigner(SimOTAAssigner):
             scores = scores.float()
             entropy = F.binary_cross_entropy(scores, torch.zeros_like(scores), reduction="none")
             as_negative = ALPHA * scores**GAMMA * entropy
-            of_box = scores[:, labels]  # of each box's class
+            box_scores = scores[:, labels]  # the score for the class of each box
             box_as_negative = as_negative[:, labels]
-            box_as_positive = ious * F.binary_cross_entropy(of_box, ious.clamp(0, 1), reduction="none")
+            box_as_positive = ious * F.binary_cross_entropy(box_scores, ious.clamp(0, 1), reduction="none")
             box_cost = torch.where(ious > 0, box_as_positive, box_as_negative)
             return as_negative.sum(dim=1, keepdim=True) - box_as_negative + box_cost
 

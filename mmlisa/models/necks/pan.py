@@ -17,8 +17,8 @@ class PAN(BaseModule):
     """Base: 1x1 convolutions to one width, top-down fusion, bottom-up fusion, and one coarser map at the end.
 
     Args:
-        in_channels: of the backbone's maps, fine to coarse, each half the size of the one before (rounded up).
-        out_channels: width of the neck.
+        in_channels: channels of the backbone's maps, fine to coarse, each half the size of the one before (rounded up).
+        out_channels: channels of the returned maps.
         norm_cfg: normalization of all convolutions.
         init_cfg: initialization, as in MMEngine.
     """

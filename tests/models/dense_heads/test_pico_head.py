@@ -50,7 +50,7 @@ def test_predicted_boxes_are_distances_in_strides(head):
         distribution.data.view(1, 4, 8, *distribution.shape[2:]).fill_(-50)[:, :, 2] = 50
     scores[1].data[0, 1, 2, 1] = 10
     cfg = dict(nms_pre=10, min_bbox_size=0, score_thr=0.1, nms=dict(type="nms", iou_threshold=0.6), max_per_img=5)
-    meta = dict(img_shape=(64, 72), scale_factor=(1, 1))
+    meta = dict(img_shape=(64, 72), pad_shape=(96, 96), scale_factor=(1, 1))
     (result,) = head.predict_by_feat(scores, distributions, batch_img_metas=[meta], cfg=ConfigDict(cfg), rescale=False)
     assert result.labels.tolist() == [1]
     # Centre (1.5, 2.5) * 16 = (24, 40), 32 pixels each way, clipped to the image.
