@@ -197,6 +197,17 @@ def make_plan(
     )
 
 
+def largest_shape(plan: Plan, dataset: Dataset) -> tuple[int, ...]:
+    """Return the largest H and W of the images as the model takes them; empty for a classifier, whose images have one size."""
+    if plan.task == "classification":
+        return ()
+    if plan.tiles:
+        return plan.side, plan.side
+    sizes = [[int(length * plan.side / max(sample.size) + 0.5) for length in sample.size] for sample in dataset.samples]
+    width, height = (max(_ROUND, *lengths) for lengths in zip(*sizes, strict=True))
+    return height, width
+
+
 def _object_size(dataset: Dataset) -> tuple[float, float]:
     """Return the median of the images' longer sides, and the size below which a quarter of the objects are in such an image."""
     train = dataset.split("train")

@@ -66,6 +66,7 @@ def write_report(folder: Path, commands: Mapping[str, str]) -> str:
         title=f"{folder.name}: {task}",
         result=result,
         comparison=json.loads(comparison.read_text()) if comparison.exists() else None,
+        exported=json.loads((folder / "export.json").read_text()),
         names=[*classes, "nothing"][: len(result.confusion)],
         summary=summary,
         curves=curves.getvalue(),

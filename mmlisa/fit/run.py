@@ -20,6 +20,9 @@ from mmlisa.data.writing import write_data
 
 from .comparison import compare
 
+# Results that the report shows of the checkpoint and of the exported file.
+_METRICS = {"coco/bbox_mAP": "box AP", "coco/segm_mAP": "mask AP", "mIoU": "mIoU, %", "accuracy/top1": "top-1, %"}
+
 
 @dataclass(frozen=True)
 class Options:
@@ -38,9 +41,10 @@ class Options:
 
 
 def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
-    """Run the steps whose results are missing: ``config.py``, ``model.pth``, ``report.html`` and ``model.onnx`` in ``folder``.
+    """Run the steps whose results are missing: ``config.py``, ``model.pth``, ``model.onnx`` and ``report.html`` in ``folder``.
 
-    ``dry_run`` stops after the config and ``samples.png``, twelve images with their annotations.
+    A model that cannot be exported is a note in the report. ``dry_run`` stops after the config and ``samples.png``, twelve images
+    with their annotations.
 
     Raises:
         ValueError, OSError: the data cannot be used, or the folder holds a run with other options.
@@ -62,14 +66,14 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
         return _draw(folder)
     if not model.exists():
         _train(folder)
-    plain = folder / "plain.py"  # exists if the training takes tiles
-    if plain.exists() and not (folder / "comparison.json").exists():
+    has_tiles = (folder / "plain.py").exists()
+    if has_tiles and not (folder / "comparison.json").exists():
         _write(folder / "comparison.json", json.dumps(compare(folder, run), indent=1))
-    if not (folder / "report.html").exists():
+    file, notes = folder / "model.onnx", folder / "export.json"
+    if export := not (file.exists() and notes.exists()):
+        _export(folder)
+    if not (folder / "report.html").exists() or (export and file.exists()):
         _test(folder)
-    if not (folder / "model.onnx").exists():
-        side = _settings(folder)["side"]
-        run("export", plain if plain.exists() else config, model, folder / "model.onnx", "--size", side, side)
     print("Next:", *(f"  {line}" for line in _next_commands(folder).values()), sep="\n")
 
 
@@ -87,7 +91,7 @@ def _configure(options: Options, folder: Path) -> None:
     """Read the data, and write the annotations, the notes about them and, at last, the config."""
     import torch
 
-    from .plan import choose_preset, make_plan, write_config, write_tiled_config
+    from .plan import choose_preset, largest_shape, make_plan, write_config, write_tiled_config
 
     dataset = prepare_data(options.data, options.task, options.ignore, options.background)
     on_gpu = torch.cuda.is_available()
@@ -96,7 +100,7 @@ def _configure(options: Options, folder: Path) -> None:
     plan = make_plan(dataset, preset, on_gpu, **numbers)
     plan.reasons["model"] = reason
     print(*dataset.summary(), sep="\n", flush=True)
-    write_data(dataset, folder / "data", seed=SEED)
+    write_data(dataset, folder / "data", seed=SEED, shape=largest_shape(plan, dataset))
     _write(folder / "options.json", json.dumps(asdict(options), indent=1))
     text = write_config(plan, dataset, folder)
     if plan.tiles and plan.task == "detection":
@@ -136,27 +140,87 @@ def _train(folder: Path) -> None:
         shutil.copyfileobj(source, file)
 
 
+def _export(folder: Path) -> None:
+    """Write ``model.onnx``, of free size if the model allows it, else of the shape of the data, and notes on what was refused."""
+    words, log = ["export", folder / "config.py", folder / "model.pth", folder / "model.onnx"], folder / "export.txt"
+    shape, attempts, refused = _facts(folder)["shape"], {"model.onnx": []}, {}
+    if shape:
+        size = "x".join(map(str, shape))
+        attempts = {"model.onnx of free size": [], f"model.onnx of size {size}": ["--size", *shape]}
+    for name, options in attempts.items():
+        try:
+            run(*words, *options, log=log)
+            print(log.read_text(errors="replace"), end="")
+            break
+        except ChildProcessError as error:
+            reason = [str(error), *log.read_text(errors="replace").split("\n")[:-1]][-1]
+            refused.setdefault(reason.removeprefix("error: "), []).append(name)
+    notes = [f"{' and '.join(names)} cannot be written: {reason}" for reason, names in refused.items()]
+    if notes and (folder / "model.onnx").exists():
+        notes.append(
+            f"model.onnx pads images smaller than {size}, which may change its results, and refuses larger ones."
+        )
+    _write(folder / "export.json", json.dumps({"notes": notes, "table": []}, indent=1))
+    print(*(f"note: {note}" for note in notes), sep="\n", flush=True)
+
+
 def _test(folder: Path) -> None:
-    """Test, and write the report."""
+    """Test the checkpoint, and compare it on the validation images with the file; write the report."""
     from .report import write_report
 
-    test = folder / "test"
+    test, facts = folder / "test", _facts(folder)
     test.mkdir(exist_ok=True)
-    task = json.loads((folder / "data" / "data.json").read_text())["task"]
-    dump = ["--out", test / "predictions.pkl"] if task == "classification" else []
+    dump = ["--out", test / "predictions.pkl"] if facts["task"] == "classification" else []
     run("test", folder / "config.py", folder / "model.pth", "--work-dir", test, *dump)
+    if (folder / "model.onnx").exists():
+        _compare_file(folder, {} if facts["test"] else {"model.pth": test})
     score = write_report(folder, _next_commands(folder))
     print(f"{score}; {folder / 'report.html'}", flush=True)
 
 
+def _compare_file(folder: Path, tested: dict[str, Path]) -> None:
+    """Add a table with the results of the checkpoint and of the exported file on the validation images to ``export.json``.
+
+    ``tested`` has the folders of tests that are done already, by the name of the weights.
+    """
+    path, config = folder / "export.json", folder / "val.py"
+    _write(
+        config,
+        "# Written by mmlisa fit. config.py with the validation images to test on.\n"
+        '_base_ = "config.py"\n\ntest_dataloader = _base_.val_dataloader\ntest_evaluator = _base_.val_evaluator\n',
+    )
+    exported, rows = json.loads(path.read_text()), {}
+    for name in ("model.pth", "model.onnx"):
+        work = tested.get(name, folder / "val" / name)
+        try:
+            if name not in tested:
+                run("test", config, folder / name, "--work-dir", work)
+            rows[name] = json.loads(max(work.glob("*/*.json")).read_text())
+        except ChildProcessError as error:
+            rows[name] = {}
+            exported["notes"].append(f"{name} was not tested: {error}")
+    shown = {key: title for key, title in _METRICS.items() if any(key in row for row in rows.values())}
+    exported["table"] = [["", *shown.values()]]
+    for name, row in rows.items():
+        exported["table"].append([name, *(f"{row[key]:#.4g}" if key in row else "-" for key in shown)])
+    _write(path, json.dumps(exported, indent=1))
+    print(*("  ".join(row) for row in exported["table"]), sep="\n", flush=True)
+
+
 def _next_commands(folder: Path) -> dict[str, str]:
     """Return commands that the user may run next, by their purpose."""
-    config, model = folder / "config.py", folder / "model.pth"
+    config, model, file = folder / "config.py", folder / "model.pth", folder / "model.onnx"
+    exported = {"the same with the exported file": command("infer", file, "IMAGE_OR_FOLDER")} if file.exists() else {}
     return {
         "draw predictions": command("infer", config, model, "IMAGE_OR_FOLDER"),
+        **exported,
         "test again": command("test", config, model),
         "look at the data": command("check-data", config, "--draw", 16),
     }
+
+
+def _facts(folder: Path) -> dict:
+    return json.loads((folder / "data" / "data.json").read_text())
 
 
 def _settings(folder: Path) -> dict:

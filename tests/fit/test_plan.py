@@ -10,7 +10,16 @@ from mmengine.registry import MODELS, DefaultScope
 from helpers import folders
 from mmlisa import config_path
 from mmlisa.data.dataset import Dataset, Sample
-from mmlisa.fit.plan import PRESETS, Preset, _class_counts, choose_preset, make_plan, write_config, write_tiled_config
+from mmlisa.fit.plan import (
+    PRESETS,
+    Preset,
+    _class_counts,
+    choose_preset,
+    largest_shape,
+    make_plan,
+    write_config,
+    write_tiled_config,
+)
 
 
 def make(task="detection", number=100, size=(640, 480), side=48.0, has_masks=True):
@@ -71,6 +80,23 @@ def test_tiles_by_the_sizes_of_objects(size, side, on_gpu, tile, expected):
     plan = make_plan(dataset, preset, on_gpu, tile=tile)
     assert (plan.tiles, plan.side if plan.tiles else 0) == (bool(expected), expected)
     assert any("--tile 300" in note for note in dataset.notes) == (tile == 300)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile", "expected"),
+    [
+        ([(640, 480), (1280, 720)], "off", (288, 384)),  # H, W
+        ([(640, 480), (480, 641)], "off", (384, 384)),
+        ([(640, 10)], "off", (32, 384)),
+        ([(640, 480)], 320, (320, 320)),
+    ],
+)
+def test_the_largest_shape_holds_every_image(sizes, tile, expected):
+    dataset = make(size=(640, 480))
+    for sample, size in zip(dataset.samples, sizes * len(dataset.samples), strict=False):
+        sample.size = size
+    plan = make_plan(dataset, PRESETS["detection"]["hylisanet"], False, side=None if tile == 320 else 384, tile=tile)
+    assert largest_shape(plan, dataset) == expected
 
 
 def test_an_epoch_of_tiles_covers_the_images():

@@ -40,8 +40,11 @@ def report(folder, task, classes=NAMES):
     (run / "config.py").write_text("\n".join(f"{name} = {value!r}" for name, value in settings.items()))
     facts = dict(format="COCO", task=task, summary=["100 < 200 images"], train=["a", "b"], val=["c"], test=[])
     (run / "data" / "data.json").write_text(json.dumps(facts))
+    (run / "export.json").write_text(json.dumps(dict(notes=["too large"], table=[["", "AP"], ["model.onnx", "0.726"]])))
     write_report(run, {"look": "mmlisa infer a"})
     html = (run / "report.html").read_text()
+    assert "<p>too large</p>" in html
+    assert "<td>0.726</td>" in html
     assert "COCO: 2 images to train on; results are those of the 1 images of val, on which" in html
     sources = re.findall(r'(?:src|href)="([^"]+)"', html)
     assert all(source.startswith("data:image/") for source in sources), "a page that does not stand alone"

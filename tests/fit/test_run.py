@@ -22,7 +22,7 @@ def commands(monkeypatch, tmp_path):
     """The commands that ran; they write their results only."""
     ran = []
 
-    def run(name, *words, **_):
+    def run(name, *words, log=None, **_):
         ran.append([name, *map(str, words)])
         if name == "train":
             (tmp_path / "run" / "train").mkdir(exist_ok=True)
@@ -31,6 +31,11 @@ def commands(monkeypatch, tmp_path):
             (tmp_path / "run" / "train" / "last_checkpoint").write_text(str(tmp_path / "run" / "train" / "iter_4.pth"))
         elif name == "export":
             Path(words[2]).touch()
+            log.touch()
+        elif name == "test":
+            metrics = Path(words[words.index("--work-dir") + 1], "now", "now.json")
+            metrics.parent.mkdir(parents=True, exist_ok=True)
+            metrics.write_text(json.dumps({"accuracy/top1": 50.0, "time": 1}))
 
     monkeypatch.setattr(module, "run", run)
     monkeypatch.setattr(module, "_draw", lambda folder: ran.append(["draw"]))
@@ -45,19 +50,46 @@ def test_a_step_whose_result_exists_is_skipped(commands, tmp_path, capsys):
     assert commands == [["draw"]]
     commands.clear()
     fit(options, tmp_path / "run")
-    assert [command[0] for command in commands] == ["train", "test", "export"]
+    assert [command[0] for command in commands] == ["train", "export", "test", "test"]
+    assert [Path(command[2]).name for command in commands[2:]] == ["model.pth", "model.onnx"]
+    exported = json.loads((tmp_path / "run" / "export.json").read_text())
+    assert exported == {"notes": [], "table": [["", "top-1, %"], ["model.pth", "50.00"], ["model.onnx", "50.00"]]}
     assert (tmp_path / "run" / "model.pth").read_text() == "best_accuracy_top1_iter_3.pth"
     capsys.readouterr()
     fit(options, tmp_path / "run")
-    assert len(commands) == 3
+    assert len(commands) == 4
     assert "continues" in capsys.readouterr().out
     (tmp_path / "run" / "model.pth").unlink()  # as if the training had been stopped
     fit(options, tmp_path / "run")
-    assert commands[3][0] == "train"
-    assert commands[3][-1] == "--resume"
+    assert commands[4][0] == "train"
+    assert commands[4][-1] == "--resume"
+    trained = len(commands)
     with pytest.raises(ValueError, match=r"epochs None, now 3.*--work-dir"):
         fit(Options(str(tmp_path / "data"), epochs=3), tmp_path / "run")
-    assert len(commands) == 4
+    assert len(commands) == trained
+
+
+def test_a_refused_export_is_a_note(commands, tmp_path, monkeypatch, capsys):
+    """Not the end of a run of hours."""
+    write = module.run
+
+    def refuse(name, *words, log=None, **_):
+        if name == "export" and (refuses_all or "--size" not in words):
+            log.write_text("a warning\nerror: a head cannot be exported\n")
+            raise ChildProcessError("mmlisa export failed with exit status 2")
+        write(name, *words, log=log)
+
+    monkeypatch.setattr(module, "run", refuse)
+    monkeypatch.setattr("mmlisa.fit.plan.largest_shape", lambda *_: (96, 128))
+    for refuses_all in (True, False):
+        fit(Options(str(tmp_path / "data")), tmp_path / "run")
+        exported = json.loads((tmp_path / "run" / "export.json").read_text())
+        assert "free size" in exported["notes"][0]
+        assert exported["notes"][0].endswith(": a head cannot be exported")
+        assert "note: " in capsys.readouterr().out
+        assert (tmp_path / "run" / "report.html").exists()
+        assert bool(exported["table"]) == (not refuses_all)
+    assert "pads images smaller than 96x128" in exported["notes"][1]
 
 
 PROGRAM = """#!{python}
@@ -144,6 +176,8 @@ def test_fit(data, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     fit(Options(str(data), epochs=1, size=32), tmp_path / "run")
     assert all((tmp_path / "run" / name).is_file() for name in ("config.py", "model.pth", "model.onnx", "report.html"))
+    _, checkpoint, file = json.loads((tmp_path / "run" / "export.json").read_text())["table"]
+    assert checkpoint[1:] == file[1:]
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
 
 
