@@ -2,8 +2,6 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
-from copy import copy
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
@@ -95,97 +93,40 @@ class DemoCocoDataset(Generated, CocoDataset):
     METAINFO: ClassVar = {"classes": CLASSES, "palette": PALETTE}
 
 
-# The values of mmdet's CocoMetric, as (IoU, size) in the result of measure_precision; None for the mean over all IoUs.
-_VALUES = {
-    "mAP": (None, 0),
-    "mAP_50": (0.5, 0),
-    "mAP_75": (0.75, 0),
-    "mAP_s": (None, 1),
-    "mAP_m": (None, 2),
-    "mAP_l": (None, 3),
-}
-
-
 @METRICS.register_module()
 class CocoMetric(_CocoMetric):
-    """mmdet's CocoMetric whose values count all detections, as :func:`measure_precision` does.
+    """mmdet's CocoMetric whose ``bbox_mAP`` and ``segm_mAP`` count all detections, as :func:`measure_precision` does.
 
-    pycocotools computes ``mAP`` from the 100 best detections of each class in an image, whatever ``proposal_nums`` says. It
+    pycocotools computes them from the 100 best detections of each class in an image, whatever ``proposal_nums`` says. It
     counts an annotation with id 0 as never found and needs ``iscrowd``, so annotations are renumbered and get it.
-
-    Raises:
-        ValueError: an option for recalls or for several processes, which this metric does not have.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        others = {*self.metrics} - {"bbox", "segm"} | {*(self.metric_items or ())} - {*_VALUES}
-        if others or self.use_mp_eval:
-            others = ", ".join(sorted(others)) or "use_mp_eval"
-            raise ValueError(f"mmlisa.CocoMetric does not have {others}; set type='mmdet.CocoMetric' for it")
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         if self._coco_api:
             for number, entry in enumerate(self._coco_api.dataset.get("annotations", ()), 1):
                 entry.update(id=number, iscrowd=entry.get("iscrowd", 0))
             self._coco_api.createIndex()
 
     def compute_metrics(self, results: list[tuple[dict, dict]]) -> dict[str, float]:
-        values = {}
+        values = super().compute_metrics(results)
+        if all(np.bincount(found["labels"]).max(initial=0) <= 100 for _, found in results):
+            return values
         with TemporaryDirectory() as folder:
-            writer = copy(self)  # without metrics, mmdet's method writes the predictions and evaluates nothing
-            writer.metrics, writer.outfile_prefix = [], self.outfile_prefix or f"{folder}/results"
-            _CocoMetric.compute_metrics(writer, results)
-            for kind in () if self.format_only else self.metrics:
-                values |= self._evaluate(
-                    kind, writer._coco_api, load(f"{writer.outfile_prefix}.{kind}.json"), writer.cat_ids
-                )
-        return values
-
-    def _evaluate(self, kind: str, truth: COCO, entries: list[dict], categories: list[int]) -> dict[str, float]:
-        if kind == "segm":
-            for entry in entries:
-                del entry["bbox"]  # pycocotools would take the object's size from it
-        found = truth.loadRes(entries) if entries else COCO()
-        thresholds = np.atleast_1d(self.iou_thrs)
-        precision = measure_precision(truth, found, kind, categories, thresholds, self.proposal_nums[-1])
-        values = {}
-        for name in self.metric_items or _VALUES:
-            threshold, size = _VALUES[name]
-            of_size = precision[..., size] if threshold is None else precision[thresholds == threshold][..., 0]
-            values[f"{kind}_{name}"] = _mean(of_size, -1.0)
-        if self.classwise:
-            for index, number in enumerate(sorted(categories)):
-                values[f"{truth.cats[number]['name']}_precision"] = _mean(precision[:, :, index, 0], np.nan)
+            for kind, file in self.results2json([found for _, found in results], f"{folder}/results").items():
+                if f"{kind}_mAP" in values:
+                    precision = measure_precision(self._coco_api, self._coco_api.loadRes(load(file)), kind)[..., 0]
+                    values[f"{kind}_mAP"] = round(np.nansum(precision) / max(1, np.isfinite(precision).sum()), 3)
         return values
 
 
-def _mean(precision: np.ndarray, empty: float) -> float:
-    known = precision[np.isfinite(precision)]
-    return round(float(known.mean()), 3) if known.size else empty
-
-
-def measure_precision(
-    truth: COCO,
-    found: COCO,
-    kind: str,
-    categories: Sequence[int] | None = None,
-    thresholds: np.ndarray | None = None,
-    most: int = 1000,
-) -> np.ndarray:
+def measure_precision(truth: COCO, found: COCO, kind: str) -> np.ndarray:
     """Return COCO's precision ``[IoU, recall, class, size]``; sizes are all, small, medium, large; NaN where no object is.
 
-    Args:
-        truth, found: annotations and detections.
-        kind: ``'bbox'`` or ``'segm'``.
-        categories: ids of the classes; None for all.
-        thresholds: IoUs from which on an object is found; None for COCO's.
-        most: detections that count, of a class in an image; twice the objects of the fullest image if that is more.
+    1,000 detections of each class in an image count, or twice the objects of the fullest image.
     """
     evaluation = COCOeval(truth, found, kind)
-    evaluation.params.maxDets = [max(most, 2 * max(map(len, truth.imgToAnns.values()), default=0))]
-    if categories is not None:
-        evaluation.params.catIds = categories
-    if thresholds is not None:
-        evaluation.params.iouThrs = thresholds
+    evaluation.params.maxDets = [max(1000, 2 * max(map(len, truth.imgToAnns.values()), default=0))]
     evaluation.evaluate()
     evaluation.accumulate()
     values = evaluation.eval["precision"][..., 0]

@@ -319,6 +319,7 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         keeps_optimizer=optimizer.type == "AdamW" or optimizer.lr == plan.preset.rate,
         has_test=bool(dataset.split("test")),
         metric_name=METRICS[plan.task],
+        most=max(1000, most),
     )
 
 
