@@ -69,14 +69,14 @@ _NETWORKS = (
     "models.dense_heads",
     "models.heads",
 )
-_HOOKS = [f"training.{name}" for name in ("hooks", "interrupts", "schedule", "castling", "ema")]
-MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.ema", "inference.tiled", "inference.exported")
+_HOOKS = [f"training.{name}" for name in ("hooks", "interrupts", "schedule", "recipes.castling", "recipes.ema")]
+MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.recipes.ema", "inference.tiled", "inference.exported")
 TASK_UTILS = _child(roots.TASK_UTILS, *_NETWORKS)
 HOOKS = _child(roots.HOOKS, *_HOOKS, "visualization", "video")
 LOOPS = _child(roots.LOOPS, "training.loops")
-OPTIMIZERS = _child(roots.OPTIMIZERS, "training.optimizers")
-OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "training.optimizers")
-OPTIM_WRAPPERS = _child(roots.OPTIM_WRAPPERS, "training.optimizers")
+OPTIMIZERS = _child(roots.OPTIMIZERS, "training.recipes.optimizers")
+OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "training.recipes.optimizers")
+OPTIM_WRAPPERS = _child(roots.OPTIM_WRAPPERS, "training.recipes.optimizers")
 DATASETS = _child(roots.DATASETS, "datasets.coco", "datasets.segmentation", "datasets.classification", "video")
 TRANSFORMS = _child(roots.TRANSFORMS, "datasets.tiles", "video")
 METRICS = _child(roots.METRICS, "datasets.segmentation", "datasets.coco", "datasets.classification")

@@ -10,7 +10,7 @@ from mmengine.config import Config
 from mmlisa import config_path
 from mmlisa.models.attention import castling_operators
 from mmlisa.registry import MODELS
-from mmlisa.training.castling import CastlingHook
+from mmlisa.training.recipes.castling import CastlingHook
 from research.paper_tables import build_on_meta
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -119,7 +119,7 @@ class SelfDistilledClassifier(TaughtClassifier):
     """MESA (Du et al., "Sharpness-Aware Training for Free"): learns the scores of the classifier's own averaged weights.
 
     The loss is ``loss to the labels + weight * cross entropy to softmax(averaged network's scores)`` for the same, mixed images,
-    from when :class:`mmlisa.training.ema.SelfDistillationHook` sets the teacher; before that the first term alone.
+    from when :class:`mmlisa.training.recipes.ema.SelfDistillationHook` sets the teacher; before that the first term alone.
 
     Args:
         weight: λ of MESA.

@@ -8,7 +8,7 @@ from mmengine.hooks import EMAHook
 from torch import nn
 
 from helpers.toy_runner import runner
-from mmlisa.training.ema import CycleEMAHook, SelfDistillationHook, ThresholdEMA
+from mmlisa.training.recipes.ema import CycleEMAHook, SelfDistillationHook, ThresholdEMA
 
 
 def test_average_is_the_bias_corrected_one_from_zeros():
