@@ -286,6 +286,9 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         )
     elif learns_masks and not masks:
         model["roi_head"] |= {"mask_roi_extractor": None, "mask_head": None}
+    if plan.task == "detection" and base.get("data_preprocessor", {}).get("pad_size_divisor", 1) < _ROUND:
+        # Recipes that crop to a fixed size in the pipeline, which this config replaces.
+        model["data_preprocessor"] = {"pad_size_divisor": _ROUND, "pad_mask": masks}
     if plan.preset.regions:
         model["train_cfg"] = {"rcnn": {"sampler": {"num": plan.preset.regions}}}
     most = 2 * max(len(sample.objects) for sample in dataset.samples)

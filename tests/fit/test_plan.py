@@ -168,10 +168,13 @@ def test_published_weights_of_a_users_config(tmp_path, init_cfg, weights):
         ("classification", "classifier_mila_t_300e_imagenet.py"),
     ],
 )
-def test_the_weights_are_averaged_once(tmp_path, task, name):
-    hooks = [hook.type for hook in config_of(tmp_path, make(task), config_path(name), "")[1].custom_hooks]
+def test_recipes_with_an_average_and_with_crops_fit_other_images(tmp_path, task, name):
+    cfg = config_of(tmp_path, make(task), config_path(name), "")[1]
+    hooks = [hook.type for hook in cfg.custom_hooks]
     assert [kind for kind in hooks if "EMA" in kind or "Distillation" in kind] == ["EMAHook"]
     assert "mmlisa.FiniteLossHook" in hooks
+    if task == "detection":  # whatever the size of the images, necks add maps of two levels
+        assert cfg.model.data_preprocessor.pad_size_divisor == 32
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from mmlisa.models.attention import LinearAngularAttention
 class Model(BaseModel):
     def __init__(self, aux: bool = True) -> None:
         super().__init__()
+        torch.manual_seed(0)
         self.attn = LinearAngularAttention(8, 2, grid=(2, 3), aux=aux)
         self.seen: list[float] = []
 
