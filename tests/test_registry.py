@@ -7,7 +7,7 @@ import pytest
 from mmengine.registry import MODELS
 
 _BACKBONE = """
-import mmlisa.models.backbones
+from mmlisa.models import FLattenSwin
 from mmlisa.registry import MODELS
 MODELS.build(dict(type="LiSANet", arch="hybrid-small"))
 """
@@ -29,7 +29,7 @@ DATASETS.get("DemoSegDataset")
 def test_imports_only_what_is_asked_for(code, loaded):
     code += "\nimport sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"torch", "timm", "mmcv", "mmdet", "mmseg", "mmpretrain"}
+    heavy = {"torch", "timm", "mmcv", "mmdet", "mmseg", "mmpretrain", "mmlisa.models.backbones.ivit", "mmlisa.ops.ttt"}
     assert heavy & set(done.stdout.splitlines()[-1].split()) == loaded
 
 

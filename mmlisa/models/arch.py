@@ -7,11 +7,7 @@ from typing import Any
 
 _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 # Token mixers by the letter that chooses them for a stage.
-MIXERS = {
-    "A": "or L, the operator of attention",
-    "C": "separable convolution",
-    "S": "the backbone's own attention",
-}
+MIXERS = {"A": "or L, the operator of attention", "C": "separable convolution", "S": "the backbone's own attention"}
 
 
 def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, Any]], backbone: str) -> dict[str, Any]:

@@ -8,24 +8,20 @@ from mmlisa.lazy import names_at_first_use
 # The registered operators, by file.
 _OPERATORS = {
     "agent": ("AgentAttention",),
-    "average_pooling": ("AveragePooling",),
     "convolutional": ("ConvolutionalAttention",),
     "cross_shaped_window": ("CrossShapedWindowAttention",),
-    "depthwise_conv": ("DepthwiseConv",),
     "focused_linear": ("FocusedLinearAttention",),
     "gated_linear": ("MALAAttention", "RALAAttention"),
-    "global_filter": ("GlobalFilter",),
     "inception": ("InceptionMixer",),
     "inline": ("InLineAttention",),
     "interactive": ("InteractiveAttention",),
-    "lambda_convolution": ("LambdaConvolution",),
     "levit": ("LeViTAttention",),
-    "linear_angular": ("LinearAngularAttention",),
-    "linear_kernels": (
+    "linear": (
         "CosineAttention",
         "EfficientAttention",
         "EnhancedLinearAttention",
         "HydraAttention",
+        "LinearAngularAttention",
         "MeanCenteredAttention",
         "ReLUExpAttention",
         "ReLULinearAttention",
@@ -33,12 +29,12 @@ _OPERATORS = {
     ),
     "lisa": ("LiSA",),
     "mila": ("MILAAttention",),
+    "mixers": ("AveragePooling", "DepthwiseConv", "GlobalFilter"),
+    "pairwise": ("LambdaConvolution", "RelationalSelfAttention", "StructureAwareAttention"),
     "polarity_aware": ("PolarityAwareAttention",),
-    "relational": ("RelationalSelfAttention",),
     "shifted_window": ("ShiftedWindowAttention",),
     "softmax": ("PooledSoftmaxAttention", "SoftmaxAttention"),
     "spatial_reduction": ("SpatialReductionAttention",),
-    "structure_aware": ("StructureAwareAttention",),
     "ttt": ("TTTAttention",),
 }
 _OTHERS = {

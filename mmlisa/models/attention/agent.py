@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.models.layers.gated import LePE
-from mmlisa.models.layers.grids import ResizeOnLoad
+from mmlisa.models.layers.grids import ResizeOnLoad, stretch
 from mmlisa.ops import agent, at_least_fp32, no_autocast, pool_landmarks
 from mmlisa.registry import MODELS
 
@@ -37,18 +36,14 @@ class AgentBias(ResizeOnLoad):
             nn.init.trunc_normal_(parameter, std=0.02)
 
     def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return _stretch(at_least_fp32(saved), parameter.shape[2:]).to(saved.dtype)
+        return stretch(at_least_fp32(saved), parameter.shape[2:]).to(saved.dtype)
 
     def forward(self, grid: Sequence[int]) -> Tensor:
         """``[h, n, N]``."""
         height, width = grid
         sizes = ((self.map, (height, width)), (self.rows, (height, 1)), (self.columns, (1, width)))
         with no_autocast(self.map.device):
-            return sum(_stretch(bias, size) for bias, size in sizes).flatten(2)
-
-
-def _stretch(bias: Tensor, size: Sequence[int]) -> Tensor:
-    return F.interpolate(bias, size=tuple(size), mode="bilinear", align_corners=False)
+            return sum(stretch(bias, size) for bias, size in sizes).flatten(2)
 
 
 @MODELS.register_module()

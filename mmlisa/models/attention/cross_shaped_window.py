@@ -31,13 +31,7 @@ class CrossShapedWindowAttention(HeadedAttention):
     takes_prefix = False
 
     def __init__(
-        self,
-        channels: int,
-        num_heads: int,
-        *,
-        grid: Sequence[int],
-        split_size: int | None = 7,
-        qkv_bias: bool = True,
+        self, channels: int, num_heads: int, *, grid: Sequence[int], split_size: int | None = 7, qkv_bias: bool = True
     ) -> None:
         super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias)
         self.split_size = None if split_size is None or split_size >= min(grid) else split_size

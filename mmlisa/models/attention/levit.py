@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.layers.grids import ResizeOnLoad, resize_rows
+from mmlisa.models.layers.grids import ResizeOnLoad, resize_rows, stretch
 from mmlisa.models.layers.tokens import LinearNorm
 from mmlisa.registry import MODELS
 
@@ -29,9 +29,7 @@ class OffsetBias(ResizeOnLoad):
 
     def forward(self, grid: Sequence[int], stride: int = 1) -> Tensor:
         """``[h, N_q, N_k]`` between every ``stride``-th token of ``grid``, and all of them."""
-        biases = self.attention_biases.unflatten(1, self.grid)
-        if tuple(grid) != self.grid:
-            biases = F.interpolate(biases[None], size=tuple(grid), mode="bilinear", align_corners=True)[0]
+        biases = stretch(self.attention_biases.unflatten(1, self.grid), grid, align_corners=True)
         dy, dx = (
             (torch.arange(0, n, stride, device=biases.device)[:, None] - torch.arange(n, device=biases.device)).abs()
             for n in grid

@@ -44,6 +44,6 @@ class CastlingViT(PlainViT):
             mlp_ratio=4,
             mlp_conv=5,
             attention=dict(type="LinearAngularAttention", residual=True, conv_size=None, aux=True),
-        ),
+        )
     }
     timm = (TimmNames("castling_vit_{}", {"b": "base"}, pool="token"),)

@@ -137,7 +137,7 @@ class ESNet(Backbone):
             (r"\._batch_norm\.", ".1."),
             *PADDLE_SE,
             *PADDLE_NORM,
-        ),
+        )
     }
 
 

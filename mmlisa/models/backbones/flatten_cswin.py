@@ -89,5 +89,5 @@ class FLattenCSwin(Backbone):
             (r"^stage(\d)\.(\d+)\.attns\.0\.", r"stages.{\1-1}.blocks.\2.attn."),
             (r"^stage(\d)\.", r"stages.{\1-1}.blocks."),
             (r"^norm\.", "norm3."),
-        ),
+        )
     }

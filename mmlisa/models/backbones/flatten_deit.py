@@ -18,7 +18,7 @@ class FLattenDeiT(PlainViT):
     default_arch = "tiny"
     no_decay = ("stem.position", "cls_token")
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": dict(depth=12, channels=192, num_heads=3, mlp_ratio=4, attention=dict(type="FocusedLinearAttention")),
+        "tiny": dict(depth=12, channels=192, num_heads=3, mlp_ratio=4, attention=dict(type="FocusedLinearAttention"))
     }
     timm = (TimmNames("flatten_deit_{}", {"t": "tiny"}, pool="token", crop_mode="squash"),)
     classifier: ClassVar[dict[str, Any]] = dict(out_type="cls_token")

@@ -102,7 +102,7 @@ class HViT3(Backbone):
             *((rf"^patch_embed\.conv\.{i}\.", f"stem.{new}.") for i, new in enumerate(CONV_STEM)),
             (r"\.mlp\.dwc\.", ".mlp.dwconv."),
             *CONV_PYRAMID_RULES,
-        ),
+        )
     }
 
 

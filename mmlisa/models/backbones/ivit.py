@@ -94,9 +94,7 @@ class iViT(Backbone):
     mixers = ("mixers", "AC")
     default_arch = "tiny"
     _hybrid: ClassVar[dict[str, Any]] = dict(
-        mixers="CCAA",
-        res_scale=(False, False, True, True),
-        attention=dict(type="InteractiveAttention", landmarks=49),
+        mixers="CCAA", res_scale=(False, False, True, True), attention=dict(type="InteractiveAttention", landmarks=49)
     )
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(_hybrid, depths=(3, 3, 9, 3), channels=(64, 128, 320, 512), num_heads=(2, 4, 10, 16)),

@@ -7,12 +7,11 @@ from operator import mul
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers.blocks import Block, Branch, Residual, SepConv, build_norm
-from mmlisa.models.layers.grids import ResizeOnLoad
+from mmlisa.models.layers.grids import ResizeOnLoad, stretch
 from mmlisa.models.layers.init import init_convolutions, init_stem_biases
 from mmlisa.models.layers.tokens import PatchEmbed, to_tokens, token_conv
 from mmlisa.models.published import CAFORMER, PVT_RULES, PVT_V2, Network, Rules
@@ -36,17 +35,12 @@ class PositionedEmbed(ResizeOnLoad, PatchEmbed):
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         x, grid = super().forward(x)
-        return x + to_tokens(_stretch(self.position_embedding, grid)), grid
+        mode = "bicubic" if len(grid) == 2 else "trilinear"
+        return x + to_tokens(stretch(self.position_embedding, grid, mode)), grid
 
     def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return _stretch(saved, parameter.shape[2:])
-
-
-def _stretch(position: Tensor, grid: Sequence[int]) -> Tensor:
-    """``[1, C, *any_grid] -> [1, C, *grid]``."""
-    if position.shape[2:] == tuple(grid):
-        return position
-    return F.interpolate(position, size=tuple(grid), mode="bicubic" if len(grid) == 2 else "trilinear")
+        size = parameter.shape[2:]
+        return stretch(saved, size, "bicubic" if len(size) == 2 else "trilinear")
 
 
 class ConvPosition(Branch):

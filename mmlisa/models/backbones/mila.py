@@ -107,5 +107,5 @@ class MILA(Backbone):
                 )
             ),
             *CONV_PYRAMID_RULES,
-        ),
+        )
     }

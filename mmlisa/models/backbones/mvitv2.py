@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmlisa.models.attention import HeadPool, build_attention, join_heads, split_heads
 from mmlisa.models.layers.blocks import Block, LayerNorm, Mlp, stochastic_depth
-from mmlisa.models.layers.grids import ResizeOnLoad
+from mmlisa.models.layers.grids import ResizeOnLoad, stretch
 from mmlisa.models.layers.tokens import PatchEmbed, to_map, to_tokens
 from mmlisa.models.published import Network, Rules
 from mmlisa.ops.context import divide_up
@@ -36,7 +36,7 @@ class RelativeBias(ResizeOnLoad):
         nn.init.trunc_normal_(self.rel_pos_w, std=0.02)
 
     def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return _stretch(saved, len(parameter))
+        return stretch(saved.T, (len(parameter),), "linear").T
 
     def forward(self, query: Tensor, query_grid: Sequence[int], key_grid: Sequence[int]) -> Tensor:
         """``query [B, h, N_q, d]`` -> logits ``[B, h, N_q, N_k]``."""
@@ -53,17 +53,11 @@ class RelativeBias(ResizeOnLoad):
     def _between(table: Tensor, queries: int, keys: int) -> Tensor:
         """``[N_q, N_k, d]``, the table's entries for all pairs along an axis."""
         length = 2 * max(queries, keys) - 1
-        if len(table) != length:
-            table = _stretch(table, length)
+        table = stretch(table.T, (length,), "linear").T  # as mmpretrain's MViT
         q_step, k_step = max(keys / queries, 1.0), max(queries / keys, 1.0)
         offset = torch.arange(queries, device=table.device)[:, None] * q_step
         offset = offset - torch.arange(keys, device=table.device) * k_step + (keys - 1) * k_step
         return table[offset.long().clamp(0, length - 1)]
-
-
-def _stretch(table: Tensor, length: int) -> Tensor:
-    """``[any, d] -> [length, d]``, as mmpretrain's MViT."""
-    return F.interpolate(table.T[None], size=length, mode="linear", align_corners=False)[0].T
 
 
 class PooledAttention(nn.Module):

@@ -38,13 +38,6 @@ __all__, __getattr__, __dir__ = names_at_first_use(
             "to_tokens",
             "token_conv",
         ),
-        "windows": (
-            "cyclic_shift",
-            "merge_windows",
-            "pad_to_windows",
-            "split_windows",
-            "valid_tokens",
-            "window_shift",
-        ),
+        "windows": ("cyclic_shift", "merge_windows", "pad_to_windows", "split_windows", "valid_tokens", "window_shift"),
     },
 )

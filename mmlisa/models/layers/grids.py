@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from mmlisa.ops.context import at_least_fp32, is_traced, is_transformed, no_autocast
+from mmlisa.ops.context import at_least_fp32, has_free_size, is_traced, is_transformed, no_autocast
 from mmlisa.ops.relative import toeplitz
 
 from .tokens import to_map, to_tokens
@@ -116,6 +116,15 @@ def _note_grid(module: ResizeOnLoad, state_dict: dict[str, Tensor], prefix: str,
         metadata["grid"] = tuple(grid)
 
 
+def stretch(x: Tensor, size: Sequence[int], mode: str = "bilinear", align_corners: bool = False) -> Tensor:
+    """Interpolate the last axes: ``[..., *any] -> [..., *size]``; ``x`` itself if it has this size."""
+    lead, old = x.shape[: x.ndim - len(size)], x.shape[x.ndim - len(size) :]
+    if not has_free_size(*size) and tuple(old) == tuple(size):
+        return x
+    maps = x.reshape(1, -1, *old)
+    return F.interpolate(maps, size=tuple(size), mode=mode, align_corners=align_corners).reshape(*lead, *size)
+
+
 def resize_rows(
     table: Tensor,
     size: Sequence[int],
@@ -128,9 +137,7 @@ def resize_rows(
     grid = grid or (isqrt(len(table)),) * 2
     if prod(grid) != len(table) or tuple(grid) == tuple(size):
         return table
-    table_map = at_least_fp32(table).T.reshape(1, -1, *grid)
-    resized = F.interpolate(table_map, size=tuple(size), mode=mode, align_corners=align_corners)
-    return resized[0].flatten(1).T.to(table.dtype)
+    return stretch(at_least_fp32(table).T.unflatten(1, grid), size, mode, align_corners).flatten(1).T.to(table.dtype)
 
 
 class PositionResize(nn.Module):
@@ -221,16 +228,11 @@ class RelativePosition(ResizeOnLoad):
         Raises:
             ValueError: ``grid`` has another number of axes than the pretraining grid.
         """
-        return toeplitz(_stretch(self.table, tuple(2 * g - 1 for g in grid)), grid)
+        return toeplitz(self._stretch(self.table, tuple(2 * g - 1 for g in grid)), grid)
 
     def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return _stretch(saved, tuple(parameter.shape[self.axes_before :]))
+        return self._stretch(saved, tuple(parameter.shape[self.axes_before :]))
 
-
-def _stretch(table: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """``[*shape, *any] -> [*shape, *sizes]``."""
-    shape, old = table.shape[: table.ndim - len(sizes)], table.shape[table.ndim - len(sizes) :]
-    if tuple(old) == sizes:
-        return table
-    mode = ("linear", "bilinear", "trilinear")[len(sizes) - 1]
-    return F.interpolate(table.reshape(1, -1, *old), size=sizes, mode=mode, align_corners=True).reshape(*shape, *sizes)
+    @staticmethod
+    def _stretch(table: Tensor, sizes: Sequence[int]) -> Tensor:
+        return stretch(table, sizes, ("linear", "bilinear", "trilinear")[len(sizes) - 1], align_corners=True)

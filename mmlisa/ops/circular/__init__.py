@@ -52,8 +52,7 @@ class LiSAKernels:
         if backend == "auto":
             encode, mix = choose(kernel_b.device, grid, *bias.shape)
         return cls(
-            _prepare(classes(encode)[0], kernel_a, bias_a, grid),
-            _prepare(classes(mix)[1], kernel_b, bias, grid),
+            _prepare(classes(encode)[0], kernel_a, bias_a, grid), _prepare(classes(mix)[1], kernel_b, bias, grid)
         )
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Linear attentions that are one function each: Hydra, efficient, ReLU, and those of Castling-ViT's Table 5."""
+"""Linear attentions of one function each: linear-angular, Hydra, efficient, ReLU, and those of Castling-ViT's Table 5."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -10,10 +10,13 @@ from mmlisa.ops import (
     efficient,
     focused_linear,
     hydra,
+    linear_angular,
     mean_centered_attention,
+    normalize_length,
     relu_exp_attention,
     relu_softmax_attention,
 )
+from mmlisa.ops.context import out_of_fp16
 from mmlisa.registry import MODELS
 
 from .castling import CastlingAttention
@@ -101,3 +104,22 @@ class ReLUExpAttention(CastlingAttention):
     """Table 5, "ReLU-E": :func:`mmlisa.ops.relu_exp_attention`."""
 
     function = staticmethod(relu_exp_attention)
+
+
+@MODELS.register_module()
+class LinearAngularAttention(CastlingAttention):
+    """``proj(norm(v / 2 + q̂ (k̂ᵀ v) / π + aux) + DConv(v))`` (You et al., "Castling-ViT", Eqs. 9-10), norm: L2 over a head.
+
+    Args:
+        conv_size: see :class:`CastlingAttention`; 9 is the paper's.
+        **options: see :class:`CastlingAttention`.
+    """
+
+    def __init__(self, channels: int, num_heads: int, *, conv_size: int | None = 9, **options) -> None:
+        super().__init__(channels, num_heads, conv_size=conv_size, **options)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
+        return linear_angular(query, key, out_of_fp16(value))  # in fp16 the sum would overflow before it is normalised
+
+    def normalise(self, y: Tensor) -> Tensor:
+        return normalize_length(y)
