@@ -250,8 +250,16 @@ def _command(arguments: list[str], root: Path, log: Path, send: Any) -> None:
 
 def to_markdown() -> str:
     """Return the table of docs/rehearsal.jsonl."""
-    rows = Rehearsal(CONFIGS.parent / "docs").done()
-    lines = ["", "| config | start weights | losses | metric | test | training, s | GiB | result |", "|---" * 8 + "|"]
+    rows, families = Rehearsal(CONFIGS.parent / "docs").done(), choose()
+    passed = sum("error" not in row for row in rows.values())
+    missing = [name for name in families if name not in rows]
+    lines = [
+        "",
+        f"{len(rows)} configs ran, {passed} of them without a failure. Of {len(families)} families, these did not run: "
+        f"{', '.join(f'`{name}`' for name in missing) or 'none'}.",
+        "",
+    ]
+    lines += ["| config | start weights | losses | metric | test | training, s | GiB | result |", "|---" * 8 + "|"]
     for name, row in sorted(rows.items()):
         train, test, resumed = (row.get(step, {}) for step in ("train", "test", "resume"))
         losses = " ".join(f"{loss:.4g}" for loss in [*train.get("losses", []), *resumed.get("losses", [])])
