@@ -72,11 +72,8 @@ class CastlingAttention(HeadedAttention):
         epsilon: float = 0.02,
     ) -> None:
         super().__init__(channels, num_heads, grid=grid, head_dims=head_dims, key_dims=key_dims, qkv_bias=qkv_bias)
-        self.widths = [
-            key_dims or self.head_dims,
-            key_dims or self.head_dims,
-            self.head_dims,
-        ]  # of query, key and value
+        narrow = key_dims or self.head_dims
+        self.widths = [narrow, narrow, self.head_dims]  # of query, key and value
         self.pool = nn.ModuleList(map(HeadPool, self.widths)) if pooled else None
         self.residual = pooled and not key_dims if residual is None else residual
         self.dconv = None

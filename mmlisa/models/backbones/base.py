@@ -161,9 +161,8 @@ class Backbone(BaseModule):
     image_axes: ClassVar[tuple[int, ...]] = (2,)  # 3 for hosts that also take videos [B, 3, T, H, W]
     no_decay: ClassVar[tuple[str, ...]] = ()  # parts of names, see :meth:`no_weight_decay`
     timm: ClassVar[tuple[TimmNames, ...]] = ()
-    feature_indices: ClassVar[tuple[int, ...] | None] = (
-        None  # stages that timm returns with features_only; None for all
-    )
+    # Stages that timm returns with features_only; None for all.
+    feature_indices: ClassVar[tuple[int, ...] | None] = None
     first_conv: ClassVar[str] = "stem.proj"  # the convolution on the image
     classifier: ClassVar[dict[str, Any]] = {}  # options of a backbone under a classifier
     published: ClassVar[dict[Network, Rules]] = {}  # networks whose weights fit, and the names of their weights here

@@ -16,9 +16,8 @@ from mmlisa.ops.relative import toeplitz
 from .tokens import to_map, to_tokens
 
 T = TypeVar("T")
-_MAX_PREFIX = (
-    2  # a class and a distillation token; a table with more rows beyond a square number is not of a square grid
-)
+# A class and a distillation token; a table with more rows beyond a square number is not of a square grid.
+_MAX_PREFIX = 2
 
 
 class GridCache:
