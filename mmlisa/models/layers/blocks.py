@@ -220,7 +220,8 @@ class SepConv(Branch):
         self.pwconv2 = nn.Linear(self.hidden, channels, bias)
 
 
-_IDENTITY = nn.Identity()
+def _identity(x: Tensor) -> Tensor:  # not a module: Dynamo before PyTorch 2.12 takes none for a default
+    return x
 
 
 class Residual(NamedTuple):
@@ -234,9 +235,9 @@ class Residual(NamedTuple):
     """
 
     branch: Callable[..., Tensor]
-    norm: Callable[[Tensor], Tensor] = _IDENTITY
-    drop: Callable[[Tensor], Tensor] = _IDENTITY
-    skip: Callable[[Tensor], Tensor] = _IDENTITY
+    norm: Callable[[Tensor], Tensor] = _identity
+    drop: Callable[[Tensor], Tensor] = _identity
+    skip: Callable[[Tensor], Tensor] = _identity
 
 
 def stochastic_depth(rate: float) -> nn.Module:
