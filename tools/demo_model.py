@@ -14,7 +14,6 @@ from pathlib import Path
 from mmlisa import cli
 from mmlisa.inference.load import DEMO, DEMO_CONFIG
 
-SIZE = ("--size", "192", "192")  # a file of free size has tables for every size: 32 MB
 SAMPLES = ("data/demo/val/000000000006.jpg", "data/demo/val/000000000008.jpg")
 
 
@@ -80,7 +79,7 @@ def main(args: argparse.Namespace) -> None:
     metrics = build_runner(cfg, 1.0, verbose=False).test()
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "model.onnx"
-        cli.main(["export", DEMO_CONFIG, str(half), str(exported), *SIZE])
+        cli.main(["export", DEMO_CONFIG, str(half), str(exported)])
         halve(exported, DEMO / "model.onnx")
     for image in SAMPLES:
         shutil.copy(image, DEMO)
