@@ -12,6 +12,7 @@ SPLITS = ("train", "val", "test")
 UNKNOWN = 255  # label of pixels that are not annotated
 _MOST_LEFT_OUT = 0.1  # share of images or annotations; more is an error of the whole folder
 _KINDS, _CLASSES = 5, 30  # most that are listed
+_SIZES = {"small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, math.inf)}  # COCO's
 
 
 @dataclass
@@ -77,25 +78,31 @@ class Dataset:
         """Return the number of objects, pixels or images of each label in a split."""
         return sum((sample.count() for sample in self.split(name)), Counter())
 
+    def table(self) -> list[list[str]]:
+        """Return the number of each class in each split, the head first: objects, also by size, images, or shares of pixels."""
+        unit = {"detection": "objects", "segmentation": "pixels", "classification": "images"}[self.task]
+        sizes = _SIZES if unit == "objects" else {}
+        head, rows = ["class"], [[name] for name in self.classes]
+        for split in filter(self.split, SPLITS):
+            head += [f"{unit} in {split}", *sizes]
+            counts, objects = self.count(split), [o for s in self.split(split) for o in s.objects if not o["iscrowd"]]
+            for label, row in enumerate(rows):
+                own = [math.prod(o["bbox"][2:]) for o in objects if o["category_id"] == label]
+                row.append(f"{counts[label] / max(1, counts.total()):.1%}" if unit == "pixels" else str(counts[label]))
+                row += [str(sum(low <= area < high for area in own)) for low, high in sizes.values()]
+        return [head, *rows]
+
     def summary(self) -> list[str]:
         """Return lines that let a person check what was read: format, splits, classes, sizes and notes."""
-        counts = {name: self.count(name) for name in SPLITS if self.split(name)}
-        unit = "objects" if any(sample.objects for sample in self.samples) else "pixels"
-        unit = "images" if self.task == "classification" else unit
-        rows = {name: [each[label] for each in counts.values()] for label, name in enumerate(self.classes)}
-        if unit == "pixels":
-            totals = [each.total() or 1 for each in counts.values()]
-            rows = {
-                name: [n / all for n, all in zip(row, totals, strict=True)] for name, row in rows.items() if any(row)
-            }
-            rows = {name: [f"{share:.1%}" for share in row] for name, row in rows.items()}
-        listed = [f"{name} {'/'.join(map(str, row))}" for name, row in rows.items()]
+        splits = [name for name in SPLITS if self.split(name)]
+        (_, unit, *_), *rows = self.table()
+        each = [f"{row[0]} {'/'.join(row[1 :: 1 + 3 * (self.task == 'detection')])}" for row in rows]
         sizes = ["{}x{}".format(*size) for size in sorted((sample.size for sample in self.samples), key=math.prod)]
         sides = sorted(math.sqrt(math.prod(o["bbox"][2:])) for s in self.samples for o in s.objects if not o["iscrowd"])
         return [
             *self.facts,
-            f"images: {', '.join(f'{name} {len(self.split(name))}' for name in counts)}; from {sizes[0]} to {sizes[-1]} pixels",
-            f"{unit} per class in {'/'.join(counts)}: {', '.join(listed[:_CLASSES])}{', …' * (len(listed) > _CLASSES)}",
+            f"images: {', '.join(f'{name} {len(self.split(name))}' for name in splits)}; from {sizes[0]} to {sizes[-1]} pixels",
+            f"{unit.split()[0]} per class in {'/'.join(splits)}: {', '.join(each[:_CLASSES])}{', …' * (len(each) > _CLASSES)}",
             *[f"objects: from {sides[0]:.0f} to {sides[-1]:.0f} pixels, the root of their area" for _ in sides[:1]],
             *self.notes,
         ]

@@ -46,8 +46,6 @@ def prepare_data(root: str | Path, task: str = "", ignore: Sequence[int] = (), b
             train = [sample for sample in train if sample.objects]
             dataset.samples = [sample for sample in dataset.samples if sample.split != "train" or sample.objects]
     shown = {name: set(dataset.count(name)) for name in ("train", "val")}
-    if dataset.task == "segmentation" and train[0].objects:
-        shown["train"].add(0)  # the background of drawn maps
     for name, classes in shown.items():
         if not classes:
             raise ValueError(

@@ -11,6 +11,7 @@ from mmlisa.checkpoints.writing import writing_whole
 
 from .dataset import SPLITS, Dataset, Sample
 from .formats.class_maps import load_values
+from .formats.objects import draw_map
 from .images import read_bytes
 
 
@@ -29,7 +30,7 @@ def write_data(dataset: Dataset, folder: Path, **facts: Any) -> None:
                 folder / "maps" / f"{Path(sample.path).name if Path(sample.path).is_absolute() else sample.path}.png"
             )
             target.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(_draw(sample) if not sample.seg_map else _map(dataset, sample)).save(target)
+            Image.fromarray(_map(dataset, sample) if sample.seg_map else draw_map(sample)).save(target)
             sample.seg_map = str(target)
     for name in SPLITS:
         samples = dataset.split(name)
@@ -41,7 +42,13 @@ def write_data(dataset: Dataset, folder: Path, **facts: Any) -> None:
             )
             _write(folder / f"{name}.txt", "\n".join(lines).encode())
     splits = {name: [sample.path for sample in dataset.split(name)] for name in SPLITS}
-    facts |= {"format": dataset.format, "task": dataset.task, "summary": dataset.summary(), **splits}
+    facts |= {
+        "format": dataset.format,
+        "task": dataset.task,
+        "summary": dataset.summary(),
+        "table": dataset.table(),
+        **splits,
+    }
     _write(folder / "data.json", json.dumps(facts, indent=1).encode())
 
 
@@ -64,22 +71,6 @@ def _map(dataset: Dataset, sample: Sample) -> np.ndarray:
     labels = np.zeros(values.shape, np.uint8)
     for value, label in dataset.values.items():
         labels[values == value] = label
-    return labels
-
-
-def _draw(sample: Sample) -> np.ndarray:
-    """Return the outlines of an image's objects as labels ``[H, W]``, uint8: smaller objects over larger ones, crowds as 255."""
-    from pycocotools import mask as coco
-
-    size = sample.size[::-1]
-    labels = np.zeros(size, np.uint8)
-    for entry in sorted(sample.objects, key=lambda entry: (not entry["iscrowd"], -entry["area"])):
-        mask = entry["segmentation"]
-        if isinstance(mask, list):
-            mask = coco.merge(coco.frPyObjects(mask, *size))
-        elif isinstance(mask["counts"], list):
-            mask = coco.frPyObjects(mask, *size)
-        labels[coco.decode(mask) > 0] = 255 if entry["iscrowd"] else entry["category_id"]
     return labels
 
 

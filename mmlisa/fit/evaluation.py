@@ -1,4 +1,4 @@
-"""Evaluation of a test's predictions: results per class, confusion matrix, and the error on each image."""
+"""Evaluation of a test's predictions: results per class, confusion matrix, and the errors on each image."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -8,15 +8,17 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import supervision as sv
 from mmengine.fileio import load
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from PIL import Image
 from pycocotools.coco import COCO
-from pycocotools.mask import iou
+from pycocotools.mask import decode, iou
 
-SCORE, IOU = 0.3, 0.5  # a detection counts from this score on, and finds an object that it overlaps by more than this
+IOU = 0.5  # a detection finds an object that it overlaps by more than this
+CROP = 300  # pixels of a side around an error
 
 
 @dataclass
@@ -25,62 +27,82 @@ class Evaluation:
 
     Attributes:
         score: the main result, as a sentence.
-        table: results per class, the head first.
+        table: results per class, the head first; ``-`` where nothing is counted.
         confusion: [annotated, predicted], counts of objects, pixels or images; of detection, the last row and column are the
             background.
+        unit: what the matrix counts.
         images: path, error (the larger, the worse) and a caption, of each image.
-        sample: an image's path -> its annotations and predictions, as :func:`draw_prediction` takes them. Masks are run lengths,
-            because the decoded ones of a large image take gigabytes.
+        errors: an image's path -> windows around its errors, each left, top, width and height in pixels.
+        sample: an image's path and a window -> its annotations and predictions there, as :func:`draw_prediction` takes them.
+        threshold: the score from which on a detection counts: that of the highest F1.
     """
 
     score: str
     table: list[list[str]]
     confusion: np.ndarray
+    unit: str
     images: list[tuple[str, float, str]]
-    sample: Callable[[str], BaseDataElement]
+    errors: Callable[[str], list[Sequence[int]]]
+    sample: Callable[[str, Sequence[int]], BaseDataElement]
+    threshold: float = 0.0
 
 
 def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str]) -> Evaluation:
     """Evaluate boxes and masks, ``test/predictions.{bbox,segm}.json``, against ``data/<split>.json`` in ``folder``."""
-    from mmlisa.datasets.coco import measure_precision  # only detection needs mmdet
+    from mmlisa.datasets.coco import find_best_score, measure_precision  # only detection needs mmdet
 
     entries, kinds = json.loads((folder / "test" / "predictions.bbox.json").read_text()), {"bbox": "box"}
     if (masks := folder / "test" / "predictions.segm.json").is_file():
         kinds["segm"] = "mask"
         for entry, mask in zip(entries, json.loads(masks.read_text()), strict=True):
             entry["segmentation"] = mask["segmentation"]
-    precision = {}
     with redirect_stdout(StringIO()):  # pycocotools prints tables
         truth = COCO(str(folder / "data" / f"{split}.json"))
         found = truth.loadRes(entries) if entries else COCO()
-        for kind, shown in kinds.items():
-            precision[shown] = measure_precision(truth, found, kind)[..., 0]
+        precision = {shown: measure_precision(truth, found, kind)[..., 0] for kind, shown in kinds.items()}
+        threshold, f1 = find_best_score(truth, found) if entries else (0.0, 0.0)
     labels = [entry["category_id"] - 1 for entry in truth.anns.values() if not entry.get("iscrowd")]
     numbers = np.bincount(np.array(labels, int), minlength=len(classes))
     table = [["class", "objects", *(f"{shown} {name}" for shown in precision for name in ("AP", "AP50"))]]
     for index, (name, number) in enumerate(zip(classes, numbers, strict=True)):
         values = [each[..., index] for values in precision.values() for each in (values, values[:1])]
-        table.append([name, str(number), *(f"{mean(each):.3f}" for each in values)])
-    score = "; ".join(f"{shown} AP {mean(each):.3f}, AP50 {mean(each[0]):.3f}" for shown, each in precision.items())
+        table.append([name, str(number), *(shown(mean(each), ".3f") for each in values)])
+    score = "; ".join(f"{kind} AP {mean(each):.3f}, AP50 {mean(each[0]):.3f}" for kind, each in precision.items())
     confusion, images, ids = np.zeros((len(classes) + 1, len(classes) + 1), int), [], {}
+
+    def pair(image_id: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        detections = [entry for entry in found.imgToAnns.get(image_id, []) if entry["score"] >= threshold]
+        return truth.imgToAnns.get(image_id, []), detections
+
     for image_id, image in truth.imgs.items():
-        annotated = truth.imgToAnns.get(image_id, [])
-        counts = count_objects(annotated, _shown(found, image_id), len(classes))
+        counts = count_objects(*pair(image_id), len(classes), threshold)
         confusion += counts
         missed, added, wrong = counts[:, -1].sum(), counts[-1].sum(), counts.sum() - np.trace(counts)
         caption = f"{missed} missed, {added} found where nothing is, {wrong - missed - added} of another class"
         images.append((image["file_name"], float(wrong), caption))
         ids[image["file_name"]] = image_id
 
-    def sample(path: str) -> BaseDataElement:
-        annotated, predicted = (_instances(coco, ids[path], "segm" in kinds) for coco in (truth, found))
-        return BaseDataElement(gt_instances=annotated, pred_instances=predicted)
+    def errors(path: str) -> list[Sequence[int]]:
+        annotated, detections = pair(ids[path])
+        wrong = find_unpaired(annotated, detections) + find_unpaired(detections, annotated)
+        image = truth.imgs[ids[path]]
+        return [
+            _window([x + w / 2, y + h / 2], max(CROP, w, h), (image["width"], image["height"])) for x, y, w, h in wrong
+        ]
 
-    return Evaluation(score, table, confusion, images, sample)
+    def sample(path: str, window: Sequence[int]) -> BaseDataElement:
+        parts = [
+            _instances(coco, each, window, "segm" in kinds)
+            for coco, each in zip((truth, found), pair(ids[path]), strict=True)
+        ]
+        return BaseDataElement(gt_instances=parts[0], pred_instances=parts[1])
+
+    unit = f"Objects; detections from a score of {threshold:.2f} on, where the F1 of all is highest, {f1:.2f}"
+    return Evaluation(score, table, confusion, unit, images, errors, sample, threshold)
 
 
 def count_objects(
-    annotated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], number: int
+    annotated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], number: int, threshold: float
 ) -> np.ndarray:
     """Count the pairs of objects and detections of an image by their classes.
 
@@ -91,6 +113,7 @@ def count_objects(
         annotated: COCO annotations, with ``bbox`` (xywh), ``category_id`` from 1 on, and ``iscrowd``.
         found: COCO results, with ``bbox``, ``category_id`` and ``score``.
         number: the number of classes.
+        threshold: lowest score of a detection.
 
     Returns:
         Counts ``[number + 1, number + 1]``, [annotated, predicted]; the last row and column are the background.
@@ -105,12 +128,29 @@ def count_objects(
     rows = [np.column_stack(_boxes(entries)) for entries in (found, objects)]
     scores = [[entry["score"]] for entry in found]
     predictions = np.hstack([rows[0], np.reshape(scores, (-1, 1))])
-    return sv.ConfusionMatrix.evaluate_detection_batch(predictions, rows[1], number, SCORE, IOU).astype(int)
+    return sv.ConfusionMatrix.evaluate_detection_batch(predictions, rows[1], number, threshold, IOU).astype(int)
 
 
-def _shown(coco: COCO, image_id: int) -> list[dict[str, Any]]:
-    """Return the annotations of an image, or its detections from :data:`SCORE` on."""
-    return [entry for entry in coco.imgToAnns.get(image_id, []) if entry.get("score", 1.0) >= SCORE]
+def find_unpaired(entries: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+    """Return the boxes of COCO entries, apart from crowds, that no other entry of their class overlaps, crowds neither."""
+    wrong = []
+    for entry in entries:
+        rest = [other for other in others if other.get("iscrowd") or other["category_id"] == entry["category_id"]]
+        overlaps = (
+            iou([entry["bbox"]], [other["bbox"] for other in rest], [other.get("iscrowd", 0) for other in rest])
+            if rest
+            else 0
+        )
+        if not entry.get("iscrowd") and np.max(overlaps) <= IOU:
+            wrong.append(entry["bbox"])
+    return wrong
+
+
+def _window(centre: Sequence[float], side: float, size: Sequence[int]) -> list[int]:
+    """Return left, top, width and height of a square around a centre (x, y), moved into an image of ``size`` (width, height)."""
+    sides = [min(round(side), length) for length in size]
+    corner = [int(np.clip(c - s / 2, 0, length - s)) for c, s, length in zip(centre, sides, size, strict=True)]
+    return [*corner, *sides]
 
 
 def _boxes(entries: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
@@ -119,14 +159,18 @@ def _boxes(entries: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray
     return np.stack([x, y, x + w, y + h], 1), np.array([entry["category_id"] - 1 for entry in entries], int)
 
 
-def _instances(coco: COCO, image_id: int, with_masks: bool) -> InstanceData:
-    """Return what :func:`_shown` does as instances."""
-    entries, data = _shown(coco, image_id), InstanceData()
-    data.bboxes, data.labels = _boxes(entries)
-    if entries and "score" in entries[0]:
-        data.scores = np.array([entry["score"] for entry in entries])
-    if entries and with_masks:
-        data.masks = [coco.annToRLE(entry) for entry in entries]
+def _instances(coco: COCO, entries: Sequence[Mapping], window: Sequence[int], with_masks: bool) -> InstanceData:
+    """Return the part of annotations or detections that lies in a window."""
+    left, top, width, height = window
+    boxes, labels = _boxes(entries)
+    boxes -= [left, top, left, top]
+    inside = (boxes[:, 2:] > 0).all(1) & (boxes[:, :2] < [width, height]).all(1)
+    kept = [entry for entry, is_inside in zip(entries, inside, strict=True) if is_inside]
+    data = InstanceData(bboxes=boxes[inside].clip(0, [width, height] * 2), labels=labels[inside])
+    if kept and "score" in kept[0]:
+        data.scores = np.array([entry["score"] for entry in kept])
+    if kept and with_masks:  # one after another, because all masks of a large image take gigabytes
+        data.masks = np.stack([decode(coco.annToRLE(each))[top : top + height, left : left + width] for each in kept])
     return data
 
 
@@ -137,25 +181,36 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str]) -> E
     lines = (folder / "data" / f"{split}.txt").read_text(encoding="utf-8").splitlines()
     seg_maps = dict(line.split("\t") for line in lines)
 
-    def sample(path: str) -> BaseDataElement:
-        with Image.open(root / seg_maps[path]) as picture:
-            truth = np.array(picture, int)
-        with Image.open(folder / "test" / "predictions" / f"{path.lstrip('/')}.png") as picture:
-            found = np.array(picture, int)
-        return BaseDataElement(gt_sem_seg=PixelData(data=truth[None]), pred_sem_seg=PixelData(data=found[None]))
+    def read(path: str) -> tuple[np.ndarray, np.ndarray]:
+        paths = root / seg_maps[path], folder / "test" / "predictions" / f"{path.lstrip('/')}.png"
+        with Image.open(paths[0]) as truth, Image.open(paths[1]) as found:
+            return np.array(truth, int), np.array(found, int)
+
+    def errors(path: str) -> list[Sequence[int]]:
+        truth, found = read(path)
+        wrong = cv2.blur(np.float32((truth != found) & (truth < number)), (CROP, CROP))
+        y, x = np.unravel_index(wrong.argmax(), wrong.shape)
+        return [_window((x, y), CROP, truth.shape[::-1])]
+
+    def sample(path: str, window: Sequence[int]) -> BaseDataElement:
+        x, y, w, h = window
+        truth, found = (PixelData(data=each[None, y : y + h, x : x + w]) for each in read(path))
+        return BaseDataElement(gt_sem_seg=truth, pred_sem_seg=found)
 
     for path in seg_maps:
-        maps = sample(path)
-        counts = count_labels(maps.gt_sem_seg.data, maps.pred_sem_seg.data, number)
+        counts = count_labels(*read(path), number)
         confusion += counts
         score = mean(_ious(counts))
-        images.append((path, 1 - score, f"mIoU {100 * score:.1f}"))
+        images.append((path, 1 - np.nan_to_num(score, nan=1.0), f"mIoU {shown(100 * score, '.1f')}"))
     ious = _ious(confusion)
     shares = confusion.sum(1) / max(1, confusion.sum())
     rows = zip(classes, shares, ious, strict=True)
-    table = [["class", "share of pixels", "IoU"], *([name, f"{x:.1%}", f"{100 * iou:.1f}"] for name, x, iou in rows)]
+    table = [
+        ["class", "share of pixels", "IoU"],
+        *([name, f"{x:.1%}", shown(100 * iou, ".1f")] for name, x, iou in rows),
+    ]
     score = f"mIoU {100 * mean(ious):.1f}, {np.trace(confusion) / max(1, confusion.sum()):.1%} of the pixels are right"
-    return Evaluation(score, table, confusion, images, sample)
+    return Evaluation(score, table, confusion, "Pixels", images, errors, sample)
 
 
 def count_labels(annotated: np.ndarray, predicted: np.ndarray, number: int) -> np.ndarray:
@@ -181,7 +236,7 @@ def evaluate_labels(folder: Path, root: Path, split: str, classes: list[str]) ->
     confusion = count_labels(truth, found, len(classes))
     table = [["class", "images", "recall", "precision"]]
     for name, right, row, column in zip(classes, np.diag(confusion), confusion, confusion.T, strict=True):
-        shares = (f"{right / max(1, counts.sum()):.1%}" for counts in (row, column))
+        shares = (shown(right / counts.sum() if counts.sum() else np.nan, ".1%") for counts in (row, column))
         table.append([name, str(row.sum()), *shares])
     images, samples = [], {}
     for entry, label, guess, score in zip(entries, truth, found, scores, strict=True):
@@ -191,10 +246,15 @@ def evaluate_labels(folder: Path, root: Path, split: str, classes: list[str]) ->
         images.append((path, error, caption))
         samples[path] = BaseDataElement(gt_label=np.array([label]), pred_label=np.array([guess]), pred_score=score)
     score = f"top-1 {np.mean(truth == found):.1%} of {len(truth)} images"
-    return Evaluation(score, table, confusion, images, samples.__getitem__)
+    return Evaluation(score, table, confusion, "Images", images, lambda _: [()], lambda path, _: samples[path])
 
 
 def mean(values: np.ndarray) -> float:
-    """Return the mean of the values that are numbers; 0 if there are none."""
+    """Return the mean of the values that are numbers; NaN if there are none."""
     values = np.asarray(values)[~np.isnan(values)]
-    return float(values.mean()) if values.size else 0.0
+    return float(values.mean()) if values.size else np.nan
+
+
+def shown(value: float, form: str) -> str:
+    """Return a number as text, ``-`` for NaN."""
+    return "-" if np.isnan(value) else format(value, form)

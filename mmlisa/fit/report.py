@@ -3,21 +3,26 @@
 import json
 from base64 import b64encode
 from collections.abc import Mapping
+from datetime import date, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import cv2
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from mmengine.config import Config
 
+from mmlisa import __version__
 from mmlisa.checkpoints.writing import writing_whole
 from mmlisa.classes import Classes
+from mmlisa.training.building import build_model
 from mmlisa.visualization.curves import draw_curves, read_curves
 from mmlisa.visualization.overlays import draw_prediction
 
-from .evaluation import SCORE, evaluate_labels, evaluate_maps, evaluate_objects
+from .evaluation import Evaluation, evaluate_labels, evaluate_maps, evaluate_objects
 
-_NUM_WORST = 12
+_PICTURES, _PER_IMAGE = 12, 3  # pictures of errors, and most of one image
+_WIDTH = 808  # pixels of a picture of annotations beside predictions
 
 
 def write_report(folder: Path, commands: Mapping[str, str]) -> str:
@@ -34,30 +39,26 @@ def write_report(folder: Path, commands: Mapping[str, str]) -> str:
         OSError: predictions are missing, or the report cannot be written.
     """
     facts = json.loads((folder / "data" / "data.json").read_text())
-    settings = Config.fromfile(folder / "config.py").to_dict()
+    cfg = Config.fromfile(folder / "config.py")
+    settings = cfg.to_dict()
     task, classes, root = facts["task"], list(settings["classes"]), Path(settings["data_root"])
     split, chosen = ("test", "") if facts["test"] else ("val", ", on which the checkpoint was chosen")
     unit_of_step = "tiles of" if (folder / "plain.py").exists() else "images, longer side"
+    parameters = sum(parameter.numel() for parameter in build_model(cfg).parameters())
+    curves, comparison = BytesIO(), folder / "comparison.json"
+    points = read_curves(folder / "train")
+    draw_curves(points, curves)
     summary = [
-        f"{facts['format']}: {len(facts['train'])} images to train on; results are those of the {len(facts[split])} images of "
-        f"{split}{chosen}",
-        f"{settings['steps']} steps of {settings['batch']} {unit_of_step} {settings['side']} pixels",
-        *facts["summary"],
+        f"results are those of the {len(facts[split])} images of {split}{chosen}",
+        f"{model_name(settings['model'])} with {parameters / 1e6:.2f} million parameters",
+        f"at most {settings['steps']} steps of {settings['batch']} {unit_of_step} {settings['side']} pixels; trained for "
+        f"{duration(folder)}",
+        f"mmlisa {__version__}, {date.today()}",
     ]
-    evaluate, unit = {
-        "detection": (evaluate_objects, f"Objects; detections from a score of {SCORE} on"),
-        "segmentation": (evaluate_maps, "Pixels"),
-        "classification": (evaluate_labels, "Images"),
-    }[task]
+    evaluate = {"detection": evaluate_objects, "segmentation": evaluate_maps, "classification": evaluate_labels}[task]
     result = evaluate(folder, root, split, classes)
-    curves, worst, comparison = BytesIO(), [], folder / "comparison.json"
-    draw_curves(read_curves(folder / "train"), curves)
-    meta = Classes({"classes": tuple(classes)})
-    for path, _, caption in sorted(result.images, key=lambda image: -image[1])[:_NUM_WORST]:
-        picture = cv2.imread(str(root / path))[..., ::-1]
-        drawn = draw_prediction(picture, result.sample(path), meta, score_threshold=SCORE, with_truth=True)
-        _, content = cv2.imencode(".jpg", drawn[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 85])
-        worst.append((content.tobytes(), f"{path}: {caption}"))
+    option = f" --score-thr {result.threshold:.2f}" if result.threshold else ""
+    commands = {purpose: line + option * (" infer " in line) for purpose, line in commands.items()}
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -69,12 +70,47 @@ def write_report(folder: Path, commands: Mapping[str, str]) -> str:
         exported=json.loads((folder / "export.json").read_text()),
         names=[*classes, "nothing"][: len(result.confusion)],
         summary=summary,
+        facts=facts,
         curves=curves.getvalue(),
-        unit=unit,
-        worst=worst,
+        worst=draw_errors(result, root, classes),
         beside=task != "classification",
         commands=commands,
     )
     with writing_whole(folder / "report.html") as file:
         file.write(text.encode())
     return result.score
+
+
+def model_name(model: Mapping[str, Any]) -> str:
+    """Return the detector, segmentor or classifier of a config and its backbone, in a few words."""
+    model = model.get("detector", model)
+    arch = model["backbone"].get("arch", "")
+    return f"{model['type']} on {model['backbone']['type']}{f' ({arch})' if isinstance(arch, str) and arch else ''}"
+
+
+def duration(folder: Path) -> str:
+    """Return the time of a training, from the times of its logs: a folder's name is the start, its last change the end."""
+    logs = folder.glob("train/*/vis_data/scalars.json")
+    starts = ((log, datetime.strptime(log.parts[-3], "%Y%m%d_%H%M%S").timestamp()) for log in logs)
+    seconds = sum(max(0, log.stat().st_mtime - start) for log, start in starts)
+    return str(timedelta(seconds=round(seconds)))
+
+
+def draw_errors(result: Evaluation, root: Path, classes: list[str]) -> list[tuple[bytes, str]]:
+    """Return JPEG pictures of the largest errors, annotation beside prediction, and a caption of each."""
+    drawn = []
+    for path, error, caption in sorted(result.images, key=lambda image: -image[1])[:_PICTURES]:
+        picture, shown = cv2.imread(str(root / path))[..., ::-1], []
+        for window in result.errors(path) if error > 0 else []:
+            x, y, w, h = window or (0, 0, *picture.shape[1::-1])
+            if len(shown) == _PER_IMAGE or any(abs(x - left) < w / 2 and abs(y - top) < h / 2 for left, top in shown):
+                continue
+            shown.append((x, y))
+            part, sample = picture[y : y + h, x : x + w], result.sample(path, window)
+            pair = draw_prediction(part, sample, Classes({"classes": classes}), score_threshold=0, with_truth=True)
+            scale = _WIDTH / 2 / pair.shape[1] * (1 if "gt_label" in sample else 2)
+            small = cv2.resize(pair[..., ::-1], None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+            _, content = cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, 85])
+            where = f", {w}x{h} pixels at {x}, {y}" if (w, h) != picture.shape[1::-1] else ""
+            drawn.append((content.tobytes(), f"{path}{where}: {caption}"))
+    return drawn[:_PICTURES]

@@ -4,15 +4,17 @@ Polygons stay as they are: supervision's readers draw each into a mask, which ta
 and rounds the outline.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import cv2
 import numpy as np
+from pycocotools import mask as coco
 
 from mmlisa.datasets.annotations import find_misplaced, find_reason, is_polygon
 
-from ..dataset import Dataset, Sample, note_problems
+from ..dataset import UNKNOWN, Dataset, Sample, note_problems
 from ..folder import Folder, split_of
 
 IGNORED, BACKGROUND = "__ignore__", "_background_"  # LabelMe's labels of a region that does not count, and of no object
@@ -143,5 +145,23 @@ def draw_maps(dataset: Dataset) -> None:
     if not dataset.has_masks:
         raise ValueError(f"{dataset.root}: --task segmentation needs outlines, but the objects are boxes")
     dataset.task, dataset.classes = "segmentation", ["background", *dataset.classes]
-    for entry in (entry for sample in dataset.samples for entry in sample.objects):
-        entry["category_id"] += 1
+    for sample in dataset.samples:
+        for entry in sample.objects:
+            entry["category_id"] += 1
+        values, counts = np.unique(draw_map(sample), return_counts=True)
+        sample.pixels = Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        del sample.pixels[UNKNOWN]
+
+
+def draw_map(sample: Sample) -> np.ndarray:
+    """Return the outlines of an image as labels ``[H, W]``, uint8: smaller objects over larger ones, crowds as unknown."""
+    size = sample.size[::-1]
+    labels = np.zeros(size, np.uint8)
+    for entry in sorted(sample.objects, key=lambda entry: (not entry["iscrowd"], -entry["area"])):
+        mask = entry["segmentation"]
+        if isinstance(mask, list):
+            mask = coco.merge(coco.frPyObjects(mask, *size))
+        elif isinstance(mask["counts"], list):
+            mask = coco.frPyObjects(mask, *size)
+        labels[coco.decode(mask) > 0] = UNKNOWN if entry["iscrowd"] else entry["category_id"]
+    return labels
