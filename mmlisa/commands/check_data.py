@@ -1,4 +1,4 @@
-"""Check a config's data, list what is wrong, and draw samples: ``mmlisa check-data CONFIG``."""
+"""Check the data of a config or of a folder, list what is wrong, and draw samples: ``mmlisa check-data CONFIG|FOLDER``."""
 
 import argparse
 import sys
@@ -7,11 +7,13 @@ from pathlib import Path
 from mmlisa import cli
 
 SPLITS = ("train", "val", "test")
+LISTED = 20  # problems of a split
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "check-data")
-    cli.add_shared(arguments, "config", "--cfg-options")
+    cli.add_shared(arguments, "config", type=config_or_folder)
+    cli.add_shared(arguments, "--cfg-options")
     add = arguments.add_argument
     add("--split", nargs="+", choices=SPLITS, default=SPLITS, help="what to check (default: all)")
     add("--draw", type=cli.positive_int, metavar="N", help="draw N samples of each split after its pipeline")
@@ -19,7 +21,17 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
+def config_or_folder(text: str) -> str:
+    """Parse the name of a config, or of a folder of annotated images."""
+    return text if Path(text).is_dir() else cli.config_file(text)
+
+
 def main(args: argparse.Namespace) -> None:
+    if Path(args.config).is_dir():
+        from mmlisa.data.splitting import prepare_data
+
+        print(*prepare_data(args.config).summary(), sep="\n")
+        return
     from mmlisa.training.config import check_data, load_config, parse_options
     from mmlisa.training.log import import_quietly
 
@@ -30,10 +42,10 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.data.checking import check_splits
 
     problems = 0
-    for split, report in check_splits(cfg, args.split):
-        for line in report.lines():
-            print(f"{split}: {line}", flush=True)
-        problems += len(report.problems)
+    for split, data in check_splits(cfg, args.split):
+        problems += len(data.notes)
+        data.notes = data.notes[:LISTED] + [f"{len(data.notes) - LISTED} more problems"] * (len(data.notes) > LISTED)
+        print(*(f"{split}: {line}" for line in data.summary()), sep="\n", flush=True)
         if args.draw:
             from mmlisa.visualization.samples import draw_samples
 

@@ -14,101 +14,12 @@ from tqdm import tqdm
 from mmlisa.training.checks import compare_classes
 from mmlisa.training.config import innermost_dataset
 
-from .dataset import SPLITS
+from .dataset import SPLITS, UNKNOWN, Dataset, Sample
 from .images import examine_image
 
-# COCO's sizes of objects.
-_SIDES = {"small (below 32 x 32 pixels)": 32**2, "medium": 96**2, "large (above 96 x 96)": float("inf")}
-_LISTED = 20  # classes or problems that a report names
 
-
-class Report:
-    """Content of a data set, and its problems.
-
-    Attributes:
-        classes: names of the classes.
-        problems: a line each, in the order in which they were found.
-        digests: path of each image file by the hash of its content.
-    """
-
-    def __init__(self, dataset: Any) -> None:
-        self.classes: Sequence[str] = dataset.metainfo.get("classes") or ()
-        self.problems = [f"{dataset.ann_file}: {problem}" for problem in getattr(dataset, "problems", ())]
-        self.digests: dict[bytes, str] = {}
-        self._counts: Counter[int] = Counter()  # objects, images or pixels of each class, by label
-        self._unit = "images"
-        self._sizes: Counter[str] = Counter()
-        self._images, self._empty = len(dataset), 0
-        for index in tqdm(range(len(dataset)), "images", leave=False, disable=None):
-            info = dataset.get_data_info(index)
-            self._count(info)
-            # CIFAR and MNIST hold the images themselves, and a video has many.
-            if "img_path" in info and "num_frames" not in info:
-                try:
-                    self._check_image(info)
-                except (ValueError, OSError) as error:
-                    self.problems.append(f"{info['img_path']}: {error}")
-
-    def lines(self) -> list[str]:
-        """Return lines on the number of images, classes and sizes, and the first problems."""
-        lines = [f"{self._images} images or videos, {self._empty} of them without annotations"]
-        total = sum(self._counts.values()) or 1
-        names = dict(enumerate(self.classes))
-        named = [
-            f"{names.get(label, f'unknown class {label}')} {f'{count / total:.1%}' if self._unit == 'pixels' else count}"
-            for label, count in self._counts.most_common(_LISTED)
-        ]
-        lines += [f"{self._unit} per class: {', '.join(named)}"] if named else []
-        if missing := [name for label, name in enumerate(self.classes) if label not in self._counts]:
-            lines.append(
-                f"{len(missing)} of {len(self.classes)} classes have no {self._unit}: {', '.join(missing[:_LISTED])}"
-            )
-        if self._sizes:
-            lines.append(f"sizes: {', '.join(f'{size} {self._sizes[size]}' for size in _SIDES)}")
-        return [*lines, *self.problems[:_LISTED]]
-
-    def _count(self, info: Mapping[str, Any]) -> None:
-        if "instances" in info:
-            self._unit = "objects"
-            for instance in info["instances"]:
-                left, top, right, bottom = instance["bbox"]
-                area = (right - left) * (bottom - top)
-                self._counts[instance["bbox_label"]] += 1
-                self._sizes[next(size for size, limit in _SIDES.items() if area <= limit)] += 1
-            self._empty += not info["instances"]
-        elif "gt_label" in info:
-            self._counts.update(np.atleast_1d(info["gt_label"]).tolist())
-
-    def _check_image(self, info: Mapping[str, Any]) -> None:
-        """Read an image completely, and its class map.
-
-        Raises:
-            ValueError: the image or the class map is damaged, or they or the annotation differ in size.
-        """
-        stated = (info["width"], info["height"]) if "width" in info else None
-        (width, height), digest, *_ = examine_image(Path(info["img_path"]), stated)
-        self.digests[digest] = info["img_path"]
-        if not (seg_map := info.get("seg_map_path")):
-            return
-        self._unit = "pixels"
-        with Image.open(seg_map) as picture:
-            values = np.asarray(picture)
-        if values.shape != (height, width):
-            raise ValueError(f"its class map {seg_map} has the shape {values.shape}, the image {(height, width)}")
-        first = int(bool(info.get("reduce_zero_label")))  # then 0 is not annotated either, and class 0 is stored as 1
-        renamed, labels = info.get("label_map") or {}, Counter()
-        for value, number in zip(*np.unique(values, return_counts=True), strict=True):
-            label = renamed.get(int(value) - first, int(value) - first)
-            if label not in (-1, 255, 255 - first):
-                labels[label] += int(number)
-        self._empty += not labels
-        if wrong := [label + first for label in labels if label >= len(self.classes)]:
-            raise ValueError(f"its class map {seg_map} holds {wrong}, but there are {len(self.classes)} classes")
-        self._counts += labels
-
-
-def check_splits(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[tuple[str, Report]]:
-    """Read every annotation and every image of a config's data sets, and yield the report of each split.
+def check_splits(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[tuple[str, Dataset]]:
+    """Read every annotation and every image of a config's data sets, and yield the content of each split; its notes are problems.
 
     The validation and the test are compared with the training: they need the same classes, and other images.
     """
@@ -122,12 +33,60 @@ def check_splits(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[tuple[
         changes = {"filter_cfg": None} if "filter_cfg" in config else {}
         if config.type in ("CocoDataset", "mmdet.CocoDataset"):  # ours reports the annotations that mmdet drops
             changes["type"] = "mmlisa.CocoDataset"
-        report = Report(DATASETS.build({**config, **changes}))
+        found = _read(DATASETS.build({**config, **changes}), split)
         if split == "train":
-            train = report
+            train = found
         elif train:
-            if difference := compare_classes(train.classes, report.classes):
-                report.problems.append(difference)
-            shared = sorted(report.digests[key] for key in train.digests.keys() & report.digests.keys())
-            report.problems += [f"{path}: the same image is in the training data" for path in shared]
-        yield split, report
+            found.notes += filter(None, [compare_classes(train.classes, found.classes)])
+            known = {sample.digest for sample in train.samples if sample.digest}
+            shared = sorted(sample.path for sample in found.samples if sample.digest in known)
+            found.notes += [f"{path}: the same image is in the training data" for path in shared]
+        yield split, found
+
+
+def _read(source: Any, split: str) -> Dataset:
+    """Return the content of a data set of MMEngine."""
+    found = Dataset(Path(), "", "classification", list(source.metainfo.get("classes") or ()), [])
+    found.notes = [f"{source.ann_file}: {problem}" for problem in getattr(source, "problems", ())]
+    for index in tqdm(range(len(source)), "images", leave=False, disable=None):
+        info = source.get_data_info(index)
+        sample = Sample(str(info.get("img_path", "")), split)
+        found.samples.append(sample)
+        found.task = "detection" if "instances" in info else "segmentation" if info.get("seg_map_path") else found.task
+        for instance in info.get("instances", ()):
+            left, top, right, bottom = instance["bbox"]
+            entry = {"bbox": [left, top, right - left, bottom - top], "category_id": instance["bbox_label"]}
+            sample.objects.append(entry | {"iscrowd": instance.get("ignore_flag", 0)})
+        if "gt_label" in info:
+            sample.counts = Counter(np.atleast_1d(info["gt_label"]).tolist())
+        if not sample.path or "num_frames" in info:  # CIFAR and MNIST hold the images themselves, and a video has many
+            continue
+        try:
+            stated = (info["width"], info["height"]) if "width" in info else None
+            sample.size, sample.digest, *_ = examine_image(Path(sample.path), stated)
+            if info.get("seg_map_path"):
+                sample.counts = _read_map(info, sample.size, len(found.classes))
+        except (ValueError, OSError) as error:
+            found.notes.append(f"{sample.path}: {error}")
+    return found
+
+
+def _read_map(info: Mapping[str, Any], size: tuple[int, int], number: int) -> Counter[int]:
+    """Return the number of pixels of each label in a class map.
+
+    Raises:
+        ValueError: it is damaged, or it does not fit the image of ``size`` (width, height) or the ``number`` of classes.
+    """
+    with Image.open(info["seg_map_path"]) as picture:
+        values = np.asarray(picture)
+    if values.shape != size[::-1]:
+        raise ValueError(f"its class map {info['seg_map_path']} has the shape {values.shape}, the image {size[::-1]}")
+    first = int(bool(info.get("reduce_zero_label")))  # then 0 is not annotated either, and class 0 is stored as 1
+    renamed, labels = info.get("label_map") or {}, Counter()
+    for value, count in zip(*np.unique(values, return_counts=True), strict=True):
+        label = renamed.get(int(value) - first, int(value) - first)
+        if label not in (-1, UNKNOWN, UNKNOWN - first):
+            labels[label] += int(count)
+    if wrong := [label + first for label in labels if label >= number]:
+        raise ValueError(f"its class map {info['seg_map_path']} holds {wrong}, but there are {number} classes")
+    return labels

@@ -2,6 +2,7 @@
 
 import math
 import re
+from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ SPLITS = ("train", "val", "test")
 UNKNOWN = 255  # label of pixels that are not annotated
 _MOST_LEFT_OUT = 0.1  # share of images or annotations; more is an error of the whole folder
 _KINDS, _CLASSES = 5, 30  # most that are listed
-_SIZES = {"small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, math.inf)}  # COCO's
+_SIZES = {"small": 0, "medium": 32**2, "large": 96**2}  # COCO's least areas
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Sample:
         size: width and height in pixels, as the training reads them.
         objects: COCO annotations without ids; ``category_id`` is the index of the class.
         seg_map: segmentation: the class map, as ``path``; empty if it is to be drawn from the objects.
-        pixels: number of pixels of each label in the class map.
+        counts: number of pixels of each label in the class map.
         label: classification: the index of the class.
         digest: hash of the image file.
     """
@@ -35,14 +36,14 @@ class Sample:
     size: tuple[int, int] = (0, 0)
     objects: list[dict[str, Any]] = field(default_factory=list)
     seg_map: str = ""
-    pixels: Counter[int] = field(default_factory=Counter)
+    counts: Counter[int] = field(default_factory=Counter)
     label: int = -1
     digest: bytes = b""
 
     def count(self) -> Counter[int]:
         """Return the number of objects that count, or of pixels, of each label; of a classification, the label once."""
         labels = [self.label] if self.label >= 0 else [o["category_id"] for o in self.objects if not o["iscrowd"]]
-        return self.pixels or Counter(labels)
+        return self.counts or Counter(labels)
 
 
 @dataclass
@@ -81,27 +82,32 @@ class Dataset:
     def table(self) -> list[list[str]]:
         """Return the number of each class in each split, the head first: objects, also by size, images, or shares of pixels."""
         unit = {"detection": "objects", "segmentation": "pixels", "classification": "images"}[self.task]
-        sizes = _SIZES if unit == "objects" else {}
         head, rows = ["class"], [[name] for name in self.classes]
         for split in filter(self.split, SPLITS):
+            sizes = _SIZES if unit == "objects" else {}
             head += [f"{unit} in {split}", *sizes]
-            counts, objects = self.count(split), [o for s in self.split(split) for o in s.objects if not o["iscrowd"]]
+            counts, by_size = self.count(split), Counter()
+            for entry in (o for s in self.split(split) for o in s.objects if not o["iscrowd"]):
+                by_size[entry["category_id"], bisect(list(_SIZES.values()), math.prod(entry["bbox"][2:]))] += 1
             for label, row in enumerate(rows):
-                own = [math.prod(o["bbox"][2:]) for o in objects if o["category_id"] == label]
                 row.append(f"{counts[label] / max(1, counts.total()):.1%}" if unit == "pixels" else str(counts[label]))
-                row += [str(sum(low <= area < high for area in own)) for low, high in sizes.values()]
+                row += [str(by_size[label, index]) for index, _ in enumerate(sizes, 1)]
         return [head, *rows]
 
     def summary(self) -> list[str]:
         """Return lines that let a person check what was read: format, splits, classes, sizes and notes."""
         splits = [name for name in SPLITS if self.split(name)]
         (_, unit, *_), *rows = self.table()
-        each = [f"{row[0]} {'/'.join(row[1 :: 1 + 3 * (self.task == 'detection')])}" for row in rows]
-        sizes = ["{}x{}".format(*size) for size in sorted((sample.size for sample in self.samples), key=math.prod)]
+        each = [f"{row[0]} {'/'.join(row[1 :: (len(row) - 1) // len(splits)])}" for row in rows]
+        sizes = [
+            "{}x{}".format(*size) for size in sorted({sample.size for sample in self.samples} - {(0, 0)}, key=math.prod)
+        ]
         sides = sorted(math.sqrt(math.prod(o["bbox"][2:])) for s in self.samples for o in s.objects if not o["iscrowd"])
+        images = ", ".join(f"{name} {len(self.split(name))}" for name in splits)
+        empty = sum(not sample.count() for sample in self.samples)
         return [
             *self.facts,
-            f"images: {', '.join(f'{name} {len(self.split(name))}' for name in splits)}; from {sizes[0]} to {sizes[-1]} pixels",
+            f"images: {images}; {f'from {sizes[0]} to {sizes[-1]} pixels; ' if sizes else ''}{empty} without annotations",
             f"{unit.split()[0]} per class in {'/'.join(splits)}: {', '.join(each[:_CLASSES])}{', …' * (len(each) > _CLASSES)}",
             *[f"objects: from {sides[0]:.0f} to {sides[-1]:.0f} pixels, the root of their area" for _ in sides[:1]],
             *self.notes,

@@ -32,14 +32,14 @@ def test_detection(tmp_path, kind):
     (tmp_path / "images" / "cut.jpg").write_bytes((tmp_path / "images" / "good.jpg").read_bytes()[:600])
     cfg = dataset_cfg(tmp_path, content) | dict(type=kind, filter_cfg=dict(filter_empty_gt=True))
     (report,) = reports("mmdet", train=cfg).values()
-    assert [problem.removeprefix(f"{tmp_path}/").split(":")[0] for problem in report.problems] == [
+    assert [problem.removeprefix(f"{tmp_path}/").split(":")[0] for problem in report.notes] == [
         "a.json", "a.json", "images/size.jpg", "images/cut.jpg",
     ]  # fmt: skip
-    assert "lies outside" in report.problems[0]
-    assert report.lines()[:3] == [
-        "4 images or videos, 3 of them without annotations",
-        "objects per class: cat 1",
-        "sizes: small (below 32 x 32 pixels) 1, medium 0, large (above 96 x 96) 0",
+    assert "lies outside" in report.notes[0]
+    assert report.summary()[:3] == [
+        "images: train 4; from 40x30 to 40x30 pixels; 3 without annotations",
+        "objects per class in train: cat 1",
+        "objects: from 10 to 10 pixels, the root of their area",
     ]
 
 
@@ -52,8 +52,8 @@ def test_images_and_classes_of_two_splits_are_compared(tmp_path):
         split: dict(type="CustomDataset", data_root=str(tmp_path), data_prefix=split) for split in ("train", "val")
     }
     found = reports("mmpretrain", **datasets)
-    assert found["train"].problems == []
-    classes, shared = found["val"].problems
+    assert found["train"].notes == []
+    classes, shared = found["val"].notes
     assert "'newt'" in classes
     assert "val/cat/a.png: the same image" in shared
 
@@ -74,9 +74,9 @@ def test_classes_of_class_maps(tmp_path, value, reduce_zero_label, right):
         img_suffix=".png", metainfo=dict(classes=("a", "b")), reduce_zero_label=reduce_zero_label, pipeline=[],
     )  # fmt: skip
     report = reports("mmseg", train=dataset)["train"]
-    assert (report.problems == []) == right
+    assert (report.notes == []) == right
     if not right:
-        assert f"holds [{value}]" in report.problems[0]
+        assert f"holds [{value}]" in report.notes[0]
     cv2.imwrite(str(tmp_path / "maps" / "a.png"), seg_map[:10])
-    assert "the image (30, 40)" in reports("mmseg", train=dataset)["train"].problems[0]
-    assert json.dumps(report.lines())
+    assert "the image (30, 40)" in reports("mmseg", train=dataset)["train"].notes[0]
+    assert json.dumps(report.summary())

@@ -591,7 +591,7 @@ def test_a_summary_that_can_be_checked(tmp_path):
     assert lines[:5] == [
         "YOLO, detection: data.yaml, 12 text files such as labels/000.txt",
         "splits: 9 images for training and 3 for validation, drawn with seed 0",
-        "images: train 9, val 3; from 64x48 to 64x48 pixels",
+        "images: train 9, val 3; from 64x48 to 64x48 pixels; 0 without annotations",
         "objects per class in train/val: cat 6/2, dog 6/2, newt 6/2",
         "objects: from 10 to 18 pixels, the root of their area",
     ]

@@ -55,18 +55,18 @@ def read(folder: Folder, task: str) -> Dataset:
             problems.append((f"{folder.root / image}, {seg_map}", str(error)))
             continue
         are_plain &= is_plain
-        pixels = Counter(dict(zip(*(each.tolist() for each in np.unique(values, return_counts=True)), strict=True)))
+        counts = Counter(dict(zip(*(each.tolist() for each in np.unique(values, return_counts=True)), strict=True)))
         split = splits.get(image, "" if splits else split_of(image))
-        samples.append(Sample(image, split, size, seg_map=seg_map, pixels=pixels))
+        samples.append(Sample(image, split, size, seg_map=seg_map, counts=counts))
     notes = note_problems(problems, len(pairs) + len(alone), "class maps")
     notes += [
         f"{len(bare)} images have no class map and are not used, the first {folder.root / path}" for path in bare[:1]
     ]
-    classes, labels, chosen = _choose_classes(folder, sum((sample.pixels for sample in samples), Counter()))
+    classes, labels, chosen = _choose_classes(folder, sum((sample.counts for sample in samples), Counter()))
     for sample in samples:
-        counts, sample.pixels = sample.pixels, Counter()
+        counts, sample.counts = sample.counts, Counter()
         for value in counts.keys() - {value for value, label in labels.items() if label == UNKNOWN}:
-            sample.pixels[labels[value]] += counts[value]
+            sample.counts[labels[value]] += counts[value]
     is_plain = are_plain and all(value == label for value, label in labels.items())
     values = None if is_plain else labels
     return Dataset(folder.root, NAME, "segmentation", classes, samples, notes + chosen, values=values)

@@ -149,8 +149,8 @@ def draw_maps(dataset: Dataset) -> None:
         for entry in sample.objects:
             entry["category_id"] += 1
         values, counts = np.unique(draw_map(sample), return_counts=True)
-        sample.pixels = Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
-        del sample.pixels[UNKNOWN]
+        sample.counts = Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        del sample.counts[UNKNOWN]
 
 
 def draw_map(sample: Sample) -> np.ndarray:
