@@ -20,7 +20,6 @@ from mmlisa.classes import Classes, Colour
 LONGER_SIDE = 640  # pixels; smaller pictures are enlarged to it
 _OPACITY = 0.4  # masks
 _MOST_LABELS = 150
-_LEAST_LABELLED = 2.5  # heights of the font
 _LISTED = 3  # classes named below a classified image
 _FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
 
@@ -28,17 +27,12 @@ Entries = list[tuple[Colour | None, str]]  # a legend: colour of the swatch, tex
 
 
 def draw_prediction(
-    picture: np.ndarray,
-    sample: Any,
-    classes: Classes,
-    *,
-    score_threshold: float = 0.3,
-    with_truth: bool = False,
+    picture: np.ndarray, sample: Any, classes: Classes, *, score_threshold: float = 0.3, with_truth: bool = False
 ) -> np.ndarray:
     """Return a picture with a model's prediction.
 
-    Objects get a box, a mask and a label; if a label would cover its object, the classes are named below the picture. A
-    segmentation gets masks and a legend there, a classification its best classes, under the annotated class.
+    Objects get a box, a mask and a label. A segmentation gets masks and a legend below the picture. A classification has its
+    best classes below the picture, under the annotated class.
 
     Args:
         picture: the image as it was read.
@@ -122,8 +116,7 @@ def _panel(
     drawing, legend = enlarge(picture, LONGER_SIDE), None
     if f"{prefix}_instances" in sample:
         scale = max(drawing.shape[:2]) / max(picture.shape[:2])
-        instances = getattr(sample, f"{prefix}_instances")
-        drawing, legend = _draw_instances(drawing, scale, instances, classes, threshold)
+        drawing = _draw_instances(drawing, scale, getattr(sample, f"{prefix}_instances"), classes, threshold)
     elif f"{prefix}_sem_seg" in sample:
         drawing, legend = _draw_segmentation(drawing, getattr(sample, f"{prefix}_sem_seg").data, classes)
     else:
@@ -135,12 +128,11 @@ def _panel(
 
 def _draw_instances(
     drawing: np.ndarray, scale: float, instances: Any, classes: Classes, threshold: float
-) -> tuple[np.ndarray, Entries | None]:
-    """Draw objects; the legend names the classes if not all objects have a label."""
+) -> np.ndarray:
     if "scores" in instances:
         instances = instances[instances.scores >= threshold]
     if not len(instances):
-        return drawing, None
+        return drawing
     boxes = np.asarray(getattr(instances.bboxes, "tensor", instances.bboxes), np.float32).reshape(-1, 4)
     labels = np.asarray(instances.labels, int)
     scores = np.asarray(instances.scores, np.float32) if "scores" in instances else None
@@ -157,16 +149,12 @@ def _draw_instances(
         drawing = _fill(drawing, [(masks[i], classes.colour(int(labels[i]))) for i in order])
     scene = np.ascontiguousarray(drawing[..., ::-1])  # BGR, as the annotators expect
     scene = sv.BoxAnnotator(colours, thickness=max(1, round(font / 9))).annotate(scene, detections)
-    # More labels, or labels of small objects, would cover the picture.
-    large = np.sqrt(detections.box_area) >= (_LEAST_LABELLED * font if len(detections) <= _MOST_LABELS else np.inf)
-    legend = None if large.all() else [(classes.colour(label), classes.name(label)) for label in np.unique(labels)]
-    if not large.any():
-        return scene[..., ::-1], legend
-    names = [name for name, is_large in zip(names, large, strict=True) if is_large]
+    if len(detections) > _MOST_LABELS:  # more labels would cover the picture
+        return scene[..., ::-1]
     annotator = sv.RichLabelAnnotator(
         colours, text_color=ink, font_path=str(_FONT), font_size=font, text_padding=2, smart_position=True
     )
-    return annotator.annotate(scene, detections[large], names)[..., ::-1], legend
+    return annotator.annotate(scene, detections, names)[..., ::-1]
 
 
 def _fill(drawing: np.ndarray, masks: Iterable[tuple[Any, Colour]]) -> np.ndarray:

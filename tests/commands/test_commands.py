@@ -137,8 +137,8 @@ def test_exports_that_are_refused(words, mmlisa, tmp_path):
 def test_check_data_summarises_and_draws(kind, unit, demo, mmlisa, tmp_path, capsys):
     assert mmlisa("check-data", CONFIGS[kind], "--draw", "3", "--out-dir", "drawn", *data(demo)) == 0
     printed = capsys.readouterr().out
-    assert f"train: {unit} per class: " in printed
-    assert f"val: {unit} per class: " in printed
+    assert f"train: {unit} per class in train: " in printed
+    assert f"val: {unit} per class in val: " in printed
     for split in ("train", "val"):
         sheet = cv2.imread(str(tmp_path / "drawn" / f"{split}.png"))
         assert sheet.shape[1] == 720
@@ -148,10 +148,11 @@ def test_check_data_summarises_and_draws(kind, unit, demo, mmlisa, tmp_path, cap
 
 def test_boxes_are_drawn_where_the_objects_are(demo, mmlisa, monkeypatch):
     """The test pipeline resizes images before it loads boxes, which are those of the file."""
-    from mmlisa.visualization import overlays
 
     seen = []
-    monkeypatch.setattr(overlays, "draw_truth", lambda image, sample, *_: seen.append((image, sample)) or image)
+    monkeypatch.setattr(
+        "mmlisa.visualization.samples.draw_truth", lambda image, sample, *_: seen.append((image, sample)) or image
+    )
     options = ["val_dataloader.dataset.pipeline.1.scale=(320,320)"]
     mmlisa("check-data", CONFIGS["mask_rcnn"], "--draw", "2", "--split", "val", *data(demo), *options)
     assert len(seen) == 2
