@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "demo")
-    arguments.add_argument("images", type=cli.existing_path, nargs="*", metavar="IMAGE", help="default: two that ship")
-    arguments.add_argument(
-        "--out-dir", type=Path, default="work_dirs/demo", help="folder of the pictures (default: %(default)s)"
-    )
+    add = arguments.add_argument
+    add("images", type=cli.existing_path, nargs="*", metavar="IMAGE", help="default: two that ship")
+    add("--out-dir", type=Path, default="work_dirs/demo", help="folder of the pictures (default: %(default)s)")
     return arguments
 
 

@@ -11,10 +11,11 @@ LEAST = 32  # pixels per side that the backbones take
 
 def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "export")
+    add = arguments.add_argument
     cli.add_shared(arguments, "config", "--cfg-options")
-    arguments.add_argument("checkpoint", type=checkpoint_or_none, help="checkpoint file, or 'none' for random weights")
-    arguments.add_argument("out", type=Path, help="file to write: .onnx (opset 18) or .pt2 (torch.export)")
-    arguments.add_argument(
+    add("checkpoint", type=checkpoint_or_none, help="checkpoint file, or 'none' for random weights")
+    add("out", type=Path, help="file to write: .onnx (opset 18) or .pt2 (torch.export)")
+    add(
         "--size",
         type=cli.positive_int,
         nargs="+",
@@ -22,13 +23,11 @@ def parser() -> argparse.ArgumentParser:
         help="H W of the images, or T H W of clips (default: that of the test pipeline; free if the pipeline keeps the ratio; "
         "with --raw and --backbone-only 224 224, or the clips of the backbone)",
     )
-    arguments.add_argument("--dynamic", action="store_true", help="leave H and W free; --size is the example")
-    arguments.add_argument("--raw", action="store_true", help="write the maps of the head instead of the results")
-    arguments.add_argument("--backbone-only", action="store_true", help="write the maps of the backbone")
-    arguments.add_argument(
-        "--uint8", action="store_true", help="input has integers from 0 to 255: normalise in the file"
-    )
-    arguments.add_argument("--tolerance", type=float, default=1e-3, help="relative difference (default: %(default)s)")
+    add("--dynamic", action="store_true", help="leave H and W free; --size is the example")
+    add("--raw", action="store_true", help="write the maps of the head instead of the results")
+    add("--backbone-only", action="store_true", help="write the maps of the backbone")
+    add("--uint8", action="store_true", help="input has integers from 0 to 255: normalise in the file")
+    add("--tolerance", type=float, default=1e-3, help="relative difference (default: %(default)s)")
     cli.add_shared(arguments, "--min-matched")
     return arguments
 

@@ -12,52 +12,49 @@ MODELS = ("auto", "hylisanet", "flatten-swin-t", "ivit-t", "picodet")
 
 def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "fit")
-    arguments.add_argument(
+    add = arguments.add_argument
+    add(
         "data",
         type=os.path.abspath,  # a folder has one run, whatever its spelling
         help="folder with annotations in COCO's, YOLO's, Pascal VOC's or LabelMe's format, class maps or class folders",
     )
-    arguments.add_argument(
+    add(
         "--task",
         choices=["detection", "segmentation", "classification"],
         default="",
         help="default: what the folder holds",
     )
-    arguments.add_argument(
+    add(
         "--model",
         type=model,
         default="auto",
         metavar="NAME|CONFIG",
         help=f"{', '.join(MODELS)}, or a config to inherit with its rate, batch and length (default: by image size and device)",
     )
-    arguments.add_argument(
-        "--weights", metavar="SOURCE", help="where the backbone starts: timm:NAME, or a checkpoint to load"
-    )
-    arguments.add_argument(
-        "--epochs", type=cli.positive_int, metavar="N", help="length of the training in passes over its images"
-    )
-    arguments.add_argument(
+    add("--weights", metavar="SOURCE", help="where the backbone starts: timm:NAME, or a checkpoint to load")
+    add("--epochs", type=cli.positive_int, metavar="N", help="length of the training in passes over its images")
+    add(
         "--size", type=cli.positive_int, metavar="S", help="longer side of the images in training (default: by objects)"
     )
-    arguments.add_argument(
+    add(
         "--tile",
         type=tile,
         default="auto",
         metavar="auto|N|off",
         help="train and test on tiles of N pixels; auto: if a quarter of the objects would be smaller than 16 pixels (default)",
     )
-    arguments.add_argument("--batch", type=cli.positive_int, metavar="N", help="images a step (default: the recipe's)")
-    arguments.add_argument(
+    add("--batch", type=cli.positive_int, metavar="N", help="images a step (default: the recipe's)")
+    add(
         "--ignore", type=int, nargs="+", default=(), metavar="VALUE", help="values of class maps that are not annotated"
     )
-    arguments.add_argument(
+    add(
         "--background",
         choices=["auto", "on", "off"],
         default="auto",
         help="train on images without an object (default: if they are at most as many as the others)",
     )
-    arguments.add_argument("--work-dir", type=Path, help="where the results go (default: work_dirs/fit/NAME)")
-    arguments.add_argument("--dry-run", action="store_true", help="stop after the config, and draw twelve images")
+    add("--work-dir", type=Path, help="where the results go (default: work_dirs/fit/NAME)")
+    add("--dry-run", action="store_true", help="stop after the config, and draw twelve images")
     return arguments
 
 

@@ -12,20 +12,17 @@ from mmlisa.errors import UserError
 
 def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "infer")
-    arguments.add_argument(
+    add = arguments.add_argument
+    add(
         "files",
         nargs="+",
         metavar="CONFIG CHECKPOINT IMAGE | EXPORTED.onnx IMAGE",
         help="config and checkpoint, or an .onnx file of `mmlisa export`; then images, videos, or folders of them. A video "
         "classifier also takes a folder of a video's frames",
     )
-    arguments.add_argument(
-        "--out-dir", type=Path, default="work_dirs/infer", help="for pictures (default: %(default)s)"
-    )
-    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the predictions as data (docs/pictures.md)")
-    arguments.add_argument(
-        "--score-thr", type=cli.fraction, default=0.3, help="lowest score kept (default: %(default)s)"
-    )
+    add("--out-dir", type=Path, default="work_dirs/infer", help="for pictures (default: %(default)s)")
+    add("--json", type=Path, metavar="FILE", help="write the predictions as data (docs/pictures.md)")
+    add("--score-thr", type=cli.fraction, default=0.3, help="lowest score kept (default: %(default)s)")
     cli.add_shared(arguments, "--tile", "--overlap", "--cfg-options", "--device", "--backend", "--min-matched")
     return arguments
 

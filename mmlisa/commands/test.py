@@ -10,14 +10,13 @@ from mmlisa.errors import UserError
 
 def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "test")
+    add = arguments.add_argument
     cli.add_shared(arguments, "config", "--cfg-options")
-    arguments.add_argument(
-        "checkpoint", type=cli.weights_source, help="checkpoint file, or an .onnx file of `mmlisa export`"
-    )
-    arguments.add_argument("--work-dir", help="where the log goes (default: work_dirs/<config's name>/test)")
-    arguments.add_argument("--out", metavar="FILE.pkl", help="write the predictions for offline evaluation")
-    arguments.add_argument("--show-dir", help="write pictures of the predictions")
-    arguments.add_argument("--tta", action="store_true", help="test-time augmentation")
+    add("checkpoint", type=cli.weights_source, help="checkpoint file, or an .onnx file of `mmlisa export`")
+    add("--work-dir", help="where the log goes (default: work_dirs/<config's name>/test)")
+    add("--out", metavar="FILE.pkl", help="write the predictions for offline evaluation")
+    add("--show-dir", help="write pictures of the predictions")
+    add("--tta", action="store_true", help="test-time augmentation")
     cli.add_shared(
         arguments, "--tile", "--overlap", "--backend", "--min-matched", "--launcher", "--local_rank --local-rank"
     )

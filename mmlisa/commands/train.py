@@ -11,10 +11,11 @@ from mmlisa import cli
 
 def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "train")
+    add = arguments.add_argument
     cli.add_shared(arguments, "config", "--cfg-options")
-    arguments.add_argument("--work-dir", help="where logs and checkpoints go (default: work_dirs/<config's name>)")
-    arguments.add_argument("--amp", action="store_true", help="automatic mixed precision, on a GPU")
-    arguments.add_argument(
+    add("--work-dir", help="where logs and checkpoints go (default: work_dirs/<config's name>)")
+    add("--amp", action="store_true", help="automatic mixed precision, on a GPU")
+    add(
         "--resume",
         type=cli.weights_source,
         nargs="?",
@@ -22,12 +23,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="CHECKPOINT",
         help="continue from this checkpoint, or from the newest of the work dir",
     )
-    arguments.add_argument(
-        "--pretrained", metavar="SOURCE", help="weights to start from: a file, an address or timm:NAME"
-    )
-    arguments.add_argument(
-        "--ema", action=argparse.BooleanOptionalAction, help="with --pretrained: averaged weights, or the others"
-    )
+    add("--pretrained", metavar="SOURCE", help="weights to start from: a file, an address or timm:NAME")
+    add("--ema", action=argparse.BooleanOptionalAction, help="with --pretrained: averaged weights, or the others")
     length = arguments.add_mutually_exclusive_group()
     length.add_argument(
         "--epochs", type=cli.positive_int, metavar="N", help="passes over the images; stretches the schedule"
@@ -35,8 +32,8 @@ def parser() -> argparse.ArgumentParser:
     length.add_argument(
         "--iters", type=cli.positive_int, metavar="N", help="steps, such as 20 for a trial; stretches the schedule"
     )
-    arguments.add_argument("--batch", type=cli.positive_int, metavar="N", help="images a step and process")
-    arguments.add_argument("--auto-scale-lr", action="store_true", help="scale the learning rate with the total batch")
+    add("--batch", type=cli.positive_int, metavar="N", help="images a step and process")
+    add("--auto-scale-lr", action="store_true", help="scale the learning rate with the total batch")
     cli.add_shared(arguments, "--device", "--launcher", "--local_rank --local-rank")
     cli.add_shared(arguments, "--min-matched", default=0.5)
     return arguments
