@@ -81,9 +81,7 @@ def files_and_results(folder, most: int) -> list[tuple[dict, dict]]:
     return results
 
 
-@pytest.mark.parametrize(
-    "options", [dict(metric=["bbox", "segm"]), dict(metric=["proposal", "proposal_fast"]), dict(format_only=True)]
-)
+@pytest.mark.parametrize("options", [dict(metric=["bbox", "segm"]), dict(metric="proposal"), dict(format_only=True)])
 def test_up_to_100_detections_of_a_class_the_values_are_mmdets(tmp_path, monkeypatch, options):
     results, calls = files_and_results(tmp_path, 100), []
     evaluate, values = COCOeval.evaluate, []
