@@ -9,7 +9,6 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from timeit import repeat
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from mmlisa.training.building import build_model
 from mmlisa.training.config import load_config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "export.md"
-HEAD = "| config | boxes (px) | scores | PyTorch | onnxruntime | OpenVINO | MiB |\n|---|---|---|---|---|---|---|"
+HEAD = "| config | candidates | boxes (px) | scores | MiB |\n|---|---|---|---|---|"
 _DATA = yaml.safe_load((Path(__file__).parent / "research" / "stock_configs.yml").read_text(encoding="utf-8"))
 CONFIGS, OPTIONS = _DATA["configs"], _DATA["options"]
 SIZES = ((160, 288), (224, 160), (203, 301))  # the first is traced
@@ -122,7 +121,7 @@ def compare(expected: Any, prediction: runtime.Prediction) -> tuple[float | None
     return tuple(max(float(difference[pair].max()) for pair in pairs) for difference in (apart, by_score))
 
 
-def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dict[str, Any]:
+def measure(library: str, name: str, folder: Path) -> dict[str, Any]:
     """Export one config and compare it with its library; ``reason`` if it is refused."""
     try:
         cfg, module, fixed = build(library, name)
@@ -130,7 +129,7 @@ def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dic
         is_free = not fixed and export.can_be_free(module)
         size = tuple(fixed or SIZES[0])
         out = folder / "model.onnx"
-        export.write(module, out, size, dynamic=is_free, metadata=metadata)
+        differences = export.write(module, out, size, dynamic=is_free, metadata=metadata)
     except ValueError as error:
         return dict(reason=str(error))
     exported, expect = runtime.load(out, backend="onnxruntime"), partial(predict, module.model, library)
@@ -138,22 +137,17 @@ def measure(library: str, name: str, folder: Path, is_timed: bool = True) -> dic
     errors = [compare(expect(each), exported.predict(image, 0.0)) for each, image in pixels.items()]
     boxes, scores = zip(*errors, strict=True)
     row = dict(boxes=None if boxes[0] is None else max(boxes), scores=max(scores), mib=out.stat().st_size / 2**20)
-    if is_timed:
-        prepared, _ = exported.prepare(pixels[size])
-        runs = dict(pytorch=partial(expect, size), onnxruntime=lambda: exported.run(prepared))
-        if find_spec("openvino"):
-            runs["openvino"] = partial(runtime.load(out, backend="openvino").run, prepared)
-        row |= {name: 1e3 * min(repeat(run, number=1, repeat=4)) for name, run in runs.items()}  # milliseconds
+    row["candidates"] = max(differences.values())
     return row
 
 
 def show(name: str, row: dict[str, Any]) -> str:
     """Return a line of the table."""
     if "reason" in row:
-        cells = [f"refused: {row['reason']}", *[""] * 5]
+        cells = [f"refused: {row['reason']}", *[""] * 3]
     else:
-        cells = [f"{row[key]:.0e}" if row[key] is not None else "" for key in ("boxes", "scores")]
-        cells += [f"{row[key]:.0f}" if row.get(key) else "" for key in ("pytorch", "onnxruntime", "openvino", "mib")]
+        cells = [f"{row[key]:.0e}" if row[key] is not None else "" for key in ("candidates", "boxes", "scores")]
+        cells.append(f"{row['mib']:.0f}")
     return f"| `{name.split('/')[-1]}` | " + " | ".join(cells) + " |"
 
 

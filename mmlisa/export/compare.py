@@ -1,82 +1,105 @@
-"""Comparison of an exported file with the model that it comes from."""
+"""Strict comparison of an exported file with the model that it comes from."""
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .whole import EndToEnd, tensors
+from mmlisa.errors import UserError
+
+from .boxes import NOTHING
+from .whole import EndToEnd
+
+# Largest difference of a value that a few operations compute from compared ones, over 1 + its size.
+ROUNDING = 1e-5
+# A channel with fewer values has no range of its own.
+_ENOUGH = 64
+
+Run = Callable[[Tensor, Tensor | None], Sequence[Tensor]]  # image, thresholds (None: the file's) -> results, candidates
 
 
-def example(module: nn.Module, size: Sequence[int], seed: int = 0) -> Tensor:
-    """Return a random, smooth image of the dtype that ``module`` takes; smooth, because noise has no objects."""
-    coarse = torch.rand(1, 3, *(4,) * len(size), generator=torch.Generator().manual_seed(seed))
-    mode = "bicubic" if len(size) == 2 else "trilinear"
-    image = nn.functional.interpolate(coarse, tuple(size), mode=mode).clamp(0, 1)
+def examples(module: nn.Module, size: Sequence[int]) -> Tensor:
+    """Return two random images of the dtype that ``module`` takes: a smooth one (noise has no objects) and a rough one."""
+    generator, mode = torch.Generator().manual_seed(0), "bilinear" if len(size) == 2 else "trilinear"
+    coarse = [torch.rand(1, 3, *(cells,) * len(size), generator=generator) for cells in (4, 24)]
+    images = [nn.functional.interpolate(x, tuple(size), mode=mode, align_corners=True) for x in coarse]
     if isinstance(module, EndToEnd) and module.preprocess.uint8:
-        return (image * 255).to(torch.uint8)
-    return image * 4 - 2
+        return (torch.cat(images) * 255).to(torch.uint8)
+    return torch.cat(images) * 4 - 2
 
 
-def largest_difference(
-    module: nn.Module, run: Callable[[Tensor], Any], size: Sequence[int], seed: int = 0
-) -> float | None:
-    """Return the largest difference between ``module`` and ``run`` on a random image, over each output's largest value.
+def difference(expected: Tensor, found: Tensor, exact: bool = False) -> float:
+    """Return the largest difference of two tensors, or infinity if one is not finite, or another shape or dtype.
 
-    Detections are compared with the nearest one of their label, masks included.
-
-    Returns:
-        The difference; NaN if an output is NaN; None if neither detects anything in the image, so that nothing was compared.
+    It is relative to the range of the values in a channel (axis 1), at least 1 % of the largest value: a large channel must not
+    hide the error of a small one. With ``exact``, it is relative to 1 plus the largest value of a row, such as a box.
     """
-    image = example(module, size, seed)
-    with torch.no_grad():
-        expected, found = tensors(module(image)), tensors(run(image))
-    if isinstance(module, EndToEnd) and module.task == "detection":
-        if not len(expected[0]) and not len(found[0]):
-            return None
-        differences = [_unmatched(expected, found, max(size)), _unmatched(found, expected, max(size))]
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        return float("inf")
+    if not expected.numel():
+        return 0.0
+    if not expected.is_floating_point():
+        return 0.0 if torch.equal(expected, found) else float("inf")
+    if not (expected.isfinite().all() and found.isfinite().all()):
+        return float("inf")
+    apart, size = (found - expected).abs(), expected.abs()
+    if exact:
+        return (apart / (1 + size.amax(dim=-1, keepdim=True))).max().item()
+    if expected.ndim > 1 and expected.select(1, 0).numel() >= _ENOUGH:
+        expected, apart = (x.transpose(0, 1).flatten(1) for x in (expected, apart))
     else:
-        pairs = zip(found, expected, strict=True)
-        differences = [(f - e).abs().max() / e.abs().max().clamp_min(1e-12) for f, e in pairs]
-    return torch.tensor(differences).max().item()  # Python's max can drop a NaN
+        expected, apart = expected.reshape(1, -1), apart.reshape(1, -1)
+    ranges = (expected.amax(dim=1) - expected.amin(dim=1)).maximum(size.max() / 100).clamp_min(1e-12)
+    return (apart.amax(dim=1) / ranges).max().item()
 
 
-def depends_on_rounding(module: nn.Module, size: Sequence[int], tolerance: float) -> bool:
-    """Return whether fp64 changes the results: random weights give nearly equal scores, of which rounding keeps some."""
-    exact = deepcopy(module).double()
-    difference = largest_difference(module, lambda x: exact(x.double() if x.is_floating_point() else x), size)
-    return difference is not None and difference > tolerance
+class Follower:
+    """The ``cut`` of :meth:`EndToEnd.predict` that compares a model with recorded values, and lets the model go on with them.
 
+    Candidates of a file and of its model differ by rounding, and rounding decides about choices between equal candidates. Here
+    the model chooses among the file's candidates, so that its choices must be the file's.
 
-def _unmatched(detections: Sequence[Tensor], others: Sequence[Tensor], side: int) -> float:
-    """Return the largest distance of a detection to the nearest other one: of boxes in image sides, of scores, or 1 of the label;
-    or the largest difference of their masks.
+    Attributes:
+        largest: largest difference so far, without exact values.
+
+    Raises:
+        UserError: a value differs by more than ``tolerance``, an exact one by more than :data:`ROUNDING`.
     """
-    (boxes, scores, labels, *masks), (theirs, their_scores, their_labels, *their_masks) = detections, others
-    if 0 in (len(boxes), len(theirs)):
-        return float(len(boxes) > 0)
-    # Random weights can predict boxes far larger than the image.
-    distance = ((boxes[:, None] - theirs).abs() / theirs.abs().clamp_min(side)).amax(dim=2)
-    distance += (scores[:, None] - their_scores).abs()
-    distance, nearest = (distance + (labels[:, None] != their_labels).float()).min(dim=1)
-    is_last = scores <= their_scores.min() + 1e-5
-    if len(boxes) == len(theirs) >= 100 and not is_last.all():
-        distance = torch.where(is_last, 0, distance)  # rounding decides which of these stay in a full list
-    differences = [distance]
-    for ours, other in zip(masks, their_masks, strict=True):  # probabilities, or logits, which can be large
-        differences.append((ours - other[nearest]).abs() / other.abs().max().clamp_min(1))
-    return torch.cat([difference.flatten() for difference in differences]).max().item()
+
+    def __init__(self, recorded: Sequence[Tensor], tolerance: float) -> None:
+        self._recorded, self._tolerance, self.largest = iter(recorded), tolerance, 0.0
+
+    def __call__(self, expected: Tensor, exact: bool = False) -> Tensor:
+        found = next(self._recorded, torch.zeros(()))
+        apart, limit = difference(expected, found, exact), ROUNDING if exact else self._tolerance
+        if not apart <= limit:
+            raise UserError(
+                f"a value of shape {list(expected.shape)} differs by {apart:.1e} of {'1 + its size' if exact else 'its range'}"
+                f", more than {limit:.1e}"
+            )
+        self.largest = max(self.largest, 0.0 if exact else apart)
+        return found
 
 
-def open_file(file: str, suffix: str) -> Callable[[Tensor], Any]:
-    """Return an exported file as a function of an image."""
-    if suffix == ".pt2":
-        return torch.export.load(file).module()
-    import onnxruntime
+def compare(module: nn.Module, run: Run, image: Tensor, tolerance: float) -> float:
+    """Return the largest difference between a model and its file, results and candidates, on an image.
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors: the warnings are about nodes that onnxruntime cannot fold
-    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    return lambda image: [torch.from_numpy(array) for array in session.run(None, {"image": image.numpy()})]
+    If a detector finds nothing above its thresholds, the comparison is repeated without them.
+
+    Raises:
+        UserError: see :class:`Follower`; nothing is detected without thresholds either.
+    """
+    thresholds = None
+    while True:
+        recorded = list(run(image, thresholds))
+        number = len(module.outputs) if isinstance(module, EndToEnd) else len(recorded)
+        follow = Follower([*recorded[number:], *recorded[:number]], tolerance)
+        results = module.predict(image, follow, thresholds)
+        is_detector = getattr(module, "task", "") == "detection"
+        for index, result in enumerate(results):
+            follow(result, exact=is_detector and index < 3)  # masks come from layers behind the last choice
+        if not is_detector or len(results[0]):
+            return follow.largest
+        if thresholds is not None:
+            raise UserError("nothing is detected in a random image, so that the results cannot be compared")
+        thresholds = torch.full_like(module.thresholds, NOTHING)

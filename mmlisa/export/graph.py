@@ -1,6 +1,5 @@
 """Recording of graphs, and their conversion to ONNX."""
 
-import logging
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -10,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim
+from torch.utils._pytree import tree_structure
 
+from mmlisa.errors import UserError
 from mmlisa.ops.context import divide_up
 
 from .queries import DeformableAttention
@@ -21,19 +22,11 @@ OPSET = 18
 FIX_SIZE = "take --size H W, or, for a segmentor, --cfg-options model.data_preprocessor.test_cfg.size_divisor=32"
 
 
-def multiples_of(module: nn.Module, shapes: dict[int, Any]) -> dict[int, Any]:
-    """Return free sizes as multiples of the divisor of ``module``."""
-    divisor = module.preprocess.divisor if isinstance(module, EndToEnd) else 1
-    if divisor == 1 or 2 not in shapes:
-        return shapes
-    return shapes | {2: divisor * Dim("h", min=2), 3: divisor * Dim("w", min=2)}
-
-
 def record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: dict[int, Any]) -> torch.export.ExportedProgram:
     """Record the graph of a module whose first input has free axes; a batch that cannot be free is 1.
 
     Raises:
-        ValueError: PyTorch cannot record it; the message names the innermost layer.
+        UserError: PyTorch cannot record it; the message names the innermost layer.
     """
     try:
         return torch.export.export(module, inputs, dynamic_shapes=(shapes or None, None)[: len(inputs)], strict=False)
@@ -44,27 +37,55 @@ def record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: dict[int, Any]
         layers = [owner for owner in owners if isinstance(owner, nn.Module) and not isinstance(owner, fx.GraphModule)]
         advice = f"{FIX_SIZE}; " if 2 in shapes else ""
         reason = f"{type([module, *layers][-1]).__name__}: {shorten(str(error), 200)}"
-        raise ValueError(
+        raise UserError(
             f"PyTorch cannot record {reason}; {advice}--raw writes the network without its results"
         ) from error
 
 
-def to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any]) -> Any:
-    """Return the graph of a module as an ONNX model."""
-    outputs = module.outputs if isinstance(module, EndToEnd) else list(module.named_outputs(image))
-    multiples = multiples_of(module, shapes)
-    if multiples is shapes:
-        return _convert(record(module, (image,), shapes), ["image"], outputs)
-    # The network is recorded on multiples of the divisor: with sizes rounded up inside, PyTorch's symbols grow until the
-    # recording takes hours. The padding is a graph before it.
-    from onnx import compose
+def to_program(module: nn.Module, image: Tensor, shapes: dict[int, Any]) -> torch.export.ExportedProgram:
+    """Return a module as a program, with the results and candidates of :class:`EndToEnd`."""
+    program, topk = record(module, (image,), shapes), torch.ops.aten.topk.default
+    if not program.graph.find_nodes(op="call_function", target=topk):
+        return program
 
-    network = _convert(record(module, module.preprocess(image), multiples), ["padded", "limits"], outputs)
-    before = _convert(record(module.preprocess, (image,), shapes), ["image"], ["padded", "limits"])
-    network = compose.add_prefix(network, "network/", rename_inputs=False, rename_outputs=False)
-    merged = compose.merge_models(before, network, [("padded", "padded"), ("limits", "limits")])
-    del merged.opset_import[1:]  # both graphs have the same
-    return merged
+    def stable(scores: Tensor, count: int, dim: int = -1, *_: bool) -> tuple[Tensor, ...]:
+        return tuple(x.narrow(dim, 0, count) for x in scores.sort(dim=dim, descending=True, stable=True))
+
+    return program.run_decompositions({topk: stable})  # see boxes.top
+
+
+def keep_outputs(program: torch.export.ExportedProgram, count: int) -> None:
+    """Cut the outputs of a program behind the first ``count``."""
+    output = program.graph.output_node()
+    output.args = (output.args[0][:count],)
+    del program.graph_signature.output_specs[count:]
+    program.module_call_graph[0].signature.out_spec = tree_structure((0,) * count)
+    program.graph.eliminate_dead_code()
+    program.graph_module.recompile()
+
+
+def to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any], outputs: Sequence[str]) -> Any:
+    """Return the graph of a module as an ONNX model with the named outputs; thresholds of detectors are a second input."""
+    divisor = module.preprocess.divisor if isinstance(module, EndToEnd) else 1
+    if divisor == 1 or 2 not in shapes:
+        model = _convert(record(module, (image,), shapes), ["image"], outputs)
+    else:
+        # The network is recorded on multiples of the divisor: with sizes rounded up inside, PyTorch's symbols grow until the
+        # recording takes hours. The padding is a graph before it.
+        from onnx import compose
+
+        multiples = shapes | {2: divisor * Dim("h", min=2), 3: divisor * Dim("w", min=2)}
+        network = _convert(record(module, module.preprocess(image), multiples), ["padded", "limits"], outputs)
+        before = _convert(record(module.preprocess, (image,), shapes), ["image"], ["padded", "limits"])
+        network = compose.add_prefix(network, "network/", rename_inputs=False, rename_outputs=False)
+        model = compose.merge_models(before, network, [("padded", "padded"), ("limits", "limits")])
+        del model.opset_import[1:]  # both graphs have the same
+    from onnx import helper
+
+    for weight in model.graph.initializer:
+        if weight.name.split("/")[-1] == "thresholds":
+            model.graph.input.append(helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims))
+    return model
 
 
 def deform_conv2d(x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias: Tensor, *geometry: int) -> Tensor:
@@ -128,7 +149,6 @@ def merge_equal(graph: fx.Graph) -> None:
 
 
 def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     merge_equal(program.graph)
     aten = torch.ops.aten
     replaced = {
@@ -161,7 +181,7 @@ def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outpu
             )
         except torch.onnx.errors.OnnxExporterError as error:
             reason = shorten(str(error.__cause__ or error), 200)
-            raise ValueError(f"PyTorch cannot convert this network to ONNX; write a .pt2 file: {reason}") from error
+            raise UserError(f"PyTorch cannot convert this network to ONNX; write a .pt2 file: {reason}") from error
     from onnx import inliner
 
     # onnxruntime does not fold CastLike, and behind it neither the biases of convolutions nor their batch norms. Its definition,

@@ -7,29 +7,57 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .boxes import Boxes, clip_boxes
+from .boxes import Boxes, Cut, clip_boxes, predictor, top
 
 
-def transformer(model: nn.Module, image: Tensor, limits: Tensor) -> Boxes:
+def transformer(model: nn.Module, image: Tensor, limits: Tensor, thresholds: Sequence[Tensor], cut: Cut) -> Boxes:
     """DETR, Conditional DETR, DAB-DETR, Deformable DETR and DINO: the best queries, without suppression.
 
     The ``pre_transformer`` of Deformable DETR and DINO holds the sizes of the maps in tensors, from which a recorded graph cannot
     take them. Here they are numbers, which :class:`DeformableAttention` reads.
     """
-    maps, size = model.extract_feat(image), tuple(image.shape[2:])  # the queries know the padded image only
-    sample = SimpleNamespace(img_shape=size, batch_input_shape=size, metainfo=dict(img_shape=size))
+    maps, size, head = model.extract_feat(image), tuple(image.shape[2:]), model.bbox_head
     if hasattr(model, "level_embed"):
         shared = dict(spatial_shapes=[tuple(x.shape[2:]) for x in maps], level_start_index=None)
         shared["valid_ratios"] = image.new_ones(1, len(maps), 2)
         positions = [model.positional_encoding(None, input=x) for x in maps]
         positions = [x + level[:, None, None] for x, level in zip(positions, model.level_embed, strict=True)]
         encoded = model.forward_encoder(_tokens(maps), None, _tokens(positions), **shared)
-        queries, _ = model.pre_decoder(**encoded)
+        queries = _choose(model, encoded, cut) if model.as_two_stage else model.pre_decoder(**encoded)[0]
         decoded = model.forward_decoder(memory_mask=None, **queries, **shared)
     else:
+        sample = SimpleNamespace(img_shape=size, batch_input_shape=size, metainfo=dict(img_shape=size))
         decoded = model.forward_transformer(maps, [sample])
-    (found,) = model.bbox_head.predict(**decoded, batch_data_samples=[sample], rescale=False)
-    return clip_boxes(found.bboxes, limits), found.scores, found.labels
+    if predictor(head) == "DETRHead":  # the layers before the last one are not needed
+        decoded = {name: x[-1:] for name, x in decoded.items()}
+    scores, boxes = (cut(layers[-1][0]) for layers in head(**decoded))
+    count = head.test_cfg.get("max_per_img", scores.shape[0])
+    if head.loss_cls.use_sigmoid:
+        best, index = top(cut(scores.sigmoid(), exact=True).flatten(), count)
+        row, labels = index // scores.shape[1], index % scores.shape[1]
+    else:
+        best, labels = cut(scores.softmax(dim=1), exact=True)[:, :-1].max(dim=1)
+        best, row = top(best, count)
+        labels = labels[row]
+    centres, sides = boxes[row].split(2, dim=1)
+    boxes = torch.cat([centres - sides / 2, centres + sides / 2], dim=1)
+    # The queries know the padded image only.
+    whole = torch.stack([limits.new_zeros(()) + side for side in (*size[::-1], *size[::-1])])
+    return clip_boxes(boxes * whole, limits), best, labels
+
+
+def _choose(model: nn.Module, encoded: dict[str, Any], cut: Cut) -> dict[str, Any]:
+    """The best tokens of the encoder as queries: ``pre_decoder`` of DINO and of Deformable DETR with two stages."""
+    memory, number, embedding = encoded["memory"], model.decoder.num_layers, getattr(model, "query_embedding", None)
+    tokens, places = model.gen_encoder_output_proposals(**encoded)
+    scores = cut(model.bbox_head.cls_branches[number](tokens)[0])
+    _, index = top(scores[:, 0] if embedding is None else scores.amax(dim=1), model.num_queries)
+    boxes = (cut(model.bbox_head.reg_branches[number](tokens)[0]) + places[0])[index][None]
+    queries = dict(memory=memory, reference_points=boxes.sigmoid())
+    if embedding is not None:
+        return queries | dict(query=embedding.weight[None], dn_mask=None)
+    position, query = model.pos_trans_norm(model.pos_trans_fc(model.get_proposal_pos_embed(boxes))).chunk(2, dim=2)
+    return queries | dict(query=query, query_pos=position)
 
 
 class DeformableAttention(nn.Module):

@@ -11,16 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.errors import UserError
 from mmlisa.ops.landmarks import pooling_windows
 
-from .boxes import predictor
-from .dense import rtmdet_ins, single_stage, yolov3, yolox
+from .boxes import NOTHING, Cut, predictor, stages_of
+from .dense import DENSE, rtmdet_ins, single_stage, yolov3, yolox
 from .queries import DeformableAttention, transformer
-from .regions import sparse, stages, two_stage
+from .regions import sparse, two_stage
 
-_DENSE = ("BaseDenseHead", "GFLHead", "TOODHead", "PAAHead", "FoveaHead", "RepPointsHead", "PicoHead")
-_DETECTORS = {
-    **dict.fromkeys(_DENSE, single_stage),
+# How the heads of each class compute results from (model, image, limits, thresholds, cut).
+DETECTORS = {
+    **dict.fromkeys(DENSE.keys() - {"RPNHead"}, single_stage),
     **dict.fromkeys(("DETRHead", "DeformableDETRHead"), transformer),
     **dict.fromkeys(("StandardRoIHead", "CascadeRoIHead"), two_stage),
     "SparseRoIHead": sparse,
@@ -28,37 +29,41 @@ _DETECTORS = {
     "YOLOXHead": yolox,
     "YOLOV3Head": yolov3,
 }
+_TRANSFORMERS = ("DETR", "ConditionalDETR", "DABDETR", "DeformableDETR", "DINO")
 
 
 def clips_boxes(head: nn.Module) -> bool:
     """Return whether MMDetection clips the boxes of a head to the image."""
-    head = stages(getattr(head, "bbox_head", head))[-1]
+    head = stages_of(getattr(head, "bbox_head", head))[-1]
     coder = getattr(head, "bbox_coder", None)
     return getattr(coder, "clip_border", True) and predictor(head) not in ("TOODHead", "YOLOXHead", "YOLOV3Head")
 
 
-def find_detector(model: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], tuple[Tensor, ...]]:
-    """Return the function that computes the results of an MMDetection model.
+def find_detector(model: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
+    """Return the function of :data:`DETECTORS` that computes the results of an MMDetection model.
 
     Raises:
-        ValueError: a head that cannot be exported with its results.
+        UserError: a head that cannot be exported with its results.
     """
     head = getattr(model, "roi_head", None) or getattr(model, "bbox_head", None) or model
-    find, parts = _DETECTORS.get(predictor(head)), [(head, tuple(_DETECTORS))]
+    find = DETECTORS.get(predictor(head))
+    unlike = [] if find else [head]
+    losses = [getattr(head, "loss_cls", None)]
     if find in (two_stage, sparse):
-        parts += [(part, ("BBoxHead",)) for part in stages(head.bbox_head)]
-    if find is two_stage:
-        parts += [(getattr(model, "rpn_head", model), ("RPNHead",))]  # Fast R-CNN has none
-    unlike = [part for part, known in parts if predictor(part) not in known]
-    losses = [getattr(part, "loss_cls", None) for part, _ in parts]
-    unlike += [loss for loss in losses if getattr(loss, "custom_cls_channels", False)]
-    if find in (two_stage, sparse):
-        unlike += [part for part in stages(head.bbox_roi_extractor) if type(part).__name__ != "SingleRoIExtractor"]
+        parts = stages_of(head.bbox_head)
+        unlike += [part for part in parts if predictor(part) != "BBoxHead"]
+        losses += [part.loss_cls for part in parts]
+        unlike += [part for part in stages_of(head.bbox_roi_extractor) if type(part).__name__ != "SingleRoIExtractor"]
+    if find is two_stage and predictor(getattr(model, "rpn_head", None)) != "RPNHead":
+        unlike.append(getattr(model, "rpn_head", model))  # Fast R-CNN has none
     if find is sparse and head.with_mask:  # QueryInst
-        unlike += stages(head.mask_head)
+        unlike += stages_of(head.mask_head)
+    if find is transformer and predictor(model, {"pre_decoder"}) not in _TRANSFORMERS:
+        unlike.append(model)
+    unlike += [loss for loss in losses if getattr(loss, "custom_cls_channels", False)]
     if unlike:
         names = ", ".join(sorted({type(part).__name__ for part in unlike}))
-        raise ValueError(f"{names} cannot be exported with results; --raw writes the maps of the network")
+        raise UserError(f"{names} cannot be exported with results; --raw writes the maps of the network")
     return find
 
 
@@ -163,7 +168,7 @@ class EndToEnd(nn.Module):
 
     ``forward(image)`` takes the input of :class:`Preprocess`. A detector takes one image and returns boxes, scores, labels (and
     masks within the boxes). A segmentor returns logits of the padded size. A classifier of images, or of clips
-    ``[B, 3, T, H, W]``, returns probabilities.
+    ``[B, 3, T, H, W]``, returns probabilities. Behind the results stand the candidates that lead to them, see :meth:`predict`.
 
     Args:
         model: a model of mmdet, mmseg or mmpretrain; some of its layers are replaced, see :func:`follow_sizes`.
@@ -172,9 +177,10 @@ class EndToEnd(nn.Module):
     Attributes:
         task: ``'detection'``, ``'segmentation'``, ``'classification'`` or ``'video'``.
         outputs: names of the results.
+        thresholds: of a detector, the score up to which it drops candidates, and YOLOv3's threshold of objectness.
 
     Raises:
-        ValueError: a head or test setting that cannot be exported.
+        UserError: a head or test setting that cannot be exported.
     """
 
     def __init__(self, model: nn.Module, uint8: bool = False) -> None:
@@ -183,48 +189,80 @@ class EndToEnd(nn.Module):
         self.model = follow_sizes(model.eval().requires_grad_(False))
         if hasattr(model, "encode_decode"):
             self.task, self.outputs = "segmentation", ("logits",)
-            hamburger = getattr(model.decode_head, "hamburger", None)  # SegNeXt's
             unlike = {
                 f"model.test_cfg.mode={model.test_cfg.get('mode')!r}": model.test_cfg.get("mode", "whole") != "whole",
                 "model.decode_head.out_channels=1": model.out_channels == 1,  # the runtime has no threshold
-                "model.decode_head.ham_kwargs.rand_init=True": hamburger and hamburger.ham.rand_init,
                 f"the pixel decoder of {type(model.decode_head).__name__}": hasattr(model.decode_head, "pixel_decoder"),
             }
-            if hamburger:  # with rand_init=False, it draws its bases at the first image
-                with torch.no_grad():
+            if hamburger := getattr(model.decode_head, "hamburger", None):  # SegNeXt's
+                unlike["model.decode_head.ham_kwargs.rand_init=True"] = hamburger.ham.rand_init
+                with torch.no_grad():  # otherwise it draws its bases at the first image
                     model.encode_decode(torch.zeros(1, 3, 64, 64), [dict(img_shape=(64, 64))])
             if found := [name for name, is_set in unlike.items() if is_set]:
                 advice = "change it by --cfg-options, or " if found[0].startswith("model.") else ""
-                raise ValueError(f"{found[0]} cannot be exported with results; {advice}write the logits by --raw")
+                raise UserError(f"{found[0]} cannot be exported with results; {advice}write the logits by --raw")
         elif hasattr(model, "bbox_head") or hasattr(model, "roi_head"):
             self.task, self.detect = "detection", find_detector(model)
-            with_mask = self.detect is rtmdet_ins or (hasattr(model, "roi_head") and model.roi_head.with_mask)
+            head = getattr(model, "roi_head", None) or model.bbox_head
+            with_mask = self.detect is rtmdet_ins or getattr(head, "with_mask", False)
             self.outputs = ("boxes", "scores", "labels", *["masks"] * with_mask)
+            cfg = head.test_cfg or {}
+            thresholds = torch.tensor([cfg.get("score_thr", NOTHING), cfg.get("conf_thr", NOTHING)])
+            self.register_buffer("thresholds", thresholds)
         elif hasattr(model, "head"):
             from mmpretrain.models.heads import ClsHead
 
             kind, methods = type(model.head), ("predict", "_get_predictions")
             if any(getattr(kind, method, None) is not getattr(ClsHead, method) for method in methods):
-                raise ValueError(
+                raise UserError(
                     f"{type(model.head).__name__} does not predict probabilities by a softmax; --raw writes the scores"
                 )
             self.task = "video" if type(model).__name__ == "VideoClassifier" else "classification"
             self.outputs = ("probabilities",)
         else:
-            raise ValueError(f"{type(model).__name__} cannot be exported with results; --raw writes its maps")
+            raise UserError(f"{type(model).__name__} cannot be exported with results; --raw writes its maps")
 
     def forward(self, image: Tensor, limits: Tensor | None = None) -> tuple[Tensor, ...]:
         """``limits``: the second result of :class:`Preprocess`, if ``image`` is the first; otherwise None."""
+        return tuple(self.named_outputs(image, limits).values())
+
+    def named_outputs(self, image: Tensor, limits: Tensor | None = None) -> dict[str, Tensor]:
+        """Return the results by name, and the values cut as ``candidate_0`` and so on."""
+        candidates: dict[str, Tensor] = {}
+
+        def keep(x: Tensor, exact: bool = False) -> Tensor:
+            candidates[f"candidate_{len(candidates)}"] = x
+            return x
+
+        results = self.predict(image, keep, limits=limits)
+        return dict(zip(self.outputs, results, strict=True)) | candidates
+
+    def predict(
+        self, image: Tensor, cut: Cut, thresholds: Tensor | None = None, limits: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Return the results.
+
+        Results of detectors are not continuous: rounding decides which of two equal candidates suppresses the other. Whatever
+        leads to a choice is passed to ``cut``, and the choice is made among the values that ``cut`` returns.
+
+        Args:
+            image: see :class:`Preprocess`.
+            cut: function ``(x, exact=False) -> x`` of the values before a choice. ``exact``: layers of the network do not lie
+                between this value and others that were cut, so that the value is theirs up to the rounding of a few operations.
+            thresholds: in the place of the attribute.
+            limits: see :meth:`forward`.
+        """
         if limits is None:
             image, limits = self.preprocess(image)
         model = self.model
         if self.task == "detection":
-            return self.detect(model, image, limits)
+            thresholds = self.thresholds if thresholds is None else thresholds
+            return self.detect(model, image, limits, thresholds.unbind(), cut)
         if self.task == "segmentation":
             return (model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))]),)
         features = model.extract_feat(image)
         scores = model.scores(features) if hasattr(model, "scores") else model.head(features)
-        return (scores.softmax(dim=1),)
+        return (cut(scores).softmax(dim=1),)
 
 
 class Exportable(nn.Module):
@@ -241,6 +279,10 @@ class Exportable(nn.Module):
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.named_outputs(image).values())
+
+    def predict(self, image: Tensor, *_: Any) -> tuple[Tensor, ...]:
+        """Return the maps; all are results, see :meth:`EndToEnd.predict`."""
+        return self(image)
 
     def named_outputs(self, image: Tensor) -> dict[str, Tensor]:
         """Return the outputs by name.

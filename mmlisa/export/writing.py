@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.export import Dim
 
 from mmlisa.checkpoints.writing import writing_whole
+from mmlisa.errors import UserError
 
-from .compare import depends_on_rounding, example, largest_difference, open_file
-from .graph import FIX_SIZE, can_be_free, multiples_of, record, to_onnx
+from .compare import ROUNDING, Run, compare, difference, examples
+from .graph import FIX_SIZE, can_be_free, keep_outputs, to_onnx, to_program
 from .whole import EndToEnd
 
 # The size of the example if the network takes any: no side is a usual size of pretraining.
@@ -26,8 +28,8 @@ def write(
     dynamic: bool = False,
     metadata: dict[str, str] | None = None,
     tolerance: float = 1e-3,
-) -> dict[tuple[int, ...], float | None]:
-    """Write ``module``, a function of images ``[B, 3, H, W]``, to ``out`` if the file gives the same as the module.
+) -> dict[tuple[int, ...], float]:
+    """Write ``module``, a function of images ``[B, 3, H, W]``, to ``out`` if the file computes the same as the module.
 
     Args:
         module: :class:`Exportable` or :class:`EndToEnd`.
@@ -36,68 +38,108 @@ def write(
         dynamic: leave H and W free. The grids of the example must not be those of the pretraining size, which networks with
             position-dependent parameters treat apart.
         metadata: entries of the file.
-        tolerance: largest difference, see :func:`largest_difference`.
+        tolerance: largest difference, see :func:`compare.difference`.
 
     Returns:
-        The difference at each compared size: ``size``, and others if H and W are free. None if nothing is detected, or if
-        rounding decides what is, so that the comparison tells nothing.
+        The difference at each compared size: ``size``, and others if H and W are free.
 
     Raises:
-        ValueError: another suffix, a network that cannot be converted, or a larger difference; an earlier file stays.
+        UserError: ``out`` has another suffix, the network cannot be converted, its results differ from call to call, or the file
+            differs from it by more than ``tolerance`` or cannot be compared. A file that was there is kept.
         ImportError: PyTorch before 2.8, whose exporters fail on many of these networks.
     """
     if torch.__version__ < "2.8":
         raise ImportError(f"exports need PyTorch 2.8 or newer, this is {torch.__version__}")
     if out.suffix not in (".onnx", ".pt2"):
-        raise ValueError(f"out={str(out)!r} has the suffix {out.suffix!r}; it must be .onnx or .pt2")
-    sizes = [tuple(size)]
+        raise UserError(f"out={str(out)!r} has the suffix {out.suffix!r}; it must be .onnx or .pt2")
+    if dynamic and out.suffix == ".pt2":
+        raise UserError("dynamic: the size of a .pt2 program is fixed; take --size H W")
     if dynamic and not can_be_free(module):
-        raise ValueError(
+        raise UserError(
             "dynamic: deformable layers and align_corners=True keep the size of the example; take --size H W"
         )
-    if dynamic:
-        # The usual size of pretraining, and sides that are odd at every stride; of a detector odd sides with a narrow border:
-        # in a wide one all scores are equal, and rounding decides which of them are kept. A .pt2 program takes multiples of
-        # the size divisor only.
-        odd = (123, 219) if getattr(module, "task", "") == "detection" else (129, 225)
-        sizes += [(224, 224), odd if out.suffix == ".onnx" else (352, 96)]
-    with torch.no_grad():  # not in inference mode: its tensors cannot become constants of a graph
-        image, shapes = example(module, size), {}
+    # The usual size of pretraining, and sides that are odd at every stride.
+    sizes = [tuple(size), *([(224, 224), (129, 225)] if dynamic else [])]
+    # Not in inference mode, whose tensors cannot be constants of a graph.
+    with torch.no_grad(), writing_whole(out) as file:
+        images = examples(module, size)
+        before, again = (module.named_outputs(images[:1]) for _ in range(2))
+        if any(not difference(x, again[name], exact=True) <= ROUNDING for name, x in before.items()):
+            raise UserError(f"{out} was not written: the model's results are not finite, or differ from call to call")
+        count = sum(not name.startswith("candidate_") for name in before)
+        shapes: dict[int, Any] = {2: Dim.DYNAMIC, 3: Dim.DYNAMIC} if dynamic else {}
         if isinstance(module, EndToEnd) and module.task != "detection":
-            image, shapes = image.repeat(2, *[1] * (image.ndim - 1)), {0: Dim.DYNAMIC}
-        if dynamic:
-            shapes |= {2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
-        with writing_whole(out) as file:
-            if out.suffix == ".pt2":
-                program = record(module, (image,), multiples_of(module, shapes))
-                torch.export.save(program, file, extra_files=metadata or {})
-            else:
-                import onnx
-
-                proto = to_onnx(module, image, shapes)
-                onnx.helper.set_model_props(proto, metadata or {})
-                onnx.save(proto, file)
-            file.flush()
-            run = open_file(file.name, out.suffix)
-            differences = {}
-            for each in sizes:
-                try:
-                    difference = largest_difference(module, run, each)
-                    if difference is not None and difference > tolerance:
-                        # A detector may have two nearly equal scores, whose order is another in the file: the median of three.
-                        others = [largest_difference(module, run, each, seed) for seed in (1, 2)]
-                        found = [difference, *(other for other in others if other is not None)]
-                        difference = torch.tensor(found).median().item()
-                    differences[each] = difference
-                except Exception as error:  # networks and runtimes fail in their own ways
-                    reason = shorten(str(error), 200)
-                    raise ValueError(f"the model or {out} fails at {each}: {reason}; {FIX_SIZE}") from error
-                if difference is not None and not difference <= tolerance:  # also NaN
-                    if depends_on_rounding(module, each, tolerance):
-                        differences[each] = None
-                        continue
-                    raise ValueError(
-                        f"{out} differs from the model by {difference:.1e} at {each}, more than tolerance={tolerance:.1e}; "
-                        f"it was not written{f'; {FIX_SIZE}' if each != sizes[0] else ''}"
-                    )
+            shapes |= {0: Dim.DYNAMIC}
+        image = images if 0 in shapes else images[:1]
+        is_program = out.suffix == ".pt2"
+        graph = to_program(module, image, shapes) if is_program else to_onnx(module, image, shapes, list(before))
+        _save(graph, file, metadata or {})
+        run, batch = _open(file.name, out.suffix)
+        differences = {}
+        for each in sizes:
+            try:
+                parts = examples(module, each).split(batch)
+                differences[each] = max(compare(module, run, part, tolerance) for part in parts)
+            except Exception as error:  # networks and runtimes fail in their own ways
+                reason = f"at {'x'.join(map(str, each))}, {shorten(str(error), 300)}"
+                raise UserError(
+                    f"{out} was not written: {reason}{'' if each == sizes[0] else f'; {FIX_SIZE}'}"
+                ) from error
+        results = run(images[:batch], None)[:count]
+        del run
+        _cut(graph, count)
+        _save(graph, file, metadata or {})
+        run, _ = _open(file.name, out.suffix)
+        for expected, found in zip(results, run(images[:batch], None), strict=True):
+            if not difference(expected, found, exact=True) <= ROUNDING:
+                raise UserError(f"{out} was not written: without its candidates, the graph has other results")
     return differences
+
+
+def _save(graph: Any, file: Any, metadata: dict[str, str]) -> None:
+    file.seek(0)
+    file.truncate()
+    if isinstance(graph, torch.export.ExportedProgram):
+        torch.export.save(graph, file, extra_files=metadata)
+    else:
+        import onnx
+
+        onnx.helper.set_model_props(graph, metadata)
+        onnx.save(graph, file)
+    file.flush()
+
+
+def _cut(graph: Any, count: int) -> None:
+    """Leave the first ``count`` outputs of a graph, and the image as its input."""
+    if isinstance(graph, torch.export.ExportedProgram):
+        keep_outputs(graph, count)
+    else:
+        graph.graph.value_info.extend(graph.graph.output[count:])  # otherwise onnxruntime infers wrong shapes of splits
+        del graph.graph.output[count:], graph.graph.input[1:]
+
+
+def _open(file: str, suffix: str) -> tuple[Run, int]:
+    """Return an exported file as a function, and the number of images that it takes at once, at most 2."""
+    if suffix == ".pt2":
+        program = torch.export.load(file).module()
+        batch = next(iter(program.graph.nodes)).meta["val"].shape[0]
+
+        def run(image: Tensor, thresholds: Tensor | None) -> Sequence[Tensor]:
+            changed = {} if thresholds is None else {"thresholds": thresholds}
+            return torch.func.functional_call(program, changed, image)
+
+    else:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # errors: the warnings are about nodes that onnxruntime cannot fold
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        batch = session.get_inputs()[0].shape[0]
+
+        def run(image: Tensor, thresholds: Tensor | None) -> Sequence[Tensor]:
+            inputs = {"image": image.numpy()}
+            if thresholds is not None:
+                inputs[session.get_overridable_initializers()[0].name] = thresholds.numpy()
+            return [torch.from_numpy(array) for array in session.run(None, inputs)]
+
+    return run, batch if isinstance(batch, int) else 2

@@ -1,50 +1,143 @@
-"""Comparison of files with their models."""
+"""Comparison of files with their models: what it takes for a difference, and choices between equal candidates."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import torchvision
 from torch import nn
 
-from mmlisa.export.compare import largest_difference
+from mmlisa.export.boxes import nms, top
+from mmlisa.export.compare import Follower, compare, difference
 from mmlisa.export.whole import EndToEnd
+
+VALUES = torch.randn(1, 4, 8, 16, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, VALUES.double(), VALUES[..., :-1]])
+@pytest.mark.parametrize("exact", [False, True])
+def test_what_cannot_be_compared_is_infinitely_apart(wrong, exact):
+    found = wrong if isinstance(wrong, torch.Tensor) else VALUES.index_fill(3, torch.tensor(5), wrong)
+    assert difference(VALUES, found, exact) == difference(found, VALUES, exact) == torch.inf
+    assert difference(found, found, exact) == (0 if isinstance(wrong, torch.Tensor) else torch.inf), (
+        "a NaN hides what was meant"
+    )
+
+
+def test_a_large_channel_does_not_hide_the_error_of_a_small_one():
+    found = VALUES.clone()
+    found[:, 1] += 0.01 * np.ptp(VALUES[:, 1].numpy())
+    assert difference(VALUES, found) == pytest.approx(0.01, rel=1e-3)
+    scale = torch.tensor([1000.0, 1, 1, 1])[:, None, None]
+    assert difference(VALUES * scale, found * scale) > 0.001
+    offset = torch.tensor([1000.0, 0, 0, 0])[:, None, None]
+    assert difference(VALUES + offset, found + offset) > 0.001
+
+
+def test_exact_values_may_differ_by_rounding_only():
+    boxes = torch.tensor([[0.0, 0, 300, 200], [10, 10, 20, 20]])
+    assert difference(boxes, boxes * (1 + 1e-6), exact=True) < 1e-5
+    assert difference(boxes, boxes + torch.tensor([[0.0], [0.001]]), exact=True) > 1e-5
+    assert difference(torch.tensor([1, 2]), torch.tensor([2, 1]), exact=True) == torch.inf
 
 
 class Detector(EndToEnd):
-    """Detections that do not depend on the image."""
+    """Two candidates, of which the thresholds drop some."""
 
-    def __init__(self, *outputs):
+    def __init__(self, scores, masks=0.0):
         nn.Module.__init__(self)
-        self.task, self.preprocess, self.found = "detection", SimpleNamespace(uint8=False), outputs
+        self.task, self.preprocess, self.outputs = (
+            "detection",
+            SimpleNamespace(uint8=False),
+            ("boxes", "scores", "labels"),
+        )
+        self.thresholds, self.scores = torch.tensor([0.5, -1.0]), torch.tensor(scores)
 
-    def forward(self, image):
-        return self.found
-
-
-FOUND = (
-    torch.tensor([[8.0, 4, 40, 36], [0, 0, 9, 9]]),
-    torch.tensor([0.9, 0.5]),
-    torch.tensor([1, 0]),
-    torch.rand(2, 5, 5),
-)
-
-
-NOTHING = tuple(part[:0] for part in FOUND)
+    def predict(self, image, cut, thresholds=None, limits=None):
+        scores = cut(self.scores)
+        index = (scores > (self.thresholds if thresholds is None else thresholds)[0]).nonzero()[:, 0]
+        return torch.arange(8.0).view(2, 4)[index], scores[index], index
 
 
-@pytest.mark.parametrize(
-    ("part", "change", "difference"),
-    [(0, 9.6, 0.1), (1, np.nan, np.nan), (2, 0, 0.0), (2, 5, 1.0), (3, 0.25, 0.25)],
-)
-def test_each_part_of_the_detections_is_compared(part, change, difference):
-    found = [output.clone() for output in FOUND]
-    found[part] += change
-    different = largest_difference(Detector(*FOUND), lambda image: found, (64, 96))
-    assert different == pytest.approx(difference, abs=1e-5, nan_ok=True)
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("scores", [(0.9, 0.8), (0.2, 0.1)])
+def test_each_result_is_compared_also_where_nothing_passes_the_threshold(part, scores):
+    model, calls = Detector(scores), []
+
+    def run(image, thresholds):
+        calls.append(thresholds)
+        values = [*model.predict(image, lambda x: x, thresholds), model.scores]
+        if wrong and len(values[part]):
+            values[part] = values[part] + 1
+        return values
+
+    wrong = False
+    assert compare(model, run, None, 1e-3) == 0
+    assert len(calls) == (1 if scores[0] > 0.5 else 2)
+    wrong = True
+    with pytest.raises(ValueError, match="differs"):
+        compare(model, run, None, 1e-3)
 
 
-def test_no_detections_prove_nothing():
-    assert largest_difference(Detector(*NOTHING), lambda image: NOTHING, (64, 96)) is None
-    assert largest_difference(Detector(*NOTHING), lambda image: FOUND, (64, 96)) == 1
-    assert largest_difference(Detector(*FOUND), lambda image: NOTHING, (64, 96)) == 1
+def test_nothing_detected_proves_nothing():
+    model = Detector(())
+    with pytest.raises(ValueError, match="nothing is detected"):
+        compare(model, lambda image, thresholds: list(model.named_outputs(image).values()), None, 1e-3)
+
+
+def test_the_model_goes_on_with_the_values_of_the_file():
+    """Two scores of which rounding makes the second one better."""
+    model = Detector((0.9, 0.9))
+    follow = Follower([torch.tensor([0.9, 0.9000001])], 1e-3)
+    assert torch.equal(model.predict(None, follow)[1], torch.tensor([0.9, 0.9000001]))
+    with pytest.raises(ValueError, match="differs"):
+        follow(VALUES)  # the file has fewer values
+
+
+# --- choices -----------------------------------------------------------------------------------------------------------------
+
+
+class Top(nn.Module):
+    def forward(self, scores):
+        return top(scores, 40)
+
+
+class Suppress(nn.Module):
+    def forward(self, boxes, scores, labels):
+        cfg = dict(nms=dict(type="nms", iou_threshold=0.5), max_per_img=30, min_bbox_size=0)
+        return nms((boxes, scores, labels), cfg, 0.1)
+
+
+def in_onnxruntime(module, inputs):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    program = torch.export.export(module, inputs, strict=False)
+    file = torch.onnx.export(program, dynamo=True, opset_version=18, optimize=False, verbose=False).model_proto
+    session = onnxruntime.InferenceSession(file.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+    return [torch.from_numpy(x) for x in session.run(None, dict(zip(names, (x.numpy() for x in inputs), strict=True)))]
+
+
+@pytest.mark.parametrize("levels", [1, 3, 10**6])
+def test_the_best_of_equal_scores_are_those_of_lower_index(levels):
+    scores = (torch.rand(300, generator=torch.Generator().manual_seed(0)) * levels).floor() / levels
+    expected = np.lexsort((np.arange(300), -scores.numpy()))[:40]
+    for best, index in (top(scores, 40), in_onnxruntime(Top(), (scores,))):
+        np.testing.assert_array_equal(index, expected)
+        np.testing.assert_array_equal(best, scores[index])
+
+
+@pytest.mark.parametrize("levels", [1, 3, 10**6])
+def test_equal_candidates_suppress_those_of_higher_index(levels):
+    generator = torch.Generator().manual_seed(0)
+    corners, scores = torch.randint(0, 30, (200, 2), generator=generator), torch.rand(200, generator=generator)
+    boxes, scores = torch.cat([corners, corners + 16], dim=1).float(), (scores * levels).ceil() / levels
+    labels, kept = torch.randint(0, 2, (200,), generator=generator), []
+    for index in np.lexsort((np.arange(200), -scores.numpy())):
+        others = [i for i in kept if labels[i] == labels[index]]
+        if scores[index] > 0.1 and not (torchvision.ops.box_iou(boxes[[index]], boxes[others]) > 0.5).any():
+            kept.append(index)
+    inputs = (boxes, scores, labels)
+    for found in (Suppress()(*inputs), in_onnxruntime(Suppress(), inputs)):
+        for part, expected in zip(found, inputs, strict=True):
+            assert torch.equal(part, expected[kept[:30]])

@@ -9,6 +9,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS
 from torch import nn
 
+from helpers.whole_models import keep
 from mmlisa.export.whole import clips_boxes, find_detector
 from mmlisa.runtime.masks import enlarge
 
@@ -80,8 +81,9 @@ def test_dense_heads_predict_as_in_mmdetection(options):
     sample = SimpleNamespace(metainfo=dict(img_shape=(90, 124), ori_shape=(112, 248), scale_factor=(0.5, 0.8)))
     with torch.no_grad():
         (expected,) = head.predict(maps, [sample])
+        thresholds = torch.tensor([TEST["score_thr"], -1.0])
         boxes, scores, labels, *masks = find_detector(model)(
-            model, torch.zeros(1, 3, 96, 128), torch.tensor([124.0, 90, 124, 90])
+            model, torch.zeros(1, 3, 96, 128), torch.tensor([124.0, 90, 124, 90]), thresholds, keep
         )
     assert len(expected) > 5
     assert len(set(expected.labels.tolist())) > 1

@@ -8,6 +8,7 @@ import torch
 from mmdet.structures import DetDataSample
 from mmengine.registry import MODELS
 
+from helpers.whole_models import keep
 from mmlisa.export.whole import find_detector
 from mmlisa.training.config import load_config
 
@@ -20,13 +21,13 @@ def test_learned_boxes_are_refined_as_in_mmdetection():
     )
     roi, rpn = (MODELS.build(dict(part, _scope_="mmdet")) for part in (cfg.roi_head | two, cfg.rpn_head))
     rpn.init_weights()
-    roi.bbox_head[1].fc_cls.weight.data.mul_(10)  # against equal scores
+    roi.bbox_head[1].fc_cls.weight.data.mul_(3)  # against equal scores
     maps = [torch.randn(1, 256, 24 // 2**level, 32 // 2**level) for level in range(4)]
     model = SimpleNamespace(rpn_head=rpn, roi_head=roi.eval(), extract_feat=lambda image: maps)
     sample = DetDataSample(metainfo=dict(img_shape=(90, 124)))
     with torch.no_grad():
         (expected,) = roi.predict(maps, rpn.predict(maps, [sample]), [sample])
-        boxes, scores, labels = find_detector(model)(model, None, torch.tensor([124.0, 90, 124, 90]))
+        boxes, scores, labels = find_detector(model)(model, None, torch.tensor([124.0, 90, 124, 90]), (), keep)
     expected = expected[expected.scores.argsort(descending=True)]
     torch.testing.assert_close(scores, expected.scores)
     torch.testing.assert_close(boxes, expected.bboxes, rtol=1e-5, atol=1e-3)

@@ -8,7 +8,7 @@ from mmpretrain.models import MultiLabelLinearClsHead
 from mmseg.structures import SegDataSample
 from torch import nn
 
-from helpers.whole_models import DETECTORS, SIZE, build, image, predict
+from helpers.whole_models import DETECTORS, SIZE, build, image, keep, predict
 from mmlisa import runtime
 from mmlisa.export.boxes import nms
 from mmlisa.export.metadata import describe
@@ -22,7 +22,7 @@ def test_detections_equal_the_librarys(name):
     names = sorted(model.state_dict())
     expected = predict(model, "mmdet").pred_instances
     with torch.no_grad():
-        boxes, scores, labels, *masks = EndToEnd(model, uint8=True)(image().to(torch.uint8))
+        boxes, scores, labels, *masks = EndToEnd(model, uint8=True).predict(image().to(torch.uint8), keep)
     assert len(expected) >= 20
     torch.testing.assert_close(scores, expected.scores)
     torch.testing.assert_close(boxes, expected.bboxes, rtol=1e-5, atol=1e-3)

@@ -20,7 +20,7 @@ def rows():
 
 @pytest.mark.parametrize(("library", "name"), rows())
 def test_stock_configs(library, name, tmp_path):
-    row = measure(library, name, tmp_path, is_timed=False)
+    row = measure(library, name, tmp_path)
     for part, reason in REFUSED.items():
         if part in name:
             assert reason in row["reason"]
