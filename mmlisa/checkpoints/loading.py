@@ -26,7 +26,9 @@ def adapt_state_dict(model: nn.Module, state_dict: Mapping[str, Tensor]) -> dict
 
 def adapt_channels(loaded: Tensor, weight: Tensor | None) -> Tensor:
     """Return the weight of a convolution of RGB for the input channels of ``weight``, as timm does; any other weight as it is."""
-    is_stem = weight is not None and weight.ndim == loaded.ndim == 4 and loaded.shape[1] == 3 != weight.shape[1]
+    if not (isinstance(weight, Tensor) and isinstance(loaded, Tensor)):  # the extra state of a module may be any object
+        return loaded
+    is_stem = weight.ndim == loaded.ndim == 4 and loaded.shape[1] == 3 != weight.shape[1]
     if not is_stem or weight.shape[::2] != loaded.shape[::2] or weight.shape[3] != loaded.shape[3]:
         return loaded
     from timm.models import adapt_input_conv

@@ -36,7 +36,8 @@ def operator(
         dtype, device = value.dtype, query.device
         arguments = dict(enumerate((query, key, value, *args))) | options
         floats = {n: x for n, x in arguments.items() if isinstance(x, Tensor) and x.is_floating_point()}
-        if not (takes_bf16 and query.dtype == key.dtype == dtype == torch.bfloat16):
+        is_plain = options.get("backend") == "reference"
+        if is_plain or not (takes_bf16 and query.dtype == key.dtype == dtype == torch.bfloat16):
             wide = reduce(torch.promote_types, (x.dtype for x in floats.values()), torch.float32)
             # An export records every conversion.
             arguments |= {name: x.to(wide) for name, x in floats.items() if x.dtype != wide}

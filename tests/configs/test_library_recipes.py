@@ -101,7 +101,10 @@ def test_schedule_data_and_heads_are_the_librarys(name):
         "val_evaluator",
         "param_scheduler",
     ):
-        assert without(mine[section]) == without(other[section]), section
+        expected = without(other[section])
+        if section.endswith("_dataloader"):  # Mask2Former's instances never read the panoptic folder that it inherits
+            expected["dataset"].get("data_prefix", {}).pop("seg", None)
+        assert without(mine[section]) == expected, section
     # RTMDet's files inherit the 16 images of another recipe.
     images = 256 if name.startswith("rtmdet") else other.auto_scale_lr.base_batch_size
     assert mine.auto_scale_lr.base_batch_size == images
