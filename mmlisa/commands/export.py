@@ -87,3 +87,10 @@ def main(args: argparse.Namespace) -> None:
     print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB; size {shape}")
     for each, difference in differences.items():
         print(f"{'x'.join(map(str, each))}: differs from PyTorch by {difference:.1e} of the range of the values")
+    if metadata and module.task in ("detection", "segmentation") and not dynamic and tuple(size) != fixed:
+        other, mean, largest = export.padding_effect(module, size)
+        shapes = ["x".join(map(str, each)) for each in (other, size)]
+        print(
+            f"{' padded to '.join(shapes)}: the padding changes the maps of the network by {mean:.1%} of their range on "
+            f"average, by {largest:.1%} at most; only images of {shapes[1]} are not padded"
+        )

@@ -2,5 +2,6 @@
 
 from .graph import can_be_free
 from .metadata import describe, final_size
+from .padding import padding_effect
 from .whole import EndToEnd, Exportable
 from .writing import EXAMPLE, write
