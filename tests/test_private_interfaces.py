@@ -22,6 +22,7 @@ REASONS = {
     "_modules": "replaces a child, or shares all of them, without `__setattr__`, which registers by type",
     "_parameters": "shares all parameters with another module",
     "_buffers": "shares all buffers with another module",
+    "_pytree": "the leaves of nested results, which an export flattens",
     "_version": "tells that a tensor was written since it was saved",
     "_forward_hooks": "a fused module runs its parts without their hooks, so it must know that there are none",
     "_forward_pre_hooks": "as `_forward_hooks`",
