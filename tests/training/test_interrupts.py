@@ -16,7 +16,7 @@ from mmlisa.training.runner import train
 ITERATIONS, EPOCHS = dict(iterations=8), dict(epochs=2)  # an epoch has four batches
 
 
-# In the whole suite, SIGTERM ends the process of pytest-xdist that ran other tests before; the cause is not known. Alone it passes.
+# In the whole suite, SIGTERM ends the worker of pytest-xdist, for an unknown reason. Alone the test passes.
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("number", "length", "at", "name", "rest"),
