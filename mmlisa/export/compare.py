@@ -87,7 +87,7 @@ def compare(module: nn.Module, run: Run, image: Tensor, tolerance: float) -> flo
     If a detector finds nothing above its thresholds, the comparison is repeated without them.
 
     Raises:
-        UserError: see :class:`Follower`; nothing is detected without thresholds either.
+        UserError: see :class:`Follower`; no values are returned; nothing is detected without thresholds either.
     """
     thresholds = None
     while True:
@@ -98,6 +98,8 @@ def compare(module: nn.Module, run: Run, image: Tensor, tolerance: float) -> flo
         is_detector = getattr(module, "task", "") == "detection"
         for index, result in enumerate(results):
             follow(result, exact=is_detector and index < 3)  # masks come from layers behind the last choice
+        if not is_detector and not any(result.numel() for result in results):
+            raise UserError("the network returns no values, so that the file cannot be compared")
         if not is_detector or len(results[0]):
             return follow.largest
         if thresholds is not None:

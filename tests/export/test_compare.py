@@ -8,6 +8,7 @@ import torch
 import torchvision
 from torch import nn
 
+from mmlisa.errors import UserError
 from mmlisa.export.boxes import nms, top
 from mmlisa.export.compare import Follower, compare, difference
 from mmlisa.export.whole import EndToEnd
@@ -141,3 +142,10 @@ def test_equal_candidates_suppress_those_of_higher_index(levels):
     for found in (Suppress()(*inputs), in_onnxruntime(Suppress(), inputs)):
         for part, expected in zip(found, inputs, strict=True):
             assert torch.equal(part, expected[kept[:30]])
+
+
+@pytest.mark.parametrize("results", [(), (VALUES[:, :0],)])
+def test_a_network_without_values_is_refused(results):
+    network = SimpleNamespace(predict=lambda image, follow, thresholds: results)
+    with pytest.raises(UserError, match="no values"):
+        compare(network, lambda image, thresholds: results, None, 1e-3)
