@@ -8,7 +8,6 @@ import errno
 import os
 import re
 import sys
-import traceback
 import warnings
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mmlisa import __version__, config_path
+from mmlisa.errors import UserError
 
 # The modules of mmlisa.commands, in the order of --help.
 COMMANDS = {
@@ -178,19 +178,10 @@ def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) ->
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
-        if args.debug or not (isinstance(error, OSError) or _is_ours(error)):
+        runtime = sys.modules.get("mmlisa.runtime")  # imports nothing of mmlisa, so that products can copy it
+        ours = (UserError, runtime.InputError) if runtime else (UserError,)
+        if args.debug or not isinstance(error, (*ours, OSError, FloatingPointError)):
             raise
         print(f"error: {error}", file=sys.stderr)
         failed = isinstance(error, FloatingPointError | ChildProcessError) or getattr(error, "errno", 0) == errno.ENOSPC
         sys.exit(1 if failed else 2)
-
-
-def _is_ours(error: BaseException | None) -> bool:
-    """Return whether a ``raise`` of mmlisa or of a tool made an error. MMEngine's registries raise such errors anew."""
-    folders = str(Path(__file__).parent)
-    while error is not None:
-        frames = traceback.extract_tb(error.__traceback__)
-        if frames and frames[-1].filename.startswith(folders) and frames[-1].line.startswith("raise "):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 
 from mmlisa import cli
+from mmlisa.errors import UserError
 
 # Suites with figures and tables of papers.
 BLOCKS, NETWORKS = ("interaction", "blocks", "blocks_192"), ("patches", "resolutions", "throughput", "latency")
@@ -64,9 +65,9 @@ def main(args: argparse.Namespace) -> None:
         **dict.fromkeys(BLOCKS, benchmark.benchmark_blocks),
     }
     if unknown := set(args.models or ()).difference(benchmark.BACKBONES):
-        raise ValueError(f"--models: unknown {', '.join(unknown)}; choose from {', '.join(benchmark.BACKBONES)}")
+        raise UserError(f"--models: unknown {', '.join(unknown)}; choose from {', '.join(benchmark.BACKBONES)}")
     if args.size and (others := [suite for suite in args.suite if "sizes" not in benchmark.SUITES[suite]]):
-        raise ValueError(f"--size: the suites {', '.join(others)} have no image sizes; name others with --suite")
+        raise UserError(f"--size: the suites {', '.join(others)} have no image sizes; name others with --suite")
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     for suite in args.suite:

@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 from filelock import FileLock
 
+from mmlisa.errors import UserError
+
 
 def _list(name: str) -> dict[str, str]:
     from mmengine.runner import checkpoint  # needs OpenCV, which a backbone does not
@@ -28,7 +30,7 @@ def download(source: str | Path) -> Path:
         source: a file, an ``http(s)://`` address, ``'torchvision://NAME'`` or ``'open-mmlab://NAME'``.
 
     Raises:
-        ValueError: an unsupported address, or a name that MMEngine's list lacks.
+        UserError: an unsupported address, or a name that MMEngine's list lacks.
         ConnectionError: the download failed, or the file does not have the checksum in its name.
     """
     scheme, separator, name = str(source).partition("://")
@@ -36,7 +38,7 @@ def download(source: str | Path) -> Path:
         return Path(source).expanduser()
     url = str(source) if scheme in ("http", "https") else _LISTS.get(scheme, dict)().get(name)
     if url is None:
-        raise ValueError(f"source={source!r} is not a known address; download the file and name it")
+        raise UserError(f"source={source!r} is not a known address; download the file and name it")
     path = Path(url.split("?")[0].split("#")[0])
     key = hashlib.sha256(url.encode()).hexdigest()[:8]  # many files are called model.pth
     target = Path(torch.hub.get_dir()) / "checkpoints" / f"{path.stem}-from-{key}{path.suffix}"

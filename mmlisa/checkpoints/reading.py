@@ -14,12 +14,14 @@ import safetensors.torch
 import torch
 from mmengine.logging import HistoryBuffer
 
+from mmlisa.errors import UserError
+
 from .downloading import download
 
 _one_at_a_time = threading.Lock()  # torch.serialization.safe_globals changes a list of the whole process
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError):
     """The file is damaged, holds something else than weights, or could run code."""
 
 

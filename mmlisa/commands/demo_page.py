@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mmlisa import cli
+from mmlisa.errors import UserError
 
 NONE = "none"
 
@@ -50,13 +51,13 @@ def load_predictor(checkpoint: Path, config: Path, changed: float) -> Any:
     """Load a model; it is kept until its file changes.
 
     Raises:
-        FileNotFoundError, ValueError: see :func:`mmlisa.load`; also for a model of videos.
+        FileNotFoundError, UserError: see :func:`mmlisa.load`; also for a model of videos.
     """
     from mmlisa.inference.load import load
 
     model = load(checkpoint, config)
     if model.takes_clips:
-        raise ValueError(f"'{checkpoint}' classifies videos; use `mmlisa infer` for videos")
+        raise UserError(f"'{checkpoint}' classifies videos; use `mmlisa infer` for videos")
     return model
 
 
@@ -78,7 +79,7 @@ def draw_kernels(predictor: Any, picture: Any, query: tuple[float, float]) -> li
     """Draw the kernels around a relative position (y, x), for each layer the mean of its heads, with captions.
 
     Raises:
-        ValueError: the backbone has no attention.
+        UserError: the backbone has no attention.
     """
     import torch
     import torch.nn.functional as F
@@ -88,7 +89,7 @@ def draw_kernels(predictor: Any, picture: Any, query: tuple[float, float]) -> li
     model = predictor.model
     layers = range(len(find_operators(model.backbone)))
     if not layers:
-        raise ValueError(f"{type(model.backbone).__name__} has no attention")
+        raise UserError(f"{type(model.backbone).__name__} has no attention")
     # img_shape is also that of paddings and crops.
     wider, higher = predictor.read(picture)["data_samples"][0].get("scale_factor", (1.0, 1.0))
     size = round(picture.shape[0] * higher), round(picture.shape[1] * wider)

@@ -68,7 +68,7 @@ def main(args: argparse.Namespace) -> None:
         module = EndToEnd(model, args.uint8)
         fixed = export.final_size(cfg, module)
         if module.task == "classification" and fixed and not args.dynamic and tuple(args.size or fixed) != fixed:
-            raise ValueError(
+            raise UserError(
                 f"--size {' '.join(map(str, args.size))}: the test pipeline of this classifier gives images of "
                 f"{fixed[0]}x{fixed[1]}; leave --size out, or change the pipeline with --cfg-options"
             )
@@ -79,7 +79,7 @@ def main(args: argparse.Namespace) -> None:
         metainfo = saved_metainfo(loaded)
     metadata = export.describe(cfg, module, metainfo, **tiles) if isinstance(module, EndToEnd) else None
     if args.dynamic and 3 in (len(args.size or ()), len(fixed or ())):
-        raise ValueError("--dynamic: clips have a fixed size; leave it out")
+        raise UserError("--dynamic: clips have a fixed size; leave it out")
     size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE
     dynamic = args.dynamic or not (args.size or fixed)
     differences = export.write(module, args.out, size, dynamic=dynamic, metadata=metadata, tolerance=args.tolerance)

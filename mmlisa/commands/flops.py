@@ -9,6 +9,7 @@ import argparse
 from importlib import import_module
 
 from mmlisa import cli
+from mmlisa.errors import UserError
 
 # (H, W) that papers count at, by the library of the config.
 SIZES = {"mmdet": (800, 1280), "mmseg": (512, 2048), "mmpretrain": (224, 224)}
@@ -31,7 +32,7 @@ def main(args: argparse.Namespace) -> None:
     scope = cfg.get("default_scope")
     size = args.size or SIZES.get(scope)
     if size is None:
-        raise ValueError(f"--size: there is no default for default_scope={scope!r}")
+        raise UserError(f"--size: there is no default for default_scope={scope!r}")
 
     import torch
 

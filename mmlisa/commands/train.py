@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mmlisa import cli
+from mmlisa.errors import UserError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,7 +69,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.training.runner import build_runner, train
 
     if args.device not in (None, get_device()):
-        raise ValueError(
+        raise UserError(
             f"--device '{args.device}': on this machine MMEngine trains on '{get_device()}'; leave --device out"
         )
     use_safe_loader()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa.checkpoints import below_prefix
+from mmlisa.errors import UserError
 
 from .matching import block_of
 
@@ -26,7 +27,7 @@ def inflate(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
         A state dict for ``model.load_state_dict``.
 
     Raises:
-        ValueError: weights that do not fit the model, or more blocks than it has; the message names them.
+        UserError: weights that do not fit the model, or more blocks than it has; the message names them.
     """
     targets = model.state_dict()
     inflated = {name: _inflate(name, tensor, targets[name]) for name, tensor in state.items() if name in targets}
@@ -34,9 +35,9 @@ def inflate(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
         name for name, tensor in targets.items() if name not in inflated or inflated[name].shape != tensor.shape
     )
     if wrong:
-        raise ValueError(f"{len(wrong)} of {len(targets)} weights do not fit the video model, among them {wrong[:3]}")
+        raise UserError(f"{len(wrong)} of {len(targets)} weights do not fit the video model, among them {wrong[:3]}")
     if lost := sorted({block_of(name) for name in state} - {block_of(name) for name in targets} - {None}):
-        raise ValueError(f"the video model lacks {len(lost)} blocks of the image model, among them {lost[:3]}")
+        raise UserError(f"the video model lacks {len(lost)} blocks of the image model, among them {lost[:3]}")
     return inflated
 
 
@@ -46,7 +47,7 @@ def inflate_classifier(state: Mapping[str, Tensor], backbone: nn.Module) -> dict
     The head is left out, because its classes are those of the images.
 
     Raises:
-        ValueError: as :func:`inflate`.
+        UserError: as :func:`inflate`.
     """
     weights = below_prefix(state, "backbone.")
     return {f"backbone.{name}": tensor for name, tensor in inflate(weights, backbone).items()}

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa.checkpoints.loading import adapt_channels
+from mmlisa.errors import UserError
 from mmlisa.models.backbones.base import Backbone
 from mmlisa.models.layers.grids import ResizeOnLoad
 from mmlisa.models.published import Network
@@ -64,14 +65,14 @@ class Match:
         """Check that the file's network has the same depth.
 
         Raises:
-            ValueError: the file lacks a block of the backbone, or the reverse.
+            UserError: the file lacks a block of the backbone, or the reverse.
         """
         filled = {block_of(name) for name in self.state}
         lost = {block: name for name in self.fresh if (block := block_of(name)) not in filled}
         extra = {block: name for new, name in self.unused.items() if (block := block_of(new)) not in filled}
         lost.pop(None, None), extra.pop(None, None)
         if lost or extra:
-            raise ValueError(
+            raise UserError(
                 f"the {self.network} weights are of another size than {backbone}: {len(lost)} of its blocks are not in the file, "
                 f"and {len(extra)} blocks of the file have no place"
                 + "".join(f"; for instance {next(iter(names.values()))}" for names in (lost, extra) if names)

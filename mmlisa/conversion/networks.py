@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from mmlisa.errors import UserError
 from mmlisa.models import backbones
 from mmlisa.models.backbones.base import Backbone
 from mmlisa.models.published import Network
@@ -32,13 +33,13 @@ def recognise(state: Mapping[str, Any], backbone: type[nn.Module] | None = None)
     """Return the network that ``state`` holds: one that ``backbone`` lists, or a known one.
 
     Raises:
-        ValueError: the network is unknown; the message lists the known ones.
+        UserError: the network is unknown; the message lists the known ones.
     """
     for network in (*getattr(backbone, "published", ()), *known_networks()):
         if network.is_in(state):
             return network
     known = ", ".join(dict.fromkeys(network.name.split(",")[0] for network in known_networks()))
-    raise ValueError(
+    raise UserError(
         f"the weights ({', '.join(sorted(state)[:5])}, …) belong to none of the known networks, {known}. A file of this "
         "package's own training needs no conversion: init_cfg=dict(type='Pretrained', checkpoint=…, prefix='backbone.')"
     )

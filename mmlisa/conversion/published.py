@@ -8,6 +8,7 @@ from mmengine.model import update_init_info
 from torch import Tensor, nn
 
 from mmlisa.checkpoints import below_prefix, load_state_dict, match_report
+from mmlisa.errors import UserError
 from mmlisa.models.feature_maps import backbone_class
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
@@ -33,7 +34,7 @@ class PublishedWeights:
         min_matched: smallest share of the backbone's parameters that the source must fill, from 0 to 1.
 
     Raises:
-        ValueError: an unknown source, or one that does not fit the backbone.
+        UserError: an unknown source, or one that does not fit the backbone.
         ConnectionError: the weights cannot be downloaded.
     """
 
@@ -66,7 +67,7 @@ class PublishedWeights:
         if network.is_ours:
             matched.check_blocks(name)
         if not matched.state or matched.share < self.min_matched:
-            raise ValueError(f"source={self.source!r} does not fit {name}: {matched.report()}")
+            raise UserError(f"source={self.source!r} does not fit {name}: {matched.report()}")
         backbone.load_state_dict(matched.state, strict=False)
         print_log(f"{name} starts from {self.source}: {matched.report()}", logger="current")
         if hasattr(backbone, "_params_init_info"):
@@ -104,7 +105,7 @@ def convert_published(
         file, and the backbone's config under ``meta``.
 
     Raises:
-        ValueError: an unknown source, backbone or arch, no matching weights, or a whole network of another size.
+        UserError: an unknown source, backbone or arch, no matching weights, or a whole network of another size.
     """
     whole = read(source, ema)
     state = below_prefix(whole, "backbone.") or whole
@@ -120,11 +121,11 @@ def convert_published(
         matched = match(renamed, host(arch, **(host.classifier if is_classifier else {})))
     name = f"{host.__name__} {arch!r}"
     if not matched.state:
-        raise ValueError(f"nothing of the weights fits {name}: {matched.report()}")
+        raise UserError(f"nothing of the weights fits {name}: {matched.report()}")
     if is_whole:
         matched.check_blocks(name)
         if matched.reshaped:
-            raise ValueError(f"the weights are of another size than {name}: {matched.report()}")
+            raise UserError(f"the weights are of another size than {name}: {matched.report()}")
     weights = {f"backbone.{name}": tensor.contiguous() for name, tensor in matched.state.items()}
     config = dict(type=f"mmlisa.{host.__name__}", arch=arch, **(host.classifier if is_classifier else {}))
     report = f"for {name} - {matched.report()}\n  with {len(heads)} tensors of necks and heads"

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mmlisa.checkpoints import CheckpointError, below_prefix, download, read_checkpoint
 from mmlisa.checkpoints.reading import NUMPY
+from mmlisa.errors import UserError
 
 from .networks import known_networks
 from .onnx_weights import read_lcnet
@@ -34,7 +35,7 @@ def read(source: str | Mapping[str, Any], ema: bool | None = None) -> dict[str, 
             the others; None for those that the file has as its ``state_dict``, which MMEngine's hook replaces by the average.
 
     Raises:
-        ValueError: an unknown source, no weights, no averaged weights, or values that are not finite.
+        UserError: an unknown source, no weights, no averaged weights, or values that are not finite.
         OSError: the file cannot be read or downloaded.
     """
     content = source if isinstance(source, Mapping) else _read_content(str(source))
@@ -43,11 +44,11 @@ def read(source: str | Mapping[str, Any], ema: bool | None = None) -> dict[str, 
         keys = (_MMENGINES,) if ema is False else ("state_dict",)
     candidates = [content[key] for key in keys if isinstance(content.get(key), Mapping)] + ([] if ema else [content])
     if not candidates:
-        raise ValueError(f"ema=True: the file has no averaged weights {' or '.join(_EMA_KEYS)}")
+        raise UserError(f"ema=True: the file has no averaged weights {' or '.join(_EMA_KEYS)}")
     tensors = ((str(name), _as_tensor(value)) for name, value in candidates[0].items())
     state = OrderedDict((name, tensor) for name, tensor in tensors if tensor is not None)
     if not state:
-        raise ValueError(f"the file holds no weights, but {sorted(map(str, content))[:8]}")
+        raise UserError(f"the file holds no weights, but {sorted(map(str, content))[:8]}")
     state._metadata = getattr(candidates[0], "_metadata", None)
     for prefix in ("module.", "model."):
         if all(name.startswith(prefix) for name in state if name != "steps"):
@@ -107,7 +108,7 @@ def _read_content(source: str) -> Mapping[str, Any]:
 def _from_timm(name: str) -> dict[str, Tensor]:
     if not timm.is_model_pretrained(name):
         near = get_close_matches(f"timm:{name}", known_sources(), n=3, cutoff=0.4)
-        raise ValueError(f"source='timm:{name}': timm has no such weights; the closest are {', '.join(near) or 'none'}")
+        raise UserError(f"source='timm:{name}': timm has no such weights; the closest are {', '.join(near) or 'none'}")
     try:
         return timm.create_model(name, pretrained=True).state_dict()
     except Exception as error:  # the hub's client raises a dozen types

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from mmlisa.errors import UserError
 from mmlisa.models.published import Network
 
 from .networks import hosts_of
@@ -44,11 +45,11 @@ def rename(state: Mapping[str, Tensor], network: Network, backbone: type[nn.Modu
         backbone: class of the backbone.
 
     Raises:
-        ValueError: the backbone does not take weights of this network.
+        UserError: the backbone does not take weights of this network.
     """
     if network not in getattr(backbone, "published", ()):
         hosts = ", ".join(host.__name__ for host in hosts_of(network))
-        raise ValueError(f"{network.name} weights have no place in {backbone.__name__}; they fit {hosts}")
+        raise UserError(f"{network.name} weights have no place in {backbone.__name__}; they fit {hosts}")
     rules = (*network.rules, *backbone.published[network])
     renamed, dropped, origins = {}, [], {}
     for name, tensor in (network.prepare(state) if network.prepare else state).items():

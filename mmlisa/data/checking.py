@@ -11,6 +11,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 from tqdm import tqdm
 
+from mmlisa.errors import UserError
 from mmlisa.training.checks import compare_classes
 from mmlisa.training.config import innermost_dataset
 
@@ -75,12 +76,12 @@ def _read_map(info: Mapping[str, Any], size: tuple[int, int], number: int) -> Co
     """Return the number of pixels of each label in a class map.
 
     Raises:
-        ValueError: it is damaged, or it does not fit the image of ``size`` (width, height) or the ``number`` of classes.
+        UserError: it is damaged, or it does not fit the image of ``size`` (width, height) or the ``number`` of classes.
     """
     with Image.open(info["seg_map_path"]) as picture:
         values = np.asarray(picture)
     if values.shape != size[::-1]:
-        raise ValueError(f"its class map {info['seg_map_path']} has the shape {values.shape}, the image {size[::-1]}")
+        raise UserError(f"its class map {info['seg_map_path']} has the shape {values.shape}, the image {size[::-1]}")
     first = int(bool(info.get("reduce_zero_label")))  # then 0 is not annotated either, and class 0 is stored as 1
     renamed, labels = info.get("label_map") or {}, Counter()
     for value, count in zip(*np.unique(values, return_counts=True), strict=True):
@@ -88,5 +89,5 @@ def _read_map(info: Mapping[str, Any], size: tuple[int, int], number: int) -> Co
         if label not in (-1, UNKNOWN, UNKNOWN - first):
             labels[label] += int(count)
     if wrong := [label + first for label in labels if label >= number]:
-        raise ValueError(f"its class map {info['seg_map_path']} holds {wrong}, but there are {number} classes")
+        raise UserError(f"its class map {info['seg_map_path']} holds {wrong}, but there are {number} classes")
     return labels

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mmlisa.errors import UserError
+
 SPLITS = ("train", "val", "test")
 UNKNOWN = 255  # label of pixels that are not annotated
 _MOST_LEFT_OUT = 0.1  # share of images or annotations; more is an error of the whole folder
@@ -122,7 +124,7 @@ def note_problems(problems: Sequence[tuple[object, str]], total: int, unit: str)
         total, unit: number of all, good and bad, and what is counted.
 
     Raises:
-        ValueError: more than a tenth of ``total`` has a problem; names the first of the most frequent kind.
+        UserError: more than a tenth of ``total`` has a problem; names the first of the most frequent kind.
     """
     kinds = defaultdict(list)
     for where, problem in problems:
@@ -130,7 +132,7 @@ def note_problems(problems: Sequence[tuple[object, str]], total: int, unit: str)
     listed = sorted(kinds.values(), key=len, reverse=True)
     if len(problems) > _MOST_LEFT_OUT * total:
         same = f", {len(listed[0])} of them for this reason" if len(listed) > 1 else ""
-        raise ValueError(
+        raise UserError(
             f"{listed[0][0]} ({len(problems)} of {total} {unit} cannot be used{same}; a tenth may be left out)"
         )
     notes = [f"left out: {len(each)} of {total} {unit}, the first {each[0]}" for each in listed[:_KINDS]]

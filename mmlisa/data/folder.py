@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import yaml
 
 from mmlisa.datasets import IMAGE_SUFFIXES
+from mmlisa.errors import UserError
 
 from .dataset import SPLITS, note_problems
 from .images import Facts, check_size, examine_image
@@ -116,12 +117,12 @@ class Folder:
         """Return the content of a text file.
 
         Raises:
-            ValueError: it is not UTF-8.
+            UserError: it is not UTF-8.
         """
         try:
             return (self.root / path).read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{self.root / path} is not text in UTF-8; save it in this encoding") from error
+            raise UserError(f"{self.root / path} is not text in UTF-8; save it in this encoding") from error
 
     @cached_property
     def documents(self) -> dict[str, Any]:
@@ -149,13 +150,13 @@ class Folder:
         """Return the nearest file with a name per line, such as ``classes.txt``, and its names; empty if there is none.
 
         Raises:
-            ValueError: two files of different content are equally near.
+            UserError: two files of different content are equally near.
         """
         texts = {path: self.text(path) for path in self.names_of_classes}
         for here in (*PurePosixPath(near).parents, None):
             nearest = [path for path in texts if here in (PurePosixPath(path).parent, None)]
             if len({texts[path] for path in nearest}) > 1:
-                raise ValueError(
+                raise UserError(
                     f"{self.root} holds {nearest[0]} and {nearest[1]} with different names; keep one of them"
                 )
             if nearest:
@@ -168,7 +169,7 @@ class Folder:
         """Read an image as the training will, once.
 
         Raises:
-            ValueError: it cannot be used, or its size is not ``stated``; the reason.
+            UserError: it cannot be used, or its size is not ``stated``; the reason.
         """
         if path not in self._facts:
             try:
@@ -235,7 +236,7 @@ class Folder:
         """Return the images that a text file lists: a path, a name or a stem per line, perhaps before other words.
 
         Raises:
-            ValueError: some images are here, but more than a tenth are missing.
+            UserError: some images are here, but more than a tenth are missing.
         """
         lines = [line.strip() for line in self.text(path).splitlines() if line.strip()]
         found = self.find(lines, path)

@@ -12,6 +12,8 @@ import mmcv
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from mmlisa.errors import UserError
+
 _ORIENTATION = 0x0112  # EXIF's tag
 _FEWEST_LEVELS = 64  # grey levels of 16-bit images that the training sees; fewer mean 12 or 14 bits in 16
 
@@ -45,7 +47,7 @@ def examine_image(path: Path, stated: tuple[int, int] | None = None) -> Facts:
     """Read an image completely.
 
     Raises:
-        ValueError: the training cannot read it, reads less than the file holds, or its size is not ``stated`` (width, height).
+        UserError: the training cannot read it, reads less than the file holds, or its size is not ``stated`` (width, height).
     """
     content, is_deep, orientation = read_bytes(path), True, 1
     try:
@@ -57,21 +59,21 @@ def examine_image(path: Path, stated: tuple[int, int] | None = None) -> Facts:
     except (UnidentifiedImageError, Image.DecompressionBombError):
         pass  # what OpenCV makes of it counts
     except (OSError, SyntaxError, ValueError) as error:
-        raise ValueError(f"it is damaged ({error}); export or copy it again") from error
+        raise UserError(f"it is damaged ({error}); export or copy it again") from error
     try:
         array = mmcv.imfrombytes(content)  # as the pipelines do
     except cv2.error:
         array = None
     if array is None:
-        raise ValueError("OpenCV, which reads the images in training, cannot read it; save it as PNG or JPEG of 8 bits")
+        raise UserError("OpenCV, which reads the images in training, cannot read it; save it as PNG or JPEG of 8 bits")
     size, levels = (array.shape[1], array.shape[0]), 0
     if orientation != 1 and _distance(array, upright) > _distance(array, stored):
-        raise ValueError("EXIF turns it, but not in training; save it upright, without EXIF")
+        raise UserError("EXIF turns it, but not in training; save it upright, without EXIF")
     if is_deep and (raw := mmcv.imfrombytes(content, "unchanged")).dtype == np.uint16:
         levels = len(np.unique(array))
         if 0 < raw.max() < _FEWEST_LEVELS << 8:
             bits = int(raw.max()).bit_length()
-            raise ValueError(
+            raise UserError(
                 f"it holds {bits} bits in 16, of which the training sees {levels} grey levels; convert it to 8 bits"
             )
     check_size(size, stated)
@@ -82,12 +84,12 @@ def check_size(size: tuple[int, int], stated: tuple[int, int] | None) -> None:
     """Compare the size of an image with that of its annotation.
 
     Raises:
-        ValueError: they differ.
+        UserError: they differ.
     """
     if stated and tuple(stated) != size:
         shown, annotated = ("{}x{}".format(*each) for each in (size, stated))
         hint = "; if EXIF turns it, save it upright without EXIF" if stated[::-1] == size else ""
-        raise ValueError(f"it has {shown} pixels as the training reads it, its annotation {annotated}{hint}")
+        raise UserError(f"it has {shown} pixels as the training reads it, its annotation {annotated}{hint}")
 
 
 def _distance(array: np.ndarray, picture: Image.Image) -> float:

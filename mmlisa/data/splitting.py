@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from mmlisa.errors import UserError
+
 from .dataset import Dataset, Sample
 from .formats import read
 
@@ -22,7 +24,7 @@ def prepare_data(root: str | Path, task: str = "", ignore: Sequence[int] = (), b
             as the others.
 
     Raises:
-        ValueError: the data cannot be used; names the file and the remedy.
+        UserError: the data cannot be used; names the file and the remedy.
         FileNotFoundError: the folder does not exist.
     """
     dataset = read(root, task, ignore)
@@ -31,7 +33,7 @@ def prepare_data(root: str | Path, task: str = "", ignore: Sequence[int] = (), b
     dataset.notes += shared_images(dataset)
     train = dataset.split("train")
     if not train:
-        raise ValueError(f"{root} has no images for training; add images with annotations to its folder train")
+        raise UserError(f"{root} has no images for training; add images with annotations to its folder train")
     if dataset.task == "detection":
         empty = [sample for sample in train if not sample.objects]
         keep = background == "on" or (background == "auto" and 2 * len(empty) <= len(train))
@@ -48,11 +50,11 @@ def prepare_data(root: str | Path, task: str = "", ignore: Sequence[int] = (), b
     shown = {name: set(dataset.count(name)) for name in ("train", "val")}
     for name, classes in shown.items():
         if not classes:
-            raise ValueError(
+            raise UserError(
                 f"{root}: no image of {name} has an object that counts, so nothing can be learnt or measured"
             )
     if not shown["train"] & shown["val"]:
-        raise ValueError(f"{root}: no class of train occurs in val; each class needs images in both")
+        raise UserError(f"{root}: no class of train occurs in val; each class needs images in both")
     if absent := [name for index, name in enumerate(dataset.classes) if index not in shown["train"]]:
         dataset.notes.append(f"warning: no training image shows {', '.join(absent)}, which the model cannot learn")
     if len(alike := {name.lower() for name in dataset.classes}) < len(dataset.classes):
@@ -76,11 +78,11 @@ def split(dataset: Dataset, seed: int = SEED) -> str:
         How the images were split, in a sentence.
 
     Raises:
-        ValueError: there are fewer than two different images.
+        UserError: there are fewer than two different images.
     """
     groups = _group_copies([sample for sample in dataset.samples if sample.split != "test"])
     if len(groups) < 2:
-        raise ValueError(f"{dataset.root} holds fewer than two different images; training and validation need one each")
+        raise UserError(f"{dataset.root} holds fewer than two different images; training and validation need one each")
     drawn = [groups[index] for index in np.random.default_rng(seed).permutation(len(groups))]
     drawn.sort(key=lambda group: (group[0].label, bool(group[0].objects)))
     for number, group in enumerate(drawn):

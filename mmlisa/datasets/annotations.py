@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mmlisa.errors import UserError
+
 _MOST_OUTSIDE = 0.1  # share of boxes that reach outside their image; more than that means another box format
 _LEAST_OVERLAP = 0.5  # of an object's box and that of its mask; less means another place
 _LOOKED_AT = 1000  # masks of a file that are compared with their boxes
@@ -17,23 +19,23 @@ def find_bad_annotations(coco: Mapping[str, Any], with_mask: bool = True) -> dic
         with_mask: every annotation needs a segmentation.
 
     Raises:
-        ValueError: the file as a whole is not a COCO file, an image has no size, or an id is used twice.
+        UserError: the file as a whole is not a COCO file, an image has no size, or an id is used twice.
     """
     if not isinstance(coco, Mapping) or not {"images", "annotations", "categories"} <= coco.keys():
-        raise ValueError("it is not a dict with images, annotations and categories")
+        raise UserError("it is not a dict with images, annotations and categories")
     try:
         categories = {category["id"]: category["name"] for category in coco["categories"]}
         images = {image["id"]: image for image in coco["images"]}
         for image in images.values():
             name, sides = image["file_name"], (image["width"], image["height"])
             if not (_are_finite(*sides) and min(sides) > 0):
-                raise ValueError(f"width and height of its image {name!r} are {sides}, which is not a size in pixels")
+                raise UserError(f"width and height of its image {name!r} are {sides}, which is not a size in pixels")
         reasons = {entry["id"]: _find_reason(entry, images, categories, with_mask) for entry in coco["annotations"]}
         for kind, ids in {"images": images, "categories": categories, "annotations": reasons}.items():
             if len(ids) < len(coco[kind]):
-                raise ValueError(f"an id of its {kind} is used twice; give each its own id")
+                raise UserError(f"an id of its {kind} is used twice; give each its own id")
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"an entry has an unexpected form ({error!r})") from error
+        raise UserError(f"an entry has an unexpected form ({error!r})") from error
     return {number: reason for number, reason in reasons.items() if reason}
 
 

@@ -13,6 +13,7 @@ from mmengine.logging import print_log
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from mmlisa.errors import UserError
 from mmlisa.registry import DATASETS, METRICS
 
 from .annotations import find_bad_annotations, find_doubts
@@ -29,7 +30,7 @@ class CocoDataset(_CocoDataset):
 
     Raises:
         FileNotFoundError: the annotation file is missing.
-        ValueError: the file is not a COCO file, all of its annotations are bad, or its classes are not those of the data set in
+        UserError: the file is not a COCO file, all of its annotations are bad, or its classes are not those of the data set in
             the same order. mmdet drops missing classes, and renames classes in another order, without a message.
     """
 
@@ -60,13 +61,13 @@ class CocoDataset(_CocoDataset):
         try:
             bad = find_bad_annotations(content, with_mask)
         except ValueError as error:
-            raise ValueError(f"annotation file {self.ann_file}: {error}") from error
+            raise UserError(f"annotation file {self.ann_file}: {error}") from error
         self._check_classes([category["name"] for category in content["categories"]])
         self.problems = [f"annotation {number}: {reason}" for number, reason in bad.items()]
         if bad and len(bad) == len(content["annotations"]):
             boxes = ". To train on boxes, set with_mask=False in LoadAnnotations, mask_roi_extractor=None and mask_head=None"
             hint = boxes if "it has no segmentation" in bad.values() else ""
-            raise ValueError(f"annotation file {self.ann_file}: no annotation is usable; {self.problems[0]}{hint}")
+            raise UserError(f"annotation file {self.ann_file}: no annotation is usable; {self.problems[0]}{hint}")
         self.problems += find_doubts(content)
         if self.problems:
             text = f"{len(self.problems)} problems, which mmlisa check-data lists, the first: {self.problems[0]}"
@@ -76,11 +77,11 @@ class CocoDataset(_CocoDataset):
     def _check_classes(self, names: list[str]) -> None:
         wanted = list(self.metainfo["classes"])
         if missing := [name for name in wanted if name not in names]:
-            raise ValueError(
+            raise UserError(
                 f"annotation file {self.ann_file} lacks the classes {missing}; set metainfo.classes to the file's, {names}"
             )
         if (found := [name for name in names if name in wanted]) != wanted:
-            raise ValueError(
+            raise UserError(
                 f"annotation file {self.ann_file} has its categories as {found}, and the data set its classes as {wanted}: each "
                 "class needs one category, in the same order"
             )

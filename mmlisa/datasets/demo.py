@@ -251,7 +251,7 @@ def make_demo(
     ``num_images`` is the number of images per split, :data:`NUM_IMAGES` by default; see :func:`make_scenes`.
 
     Raises:
-        ImportError: scikit-image, scikit-learn or imaug is missing.
+        UserError: scikit-image, scikit-learn or imaug is missing.
     """
     root, numbers = Path(root), num_images or NUM_IMAGES
     if root.exists():

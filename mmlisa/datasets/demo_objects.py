@@ -13,6 +13,8 @@ import numpy as np
 from PIL import Image
 from pycocotools.mask import decode
 
+from mmlisa.errors import UserError
+
 CLASSES = ("cat", "coin", "cup", "flower", "motorcycle", "person", "quokka", "rocket")  # sorted, as class folders are
 PALETTE = [
     (255, 127, 0), (0, 200, 210), (150, 90, 230), (255, 105, 180), (31, 120, 180), (220, 20, 60), (51, 160, 44),
@@ -36,7 +38,7 @@ def _sources() -> tuple[Path, dict[str, np.ndarray]]:
         import skimage.data
         from sklearn.datasets import load_sample_images
     except ImportError as error:
-        raise ImportError(
+        raise UserError(
             f"the demo data are cut out of pictures shipped with scikit-image, scikit-learn and imaug, and '{error.name}' is "
             "missing: pip install 'mmlisa[demo]'"
         ) from error
@@ -69,7 +71,7 @@ def load_objects() -> dict[str, list[np.ndarray]]:
     """Return the cut-outs of each class of :data:`CLASSES`, as premultiplied RGBA in [0, 1]: ``[h, w, 4]``, float32.
 
     Raises:
-        ImportError: scikit-image, scikit-learn or imaug is missing.
+        UserError: scikit-image, scikit-learn or imaug is missing.
     """
     folder, pictures = _sources()
     pictures |= {name: _read(folder / file) for name, file in _PHOTOGRAPHS.items()}
@@ -82,7 +84,7 @@ def load_backgrounds() -> dict[str, np.ndarray]:
     """Return textures and parts of photographs without the objects, RGB: ``[H, W, 3]``, uint8, each side at least 185 pixels.
 
     Raises:
-        ImportError: scikit-image, scikit-learn or imaug is missing.
+        UserError: scikit-image, scikit-learn or imaug is missing.
     """
     folder, pictures = _sources()
     whole = {name: _read(folder / f"{name}.png") for name in ("brick", "grass", "gravel", "moon", "ihc")}

@@ -9,6 +9,7 @@ from mmengine.config import Config
 
 from mmlisa import __version__, runtime
 from mmlisa.classes import Classes
+from mmlisa.errors import UserError
 from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
 
 from .dense import rtmdet_ins
@@ -22,7 +23,7 @@ def reading_steps(cfg: Config) -> list[tuple[str, dict[str, Any]]]:
     """Return the steps of a config's test pipeline that change the image: keys of :data:`runtime.STEPS` with their options.
 
     Raises:
-        ValueError: a step or an option that the runtime does not have, a step after ``Pad``, or no test pipeline.
+        UserError: a step or an option that the runtime does not have, a step after ``Pad``, or no test pipeline.
     """
     steps: list[tuple[str, dict[str, Any]]] = []
     for step in find_test_pipeline(cfg):
@@ -36,7 +37,7 @@ def reading_steps(cfg: Config) -> list[tuple[str, dict[str, Any]]]:
         except (KeyError, TypeError):
             is_known = False
         if not is_known:
-            raise ValueError(
+            raise UserError(
                 f"the runtime does not have the step {dict(step)} of the test pipeline; --raw exports the network alone"
             )
         steps.append((name, options))
@@ -47,16 +48,14 @@ def final_size(cfg: Config, module: EndToEnd) -> tuple[int, ...] | None:
     """Return H and W of every image that the test pipeline returns (T, H and W of a clip), or None if they differ.
 
     Raises:
-        ValueError: see :func:`reading_steps`; a padding of a segmentor.
+        UserError: see :func:`reading_steps`; a padding of a segmentor.
     """
     if module.task == "video":
         return tuple(module.model.backbone.image_size)
     steps = reading_steps(cfg)
     name, options = steps[-1] if steps else ("", {})
     if name == "Pad" and module.task == "segmentation":
-        raise ValueError(
-            "step Pad of the test pipeline: MMSegmentation stretches padded maps, and the runtime does not"
-        )
+        raise UserError("step Pad of the test pipeline: MMSegmentation stretches padded maps, and the runtime does not")
     if options.get("pad_to_square") and len(steps) > 1:  # after a Resize to a square, as in YOLOX
         options = steps[-2][1] | {"keep_ratio": False}
     size = options.get("scale" if "scale" in options else "crop_size" if name == "CenterCrop" else "size")

@@ -45,11 +45,11 @@ def write(
 
     Raises:
         UserError: ``out`` has another suffix, the network cannot be converted, its results differ from call to call, or the file
-            differs from it by more than ``tolerance`` or cannot be compared. A file that was there is kept.
-        ImportError: PyTorch before 2.8, whose exporters fail on many of these networks.
+            differs from it by more than ``tolerance`` or cannot be compared; a file that was there is kept. PyTorch is older
+            than 2.8, whose exporters fail on many of these networks.
     """
     if torch.__version__ < "2.8":
-        raise ImportError(f"exports need PyTorch 2.8 or newer, this is {torch.__version__}")
+        raise UserError(f"exports need PyTorch 2.8 or newer, this is {torch.__version__}")
     if out.suffix not in (".onnx", ".pt2"):
         raise UserError(f"out={str(out)!r} has the suffix {out.suffix!r}; it must be .onnx or .pt2")
     if dynamic and out.suffix == ".pt2":

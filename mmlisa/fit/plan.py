@@ -13,6 +13,7 @@ from mmengine.config import Config
 
 from mmlisa import config_path
 from mmlisa.data.dataset import Dataset
+from mmlisa.errors import UserError
 from mmlisa.training.config import predicts_masks, type_name
 
 
@@ -99,7 +100,7 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
     ``model`` may also be the path of a config. ``weights`` replaces the published weights of the preset; ``''`` removes them.
 
     Raises:
-        ValueError: ``model`` is neither a preset of the task nor a config for it.
+        UserError: ``model`` is neither a preset of the task nor a config for it.
     """
     presets, reason = PRESETS[dataset.task], "chosen by --model"
     longer = float(np.median([max(sample.size) for sample in dataset.samples]))
@@ -111,7 +112,7 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
         model, reason = "flatten-swin-t", f"for images of {longer:.0f} pixels; nearly all weights of Swin-T fit"
     preset = presets.get(model) or (_read_preset(model, dataset.task) if model.endswith(".py") else None)
     if preset is None:
-        raise ValueError(
+        raise UserError(
             f"--model {model!r} is not for {dataset.task}; choose one of {', '.join(presets)}, or a config for {dataset.task}"
         )
     return preset if weights is None else replace(preset, weights=weights), reason
@@ -153,7 +154,7 @@ def make_plan(
     ``tile`` is the side of tiles in pixels, ``'auto'`` or ``'off'``; ``'auto'`` takes no tiles if ``side`` is given.
 
     Raises:
-        ValueError: ``tile`` is a number, and the task is classification.
+        UserError: ``tile`` is a number, and the task is classification.
     """
     train = dataset.split("train")
     reasons = {"side": "chosen by --size", "batch": "chosen by --batch"}
@@ -224,7 +225,7 @@ def _object_size(dataset: Dataset) -> tuple[float, float]:
 def _choose_tile(dataset: Dataset, on_gpu: bool, wish: int | str) -> tuple[int, str]:
     """Return the side of the tiles to train on, 0 for whole images, and the reason for it."""
     if isinstance(wish, int) and dataset.task == "classification":
-        raise ValueError(f"--tile {wish}: a classifier takes whole images; leave --tile out")
+        raise UserError(f"--tile {wish}: a classifier takes whole images; leave --tile out")
     if wish == "off" or dataset.task == "classification":
         return 0, ""
     (longer, small), highest = _object_size(dataset), _SIDES[dataset.task][on_gpu][1]
@@ -266,7 +267,7 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
     """Return the text of the config of a run in ``folder``, an absolute path; the annotations are in ``folder/data``.
 
     Raises:
-        ValueError: the detector needs masks, which the data set does not have.
+        UserError: the detector needs masks, which the data set does not have.
     """
     weights, cfg = plan.preset.weights, Config.fromfile(config_path(plan.preset.config))
     base, optimizer = cfg.model, cfg.optim_wrapper.optimizer
@@ -281,7 +282,7 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
     elif plan.task == "classification" and base.get("train_cfg"):
         model["train_cfg"] = None  # Mixup and CutMix need more data than a small set has
     elif learns_masks and not masks and "roi_head" not in base:
-        raise ValueError(
+        raise UserError(
             f"--model '{plan.preset.config}' needs outlines; the annotations are boxes: choose another detector"
         )
     elif learns_masks and not masks:

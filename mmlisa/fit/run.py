@@ -17,6 +17,7 @@ from pathlib import Path
 from mmlisa.checkpoints.writing import writing_whole
 from mmlisa.data.splitting import SEED, prepare_data
 from mmlisa.data.writing import write_data
+from mmlisa.errors import UserError
 
 from .comparison import compare
 
@@ -47,19 +48,19 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
     with their annotations.
 
     Raises:
-        ValueError, OSError: the data cannot be used, or the folder holds a run with other options.
+        UserError, OSError: the data cannot be used, or the folder holds a run with other options.
         ChildProcessError: a step failed.
     """
     folder, data = folder.absolute(), Path(options.data).absolute()
     if folder.is_relative_to(data):
-        raise ValueError(
+        raise UserError(
             f"--work-dir {str(folder)!r} is inside of the data, which are never changed; name another folder"
         )
     config, model = folder / "config.py", folder / "model.pth"
     if not config.exists():
         _configure(options, folder)
     elif changed := _changed(options, folder):
-        raise ValueError(f"{folder} holds a run with other options ({changed}); delete it, or name another --work-dir")
+        raise UserError(f"{folder} holds a run with other options ({changed}); delete it, or name another --work-dir")
     else:
         print(f"continues the run in {folder}")
     if dry_run:

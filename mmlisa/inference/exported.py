@@ -13,6 +13,7 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 
 from mmlisa import runtime
+from mmlisa.errors import UserError
 from mmlisa.inference.predictor import fill_sample
 from mmlisa.registry import MODELS
 from mmlisa.runtime import Prediction
@@ -62,7 +63,7 @@ def check_exported_classes(runner: Runner) -> None:
     """Compare the classes of an exported file with those of the test data, in which its labels are counted.
 
     Raises:
-        ValueError: they differ; the message names the first label that stands for another class.
+        UserError: they differ; the message names the first label that stands for another class.
     """
     file, data = runner.model.exported.classes, classes_of(runner.test_dataloader)
     if not file or not data:
@@ -70,7 +71,7 @@ def check_exported_classes(runner: Runner) -> None:
         return
     for label, (ours, theirs) in enumerate(zip_longest(file, data)):
         if ours != theirs:
-            raise ValueError(
+            raise UserError(
                 f"{runner.model.exported.path!r}: label {label} is {ours!r} in the file and {theirs!r} in the test data; set "
                 "metainfo.classes of the test data set to the classes of the file"
             )

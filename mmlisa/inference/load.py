@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmlisa import runtime
+from mmlisa.errors import UserError
 
 if TYPE_CHECKING:
     from mmlisa.inference.predictor import Predictor
@@ -27,13 +28,13 @@ def load(
         device: where a checkpoint runs; None for a GPU if there is one.
 
     Raises:
-        FileNotFoundError, ValueError: a file that is missing, damaged or of another model; a checkpoint without ``config``.
-        ImportError: neither onnxruntime nor OpenVINO is installed.
+        FileNotFoundError, UserError: a file that is missing, damaged or of another model; a checkpoint without ``config``.
+        UserError: neither onnxruntime nor OpenVINO is installed.
     """
     if str(path).endswith(".py") or str(config).endswith((".pth", ".onnx")):
         path, config = config, path
     if path is None:
-        raise ValueError(f"checkpoint is missing for config {str(config)!r}: pass load(checkpoint, config)")
+        raise UserError(f"checkpoint is missing for config {str(config)!r}: pass load(checkpoint, config)")
     if path == "demo":
         if not find_spec("onnxruntime") and not find_spec("openvino") and find_spec("mmdet"):
             return load(DEMO / "model.pth", DEMO_CONFIG, device=device)
@@ -42,7 +43,7 @@ def load(
         return runtime.load(path)
     if config is None:
         beside = [str(file) for file in sorted(Path(path).absolute().parent.glob("*.py"))]
-        raise ValueError(
+        raise UserError(
             f"config is missing for checkpoint {str(path)!r}: pass load(path, config=…), a name or file such as "
             f"{', '.join(beside) or 'the config it was trained with'}"
         )

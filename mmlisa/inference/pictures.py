@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from mmlisa import runtime
 from mmlisa.classes import Classes
+from mmlisa.errors import UserError
 from mmlisa.inference.predictor import Predictor, fill_sample
 from mmlisa.runtime import IMAGE_SUFFIXES, VIDEO_SUFFIXES, Prediction
 from mmlisa.visualization.overlays import draw_prediction, free_path, write_video
@@ -149,7 +150,7 @@ def _draw_video(draw: Any, path: Path, target: Path) -> list[dict[str, Any]]:
 
     write_video(target, drawings(), video.fps or 25.0)
     if not results:
-        raise ValueError(f"no frame can be read; `ffmpeg -i {path} frames/%05d.jpg` makes images")
+        raise UserError(f"no frame can be read; `ffmpeg -i {path} frames/%05d.jpg` makes images")
     return results
 
 

@@ -13,6 +13,7 @@ from mmengine.structures import BaseDataElement, InstanceData, PixelData
 
 from mmlisa.checkpoints import load_weights
 from mmlisa.classes import Classes
+from mmlisa.errors import UserError
 from mmlisa.inference.cpu import optimize_for_cpu
 from mmlisa.runtime import Prediction, read_image
 from mmlisa.training.building import build_model
@@ -35,7 +36,7 @@ class Predictor:
         takes_clips: the model classifies videos.
 
     Raises:
-        FileNotFoundError, ValueError: a checkpoint that is missing, damaged or of another model; no test pipeline.
+        FileNotFoundError, UserError: a checkpoint that is missing, damaged or of another model; no test pipeline.
     """
 
     def __init__(self, cfg: Config, checkpoint: str, *, device: str | None = None, min_matched: float = 0.9) -> None:
@@ -61,7 +62,7 @@ class Predictor:
         if isinstance(image, str | Path):
             loaded = self.load({"img_path": str(image), "img_id": 0})
         elif self.takes_clips:
-            raise ValueError("image is not a file name: this model classifies videos")
+            raise UserError("image is not a file name: this model classifies videos")
         else:
             image = np.ascontiguousarray(read_image(image)[..., ::-1])
             image = mmcv.bgr2gray(image) if self.is_grey else image

@@ -11,6 +11,7 @@ from mmengine.model import BaseModel
 from mmengine.structures import BaseDataElement
 from torch import Tensor
 
+from mmlisa.errors import UserError
 from mmlisa.inference.predictor import fill_sample, read_sample
 from mmlisa.registry import MODELS
 from mmlisa.runtime import Prediction, Tiles, check_tiles
@@ -36,7 +37,7 @@ class TiledDetector(BaseModel):
         data_preprocessor: the detector's, if its own config has none; MMEngine's runner passes it.
 
     Raises:
-        ValueError: see :func:`mmlisa.runtime.check_tiles`.
+        UserError: see :func:`mmlisa.runtime.check_tiles`.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class TiledDetector(BaseModel):
         """Predict on whole images ``[3, H, W]`` (uint8), in their pixels.
 
         Raises:
-            ValueError: the test pipeline resizes the images.
+            UserError: the test pipeline resizes the images.
         """
         for image, sample in zip(data["inputs"], data["data_samples"], strict=True):
             fill_sample(sample, self._predict(image, sample))
@@ -85,7 +86,7 @@ class TiledDetector(BaseModel):
 
     def _predict(self, image: Tensor, sample: BaseDataElement) -> Prediction:
         if tuple(image.shape[1:]) != tuple(sample.ori_shape):
-            raise ValueError(
+            raise UserError(
                 f"test pipeline: it resizes an image from {tuple(sample.ori_shape)} to {tuple(image.shape[1:])}; move its Resize "
                 "to the option resize of TiledDetector, which applies it to each tile"
             )
@@ -124,7 +125,7 @@ def tile_config(cfg: Config, tile: int | None, overlap: float | None = None) -> 
         overlap: share of a tile that the next one repeats; None for that of the config, or 0.2.
 
     Raises:
-        ValueError: see :func:`mmlisa.runtime.check_tiles`; a classifier.
+        UserError: see :func:`mmlisa.runtime.check_tiles`; a classifier.
     """
     plain, tiles = plain_config(cfg)
     tile = tiles.get("tile") if tile is None else tile
@@ -147,7 +148,7 @@ def tile_config(cfg: Config, tile: int | None, overlap: float | None = None) -> 
         options = dict(tile=tile, overlap=overlap, resize=resizing[0] if resizing else None)
         cfg.model = ConfigDict(type="mmlisa.TiledDetector", detector=cfg.model, **options)
     else:
-        raise ValueError(f"tile={tile}: only detectors and segmentors predict on tiles; leave it out")
+        raise UserError(f"tile={tile}: only detectors and segmentors predict on tiles; leave it out")
     return cfg
 
 

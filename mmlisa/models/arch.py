@@ -5,6 +5,8 @@ from copy import deepcopy
 from inspect import Parameter, signature
 from typing import Any
 
+from mmlisa.errors import UserError
+
 _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 # Token mixers by the letter that chooses them for a stage.
 MIXERS = {"A": "or L, the operator of attention", "C": "separable convolution", "S": "the backbone's own attention"}
@@ -19,15 +21,15 @@ def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, An
         backbone: its name, for messages.
 
     Raises:
-        ValueError: an unknown name, or an unknown key, which would change nothing.
+        UserError: an unknown name, or an unknown key, which would change nothing.
     """
     delta = {"base": arch} if isinstance(arch, str) else dict(arch)
     base = delta.pop("base", None)
     if base is not None and base not in table:
-        raise ValueError(f"arch {base!r} is not one of {backbone}'s: {sorted(table)}")
+        raise UserError(f"arch {base!r} is not one of {backbone}'s: {sorted(table)}")
     keys = {key for settings in table.values() for key in settings}
     if unknown := set(delta) - keys:
-        raise ValueError(f"arch has unknown keys {sorted(unknown)}; {backbone} knows {sorted(keys)}")
+        raise UserError(f"arch has unknown keys {sorted(unknown)}; {backbone} knows {sorted(keys)}")
     return deepcopy({**table.get(base, {}), **delta})
 
 
@@ -41,25 +43,25 @@ def check_stages(arch: Mapping[str, Any], table: Mapping[str, Mapping[str, Any]]
     """Check that the settings which are tuples in the table have ``count`` entries, or, for None, one number of entries.
 
     Raises:
-        ValueError: another number. Further entries would be ignored.
+        UserError: another number. Further entries would be ignored.
     """
     per_stage = {key for settings in table.values() for key, value in settings.items() if isinstance(value, tuple)}
     lengths = {key: len(value) for key, value in arch.items() if key in per_stage}
     if len({count, *lengths.values()} - {None}) > 1:
         counts = ", ".join(f"{key} has {length}" for key, length in lengths.items())
-        raise ValueError(f"arch: {counts} entries; each must have {count or 'one per stage'}")
+        raise UserError(f"arch: {counts} entries; each must have {count or 'one per stage'}")
 
 
 def parse_mixers(name: str, value: str, num_stages: int, letters: str) -> str:
     """Parse the choice of a mixer per stage: a string of ``letters`` from :data:`MIXERS`. The papers' L is A.
 
     Raises:
-        ValueError: another length or letter. The message says what each letter means.
+        UserError: another length or letter. The message says what each letter means.
     """
     mixers = value.replace("L", "A")
     if len(mixers) != num_stages or set(mixers) - set(letters):
         meanings = " or ".join(f"{letter} ({MIXERS[letter]})" for letter in letters)
-        raise ValueError(f"{name}={value!r}; it must be {num_stages} letters, one per stage: {meanings}")
+        raise UserError(f"{name}={value!r}; it must be {num_stages} letters, one per stage: {meanings}")
     return mixers
 
 
@@ -67,12 +69,12 @@ def parse_image_size(image_size: int | Sequence[int], axes: Sequence[int]) -> tu
     """Return a number or (H, W) as (H, W); (T, H, W) where ``axes`` has 3.
 
     Raises:
-        ValueError: another number of axes.
+        UserError: another number of axes.
     """
     sizes = tuple(image_size) if isinstance(image_size, Sequence) else (image_size, image_size)
     if len(sizes) not in axes:
         forms = " or ".join("(H, W)" if n == 2 else "(T, H, W)" for n in axes)
-        raise ValueError(f"image_size={image_size!r}; it must be a number of pixels, or {forms}")
+        raise UserError(f"image_size={image_size!r}; it must be a number of pixels, or {forms}")
     return sizes
 
 
@@ -80,7 +82,7 @@ def check_options(cls: type, options: Iterable[str]) -> None:
     """Check the names of keyword arguments for a class whose constructors pass them on to each other.
 
     Raises:
-        TypeError: an unknown one; the message lists those that the class knows.
+        UserError: an unknown one; the message lists those that the class knows.
     """
     names: dict[str, None] = {}
     for base in cls.__mro__:
@@ -90,4 +92,4 @@ def check_options(cls: type, options: Iterable[str]) -> None:
             break
     if unknown := [name for name in options if name not in names]:
         names = ", ".join(name for name in names if name not in ("self", "channels", "num_heads", "grid"))
-        raise TypeError(f"{cls.__name__} has no option {', '.join(map(repr, unknown))}; its options are {names}")
+        raise UserError(f"{cls.__name__} has no option {', '.join(map(repr, unknown))}; its options are {names}")

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from mmlisa.errors import UserError
 from mmlisa.models import backbones
 from mmlisa.models.backbones.base import Backbone
 from mmlisa.models.timm_backbone import TimmBackbone
@@ -22,13 +23,13 @@ def backbone_class(name: str) -> type[Backbone] | type[TimmBackbone]:
     """Return the backbone registered as ``name``, with or without ``mmlisa.`` before it.
 
     Raises:
-        ValueError: no backbone has this name.
+        UserError: no backbone has this name.
     """
     name = name.removeprefix("mmlisa.")
     if name == "TimmBackbone":
         return TimmBackbone
     if name not in backbones.__all__:
-        raise ValueError(f"backbone is {name!r}; it must be one of {sorted([*backbones.__all__, 'TimmBackbone'])}")
+        raise UserError(f"backbone is {name!r}; it must be one of {sorted([*backbones.__all__, 'TimmBackbone'])}")
     return getattr(backbones, name)
 
 
@@ -40,7 +41,7 @@ def feature_maps(
     ``arch`` and ``out_indices`` are the backbone's defaults where None.
 
     Raises:
-        ValueError: an unknown backbone or arch, an index out of range.
+        UserError: an unknown backbone or arch, an index out of range.
     """
     options |= {key: value for key, value in dict(arch=arch, out_indices=out_indices).items() if value is not None}
     with torch.device("meta"):

@@ -22,7 +22,7 @@ def loading_from_init_cfg(module: BaseModule) -> Iterator[None]:
     holds less than half of the module is refused; ``init_cfg=dict(type='Pretrained', …, min_matched=0)`` changes that share.
 
     Raises:
-        ValueError: such a checkpoint, with the counts.
+        UserError: such a checkpoint, with the counts.
     """
     init_cfg = module.init_cfg
     configs = [init_cfg] if isinstance(init_cfg, dict) else list(init_cfg or [])

@@ -16,6 +16,7 @@ from timm.models import create_model as create_timm_model
 from timm.models._features import FeatureGetterNet, feature_take_indices
 from torch import Tensor, nn
 
+from mmlisa.errors import UserError
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
 from . import backbones
@@ -101,7 +102,7 @@ class Classifier(nn.Module):
         feature_info: for each level ``num_chs``, ``reduction``, ``index`` and ``module``, the name of its last block.
 
     Raises:
-        ValueError: see :class:`Backbone` and :meth:`reset_classifier`.
+        UserError: see :class:`Backbone` and :meth:`reset_classifier`.
     """
 
     def __init__(
@@ -175,11 +176,11 @@ class Classifier(nn.Module):
             output_dict: return a dict of ``image_features``, ``image_intermediates``, ``image_intermediates_prefix``.
 
         Raises:
-            ValueError: another format.
+            UserError: another format.
             AssertionError: an index out of range (timm's).
         """
         if output_fmt not in ("NCHW", "NLC"):
-            raise ValueError(f"output_fmt={output_fmt!r}; it must be 'NCHW' or 'NLC'")
+            raise UserError(f"output_fmt={output_fmt!r}; it must be 'NCHW' or 'NLC'")
         prefix, stages = self.backbone.num_extra_tokens, self.backbone.stages
         taken, last = feature_take_indices(len(stages), indices)
         maps, prefixes = [], []
@@ -216,13 +217,13 @@ class Classifier(nn.Module):
                 output of :meth:`forward_features`; None keeps the pooling.
 
         Raises:
-            ValueError: another pooling, or classes without a pooling.
+            UserError: another pooling, or classes without a pooling.
         """
         pool = self.head.global_pool if global_pool is None else global_pool
         if pool not in (*POOLS, "") or (pool == "token" and not self.backbone.num_extra_tokens):
-            raise ValueError(f"global_pool={pool!r}; it must be 'avg', 'max', '' or, with a class token, 'token'")
+            raise UserError(f"global_pool={pool!r}; it must be 'avg', 'max', '' or, with a class token, 'token'")
         if num_classes and not pool:
-            raise ValueError(f"num_classes={num_classes} with global_pool=''; it must be 0")
+            raise UserError(f"num_classes={num_classes} with global_pool=''; it must be 0")
         self.num_classes = num_classes
         self.head.reset(num_classes, pool)
         ours = next(self.backbone.parameters())
@@ -269,15 +270,15 @@ def create_model(
     Raises:
         FileNotFoundError: no such checkpoint.
         ConnectionError: weights that cannot be downloaded.
-        ValueError: an unknown name, a checkpoint of another network, or ``pretrained=True``.
+        UserError: an unknown name, a checkpoint of another network, or ``pretrained=True``.
     """
     if name not in NETWORKS:
         near = get_close_matches(name, NETWORKS, n=3, cutoff=0.4)
-        raise ValueError(f"name={name!r} is not a network of mmlisa; the closest are {', '.join(near) or 'none'}")
+        raise UserError(f"name={name!r} is not a network of mmlisa; the closest are {', '.join(near) or 'none'}")
     if pretrained is True:
         fitting = {prefix for network in NETWORKS[name].host.published for prefix in network.timm}
         examples = f", such as 'timm:{min(fitting)}…'" if fitting else ""
-        raise ValueError(f"pretrained=True: mmlisa has no weights of {name!r}; give a file or a source{examples}")
+        raise UserError(f"pretrained=True: mmlisa has no weights of {name!r}; give a file or a source{examples}")
     if pretrained:  # load_pretrained reads more kinds of files than timm
         options["pretrained_cfg_overlay"] = dict(file=str(pretrained), custom_load=True)
     return create_timm_model(name, bool(pretrained), features_only=features_only, **options)

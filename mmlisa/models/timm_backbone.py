@@ -6,6 +6,7 @@ import timm
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from mmlisa.errors import UserError
 from mmlisa.models.backbones.base import keep_frozen
 from mmlisa.registry import MODELS
 
@@ -24,7 +25,7 @@ class TimmBackbone(BaseModule):
         init_cfg: MMEngine's.
 
     Raises:
-        ValueError: ``frozen_stages`` is out of range.
+        UserError: ``frozen_stages`` is out of range.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class TimmBackbone(BaseModule):
         self.feature_channels, self.feature_strides = tuple(info.channels()), tuple(info.reduction())
         last = max(self.out_indices) + 1
         if not -1 <= frozen_stages <= last:
-            raise ValueError(f"frozen_stages={frozen_stages!r}; it must lie between -1 (none) and {last} (all)")
+            raise UserError(f"frozen_stages={frozen_stages!r}; it must lie between -1 (none) and {last} (all)")
         self.norm_eval, self._frozen = norm_eval, []
         if frozen_stages >= 0:
             before = self._modules_before(frozen_stages)

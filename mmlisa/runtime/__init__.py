@@ -7,6 +7,7 @@ for box, label, score in zip(found.boxes, found.labels, found.scores):
     print(model.classes[label], score, box)
 """
 
+from .errors import InputError
 from .masks import Prediction, decode_mask, encode_mask
 from .model import FORMAT, Model, load
 from .steps import IMAGE_SUFFIXES, STEPS, VIDEO_SUFFIXES, read_image, read_images

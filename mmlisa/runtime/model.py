@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import InputError
 from .masks import Prediction, best_class, enlarge, paste
 from .steps import STEPS, read_image
 from .tiles import Tiles
@@ -28,18 +29,18 @@ def load(
         providers: onnxruntime's execution providers; None for the CPU.
 
     Raises:
-        ValueError: an unknown backend, or a file that ``mmlisa export`` did not write. The backends raise their own errors.
-        ImportError: neither onnxruntime nor OpenVINO is installed.
+        InputError: a backend that is unknown or not installed, or a file that ``mmlisa export`` did not write. The
+            backends raise their own errors.
     """
     if not find_spec("openvino") and not find_spec("onnxruntime"):
-        raise ImportError(f"{str(path)!r} needs onnxruntime or OpenVINO: pip install onnxruntime")
+        raise InputError(f"{str(path)!r} needs onnxruntime or OpenVINO: pip install onnxruntime")
     if backend == "auto":
         backend = "openvino" if providers is None and find_spec("openvino") else "onnxruntime"
     if backend == "openvino":
         return Model(path, *_openvino(path, threads))
     if backend == "onnxruntime":
         return Model(path, *_onnxruntime(path, threads, providers))
-    raise ValueError(f"backend={backend!r}; it must be 'auto', 'onnxruntime' or 'openvino'")
+    raise InputError(f"backend={backend!r}; it must be 'auto', 'onnxruntime' or 'openvino'")
 
 
 Engine = tuple[dict[str, str], Sequence[Any], Callable[[np.ndarray], list[np.ndarray]]]  # see the arguments of Model
@@ -84,7 +85,7 @@ class Model:
         classes: names of the classes.
 
     Raises:
-        ValueError: the metadata are not those of ``mmlisa export``.
+        InputError: the metadata are not those of ``mmlisa export``.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Model:
         run: Callable[[np.ndarray], list[np.ndarray]],
     ) -> None:
         if "mmlisa_format" not in metadata:
-            raise ValueError(f"{str(path)!r} has no metadata of mmlisa; write it with `mmlisa export` (without --raw)")
+            raise InputError(f"{str(path)!r} has no metadata of mmlisa; write it with `mmlisa export` (without --raw)")
         self.metadata = {key[7:]: json.loads(value) for key, value in metadata.items() if key.startswith("mmlisa_")}
         self.path, self.shape, self.run = str(path), list(shape), run
         self.task, self.classes = self.metadata["task"], self.metadata["classes"]
@@ -118,11 +119,11 @@ class Model:
             overlap: share of a tile that the next one repeats; None for that of the file, or 0.2.
 
         Raises:
-            ValueError: the image is missing, damaged or of another size than the network takes; ``tile`` with a model that is
+            InputError: the image is missing, damaged or of another size than the network takes; ``tile`` with a model that is
                 not a detector; see :func:`check_tiles`.
         """
         if self.task == "video":
-            raise ValueError(f"{self.path!r} classifies clips: call run() with an array of shape {self.shape}")
+            raise InputError(f"{self.path!r} classifies clips: call run() with an array of shape {self.shape}")
         picture = read_image(image)
         threshold = self.metadata["score_threshold"] if score_threshold is None else score_threshold
         if tile := self.metadata.get("tile") if tile is None else tile:
@@ -136,7 +137,7 @@ class Model:
 
     def _predict_tiles(self, picture: np.ndarray, threshold: float, tile: int, overlap: float) -> Prediction:
         if self.task != "detection":
-            raise ValueError(f"tile={tile}: {self.path!r} is not a detector; leave it out")
+            raise InputError(f"tile={tile}: {self.path!r} is not a detector; leave it out")
         tiles = Tiles(picture.shape[:2], tile, overlap)
         for index, (x1, y1, x2, y2) in enumerate(tiles.windows):
             tiles.add(index, self._predict(picture[y1:y2, x1:x2], 0.0))
@@ -156,7 +157,7 @@ class Model:
         least = self.metadata.get("least", size)  # the data preprocessor pads to this size
         taken = [n if isinstance(n, int) else max(pair) for n, *pair in zip(self.shape[2:], size, least, strict=True)]
         if np.less(taken, size).any():
-            raise ValueError(
+            raise InputError(
                 f"{self.path!r} takes images of {taken[0]}x{taken[1]} (H, W) only, and this one has {size[0]}x{size[1]} "
                 f"after resizing; export it without --size, or with --size {(side := max(*taken, *size))} {side}"
             )

@@ -8,6 +8,8 @@ import cv2
 import numpy as np
 from PIL import Image, ImageOps
 
+from .errors import InputError
+
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 _METHODS = {
@@ -25,15 +27,15 @@ def read_image(image: Any) -> np.ndarray:
     OpenCV reads files, as it does for the test pipelines: without transparency, and with the upper eight of 16 bits.
 
     Raises:
-        ValueError: a file that is missing or damaged, or an array or a Pillow image of another kind.
+        InputError: a file that is missing or damaged, or an array or a Pillow image of another kind.
     """
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-            raise ValueError(f"image is {image.dtype} of shape {image.shape}; an array must be uint8 [H, W, 3] (RGB)")
+            raise InputError(f"image is {image.dtype} of shape {image.shape}; an array must be uint8 [H, W, 3] (RGB)")
         return image
     if isinstance(image, Image.Image):
         if image.mode in ("I", "F"):
-            raise ValueError(f"image has Pillow's mode {image.mode!r}; convert its values to 8 bits")
+            raise InputError(f"image has Pillow's mode {image.mode!r}; convert its values to 8 bits")
         image = ImageOps.exif_transpose(image)
         if image.mode.startswith("I;16"):  # which Pillow cuts off at 255
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
@@ -42,7 +44,7 @@ def read_image(image: Any) -> np.ndarray:
     content = np.fromfile(image, np.uint8) if Path(image).is_file() else np.empty(0, np.uint8)
     picture = cv2.imdecode(content, cv2.IMREAD_COLOR) if content.size else None
     if picture is None:
-        raise ValueError(f"image {str(image)!r} cannot be read: it is missing, damaged or not an image")
+        raise InputError(f"image {str(image)!r} cannot be read: it is missing, damaged or not an image")
     return np.ascontiguousarray(picture[..., ::-1])
 
 
@@ -50,7 +52,7 @@ def read_images(source: str | Path) -> Iterator[tuple[str, np.ndarray]]:
     """Yield name and array (see :func:`read_image`) of an image, of each frame of a video, or of all of these in a folder.
 
     Raises:
-        ValueError: an image that cannot be read, a video without a readable frame, or a folder without images.
+        InputError: an image that cannot be read, a video without a readable frame, or a folder without images.
     """
     path, name = Path(source), ""
     if path.is_dir():
@@ -68,7 +70,7 @@ def read_images(source: str | Path) -> Iterator[tuple[str, np.ndarray]]:
         name = str(path)
         yield name, read_image(path)
     if not name:
-        raise ValueError(f"source {str(path)!r} contains no readable image; check the path and the format")
+        raise InputError(f"source {str(path)!r} contains no readable image; check the path and the format")
 
 
 Pair = int | Sequence[int]  # a width and a height, or one number for both

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from .errors import InputError
 from .masks import Prediction, encode_mask
 
 
@@ -9,12 +10,12 @@ def check_tiles(tile: int, overlap: float) -> None:
     """Check the size of tiles and the share that neighbours have in common.
 
     Raises:
-        ValueError: ``tile`` is smaller than 64 pixels, or ``overlap`` is not in [0, 1).
+        InputError: ``tile`` is smaller than 64 pixels, or ``overlap`` is not in [0, 1).
     """
     if tile < 64:
-        raise ValueError(f"tile={tile} is too small for objects and their surroundings; use 64 pixels or more")
+        raise InputError(f"tile={tile} is too small for objects and their surroundings; use 64 pixels or more")
     if not 0 <= overlap < 1:
-        raise ValueError(
+        raise InputError(
             f"overlap={overlap} is not a share of a tile that leaves a step; use 0 or more, and less than 1"
         )
 
@@ -41,7 +42,7 @@ class Tiles:
         windows: ``[T, 4]``, x1, y1, x2, y2 of each tile, row by row.
 
     Raises:
-        ValueError: see :func:`check_tiles`.
+        InputError: see :func:`check_tiles`.
     """
 
     def __init__(self, size: tuple[int, int], tile: int, overlap: float) -> None:

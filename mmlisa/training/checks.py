@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from mmlisa.checkpoints import adapt_state_dict, state_dict_of
+from mmlisa.errors import UserError
 
 # Places in cfg.model of the heads whose num_classes is the number of classes of the data. Proposal, semantic, boundary and
 # re-identification heads are not listed, because theirs has another meaning.
@@ -25,7 +26,7 @@ def check_classes(model: Mapping[str, Any], classes: Sequence[str] | None, setti
         A warning about heads with more classes than the data; empty if there are none.
 
     Raises:
-        ValueError: a head has fewer classes than the data; the message names each head and the right number.
+        UserError: a head has fewer classes than the data; the message names each head and the right number.
     """
     if classes is None or {"panoptic_fusion_head", "language_model"} & model.keys():
         return ""
@@ -41,7 +42,7 @@ def check_classes(model: Mapping[str, Any], classes: Sequence[str] | None, setti
         return ""
     message = f"{', '.join(differing)}, but {setting} has {_listed(classes)}"
     if min(differing.values()) < len(classes):
-        raise ValueError(f"{message}: set {len(classes)}")
+        raise UserError(f"{message}: set {len(classes)}")
     return f"{message}: the surplus classes are never trained"
 
 
@@ -62,14 +63,14 @@ def check_channels(model: nn.Module, cfg: Mapping[str, Any]) -> None:
     Models without a neck, necks that take one number and backbones of other libraries are not checked.
 
     Raises:
-        ValueError: number or channels of the maps differ; the message has the correct setting.
+        UserError: number or channels of the maps differ; the message has the correct setting.
     """
     neck, channels = cfg.get("neck"), getattr(getattr(model, "backbone", None), "feature_channels", None)
     takes = neck.get("in_channels") if isinstance(neck, Mapping) else None
     if channels is None or not isinstance(takes, Sequence):
         return
     if sorted(takes) != sorted(channels):  # some necks, such as YOLOV3Neck, take the coarsest map first
-        raise ValueError(
+        raise UserError(
             f"model.neck ({neck['type']}) takes in_channels={list(takes)}, but the backbone ({type(model.backbone).__name__}) "
             f"returns maps of {list(channels)} channels. Set model.neck.in_channels={list(channels)}"
         )
@@ -79,7 +80,7 @@ def check_shapes(model: nn.Module, checkpoint: Mapping[str, Any], filename: str)
     """Refuse a checkpoint with a tensor of another shape than the model's, because that part would stay random.
 
     Raises:
-        ValueError: a shape differs; the message names the entries and both shapes.
+        UserError: a shape differs; the message names the entries and both shapes.
     """
     ours = model.state_dict()
     conflicts = [
@@ -90,7 +91,7 @@ def check_shapes(model: nn.Module, checkpoint: Mapping[str, Any], filename: str)
     if conflicts:
         classes = saved_metainfo(checkpoint).get("classes")
         trained = f" It was trained for {_listed(classes)}." if classes else ""
-        raise ValueError(
+        raise UserError(
             f"checkpoint '{filename}' does not fit the config: {'; '.join(conflicts[:4])}.{trained} Use the config that it was "
             "trained with, or set num_classes and the like to match"
         )

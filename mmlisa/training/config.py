@@ -14,6 +14,7 @@ from typing import Any
 from mmengine.config import Config, ConfigDict, DictAction
 
 from mmlisa import config_path
+from mmlisa.errors import UserError
 
 # Entries of loops, schedules and hooks that count epochs, or iterations where the training counts these.
 _MOMENTS = ("val_begin", "begin", "end", "T_max", "step_size", "total_steps", "milestones", "periods")
@@ -78,11 +79,11 @@ def find_test_pipeline(cfg: Config) -> list[ConfigDict]:
     """Return the steps that read a test image.
 
     Raises:
-        ValueError: the config has no ``test_dataloader``, or one without a pipeline.
+        UserError: the config has no ``test_dataloader``, or one without a pipeline.
     """
     pipeline = innermost_dataset(cfg, "test").get("pipeline")
     if not pipeline:
-        raise ValueError(
+        raise UserError(
             f"config '{cfg.filename}' has no test_dataloader with a pipeline, which reads the images; add one, such as "
             "test_dataloader = val_dataloader"
         )
@@ -109,7 +110,7 @@ def load_config(
 
     Raises:
         FileNotFoundError: no such config; the message names the closest ones.
-        ValueError: the config cannot be read.
+        UserError: the config cannot be read.
     """
     path = Path(filename if Path(filename).is_file() else config_path(filename))
     try:
@@ -120,7 +121,7 @@ def load_config(
         hint = (
             '; a config of mmlisa is __import__("mmlisa").config_path(NAME)' if "mmlisa::" in path.read_text() else ""
         )
-        raise ValueError(f"config '{path}' cannot be read: {type(error).__name__}: {error}{hint}") from error
+        raise UserError(f"config '{path}' cannot be read: {type(error).__name__}: {error}{hint}") from error
     cfg.merge_from_dict(options or {})
     cfg.launcher = launcher
     if work_dir is not None:
@@ -186,7 +187,7 @@ def config_for_training(
         resume: continue from this checkpoint, or from the newest readable checkpoint of the work dir if it is True.
 
     Raises:
-        ValueError: an option or the schedule does not fit; the message names the setting.
+        UserError: an option or the schedule does not fit; the message names the setting.
         FileNotFoundError: there is no checkpoint to continue from.
     """
     cfg = deepcopy(cfg)
@@ -212,7 +213,7 @@ def _set_pretrained(cfg: Config, source: str, averaged: bool | None) -> None:
     """
     if "pretrained_by" in cfg and "head" in cfg.model and not source.startswith("timm:"):
         if cfg.get("load_from"):  # a video classifier's inflated weights
-            raise ValueError(f"--pretrained '{source}': this config starts from load_from='{cfg.load_from}'; set that")
+            raise UserError(f"--pretrained '{source}': this config starts from load_from='{cfg.load_from}'; set that")
         cfg.load_from = source
     else:
         cfg.model.backbone.init_cfg = dict(type="mmlisa.PublishedWeights", source=source, ema=averaged)
@@ -270,7 +271,7 @@ def _check_schedule(cfg: Config) -> None:
         default = loop.get("max_epochs" if part.get("by_epoch", True) else "max_iters", math.inf)
         begin, end = part.get("begin", 0), part.get("end") or default
         if end <= begin:
-            raise ValueError(
+            raise UserError(
                 f"param_scheduler.{i} ({type_name(part)}) has begin={begin} and ends at {end}; change begin and end, or set "
                 "the length of the training by --epochs or --iters, which stretch the schedule"
             )
@@ -320,14 +321,14 @@ def _set_precision(cfg: Config, amp: bool) -> None:
     if amp and kind in _AMP:
         wrapper.type = kind = _AMP[kind]
     elif amp and "Amp" not in kind:
-        raise ValueError(f"--amp needs optim_wrapper.type 'OptimWrapper', but the config has {wrapper.type!r}")
+        raise UserError(f"--amp needs optim_wrapper.type 'OptimWrapper', but the config has {wrapper.type!r}")
     if amp:
         wrapper.setdefault("loss_scale", "dynamic")
     if "Amp" in kind:
         from mmengine.device import get_device
 
         if get_device() == "cpu":
-            raise ValueError(f"mixed precision (--amp, optim_wrapper.type '{kind}') needs a GPU; train without it")
+            raise UserError(f"mixed precision (--amp, optim_wrapper.type '{kind}') needs a GPU; train without it")
 
 
 def config_for_test(
@@ -343,7 +344,7 @@ def config_for_test(
         tta: test with augmentation, by the config's ``tta_model`` and ``tta_pipeline``.
 
     Raises:
-        ValueError: ``tta``, and the config lacks one of them.
+        UserError: ``tta``, and the config lacks one of them.
     """
     cfg = deepcopy(cfg)
     cfg.load_from, cfg.resume = checkpoint, False
@@ -356,7 +357,7 @@ def config_for_test(
     if tta:
         for key in ("tta_model", "tta_pipeline"):
             if key not in cfg:
-                raise ValueError(f"--tta: the config has no {key}, as those of UperNet have")
+                raise UserError(f"--tta: the config has no {key}, as those of UperNet have")
         innermost_dataset(cfg, "test").pipeline = cfg.tta_pipeline
         cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
     return cfg

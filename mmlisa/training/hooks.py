@@ -9,6 +9,7 @@ from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.runner import Runner
 
 from mmlisa.checkpoints import adapt_state_dict, check_match, state_dict_of
+from mmlisa.errors import UserError
 from mmlisa.registry import HOOKS
 
 from .checks import check_shapes, saved_metainfo
@@ -62,7 +63,7 @@ class CheckpointGuardHook(Hook):
         same_shapes: refuse a checkpoint with any entry of another shape; otherwise only when resuming.
 
     Raises:
-        ValueError: the checkpoint holds less, entries of other shapes, values that are not weights, or the classes of the
+        UserError: the checkpoint holds less, entries of other shapes, values that are not weights, or the classes of the
             data in another order.
     """
 
@@ -87,7 +88,7 @@ def _check_order(runner: Runner, checkpoint: dict[str, Any], filename: str) -> N
     theirs = saved_metainfo(checkpoint).get("classes") or ()
     ours = classes_of(runner.train_dataloader if runner._resume else runner.test_dataloader) or ()
     if sorted(ours) == sorted(theirs) and list(ours) != list(theirs):  # a label of the model means another class
-        raise ValueError(
+        raise UserError(
             f"checkpoint '{filename}' has the classes of the data in another order: set metainfo.classes of the data set to "
             f"{list(theirs)}"
         )

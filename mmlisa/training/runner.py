@@ -12,6 +12,8 @@ from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from mmlisa.errors import UserError
+
 from .checks import check_channels, check_classes, compare_classes
 from .config import PROCESSES
 from .hooks import CheckpointGuardHook, FiniteLossHook, classes_of
@@ -33,7 +35,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
         verbose: print everything that MMEngine logs.
 
     Raises:
-        ValueError: the backbone does not fit the neck, or two hooks average the weights.
+        UserError: the backbone does not fit the neck, or two hooks average the weights.
     """
     if not verbose:
         import_quietly(cfg.get("default_scope"))
@@ -41,7 +43,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     default = Runner if verbose else QuietRunner
     runner = RUNNERS.build(cfg) if "runner_type" in cfg else default.from_cfg(cfg)
     if sum(isinstance(hook, EMAHook) for hook in runner.hooks) > 1:
-        raise ValueError(
+        raise UserError(
             "custom_hooks has two EMA hooks, which overwrite the weights at each validation; keep one of them"
         )
     own = set() if same_shapes else {type(hook) for hook in runner.hooks}
@@ -93,7 +95,7 @@ def test(runner: Runner) -> dict[str, float]:
     """Test, and return the metrics.
 
     Raises:
-        ValueError: a head has fewer classes than the data (more are a warning).
+        UserError: a head has fewer classes than the data (more are a warning).
     """
     _check_classes(runner, "test")
     return runner.test()
@@ -103,7 +105,7 @@ def train(runner: Runner) -> None:
     """Train, and restore the handlers of signals.
 
     Raises:
-        ValueError: a head has fewer classes than the data (more are a warning), or training and validation differ in theirs.
+        UserError: a head has fewer classes than the data (more are a warning), or training and validation differ in theirs.
         BlockingIOError: another training writes into the work dir.
         FloatingPointError: a loss is not finite.
     """
@@ -111,7 +113,7 @@ def train(runner: Runner) -> None:
     if runner.val_loop is not None:
         _check_classes(runner, "val")
         if difference := compare_classes(*(classes_of(x) for x in (runner.train_dataloader, runner.val_dataloader))):
-            raise ValueError(f"val_dataloader.dataset: {difference}")
+            raise UserError(f"val_dataloader.dataset: {difference}")
     with locked(runner.work_dir):
         try:
             runner.train()

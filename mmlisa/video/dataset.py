@@ -5,6 +5,7 @@ from typing import Any
 
 from mmpretrain.datasets import BaseDataset
 
+from mmlisa.errors import UserError
 from mmlisa.registry import DATASETS
 
 
@@ -20,7 +21,7 @@ class VideoDataset(BaseDataset):
 
     Raises:
         FileNotFoundError: the list does not exist.
-        ValueError: the list has an invalid line, which is quoted.
+        UserError: the list has an invalid line, which is quoted.
     """
 
     def load_data_list(self) -> list[dict[str, Any]]:
@@ -30,8 +31,8 @@ class VideoDataset(BaseDataset):
     def _parse(self, line: str) -> dict[str, Any]:
         path, *numbers = line.rsplit(maxsplit=2)
         if len(numbers) != 2 or not all(number.isdecimal() for number in numbers) or int(numbers[0]) < 1:
-            raise ValueError(f"{self.ann_file}: {line!r} is not 'path frames label' with at least 1 frame")
+            raise UserError(f"{self.ann_file}: {line!r} is not 'path frames label' with at least 1 frame")
         frames, label = map(int, numbers)
         if self.CLASSES is not None and label >= len(self.CLASSES):
-            raise ValueError(f"{self.ann_file}: {line!r} has a label of more than {len(self.CLASSES)} classes")
+            raise UserError(f"{self.ann_file}: {line!r} has a label of more than {len(self.CLASSES)} classes")
         return {"img_path": str(Path(self.img_prefix, path)), "num_frames": frames, "gt_label": label}

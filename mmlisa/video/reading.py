@@ -6,12 +6,14 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from mmlisa.errors import UserError
+
 FRAME_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 # Skipping fewer frames than this is faster than a seek, which goes back to a key frame first.
 _SEEK_FROM = 32
 
 
-class DamagedVideoError(ValueError):
+class DamagedVideoError(UserError):
     """A video with a missing or unusable frame; the message names both."""
 
 

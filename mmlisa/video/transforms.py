@@ -10,6 +10,7 @@ from mmengine.dataset import Compose
 from mmengine.logging import print_log
 from mmpretrain.datasets import PackInputs
 
+from mmlisa.errors import UserError
 from mmlisa.registry import TRANSFORMS
 
 from .reading import DamagedVideoError, count_frames, read_frames
@@ -59,7 +60,7 @@ class LoadClips(BaseTransform):
             training; a test stops in both cases.
 
     Raises:
-        ValueError: several clips of uniform sampling, or a damaged video under ``'error'``.
+        UserError: several clips of uniform sampling, or a damaged video under ``'error'``.
         FileNotFoundError: the video does not exist.
     """
 
@@ -73,7 +74,7 @@ class LoadClips(BaseTransform):
         on_corrupt: Literal["error", "skip"] = "error",
     ) -> None:
         if stride is None and num_clips != 1:
-            raise ValueError(f"num_clips={num_clips}; uniform sampling (stride=None) has one clip")
+            raise UserError(f"num_clips={num_clips}; uniform sampling (stride=None) has one clip")
         self.length, self.stride, self.num_clips, self.random = length, stride, num_clips, random
         self.on_corrupt = on_corrupt
 

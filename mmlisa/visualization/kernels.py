@@ -19,6 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mmlisa import runtime
+from mmlisa.errors import UserError
 from mmlisa.export.whole import takes_rgb
 from mmlisa.models.attention import TTTAttention
 from mmlisa.models.backbones.base import Backbone
@@ -74,10 +75,10 @@ def attention_kernels(
         queries: relative positions (y, x) in the image, from 0 to 1.
 
     Raises:
-        ValueError: a layer that does not exist, or a query outside of the image.
+        UserError: a layer that does not exist, or a query outside of the image.
     """
     if not all(0 <= position <= 1 for query in queries for position in query):
-        raise ValueError(f"queries={list(queries)}; positions lie between 0 and 1 of the image's height and width")
+        raise UserError(f"queries={list(queries)}; positions lie between 0 and 1 of the image's height and width")
     return {
         name: torch.stack([attention_kernel(op, x, grid, query_token(grid, query)) for query in queries])
         for name, (op, x, grid) in record_calls(backbone, image, layers).items()
@@ -90,11 +91,11 @@ def record_calls(backbone: nn.Module, image: Tensor, layers: Sequence[int]) -> d
     A call is the operator, its input ``[1, N, C]`` and its grid.
 
     Raises:
-        ValueError: a layer that does not exist.
+        UserError: a layer that does not exist.
     """
     operators = list(find_operators(backbone).items())
     if not all(-len(operators) <= layer < len(operators) for layer in layers):
-        raise ValueError(f"layers={list(layers)}; {type(backbone).__name__} has {len(operators)} attentions")
+        raise UserError(f"layers={list(layers)}; {type(backbone).__name__} has {len(operators)} attentions")
     chosen = dict(operators[layer] for layer in layers)
     calls: dict[nn.Module, tuple] = {}
 
@@ -223,16 +224,16 @@ def attention_matrices(backbone: nn.Module, image: Tensor, layers: Sequence[int]
     :func:`attention_kernels`.
 
     Raises:
-        ValueError: a layer that does not exist, more tokens than :data:`MAX_TOKENS`, or no operator that has a matrix.
+        UserError: a layer that does not exist, more tokens than :data:`MAX_TOKENS`, or no operator that has a matrix.
     """
     matrices = {}
     for name, (operator, x, grid) in record_calls(backbone, image, layers).items():
         if prod(grid) > MAX_TOKENS:
-            raise ValueError(f"image: {name} has a grid of {grid}, more than {MAX_TOKENS} tokens; take a smaller image")
+            raise UserError(f"image: {name} has a grid of {grid}, more than {MAX_TOKENS} tokens; take a smaller image")
         if (matrix := attention_rows(operator, x, grid, range(x.shape[1]))) is not None:
             matrices[name] = matrix
     if not matrices:
-        raise ValueError(f"layers={list(layers)}: no operator has queries, keys and a value for each token")
+        raise UserError(f"layers={list(layers)}: no operator has queries, keys and a value for each token")
     return matrices
 
 
@@ -247,13 +248,13 @@ def draw_matrices(columns: Mapping[str, Mapping[str, Tensor]], head: int, path: 
     ``columns`` holds the :func:`attention_matrices` by the network's label.
 
     Raises:
-        ValueError: a head that does not exist.
+        UserError: a head that does not exist.
     """
     figure, axes = panels(max(map(len, columns.values())), len(columns), 3.3, 3.6)
     for column, (label, matrices) in zip(axes.T, columns.items(), strict=True):
         for axis, (name, heads) in zip(column, matrices.items(), strict=False):
             if not 0 <= head < len(heads):
-                raise ValueError(f"head={head}; {name} of {label} has {len(heads)} heads")
+                raise UserError(f"head={head}; {name} of {label} has {len(heads)} heads")
             matrix = heads[head]
             # A few large weights would leave the others without contrast.
             low, high = matrix.float().flatten().quantile(torch.tensor([0.005, 0.995])).tolist()

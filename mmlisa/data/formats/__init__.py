@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 
+from mmlisa.errors import UserError
+
 from ..dataset import Dataset, note_problems
 from ..folder import Evidence, Folder
 from . import class_folders, class_maps, coco, labelme, voc, yolo
@@ -28,7 +30,7 @@ def read(root: str | Path, task: str = "", ignore: Sequence[int] = ()) -> Datase
         ignore: values of class maps that are not annotated.
 
     Raises:
-        ValueError: the folder holds no annotations or several formats, or more than a tenth of the entries cannot be used.
+        UserError: the folder holds no annotations or several formats, or more than a tenth of the entries cannot be used.
         FileNotFoundError: the folder does not exist.
     """
     folder = Folder(root, ignore)
@@ -38,10 +40,10 @@ def read(root: str | Path, task: str = "", ignore: Sequence[int] = ()) -> Datase
         if usable := {m: p for m, p in usable.items() if p.tasks[0] == chosen} or (usable if task else {}):
             break
     else:
-        raise ValueError(_describe(folder, task, proofs))
+        raise UserError(_describe(folder, task, proofs))
     if len(usable) > 1:
         listed = "; ".join(f"{module.NAME}: {proof.why}" for module, proof in usable.items())
-        raise ValueError(f"{folder.root} holds annotations in several formats ({listed}); keep one of them")
+        raise UserError(f"{folder.root} holds annotations in several formats ({listed}); keep one of them")
     ((module, proof),) = usable.items()
     foreign = [(folder.root / path, "OpenCV cannot read this format; convert it to PNG") for path in folder.others]
     broken = [(folder.root / path, reason) for path, reason in folder.broken.items()]

@@ -4,6 +4,8 @@ import re
 from collections import defaultdict
 from pathlib import PurePosixPath
 
+from mmlisa.errors import UserError
+
 from ..dataset import Dataset, Sample, note_problems
 from ..folder import SPLIT_WORDS, Evidence, Folder, is_image_word, is_map_word, split_of
 
@@ -28,7 +30,7 @@ def read(folder: Folder, task: str) -> Dataset:
         split, name = labels.get(image, ("", ""))
         try:
             if name not in names:
-                raise ValueError(
+                raise UserError(
                     f"{name!r} has no images in train" if name else "it is in no folder of a class; move it away"
                 )
             size = folder.look(image).size

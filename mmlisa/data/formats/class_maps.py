@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from mmlisa.errors import UserError
+
 from ..dataset import UNKNOWN, Dataset, Sample, note_problems
 from ..folder import Evidence, Folder, is_image_word, is_map_word, split_of
 
@@ -42,7 +44,7 @@ def read(folder: Folder, task: str) -> Dataset:
     """Read the values of all maps, and decide which class each is.
 
     Raises:
-        ValueError: more than a tenth of the maps cannot be used, or the classes do not explain the values.
+        UserError: more than a tenth of the maps cannot be used, or the classes do not explain the values.
     """
     pairs, alone, bare = recognises(folder).content
     samples, are_plain, splits = [], True, folder.listed_splits("Segmentation")
@@ -76,10 +78,10 @@ def load_values(path: Path) -> tuple[np.ndarray, bool]:
     """Return a class map as it is stored, ``[H, W]``, and whether a training reads it so.
 
     Raises:
-        ValueError: it cannot be read, or is not made of whole numbers.
+        UserError: it cannot be read, or is not made of whole numbers.
     """
     if path.suffix.lower() in (".jpg", ".jpeg", ".jfif", ".webp"):
-        raise ValueError("the class map is a JPEG or WebP, which change class numbers; save it as PNG")
+        raise UserError("the class map is a JPEG or WebP, which change class numbers; save it as PNG")
     try:
         if path.suffix == ".npy":
             values = np.load(path)
@@ -87,14 +89,14 @@ def load_values(path: Path) -> tuple[np.ndarray, bool]:
             with Image.open(path) as picture:
                 values = np.asarray(picture)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"the class map cannot be read ({error}); export it again") from error
+        raise UserError(f"the class map cannot be read ({error}); export it again") from error
     is_plain = path.suffix != ".npy" and values.ndim == 2 and values.dtype == np.uint8
     if values.ndim == 3 and (values[..., :1] == values[..., : 1 if values.shape[2] == 2 else 3]).all():
         values = values[..., 0]  # grey, stored as colours or with an alpha channel
     if values.ndim != 2:
-        raise ValueError("the class map is a colour picture; save class numbers, one channel of 8 bits")
+        raise UserError("the class map is a colour picture; save class numbers, one channel of 8 bits")
     if values.dtype.kind == "f" and (values != np.round(values)).any():
-        raise ValueError("the class map holds fractions; save class numbers")
+        raise UserError("the class map holds fractions; save class numbers")
     return values.astype({"f": int, "b": np.uint8}.get(values.dtype.kind, values.dtype), copy=False), is_plain
 
 
@@ -102,7 +104,7 @@ def _choose_classes(folder: Folder, counts: Counter[int]) -> tuple[list[str], di
     """Return the names of the classes, the label of each value of the class maps, and notes.
 
     Raises:
-        ValueError: the values cannot be explained.
+        UserError: the values cannot be explained.
     """
     file, lines = folder.class_names()
     lines = ["background" if line == "_background_" else line for line in lines if line != "__ignore__"]  # LabelMe's
@@ -123,24 +125,24 @@ def _choose_classes(folder: Folder, counts: Counter[int]) -> tuple[list[str], di
     shown = ", ".join(map(share.get, found[:_SHOWN])) + ", …" * (len(found) > _SHOWN)
     held = f"the class maps of {folder.root} hold the values {shown}"
     if len(found) < 2:
-        raise ValueError(f"{held}; a training needs two classes")
+        raise UserError(f"{held}; a training needs two classes")
     notes = []
     if has_numbers or (lines and found[-1] < len(lines)):
         kept = {value: name for value, name in sorted(named.items()) if value not in ignored}
         if unnamed := [value for value in found if value not in kept]:
-            raise ValueError(
+            raise UserError(
                 f"{held}, but {file} does not name {unnamed}; add it, or leave it out with --ignore {unnamed[0]}"
             )
     elif len(lines) == len(found):
         kept = dict(zip(found, lines, strict=True))
     elif lines:
         remedy = f"name all, write its value before each name, or leave a value out, such as --ignore {found[0]}"
-        raise ValueError(f"{held}, but {file} names {len(lines)} classes ({', '.join(lines)}); {remedy}")
+        raise UserError(f"{held}, but {file} names {len(lines)} classes ({', '.join(lines)}); {remedy}")
     else:
         has_gaps = found != [*range(len(found))]
         if len(found) > _MOST_CLASSES or (has_gaps and min(counts[value] for value in found) < _RARE * counts.total()):
             remedy = "save masks without soft edges, or add classes.txt with a value and a name per line"
-            raise ValueError(f"{held}, as soft edges or JPEG leave them; {remedy}")
+            raise UserError(f"{held}, as soft edges or JPEG leave them; {remedy}")
         kept = {value: f"value {value}" if has_gaps else f"class {value}" for value in found}
         kept = {0: "background", UNKNOWN: "object"} if found == [0, UNKNOWN] else kept
         notes.append("the classes have no names; add classes.txt, a name per line, from class 0 on")

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from mmlisa.errors import UserError
+
 from ..dataset import SPLITS, Dataset
 from ..folder import Evidence, Folder, split_of
 from .objects import Objects
@@ -29,7 +31,7 @@ def read(folder: Folder, task: str) -> Dataset:
     nameless = [name for name, split in splits.items() if not split]
     words = f"none of the words {', '.join(SPLITS)} in its name"
     if nameless and len(nameless) < len(files):
-        raise ValueError(f"{folder.root / nameless[0]} has {words}, unlike other files; rename it, or move it away")
+        raise UserError(f"{folder.root / nameless[0]} has {words}, unlike other files; rename it, or move it away")
     if len(nameless) > 1:
         folder.notes.append(f"{', '.join(nameless)} are taken together, because each has {words}")
     found, classes = Objects(folder, NAME), []
@@ -42,7 +44,7 @@ def read(folder: Folder, task: str) -> Dataset:
         try:
             classes += _read_file(found, file, splits[file], content, masks_are_objects)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(
+            raise UserError(
                 f"{folder.root / file}: an entry has an unexpected form ({error!r}); export it again"
             ) from error
     return found.finish(classes)
@@ -57,7 +59,7 @@ def _read_file(found: Objects, file: str, split: str, content: Mapping[str, Any]
     images = {str(image["id"]): image for image in content["images"]}
     names = {str(category["id"]): str(category["name"]) for category in content["categories"]}
     if len(images) < len(content["images"]) or len(names) < len(content["categories"]):
-        raise ValueError(f"{path}: an id of its images or categories is used twice; give each its own id")
+        raise UserError(f"{path}: an id of its images or categories is used twice; give each its own id")
     paths = found.folder.find([image["file_name"] for image in images.values()], file)
     samples = {
         key: found.add_image(file, name, (image.get("width"), image.get("height")), split, image["file_name"])

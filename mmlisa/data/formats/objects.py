@@ -13,6 +13,7 @@ import numpy as np
 from pycocotools import mask as coco
 
 from mmlisa.datasets.annotations import find_misplaced, find_reason, is_polygon
+from mmlisa.errors import UserError
 
 from ..dataset import UNKNOWN, Dataset, Sample, note_problems
 from ..folder import Folder, split_of
@@ -54,7 +55,7 @@ class Objects:
             stated: what the file calls the image.
 
         Raises:
-            ValueError: the image is annotated twice.
+            UserError: the image is annotated twice.
         """
         if path is None:
             reason = f"its image {str(stated)!r} is missing; put it beside this file or into images/"
@@ -67,7 +68,7 @@ class Objects:
             return None
         sample = Sample(path, split or self.splits.get(path, "" if self.splits else split_of(path)), size)
         if self.samples.setdefault((sample.split, path), sample) is not sample:
-            raise ValueError(f"{self.folder.root / file}: {path} is annotated twice; keep one of both entries")
+            raise UserError(f"{self.folder.root / file}: {path} is annotated twice; keep one of both entries")
         return sample
 
     def add(
@@ -98,7 +99,7 @@ class Objects:
         """Return the data set of what a training can use.
 
         Raises:
-            ValueError: too much cannot be used, or nothing is left.
+            UserError: too much cannot be used, or nothing is left.
         """
         root, kept, boxes = self.folder.root, [], 0
         notes = note_problems(self.lost, len(self.samples) + len(self.lost), "images")
@@ -110,7 +111,7 @@ class Objects:
                 kept.append((sample, entry))
         notes += note_problems(self.bad, len(kept) + len(self.bad), "objects")
         if doubts := find_misplaced([entry for _, entry in kept], [sample.size for sample, _ in kept]):
-            raise ValueError(f"{root}: {doubts[0]}")
+            raise UserError(f"{root}: {doubts[0]}")
         names = [name for name in dict.fromkeys(map(str.strip, classes)) if name not in (IGNORED, BACKGROUND)]
         for sample, entry in kept:
             entry["category_id"] = 0 if entry["category_id"] == IGNORED else names.index(entry["category_id"])
@@ -123,7 +124,7 @@ class Objects:
         crowds = sum(entry["iscrowd"] for _, entry in kept)
         if crowds == len(kept):
             hint = f"all {crowds} are crowds, difficult or {IGNORED}" if crowds else "there is none"
-            raise ValueError(f"{root}: no image has an object that can be learnt ({self.kind}; {hint})")
+            raise UserError(f"{root}: no image has an object that can be learnt ({self.kind}; {hint})")
         if crowds:
             notes.append(
                 f"ignored in training and test: {crowds} of {len(kept)} objects, crowds, difficult or {IGNORED}"
@@ -140,10 +141,10 @@ def draw_maps(dataset: Dataset) -> None:
     """Turn a data set of outlines into one of class maps, which are drawn when they are written.
 
     Raises:
-        ValueError: the objects are boxes.
+        UserError: the objects are boxes.
     """
     if not dataset.has_masks:
-        raise ValueError(f"{dataset.root}: --task segmentation needs outlines, but the objects are boxes")
+        raise UserError(f"{dataset.root}: --task segmentation needs outlines, but the objects are boxes")
     dataset.task, dataset.classes = "segmentation", ["background", *dataset.classes]
     for sample in dataset.samples:
         for entry in sample.objects:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from mmlisa.errors import UserError
+
 from ..dataset import Dataset
 from ..folder import SPLIT_WORDS, Evidence, Folder, layout_of
 from .objects import Objects
@@ -100,7 +102,7 @@ def _read_names(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[i
     """Return the names of the classes by their numbers.
 
     Raises:
-        ValueError: they have another form, or another number is stated.
+        UserError: they have another form, or another number is stated.
     """
     names, path = content.get("names") or [], folder.root / file
     if isinstance(names, str):  # Darknet's: a file
@@ -111,9 +113,9 @@ def _read_names(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[i
         }
         number = int(content.get("nc") or content.get("classes") or len(found))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: names must be a list, or a name for each number ({error})") from error
+        raise UserError(f"{path}: names must be a list, or a name for each number ({error})") from error
     if number != len(found):
-        raise ValueError(
+        raise UserError(
             f"{path} states {number} classes, but names {len(found)} ({', '.join(found.values())}); correct one of them"
         )
     return found
@@ -123,7 +125,7 @@ def _read_splits(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[
     """Return the splits of images as the keys ``train``, ``val`` and ``test`` state them; None if there is none of these.
 
     Raises:
-        ValueError: a value is neither a folder of images nor a list in the folder.
+        UserError: a value is neither a folder of images nor a list in the folder.
     """
     images: dict[str, set[str]] = {}
     for key, split in SPLIT_WORDS.items():
@@ -134,7 +136,7 @@ def _read_splits(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[
             found = _resolve(folder, file, content.get("path") or "", entry)
             if not found and split != "test":
                 remedy = "correct it, or remove train, val and test to have a validation split drawn"
-                raise ValueError(
+                raise UserError(
                     f"{folder.root / file}: {key}: {entry!r} is neither a folder of images here nor a list of them; {remedy}"
                 )
             images.setdefault(split, set()).update(found)
@@ -172,25 +174,25 @@ def _add_line(found: Objects, sample: Any, where: str, words: list[str], names: 
     """Add the object of a line: the class, and a box or a polygon in fractions of the image's sides.
 
     Raises:
-        ValueError: the line has another form.
+        UserError: the line has another form.
     """
     try:
         category, *numbers = map(float, words)
     except ValueError:
-        raise ValueError(
+        raise UserError(
             f"'{' '.join(words)[:40]}' is not a class number and the fractions of a box or a polygon"
         ) from None
     if category not in names:
-        raise ValueError(f"class '{words[0]}', but there are names for {', '.join(map(str, names))} only")
+        raise UserError(f"class '{words[0]}', but there are names for {', '.join(map(str, names))} only")
     if not all(-0.01 <= number <= 1.01 for number in numbers):
-        raise ValueError("its numbers leave 0 to 1; write them as fractions of the image's width and height")
+        raise UserError("its numbers leave 0 to 1; write them as fractions of the image's width and height")
     if is_polygon := len(numbers) >= 6 and len(numbers) % 2 == 0:
         points = np.clip(numbers, 0, 1).reshape(-1, 2)
     elif len(numbers) == 4:
         x, y, w, h = numbers
         points = np.clip([[x - w / 2, y - h / 2], [x + w / 2, y + h / 2]], 0, 1)
     else:
-        raise ValueError(
+        raise UserError(
             f"{len(numbers)} numbers after the class; a box has 4, and a polygon three or more points (x, y)"
         )
     values = (points * sample.size).ravel().tolist()

@@ -57,7 +57,7 @@ class AgentAttention(HeadedAttention):
         agents: n, a square number. The paper has 9, 16, 49, 49 in the four stages of Swin and PVT.
 
     Raises:
-        ValueError: see :class:`HeadedAttention`; at the call, agents that are not a square number.
+        UserError: see :class:`HeadedAttention`; at the call, agents that are not a square number.
     """
 
     takes_prefix = False

@@ -5,7 +5,7 @@ and called as ``operator(x, grid)``. ``x: [B, N, C]`` holds the tokens of ``grid
 prefix tokens (a class token) of some backbones. ``grid`` at construction is the pretraining grid, the size of
 position-dependent parameters. At the call, it may be any other.
 
-The operators document their own options only. All raise ValueError for heads that do not divide the channels and, at the call,
+The operators document their own options only. All raise UserError for heads that do not divide the channels and, at the call,
 for fewer tokens than the grid has, or for prefix tokens that they do not take.
 """
 
@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from mmlisa.errors import UserError
 from mmlisa.models.arch import check_options
 from mmlisa.ops import layer_dtype, no_autocast
 from mmlisa.registry import MODELS
@@ -31,8 +32,8 @@ def build_attention(
 
     Raises:
         KeyError: a missing type.
-        ValueError: an unregistered type, or an invalid value.
-        TypeError: an unknown option.
+        UserError: an unregistered type, or an invalid value.
+        UserError: an unknown option.
     """
     options = dict(cfg)
     name = options.pop("type")
@@ -42,7 +43,7 @@ def build_attention(
     # mmdet and mmpretrain for their heads: only for names that are not known yet.
     operator = MODELS.module_dict.get(name) or MODELS.get(name) if isinstance(name, str) else name
     if operator is None:
-        raise ValueError(f"attention={cfg!r}; its type must be one of {OPERATORS}")
+        raise UserError(f"attention={cfg!r}; its type must be one of {OPERATORS}")
     check_options(operator, options)
     return operator(channels, num_heads, grid=tuple(grid), **options)
 
@@ -63,7 +64,7 @@ class HeadedAttention(nn.Module):
         proj_bias: bias in the output projection; None for operators with another projection, or none.
 
     Raises:
-        ValueError: heads that do not divide the channels (without ``head_dims``); at the call, fewer tokens than the grid has,
+        UserError: heads that do not divide the channels (without ``head_dims``); at the call, fewer tokens than the grid has,
             or more if the operator takes no prefix tokens.
     """
 
@@ -114,10 +115,10 @@ def check_heads(channels: int, num_heads: int) -> int:
     """Return the width of a head.
 
     Raises:
-        ValueError: ``channels`` is not a multiple of ``num_heads``.
+        UserError: ``channels`` is not a multiple of ``num_heads``.
     """
     if num_heads < 1 or channels % num_heads:
-        raise ValueError(
+        raise UserError(
             f"channels={channels} is not a multiple of num_heads={num_heads}; in a network, arch gives both for each stage"
         )
     return channels // num_heads
@@ -127,14 +128,14 @@ def check_tokens(x: Tensor, grid: Sequence[int], takes_prefix: bool = False) -> 
     """Return the number of prefix tokens in ``x: [B, N, C]``: N - prod(grid).
 
     Raises:
-        ValueError: there are fewer tokens than the grid has, or prefix tokens without ``takes_prefix``.
+        UserError: there are fewer tokens than the grid has, or prefix tokens without ``takes_prefix``.
     """
     count = prod(grid)
     prefix = x.shape[1] - count
     if prefix < 0:
-        raise ValueError(f"the grid {tuple(grid)} has {count} tokens, but x only {x.shape[1]}")
+        raise UserError(f"the grid {tuple(grid)} has {count} tokens, but x only {x.shape[1]}")
     if not takes_prefix and prefix:
-        raise ValueError(
+        raise UserError(
             f"this attention has no place for class tokens: it takes the {count} tokens of the grid {tuple(grid)}, and got "
             f"{x.shape[1]}; set attention to another type, or choose a backbone without class tokens"
         )

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.errors import UserError
 from mmlisa.models.layers.tokens import TokenConv
 from mmlisa.models.layers.windows import merge_windows, pad_to_windows, split_windows
 from mmlisa.registry import MODELS
@@ -25,7 +26,7 @@ class CrossShapedWindowAttention(HeadedAttention):
         split_size: width of the stripes; None for global attention.
 
     Raises:
-        ValueError: see :class:`HeadedAttention`; an odd number of heads under stripes.
+        UserError: see :class:`HeadedAttention`; an odd number of heads under stripes.
     """
 
     takes_prefix = False
@@ -37,7 +38,7 @@ class CrossShapedWindowAttention(HeadedAttention):
         self.split_size = None if split_size is None or split_size >= min(grid) else split_size
         branches = 1 if self.split_size is None else 2
         if num_heads % branches:
-            raise ValueError(f"num_heads={num_heads}; vertical and horizontal stripes need an even number")
+            raise UserError(f"num_heads={num_heads}; vertical and horizontal stripes need an even number")
         self.branch_heads = num_heads // branches
         self.lepe = nn.ModuleList(TokenConv(channels // branches, 3) for _ in range(branches))
 

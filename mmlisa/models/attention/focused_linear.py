@@ -6,6 +6,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from mmlisa.errors import UserError
 from mmlisa.models.layers.grids import PositionResize, PositionsOnLoad
 from mmlisa.models.layers.tokens import SharedTokenConv, TokenConv, after_prefix
 from mmlisa.models.layers.windows import (
@@ -41,7 +42,7 @@ class FocusedLinearAttention(PositionsOnLoad, HeadedAttention):
         position: a positional encoding on the keys.
 
     Raises:
-        ValueError: see :class:`HeadedAttention`; an even kernel, a shift without windows.
+        UserError: see :class:`HeadedAttention`; an even kernel, a shift without windows.
     """
 
     on_grid = ("positional_encoding",)
@@ -62,7 +63,7 @@ class FocusedLinearAttention(PositionsOnLoad, HeadedAttention):
     ) -> None:
         super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias)
         if shift and window is None:
-            raise ValueError("shift=True shifts windows, and there are none; give window=, or shift=False")
+            raise UserError("shift=True shifts windows, and there are none; give window=, or shift=False")
         self.focusing_factor, self.shift = focusing_factor, shift
         self.window = None if window is None else tuple(min(window, size) for size in grid)
         self.scale = nn.Parameter(torch.zeros(1, 1, channels))

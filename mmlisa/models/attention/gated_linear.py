@@ -20,7 +20,7 @@ class GatedLinearAttention(HeadedAttention):
         lepe_kernel_size: of the depthwise convolution of the values.
 
     Raises:
-        ValueError: see :class:`HeadedAttention`; at the call, a width of a head that is not a multiple of 4.
+        UserError: see :class:`HeadedAttention`; at the call, a width of a head that is not a multiple of 4.
     """
 
     def __init__(

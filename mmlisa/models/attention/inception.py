@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.errors import UserError
 from mmlisa.models.layers.tokens import to_map, to_tokens, token_conv
 from mmlisa.registry import MODELS
 
@@ -26,7 +27,7 @@ class InceptionMixer(nn.Module):
         attention_heads: heads that attend; None for half of them.
 
     Raises:
-        ValueError: heads that do not divide the channels, more attending heads than heads, or an odd rest; at the call,
+        UserError: heads that do not divide the channels, more attending heads than heads, or an odd rest; at the call,
             tokens that are not those of the grid.
     """
 
@@ -43,7 +44,7 @@ class InceptionMixer(nn.Module):
         self.num_heads = num_heads // 2 if attention_heads is None else attention_heads
         low = self.num_heads * check_heads(channels, num_heads)
         if self.num_heads < 1 or low >= channels or (channels - low) % 2:
-            raise ValueError(
+            raise UserError(
                 f"attention_heads={attention_heads} of num_heads={num_heads} takes {low} of {channels} channels; it must "
                 "take some and leave an even number"
             )

@@ -25,7 +25,7 @@ class InteractiveAttention(HeadedAttention):
             ``landmarks`` with none, and ``landmarks=None`` with both.
 
     Raises:
-        ValueError: see :class:`HeadedAttention`; at the call, landmarks that are not a square number.
+        UserError: see :class:`HeadedAttention`; at the call, landmarks that are not a square number.
     """
 
     softmax = staticmethod(interactive_softmax)  # optimize_for_cpu replaces it

@@ -47,7 +47,7 @@ class LeViTAttention(nn.Module):
         head_dims: width D of queries and keys, C / h / 2 where None; values have 2 D.
 
     Raises:
-        ValueError: heads that do not divide the channels (without ``head_dims``); at the call, tokens that are not those of
+        UserError: heads that do not divide the channels (without ``head_dims``); at the call, tokens that are not those of
             the grid.
     """
 

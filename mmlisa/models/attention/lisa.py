@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.errors import UserError
 from mmlisa.models.layers.grids import GridCache, ResizeOnLoad
 from mmlisa.models.layers.tokens import to_map, to_tokens
 from mmlisa.ops import LiSAKernels, resize_kernel
@@ -44,7 +45,7 @@ class LiSA(ResizeOnLoad):
         backend: see :func:`mmlisa.ops.lisa`.
 
     Raises:
-        ValueError: heads that do not divide the channels, an even ``kernel_size``, an unknown ``padding``, or zeros around
+        UserError: heads that do not divide the channels, an even ``kernel_size``, an unknown ``padding``, or zeros around
             kernels that are not local; at the call, an unknown ``backend``.
     """
 
@@ -67,10 +68,10 @@ class LiSA(ResizeOnLoad):
         super().__init__()
         if kernel_size is not None:
             if kernel_size % 2 == 0:
-                raise ValueError(f"kernel_size={kernel_size}; it must be odd")
+                raise UserError(f"kernel_size={kernel_size}; it must be odd")
             grid = (kernel_size,) * len(grid)  # resampled to the tokens' grid, it is zero outside of the window
         if padding not in ("circular", "zeros") or (padding == "zeros" and kernel_size is None):
-            raise ValueError(f"padding={padding!r}; it must be 'circular', or 'zeros' beside a kernel_size")
+            raise UserError(f"padding={padding!r}; it must be 'circular', or 'zeros' beside a kernel_size")
         self.num_heads, self.backend = num_heads, backend
         self.local = kernel_size is not None
         # A circular kernel of k taps that reaches over the border finds these k // 2 zeros, on either border.

@@ -21,7 +21,7 @@ class MILAAttention(nn.Module):
         channels: channels C, a multiple of 4.
 
     Raises:
-        ValueError: heads that do not divide the channels, channels that are not a multiple of 4; at the call, fewer tokens than
+        UserError: heads that do not divide the channels, channels that are not a multiple of 4; at the call, fewer tokens than
             the grid has.
     """
 

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlisa.errors import UserError
 from mmlisa.models.layers.grids import RelativePosition
 from mmlisa.ops import lambda_convolution, relational, structure_aware, weighted_attention
 from mmlisa.ops.context import at_least_fp32
@@ -29,7 +30,7 @@ class StructureAwareAttention(HeadedAttention):
         encoding_bias: the bias B^a of the first version, in Eqs. 10 and 11.
 
     Raises:
-        ValueError: see :class:`HeadedAttention`; an unknown ``form``.
+        UserError: see :class:`HeadedAttention`; an unknown ``form``.
     """
 
     takes_prefix = False
@@ -49,7 +50,7 @@ class StructureAwareAttention(HeadedAttention):
     ) -> None:
         super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias, proj_bias=proj_bias)
         if form not in FORMS:
-            raise ValueError(f"form is {form!r}; it must be one of {FORMS}")
+            raise UserError(f"form is {form!r}; it must be one of {FORMS}")
         self.form, width = form, self.head_dims
         if form == "weights":
             self.relative = RelativePosition((num_heads,) if per_head else (), grid)

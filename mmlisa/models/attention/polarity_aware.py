@@ -27,7 +27,7 @@ class PolarityAwareAttention(PositionsOnLoad):
         kernel_size: of the depthwise convolution on the values; its d kernels are shared by all heads.
 
     Raises:
-        ValueError: heads that do not divide the channels; at the call, an odd width of a head, or fewer tokens than the grid has.
+        UserError: heads that do not divide the channels; at the call, an odd width of a head, or fewer tokens than the grid has.
     """
 
     on_grid = ("positional_encoding",)

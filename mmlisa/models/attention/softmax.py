@@ -6,6 +6,7 @@ from math import prod
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmlisa.errors import UserError
 from mmlisa.models.layers.grids import RelativePosition
 from mmlisa.registry import MODELS
 
@@ -24,7 +25,7 @@ class SoftmaxAttention(HeadedAttention):
             Prefix tokens have none.
 
     Raises:
-        ValueError: see :class:`HeadedAttention`; an unknown ``rpe``.
+        UserError: see :class:`HeadedAttention`; an unknown ``rpe``.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class SoftmaxAttention(HeadedAttention):
     ) -> None:
         super().__init__(channels, num_heads, grid=grid, head_dims=head_dims, qkv_bias=qkv_bias, proj_bias=proj_bias)
         if rpe not in (None, "shared", "head"):
-            raise ValueError(f"rpe is {rpe!r}; it must be None, 'shared' or 'head'")
+            raise UserError(f"rpe is {rpe!r}; it must be None, 'shared' or 'head'")
         self.rpe = RelativePosition((num_heads,) if rpe == "head" else (), grid) if rpe else None
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:

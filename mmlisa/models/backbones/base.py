@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from mmlisa.errors import UserError
 from mmlisa.models.arch import check_options, check_stages, look_up_arch, parse_image_size, parse_mixers
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.models.layers.init import init_linear
@@ -149,8 +150,8 @@ class Backbone(BaseModule):
         init_cfg: MMEngine's.
 
     Raises:
-        TypeError: an unknown option.
-        ValueError: an unknown arch, key or operator; a number or an index out of range.
+        UserError: an unknown option.
+        UserError: an unknown arch, key or operator; a number or an index out of range.
     """
 
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {}
@@ -194,16 +195,16 @@ class Backbone(BaseModule):
         image_size = self.arch.get("image_size", 224) if image_size is None else image_size
         self.image_size = parse_image_size(image_size, self.image_axes)
         if not 0 <= drop_path_rate < 1:
-            raise ValueError(f"drop_path_rate={drop_path_rate!r}; it must be at least 0 and less than 1")
+            raise UserError(f"drop_path_rate={drop_path_rate!r}; it must be at least 0 and less than 1")
         self.drop_path_rate, self.in_channels = drop_path_rate, in_channels
         self.stage_channels, self.stage_strides, depths = zip(*self.stage_sizes(self.arch), strict=True)
         self.num_stages = num_stages = len(depths)
         out_indices = range(num_stages) if out_indices is None else out_indices
         out_indices = [out_indices] if isinstance(out_indices, int) else out_indices
         if not out_indices or not all(-num_stages <= i < num_stages for i in out_indices):
-            raise ValueError(f"out_indices={out_indices!r}; a network of {num_stages} stages has 0 to {num_stages - 1}")
+            raise UserError(f"out_indices={out_indices!r}; a network of {num_stages} stages has 0 to {num_stages - 1}")
         if not -1 <= frozen_stages <= num_stages:
-            raise ValueError(f"frozen_stages={frozen_stages!r}; it must lie between -1 (none) and {num_stages} (all)")
+            raise UserError(f"frozen_stages={frozen_stages!r}; it must lie between -1 (none) and {num_stages} (all)")
         self.out_indices = tuple(sorted({i % num_stages for i in out_indices}))
         self.feature_channels = tuple(self.stage_channels[i] for i in self.out_indices)
         self.feature_strides = tuple(self.stage_strides[i] for i in self.out_indices)
@@ -233,7 +234,7 @@ class Backbone(BaseModule):
         """Check the settings of an arch, and write its mixers in capital letters of :data:`MIXERS`.
 
         Raises:
-            ValueError: an invalid value; see :func:`check_stages` and :func:`parse_mixers`.
+            UserError: an invalid value; see :func:`check_stages` and :func:`parse_mixers`.
         """
         check_stages(arch, cls.arch_settings, cls.entries)
         if cls.mixers is not None:
@@ -245,15 +246,15 @@ class Backbone(BaseModule):
         """Merge ``attention`` over the arch's operator config, unless it sets another ``type``.
 
         Raises:
-            TypeError: ``attention`` is not a dict.
-            ValueError: this host has no attention.
+            UserError: ``attention`` is not a dict.
+            UserError: this host has no attention.
         """
         if attention is None:
             return default or {}
         if not isinstance(attention, dict):
-            raise TypeError(f"attention={attention!r}; it must be a dict such as dict(type='SoftmaxAttention')")
+            raise UserError(f"attention={attention!r}; it must be a dict such as dict(type='SoftmaxAttention')")
         if default is None:
-            raise ValueError(f"attention={attention!r}; {cls.__name__} has no attention to replace")
+            raise UserError(f"attention={attention!r}; {cls.__name__} has no attention to replace")
         operator = _name(default.get("type"))  # an arch without one is refused when the operator is built
         is_same = _name(attention.get("type", operator)) in (operator, f"mmlisa.{operator}")
         return {**default, **attention} if is_same else dict(attention)
@@ -307,7 +308,7 @@ class Backbone(BaseModule):
         """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output stage.
 
         Raises:
-            ValueError: an image smaller than 32 in height or width.
+            UserError: an image smaller than 32 in height or width.
         """
         x, grid = self.embed(image)
         maps = []
@@ -321,12 +322,12 @@ class Backbone(BaseModule):
         """Run the stem: ``[B, 3, H, W]`` -> tokens ``[B, N, C]`` and their grid.
 
         Raises:
-            ValueError: see :meth:`forward`.
+            UserError: see :meth:`forward`.
         """
         # Each size is compared alone: a comparison of the two would become a condition of an exported graph.
         height, width = image.shape[-2:]
         if height < MIN_IMAGE_SIZE or width < MIN_IMAGE_SIZE:
-            raise ValueError(f"image is {height}x{width} (H x W); it needs at least {MIN_IMAGE_SIZE} in both")
+            raise UserError(f"image is {height}x{width} (H x W); it needs at least {MIN_IMAGE_SIZE} in both")
         return self.stem(image.contiguous(memory_format=_CHANNELS_LAST[len(self.image_size)]))
 
     def norm_output(self, x: Tensor, stage: int) -> Tensor:
@@ -400,7 +401,7 @@ class Backbone(BaseModule):
         """Initialise as MMEngine does, but read the files that ``init_cfg`` names safely, and only once.
 
         Raises:
-            ValueError: a file that fills less than half of the network, with the counts; see
+            UserError: a file that fills less than half of the network, with the counts; see
                 :func:`mmlisa.models.init_cfg.loading_from_init_cfg`.
         """
         with loading_from_init_cfg(self):

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from mmlisa.errors import UserError
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, stochastic_depth
 from mmlisa.models.layers.tokens import ConvStem, InvertedMerging, PatchEmbed, ShortcutTokenConv, TokenConv
@@ -128,7 +129,7 @@ class ViT3(PlainViT):
     def check_arch(cls, arch: dict[str, Any]) -> None:
         super().check_arch(arch)
         if arch["class_token"]:
-            raise ValueError("arch: class_token=True; the convolutions of ViT³ have no place for it, it must be False")
+            raise UserError("arch: class_token=True; the convolutions of ViT³ have no place for it, it must be False")
 
     def build_stem(self) -> nn.Module:
         side = self.stage_strides[0]

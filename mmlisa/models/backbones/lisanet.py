@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from mmlisa.errors import UserError
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers.blocks import Block, Branch, Residual, SepConv, build_norm
 from mmlisa.models.layers.grids import ResizeOnLoad, stretch
@@ -176,7 +177,7 @@ class LiSANet(Backbone):
     def check_arch(cls, arch: dict[str, Any]) -> None:
         super().check_arch(arch)
         if arch["position"] not in ("stage", "conv", "learned", None):
-            raise ValueError(f"arch: position={arch['position']!r}; it must be 'stage', 'conv', 'learned' or None")
+            raise UserError(f"arch: position={arch['position']!r}; it must be 'stage', 'conv', 'learned' or None")
 
     @classmethod
     def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:

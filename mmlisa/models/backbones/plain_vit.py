@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from mmlisa.errors import UserError
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers.blocks import Block
 from mmlisa.models.layers.grids import PositionResize, PositionsOnLoad
@@ -67,7 +68,7 @@ class PlainViT(Backbone):
         self.out_type, self.num_extra_tokens = out_type, int(self.arch.get("class_token", True))
         out_types = OUT_TYPES[: 1 + self.num_extra_tokens]
         if out_type not in out_types:
-            raise ValueError(f"out_type={out_type!r}; it must be one of {out_types}")
+            raise UserError(f"out_type={out_type!r}; it must be one of {out_types}")
 
     @classmethod
     def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:

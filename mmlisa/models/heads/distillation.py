@@ -10,6 +10,7 @@ from mmpretrain.models.classifiers import ImageClassifier
 from torch import Tensor, nn
 
 from mmlisa.checkpoints import load_weights
+from mmlisa.errors import UserError
 from mmlisa.registry import MODELS
 
 
@@ -56,7 +57,7 @@ class DistilledClassifier(TaughtClassifier):
         **options: arguments of ``ImageClassifier``.
 
     Raises:
-        ValueError: when training starts, a teacher that takes images of another mean and standard deviation.
+        UserError: when training starts, a teacher that takes images of another mean and standard deviation.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class DistilledClassifier(TaughtClassifier):
         model = MODELS.build(cfg["model"], default_args=preprocessor and {"data_preprocessor": preprocessor})
         ours, theirs = _normalization(self), _normalization(model)
         if theirs is not None and (ours is None or not np.allclose(ours, theirs, atol=0.02)):
-            raise ValueError(
+            raise UserError(
                 f"teacher: it takes images normalized by (mean, std) {theirs}, and the student gives it {ours}; set mean and std "
                 "of data_preprocessor to the teacher's"
             )

@@ -15,6 +15,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.nn.modules import module as _module
 
+from mmlisa.errors import UserError
 from mmlisa.ops.context import records_gradients
 from mmlisa.ops.recompute import linear_of
 
@@ -147,12 +148,12 @@ def build_norm(cfg: dict[str, Any], channels: int) -> nn.Module:
     ``requires_grad=False`` freezes it, as in OpenMMLab's configs.
 
     Raises:
-        ValueError: another type.
+        UserError: another type.
     """
     options = dict(cfg)
     name, trained = options.pop("type", None), options.pop("requires_grad", True)
     if name not in _NORMS:
-        raise ValueError(f"norm_cfg=dict(type={name!r}); it must be one of {sorted(_NORMS)}")
+        raise UserError(f"norm_cfg=dict(type={name!r}); it must be one of {sorted(_NORMS)}")
     return _NORMS[name](channels, **options).requires_grad_(trained)
 
 

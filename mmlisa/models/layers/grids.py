@@ -225,7 +225,7 @@ class RelativePosition(ResizeOnLoad):
         """``[*shape, N, N]``, N = prod(grid); entry (i, j) belongs to the offset i - j.
 
         Raises:
-            ValueError: ``grid`` has another number of axes than the pretraining grid.
+            UserError: ``grid`` has another number of axes than the pretraining grid.
         """
         return toeplitz(self._stretch(self.table, tuple(2 * g - 1 for g in grid)), grid)
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from mmlisa.errors import UserError
 from mmlisa.ops.context import divide_up, has_free_size
 
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}  # by the axes of the grid
@@ -53,7 +54,7 @@ class _OnTokens:
     """Mixin that makes a convolution of maps a depthwise one of tokens: ``[B, N, C] -> [B, N, C]``.
 
     Raises:
-        ValueError: an even kernel size. PyTorch would shift the map by half a token.
+        UserError: an even kernel size. PyTorch would shift the map by half a token.
     """
 
     function = staticmethod(convolve)
@@ -61,7 +62,7 @@ class _OnTokens:
     def __init__(self, channels: int, kernel_size: int | Sequence[int], bias: bool = True) -> None:
         super().__init__(channels, channels, kernel_size, padding="same", groups=channels, bias=bias)
         if not all(size % 2 for size in self.kernel_size):
-            raise ValueError(f"kernel_size={kernel_size!r}; it must be odd")
+            raise UserError(f"kernel_size={kernel_size!r}; it must be odd")
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         return self.function(x, self.weight, self.bias, grid)
@@ -103,10 +104,10 @@ def token_conv(
     """Depthwise convolution over a grid of one axis, two (H, W) or three (T, H, W).
 
     Raises:
-        ValueError: ``kernel_size`` is neither a number nor one per axis.
+        UserError: ``kernel_size`` is neither a number nor one per axis.
     """
     if not isinstance(kernel_size, Integral) and len(kernel_size) != grid_axes:
-        raise ValueError(f"kernel_size={kernel_size!r}; it must be a number, or {grid_axes}, one per axis of the grid")
+        raise UserError(f"kernel_size={kernel_size!r}; it must be a number, or {grid_axes}, one per axis of the grid")
     return TOKEN_CONVOLUTIONS[grid_axes](channels, kernel_size, bias)
 
 

@@ -7,6 +7,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import nn
 
+from mmlisa.errors import UserError
 from mmlisa.models.attention import castling_operators, drop_aux
 from mmlisa.registry import HOOKS
 
@@ -29,7 +30,7 @@ class CastlingHook(Hook):
         interval: iterations between two records.
 
     Raises:
-        ValueError: an unknown schedule, a share that is not from 0 to 1; at the start of training, a model without auxiliary
+        UserError: an unknown schedule, a share that is not from 0 to 1; at the start of training, a model without auxiliary
             branches.
     """
 
@@ -46,9 +47,9 @@ class CastlingHook(Hook):
         interval: int = 50,
     ) -> None:
         if schedule not in ("constant", "linear", "step"):
-            raise ValueError(f"schedule={schedule!r}; it must be 'constant', 'linear' or 'step'")
+            raise UserError(f"schedule={schedule!r}; it must be 'constant', 'linear' or 'step'")
         if not (0 <= begin <= 1 and 0 <= drop_at <= 1):
-            raise ValueError(f"begin={begin}, drop_at={drop_at}; both are shares of the training, from 0 to 1")
+            raise UserError(f"begin={begin}, drop_at={drop_at}; both are shares of the training, from 0 to 1")
         self.schedule, self.epsilon, self.end_epsilon, self.begin = schedule, epsilon, end_epsilon, begin
         self.drop_at, self.interval = drop_at, interval
         self._recorded: list[str] = []
@@ -64,7 +65,7 @@ class CastlingHook(Hook):
     def before_train(self, runner: Runner) -> None:
         self._recorded = list(castling_operators(_bare(runner.model)))
         if not self._recorded:
-            raise ValueError("CastlingHook: the model has no attention with aux=True")
+            raise UserError("CastlingHook: the model has no attention with aux=True")
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         progress = (runner.iter + 1) / runner.max_iters

@@ -7,6 +7,7 @@ from timm.optim import Lamb
 from timm.utils.agc import adaptive_clip_grad
 from torch import nn
 
+from mmlisa.errors import UserError
 from mmlisa.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 
 PREFIX = "backbone."
@@ -50,7 +51,7 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
       stages, every three blocks of the third and the last stage are a layer each (ConvNeXt's fine-tuning).
 
     Raises:
-        ValueError: ``lr_mults`` names a part that the model does not have, or ``layer_groups`` is ``'convnext'`` for another
+        UserError: ``lr_mults`` names a part that the model does not have, or ``layer_groups`` is ``'convnext'`` for another
             number of stages than four.
     """
 
@@ -67,7 +68,7 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         names = {id(parameter): name for name, parameter in module.named_parameters()}
         unknown = [part for part in self.lr_mults if not any(name.startswith(part) for name in names.values())]
         if unknown:
-            raise ValueError(
+            raise UserError(
                 f"lr_mults names {unknown}; the model has {sorted({n.split('.')[0] for n in names.values()})}"
             )
         for group in params:
@@ -90,7 +91,7 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 def convnext_layers(depths: list[int]) -> list[int]:
     """Return ConvNeXt's layer of each depth that ``get_layer_depth`` counts: the stem, the blocks of four stages, the head."""
     if len(depths) != 4:
-        raise ValueError(f"layer_groups='convnext' needs a backbone of four stages, but this one has {len(depths)}")
+        raise UserError(f"layer_groups='convnext' needs a backbone of four stages, but this one has {len(depths)}")
     last = 3 + -(-depths[2] // 3)
     third = [3 + block // 3 for block in range(depths[2])]
     return [0, *[1] * depths[0], *[2] * depths[1], *third, *[last] * depths[3], last + 1]
