@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,17 @@ def _onnxruntime(path: str | Path, threads: int | None, providers: Sequence[str]
     return metadata, taken.shape, lambda image: session.run(None, {taken.name: image})
 
 
-def _openvino(path: str | Path, threads: int | None) -> Engine:
+@cache
+def _openvino_core() -> Any:
+    # OpenVINO's CPU plug-in replaces the stack of signal handlers and frees it when the last core goes. With one core per file,
+    # the next signal may end the process.
     import openvino
 
-    core = openvino.Core()
+    return openvino.Core()
+
+
+def _openvino(path: str | Path, threads: int | None) -> Engine:
+    core = _openvino_core()
     graph = core.read_model(str(path))
     info = graph.get_rt_info()
     metadata = {key: entry.value for key, entry in info["framework"].items()} if "framework" in info else {}

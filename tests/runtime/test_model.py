@@ -39,6 +39,22 @@ def test_either_backend_is_enough(missing, monkeypatch, tmp_path):
     assert model.predict(np.zeros((64, 96, 3), np.uint8)).labels.tolist() == [1]
 
 
+def test_signals_are_handled_after_two_files_of_openvino(tmp_path):
+    pytest.importorskip("openvino")
+    code = """
+import faulthandler, signal, sys
+from mmlisa import runtime
+faulthandler.enable()
+first = runtime.load(sys.argv[1], backend="openvino")
+second = runtime.load(sys.argv[1], backend="openvino")
+del first
+del second
+signal.signal(signal.SIGTERM, lambda number, frame: None)
+signal.raise_signal(signal.SIGTERM)
+"""
+    subprocess.run([sys.executable, "-c", code, str(detector(tmp_path / "model.onnx"))], check=True)
+
+
 @pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8")
 @pytest.mark.parametrize(
     ("name", "dynamic"),

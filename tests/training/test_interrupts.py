@@ -16,8 +16,6 @@ from mmlisa.training.runner import train
 ITERATIONS, EPOCHS = dict(iterations=8), dict(epochs=2)  # an epoch has four batches
 
 
-# In the whole suite, SIGTERM ends the worker of pytest-xdist, for an unknown reason. Alone the test passes.
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("number", "length", "at", "name", "rest"),
     [
