@@ -31,7 +31,6 @@ COMMANDS = {
     "flops": "Count parameters and multiply-accumulates of a config's model",
     "visualize": "Draw attention kernels of models, or the curves of a training",
     "demo-data": "Make the offline demo data, real objects pasted on real backgrounds with exact masks",
-    "demo-page": "Open a page in the browser that shows predictions of trained models on pictures",
     "check": "Report the versions that are installed, and what cannot be imported",
 }
 

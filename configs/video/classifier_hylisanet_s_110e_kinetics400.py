@@ -18,6 +18,5 @@ model = dict(
     head=dict(num_classes=400, in_channels=384),
     train_cfg=dict(augments=[dict(type="Mixup", alpha=0.8), dict(type="CutMix", alpha=1.0)]),
 )
-default_hooks = dict(visualization=dict(type="mmlisa.VideoOverlayHook"))
 pretrained_by = "classifier_hylisanet_s_300e_imagenet.py"
 load_from = "work_dirs/hylisanet_s_inflated.pth"

@@ -26,4 +26,3 @@ model = dict(
     head=dict(type="LinearClsHead", num_classes=174, in_channels=192),
     train_cfg=dict(augments=[dict(type="Mixup", alpha=0.8), dict(type="CutMix", alpha=1.0)]),
 )
-default_hooks = dict(visualization=dict(type="mmlisa.VideoOverlayHook"))

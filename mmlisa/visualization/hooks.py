@@ -9,12 +9,14 @@ import numpy as np
 from mmengine.dist import is_main_process, master_only
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
+from torch import Tensor
 
 from mmlisa.classes import Classes
 from mmlisa.registry import HOOKS
 
 from .curves import draw_curves, read_curves
 from .overlays import draw_prediction, free_path, has_truth
+from .samples import contact_sheet
 
 Batch = Mapping[str, Any] | None
 
@@ -45,7 +47,8 @@ class OverlayHook(Hook):
     """Draw predictions beside the annotations while a detector, segmentor or classifier is validated or tested.
 
     In validation, the pictures go to the backends of the visualizer: files ``vis_data/vis_image/<image>_<iteration>.png``, or the
-    page of TensorBoard or W&B. In a test, they go into a folder. :mod:`mmlisa.visualization.overlays` draws them.
+    page of TensorBoard or W&B. In a test, they go into a folder. :mod:`mmlisa.visualization.overlays` draws them. Videos are drawn
+    as contact sheets of the clips that the network sees.
 
     Args:
         interval: draw every this many-th image of the validation set; a test draws all images.
@@ -87,9 +90,9 @@ class OverlayHook(Hook):
             target = free_path(Path(self.test_out_dir, f"{Path(sample.img_path).stem}.png"), self._written)
             mmcv.imwrite(self._drawing(runner.test_dataloader, inputs, sample)[..., ::-1], str(target))
 
-    def picture(self, inputs: Any, sample: Any) -> np.ndarray:
-        """Return the picture to draw on, ``[H, W, 3]`` (RGB): the image file, because annotations have its size."""
-        return mmcv.imread(sample.img_path, channel_order="rgb")
+    def picture(self, inputs: Tensor, sample: Any) -> np.ndarray:
+        """Return the picture to draw on, ``[H, W, 3]`` (RGB): clips, or the image file, because annotations have its size."""
+        return contact_sheet(inputs) if inputs.ndim == 5 else mmcv.imread(sample.img_path, channel_order="rgb")
 
     def _drawing(self, loader: Any, inputs: Any, sample: Any) -> np.ndarray:
         return draw_prediction(
@@ -99,6 +102,9 @@ class OverlayHook(Hook):
             score_threshold=self.score_thr,
             with_truth=has_truth(sample),
         )
+
+
+HOOKS.register_module("VideoOverlayHook", module=OverlayHook)  # an earlier name
 
 
 def _inputs(batch: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Any:
