@@ -47,8 +47,8 @@ class OverlayHook(Hook):
     """Draw predictions beside the annotations while a detector, segmentor or classifier is validated or tested.
 
     In validation, the pictures go to the backends of the visualizer: files ``vis_data/vis_image/<image>_<iteration>.png``, or the
-    page of TensorBoard or W&B. In a test, they go into a folder. :mod:`mmlisa.visualization.overlays` draws them. Videos are drawn
-    as contact sheets of the clips that the network sees.
+    page of TensorBoard or W&B. In a test, they go into a folder. :mod:`mmlisa.visualization.overlays` draws them. A video is
+    drawn as the contact sheet of its clips.
 
     Args:
         interval: draw every this many-th image of the validation set; a test draws all images.
