@@ -34,7 +34,7 @@ def test_an_item(row):
         elif evidence == "command":
             assert (ROOT / "tools" / f"{argument.split()[0]}.py").is_file()
         else:
-            assert evidence in ("cells", "untestable")
+            assert evidence in ("cells", "untestable", "as")
     assert not (kind.startswith("exact") and [cell for cell in row.cells() if cell.sign != "✓"])
 
 
@@ -48,6 +48,8 @@ def test_an_item(row):
         ("cells: Table 1 / [ae]", "", "deviates: 1 of 2 cells off by 0.4 %"),
         ("cells: Table 1 / [ad]", "", "deviates: 1 of 2 cells with sizes that the paper leaves open"),
         ("cells: Table 1 / ^a$", "a guess", "deviates: a guess"),
+        ("recipe; as: Table 1", "", "deviates: as Table 1"),
+        ("recipe; as: Table 2", "", "exact"),
         ("recipe", "", "exact"),
         ("untestable", "a GPU", "untestable: a GPU"),
     ],
@@ -56,6 +58,10 @@ def test_a_verdict_follows_from_the_evidence(monkeypatch, evidence, deviation, v
     signs = {"a": ("✓", 0.1), "b": ("≈", 0.9), "c": ("~", -2.5), "d": ("–", 5.0), "e": ("✗", 0.4)}
     cells = [Cell("Table 1", name, *values) for name, values in signs.items()]
     monkeypatch.setattr(fidelity, "read_cells", lambda paper: cells)
+    rows = [
+        Row("iViT", f"Table {number}", "a.py", "recipe", reason, "") for number, reason in [(1, "a guess"), (2, "")]
+    ]
+    monkeypatch.setattr(fidelity, "read_rows", lambda: rows)
     assert Row("iViT", "an item", "a.py", evidence, deviation, "").verdict() == verdict
     with pytest.raises(ValueError, match="Table 9"):
         Row("iViT", "an item", "a.py", "cells: Table 9", "", "").verdict()

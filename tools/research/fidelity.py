@@ -4,6 +4,7 @@
 
 ``cells: TABLE``          the cells of a table of docs/tables, or of those rows whose label matches: ``cells: Table 5 / LiSANet``
 ``recipe``                tests/helpers/recipes states the recipe of every config of the row
+``as: ITEM``              the row contains another item of its paper, and deviates if that does
 ``test: PATH::NAME``      a test with an oracle from outside: a formula, a library, a closed form
 ``command: MODULE NAME``  a command, suite or figure that makes the item here
 ``untestable``            it takes a full training, a GPU, or what the paper does not tell
@@ -12,7 +13,8 @@
 
 * *absent*: no source
 * *untestable*
-* *deviates*: a deviation, cells further than 1 % from the print, or sizes that the paper leaves open
+* *deviates*: a deviation, of the row or of one that it contains; cells further than 1 % from the print, or sizes that the
+  paper leaves open
 * *within 1 %*: some cells do not round to the print
 * *exact*: everything else
 """
@@ -90,6 +92,9 @@ class Row:
         signs = Counter(cell.sign for cell in cells)
         far = [abs(cell.difference) for cell in cells if cell.sign not in (ROUNDS, NEAR, OPEN)]
         reasons = [self.deviation] if self.deviation else []
+        items = {row.item: row for row in read_rows() if row.paper == self.paper}
+        contained = [argument for kind, argument in self.kinds if kind == "as"]
+        reasons += [f"as {item}" for item in contained if items[item].verdict().startswith("deviates")]
         if far:
             worst = f"{max(far):.1f} %" if len(far) == 1 else f"{min(far):.1f} to {max(far):.1f} %"
             reasons.append(f"{len(far)} of {len(cells)} cells off by {worst}")

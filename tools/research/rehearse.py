@@ -5,7 +5,7 @@ augmentation -> validation -> ``mmlisa test`` of the written checkpoint -> ``mml
 workers, length and log interval differ from the recipe; weights that would be downloaded are left out. One line of
 ``rehearsal.jsonl`` per config; the same command goes on where the last one stopped.
 
-    python tools/research/rehearse.py                    the smallest config of each family, light ones first
+    python tools/research/rehearse.py                    the smallest config of each family, the lightest first
     python tools/research/rehearse.py CONFIG …           these configs, again if they are in the results
 """
 
@@ -18,7 +18,6 @@ import shutil
 import sys
 import time
 import traceback
-from itertools import chain, zip_longest
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,12 @@ from mmengine.config import Config, ConfigDict
 from mmlisa import cli, config_path
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-# A token of a name that stands for a size: configs that differ only in it are a family.
-_SIZE = re.compile(r"(?<=_)(?:[tsmbl]\d*|tiny|small|base|wider|b\d|(?:window|local|d|p)\d+)(?=_)|(?<=[a-z_])\d+(?=_|$)")
-_METHOD = re.compile(r"cascade_mask_rcnn|mask_rcnn_vitdet|mask_rcnn|semantic_fpn|rtmdet_\w+?_|[a-z0-9]+")
+# Tokens of a name that stand for a size or stages, and for the length of a detector's training: configs that differ only in
+# them are a family.
+_SIZE = re.compile(
+    r"(?<=_)(?:[tsmbl]\d*|[ls]{4}|tiny|small|base|wider|b\d|(?:window|local|d|p)\d+)(?=_)|(?<=[a-z_])\d+(?=_|$)"
+)
+_LENGTH = re.compile(r"(?:_host)?_\d+[ex](?=_coco)")
 _MATCH = re.compile(r"(\d+) of (\d+) entries match")
 # Images a step and images in the miniature training set: two iterations.
 BATCH = {"mmdet": 1, "mmseg": 2, "mmpretrain": 4}
@@ -81,16 +83,14 @@ def make_data(root: Path) -> None:
                 (folder / name / f"{split}.txt").write_text("".join(lines))
 
 
-def choose() -> list[str]:
-    """Return the smallest config of each family; the kinds take turns, the lightest first."""
+def find_families() -> dict[str, list[str]]:
+    """Return the configs that each chosen one stands for: the smallest of each family, the lightest first."""
     models = yaml.safe_load((CONFIGS / "metafile.yml").read_text(encoding="utf-8"))["Models"]
-    families: dict[str, str] = {}
-    for model in sorted(models, key=lambda model: model["Metadata"]["FLOPs"]):
-        families.setdefault(_SIZE.sub("#", model["Name"]), model["Name"])
-    kinds: dict[str, list[str]] = {}
-    for name in families.values():
-        kinds.setdefault(_METHOD.match(name)[0] + name.rpartition("_")[2], []).append(name)
-    return [name for name in chain(*zip_longest(*kinds.values())) if name]
+    families: dict[str, list[str]] = {}
+    # Mask2Former is listed with the FLOPs of its backbone, and is the slowest.
+    for model in sorted(models, key=lambda model: ("mask2former" in model["Name"], model["Metadata"]["FLOPs"])):
+        families.setdefault(_LENGTH.sub("", _SIZE.sub("#", model["Name"])), []).append(model["Name"])
+    return {smallest: others for smallest, *others in families.values()}
 
 
 def _without_downloads(model: dict[str, Any]) -> list[str]:
@@ -250,33 +250,31 @@ def _command(arguments: list[str], root: Path, log: Path, send: Any) -> None:
 
 def to_markdown() -> str:
     """Return the table of docs/rehearsal.jsonl."""
-    rows, families = Rehearsal(CONFIGS.parent / "docs").done(), choose()
+    rows, families = Rehearsal(CONFIGS.parent / "docs").done(), find_families()
     passed = sum("error" not in row for row in rows.values())
     missing = [name for name in families if name not in rows]
     lines = [
         "",
-        f"{len(rows)} configs ran, {passed} of them without a failure. Of {len(families)} families, these did not run: "
+        f"{len(rows)} configs ran, {passed} of them without a failure. Of {len(families)} families, {len(missing)} did not run: "
         f"{', '.join(f'`{name}`' for name in missing) or 'none'}.",
         "",
+        "| config | start weights | losses | metric | test | GiB | result |",
+        "|---" * 7 + "|",
     ]
-    lines += ["| config | start weights | losses | metric | test | training, s | GiB | result |", "|---" * 8 + "|"]
     for name, row in sorted(rows.items()):
         train, test, resumed = (row.get(step, {}) for step in ("train", "test", "resume"))
         losses = " ".join(f"{loss:.4g}" for loss in [*train.get("losses", []), *resumed.get("losses", [])])
         shown = [" ".join(f"{value:.3g}" for value in step.get("metric", {}).values()) for step in (train, test)]
-        seconds = str(train.get("seconds", ""))
         result = row.get("error", "trained, tested, resumed" if test else "trained, resumed").replace("|", "/")
         options = f"; {', '.join(row['options'])}" * bool(row["options"])
-        cells = [
-            f"`{name}`",
-            train.get("matched", "–"),
-            losses,
-            *shown,
-            seconds,
-            str(train.get("gib", "")),
-            result + options,
-        ]
+        cells = [f"`{name}`", train.get("matched", "–"), losses, *shown, str(train.get("gib", "")), result + options]
         lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "| stands for its family | configs that it stands for |", "|---|---|"]
+    lines += [
+        f"| `{name}` | {', '.join(f'`{other}`' for other in left)} |"
+        for name, others in sorted(families.items())
+        if (left := [other for other in others if other not in rows])
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -288,7 +286,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no config after this time")
     args = parser.parse_args()
     rehearsal = Rehearsal(args.root.resolve())
-    names = args.configs or choose()
+    names = args.configs or [*find_families()]
     if args.list:
         print("\n".join(names))
     else:
