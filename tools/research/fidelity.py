@@ -101,6 +101,8 @@ class Row:
         if signs[OPEN]:
             reasons.append(f"{signs[OPEN]} of {len(cells)} cells with sizes that the paper leaves open")
         if reasons:
+            if cells and not far and not signs[OPEN]:
+                reasons.append(f"{signs[ROUNDS]} of {len(cells)} cells round")
             kind = f"deviates: {'; '.join(reasons)}"
         elif signs[NEAR]:
             kind = f"within 1 %: {signs[ROUNDS]} of {len(cells)} cells round"
