@@ -102,15 +102,32 @@ def check_match(model: nn.Module, state_dict: Mapping[str, Tensor], filename: st
 def state_dict_of(checkpoint: Mapping[str, Any], filename: str = "") -> Mapping[str, Tensor]:
     """Return the weights of a checkpoint: its entry ``state_dict`` or ``model``, or else all of it.
 
+    With ``filename``, a line of the log says that averaged weights beside them are not taken.
+
     Raises:
         CheckpointError: an entry that is not a tensor.
     """
-    state = next((checkpoint[key] for key in ("state_dict", "model") if isinstance(checkpoint.get(key), Mapping)), None)
-    state = checkpoint if state is None else state
+    key = next((key for key in ("state_dict", "model") if isinstance(checkpoint.get(key), Mapping)), None)
+    state = checkpoint[key] if key else checkpoint
+    if key and filename:
+        note_averages(checkpoint, key, filename)
     for name, value in state.items():
         if not isinstance(value, Tensor) and not str(name).endswith("_extra_state"):
             raise CheckpointError(f"checkpoint {filename}: {name!r} is a {type(value).__name__}, not a tensor")
     return state
+
+
+def averaged_entry(checkpoint: Mapping[str, Any]) -> str | None:
+    """Return the entry of averaged weights, such as ``model_ema``; that of MMEngine, ``ema_state_dict``, holds the others."""
+    names = (name for name, each in checkpoint.items() if isinstance(each, Mapping) and name != "ema_state_dict")
+    return next((name for name in names if "ema" in str(name).split("_")), None)
+
+
+def note_averages(checkpoint: Mapping[str, Any], key: str, filename: str) -> None:
+    """Log that the entry ``key`` of a checkpoint is loaded, if there are averaged weights, too."""
+    if averaged := averaged_entry(checkpoint):
+        hint = "ema=True of mmlisa.PublishedWeights and --ema of mmlisa convert take those"
+        print_log(f"{filename}: loads {key!r}, not the averaged weights in {averaged!r}; {hint}", logger="current")
 
 
 def load_weights(model: nn.Module, source: str | Path, min_matched: float = 0.9) -> dict[str, Any]:

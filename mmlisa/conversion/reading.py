@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from mmlisa.checkpoints import CheckpointError, below_prefix, download, read_checkpoint
+from mmlisa.checkpoints.loading import averaged_entry, note_averages
 from mmlisa.checkpoints.reading import NUMPY
 from mmlisa.errors import UserError
 
 from .networks import known_networks
 from .onnx_weights import read_lcnet
 
-_EMA_KEYS = ("state_dict_ema", "model_ema")
 _MMENGINES = "ema_state_dict"  # holds the weights without averaging: MMEngine exchanges the two when it saves
 
 
@@ -33,29 +33,35 @@ def read(source: str | Mapping[str, Any], ema: bool | None = None) -> dict[str, 
             also Paddle's ``.pdparams``, NumPy's ``.npz`` and LCNets in ``.onnx``; or the content of a file.
         ema: True for the averaged weights: ``state_dict_ema``, ``model_ema``, or what MMEngine's ``EMAHook`` averaged; False for
             the others; None for those that the file has as its ``state_dict``, which MMEngine's hook replaces by the average.
+            The log says if other averaged weights are not taken.
 
     Raises:
         UserError: an unknown source, no weights, no averaged weights, or values that are not finite.
         OSError: the file cannot be read or downloaded.
     """
     content = source if isinstance(source, Mapping) else _read_content(str(source))
-    keys = _EMA_KEYS if ema else ("model", "state_dict")
+    averaged = averaged_entry(content)
+    keys = [averaged] if ema else ["model", "state_dict"]
     if _MMENGINES in content:
-        keys = (_MMENGINES,) if ema is False else ("state_dict",)
-    candidates = [content[key] for key in keys if isinstance(content.get(key), Mapping)] + ([] if ema else [content])
-    if not candidates:
-        raise UserError(f"ema=True: the file has no averaged weights {' or '.join(_EMA_KEYS)}")
-    tensors = ((str(name), _as_tensor(value)) for name, value in candidates[0].items())
+        keys = [_MMENGINES] if ema is False else ["state_dict"]
+    key = next((key for key in keys if isinstance(content.get(key), Mapping)), None)
+    if ema and not key:
+        raise UserError("ema=True: the file has no averaged weights such as state_dict_ema or model_ema")
+    filename = source if isinstance(source, str) else "the file"
+    if ema is None and key:
+        note_averages(content, key, filename)
+    weights = content[key] if key else content
+    tensors = ((str(name), _as_tensor(value)) for name, value in weights.items())
     state = OrderedDict((name, tensor) for name, tensor in tensors if tensor is not None)
     if not state:
         raise UserError(f"the file holds no weights, but {sorted(map(str, content))[:8]}")
-    state._metadata = getattr(candidates[0], "_metadata", None)
+    state._metadata = getattr(weights, "_metadata", None)
     for prefix in ("module.", "model."):
         if all(name.startswith(prefix) for name in state if name != "steps"):
             state = below_prefix(state, prefix)
     for name, tensor in state.items():
         if not tensor.is_meta and not tensor.isfinite().all():
-            raise CheckpointError(f"{name} of {source if isinstance(source, str) else 'the file'} is not finite")
+            raise CheckpointError(f"{name} of {filename} is not finite")
     return state
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from helpers.networks import randomised
-from mmlisa.checkpoints import CheckpointError
+from mmlisa.checkpoints import CheckpointError, state_dict_of
 from mmlisa.conversion import PublishedWeights, convert_published, known_sources, matching
 from mmlisa.models.backbones import CastlingLCNetViT, FLattenDeiT, LCNet, LiSANet
 
@@ -50,15 +50,21 @@ def test_files_however_they_are_wrapped(tmp_path, theirs, wrapping):
 
 
 @pytest.mark.parametrize("key", ["state_dict_ema", "model_ema", "ema_state_dict"])
-def test_averaged_weights(tmp_path, theirs, key):
+def test_averaged_weights(tmp_path, theirs, key, monkeypatch):
     """MMEngine's hook exchanges the two: ``ema_state_dict`` has the weights without averaging, and a count."""
+    lines = []
+    monkeypatch.setattr("mmlisa.checkpoints.loading.print_log", lambda line, **_: lines.append(line))
     other = {f"module.{name}": tensor + 1 for name, tensor in theirs.items()} | {"steps": torch.tensor(5)}
     config = source(tmp_path / "ema.pth", {"state_dict": theirs, key: other})
     is_mmengines = key == "ema_state_dict"
     averaged = theirs["conv_stem.weight"] + (not is_mmengines)
     assert torch.equal(build(dict(config, ema=True)).stem[0].weight, averaged)
     assert not torch.equal(build(dict(config, ema=False)).stem[0].weight, averaged)
+    assert not any("averaged" in line for line in lines), "a choice is not a surprise"
     assert torch.equal(build(config).stem[0].weight, theirs["conv_stem.weight"])
+    state_dict_of(torch.load(config["source"]), "a.pth")
+    named = [line for line in lines if f"loads 'state_dict', not the averaged weights in '{key}'" in line]
+    assert len(named) == 2 * (not is_mmengines)
     with pytest.raises(ValueError, match="ema=True"):
         build(dict(source(tmp_path / "plain.pth", {"model": theirs}), ema=True))
 
