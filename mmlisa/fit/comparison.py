@@ -3,77 +3,54 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 from mmengine.config import Config
 
 _SIZES = (640, 1333)  # longer sides of the images in one pass
-_LIMITS = ("nms_pre", "max_per_img")  # on proposals
-_EQUAL = 0.01  # AP; the faster of two that differ by less is recommended
-FEWEST_IMAGES = 5  # with fewer, nothing is recommended
 _NAMES = {"AP": "mAP", "AP50": "mAP_50", "small": "mAP_s", "medium": "mAP_m", "large": "mAP_l"}  # in CocoMetric
 
 
-def compare(folder: Path, run: Callable[..., None]) -> dict[str, Any]:
-    """Test ``model.pth`` on the validation images, on tiles and in one pass at sizes up to that of the largest image.
+def compare(folder: Path, run: Callable[..., None]) -> dict[str, object]:
+    """Test ``model.pth`` of a run with tiles on the validation images: on tiles, and in one pass up to the images' own size.
 
-    The limits on proposals hold for each tile, so one pass gets those of as many tiles as cover its image.
-
-    Args:
-        folder: of a run with tiles; gets the logs in ``comparison/``.
-        run: runs a command of mmlisa, with its output in the file ``log``.
+    ``run`` runs a command of mmlisa. The limits on proposals hold for a tile, so one pass gets those of the tiles of its image.
 
     Returns:
-        ``table``, rows of text with the head first, and ``advice``, a sentence.
-
-    Raises:
-        ChildProcessError: the test on tiles failed.
+        ``table``, rows of text with the head first, and ``advice``, which recommends the fastest within 0.01 AP of the best.
     """
-    val = folder / "data" / "val.json"
-    sides = [max(image["width"], image["height"]) for image in json.loads(val.read_text())["images"]]
-    plain = Config.fromfile(folder / "plain.py")
-    side, test_cfg = plain.side, plain.model.test_cfg
+    val, plain = folder / "data" / "val.json", Config.fromfile(folder / "plain.py")
+    content, test_cfg, tests = json.loads(val.read_text()), plain.model.test_cfg, {f"tiles of {plain.side} pixels": []}
     limits = {f"rpn.{key}": value for key, value in test_cfg.rpn.items()} if "rpn" in test_cfg else test_cfg
-    tests = {f"tiles of {side} pixels": ("config.py", [])}
-    for size in (size for size in _SIZES if size <= max(sides)):
-        options, tiles = [f"test_dataloader.dataset.pipeline.1.scale=({size},{size})"], -(-(size**2) // side**2)
-        options += [f"model.test_cfg.{key}={n * tiles}" for key, n in limits.items() if key.endswith(_LIMITS)]
-        tests[f"one pass at {size} pixels"] = ("plain.py", options)
-    rows, results = [["test", *_NAMES, "s per image"]], {}
-    for name, (config, options) in tests.items():
-        print(f"comparison: {name}", flush=True)
+    limits = {key: value for key, value in limits.items() if key.endswith(("nms_pre", "max_per_img"))}
+    for size in (size for size in _SIZES if any(size <= max(e["width"], e["height"]) for e in content["images"])):
+        more = [f"model.test_cfg.{key}={value * -(-(size**2) // plain.side**2)}" for key, value in limits.items()]
+        tests[f"one pass at {size} pixels"] = [f"test_dataloader.dataset.pipeline.1.scale=({size},{size})", *more]
+    areas = [entry["area"] for entry in content["annotations"] if not entry["iscrowd"]]
+    counted = [1, 1, *np.histogram(areas, [0, 32**2, 96**2, np.inf])[0]]  # in the order of _NAMES
+    rows, best = [], []
+    for name, options in tests.items():
         work = folder / "comparison" / name.replace(" ", "_")
-        files = {"test_dataloader.dataset.ann_file": val, "test_evaluator.ann_file": val}
-        files["test_evaluator.outfile_prefix"] = work / "predictions"
-        options = [*options, *(f"{key}={path}" for key, path in files.items())]
-        words = [folder / config, folder / "model.pth", "--work-dir", work, "--cfg-options", *options]
+        changes = [*options, f"test_dataloader.dataset.ann_file={val}", f"test_evaluator.ann_file={val}"]
+        words = ["--work-dir", work, "--cfg-options", *changes, f"test_evaluator.outfile_prefix={work / 'predictions'}"]
         try:
-            run("test", *words, log=work / "log.txt")
+            run(
+                "test",
+                folder / ("plain.py" if options else "config.py"),
+                folder / "model.pth",
+                *words,
+                log=work / "log.txt",
+            )
         except ChildProcessError:
-            if config == "config.py":
-                raise
             rows.append([name, *["-"] * len(_NAMES), "failed, perhaps for memory"])
             continue
-        found = json.loads(max(work.glob("*/*.json")).read_text())
-        results[name] = found = {key: found.get(f"coco/bbox_{each}", 0.0) for key, each in _NAMES.items()} | {
-            "time": found["time"]
-        }
-        shown = ["-" if found[key] < 0 else f"{found[key]:.3f}" for key in _NAMES]  # -1: no object has the size
-        rows.append([name, *shown, f"{found['time']:.2f}"])
-    return {"table": rows, "advice": recommend(results, len(sides))}
-
-
-def recommend(results: dict[str, dict[str, float]], number: int) -> str:
-    """Return a sentence that recommends the fastest of the tests whose AP is at most 0.01 below the best.
-
-    Args:
-        results: by the name of a test, its ``AP`` and ``time``, seconds per image.
-        number: of images; below :data:`FEWEST_IMAGES`, nothing is recommended.
-    """
-    if number < FEWEST_IMAGES:
-        return f"{number} validation images are too few to recommend one."
-    best = max(results, key=lambda name: results[name]["AP"])
-    least = results[best]["AP"] - _EQUAL
-    chosen = min((name for name in results if results[name]["AP"] >= least), key=lambda name: results[name]["time"])
-    why = "the best AP" if chosen == best else f"the fastest within {_EQUAL} AP of the best ({best})"
-    return f"Recommended: {chosen}, {why}: AP {results[chosen]['AP']:.3f} in {results[chosen]['time']:.2f} s per image."
+        found = json.loads(max(work.glob("*/[0-9]*.json")).read_text())
+        values = [found.get(f"coco/bbox_{key}", 0.0) for key in _NAMES.values()]  # without detections, there are none
+        rows.append([name, *(f"{v:.3f}" if n else "-" for v, n in zip(values, counted, strict=True))])
+        rows[-1].append(f"{found['time']:.2f}")
+        best.append((values[0], found["time"], name))
+    advice = f"{len(content['images'])} validation images are too few to recommend one."
+    if best and len(content["images"]) >= 5:
+        ap, time, name = min((each for each in best if each[0] >= max(best)[0] - 0.01), key=lambda each: each[1])
+        advice = f"Recommended: {name}, the fastest within 0.01 AP of the best: AP {ap:.3f} in {time:.2f} s per image."
+    return {"table": [["test", *_NAMES, "s per image"], *rows], "advice": advice}

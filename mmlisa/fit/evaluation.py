@@ -10,7 +10,6 @@ from typing import Any
 
 import cv2
 import numpy as np
-import supervision as sv
 from mmengine.fileio import load
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from PIL import Image
@@ -68,82 +67,58 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str]) -
         values = [each[..., index] for values in precision.values() for each in (values, values[:1])]
         table.append([name, str(number), *(shown(mean(each), ".3f") for each in values)])
     score = "; ".join(f"{kind} AP {mean(each):.3f}, AP50 {mean(each[0]):.3f}" for kind, each in precision.items())
-    confusion, images, ids = np.zeros((len(classes) + 1, len(classes) + 1), int), [], {}
-
-    def pair(image_id: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        detections = [entry for entry in found.imgToAnns.get(image_id, []) if entry["score"] >= threshold]
-        return truth.imgToAnns.get(image_id, []), detections
-
-    for image_id, image in truth.imgs.items():
-        counts = count_objects(*pair(image_id), len(classes), threshold)
+    confusion, images, pairs = np.zeros((len(classes) + 1, len(classes) + 1), int), [], {}
+    for image in truth.imgs.values():
+        detections = [entry for entry in found.imgToAnns.get(image["id"], []) if entry["score"] >= threshold]
+        pairs[image["file_name"]] = paired = pair_objects(truth.imgToAnns.get(image["id"], []), detections)
+        counts = np.zeros_like(confusion)
+        for pair in paired:
+            counts[tuple(each["category_id"] - 1 if each else -1 for each in pair)] += 1
         confusion += counts
         missed, added, wrong = counts[:, -1].sum(), counts[-1].sum(), counts.sum() - np.trace(counts)
         caption = f"{missed} missed, {added} found where nothing is, {wrong - missed - added} of another class"
         images.append((image["file_name"], float(wrong), caption))
-        ids[image["file_name"]] = image_id
+    by_path = {image["file_name"]: image for image in truth.imgs.values()}
 
     def errors(path: str) -> list[Sequence[int]]:
-        annotated, detections = pair(ids[path])
-        wrong = find_unpaired(annotated, detections) + find_unpaired(detections, annotated)
-        image = truth.imgs[ids[path]]
-        return [
-            _window([x + w / 2, y + h / 2], max(CROP, w, h), (image["width"], image["height"])) for x, y, w, h in wrong
-        ]
+        wrong = [a or b for a, b in pairs[path] if not (a and b and a["category_id"] == b["category_id"])]
+        size = by_path[path]["width"], by_path[path]["height"]
+        boxes = (entry["bbox"] for entry in wrong)
+        return [_window([x + w / 2, y + h / 2], max(CROP, w, h), size) for x, y, w, h in boxes]
 
     def sample(path: str, window: Sequence[int]) -> BaseDataElement:
-        parts = [
-            _instances(coco, each, window, "segm" in kinds)
-            for coco, each in zip((truth, found), pair(ids[path]), strict=True)
-        ]
-        return BaseDataElement(gt_instances=parts[0], pred_instances=parts[1])
+        number = by_path[path]["id"]
+        detections = [entry for entry in found.imgToAnns.get(number, []) if entry["score"] >= threshold]
+        annotated, predicted = (
+            _instances(coco, entries, window, "segm" in kinds)
+            for coco, entries in ((truth, truth.imgToAnns.get(number, [])), (found, detections))
+        )
+        return BaseDataElement(gt_instances=annotated, pred_instances=predicted)
 
     unit = f"Objects; detections from a score of {threshold:.2f} on, where the F1 of all is highest, {f1:.2f}"
     return Evaluation(score, table, confusion, unit, images, errors, sample, threshold)
 
 
-def count_objects(
-    annotated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], number: int, threshold: float
-) -> np.ndarray:
-    """Count the pairs of objects and detections of an image by their classes.
-
-    supervision pairs boxes of the same class first, and then those that overlap most. Detections inside of crowds do not count,
-    unless they overlap an object.
-
-    Args:
-        annotated: COCO annotations, with ``bbox`` (xywh), ``category_id`` from 1 on, and ``iscrowd``.
-        found: COCO results, with ``bbox``, ``category_id`` and ``score``.
-        number: the number of classes.
-        threshold: lowest score of a detection.
+def pair_objects(annotated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
+    """Pair the objects and detections of an image, COCO's entries, by their boxes: of one class first, then the nearest.
 
     Returns:
-        Counts ``[number + 1, number + 1]``, [annotated, predicted]; the last row and column are the background.
+        Objects and their detections; None for the missing one. Crowds, and unpaired detections in them, are left out.
     """
-    crowd = np.array([entry.get("iscrowd", 0) for entry in annotated], bool)
-    if crowd.any() and found:
-        boxes = [[entry["bbox"] for entry in entries] for entries in (found, annotated)]
-        overlaps = iou(*boxes, crowd.tolist())  # [found, annotated]; of crowds, the share of the detection
-        counted = (overlaps[:, crowd].max(1) < IOU) | (overlaps[:, ~crowd].max(1, initial=0) > IOU)
-        found = [entry for entry, counts in zip(found, counted, strict=True) if counts]
-    objects = [entry for entry in annotated if not entry.get("iscrowd")]
-    rows = [np.column_stack(_boxes(entries)) for entries in (found, objects)]
-    scores = [[entry["score"]] for entry in found]
-    predictions = np.hstack([rows[0], np.reshape(scores, (-1, 1))])
-    return sv.ConfusionMatrix.evaluate_detection_batch(predictions, rows[1], number, threshold, IOU).astype(int)
-
-
-def find_unpaired(entries: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> list[list[float]]:
-    """Return the boxes of COCO entries, apart from crowds, that no other entry of their class overlaps, crowds neither."""
-    wrong = []
-    for entry in entries:
-        rest = [other for other in others if other.get("iscrowd") or other["category_id"] == entry["category_id"]]
-        overlaps = (
-            iou([entry["bbox"]], [other["bbox"] for other in rest], [other.get("iscrowd", 0) for other in rest])
-            if rest
-            else 0
-        )
-        if not entry.get("iscrowd") and np.max(overlaps) <= IOU:
-            wrong.append(entry["bbox"])
-    return wrong
+    objects, crowds = ([entry for entry in annotated if bool(entry.get("iscrowd")) == kind] for kind in (False, True))
+    boxes, known = ([entry["bbox"] for entry in entries] for entries in (found, objects + crowds))
+    ious = iou(boxes, known, [0] * len(objects) + [1] * len(crowds)) if boxes and known else []
+    overlaps, inside = np.split(np.reshape(ious, (len(found), len(known))), [len(objects)], 1)
+    same = np.equal.outer(*([entry["category_id"] for entry in entries] for entries in (found, objects)))
+    rank, pairs = np.where(overlaps > IOU, overlaps + same, 0), []
+    while rank.any():
+        row, column = np.unravel_index(rank.argmax(), rank.shape)
+        pairs.append((objects[column], found[row]))
+        rank[row], rank[:, column] = 0, 0
+    paired = {id(entry) for pair in pairs for entry in pair}
+    pairs += [(entry, None) for entry in objects if id(entry) not in paired]
+    outside = inside.max(1, initial=0) < IOU
+    return pairs + [(None, e) for e, counts in zip(found, outside, strict=True) if counts and id(e) not in paired]
 
 
 def _window(centre: Sequence[float], side: float, size: Sequence[int]) -> list[int]:

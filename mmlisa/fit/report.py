@@ -22,7 +22,7 @@ from mmlisa.visualization.overlays import draw_prediction
 from .evaluation import Evaluation, evaluate_labels, evaluate_maps, evaluate_objects
 
 _PICTURES, _PER_IMAGE = 12, 3  # pictures of errors, and most of one image
-_WIDTH = 808  # pixels of a picture of annotations beside predictions
+_SIDE = 400  # pixels of each of two pictures beside each other
 
 
 def write_report(folder: Path, commands: Mapping[str, str]) -> str:
@@ -75,6 +75,7 @@ def write_report(folder: Path, commands: Mapping[str, str]) -> str:
         worst=draw_errors(result, root, classes),
         beside=task != "classification",
         commands=commands,
+        exported_line=commands.get("the same with the exported file"),
     )
     with writing_whole(folder / "report.html") as file:
         file.write(text.encode())
@@ -107,10 +108,9 @@ def draw_errors(result: Evaluation, root: Path, classes: list[str]) -> list[tupl
                 continue
             shown.append((x, y))
             part, sample = picture[y : y + h, x : x + w], result.sample(path, window)
-            pair = draw_prediction(part, sample, Classes({"classes": classes}), score_threshold=0, with_truth=True)
-            scale = _WIDTH / 2 / pair.shape[1] * (1 if "gt_label" in sample else 2)
-            small = cv2.resize(pair[..., ::-1], None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
-            _, content = cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, 85])
+            names, options = Classes({"classes": classes}), dict(score_threshold=0, with_truth=True, side=_SIDE)
+            drawing = draw_prediction(part, sample, names, **options)[..., ::-1]
+            _, content = cv2.imencode(".jpg", drawing, [cv2.IMWRITE_JPEG_QUALITY, 90])
             where = f", {w}x{h} pixels at {x}, {y}" if (w, h) != picture.shape[1::-1] else ""
             drawn.append((content.tobytes(), f"{path}{where}: {caption}"))
     return drawn[:_PICTURES]

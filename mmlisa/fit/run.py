@@ -196,7 +196,7 @@ def _compare_file(folder: Path, tested: dict[str, Path]) -> None:
         try:
             if name not in tested:
                 run("test", config, folder / name, "--work-dir", work)
-            rows[name] = json.loads(max(work.glob("*/*.json")).read_text())
+            rows[name] = json.loads(max(work.rglob("[0-9]*.json")).read_text())  # a file's are in a subfolder
         except ChildProcessError as error:
             rows[name] = {}
             exported["notes"].append(f"{name} was not tested: {error}")

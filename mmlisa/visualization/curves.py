@@ -48,7 +48,7 @@ def draw_curves(curves: Curves, file: Path | BinaryIO) -> None:
     """
     from matplotlib.figure import Figure  # not pyplot, which holds global state
 
-    figure = Figure(figsize=(14.4, 4), layout="constrained")
+    figure = Figure(figsize=(10, 4.5), layout="constrained")  # readable where a page shows it 1000 pixels wide
     loss_axes, rate_axes, metric_axes = figure.subplots(1, 3)
     for name in sorted(name for name in curves if "loss" in name):
         total = name == "loss"
@@ -70,8 +70,8 @@ def draw_curves(curves: Curves, file: Path | BinaryIO) -> None:
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize="small", frameon=False)
-    figure.savefig(file, dpi=120)
+            axes.legend(fontsize="small", frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    figure.savefig(file, dpi=150)
 
 
 def _smooth(points: list[tuple[int, float]]) -> tuple[np.ndarray, np.ndarray]:

@@ -20,6 +20,7 @@ from mmlisa.classes import Classes, Colour
 LONGER_SIDE = 640  # pixels; smaller pictures are enlarged to it
 _OPACITY = 0.4  # masks
 _MOST_LABELS = 150
+_LEAST_LABELLED = 40  # pixels of an object's longer side in a drawing with a legend; text would cover smaller ones
 _LISTED = 3  # classes named below a classified image
 _FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
 
@@ -27,12 +28,19 @@ Entries = list[tuple[Colour | None, str]]  # a legend: colour of the swatch, tex
 
 
 def draw_prediction(
-    picture: np.ndarray, sample: Any, classes: Classes, *, score_threshold: float = 0.3, with_truth: bool = False
+    picture: np.ndarray,
+    sample: Any,
+    classes: Classes,
+    *,
+    score_threshold: float = 0.3,
+    with_truth: bool = False,
+    side: int | None = None,
 ) -> np.ndarray:
     """Return a picture with a model's prediction.
 
-    Objects get a box, a mask and a label. A segmentation gets masks and a legend below the picture. A classification has its
-    best classes below the picture, under the annotated class.
+    Objects get a box, a mask and a label; beside annotations, small objects are in a legend below the picture instead.
+    A segmentation gets masks and a legend below the picture. A classification has its best classes below the picture, under the
+    annotated class.
 
     Args:
         picture: the image as it was read.
@@ -40,25 +48,27 @@ def draw_prediction(
         classes: names and colours.
         score_threshold: lowest score of an object that is drawn.
         with_truth: draw the annotations, too; objects and segments in a second picture on the left.
-
-    Returns:
-        The drawing, its longer side at least :data:`LONGER_SIDE`.
+        side: longer side of the drawing, or of each of the two; if None, at least :data:`LONGER_SIDE`.
     """
+    canvas = (
+        cv2.resize(picture, _fit(picture, side), interpolation=cv2.INTER_AREA)
+        if side
+        else enlarge(picture, LONGER_SIDE)
+    )
     if not with_truth:
-        return _panel(picture, sample, "pred", classes, score_threshold)
+        return _panel(canvas, picture, sample, "pred", classes, score_threshold)
     if "pred_label" in sample:
-        enlarged = enlarge(picture, LONGER_SIDE)
         titles = {"gt": "annotation", "pred": "prediction"}
         legends = [[(None, titles[prefix]), *_class_legend(sample, prefix, classes)] for prefix in titles]
-        return np.vstack([enlarged, *(_strip(enlarged, legend) for legend in legends)])
-    truth = _panel(picture, sample, "gt", classes, 0.0, "annotation")
-    prediction = _panel(picture, sample, "pred", classes, score_threshold, "prediction")
+        return np.vstack([canvas, *(_strip(canvas, legend) for legend in legends)])
+    truth = _panel(canvas, picture, sample, "gt", classes, 0.0, "annotation")
+    prediction = _panel(canvas, picture, sample, "pred", classes, score_threshold, "prediction")
     return np.hstack([truth, np.full((len(truth), 8, 3), 255, np.uint8), prediction])
 
 
 def draw_truth(picture: np.ndarray, sample: Any, classes: Classes, title: str | None = None) -> np.ndarray:
     """Return a picture with the annotations of a data sample of mmdet, mmseg or mmpretrain, and a title below."""
-    return _panel(picture, sample, "gt", classes, 0.0, title)
+    return _panel(enlarge(picture, LONGER_SIDE), picture, sample, "gt", classes, 0.0, title)
 
 
 def has_truth(sample: Any) -> bool:
@@ -100,23 +110,32 @@ def free_path(target: Path, taken: set[Path]) -> Path:
 
 def enlarge(picture: np.ndarray, longer_side: int) -> np.ndarray:
     """Return a copy of a picture, enlarged if its longer side has fewer pixels."""
-    height, width = picture.shape[:2]
-    scale = longer_side / max(height, width)
-    if scale <= 1:
+    if longer_side <= max(picture.shape[:2]):
         return picture.copy()
-    # Video encoders need even sides.
-    size = 2 * max(1, round(width * scale / 2)), 2 * max(1, round(height * scale / 2))
-    return cv2.resize(picture, size, interpolation=cv2.INTER_CUBIC)
+    return cv2.resize(picture, _fit(picture, longer_side), interpolation=cv2.INTER_CUBIC)
+
+
+def _fit(picture: np.ndarray, longer_side: int) -> tuple[int, ...]:
+    """Return width and height of a picture with this longer side; even, because video encoders need that."""
+    return tuple(2 * max(1, round(side * longer_side / max(picture.shape[:2]) / 2)) for side in picture.shape[1::-1])
 
 
 def _panel(
-    picture: np.ndarray, sample: Any, prefix: str, classes: Classes, threshold: float, title: str | None = None
+    drawing: np.ndarray,
+    picture: np.ndarray,
+    sample: Any,
+    prefix: str,
+    classes: Classes,
+    threshold: float,
+    title: str | None = None,
 ) -> np.ndarray:
-    """Return the drawing of annotations (``prefix='gt'``) or predictions (``'pred'``), with its title and legend below."""
-    drawing, legend = enlarge(picture, LONGER_SIDE), None
+    """Draw annotations (``prefix='gt'``) or predictions (``'pred'``) on a resized copy of a picture; title and legend below."""
+    legend = None
     if f"{prefix}_instances" in sample:
-        scale = max(drawing.shape[:2]) / max(picture.shape[:2])
-        drawing = _draw_instances(drawing, scale, getattr(sample, f"{prefix}_instances"), classes, threshold)
+        scale, least = max(drawing.shape[:2]) / max(picture.shape[:2]), _LEAST_LABELLED if title else 0
+        instances = getattr(sample, f"{prefix}_instances")
+        drawing, legend = _draw_instances(drawing, scale, instances, classes, threshold, least)
+        legend = legend if title else None
     elif f"{prefix}_sem_seg" in sample:
         drawing, legend = _draw_segmentation(drawing, getattr(sample, f"{prefix}_sem_seg").data, classes)
     else:
@@ -127,19 +146,19 @@ def _panel(
 
 
 def _draw_instances(
-    drawing: np.ndarray, scale: float, instances: Any, classes: Classes, threshold: float
-) -> np.ndarray:
+    drawing: np.ndarray, scale: float, instances: Any, classes: Classes, threshold: float, least: int
+) -> tuple[np.ndarray, Entries]:
+    """Draw objects, with text on those of ``least`` pixels or more; the legend has the classes of the others."""
     if "scores" in instances:
         instances = instances[instances.scores >= threshold]
     if not len(instances):
-        return drawing
+        return drawing, []
     boxes = np.asarray(getattr(instances.bboxes, "tensor", instances.bboxes), np.float32).reshape(-1, 4)
     labels = np.asarray(instances.labels, int)
     scores = np.asarray(instances.scores, np.float32) if "scores" in instances else None
     detections = sv.Detections(boxes * scale, class_id=labels, confidence=scores)
     order = np.argsort(-detections.box_area)  # small objects over large ones
     detections = detections[order]
-    names = [_label(classes.name(label), score) for _, _, score, label, *_ in detections]
     font = _font_size(drawing)
     colours = sv.ColorPalette([sv.Color(*classes.colour(label)) for label in range(int(labels.max()) + 1)])
     brightness = [np.dot(colour.as_rgb(), (0.3, 0.59, 0.11)) for colour in colours.colors]
@@ -149,12 +168,16 @@ def _draw_instances(
         drawing = _fill(drawing, [(masks[i], classes.colour(int(labels[i]))) for i in order])
     scene = np.ascontiguousarray(drawing[..., ::-1])  # BGR, as the annotators expect
     scene = sv.BoxAnnotator(colours, thickness=max(1, round(font / 9))).annotate(scene, detections)
-    if len(detections) > _MOST_LABELS:  # more labels would cover the picture
-        return scene[..., ::-1]
+    is_large = (detections.xyxy[:, 2:] - detections.xyxy[:, :2]).max(1) >= least
+    named = detections[is_large & (len(detections) <= _MOST_LABELS)]  # more labels would cover the picture
+    legend = [
+        (classes.colour(label), classes.name(label)) for label in np.unique(detections.class_id[~is_large]).tolist()
+    ]
+    names = [_label(classes.name(label), score) for _, _, score, label, *_ in named]
     annotator = sv.RichLabelAnnotator(
         colours, text_color=ink, font_path=str(_FONT), font_size=font, text_padding=2, smart_position=True
     )
-    return annotator.annotate(scene, detections, names)[..., ::-1]
+    return annotator.annotate(scene, named, names)[..., ::-1], legend
 
 
 def _fill(drawing: np.ndarray, masks: Iterable[tuple[Any, Colour]]) -> np.ndarray:

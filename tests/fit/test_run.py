@@ -33,7 +33,8 @@ def commands(monkeypatch, tmp_path):
             Path(words[2]).touch()
             log.touch()
         elif name == "test":
-            metrics = Path(words[words.index("--work-dir") + 1], "now", "now.json")
+            subfolder = "model" if Path(words[1]).suffix == ".onnx" else ""
+            metrics = Path(words[words.index("--work-dir") + 1], subfolder, "20260101_000000", "20260101_000000.json")
             metrics.parent.mkdir(parents=True, exist_ok=True)
             metrics.write_text(json.dumps({"accuracy/top1": 50.0, "time": 1}))
 

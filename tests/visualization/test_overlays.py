@@ -158,3 +158,16 @@ def test_the_legend_begins_with_the_largest_class_and_says_its_share():
     labels[:40], labels[40:56] = 2, 1  # 65 %, 25 % and 10 % of the rows
     legend = overlays._draw_segmentation(GREY, labels, classes)[1]
     assert legend == [((0, 200, 0), "sky 65%"), ((0, 0, 250), "cup 25%"), ((250, 0, 0), "cat 10%")]
+
+
+def test_beside_annotations_small_objects_are_named_below():
+    """Text would cover them; the other object has its text above."""
+    sample = detections([(20, 20, 28, 28), (60, 60, 120, 120)], [0, 1], [0.9, 0.9])
+    sample.gt_instances = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=int))
+    drawing = draw_prediction(GREY, sample, CLASSES, with_truth=True, side=320)
+    assert drawing.shape[1] == 2 * 320 + 8
+    picture, strip = drawing[:320, 328:], drawing[320:, 328:]
+    texts = [(picture == CLASSES.colour(label)).all(-1).sum() for label in (0, 1)]
+    assert texts[0] < 100 < 500 < texts[1]
+    swatches = [(strip == CLASSES.colour(label)).all(-1).any() for label in (0, 1)]
+    assert swatches == [True, False]
