@@ -40,6 +40,12 @@ def writing_whole(path: str | Path) -> Iterator[BinaryIO]:
         os.fsync(file.fileno())
 
 
+def write_file(path: str | Path, content: str | bytes) -> None:
+    """Write a whole file, or none."""
+    with writing_whole(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
 def save_checkpoint(checkpoint: dict[str, Any], path: str | Path) -> None:
     """Save a checkpoint atomically.
 

@@ -31,20 +31,8 @@ is_map_word = re.compile(
 _is_filler = re.compile(r"data|dataset|set|split|obj|seg|files?|lists?|dev|instances|coco").fullmatch
 _names_classes = re.compile(r"(.*/)?(classes|class_names|labels|obj|_darknet)\.(txt|names|labels)").fullmatch
 _OTHER_IMAGES = (
-    ".heic",
-    ".heif",
-    ".avif",
-    ".gif",
-    ".jp2",
-    ".dng",
-    ".cr2",
-    ".nef",
-    ".arw",
-    ".dcm",
-    ".pgm",
-    ".ppm",
-    ".pbm",
-)
+    ".heic", ".heif", ".avif", ".gif", ".jp2", ".dng", ".cr2", ".nef", ".arw", ".dcm", ".pgm", ".ppm", ".pbm",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

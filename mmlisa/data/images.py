@@ -25,13 +25,13 @@ class Facts(NamedTuple):
         size: width and height.
         digest: hash of the file.
         levels: number of its grey levels, if the file has 16 bits.
-        turned: whether EXIF turns it without a change of its size.
+        notes: what the user should know about such images.
     """
 
     size: tuple[int, int]
     digest: bytes
     levels: int = 0
-    turned: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def read_bytes(path: Path) -> bytes:
@@ -49,9 +49,13 @@ def examine_image(path: Path, stated: tuple[int, int] | None = None) -> Facts:
     Raises:
         UserError: the training cannot read it, reads less than the file holds, or its size is not ``stated`` (width, height).
     """
-    content, is_deep, orientation = read_bytes(path), True, 1
+    content, is_deep, orientation, notes = read_bytes(path), True, 1, []
     try:
         with Image.open(BytesIO(content)) as picture:
+            if picture.format == "TIFF" and picture.n_frames > 1:
+                notes.append("the training reads the first of several pages")
+            if picture.mode in ("RGBA", "LA", "PA") and picture.getextrema()[-1] != (255, 255):
+                notes.append("the training does not see their transparency, or fourth channel")
             is_deep = ";16" in str([tile[-1] for tile in picture.tile])
             orientation = picture.getexif().get(_ORIENTATION, 1)
             picture.load()  # OpenCV reads the first half of a file that is cut off, without a word
@@ -66,6 +70,8 @@ def examine_image(path: Path, stated: tuple[int, int] | None = None) -> Facts:
         array = None
     if array is None:
         raise UserError("OpenCV, which reads the images in training, cannot read it; save it as PNG or JPEG of 8 bits")
+    if orientation in (2, 3, 4):
+        notes.append("EXIF turns them upside down or mirrors them; their annotations must fit the turned image")
     size, levels = (array.shape[1], array.shape[0]), 0
     if orientation != 1 and _distance(array, upright) > _distance(array, stored):
         raise UserError("EXIF turns it, but not in training; save it upright, without EXIF")
@@ -77,7 +83,7 @@ def examine_image(path: Path, stated: tuple[int, int] | None = None) -> Facts:
                 f"it holds {bits} bits in 16, of which the training sees {levels} grey levels; convert it to 8 bits"
             )
     check_size(size, stated)
-    return Facts(size, blake2b(content, digest_size=16).digest(), levels, orientation in (2, 3, 4))
+    return Facts(size, blake2b(content, digest_size=16).digest(), levels, tuple(notes))
 
 
 def check_size(size: tuple[int, int], stated: tuple[int, int] | None) -> None:

@@ -32,20 +32,13 @@ def prepare_data(root: str | Path, task: str = "", ignore: Sequence[int] = (), b
         dataset.facts.append(split(dataset))
     dataset.notes += shared_images(dataset)
     train = dataset.split("train")
-    if not train:
-        raise UserError(f"{root} has no images for training; add images with annotations to its folder train")
-    if dataset.task == "detection":
-        empty = [sample for sample in train if not sample.objects]
+    empty = [sample for sample in train if not sample.objects] if dataset.task == "detection" else []
+    if empty:
         keep = background == "on" or (background == "auto" and 2 * len(empty) <= len(train))
-        if empty:
-            what = (
-                "are trained on as background; --background off leaves them"
-                if keep
-                else "are left out; --background on keeps them"
-            )
-            dataset.notes.append(f"background: {len(empty)} of {len(train)} training images show no object and {what}")
+        what = "trained on as background; --background off" if keep else "left out; --background on"
+        text = f"background: {len(empty)} of {len(train)} training images show no object and are {what} changes that"
+        dataset.notes.append(text)
         if not keep:
-            train = [sample for sample in train if sample.objects]
             dataset.samples = [sample for sample in dataset.samples if sample.split != "train" or sample.objects]
     shown = {name: set(dataset.count(name)) for name in ("train", "val")}
     for name, classes in shown.items():
@@ -57,10 +50,6 @@ def prepare_data(root: str | Path, task: str = "", ignore: Sequence[int] = (), b
         raise UserError(f"{root}: no class of train occurs in val; each class needs images in both")
     if absent := [name for index, name in enumerate(dataset.classes) if index not in shown["train"]]:
         dataset.notes.append(f"warning: no training image shows {', '.join(absent)}, which the model cannot learn")
-    if len(alike := {name.lower() for name in dataset.classes}) < len(dataset.classes):
-        dataset.notes.append(
-            f"warning: classes differ in capital letters only ({', '.join(sorted(alike))} …); rename one"
-        )
     return dataset
 
 

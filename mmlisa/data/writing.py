@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mmlisa.checkpoints.writing import writing_whole
+from mmlisa.checkpoints.writing import write_file
 
 from .dataset import SPLITS, Dataset, Sample
 from .formats.class_maps import load_values
@@ -21,35 +21,25 @@ def write_data(dataset: Dataset, folder: Path, **facts: Any) -> None:
     Images out of LabelMe's files, and class maps that a training cannot read as they are, are written below ``folder``.
     """
     for sample in dataset.samples:
+        seg_map = folder / "maps" / f"{sample.path}.png"
         if sample.path.endswith(".json"):
             target = folder / "images" / Path(sample.path).with_suffix(".png")
-            _write(target, read_bytes(dataset.root / sample.path))
+            write_file(target, read_bytes(dataset.root / sample.path))
             sample.path = str(target)
         if dataset.task == "segmentation" and (dataset.values is not None or not sample.seg_map):
-            target = (
-                folder / "maps" / f"{Path(sample.path).name if Path(sample.path).is_absolute() else sample.path}.png"
-            )
-            target.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(_map(dataset, sample) if sample.seg_map else draw_map(sample)).save(target)
-            sample.seg_map = str(target)
+            seg_map.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(_map(dataset, sample) if sample.seg_map else draw_map(sample)).save(seg_map)
+            sample.seg_map = str(seg_map)
     for name in SPLITS:
         samples = dataset.split(name)
         if dataset.task == "detection":
-            _write(folder / f"{name}.json", json.dumps(to_coco(dataset, name)).encode())
+            write_file(folder / f"{name}.json", json.dumps(to_coco(dataset, name)))
         else:
-            lines = (
-                f"{s.path}\t{s.seg_map}" if dataset.task == "segmentation" else f"{s.path} {s.label}" for s in samples
-            )
-            _write(folder / f"{name}.txt", "\n".join(lines).encode())
-    splits = {name: [sample.path for sample in dataset.split(name)] for name in SPLITS}
-    facts |= {
-        "format": dataset.format,
-        "task": dataset.task,
-        "summary": dataset.summary(),
-        "table": dataset.table(),
-        **splits,
-    }
-    _write(folder / "data.json", json.dumps(facts, indent=1).encode())
+            lines = (f"{s.path}\t{s.seg_map}" if s.seg_map else f"{s.path} {s.label}" for s in samples)
+            write_file(folder / f"{name}.txt", "\n".join(lines))
+        facts[name] = [sample.path for sample in samples]
+    facts |= dict(format=dataset.format, task=dataset.task, summary=dataset.summary(), table=dataset.table())
+    write_file(folder / "data.json", json.dumps(facts, indent=1))
 
 
 def to_coco(dataset: Dataset, split: str) -> dict[str, Any]:
@@ -72,9 +62,3 @@ def _map(dataset: Dataset, sample: Sample) -> np.ndarray:
     for value, label in dataset.values.items():
         labels[values == value] = label
     return labels
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with writing_whole(path) as file:
-        file.write(content)

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from mmengine.config import Config
 
 from mmlisa import __version__
-from mmlisa.checkpoints.writing import writing_whole
+from mmlisa.checkpoints.writing import write_file
 from mmlisa.classes import Classes
 from mmlisa.training.building import build_model
 from mmlisa.visualization.curves import draw_curves, read_curves
@@ -77,8 +77,7 @@ def write_report(folder: Path, commands: Mapping[str, str]) -> str:
         commands=commands,
         exported_line=commands.get("the same with the exported file"),
     )
-    with writing_whole(folder / "report.html") as file:
-        file.write(text.encode())
+    write_file(folder / "report.html", text)
     return result.score
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
 
-from mmlisa.checkpoints.writing import writing_whole
+from mmlisa.checkpoints.writing import write_file, writing_whole
 from mmlisa.data.splitting import SEED, prepare_data
 from mmlisa.data.writing import write_data
 from mmlisa.errors import UserError
@@ -69,7 +69,7 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
         _train(folder)
     has_tiles = (folder / "plain.py").exists()
     if has_tiles and not (folder / "comparison.json").exists():
-        _write(folder / "comparison.json", json.dumps(compare(folder, run), indent=1))
+        write_file(folder / "comparison.json", json.dumps(compare(folder, run), indent=1))
     file, notes = folder / "model.onnx", folder / "export.json"
     if export := not (file.exists() and notes.exists()):
         _export(folder)
@@ -102,13 +102,13 @@ def _configure(options: Options, folder: Path) -> None:
     plan.reasons["model"] = reason
     print(*dataset.summary(), sep="\n", flush=True)
     write_data(dataset, folder / "data", seed=SEED, shape=largest_shape(plan, dataset))
-    _write(folder / "options.json", json.dumps(asdict(options), indent=1))
+    write_file(folder / "options.json", json.dumps(asdict(options), indent=1))
     text = write_config(plan, dataset, folder)
     if plan.tiles and plan.task == "detection":
-        _write(folder / "plain.py", text)
+        write_file(folder / "plain.py", text)
         print(text)
         text = write_tiled_config(plan)
-    _write(folder / "config.py", text)
+    write_file(folder / "config.py", text)
     print(text, flush=True)
 
 
@@ -161,7 +161,7 @@ def _export(folder: Path) -> None:
         notes.append(
             f"model.onnx pads images smaller than {size}, which may change its results, and refuses larger ones."
         )
-    _write(folder / "export.json", json.dumps({"notes": notes, "table": []}, indent=1))
+    write_file(folder / "export.json", json.dumps({"notes": notes, "table": []}, indent=1))
     print(*(f"note: {note}" for note in notes), sep="\n", flush=True)
 
 
@@ -185,7 +185,7 @@ def _compare_file(folder: Path, tested: dict[str, Path]) -> None:
     ``tested`` has the folders of tests that are done already, by the name of the weights.
     """
     path, config = folder / "export.json", folder / "val.py"
-    _write(
+    write_file(
         config,
         "# Written by mmlisa fit. config.py with the validation images to test on.\n"
         '_base_ = "config.py"\n\ntest_dataloader = _base_.val_dataloader\ntest_evaluator = _base_.val_evaluator\n',
@@ -204,7 +204,7 @@ def _compare_file(folder: Path, tested: dict[str, Path]) -> None:
     exported["table"] = [["", *shown.values()]]
     for name, row in rows.items():
         exported["table"].append([name, *(f"{row[key]:#.4g}" if key in row else "-" for key in shown)])
-    _write(path, json.dumps(exported, indent=1))
+    write_file(path, json.dumps(exported, indent=1))
     print(*("  ".join(row) for row in exported["table"]), sep="\n", flush=True)
 
 
@@ -279,8 +279,3 @@ def run(name: str, *words: object, log: Path | None = None, hint: str = "") -> N
     if code:
         where = f"; see {log}" if log else ""
         raise ChildProcessError(f"mmlisa {name} failed with exit status {code}{where}{hint if code != 2 else ''}")
-
-
-def _write(path: Path, text: str) -> None:
-    with writing_whole(path) as file:
-        file.write(text.encode())

@@ -25,7 +25,8 @@ def test_orientation(tmp_path, suffix, orientation):
             examine_image(path)
     else:
         found = examine_image(path, (width, height))
-        assert (found.size, found.turned) == ((48, 64) if orientation == 6 else (64, 48), orientation == 3)
+        assert found.size == ((48, 64) if orientation == 6 else (64, 48))
+        assert ["upside down" in note for note in found.notes] == [True] * (orientation == 3)
         with pytest.raises(ValueError, match=f"{width}x{height} pixels.*{height}x{width}"):
             examine_image(path, (height, width))
 
@@ -48,6 +49,16 @@ def test_depth(tmp_path, name, array, levels):
             examine_image(tmp_path / name)
     else:
         assert examine_image(tmp_path / name).levels == levels
+
+
+def test_what_the_training_does_not_see_is_noted(tmp_path):
+    """Further pages of a TIFF, and a channel beside RGB that is not constant."""
+    pages = [Image.fromarray(PICTURE), Image.fromarray(PICTURE[::-1])]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    assert "several pages" in examine_image(tmp_path / "a.tif").notes[0]
+    for alpha, noted in ((PICTURE[..., :1], True), (np.full_like(PICTURE[..., :1], 255), False)):
+        cv2.imwrite(str(tmp_path / "b.png"), np.dstack([PICTURE, alpha]))
+        assert any("fourth channel" in note for note in examine_image(tmp_path / "b.png").notes) == noted
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])

@@ -107,3 +107,16 @@ def test_all_objects_of_a_full_image_count(tmp_path):
         corners = np.array([[x, y, x + w, y + h] for x, y, w, h in boxes[:number]]).reshape(-1, 4)
         found = dict(img_id=1, bboxes=corners, scores=np.full(number, 0.5), labels=np.zeros(number, int))
         assert metric.compute_metrics([({}, found)]).get("bbox_mAP") == expected
+
+
+def test_ids_of_annotations_do_not_matter(tmp_path):
+    """pycocotools takes the id 0 for "not found", keeps the last annotation of an id, and needs iscrowd."""
+    boxes = [[20, 20, 10, 10], [60, 20, 10, 10], [20, 60, 10, 10]]
+    entries = [dict(id=i % 2, image_id=1, category_id=1, bbox=box, area=100) for i, box in enumerate(boxes)]
+    content = dict(images=[dict(id=1)], categories=[dict(id=1, name="cat")], annotations=entries)
+    (tmp_path / "val.json").write_text(json.dumps(content))
+    metric = CocoMetric(str(tmp_path / "val.json"), metric="bbox")
+    metric.dataset_meta = dict(classes=["cat"])
+    corners = np.array([[x, y, x + w, y + h] for x, y, w, h in boxes])
+    found = dict(img_id=1, bboxes=corners, scores=np.full(3, 0.5), labels=np.zeros(3, int))
+    assert metric.compute_metrics([({}, found)])["bbox_mAP"] == 1

@@ -53,7 +53,8 @@ def read(root: str | Path, task: str = "", ignore: Sequence[int] = ()) -> Datase
     dataset = module.read(folder, chosen)
     if chosen == "segmentation" and dataset.task == "detection":
         draw_maps(dataset)
-    dataset.facts = [f"{module.NAME}, {dataset.task}: {proof.why}", *filter(None, [folder.splits_from])]
+    kind = ("boxes", "outlines")[dataset.has_masks] if dataset.task == "detection" else dataset.task
+    dataset.facts = [f"{module.NAME}, {kind}: {proof.why}", *filter(None, [folder.splits_from])]
     dataset.notes = folder.notes + dataset.notes
     seen = [folder.look(sample.path) for sample in dataset.samples]
     for sample, each in zip(dataset.samples, seen, strict=True):
@@ -62,16 +63,12 @@ def read(root: str | Path, task: str = "", ignore: Sequence[int] = ()) -> Datase
         dataset.facts.append(
             f"{len(levels)} images of 16 bits, of which the training sees {min(levels)} to {max(levels)} levels"
         )
-    if turned := sum(each.turned for each in seen):
-        dataset.notes.append(
-            f"{turned} images are upside down or mirrored without EXIF, and annotations are taken for them with it"
-        )
+    kinds = Counter(note for each in seen for note in each.notes)
+    dataset.notes += [f"{number} of {len(seen)} images: {note}" for note, number in kinds.items()]
     for stated, path in folder.moved[:1]:
         dataset.notes.append(
             f"{len(folder.moved)} images lie in other places than stated, the first: {stated} -> {path}"
         )
-    if proof.doubt:
-        dataset.notes.append(f"taken for class folders, as --task says, although {proof.doubt}")
     others = [
         f"{other.NAME} ({each.lacks or each.why})"
         for other, each in proofs.items()

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ def read(folder: Folder, task: str) -> Dataset:
     notes += [
         f"{len(bare)} images have no class map and are not used, the first {folder.root / path}" for path in bare[:1]
     ]
-    classes, labels, chosen = _choose_classes(folder, sum((sample.counts for sample in samples), Counter()))
+    classes, labels, chosen = _choose_classes(folder, [sample.counts for sample in samples])
     for sample in samples:
         counts, sample.counts = sample.counts, Counter()
         for value in counts.keys() - {value for value, label in labels.items() if label == UNKNOWN}:
@@ -100,12 +101,13 @@ def load_values(path: Path) -> tuple[np.ndarray, bool]:
     return values.astype({"f": int, "b": np.uint8}.get(values.dtype.kind, values.dtype), copy=False), is_plain
 
 
-def _choose_classes(folder: Folder, counts: Counter[int]) -> tuple[list[str], dict[int, int], list[str]]:
+def _choose_classes(folder: Folder, maps: Sequence[Counter[int]]) -> tuple[list[str], dict[int, int], list[str]]:
     """Return the names of the classes, the label of each value of the class maps, and notes.
 
     Raises:
         UserError: the values cannot be explained.
     """
+    counts = sum(maps, Counter())
     file, lines = folder.class_names()
     lines = ["background" if line == "_background_" else line for line in lines if line != "__ignore__"]  # LabelMe's
     numbered = [re.fullmatch(r"(\d+)[\s:,;=]+(.+)", line) for line in lines]
@@ -116,10 +118,11 @@ def _choose_classes(folder: Folder, counts: Counter[int]) -> tuple[list[str], di
     found = sorted(counts.keys() - ignored)
     rest = [value for value in found if value != UNKNOWN]
     if UNKNOWN in found and UNKNOWN not in named and len(rest) > 1:
-        in_a_row = (
-            rest == [*range(rest[0], rest[0] + len(rest))] and rest[0] < 2 and 2 * counts[UNKNOWN] < counts.total()
-        )
-        if (rest[-1] < len(lines) or len(rest) == len(lines)) if lines else in_a_row:
+        is_border = 2 * counts[UNKNOWN] < counts.total()
+        # Where some masks are of 0 and 1 and the others of 0 and 255, no map has both.
+        is_border &= any(UNKNOWN in each and each.keys() & {*rest[1:]} for each in maps)
+        in_a_row = rest == [*range(rest[0], rest[0] + len(rest))] and rest[0] < 2
+        if (rest[-1] < len(lines) or len(rest) == len(lines)) if lines else in_a_row and is_border:
             found, ignored = rest, ignored | {UNKNOWN}
     share = {value: f"{value} ({counts[value] / counts.total():.1%})" for value in counts}
     shown = ", ".join(map(share.get, found[:_SHOWN])) + ", …" * (len(found) > _SHOWN)

@@ -44,9 +44,8 @@ def read(folder: Folder, task: str) -> Dataset:
         try:
             classes += _read_file(found, file, splits[file], content, masks_are_objects)
         except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{folder.root / file}: an entry has an unexpected form ({error!r}); export it again"
-            ) from error
+            what = f"lacks {error}" if isinstance(error, KeyError) else f"has an unexpected form ({error})"
+            raise UserError(f"{folder.root / file}: an entry {what}; export it again") from error
     return found.finish(classes)
 
 

@@ -1,4 +1,9 @@
-"""Pascal VOC: an XML file per image; ``ImageSets/Main/*.txt`` are its splits. Objects marked difficult become crowds."""
+"""Pascal VOC: an XML file per image; ``ImageSets/Main/*.txt`` are its splits. Objects marked difficult become crowds.
+
+Roboflow and supervision add ``<polygon><x1>…</x1><y1>…</y1><x2>…`` to an object.
+"""
+
+import re
 
 from ..dataset import Dataset
 from ..folder import Evidence, Folder
@@ -18,7 +23,7 @@ def recognises(folder: Folder) -> Evidence | None:
 
 
 def read(folder: Folder, task: str) -> Dataset:
-    """Read the boxes."""
+    """Read the boxes and outlines."""
     files, found = recognises(folder).content, Objects(folder, NAME)
     for file, root in files.items():
         stated = root.findtext("filename", "")
@@ -29,12 +34,15 @@ def read(folder: Folder, task: str) -> Dataset:
             where = f"{folder.root / file}, object {number}"
             try:
                 left, top, right, bottom = (float(entry.findtext(f"bndbox/{side}", "")) for side in _SIDES)
-            except ValueError:
+                points = [each.text for each in entry.findall("polygon/*") if re.fullmatch(r"[xy]\d+", each.tag)]
+                outline = [max(0, float(value) - 1) for value in points]
+            except (TypeError, ValueError):
                 found.bad.append(
                     (where, f"it has no bndbox of four numbers, but {', '.join(part.tag for part in entry)}")
                 )
                 continue
             # The format counts pixels from 1, and includes the last.
             corners = (max(0, left - 1), max(0, top - 1), right, bottom)
-            found.add(sample, where, entry.findtext("name", ""), corners, crowd=entry.findtext("difficult") == "1")
+            is_difficult = entry.findtext("difficult") == "1"
+            found.add(sample, where, entry.findtext("name", ""), corners, [outline] * bool(outline), is_difficult)
     return found.finish(sorted({entry["category_id"] for _, _, entry in found.entries}))

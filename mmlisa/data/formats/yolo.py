@@ -57,7 +57,7 @@ def read(folder: Folder, task: str) -> Dataset:
     found.lost += [
         (folder.root / path, "no image belongs to this file") for path, images in labels.items() if not images
     ]
-    classes = list(names.values())
+    classes, lengths = list(names.values()), []
     for image in folder.images:
         label = pairs.get(image, "")
         if not label and posixpath.dirname(image) not in places and image not in found.splits:
@@ -71,8 +71,12 @@ def read(folder: Folder, task: str) -> Dataset:
             try:
                 if line.strip() and sample:
                     _add_line(found, sample, where, line.split()[:last], names)
+                    lengths.append(len(line.split()) - 1)
             except ValueError as error:
                 found.bad.append((where, str(error)))
+    if not last and len(lengths) > 9 and set(lengths) == {lengths[0]} and lengths[0] > 8:
+        hint = "taken for outlines; if they are a box and keypoints, add kpt_shape to data.yaml"
+        folder.notes.append(f"warning: all lines have {lengths[0]} numbers, {hint}")
     return found.finish(classes)
 
 
