@@ -67,32 +67,27 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str]) -
         values = [each[..., index] for values in precision.values() for each in (values, values[:1])]
         table.append([name, str(number), *(shown(mean(each), ".3f") for each in values)])
     score = "; ".join(f"{kind} AP {mean(each):.3f}, AP50 {mean(each[0]):.3f}" for kind, each in precision.items())
-    confusion, images, pairs = np.zeros((len(classes) + 1, len(classes) + 1), int), [], {}
+    confusion, images, by_path = np.zeros((len(classes) + 1, len(classes) + 1), int), [], {}
     for image in truth.imgs.values():
+        annotated = truth.imgToAnns.get(image["id"], [])
         detections = [entry for entry in found.imgToAnns.get(image["id"], []) if entry["score"] >= threshold]
-        pairs[image["file_name"]] = paired = pair_objects(truth.imgToAnns.get(image["id"], []), detections)
-        counts = np.zeros_like(confusion)
-        for pair in paired:
-            counts[tuple(each["category_id"] - 1 if each else -1 for each in pair)] += 1
-        confusion += counts
-        missed, added, wrong = counts[:, -1].sum(), counts[-1].sum(), counts.sum() - np.trace(counts)
-        caption = f"{missed} missed, {added} found where nothing is, {wrong - missed - added} of another class"
-        images.append((image["file_name"], float(wrong), caption))
-    by_path = {image["file_name"]: image for image in truth.imgs.values()}
+        pairs = pair_objects(annotated, detections)
+        for pair in pairs:
+            confusion[tuple(each["category_id"] - 1 if each else -1 for each in pair)] += 1
+        wrong = [a or b for a, b in pairs if not (a and b and a["category_id"] == b["category_id"])]
+        missed, added = (sum(pair[side] is None for pair in pairs) for side in (1, 0))
+        caption = f"{missed} missed, {added} found where nothing is, {len(wrong) - missed - added} of another class"
+        images.append((image["file_name"], float(len(wrong)), caption))
+        by_path[image["file_name"]] = (image["width"], image["height"]), wrong, annotated, detections
 
     def errors(path: str) -> list[Sequence[int]]:
-        wrong = [a or b for a, b in pairs[path] if not (a and b and a["category_id"] == b["category_id"])]
-        size = by_path[path]["width"], by_path[path]["height"]
+        size, wrong, *_ = by_path[path]
         boxes = (entry["bbox"] for entry in wrong)
         return [_window([x + w / 2, y + h / 2], max(CROP, w, h), size) for x, y, w, h in boxes]
 
     def sample(path: str, window: Sequence[int]) -> BaseDataElement:
-        number = by_path[path]["id"]
-        detections = [entry for entry in found.imgToAnns.get(number, []) if entry["score"] >= threshold]
-        annotated, predicted = (
-            _instances(coco, entries, window, "segm" in kinds)
-            for coco, entries in ((truth, truth.imgToAnns.get(number, [])), (found, detections))
-        )
+        pairs = zip((truth, found), by_path[path][2:], strict=True)
+        annotated, predicted = (_instances(coco, entries, window, "segm" in kinds) for coco, entries in pairs)
         return BaseDataElement(gt_instances=annotated, pred_instances=predicted)
 
     unit = f"Objects; detections from a score of {threshold:.2f} on, where the F1 of all is highest, {f1:.2f}"
@@ -128,17 +123,12 @@ def _window(centre: Sequence[float], side: float, size: Sequence[int]) -> list[i
     return [*corner, *sides]
 
 
-def _boxes(entries: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the boxes ``[N, 4]``, as left, top, right and bottom, and the labels ``[N]``."""
-    x, y, w, h = np.array([entry["bbox"] for entry in entries], float).reshape(-1, 4).T
-    return np.stack([x, y, x + w, y + h], 1), np.array([entry["category_id"] - 1 for entry in entries], int)
-
-
 def _instances(coco: COCO, entries: Sequence[Mapping], window: Sequence[int], with_masks: bool) -> InstanceData:
     """Return the part of annotations or detections that lies in a window."""
     left, top, width, height = window
-    boxes, labels = _boxes(entries)
-    boxes -= [left, top, left, top]
+    x, y, w, h = np.array([entry["bbox"] for entry in entries], float).reshape(-1, 4).T
+    boxes = np.stack([x, y, x + w, y + h], 1) - [left, top, left, top]
+    labels = np.array([entry["category_id"] - 1 for entry in entries], int)
     inside = (boxes[:, 2:] > 0).all(1) & (boxes[:, :2] < [width, height]).all(1)
     kept = [entry for entry, is_inside in zip(entries, inside, strict=True) if is_inside]
     data = InstanceData(bboxes=boxes[inside].clip(0, [width, height] * 2), labels=labels[inside])

@@ -133,8 +133,7 @@ def _draw(folder: Path) -> None:
 def _train(folder: Path) -> None:
     """Train, and copy the best checkpoint, or else the last one, to ``model.pth``."""
     train, config = folder / "train", folder / "config.py"
-    half = max(1, _settings(folder)["batch"] // 2)
-    hint = f". If the memory was full, add --batch {half} --work-dir {folder}_{half}"
+    hint = ". If the memory was full, give half of the batch in config.py as --batch, and another --work-dir"
     run("train", config, "--work-dir", train, *(["--resume"] if any(train.glob("*.pth")) else []), hint=hint)
     best = [*train.glob("best_*.pth"), Path((train / "last_checkpoint").read_text())]
     with writing_whole(folder / "model.pth") as file, best[0].open("rb") as source:
@@ -166,46 +165,29 @@ def _export(folder: Path) -> None:
 
 
 def _test(folder: Path) -> None:
-    """Test the checkpoint, and compare it on the validation images with the file; write the report."""
+    """Test the exported file and the checkpoint, and write the report."""
     from .report import write_report
 
-    test, facts = folder / "test", _facts(folder)
-    test.mkdir(exist_ok=True)
-    dump = ["--out", test / "predictions.pkl"] if facts["task"] == "classification" else []
-    run("test", folder / "config.py", folder / "model.pth", "--work-dir", test, *dump)
-    if (folder / "model.onnx").exists():
-        _compare_file(folder, {} if facts["test"] else {"model.pth": test})
-    score = write_report(folder, _next_commands(folder))
-    print(f"{score}; {folder / 'report.html'}", flush=True)
-
-
-def _compare_file(folder: Path, tested: dict[str, Path]) -> None:
-    """Add a table with the results of the checkpoint and of the exported file on the validation images to ``export.json``.
-
-    ``tested`` has the folders of tests that are done already, by the name of the weights.
-    """
-    path, config = folder / "export.json", folder / "val.py"
-    write_file(
-        config,
-        "# Written by mmlisa fit. config.py with the validation images to test on.\n"
-        '_base_ = "config.py"\n\ntest_dataloader = _base_.val_dataloader\ntest_evaluator = _base_.val_evaluator\n',
-    )
-    exported, rows = json.loads(path.read_text()), {}
-    for name in ("model.pth", "model.onnx"):
-        work = tested.get(name, folder / "val" / name)
+    path, rows = folder / "export.json", {}
+    exported, is_classifier = json.loads(path.read_text()), _facts(folder)["task"] == "classification"
+    for name in ("model.onnx", "model.pth"):  # the predictions of the last one stay
+        work = folder / "test" / name
+        dump = ["--out", folder / "test" / "predictions.pkl"] if is_classifier and name == "model.pth" else []
         try:
-            if name not in tested:
-                run("test", config, folder / name, "--work-dir", work)
-            rows[name] = json.loads(max(work.rglob("[0-9]*.json")).read_text())  # a file's are in a subfolder
+            if (folder / name).exists():
+                run("test", folder / "config.py", folder / name, "--work-dir", work, *dump)
+                rows[name] = json.loads(max(work.rglob("[0-9]*.json")).read_text())
         except ChildProcessError as error:
-            rows[name] = {}
+            if name == "model.pth":
+                raise
             exported["notes"].append(f"{name} was not tested: {error}")
-    shown = {key: title for key, title in _METRICS.items() if any(key in row for row in rows.values())}
-    exported["table"] = [["", *shown.values()]]
-    for name, row in rows.items():
-        exported["table"].append([name, *(f"{row[key]:#.4g}" if key in row else "-" for key in shown)])
+    titles = {key: title for key, title in _METRICS.items() if any(key in row for row in rows.values())}
+    table = [[name, *(f"{row[key]:#.4g}" if key in row else "-" for key in titles)] for name, row in rows.items()]
+    exported["table"] = [["", *titles.values()], *table]
     write_file(path, json.dumps(exported, indent=1))
     print(*("  ".join(row) for row in exported["table"]), sep="\n", flush=True)
+    score = write_report(folder, _next_commands(folder))
+    print(f"{score}; {folder / 'report.html'}", flush=True)
 
 
 def _next_commands(folder: Path) -> dict[str, str]:
@@ -222,12 +204,6 @@ def _next_commands(folder: Path) -> dict[str, str]:
 
 def _facts(folder: Path) -> dict:
     return json.loads((folder / "data" / "data.json").read_text())
-
-
-def _settings(folder: Path) -> dict:
-    from mmengine.config import Config
-
-    return Config.fromfile(folder / "config.py").to_dict()
 
 
 # --- processes ---------------------------------------------------------------------------------------------------------------
