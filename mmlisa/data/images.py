@@ -95,7 +95,7 @@ def check_size(size: tuple[int, int], stated: tuple[int, int] | None) -> None:
     if stated and tuple(stated) != size:
         shown, annotated = ("{}x{}".format(*each) for each in (size, stated))
         hint = "; if EXIF turns it, save it upright without EXIF" if stated[::-1] == size else ""
-        raise UserError(f"it has {shown} pixels as the training reads it, its annotation {annotated}{hint}")
+        raise UserError(f"it has {shown} pixels as the training reads it, but {annotated} in its annotation{hint}")
 
 
 def _distance(array: np.ndarray, picture: Image.Image) -> float:

@@ -44,7 +44,7 @@ def prepare_data(root: str | Path, task: str = "", ignore: Sequence[int] = (), b
     for name, classes in shown.items():
         if not classes:
             raise UserError(
-                f"{root}: no image of {name} has an object that counts, so nothing can be learnt or measured"
+                f"{root}: no image of {name} has an object that counts; annotate some, or remove {name} from the splits"
             )
     if not shown["train"] & shown["val"]:
         raise UserError(f"{root}: no class of train occurs in val; each class needs images in both")

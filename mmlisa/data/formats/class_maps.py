@@ -37,8 +37,11 @@ def recognises(folder: Folder) -> Evidence | None:
     pairs = {images[key]: maps[key] for key in sorted(images.keys() & maps.keys(), key=images.__getitem__)}
     bare = [path for key, path in images.items() if key not in maps]
     alone = [path for key, path in maps.items() if key not in images and key[:-1] not in images]
+    if not (maps and images):
+        return None
     why = f"{len(pairs)} maps such as {min(pairs.values(), default='')}"
-    return Evidence(why, tasks=("segmentation",), content=(pairs, alone, bare)) if pairs else None
+    lacks = "" if pairs else f"{min(maps.values())} has the name of no image, as masks/a.png has that of images/a.jpg"
+    return Evidence(why, lacks, ("segmentation",), (pairs, alone, bare))
 
 
 def read(folder: Folder, task: str) -> Dataset:

@@ -123,8 +123,8 @@ class Objects:
             sample.objects.append(entry)
         crowds = sum(entry["iscrowd"] for _, entry in kept)
         if crowds == len(kept):
-            hint = f"all {crowds} are crowds, difficult or {IGNORED}" if crowds else "there is none"
-            raise UserError(f"{root}: no image has an object that can be learnt ({self.kind}; {hint})")
+            hint = f"all {crowds} are crowds, difficult or {IGNORED}" if crowds else f"{self.kind} lists none"
+            raise UserError(f"{root}: no image has an object that can be learnt; {hint}")
         if crowds:
             notes.append(
                 f"ignored in training and test: {crowds} of {len(kept)} objects, crowds, difficult or {IGNORED}"
