@@ -1,10 +1,11 @@
-"""MkDocs hooks: pages made of files outside ``docs/``, room for wide tables, and equations as MathML, which needs no script."""
+"""MkDocs hooks: pages made outside of ``docs/``, room for wide tables, and equations as MathML, which needs no script."""
 
 import html
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import yaml
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
@@ -30,6 +31,9 @@ def on_files(files, config):
         for target, name in FROM_ROOT.items():
             text = re.sub(rf"\]\({name}(?=[#)])", f"]({target}", text)
         files.append(File.generated(config, page, content=text))
+    for name, page in yaml.safe_load(Path(__file__).with_name("api.yml").read_text(encoding="utf-8")).items():
+        blocks = [f"# {page['title']}", page["text"], *(f"::: {each}" for each in page["names"])]
+        files.append(File.generated(config, f"api/{name}.md", content="\n\n".join(blocks)))
     return files
 
 
