@@ -217,9 +217,7 @@ def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> s
     commits = sorted({one["commit"] for one in (*runs, measured) if "commit" in one})
     lines += [
         "",
-        f"{comparison.iterations} iterations at {comparison.size}x{comparison.size}; mean ± standard deviation over seeds "
-        f"(pooled over all rows: {pooled:.1f}). A difference below two standard deviations is printed as 'none'; '?' marks "
-        f"fewer than {MIN_RUNS} runs. Time, memory and counts are those of the backbone in fp32, batch {_BATCH}, medians of "
-        f"{_ROUNDS} interleaved rounds. Commits: {', '.join(commits)}.",
+        f"{comparison.iterations} iterations at {comparison.size}x{comparison.size}; deviation pooled over all rows: {pooled:.1f}. "
+        f"Commits: {', '.join(commits)}.",
     ]
     return "\n".join(lines) + "\n"
