@@ -217,7 +217,7 @@ def to_markdown(comparison: Comparison, runs: Sequence[Row], measured: Row) -> s
     commits = sorted({one["commit"] for one in (*runs, measured) if "commit" in one})
     lines += [
         "",
-        f"{comparison.iterations} iterations at {comparison.size}x{comparison.size}; deviation pooled over all rows: {pooled:.1f}. "
-        f"Commits: {', '.join(commits)}.",
+        f"{comparison.iterations} iterations at {comparison.size}x{comparison.size}; deviation pooled over all rows: "
+        f"{pooled:.1f}. Commits: {', '.join(commits)}.",
     ]
     return "\n".join(lines) + "\n"
