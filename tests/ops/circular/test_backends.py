@@ -64,17 +64,6 @@ def test_chunks_of_heads_change_nothing(backend, monkeypatch):
     assert_same(value_and_gradients(make_inputs("odd"), backend), expected, 1e-6)
 
 
-@pytest.mark.parametrize("backend", FAST)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_computed_in_fp32(backend, dtype):
-    inputs = [x.detach().to(dtype) for x in make_inputs("even")]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = lisa(*inputs, backend=backend)
-    assert y.dtype == dtype
-    expected = lisa(*(x.float() for x in inputs), backend="reference")
-    assert (y.float() - expected).norm() <= torch.finfo(dtype).eps * expected.norm()
-
-
 @pytest.mark.parametrize("backend", ["fft", "circulant"])
 def test_prepared_kernels_serve_many_calls(backend):
     q, k, v, *kernels = (x.detach() for x in make_inputs("even"))

@@ -6,21 +6,11 @@ import torch
 from mmlisa import ops
 
 
-def inputs(grid, bias_a=False, heads=2, width=3, patterns=2, batch=2):
+def inputs(grid):
+    """For two heads of three channels and two patterns."""
     generator = torch.Generator().manual_seed(0)
-
-    def draw(*shape):
-        return torch.randn(*shape, dtype=torch.float64, generator=generator)
-
-    tensors = [
-        *(draw(batch, heads, width, *grid) for _ in range(3)),
-        draw(width, patterns, *grid),
-        draw(patterns, *grid),
-        draw(width, patterns),
-        draw(width, patterns) if bias_a else None,
-    ]
-    tensors[0], tensors[1] = (torch.nn.functional.normalize(t, dim=2) for t in tensors[:2])
-    return tensors
+    shapes = [(2, 2, 3, *grid)] * 3 + [(3, 2, *grid), (2, *grid), (3, 2)]
+    return [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
 
 
 @pytest.mark.parametrize("backend", ["reference", "fft"])
@@ -38,7 +28,7 @@ def test_wrong_shapes_are_named(backend):
 @pytest.mark.parametrize("factor", [(2, 3), (1, 2), (3, 1)])
 def test_resized_kernel_gives_tiled_output_for_tiled_input(old, factor):
     """On an integer multiple of the grid, a periodically tiled input gives the tiled output exactly."""
-    *tokens, kernel_a, kernel_b, bias, _ = inputs(old)
+    *tokens, kernel_a, kernel_b, bias = inputs(old)
     new = tuple(n * f for n, f in zip(old, factor, strict=True))
     small = ops.lisa(*tokens, kernel_a, kernel_b, bias)
     tiled = [t.repeat(1, 1, 1, *factor) for t in tokens]
