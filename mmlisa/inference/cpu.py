@@ -29,6 +29,7 @@ from mmlisa.models.layers import (
     ShortcutTokenConv,
     has_hooks,
     norm_tokens,
+    to_map,
 )
 from mmlisa.models.layers.blocks import StarReLU
 from mmlisa.ops.context import is_traced
@@ -118,7 +119,8 @@ class InPlaceStage(Stage):
     def forward(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
         if self.training or not is_cpu_inference(x) or _is_watched(self):
             return super().forward(x, grid)
-        x, grid = self.enter(x, grid)
+        if self.downsample is not None:
+            x, grid = self.downsample(to_map(x, grid))
         may_overwrite = False  # the tokens may be the caller's, or those of a block that returns its input
         for block in self.blocks:
             if type(block).forward is not ResidualBlock.forward:

@@ -14,7 +14,7 @@ from mmlisa.errors import UserError
 from mmlisa.models.arch import check_options, check_stages, look_up_arch, parse_image_size, parse_mixers
 from mmlisa.models.init_cfg import loading_from_init_cfg
 from mmlisa.models.layers.init import init_linear
-from mmlisa.models.layers.tokens import norm_tokens, to_map, to_tokens
+from mmlisa.models.layers.tokens import ConvStack, norm_tokens, to_map
 from mmlisa.models.published import Network, Rules
 
 MIN_IMAGE_SIZE = 32
@@ -42,8 +42,7 @@ class Stage(nn.Module):
 
     Args:
         blocks: each called as ``block(x: [B, N, C], grid) -> [B, N, C]``.
-        downsample: a module from maps ``[B, C_in, *grid]`` to tokens ``[B, N, C]`` and their grid, or a list of convolutional
-            blocks from maps to maps.
+        downsample: a module from maps ``[B, C_in, *grid]`` to tokens ``[B, N, C]`` and their grid.
         norm: of the tokens that the stage returns.
         with_cp: recompute each block in the backward pass to save memory; see :meth:`recompute`.
     """
@@ -52,33 +51,22 @@ class Stage(nn.Module):
         self,
         blocks: Iterable[nn.Module] = (),
         *,
-        downsample: nn.Module | list[nn.Module] | None = None,
+        downsample: nn.Module | None = None,
         norm: nn.Module | None = None,
         with_cp: bool = False,
     ) -> None:
         super().__init__()
-        self.downsample = nn.ModuleList(downsample) if isinstance(downsample, list) else downsample
-        self.blocks, self.norm = nn.ModuleList(blocks), norm
+        self.downsample, self.blocks, self.norm = downsample, nn.ModuleList(blocks), norm
         self.with_cp = with_cp
 
     def forward(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
         """Tokens ``[B, N, C_in]`` and their grid -> ``[B, N', C]`` and theirs."""
-        x, grid = self.enter(x, grid)
+        if self.downsample is not None:
+            x = to_map(x, grid)
+            x, grid = self.recompute(self.downsample, x) if self.with_cp else self.downsample(x)
         for block in self.blocks:
             x = self.recompute(block, x, grid) if self.with_cp else block(x, grid)
         return (x if self.norm is None else norm_tokens(self.norm, x)), grid
-
-    def enter(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
-        """Downsample: tokens ``[B, N, C_in]`` and their grid -> ``[B, N', C]`` and theirs."""
-        if isinstance(self.downsample, nn.ModuleList):
-            x = to_map(x, grid)
-            for block in self.downsample:
-                x = self.recompute(block, x) if self.with_cp else block(x)
-            return to_tokens(x), x.shape[2:]
-        if self.downsample is None:
-            return x, grid
-        x = to_map(x, grid)
-        return self.recompute(self.downsample, x) if self.with_cp else self.downsample(x)
 
     def recompute(self, layer: nn.Module, *args: Any) -> Any:
         """Call a layer of this stage, and in training call it again in the backward pass.
@@ -278,7 +266,7 @@ class Backbone(BaseModule):
         """Build what leads into the first stage: image ``[B, 3, H, W]`` -> tokens ``[B, N, C]`` and their grid."""
         raise NotImplementedError
 
-    def build_downsample(self, stage: int) -> nn.Module | list[nn.Module] | None:
+    def build_downsample(self, stage: int) -> nn.Module | None:
         """Build what leads into ``stage``: see :class:`Stage`; None for nothing, as into stage 0 of most hosts."""
         return None
 
@@ -353,7 +341,7 @@ class Backbone(BaseModule):
             [
                 f"stages.{i}.{name}.{j}."
                 for name, layers in (("downsample", stage.downsample), ("blocks", stage.blocks))
-                if isinstance(layers, nn.ModuleList)
+                if isinstance(layers, nn.ModuleList | ConvStack)
                 for j in range(len(layers))
             ]
             for i, stage in enumerate(self.stages)

@@ -101,10 +101,10 @@ class ESNet(Backbone):
     def build_stem(self) -> nn.Module:
         return ConvStack(ConvNormAct(self.in_channels, STEM_CHANNELS, 3, 2), nn.MaxPool2d(3, 2, padding=1))
 
-    def build_downsample(self, stage: int) -> list[nn.Module]:
+    def build_downsample(self, stage: int) -> nn.Module:
         before, width = self.stage_channels[stage - 1] if stage else STEM_CHANNELS, self.stage_channels[stage]
         first, *others = (make_divisible(int(width * ratio), 8) for ratio in self.ratios(stage))
-        return [ESDownBlock(before, width, first), *(ESBlock(width, inside) for inside in others)]
+        return ConvStack(ESDownBlock(before, width, first), *(ESBlock(width, inside) for inside in others))
 
     def ratios(self, stage: int) -> tuple[float, ...]:
         """Width inside each block of ``stage`` over its output."""

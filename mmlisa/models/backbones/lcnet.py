@@ -65,11 +65,11 @@ class LCNet(Backbone):
             DepthSepConv(channels, _width(32, self.arch), 3),
         )
 
-    def build_downsample(self, stage: int) -> list[nn.Module]:
+    def build_downsample(self, stage: int) -> nn.Module:
         channels, (first, *others) = self.stage_channels[stage], self.kernels[stage]
         before, se = self.stage_channels[stage - 1] if stage else _width(32, self.arch), stage == 3
         shrinking = DepthSepConv(before, channels, first, stride=2, se=se)
-        return [shrinking, *(DepthSepConv(channels, channels, kernel, se=se) for kernel in others)]
+        return ConvStack(shrinking, *(DepthSepConv(channels, channels, kernel, se=se) for kernel in others))
 
     def finish(self) -> None:
         super().finish()
