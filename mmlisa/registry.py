@@ -57,8 +57,8 @@ class _Registry(roots.Registry):
 
 
 def _child(parent: roots.Registry, *modules: str) -> roots.Registry:
-    found = [name for name in modules if name not in _LIBRARIES or find_spec(_LIBRARIES[name])]
-    return _Registry(parent.name, parent=parent, scope="mmlisa", locations=[f"mmlisa.{name}" for name in found])
+    present = [name for name in modules if name not in _LIBRARIES or find_spec(_LIBRARIES[name])]
+    return _Registry(parent.name, parent=parent, scope="mmlisa", locations=[f"mmlisa.{name}" for name in present])
 
 
 _NETWORKS = (

@@ -103,10 +103,10 @@ def read_checkpoint(source: str | Path, map_location: str | torch.device | None 
     if not isinstance(checkpoint, dict):
         raise CheckpointError(f"checkpoint '{path}' holds a {type(checkpoint).__name__}, not a dict of tensors")
     hub = checkpoint.get("message_hub")
-    for part in (checkpoint.get("meta"), hub.get("runtime_info") if isinstance(hub, dict) else None):
-        if isinstance(part, dict):
-            part.pop("config", None)
-            part.pop("cfg", None)
+    for info in (checkpoint.get("meta"), hub.get("runtime_info") if isinstance(hub, dict) else None):
+        if isinstance(info, dict):
+            info.pop("config", None)
+            info.pop("cfg", None)
     return checkpoint
 
 
@@ -137,6 +137,6 @@ def latest_checkpoint(work_dir: str | Path) -> str | None:
 
     last = Path(find_latest_checkpoint(str(work_dir)) or work_dir)
     folders = {Path(work_dir), last.parent}
-    saved = [path for folder in folders for kind in ("epoch", "iter") for path in folder.glob(f"{kind}_*.pth")]
+    saved = [path for folder in folders for unit in ("epoch", "iter") for path in folder.glob(f"{unit}_*.pth")]
     newest = sorted(saved, key=lambda path: path.stat().st_mtime, reverse=True)
     return next((str(path) for path in (last, *newest) if zipfile.is_zipfile(path)), None)

@@ -34,26 +34,26 @@ def check_splits(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[tuple[
         changes = {"filter_cfg": None} if "filter_cfg" in config else {}
         if config.type in ("CocoDataset", "mmdet.CocoDataset"):  # ours reports the annotations that mmdet drops
             changes["type"] = "mmlisa.CocoDataset"
-        found = _read(DATASETS.build({**config, **changes}), split)
+        dataset = _read(DATASETS.build({**config, **changes}), split)
         if split == "train":
-            train = found
+            train = dataset
         elif train:
-            found.notes += filter(None, [compare_classes(train.classes, found.classes)])
-            known = {sample.digest for sample in train.samples if sample.digest}
-            shared = sorted(sample.path for sample in found.samples if sample.digest in known)
-            found.notes += [f"{path}: the same image is in the training data" for path in shared]
-        yield split, found
+            dataset.notes += filter(None, [compare_classes(train.classes, dataset.classes)])
+            digests = {sample.digest for sample in train.samples if sample.digest}
+            shared = sorted(sample.path for sample in dataset.samples if sample.digest in digests)
+            dataset.notes += [f"{path}: the same image is in the training data" for path in shared]
+        yield split, dataset
 
 
 def _read(source: Any, split: str) -> Dataset:
     """Return the content of a data set of MMEngine."""
-    found = Dataset(Path(), "", "classification", list(source.metainfo.get("classes") or ()), [])
-    found.notes = [f"{source.ann_file}: {problem}" for problem in getattr(source, "problems", ())]
+    data = Dataset(Path(), "", "classification", list(source.metainfo.get("classes") or ()), [])
+    data.notes = [f"{source.ann_file}: {problem}" for problem in getattr(source, "problems", ())]
     for index in tqdm(range(len(source)), "images", leave=False, disable=None):
         info = source.get_data_info(index)
         sample = Sample(str(info.get("img_path", "")), split)
-        found.samples.append(sample)
-        found.task = "detection" if "instances" in info else "segmentation" if info.get("seg_map_path") else found.task
+        data.samples.append(sample)
+        data.task = "detection" if "instances" in info else "segmentation" if info.get("seg_map_path") else data.task
         for instance in info.get("instances", ()):
             left, top, right, bottom = instance["bbox"]
             entry = {"bbox": [left, top, right - left, bottom - top], "category_id": instance["bbox_label"]}
@@ -66,10 +66,10 @@ def _read(source: Any, split: str) -> Dataset:
             stated = (info["width"], info["height"]) if "width" in info else None
             sample.size, sample.digest, *_ = examine_image(Path(sample.path), stated)
             if info.get("seg_map_path"):
-                sample.counts = _read_map(info, sample.size, len(found.classes))
+                sample.counts = _read_map(info, sample.size, len(data.classes))
         except (ValueError, OSError) as error:
-            found.notes.append(f"{sample.path}: {error}")
-    return found
+            data.notes.append(f"{sample.path}: {error}")
+    return data
 
 
 def _read_map(info: Mapping[str, Any], size: tuple[int, int], number: int) -> Counter[int]:

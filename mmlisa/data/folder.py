@@ -78,9 +78,9 @@ class Folder:
         self.root = Path(root).absolute()  # not resolved: a link stays the name that the user knows
         if not self.root.is_dir():
             raise FileNotFoundError(f"{root} is not a folder; name the folder of the images and their annotations")
-        found = [Path(here, name) for here, _, names in walk(self.root, followlinks=True) for name in names]
-        found = [path.relative_to(self.root).as_posix() for path in found]
-        self.paths = sorted(path for path in found if not re.search(r"(^|/)(\.|__MACOSX/)", path))
+        paths = [Path(here, name) for here, _, names in walk(self.root, followlinks=True) for name in names]
+        paths = [path.relative_to(self.root).as_posix() for path in paths]
+        self.paths = sorted(path for path in paths if not re.search(r"(^|/)(\.|__MACOSX/)", path))
         self.images = self.files(*IMAGE_SUFFIXES)
         self.names_of_classes = [path for path in self.paths if _names_classes(path)]
         self.broken: dict[str, str] = {}
@@ -91,7 +91,7 @@ class Folder:
         self._by_name, self._by_stem, self._by_layout = defaultdict(list), defaultdict(list), defaultdict(set)
         for path in map(PurePosixPath, self.images):
             self._by_stem[str(path.with_suffix(""))].append(str(path))
-            if not any(is_map_word(part.lower()) for part in path.parts):
+            if not any(is_map_word(word.lower()) for word in path.parts):
                 for name in {path.name.lower(), path.stem.lower()}:
                     self._by_name[name].append(str(path))
             for parent in path.parents:
@@ -115,24 +115,24 @@ class Folder:
     @cached_property
     def documents(self) -> dict[str, Any]:
         """The content of each JSON, XML and YAML file; those that cannot be parsed are in ``broken``."""
-        found = {}
+        parsed = {}
         for name in self.files(".json", ".xml", ".yaml", ".yml"):
             parse = {".json": json.loads, ".xml": ElementTree.fromstring}.get(Path(name).suffix.lower(), _load_yaml)
             try:
-                found[name] = parse((self.root / name).read_bytes())
+                parsed[name] = parse((self.root / name).read_bytes())
             except (ValueError, ElementTree.ParseError, yaml.YAMLError) as error:
                 self.broken[name] = f"it cannot be read ({' '.join(str(error).split())}); export it again"
-            if isinstance(content := found.get(name), dict) and "imageData" in content:
+            if isinstance(content := parsed.get(name), dict) and "imageData" in content:
                 content["imageData"] = bool(content["imageData"])  # those of all files could fill the memory
-        return found
+        return parsed
 
     def documents_with(self, *keys: str) -> dict[str, Any]:
         """Return the documents that have these keys or, of XML, this tag."""
         tags = {name: getattr(content, "tag", content) for name, content in self.documents.items()}
-        found = [
+        names = [
             name for name, tag in tags.items() if [tag] == [*keys] or (isinstance(tag, dict) and {*keys} <= tag.keys())
         ]
-        return {name: self.documents[name] for name in found}
+        return {name: self.documents[name] for name in names}
 
     def class_names(self, near: str = "") -> tuple[str, list[str]]:
         """Return the nearest file with a name per line, such as ``classes.txt``, and its names; empty if there is none.
@@ -164,10 +164,10 @@ class Folder:
                 self._facts[path] = examine_image(self.root / path)
             except ValueError as error:
                 self._facts[path] = error
-        if isinstance(found := self._facts[path], ValueError):
-            raise found
-        check_size(found.size, stated)
-        return found
+        if isinstance(facts := self._facts[path], ValueError):
+            raise facts
+        check_size(facts.size, stated)
+        return facts
 
     def look_at_all(self) -> None:
         """Read the images in parallel for :meth:`look`."""
@@ -186,27 +186,27 @@ class Folder:
             PureWindowsPath(str(name).strip()).as_posix() for name in stated
         ]  # programs write their system's separators
         here, layout = PurePosixPath(near).parent, layout_of(PurePosixPath(near).parent)
-        own = (*layout, re.split(r"[_.]", PurePosixPath(near).stem.lower())[-1])
-        places = [*sorted(self._by_layout.get(own, ())), str(here), *sorted(self._by_layout.get(layout, ())), ""]
+        of_split = (*layout, re.split(r"[_.]", PurePosixPath(near).stem.lower())[-1])
+        places = [*sorted(self._by_layout.get(of_split, ())), str(here), *sorted(self._by_layout.get(layout, ())), ""]
 
         def exact(name: str) -> str | None:
             paths = (posixpath.normpath(posixpath.join(place, name)) for place in places)
             return next((path for path in paths if path in self._known), None)
 
-        found = [exact(name) for name in names]
-        if any(path and "/" in name for path, name in zip(found, names, strict=True)):
-            return found
+        images = [exact(name) for name in names]
+        if any(path and "/" in name for path, name in zip(images, names, strict=True)):
+            return images
         counts = Counter(posixpath.basename(name).lower() for name in names)
         for index, name in enumerate(names):
             *parents, bare = name.split("/")
-            if found[index] is None and counts[bare.lower()] == 1:
+            if images[index] is None and counts[bare.lower()] == 1:
                 tails = [exact("/".join([*parents[start:], bare])) for start in range(1, len(parents) + 1)]
                 same = self._by_name.get(bare.lower(), ())
                 is_one = len({posixpath.splitext(path)[0] for path in same}) == 1
-                found[index] = next(filter(None, tails), same[0] if is_one else None)
-                if found[index] and parents:
-                    self.moved.append((str(stated[index]), found[index]))
-        return found
+                images[index] = next(filter(None, tails), same[0] if is_one else None)
+                if images[index] and parents:
+                    self.moved.append((str(stated[index]), images[index]))
+        return images
 
     def find_beside(self, near: str, stated: str = "") -> str | None:
         """Return the image of an annotation file's own name, beside it or in a folder of the same layout.
@@ -215,10 +215,10 @@ class Folder:
         """
         here, stem = PurePosixPath(near).parent, PurePosixPath(near).stem
         places = [str(here), *sorted(self._by_layout.get(layout_of(here), ()))]
-        found = next(filter(None, (self._by_stem.get(posixpath.normpath(f"{place}/{stem}")) for place in places)), [])
-        if len(found) == 1 and PurePosixPath(stated).stem not in ("", stem):
-            self.moved.append((stated, found[0]))
-        return found[0] if len(found) == 1 else None
+        images = next(filter(None, (self._by_stem.get(posixpath.normpath(f"{place}/{stem}")) for place in places)), [])
+        if len(images) == 1 and PurePosixPath(stated).stem not in ("", stem):
+            self.moved.append((stated, images[0]))
+        return images[0] if len(images) == 1 else None
 
     def read_list(self, path: str) -> list[str]:
         """Return the images that a text file lists: a path, a name or a stem per line, perhaps before other words.
@@ -227,31 +227,31 @@ class Folder:
             UserError: some images are here, but more than a tenth are missing.
         """
         lines = [line.strip() for line in self.text(path).splitlines() if line.strip()]
-        found = self.find(lines, path)
-        if not any(found):
-            found = self.find(lines := [line.split()[0] for line in lines], path)
+        images = self.find(lines, path)
+        if not any(images):
+            images = self.find(lines := [line.split()[0] for line in lines], path)
         lost = [
             (self.root / path, f"its image '{line}' is missing")
-            for line, image in zip(lines, found, strict=True)
+            for line, image in zip(lines, images, strict=True)
             if not image
         ]
-        if any(found):
+        if any(images):
             self.notes += note_problems(lost, len(lines), "lines")
-        return [image for image in found if image]
+        return [image for image in images if image]
 
     def listed_splits(self, kind: str = "Main") -> dict[str, str]:
         """Return the split of each image that a list such as ``val.txt`` or ``ImageSets/<kind>/val.txt`` names."""
         lists = [path for path in self.files(".txt") if "ImageSets/" not in path or f"ImageSets/{kind}/" in path]
         splits = {path: split_of(f"{PurePosixPath(path).stem}/x") for path in lists if not self.find_beside(path)}
-        found: dict[str, str] = {}
+        by_image: dict[str, str] = {}
         for path in sorted(
             filter(splits.get, splits), key=lambda path: ("trainval" not in path, SPLITS.index(splits[path]))
         ):
             if images := self.read_list(path):  # the last lists prevail
                 self.splits_from = f"{self.splits_from or 'splits: stated in'} {path}"
                 twins = [twin for image in images for twin in self._by_stem[posixpath.splitext(image)[0]]]
-                found |= dict.fromkeys(twins, splits[path])
-        return found
+                by_image |= dict.fromkeys(twins, splits[path])
+        return by_image
 
 
 def _load_yaml(content: bytes) -> Any:

@@ -99,9 +99,9 @@ def shared_images(dataset: Dataset) -> list[str]:
     train, notes = {sample.digest for sample in dataset.split("train")}, []
     for name in ("val", "test"):
         samples = dataset.split(name)
-        if known := [sample for sample in samples if sample.digest in train]:
+        if repeated := [sample for sample in samples if sample.digest in train]:
             notes.append(
-                f"warning: {dataset.root / known[0].path}: {len(known)} of the {len(samples)} images of {name} are in train, "
-                "too, so that results look better than they are; keep each image in one split"
+                f"warning: {dataset.root / repeated[0].path}: {len(repeated)} of the {len(samples)} images of {name} are in "
+                "train, too, so that results look better than they are; keep each image in one split"
             )
     return notes

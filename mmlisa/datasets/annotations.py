@@ -120,20 +120,20 @@ def run_lengths(counts: Sequence[int] | str | bytes) -> list[int]:
     """Return the numbers of COCO's run lengths, compressed or not."""
     if not isinstance(counts, str | bytes):
         return list(counts)
-    found, number, shift = [], 0, 0
+    numbers, number, shift = [], 0, 0
     for byte in counts.encode() if isinstance(counts, str) else counts:
         number |= (byte - 48 & 31) << shift
         shift += 5
         if not byte - 48 & 32:
             number -= (1 << shift) if byte - 48 & 16 else 0
-            found.append(number + (found[-2] if len(found) > 2 else 0))
+            numbers.append(number + (numbers[-2] if len(numbers) > 2 else 0))
             number = shift = 0
-    return found
+    return numbers
 
 
-def is_polygon(part: Any) -> bool:
+def is_polygon(value: Any) -> bool:
     """Return whether this is a list of three or more finite points, x and y in turn."""
-    return isinstance(part, list) and len(part) >= 6 and len(part) % 2 == 0 and _are_finite(*part)
+    return isinstance(value, list) and len(value) >= 6 and len(value) % 2 == 0 and _are_finite(*value)
 
 
 def _mask_box(mask: Any) -> tuple[float, float, float, float]:
@@ -143,7 +143,7 @@ def _mask_box(mask: Any) -> tuple[float, float, float, float]:
 
         encoded = mask if isinstance(mask["counts"], str | bytes) else coco.frPyObjects(dict(mask), *mask["size"])
         return tuple(coco.toBbox(encoded))
-    x, y = ([value for part in mask for value in part[start::2]] for start in (0, 1))
+    x, y = ([value for polygon in mask for value in polygon[start::2]] for start in (0, 1))
     return min(x), min(y), max(x) - min(x), max(y) - min(y)
 
 

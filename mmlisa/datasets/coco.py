@@ -80,10 +80,10 @@ class CocoDataset(_CocoDataset):
             raise UserError(
                 f"annotation file {self.ann_file} lacks the classes {missing}; set metainfo.classes to the file's, {names}"
             )
-        if (found := [name for name in names if name in wanted]) != wanted:
+        if (categories := [name for name in names if name in wanted]) != wanted:
             raise UserError(
-                f"annotation file {self.ann_file} has its categories as {found}, and the data set its classes as {wanted}: each "
-                "class needs one category, in the same order"
+                f"annotation file {self.ann_file} has its categories as {categories}, and the data set its classes as {wanted}: "
+                "each class needs one category, in the same order"
             )
 
 
@@ -111,30 +111,30 @@ class CocoMetric(_CocoMetric):
 
     def compute_metrics(self, results: list[tuple[dict, dict]]) -> dict[str, float]:
         values = super().compute_metrics(results)
-        if all(np.bincount(found["labels"]).max(initial=0) <= 100 for _, found in results):
+        if all(np.bincount(result["labels"]).max(initial=0) <= 100 for _, result in results):
             return values
         with TemporaryDirectory() as folder:
-            for kind, file in self.results2json([found for _, found in results], f"{folder}/results").items():
-                if f"{kind}_mAP" in values:
-                    precision = measure_precision(self._coco_api, self._coco_api.loadRes(load(file)), kind)[..., 0]
-                    values[f"{kind}_mAP"] = round(np.nansum(precision) / max(1, np.isfinite(precision).sum()), 3)
+            for iou_type, file in self.results2json([result for _, result in results], f"{folder}/results").items():
+                if f"{iou_type}_mAP" in values:
+                    precision = measure_precision(self._coco_api, self._coco_api.loadRes(load(file)), iou_type)[..., 0]
+                    values[f"{iou_type}_mAP"] = round(np.nansum(precision) / max(1, np.isfinite(precision).sum()), 3)
         return values
 
 
-def measure_precision(truth: COCO, found: COCO, kind: str) -> np.ndarray:
+def measure_precision(truth: COCO, detections: COCO, iou_type: str) -> np.ndarray:
     """Return COCO's precision ``[IoU, recall, class, size]``; sizes are all, small, medium, large; NaN where no object is.
 
     1,000 detections of each class in an image count, or twice the objects of the fullest image.
     """
-    evaluation = _evaluate(truth, found, kind)
+    evaluation = _evaluate(truth, detections, iou_type)
     evaluation.accumulate()
     values = evaluation.eval["precision"][..., 0]
     return np.where(values < 0, np.nan, values)
 
 
-def find_best_score(truth: COCO, found: COCO) -> tuple[float, float]:
+def find_best_score(truth: COCO, detections: COCO) -> tuple[float, float]:
     """Return the score from which on the boxes of all classes have the highest F1, at an IoU of 0.5, and this F1."""
-    evaluation = _evaluate(truth, found, "bbox")
+    evaluation = _evaluate(truth, detections, "bbox")
     images = [each for each in evaluation.evalImgs if each and each["aRng"] == evaluation.params.areaRng[0]]
     counts = [~np.array(each["dtIgnore"][0], bool) for each in images]
     scores = np.concatenate([np.array(each["dtScores"])[counted] for each, counted in zip(images, counts, strict=True)])
@@ -147,8 +147,8 @@ def find_best_score(truth: COCO, found: COCO) -> tuple[float, float]:
     return float(scores[best]), float(f1[best])
 
 
-def _evaluate(truth: COCO, found: COCO, kind: str) -> COCOeval:
-    evaluation = COCOeval(truth, found, kind)
+def _evaluate(truth: COCO, detections: COCO, iou_type: str) -> COCOeval:
+    evaluation = COCOeval(truth, detections, iou_type)
     evaluation.params.maxDets = [max(1000, 2 * max(map(len, truth.imgToAnns.values()), default=0))]
     evaluation.evaluate()
     return evaluation

@@ -42,8 +42,8 @@ class DumpWithoutLogits(DumpResults):
     """MMEngine's ``DumpResults`` without a segmentor's logits: with 150 classes, 160 MB per image of 512x512 pixels."""
 
     def process(self, data_batch: Any, predictions: Sequence[Mapping[str, Any]]) -> None:
-        kept = [{key: value for key, value in sample.items() if key != "seg_logits"} for sample in predictions]
-        super().process(data_batch, kept)
+        without = [{key: value for key, value in sample.items() if key != "seg_logits"} for sample in predictions]
+        super().process(data_batch, without)
 
 
 @METRICS.register_module()

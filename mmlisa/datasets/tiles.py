@@ -63,7 +63,7 @@ class RandomTile(BaseTransform):
 
     def _cut(self, objects: list[Results], corner: np.ndarray, size: tuple[int, int]) -> list[Results]:
         """Return the objects of a tile in its pixels; ``size`` is (height, width) of the image."""
-        tile, kept = tuple(min(side, self.size) for side in size), []
+        tile, results = tuple(min(side, self.size) for side in size), []
         for entry in objects:
             box, mask = np.array(entry["bbox"], np.float64) - np.tile(corner, 2), entry.get("mask")
             visible = box.clip(0, tile[::-1] * 2)
@@ -78,18 +78,18 @@ class RandomTile(BaseTransform):
                 x, y, w, h = coco.toBbox(mask)
                 visible = np.array([x, y, x + w, y + h])
             if share >= self.min_visibility:
-                kept.append({**entry, "bbox": visible.tolist(), **({} if mask is None else {"mask": mask})})
-        return kept
+                results.append({**entry, "bbox": visible.tolist(), **({} if mask is None else {"mask": mask})})
+        return results
 
 
 def _move(mask: Any, corner: np.ndarray, size: tuple[int, int], tile: tuple[int, int]) -> Any:
     """Return polygons in pixels of the tile, or run lengths of the part of the mask that lies in the tile."""
     if isinstance(mask, list):
         return [(np.reshape(polygon, (-1, 2)) - corner).ravel().tolist() for polygon in mask if len(polygon) >= 6]
-    x, y, part = decode_part(_encode(mask, size))  # its cost is that of the object, not of the image
+    x, y, pixels = decode_part(_encode(mask, size))  # its cost is that of the object, not of the image
     left, top = (int(side) for side in corner - (x, y))
-    part = part[max(top, 0) : max(top + tile[0], 0), max(left, 0) : max(left + tile[1], 0)]
-    return encode_mask([(max(-left, 0), max(-top, 0), part)], tile)
+    pixels = pixels[max(top, 0) : max(top + tile[0], 0), max(left, 0) : max(left + tile[1], 0)]
+    return encode_mask([(max(-left, 0), max(-top, 0), pixels)], tile)
 
 
 def _encode(mask: Any, size: tuple[int, int]) -> dict[str, Any]:

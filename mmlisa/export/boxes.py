@@ -92,4 +92,4 @@ def nms(candidates: tuple[Tensor, ...], cfg: Any, threshold: Tensor | float) -> 
 
 
 def take(candidates: tuple[Tensor, ...], index: Tensor) -> tuple[Tensor, ...]:
-    return tuple(part[index] for part in candidates)
+    return tuple(tensor[index] for tensor in candidates)

@@ -91,13 +91,13 @@ def dense_candidates(
 
     Candidates whose score, without its factor, is at most ``threshold`` get the score :data:`NOTHING`.
     """
-    kind, nms_pre, before, found = DENSE[predictor(head)], head.test_cfg.get("nms_pre", -1), 0, []
-    scores, predictions, *factors = ([cut(x) for x in part] for part in outputs)
+    dense, nms_pre, before, levels = DENSE[predictor(head)], head.test_cfg.get("nms_pre", -1), 0, []
+    scores, predictions, *factors = ([cut(x) for x in maps] for maps in outputs)
     priors = head.prior_generator.grid_priors([s.shape[2:] for s in scores], scores[0].dtype, scores[0].device)
     for level, (score, prediction, prior) in enumerate(zip(scores, predictions, priors, strict=True)):
-        score = kind.score(head, rows_of(score, head.cls_out_channels))
+        score = dense.score(head, rows_of(score, head.cls_out_channels))
         factor = rows_of(factors[0][level], 1).sigmoid() if factors else score.new_ones(1, 1)
-        if kind.by_prior:
+        if dense.by_prior:
             score = cut((score * factor).sqrt() if factors else score, exact=True)
             best, row = _top(score.amax(dim=1), nms_pre)
             classes = torch.arange(score.shape[1], device=score.device)
@@ -107,15 +107,15 @@ def dense_candidates(
             score = cut(score, exact=True)
             best, index = _top(score.flatten(), nms_pre)
         row = index // score.shape[1]
-        scaled = best * factor[row, 0] if factors and not kind.by_prior else best
+        scaled = best * factor[row, 0] if factors and not dense.by_prior else best
         best = torch.where(best > threshold, scaled, NOTHING)
-        prediction = rows_of(prediction, kind.numbers(head))[row]
-        boxes = kind.decode(head, level, kind.priors(head, prior[row]), prediction, limits)
-        labels = torch.full_like(index, level) if kind.by_level else index % score.shape[1]
-        found.append((boxes, best, labels, before + row))
+        prediction = rows_of(prediction, dense.numbers(head))[row]
+        boxes = dense.decode(head, level, dense.priors(head, prior[row]), prediction, limits)
+        labels = torch.full_like(index, level) if dense.by_level else index % score.shape[1]
+        levels.append((boxes, best, labels, before + row))
         before = before + prior.shape[0]
-    boxes, best, *rest = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return cut(boxes, exact=True), cut(best, exact=True), *rest
+    boxes, best, *numbers = (torch.cat(each) for each in zip(*levels, strict=True))
+    return cut(boxes, exact=True), cut(best, exact=True), *numbers
 
 
 def _top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -132,17 +132,18 @@ def single_stage(model: nn.Module, image: Tensor, limits: Tensor, thresholds: Se
     *candidates, _ = dense_candidates(head, head(model.extract_feat(image)), limits, thresholds[0], cut)
     if predictor(head) != "PAAHead":
         return nms(candidates, cfg, NOTHING)
-    found = nms(candidates, dict(nms=cfg["nms"], max_per_img=cfg["max_per_img"]), NOTHING)  # PAA ignores min_bbox_size
-    return vote(found, candidates) if head.with_score_voting else found
+    cfg = dict(nms=cfg["nms"], max_per_img=cfg["max_per_img"])  # PAA ignores min_bbox_size
+    detections = nms(candidates, cfg, NOTHING)
+    return vote(detections, candidates) if head.with_score_voting else detections
 
 
-def vote(found: Boxes, candidates: Boxes) -> Boxes:
+def vote(detections: Boxes, candidates: Boxes) -> Boxes:
     """Replace each box by the mean of the candidates of its label, weighted by score and overlap (PAA, section 3.3)."""
     boxes, scores, labels = take(candidates, (candidates[1] > NOTHING).nonzero()[:, 0])
-    overlap = torchvision.ops.box_iou(found[0], boxes)
-    counts = (overlap > 0.01) & (labels == found[2][:, None])
+    overlap = torchvision.ops.box_iou(detections[0], boxes)
+    counts = (overlap > 0.01) & (labels == detections[2][:, None])
     weight = torch.where(counts, (-((1 - overlap) ** 2) / 0.025).exp() * scores, 0)
-    return weight @ boxes / weight.sum(dim=1, keepdim=True), *found[1:]
+    return weight @ boxes / weight.sum(dim=1, keepdim=True), *detections[1:]
 
 
 def rtmdet_ins(
@@ -155,25 +156,25 @@ def rtmdet_ins(
     head = model.bbox_head
     scores, predictions, kernels, prototypes = head(model.extract_feat(image))
     candidates = dense_candidates(head, (scores, predictions), limits, thresholds[0], cut)
-    *found, index = nms(candidates, head.test_cfg, NOTHING)
+    *detections, index = nms(candidates, head.test_cfg, NOTHING)
     generator, device = head.prior_generator, image.device
     priors = torch.cat(generator.grid_priors([s.shape[2:] for s in scores], device=device, with_stride=True))[index]
     places = generator.single_level_grid_priors(prototypes.shape[2:], level_idx=0, device=device)
     away = (priors[:, None, :2] - places) / (priors[:, None, 2:] * 8)
     x = torch.cat([away.transpose(1, 2), cut(prototypes).flatten(2).expand(index.shape[0], -1, -1)], dim=1)
-    parts = torch.cat([rows_of(cut(k), head.num_gen_params) for k in kernels])[index].split(
+    layers = torch.cat([rows_of(cut(k), head.num_gen_params) for k in kernels])[index].split(
         head.weight_nums + head.bias_nums, 1
     )
-    for number, (weight, bias) in enumerate(zip(parts[: head.num_dyconvs], parts[head.num_dyconvs :], strict=True)):
+    for number, (weight, bias) in enumerate(zip(layers[: head.num_dyconvs], layers[head.num_dyconvs :], strict=True)):
         weight = weight.unflatten(1, (bias.shape[1], -1))
         x = torch.baddbmm(bias[:, :, None], weight, x.relu() if number else x)
-    return *found, x[:, 0].unflatten(1, prototypes.shape[2:])
+    return *detections, x[:, 0].unflatten(1, prototypes.shape[2:])
 
 
 def yolox(model: nn.Module, image: Tensor, limits: Tensor, thresholds: Sequence[Tensor], cut: Cut) -> Boxes:
     """YOLOX, which keeps the best class of each prior and multiplies its score by the objectness."""
     head = model.bbox_head
-    scores, predictions, objectness = ([cut(x) for x in part] for part in head(model.extract_feat(image)))
+    scores, predictions, objectness = ([cut(x) for x in maps] for maps in head(model.extract_feat(image)))
     sizes = [s.shape[2:] for s in scores]
     priors = head.prior_generator.grid_priors(sizes, scores[0].dtype, scores[0].device, with_stride=True)
     scores = cut(torch.cat([rows_of(s, head.cls_out_channels) for s in scores]).sigmoid(), exact=True)

@@ -340,17 +340,17 @@ test_dataloader = dict(dataset=dict(pipeline=whole_images))
 """
 
 
-def _class_counts(part: Mapping[str, Any], number: int, whole: bool = False) -> dict[str, Any]:
+def _class_counts(config: Mapping[str, Any], number: int, whole: bool = False) -> dict[str, Any]:
     """Return the changes of a config, with ``whole`` the changed config, that set each ``num_classes`` to a number."""
-    changes = (dict(part) if whole else {}) | ({"num_classes": number} if "num_classes" in part else {})
-    for key, inner in part.items():
-        found: Any = None
+    changes = (dict(config) if whole else {}) | ({"num_classes": number} if "num_classes" in config else {})
+    for key, inner in config.items():
+        changed: Any = None
         if isinstance(inner, dict) and key != "loss_decode":
-            found = _class_counts(inner, number, whole)
+            changed = _class_counts(inner, number, whole)
         elif isinstance(inner, list):  # the heads of a cascade; a config can only replace the list
-            found = [_class_counts(one, number, whole=True) if isinstance(one, dict) else one for one in inner]
+            changed = [_class_counts(one, number, whole=True) if isinstance(one, dict) else one for one in inner]
             if key == "class_weight":  # Mask2Former's, the last for "no object"
-                found = inner[:1] * number + inner[-1:]
-        if found and found != inner:
-            changes[key] = found
+                changed = inner[:1] * number + inner[-1:]
+        if changed and changed != inner:
+            changes[key] = changed
     return changes

@@ -30,14 +30,14 @@ def best_class(maps: np.ndarray, size: tuple[int, int], align_corners: bool = Fa
     # With aligned corners, the centres of the corner pixels stay where they are.
     y, x = (np.linspace(0, n - 1, side, dtype=np.float32) for n, side in zip(maps.shape[1:], size, strict=True))
     columns, rows = np.meshgrid(x, y)
-    found, best = np.zeros(size, np.int64), np.full(size, -np.inf, np.float32)
+    labels, highest = np.zeros(size, np.int64), np.full(size, -np.inf, np.float32)
     for label, logits in enumerate(maps):
         resized = (
             cv2.remap(logits, columns, rows, cv2.INTER_LINEAR) if align_corners else cv2.resize(logits, size[::-1])
         )
-        found[resized > best] = label
-        np.maximum(best, resized, out=best)
-    return found
+        labels[resized > highest] = label
+        np.maximum(highest, resized, out=highest)
+    return labels
 
 
 def enlarge(logits: np.ndarray, stride: int, factors: Sequence[float], size: Sequence[int]) -> np.ndarray:
@@ -59,12 +59,12 @@ def paste(mask: np.ndarray, box: np.ndarray, canvas: np.ndarray, threshold: floa
     canvas[spans[0], spans[1]] = weights[0] @ mask @ weights[1].T >= threshold
 
 
-def encode_mask(parts: Sequence[tuple[int, int, np.ndarray]], size: tuple[int, int]) -> dict[str, Any]:
+def encode_mask(crops: Sequence[tuple[int, int, np.ndarray]], size: tuple[int, int]) -> dict[str, Any]:
     """Return the union of masks ``[h, w]``, each with the place (x, y) of its corner, as COCO's run-length encoding.
 
     ``size`` is (height, width) of the image. Memory and time depend on the object, not on the image.
     """
-    pixels = np.unique(np.concatenate([_column_major(part, size[0]) for part in parts]))
+    pixels = np.unique(np.concatenate([_column_major(crop, size[0]) for crop in crops]))
     breaks = np.flatnonzero(np.diff(pixels) > 1)
     edges = np.stack([np.append(pixels[:1], pixels[breaks + 1]), np.append(pixels[breaks], pixels[-1:]) + 1], axis=1)
     counts = np.diff(edges.ravel(), prepend=0, append=size[0] * size[1])
@@ -79,17 +79,17 @@ def encode_mask(parts: Sequence[tuple[int, int, np.ndarray]], size: tuple[int, i
     return {"size": [int(side) for side in size], "counts": text.decode()}
 
 
-def _column_major(part: tuple[int, int, np.ndarray], height: int) -> np.ndarray:
-    x, y, mask = part
+def _column_major(crop: tuple[int, int, np.ndarray], height: int) -> np.ndarray:
+    x, y, mask = crop
     rows, columns = np.nonzero(mask)
     return (x + columns) * height + y + rows
 
 
 def decode_mask(encoded: dict[str, Any]) -> np.ndarray:
     """Return a mask ``[H, W]`` (bool) of COCO's run-length encoding."""
-    x, y, part = decode_part(encoded)
+    x, y, crop = decode_part(encoded)
     mask = np.zeros(encoded["size"], bool)
-    mask[y : y + part.shape[0], x : x + part.shape[1]] = part
+    mask[y : y + crop.shape[0], x : x + crop.shape[1]] = crop
     return mask
 
 
@@ -114,6 +114,6 @@ def decode_part(encoded: dict[str, Any]) -> tuple[int, int, np.ndarray]:
     pixels = np.repeat(starts - np.append(0, np.cumsum(lengths)[:-1]), lengths) + np.arange(lengths.sum())
     columns, rows = np.divmod(pixels, height)
     x, y = int(columns.min()), int(rows.min())
-    part = np.zeros((int(rows.max()) - y + 1, int(columns.max()) - x + 1), bool)
-    part[rows - y, columns - x] = True
-    return x, y, part
+    crop = np.zeros((int(rows.max()) - y + 1, int(columns.max()) - x + 1), bool)
+    crop[rows - y, columns - x] = True
+    return x, y, crop

@@ -57,18 +57,18 @@ class Tiles:
         self._labels, self._owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         self._parts: list[tuple[int, int, np.ndarray]] | None = None
 
-    def add(self, index: int, found: Prediction) -> None:
+    def add(self, index: int, prediction: Prediction) -> None:
         """Keep the detections of tile ``index`` that count; boxes and masks are in pixels of the tile."""
         corner = self.windows[index, :2]
-        boxes = found.boxes + np.tile(corner, 2).astype(np.float32)
+        boxes = prediction.boxes + np.tile(corner, 2).astype(np.float32)
         centres, limits = (boxes[:, :2] + boxes[:, 2:]) / 2, self._limits[index]
         counted = np.flatnonzero(((centres >= limits[:2]) & (centres < limits[2:])).all(axis=1))
         self._boxes.append(boxes[counted])
-        self._scores.append(found.scores[counted])
-        self._labels.append(found.labels[counted])
+        self._scores.append(prediction.scores[counted])
+        self._labels.append(prediction.labels[counted])
         self._owners.append(np.full(len(counted), index))
-        if found.masks is not None:
-            self._parts = (self._parts or []) + [_cut_out(found.masks[i], *corner) for i in counted]
+        if prediction.masks is not None:
+            self._parts = (self._parts or []) + [_cut_out(prediction.masks[i], *corner) for i in counted]
 
     def merge(self) -> Prediction:
         """Return the objects of the image in its pixels, the best first."""
@@ -78,10 +78,10 @@ class Tiles:
         groups = self._group(boxes, labels, owners)
         best = [group[0] for group in groups]
         joined = [np.append(boxes[group, :2].min(axis=0), boxes[group, 2:].max(axis=0)) for group in groups]
-        found = Prediction(np.array(joined, np.float32).reshape(-1, 4), scores[best], labels[best])
+        merged = Prediction(np.array(joined, np.float32).reshape(-1, 4), scores[best], labels[best])
         if self._parts is not None:
-            found.masks = [encode_mask([self._parts[order[i]] for i in group], self.size) for group in groups]
-        return found
+            merged.masks = [encode_mask([self._parts[order[i]] for i in group], self.size) for group in groups]
+        return merged
 
     def _group(self, boxes: np.ndarray, labels: np.ndarray, owners: np.ndarray) -> list[list[int]]:
         """Return the detections of each object, the best first; the detections are sorted by score."""
@@ -141,5 +141,5 @@ def _cut_out(mask: np.ndarray, x: int, y: int) -> tuple[int, int, np.ndarray]:
     rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
     if not len(rows):
         return int(x), int(y), np.zeros((0, 0), bool)
-    part = mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].astype(bool)  # a copy; the mask can be freed
-    return int(x + columns[0]), int(y + rows[0]), part
+    cropped = mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].astype(bool)  # a copy; the mask can be freed
+    return int(x + columns[0]), int(y + rows[0]), cropped

@@ -32,10 +32,10 @@ def check_classes(model: Mapping[str, Any], classes: Sequence[str] | None, setti
         return ""
     differing = {}
     for place in _CLASS_HEADS:
-        part: Any = model
+        heads: Any = model
         for key in place.split("."):
-            part = part.get(key) if isinstance(part, Mapping) else None
-        for head in part if isinstance(part, list | tuple) else [part]:  # a cascade has a list of heads
+            heads = heads.get(key) if isinstance(heads, Mapping) else None
+        for head in heads if isinstance(heads, list | tuple) else [heads]:  # a cascade has a list of heads
             if isinstance(head, Mapping) and head.get("num_classes") not in (None, len(classes)):
                 differing[f"model.{place}.num_classes={head['num_classes']}"] = head["num_classes"]
     if not differing:
@@ -103,9 +103,9 @@ def saved_metainfo(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     Data sets that differ leave a list, of which the first counts. Before mmdet 3.0, the keys had capital letters.
     """
     meta = checkpoint.get("meta")
-    found = meta.get("dataset_meta") if isinstance(meta, Mapping) else None
-    found = next(iter(found), None) if isinstance(found, list) else found
-    return {str(key).lower(): value for key, value in found.items()} if isinstance(found, Mapping) else {}
+    metainfo = meta.get("dataset_meta") if isinstance(meta, Mapping) else None
+    metainfo = next(iter(metainfo), None) if isinstance(metainfo, list) else metainfo
+    return {str(key).lower(): value for key, value in metainfo.items()} if isinstance(metainfo, Mapping) else {}
 
 
 def _listed(classes: Sequence[str]) -> str:

@@ -85,12 +85,12 @@ class CheckpointGuardHook(Hook):
 
 
 def _check_order(runner: Runner, checkpoint: dict[str, Any], filename: str) -> None:
-    theirs = saved_metainfo(checkpoint).get("classes") or ()
+    saved = saved_metainfo(checkpoint).get("classes") or ()
     ours = classes_of(runner.train_dataloader if runner._resume else runner.test_dataloader) or ()
-    if sorted(ours) == sorted(theirs) and list(ours) != list(theirs):  # a label of the model means another class
+    if sorted(ours) == sorted(saved) and list(ours) != list(saved):  # a label of the model means another class
         raise UserError(
             f"checkpoint '{filename}' has the classes of the data in another order: set metainfo.classes of the data set to "
-            f"{list(theirs)}"
+            f"{list(saved)}"
         )
 
 

@@ -46,9 +46,9 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
         raise UserError(
             "custom_hooks has two EMA hooks, which overwrite the weights at each validation; keep one of them"
         )
-    own = set() if same_shapes else {type(hook) for hook in runner.hooks}
+    configured = set() if same_shapes else {type(hook) for hook in runner.hooks}
     for hook in (FiniteLossHook(), CheckpointGuardHook(min_matched, same_shapes), InterruptHook(), ScheduleHook()):
-        if type(hook) not in own:
+        if type(hook) not in configured:
             runner.register_hook(hook)
     built = runner.model.module if is_model_wrapper(runner.model) else runner.model
     check_channels(getattr(built, "module", built), _innermost_model(runner.cfg))

@@ -33,8 +33,8 @@ class ScheduleHook(Hook):
         iterations, epochs = (checkpoint["meta"][key] for key in ("iter", "epoch"))
         length, by_epoch = len(runner.train_dataloader), isinstance(runner.train_loop, EpochBasedTrainLoop)
         if by_epoch:  # the length of an epoch may have changed, too
-            rest = iterations - epochs * length
-            iterations = epochs * length + (rest if 0 <= rest < length else 0)
+            since_epoch = iterations - epochs * length
+            iterations = epochs * length + (since_epoch if 0 <= since_epoch < length else 0)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Detected call of `scheduler.step", UserWarning)  # before the optimizer's
             for done in range(1, iterations + 1):

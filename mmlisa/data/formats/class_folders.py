@@ -43,14 +43,14 @@ def read(folder: Folder, task: str) -> Dataset:
 
 def _find_labels(folder: Folder) -> dict[str, tuple[str, str]]:
     """Return the split and the class of each image in a folder of a class."""
-    parts = {image: PurePosixPath(image).parent.parts for image in folder.images}
-    while len({each[:1] for each in parts.values()}) == 1 and all(parts.values()):
-        parts = {image: each[1:] for image, each in parts.items()}  # a folder around all
-    parts = {image: each[len(each) > 2 and each[0] == each[1] :] for image, each in parts.items()}  # train/train/cat
-    has_splits = any(len(each) > 1 and split_of(f"{each[0]}/x") for each in parts.values())
+    paths = {image: PurePosixPath(image).parent.parts for image in folder.images}
+    while len({each[:1] for each in paths.values()}) == 1 and all(paths.values()):
+        paths = {image: each[1:] for image, each in paths.items()}  # a folder around all
+    paths = {image: each[len(each) > 2 and each[0] == each[1] :] for image, each in paths.items()}  # train/train/cat
+    has_splits = any(len(each) > 1 and split_of(f"{each[0]}/x") for each in paths.values())
     return {
         image: (split_of(f"{each[0]}/x") if has_splits else "", each[has_splits])
-        for image, each in parts.items()
+        for image, each in paths.items()
         if len(each) > has_splits and bool(split_of(f"{each[0]}/x")) == has_splits
     }
 

@@ -118,44 +118,44 @@ def _choose_classes(folder: Folder, maps: Sequence[Counter[int]]) -> tuple[list[
     named = {int(match[1]): match[2] for match in numbered} if has_numbers else dict(enumerate(lines))
     ignored = {value for value in counts if value < 0} | {*folder.ignore}
     ignored |= {value for value, name in named.items() if name.lower() in _IGNORED_NAMES}
-    found = sorted(counts.keys() - ignored)
-    rest = [value for value in found if value != UNKNOWN]
-    if UNKNOWN in found and UNKNOWN not in named and len(rest) > 1:
+    values = sorted(counts.keys() - ignored)
+    others = [value for value in values if value != UNKNOWN]
+    if UNKNOWN in values and UNKNOWN not in named and len(others) > 1:
         is_border = 2 * counts[UNKNOWN] < counts.total()
         # Where some masks are of 0 and 1 and the others of 0 and 255, no map has both.
-        is_border &= any(UNKNOWN in each and each.keys() & {*rest[1:]} for each in maps)
-        in_a_row = rest == [*range(rest[0], rest[0] + len(rest))] and rest[0] < 2
-        if (rest[-1] < len(lines) or len(rest) == len(lines)) if lines else in_a_row and is_border:
-            found, ignored = rest, ignored | {UNKNOWN}
+        is_border &= any(UNKNOWN in each and each.keys() & {*others[1:]} for each in maps)
+        in_a_row = others == [*range(others[0], others[0] + len(others))] and others[0] < 2
+        if (others[-1] < len(lines) or len(others) == len(lines)) if lines else in_a_row and is_border:
+            values, ignored = others, ignored | {UNKNOWN}
     share = {value: f"{value} ({counts[value] / counts.total():.1%})" for value in counts}
-    shown = ", ".join(map(share.get, found[:_SHOWN])) + ", …" * (len(found) > _SHOWN)
+    shown = ", ".join(map(share.get, values[:_SHOWN])) + ", …" * (len(values) > _SHOWN)
     held = f"the class maps of {folder.root} hold the values {shown}"
-    if len(found) < 2:
+    if len(values) < 2:
         raise UserError(f"{held}; a training needs two classes")
     notes = []
-    if has_numbers or (lines and found[-1] < len(lines)):
-        kept = {value: name for value, name in sorted(named.items()) if value not in ignored}
-        if unnamed := [value for value in found if value not in kept]:
+    if has_numbers or (lines and values[-1] < len(lines)):
+        classes = {value: name for value, name in sorted(named.items()) if value not in ignored}
+        if unnamed := [value for value in values if value not in classes]:
             raise UserError(
                 f"{held}, but {file} does not name {unnamed}; add it, or leave it out with --ignore {unnamed[0]}"
             )
-    elif len(lines) == len(found):
-        kept = dict(zip(found, lines, strict=True))
+    elif len(lines) == len(values):
+        classes = dict(zip(values, lines, strict=True))
     elif lines:
-        remedy = f"name all, write its value before each name, or leave a value out, such as --ignore {found[0]}"
+        remedy = f"name all, write its value before each name, or leave a value out, such as --ignore {values[0]}"
         raise UserError(f"{held}, but {file} names {len(lines)} classes ({', '.join(lines)}); {remedy}")
     else:
-        has_gaps = found != [*range(len(found))]
-        if len(found) > _MOST_CLASSES or (has_gaps and min(counts[value] for value in found) < _RARE * counts.total()):
+        has_gaps = values != [*range(len(values))]
+        if len(values) > _MOST_CLASSES or (has_gaps and min(map(counts.get, values)) < _RARE * counts.total()):
             remedy = "save masks without soft edges, or add classes.txt with a value and a name per line"
             raise UserError(f"{held}, as soft edges or JPEG leave them; {remedy}")
-        kept = {value: f"value {value}" if has_gaps else f"class {value}" for value in found}
-        kept = {0: "background", UNKNOWN: "object"} if found == [0, UNKNOWN] else kept
+        classes = {value: f"value {value}" if has_gaps else f"class {value}" for value in values}
+        classes = {0: "background", UNKNOWN: "object"} if values == [0, UNKNOWN] else classes
         notes.append("the classes have no names; add classes.txt, a name per line, from class 0 on")
-    labels = {value: label for label, value in enumerate(kept)}
+    labels = {value: label for label, value in enumerate(classes)}
     if any(value != label for value, label in labels.items()):
-        listed = ", ".join(f"{value} -> {name}" for value, name in kept.items())
+        listed = ", ".join(f"{value} -> {name}" for value, name in classes.items())
         notes.append(f"classes of the values in the class maps: {listed}")
     if left := [value for value in counts if value in ignored]:
         notes.append(f"not annotated: pixels of value {', '.join(map(share.get, left))}")
-    return list(kept.values()), labels | dict.fromkeys(left, UNKNOWN), notes
+    return list(classes.values()), labels | dict.fromkeys(left, UNKNOWN), notes

@@ -16,12 +16,12 @@ LAYOUT = "annotations/instances_train.json, train/*.jpg     COCO; also a *.json 
 
 def recognises(folder: Folder) -> Evidence | None:
     """Look for JSON files of images, annotations and categories."""
-    found = folder.documents_with("images", "annotations")
-    found = {name: each for name, each in found.items() if PurePosixPath(name).name.startswith("instances")} or found
-    for name, content in found.items():
+    files = folder.documents_with("images", "annotations")
+    files = {name: each for name, each in files.items() if PurePosixPath(name).name.startswith("instances")} or files
+    for name, content in files.items():
         if "categories" not in content or any("segments_info" in entry for entry in content["annotations"][:1]):
             return Evidence(name, f"{name} has no boxes with categories; give COCO's file of instances")
-    return Evidence(", ".join(found), content=found) if found else None
+    return Evidence(", ".join(files), content=files) if files else None
 
 
 def read(folder: Folder, task: str) -> Dataset:
@@ -34,53 +34,53 @@ def read(folder: Folder, task: str) -> Dataset:
         raise UserError(f"{folder.root / nameless[0]} has {words}, unlike other files; rename it, or move it away")
     if len(nameless) > 1:
         folder.notes.append(f"{', '.join(nameless)} are taken together, because each has {words}")
-    found, classes = Objects(folder, NAME), []
-    masks_are_objects = _are_objects([entry for content in files.values() for entry in content["annotations"]])
-    if masks_are_objects:
+    objects, classes = Objects(folder, NAME), []
+    brushed = _are_objects([entry for content in files.values() for entry in content["annotations"]])
+    if brushed:
         folder.notes.append(
             "all run-length masks have iscrowd 1, as CVAT writes brush masks; they are taken as objects"
         )
     for file, content in files.items():
         try:
-            classes += _read_file(found, file, splits[file], content, masks_are_objects)
+            classes += _read_file(objects, file, splits[file], content, brushed)
         except (KeyError, TypeError, AttributeError) as error:
             what = f"lacks {error}" if isinstance(error, KeyError) else f"has an unexpected form ({error})"
             raise UserError(f"{folder.root / file}: an entry {what}; export it again") from error
-    return found.finish(classes)
+    return objects.finish(classes)
 
 
-def _read_file(found: Objects, file: str, split: str, content: Mapping[str, Any], masks_are_objects: bool) -> list[str]:
+def _read_file(objects: Objects, file: str, split: str, content: Mapping[str, Any], brushed: bool) -> list[str]:
     """Add the images and objects of a file; return its classes.
 
     Ids are compared as text, because scripts mix both; those of annotations do not matter.
     """
-    path = found.folder.root / file
+    path = objects.folder.root / file
     images = {str(image["id"]): image for image in content["images"]}
     names = {str(category["id"]): str(category["name"]) for category in content["categories"]}
     if len(images) < len(content["images"]) or len(names) < len(content["categories"]):
         raise UserError(f"{path}: an id of its images or categories is used twice; give each its own id")
-    paths = found.folder.find([image["file_name"] for image in images.values()], file)
+    paths = objects.folder.find([image["file_name"] for image in images.values()], file)
     samples = {
-        key: found.add_image(file, name, (image.get("width"), image.get("height")), split, image["file_name"])
+        key: objects.add_image(file, name, (image.get("width"), image.get("height")), split, image["file_name"])
         for (key, image), name in zip(images.items(), paths, strict=True)
     }
     for number, entry in enumerate(content["annotations"], 1):
         where, mask = f"{path}, object {entry.get('id', number)}", entry.get("segmentation")
         image, category = str(entry["image_id"]), str(entry["category_id"])
         if image not in images:
-            found.bad.append((where, f"no image has image_id '{image}'"))
+            objects.bad.append((where, f"no image has image_id '{image}'"))
         elif category not in names:
-            found.bad.append((where, f"no category has category_id '{category}'"))
+            objects.bad.append((where, f"no category has category_id '{category}'"))
         else:
             try:
                 x, y, w, h = map(float, entry["bbox"])
                 area, crowd = float(entry.get("area") or 0), _is_crowd(entry)
             except (TypeError, ValueError, KeyError):
                 given = {key: entry.get(key) for key in ("bbox", "area", "iscrowd")}
-                found.bad.append((where, f"{given} must be numbers, bbox (x, y, width, height)"))
+                objects.bad.append((where, f"{given} must be numbers, bbox (x, y, width, height)"))
                 continue
-            crowd = crowd and not (masks_are_objects and isinstance(mask, Mapping))
-            found.add(samples[image], where, names[category], (x, y, x + w, y + h), mask, crowd, area)
+            crowd = crowd and not (brushed and isinstance(mask, Mapping))
+            objects.add(samples[image], where, names[category], (x, y, x + w, y + h), mask, crowd, area)
     return list(names.values())
 
 

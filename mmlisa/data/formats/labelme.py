@@ -17,40 +17,40 @@ LAYOUT = "*.json beside *.jpg                               LabelMe; also with f
 
 def recognises(folder: Folder) -> Evidence | None:
     """Look for JSON files with shapes."""
-    found = {name: each for name, each in folder.documents_with("shapes").items() if isinstance(each["shapes"], list)}
-    if not found:
+    files = {name: each for name, each in folder.documents_with("shapes").items() if isinstance(each["shapes"], list)}
+    if not files:
         return None
-    has_shapes = any(content["shapes"] for content in found.values())
-    has_flags = any(any((content.get("flags") or {}).values()) for content in found.values())
+    has_shapes = any(content["shapes"] for content in files.values())
+    has_flags = any(any((content.get("flags") or {}).values()) for content in files.values())
     tasks = ("detection", "segmentation") * has_shapes + ("classification",) * has_flags
     lacks = "" if tasks else "its JSON files have neither shapes nor flags"
-    return Evidence(f"{len(found)} JSON files such as {min(found)}", lacks, tasks, found)
+    return Evidence(f"{len(files)} JSON files such as {min(files)}", lacks, tasks, files)
 
 
 def read(folder: Folder, task: str) -> Dataset:
     """Read the shapes, or the flags for a classification."""
-    files, found = recognises(folder).content, Objects(folder, NAME)
+    files, objects = recognises(folder).content, Objects(folder, NAME)
     classes, flags = set(), []
     for file, content in files.items():
         stated = content.get("imagePath") or ""
         (image,) = folder.find([stated], file)
         image = image or folder.find_beside(file, stated) or (file if content.get("imageData") else None)
-        sample = found.add_image(file, image, (content.get("imageWidth"), content.get("imageHeight")), stated=stated)
+        sample = objects.add_image(file, image, (content.get("imageWidth"), content.get("imageHeight")), stated=stated)
         if sample and task == "classification":
             flags.append((sample, file, [name for name, is_set in (content.get("flags") or {}).items() if is_set]))
             continue
         groups: dict[Any, dict[str, Any]] = {}  # shapes of one group_id are one object
         for number, shape in enumerate(content["shapes"], 1):
-            where, kind = f"{folder.root / file}, shape {number}", shape.get("shape_type") or "polygon"
-            if kind not in _OUTLINES:
-                found.bad.append((where, f"a {kind} has no area; draw a polygon or a rectangle instead"))
+            where, shape_type = f"{folder.root / file}, shape {number}", shape.get("shape_type") or "polygon"
+            if shape_type not in _OUTLINES:
+                objects.bad.append((where, f"a {shape_type} has no area; draw a polygon or a rectangle instead"))
                 continue
             try:
                 label, points = str(shape["label"]), np.float64(shape["points"]).reshape(-1, 2)
-                outlines = [outline.ravel().tolist() for outline in _OUTLINES[kind](points, shape)]
-                corners = [*points.min(0).tolist(), *points.max(0).tolist()] if kind == "rectangle" else None
+                outlines = [outline.ravel().tolist() for outline in _OUTLINES[shape_type](points, shape)]
+                corners = [*points.min(0).tolist(), *points.max(0).tolist()] if shape_type == "rectangle" else None
             except (KeyError, TypeError, ValueError, IndexError, cv2.error) as error:
-                found.bad.append((where, f"its points or its mask cannot be read ({error})"))
+                objects.bad.append((where, f"its points or its mask cannot be read ({error})"))
                 continue
             classes.add(label)
             key = number if shape.get("group_id") is None or corners else (label, shape["group_id"])
@@ -58,11 +58,11 @@ def read(folder: Folder, task: str) -> Dataset:
             group["outlines"] += outlines
             group["crowd"] |= bool(shape.get("difficult"))  # X-AnyLabeling's
         for group in groups.values():
-            found.add(sample, **group)
-    return _read_flags(found, flags) if task == "classification" else found.finish(sorted(classes))
+            objects.add(sample, **group)
+    return _read_flags(objects, flags) if task == "classification" else objects.finish(sorted(classes))
 
 
-def _read_flags(found: Objects, flags: list[tuple[Sample, str, list[str]]]) -> Dataset:
+def _read_flags(objects: Objects, flags: list[tuple[Sample, str, list[str]]]) -> Dataset:
     """Return the data set of images of which one flag is set."""
     classes, bad, samples = sorted({name for _, _, names in flags for name in names} - {IGNORED}), [], []
     for sample, file, names in flags:
@@ -71,8 +71,9 @@ def _read_flags(found: Objects, flags: list[tuple[Sample, str, list[str]]]) -> D
             samples.append(sample)
         else:
             bad.append((file, f"its flags {names} are set; set the one that is the class of the image"))
-    notes = note_problems(found.lost, len(flags) + len(found.lost), "images") + note_problems(bad, len(flags), "images")
-    return Dataset(found.folder.root, f"{NAME}'s flags", "classification", classes, samples, notes)
+    notes = note_problems(objects.lost, len(flags) + len(objects.lost), "images")
+    notes += note_problems(bad, len(flags), "images")
+    return Dataset(objects.folder.root, f"{NAME}'s flags", "classification", classes, samples, notes)
 
 
 def _outline_mask(points: np.ndarray, shape: Mapping[str, Any]) -> list[np.ndarray]:

@@ -84,7 +84,7 @@ class Objects:
         """Add an object of an image from left, top, right and bottom or, without them, around its outlines."""
         if sample is None or (label := label.strip()) == BACKGROUND:
             return
-        polygons = [np.float32(part).reshape(-1, 2) for part in outlines or () if is_polygon(part)]
+        polygons = [np.float32(outline).reshape(-1, 2) for outline in outlines or () if is_polygon(outline)]
         if corners is None and not polygons:
             self.bad.append((where, "it has no outline of three or more points"))
             return
@@ -101,19 +101,19 @@ class Objects:
         Raises:
             UserError: too much cannot be used, or nothing is left.
         """
-        root, kept, boxes = self.folder.root, [], 0
+        root, usable, boxes = self.folder.root, [], 0
         notes = note_problems(self.lost, len(self.samples) + len(self.lost), "images")
         has_masks = 2 * sum(bool(entry["segmentation"]) for _, _, entry in self.entries) > len(self.entries)
         for sample, where, entry in self.entries:
             if reason := find_reason(entry, sample.size, has_masks and bool(entry["segmentation"])):
                 self.bad.append((where, reason))
             else:
-                kept.append((sample, entry))
-        notes += note_problems(self.bad, len(kept) + len(self.bad), "objects")
-        if doubts := find_misplaced([entry for _, entry in kept], [sample.size for sample, _ in kept]):
+                usable.append((sample, entry))
+        notes += note_problems(self.bad, len(usable) + len(self.bad), "objects")
+        if doubts := find_misplaced([entry for _, entry in usable], [sample.size for sample, _ in usable]):
             raise UserError(f"{root}: {doubts[0]}")
         names = [name for name in dict.fromkeys(map(str.strip, classes)) if name not in (IGNORED, BACKGROUND)]
-        for sample, entry in kept:
+        for sample, entry in usable:
             entry["category_id"] = 0 if entry["category_id"] == IGNORED else names.index(entry["category_id"])
             if not has_masks:
                 del entry["segmentation"]
@@ -121,16 +121,16 @@ class Objects:
                 (x, y, w, h), boxes = entry["bbox"], boxes + 1
                 entry["segmentation"] = [[x, y, x + w, y, x + w, y + h, x, y + h]]
             sample.objects.append(entry)
-        crowds = sum(entry["iscrowd"] for _, entry in kept)
-        if crowds == len(kept):
+        crowds = sum(entry["iscrowd"] for _, entry in usable)
+        if crowds == len(usable):
             hint = f"all {crowds} are crowds, difficult or {IGNORED}" if crowds else f"{self.kind} lists none"
             raise UserError(f"{root}: no image has an object that can be learnt; {hint}")
         if crowds:
             notes.append(
-                f"ignored in training and test: {crowds} of {len(kept)} objects, crowds, difficult or {IGNORED}"
+                f"ignored in training and test: {crowds} of {len(usable)} objects, crowds, difficult or {IGNORED}"
             )
         if boxes:
-            notes.append(f"{boxes} of {len(kept)} objects have no outline; that of their box is taken")
+            notes.append(f"{boxes} of {len(usable)} objects have no outline; that of their box is taken")
         used = {path for _, path in self.samples}
         if unused := [path for path in self.folder.images if path not in used]:
             notes.append(f"{len(unused)} images are in no annotation file and not used, the first {root / unused[0]}")

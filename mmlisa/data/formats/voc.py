@@ -16,20 +16,20 @@ _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 def recognises(folder: Folder) -> Evidence | None:
     """Look for XML files of an annotation."""
-    found = folder.documents_with("annotation")
+    files = folder.documents_with("annotation")
     return (
-        Evidence(f"{len(found)} XML files such as {min(found)}", tasks=("detection",), content=found) if found else None
+        Evidence(f"{len(files)} XML files such as {min(files)}", tasks=("detection",), content=files) if files else None
     )
 
 
 def read(folder: Folder, task: str) -> Dataset:
     """Read the boxes and outlines."""
-    files, found = recognises(folder).content, Objects(folder, NAME)
+    files, objects = recognises(folder).content, Objects(folder, NAME)
     for file, root in files.items():
         stated = root.findtext("filename", "")
         (image,) = folder.find([stated], file)
         size = root.findtext("size/width"), root.findtext("size/height")
-        sample = found.add_image(file, image or folder.find_beside(file, stated), size, stated=stated)
+        sample = objects.add_image(file, image or folder.find_beside(file, stated), size, stated=stated)
         for number, entry in enumerate(root.iter("object"), 1):
             where = f"{folder.root / file}, object {number}"
             try:
@@ -37,12 +37,12 @@ def read(folder: Folder, task: str) -> Dataset:
                 points = [each.text for each in entry.findall("polygon/*") if re.fullmatch(r"[xy]\d+", each.tag)]
                 outline = [max(0, float(value) - 1) for value in points]
             except (TypeError, ValueError):
-                found.bad.append(
+                objects.bad.append(
                     (where, f"it has no bndbox of four numbers, but {', '.join(part.tag for part in entry)}")
                 )
                 continue
             # The format counts pixels from 1, and includes the last.
             corners = (max(0, left - 1), max(0, top - 1), right, bottom)
             is_difficult = entry.findtext("difficult") == "1"
-            found.add(sample, where, entry.findtext("name", ""), corners, [outline] * bool(outline), is_difficult)
-    return found.finish(sorted({entry["category_id"] for _, _, entry in found.entries}))
+            objects.add(sample, where, entry.findtext("name", ""), corners, [outline] * bool(outline), is_difficult)
+    return objects.finish(sorted({entry["category_id"] for _, _, entry in objects.entries}))

@@ -49,20 +49,20 @@ def read(folder: Folder, task: str) -> Dataset:
     """Read the boxes and outlines."""
     settings, labels = recognises(folder).content
     ((file, content),) = settings.items() or [("", {})]
-    found = Objects(folder, NAME, _read_splits(folder, file, content))
+    objects = Objects(folder, NAME, _read_splits(folder, file, content))
     names = _read_names(folder, file, content) if file else {}
     last = 5 if "kpt_shape" in content else None  # the class and its box, without keypoints
     pairs = {image: label for label, images in labels.items() for image in images}
     places = set(map(posixpath.dirname, pairs))
-    found.lost += [
+    objects.lost += [
         (folder.root / path, "no image belongs to this file") for path, images in labels.items() if not images
     ]
     classes, lengths = list(names.values()), []
     for image in folder.images:
         label = pairs.get(image, "")
-        if not label and posixpath.dirname(image) not in places and image not in found.splits:
+        if not label and posixpath.dirname(image) not in places and image not in objects.splits:
             continue
-        sample = found.add_image(image, image)
+        sample = objects.add_image(image, image)
         if label and not file:
             names = dict(enumerate(folder.class_names(label)[1]))
             classes += names.values()
@@ -70,14 +70,14 @@ def read(folder: Folder, task: str) -> Dataset:
             where = f"{folder.root / label}, line {number}"
             try:
                 if line.strip() and sample:
-                    _add_line(found, sample, where, line.split()[:last], names)
+                    _add_line(objects, sample, where, line.split()[:last], names)
                     lengths.append(len(line.split()) - 1)
             except ValueError as error:
-                found.bad.append((where, str(error)))
+                objects.bad.append((where, str(error)))
     if not last and len(lengths) > 9 and set(lengths) == {lengths[0]} and lengths[0] > 8:
         hint = "taken for outlines; if they are a box and keypoints, add kpt_shape to data.yaml"
         folder.notes.append(f"warning: all lines have {lengths[0]} numbers, {hint}")
-    return found.finish(classes)
+    return objects.finish(classes)
 
 
 def _pair_labels(folder: Folder) -> dict[str, list[str]]:
@@ -87,11 +87,11 @@ def _pair_labels(folder: Folder) -> dict[str, list[str]]:
         for key in ((*layout_of(path.parent), path.stem), (path.stem, None)):
             images[key].append(str(path))
     texts = [PurePosixPath(path) for path in folder.files(".txt") if path not in folder.names_of_classes]
-    stems, found = Counter(path.stem for path in texts), {}
+    stems, pairs = Counter(path.stem for path in texts), {}
     for path in texts:
         same = images.get((path.stem, None), []) if stems[path.stem] == 1 else []
-        found[str(path)] = images.get((*layout_of(path.parent), path.stem)) or same[:1] * (len(same) == 1)
-    return {path: each for path, each in found.items() if each or _is_label(folder.text(path))}
+        pairs[str(path)] = images.get((*layout_of(path.parent), path.stem)) or same[:1] * (len(same) == 1)
+    return {path: each for path, each in pairs.items() if each or _is_label(folder.text(path))}
 
 
 def _is_label(text: str) -> bool:
@@ -112,17 +112,17 @@ def _read_names(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[i
     if isinstance(names, str):  # Darknet's: a file
         names = folder.class_names(near=file)[1]
     try:
-        found = {
+        by_number = {
             int(float(key)): str(name) for key, name in (names.items() if isinstance(names, dict) else enumerate(names))
         }
-        number = int(content.get("nc") or content.get("classes") or len(found))
+        number = int(content.get("nc") or content.get("classes") or len(by_number))
     except (TypeError, ValueError) as error:
         raise UserError(f"{path}: names must be a list, or a name for each number ({error})") from error
-    if number != len(found):
+    if number != len(by_number):
         raise UserError(
-            f"{path} states {number} classes, but names {len(found)} ({', '.join(found.values())}); correct one of them"
+            f"{path} states {number} classes, but names {len(by_number)} ({', '.join(by_number.values())}); correct one of them"
         )
-    return found
+    return by_number
 
 
 def _read_splits(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[str, str] | None:
@@ -174,7 +174,7 @@ def _resolve(folder: Folder, file: str, base: str, entry: str) -> list[str]:
     return []
 
 
-def _add_line(found: Objects, sample: Any, where: str, words: list[str], names: Mapping[int, str]) -> None:
+def _add_line(objects: Objects, sample: Any, where: str, words: list[str], names: Mapping[int, str]) -> None:
     """Add the object of a line: the class, and a box or a polygon in fractions of the image's sides.
 
     Raises:
@@ -200,4 +200,4 @@ def _add_line(found: Objects, sample: Any, where: str, words: list[str], names: 
             f"{len(numbers)} numbers after the class; a box has 4, and a polygon three or more points (x, y)"
         )
     values = (points * sample.size).ravel().tolist()
-    found.add(sample, where, names[int(category)], *((None, [values]) if is_polygon else (values,)))
+    objects.add(sample, where, names[int(category)], *((None, [values]) if is_polygon else (values,)))

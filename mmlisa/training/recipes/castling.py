@@ -85,10 +85,10 @@ class CastlingHook(Hook):
             operator = operators.get(name)
             count = 0.0 if operator is None or operator.mask_count is None else float(operator.mask_count)
             ratio = count / operator.mask_size if count else 0.0
-            for kind, value in (("nonzero_count", count), ("nonzero_ratio", ratio)):
+            for quantity, value in (("nonzero_count", count), ("nonzero_ratio", ratio)):
                 # Checkpoints contain the message hub, so a resumed run continues the record.
-                runner.message_hub.update_scalar(f"castling/{name}/{kind}", value)
-                runner.visualizer.add_scalar(f"castling/{name}/{kind}", value, runner.iter)
+                runner.message_hub.update_scalar(f"castling/{name}/{quantity}", value)
+                runner.visualizer.add_scalar(f"castling/{name}/{quantity}", value, runner.iter)
 
     def after_train(self, runner: Runner) -> None:
         drop_aux(_bare(runner.model))
