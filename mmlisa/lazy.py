@@ -1,22 +1,22 @@
 """Packages whose names are imported at their first use (PEP 562)."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 
 def names_at_first_use(
-    package: str, files: Mapping[str, Iterable[str]]
+    package: str, files: Mapping[str, str]
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package.
 
     Args:
         package: its ``__name__``.
-        files: its names by the file that defines them. No file may have the name of one of them: importing the file would put
-            the module into the name's place.
+        files: its names, as words of one text, by the file that defines them. No file may have the name of one of them:
+            importing the file would put the module into the name's place.
     """
-    modules = {name: f"{package}.{file}" for file, names in files.items() for name in names}
+    modules = {name: f"{package}.{file}" for file, names in files.items() for name in names.split()}
 
     def find(name: str) -> Any:
         if name not in modules:

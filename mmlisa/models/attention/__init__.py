@@ -7,39 +7,32 @@ from mmlisa.lazy import names_at_first_use
 
 # The registered operators, by file.
 _OPERATORS = {
-    "agent": ("AgentAttention",),
-    "convolutional": ("ConvolutionalAttention",),
-    "cross_shaped_window": ("CrossShapedWindowAttention",),
-    "focused_linear": ("FocusedLinearAttention",),
-    "gated_linear": ("MALAAttention", "RALAAttention"),
-    "inception": ("InceptionMixer",),
-    "inline": ("InLineAttention",),
-    "interactive": ("InteractiveAttention",),
-    "levit": ("LeViTAttention",),
+    "agent": "AgentAttention",
+    "convolutional": "ConvolutionalAttention",
+    "cross_shaped_window": "CrossShapedWindowAttention",
+    "focused_linear": "FocusedLinearAttention",
+    "gated_linear": "MALAAttention RALAAttention",
+    "inception": "InceptionMixer",
+    "inline": "InLineAttention",
+    "interactive": "InteractiveAttention",
+    "levit": "LeViTAttention",
     "linear": (
-        "CosineAttention",
-        "EfficientAttention",
-        "EnhancedLinearAttention",
-        "HydraAttention",
-        "LinearAngularAttention",
-        "MeanCenteredAttention",
-        "ReLUExpAttention",
-        "ReLULinearAttention",
-        "ReLUSoftmaxAttention",
+        "CosineAttention EfficientAttention EnhancedLinearAttention HydraAttention LinearAngularAttention "
+        "MeanCenteredAttention ReLUExpAttention ReLULinearAttention ReLUSoftmaxAttention"
     ),
-    "lisa": ("LiSA",),
-    "mila": ("MILAAttention",),
-    "mixers": ("AveragePooling", "DepthwiseConv", "GlobalFilter"),
-    "pairwise": ("LambdaConvolution", "RelationalSelfAttention", "StructureAwareAttention"),
-    "polarity_aware": ("PolarityAwareAttention",),
-    "shifted_window": ("ShiftedWindowAttention",),
-    "softmax": ("PooledSoftmaxAttention", "SoftmaxAttention"),
-    "spatial_reduction": ("SpatialReductionAttention",),
-    "ttt": ("TTTAttention",),
+    "lisa": "LiSA",
+    "mila": "MILAAttention",
+    "mixers": "AveragePooling DepthwiseConv GlobalFilter",
+    "pairwise": "LambdaConvolution RelationalSelfAttention StructureAwareAttention",
+    "polarity_aware": "PolarityAwareAttention",
+    "shifted_window": "ShiftedWindowAttention",
+    "softmax": "PooledSoftmaxAttention SoftmaxAttention",
+    "spatial_reduction": "SpatialReductionAttention",
+    "ttt": "TTTAttention",
 }
 _OTHERS = {
-    "base": ("HeadedAttention", "build_attention", "check_tokens", "join_heads", "split_heads"),
-    "castling": ("CastlingAttention", "HeadPool", "castling_operators", "drop_aux"),
+    "base": "HeadedAttention build_attention check_tokens join_heads split_heads",
+    "castling": "CastlingAttention HeadPool castling_operators drop_aux",
 }
-OPERATORS = sorted(name for names in _OPERATORS.values() for name in names)
+OPERATORS = sorted(name for names in _OPERATORS.values() for name in names.split())
 __all__, __getattr__, __dir__ = names_at_first_use(__name__, {**_OPERATORS, **_OTHERS})

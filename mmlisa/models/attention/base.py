@@ -32,8 +32,7 @@ def build_attention(
 
     Raises:
         KeyError: a missing type.
-        UserError: an unregistered type, or an invalid value.
-        UserError: an unknown option.
+        UserError: an unregistered type, an unknown option or an invalid value.
     """
     options = dict(cfg)
     name = options.pop("type")

@@ -138,8 +138,7 @@ class Backbone(BaseModule):
         init_cfg: MMEngine's.
 
     Raises:
-        UserError: an unknown option.
-        UserError: an unknown arch, key or operator; a number or an index out of range.
+        UserError: an unknown option, arch, key or operator; a number or an index out of range.
     """
 
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {}
@@ -234,8 +233,7 @@ class Backbone(BaseModule):
         """Merge ``attention`` over the arch's operator config, unless it sets another ``type``.
 
         Raises:
-            UserError: ``attention`` is not a dict.
-            UserError: this host has no attention.
+            UserError: ``attention`` is not a dict, or this host has no attention.
         """
         if attention is None:
             return default or {}
