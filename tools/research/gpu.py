@@ -345,7 +345,7 @@ def run_backends(
     }
     names = [name for name in ("fft", "circulant", "dft", "rows")[: 3 if mix else 4] if name not in slow]
     row: Row = {name: milliseconds(name) for name in names}
-    row["size"] = dispatch.mix_size(grid, 16, patterns) if mix else dispatch.encode_size(grid)
+    row["size"] = dispatch.sizes(grid, 16, patterns)[mix]
     row["fastest"] = min((name for name in names if isinstance(row[name], float)), key=row.get)
     smaller.append(row)
     wins = [one["size"] for one in takewhile(lambda one: one["fastest"] == "circulant", smaller)]
@@ -359,7 +359,9 @@ def dispatching(setting: Setting) -> Cases:
         for mix, today in enumerate(dispatch.THRESHOLDS["cuda"]):
             smaller: list[Row] = []
             for grid in grids[: 2 if setting.tiny else None]:
-                table = f"LiSA's {'mixing' if mix else 'encoding'} in ms; limits of the sizes today: {today}"
+                table = (
+                    f"LiSA's {'mixing' if mix else 'encoding'} in ms; largest size of the circulant form today: {today}"
+                )
                 case = f"{'training' if training else 'inference'}, {heads} heads, D = {patterns}"
                 columns = dict(table=table, case=case, name=f"{grid[0]}x{grid[1]}")
                 yield columns, partial(run_backends, setting, bool(mix), training, heads, patterns, grid, smaller)

@@ -108,10 +108,6 @@ class CastlingAttention(HeadedAttention):
         """Normalise the sum of the function and the auxiliary branch, ``[B, h, N, d]``; the identity by default."""
         return y
 
-    def drop_aux(self) -> None:
-        """Drop the auxiliary branch, in training too (castling)."""
-        self.aux = False
-
 
 def castling_operators(model: nn.Module) -> dict[str, CastlingAttention]:
     """Return the operators of ``model`` that have an auxiliary branch, by name and in order."""
@@ -119,8 +115,8 @@ def castling_operators(model: nn.Module) -> dict[str, CastlingAttention]:
 
 
 def drop_aux(model: nn.Module) -> int:
-    """Drop every auxiliary branch of ``model`` for good, and return their number."""
+    """Drop every auxiliary branch of ``model`` for good, in training too (castling), and return their number."""
     operators = castling_operators(model)
     for operator in operators.values():
-        operator.drop_aux()
+        operator.aux = False
     return len(operators)

@@ -45,12 +45,8 @@ class LCNet(Backbone):
     }
 
     default_arch = "x1.0"
-    kernels: ClassVar[tuple[tuple[int, ...], ...]] = (
-        (3, 3),
-        (3, 3),
-        (3, 5, 5, 5, 5, 5),
-        (5, 5),
-    )  # of each stage's blocks
+    # Sizes of the kernels of each stage's blocks.
+    kernels: ClassVar[tuple[tuple[int, ...], ...]] = ((3, 3), (3, 3), (3, 5, 5, 5, 5, 5), (5, 5))
 
     @classmethod
     def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:

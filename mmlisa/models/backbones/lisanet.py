@@ -116,6 +116,8 @@ class LiSANet(Backbone):
         **_conv,
         attention=dict(type="LiSA", num_patterns=8),
     )
+    _small: ClassVar[dict[str, Any]] = dict(_journal, channels=(64, 128, 320, 384), num_heads=(4, 8, 20, 24))
+    _base: ClassVar[dict[str, Any]] = dict(_journal, channels=(96, 192, 384, 576), num_heads=(6, 12, 24, 36))
     _first_version: ClassVar[dict[str, Any]] = dict(
         mixers="AAAA",
         strides=(4, 2, 2, 2),
@@ -140,18 +142,10 @@ class LiSANet(Backbone):
         attention=dict(type="LiSA", num_patterns=16),
     )
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
-        "small": dict(
-            _journal, mixers="AAAA", depths=(2, 4, 12, 4), channels=(64, 128, 320, 384), num_heads=(4, 8, 20, 24)
-        ),
-        "base": dict(
-            _journal, mixers="AAAA", depths=(4, 8, 18, 3), channels=(96, 192, 384, 576), num_heads=(6, 12, 24, 36)
-        ),
-        "hybrid-small": dict(
-            _journal, mixers="CCAA", depths=(3, 6, 12, 4), channels=(64, 128, 320, 384), num_heads=(4, 8, 20, 24)
-        ),
-        "hybrid-base": dict(
-            _journal, mixers="CCAA", depths=(3, 12, 18, 3), channels=(96, 192, 384, 576), num_heads=(6, 12, 24, 36)
-        ),
+        "small": dict(_small, mixers="AAAA", depths=(2, 4, 12, 4)),
+        "base": dict(_base, mixers="AAAA", depths=(4, 8, 18, 3)),
+        "hybrid-small": dict(_small, mixers="CCAA", depths=(3, 6, 12, 4)),
+        "hybrid-base": dict(_base, mixers="CCAA", depths=(3, 12, 18, 3)),
         "isotropic": _isotropic,
         "v1-isotropic": dict(_isotropic, attention=_first_version["attention"]),
         "v1-tiny": dict(

@@ -4,7 +4,6 @@ Nothing is timed when a model runs, so a resumed job and every rank of a distrib
 """
 
 from math import prod
-from typing import NamedTuple
 
 import torch
 
@@ -24,38 +23,17 @@ _CLASSES = {
 BACKENDS = ("auto", *_CLASSES)
 
 
-class Thresholds(NamedTuple):
-    """The largest size for which each backend is chosen, in order of preference. Beyond all of them, ``'fft'`` is chosen.
-
-    A size is the number of products that the circulant form takes for each number it computes: see :func:`encode_size` and
-    :func:`mix_size`.
-    """
-
-    encode: dict[str, float]
-    mix: dict[str, float]
-
-
-# Measured on a CPU at commit 130d0e2. Mixing by FFT becomes the faster form between the measured sizes 27 and 37 (c = 16, D = 8).
-THRESHOLDS = {
-    "cpu": Thresholds(encode={"circulant": 64}, mix={"circulant": 32}),
-    # Unmeasured: the circulant form only where its matrices are tiny.
-    "cuda": Thresholds(encode={"circulant": 64}, mix={"circulant": 16}),
-}
-THRESHOLDS["other"] = THRESHOLDS["cuda"]  # unmeasured as well
-
-
+# The largest :func:`sizes` for which the circulant form encodes, and for which it mixes; above, the FFT does. Measured on a CPU
+# at commit 130d0e2: mixing by FFT becomes the faster form between the sizes 27 and 37 (c = 16, D = 8). Unmeasured on other
+# devices, which get the circulant form only where its matrices are tiny.
+THRESHOLDS = {"cpu": (64, 32), "cuda": (64, 16)}
 # Tokens up to which an export of a fixed size takes 'rows'. Above, 'dft' is faster in onnxruntime (commit 130d0e2).
 EXPORT_ROWS = 400
 
 
-def encode_size(grid: tuple[int, ...]) -> float:
-    """N products for each number encoded."""
-    return prod(grid)
-
-
-def mix_size(grid: tuple[int, ...], c: int, num_patterns: int) -> float:
-    """N (1 / c + 1 / D): the N² (c + D) products of the circulant form for a head, divided by N c D."""
-    return prod(grid) * (1 / c + 1 / num_patterns)
+def sizes(grid: tuple[int, ...], c: int, num_patterns: int) -> tuple[float, float]:
+    """Products that the circulant form takes for each number encoded, N, and mixed: N² (c + D) of a head, divided by N c D."""
+    return prod(grid), prod(grid) * (1 / c + 1 / num_patterns)
 
 
 def choose(device: torch.device, grid: tuple[int, ...], c: int, num_patterns: int) -> tuple[str, str]:
@@ -63,13 +41,10 @@ def choose(device: torch.device, grid: tuple[int, ...], c: int, num_patterns: in
     if torch.onnx.is_in_onnx_export() or is_exporting():
         is_small = all(isinstance(n, int) for n in grid) and prod(grid) <= EXPORT_ROWS
         return ("rows", "rows") if is_small else ("dft", "dft")
-    name = "cpu" if device.type == "meta" else device.type
-    thresholds = THRESHOLDS.get(name, THRESHOLDS["other"])
-    return _first(thresholds.encode, encode_size(grid)), _first(thresholds.mix, mix_size(grid, c, num_patterns))
-
-
-def _first(limits: dict[str, float], size: float) -> str:
-    return next((backend for backend, limit in limits.items() if size <= limit), "fft")
+    limits = THRESHOLDS["cpu" if device.type in ("cpu", "meta") else "cuda"]
+    pairs = zip(sizes(grid, c, num_patterns), limits, strict=True)
+    encode, mix = ("circulant" if size <= limit else "fft" for size, limit in pairs)
+    return encode, mix
 
 
 def classes(backend: str) -> tuple[type, type]:

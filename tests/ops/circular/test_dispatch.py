@@ -12,7 +12,7 @@ def choose(grid, c=16, num_patterns=8, device=CPU):
 
 
 def test_both_sides_of_the_thresholds(monkeypatch):
-    monkeypatch.setitem(dispatch.THRESHOLDS, "cpu", dispatch.Thresholds({"circulant": 64}, {"circulant": 32}))
+    monkeypatch.setitem(dispatch.THRESHOLDS, "cpu", (64, 32))
     assert choose((8, 8)) == ("circulant", "circulant")
     assert choose((5, 13)) == ("fft", "circulant")
     assert choose((13, 13)) == ("fft", "circulant")  # 169 (1 / 16 + 1 / 8) = 31.7
