@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmlisa.errors import UserError
+
 from .context import at_least_fp32, records_gradients
 from .operator import operator
 
@@ -46,14 +48,14 @@ def focused_linear(
         ``[B, h, N, d]``.
 
     Raises:
-        ValueError: shapes that do not fit each other, a focusing factor that is not positive, an unknown backend.
+        UserError: shapes that do not fit each other, a focusing factor that is not positive, an unknown backend.
     """
     if not focusing_factor > 0:
-        raise ValueError(f"focusing_factor={focusing_factor}; it must be positive")
+        raise UserError(f"focusing_factor={focusing_factor}; it must be positive")
     batch, heads, n, width = query.shape
     for name, tensor, shape in (("scale", scale, (heads, width)), ("mask", mask, (batch, n))):
         if tensor is not None and tensor.shape != shape:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; these tokens need {shape}")
+            raise UserError(f"{name} has shape {tuple(tensor.shape)}; these tokens need {shape}")
     evaluate = _reference if backend == "reference" else _linear
     return evaluate(query, key, value, scale, focusing_factor, mask)
 

@@ -22,6 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmlisa.errors import UserError
+
 from .context import at_least_fp32, is_traced, no_autocast
 from .operator import check_arguments, operator
 
@@ -42,11 +44,11 @@ def pool_landmarks(tokens: Tensor, grid: Sequence[int], landmarks: int) -> Tenso
         ``[B, h, L, d]``, a view of the tokens where the grid is the landmark grid.
 
     Raises:
-        ValueError: ``landmarks`` is not a positive square number.
+        UserError: ``landmarks`` is not a positive square number.
     """
     side = isqrt(max(landmarks, 0))
     if side < 1 or side * side != landmarks:
-        raise ValueError(f"landmarks={landmarks}; they form a square grid, so it must be 1, 4, 9, …, 49, 64, …")
+        raise UserError(f"landmarks={landmarks}; they form a square grid, so it must be 1, 4, 9, …, 49, 64, …")
     heads, n = tokens.shape[1], prod(grid)
     tokens = tokens[:, :, tokens.shape[2] - n :]
     if is_traced() or torch.are_deterministic_algorithms_enabled():
@@ -134,16 +136,16 @@ def interactive(
         ``[B, h, N, d]`` in the dtype of ``value``; scores and softmaxes are computed in fp32 at least.
 
     Raises:
-        ValueError: shapes that do not fit each other, landmarks that are not a square number, or an unknown backend.
+        UserError: shapes that do not fit each other, landmarks that are not a square number, or an unknown backend.
     """
     check_arguments(query, key, value, backend)
     if len(grid) != 2 or query.shape[2] < prod(grid):
-        raise ValueError(f"grid={tuple(grid)} must be (H, W) of at most N={query.shape[2]} tokens")
+        raise UserError(f"grid={tuple(grid)} must be (H, W) of at most N={query.shape[2]} tokens")
     size = (query.shape[1],) * 2
     for name, mix in (("mix_query", mix_query), ("mix_key", mix_key)):
         for mixing in mix:
             if mixing is not None and mixing.shape != size:
-                raise ValueError(f"{name} has a matrix of shape {tuple(mixing.shape)}; {size[0]} heads need {size}")
+                raise UserError(f"{name} has a matrix of shape {tuple(mixing.shape)}; {size[0]} heads need {size}")
     if landmarks is None:
         return attend(query, key, value, mix=mix_query)
     if backend == "reference":

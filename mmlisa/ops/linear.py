@@ -21,6 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from mmlisa.errors import UserError
+
 from .context import records_gradients
 from .operator import operator
 
@@ -82,10 +84,10 @@ def mean_centered_attention(query: Tensor, key: Tensor, value: Tensor, axis: str
     """φ subtracts the mean over ``axis``; divided by N sqrt(d) ("MC", after ViTALiTy).
 
     Raises:
-        ValueError: an axis other than ``'tokens'`` and ``'channels'``.
+        UserError: an axis other than ``'tokens'`` and ``'channels'``.
     """
     if axis not in MC_AXES:
-        raise ValueError(f"axis is {axis!r}; it must be one of {sorted(MC_AXES)}")
+        raise UserError(f"axis is {axis!r}; it must be one of {sorted(MC_AXES)}")
     query, key = (t - t.mean(dim=MC_AXES[axis], keepdim=True) for t in (query, key))
     return query @ (key.mT @ value / (query.shape[-2] * query.shape[-1] ** 0.5))
 

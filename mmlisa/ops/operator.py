@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmlisa.errors import UserError
+
 from .context import no_autocast
 
 
@@ -25,7 +27,7 @@ def operator(
             keeps in fp32 what rounding would spoil. fp16 is always widened: its range ends at 65,504.
 
     Raises:
-        ValueError: at the call, see :func:`check_arguments`.
+        UserError: at the call, see :func:`check_arguments`.
     """
     if function is None:
         return partial(operator, one_shape=one_shape, takes_bf16=takes_bf16)
@@ -55,12 +57,12 @@ def check_arguments(query: Tensor, key: Tensor, value: Tensor, backend: str = "a
     """Check the arguments of an operator.
 
     Raises:
-        ValueError: query, key and value are not ``[B, h, N, d]`` of one shape, or without ``one_shape`` of one width of query and
+        UserError: query, key and value are not ``[B, h, N, d]`` of one shape, or without ``one_shape`` of one width of query and
             key and with as many keys as values; ``backend`` is neither ``'auto'`` nor ``'reference'``.
     """
     q, k, v = query.shape, key.shape, value.shape
     if not len(q) == len(k) == len(v) == 4 or not (q == k == v if one_shape else q[3] == k[3] and k[2] == v[2]):
         rule = "of one shape" if one_shape else "with one width of query and key, and as many keys as values"
-        raise ValueError(f"query, key and value must be [B, h, N, d] {rule}, got {tuple(q)}, {tuple(k)}, {tuple(v)}")
+        raise UserError(f"query, key and value must be [B, h, N, d] {rule}, got {tuple(q)}, {tuple(k)}, {tuple(v)}")
     if backend not in ("auto", "reference"):
-        raise ValueError(f"backend is {backend!r}; it must be 'auto' or 'reference'")
+        raise UserError(f"backend is {backend!r}; it must be 'auto' or 'reference'")

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmlisa.errors import UserError
+
 from .operator import operator
 
 EPS = 1e-6
@@ -39,14 +41,14 @@ def polarity_aware(
         ``[B, h, N, d]``.
 
     Raises:
-        ValueError: shapes that do not fit each other, an odd d.
+        UserError: shapes that do not fit each other, an odd d.
     """
     heads, width = query.shape[1], query.shape[3]
     if width % 2:
-        raise ValueError(f"polarity-aware attention halves the channels of a head, and {width} is odd")
+        raise UserError(f"polarity-aware attention halves the channels of a head, and {width} is odd")
     for name, tensor in (("power", power), ("scale", scale)):
         if tensor.shape != (heads, width):
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; these tokens need {(heads, width)}")
+            raise UserError(f"{name} has shape {tuple(tensor.shape)}; these tokens need {(heads, width)}")
     exponent, divisor = 1 + ALPHA * power.sigmoid()[:, None], F.softplus(scale)[:, None]
     attend = _reference if backend == "reference" else _linear
     return attend(query / divisor, key / divisor, value, exponent)

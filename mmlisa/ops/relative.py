@@ -6,6 +6,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from mmlisa.errors import UserError
+
 from .context import as_constants, is_transformed
 
 
@@ -20,11 +22,11 @@ def toeplitz(table: Tensor, grid: Sequence[int]) -> Tensor:
         ``[..., N, N]``; entry (i, j) is the table at the offset i - j.
 
     Raises:
-        ValueError: the table's last axes do not fit the grid.
+        UserError: the table's last axes do not fit the grid.
     """
     sizes = tuple(2 * g - 1 for g in grid)
     if tuple(table.shape[table.ndim - len(sizes) :]) != sizes:
-        raise ValueError(f"the table of the grid {tuple(grid)} must end in {sizes}, but has shape {tuple(table.shape)}")
+        raise UserError(f"the table of the grid {tuple(grid)} must end in {sizes}, but has shape {tuple(table.shape)}")
     return table.flatten(-len(sizes))[..., offset_index(grid, table.device)]
 
 

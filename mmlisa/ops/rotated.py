@@ -6,7 +6,7 @@ count from 0 on a map of any size.
 
 Below, φ(x) = elu(x) + 1, R is the rotation, and Q = φ(q), K = φ(k). The attentions take query, key and value ``[B, h, N, d]``
 on the grid (H, W) and return ``[B, h, N, d]``. Prefix tokens before those of the grid have no position. ``backend='reference'``
-builds the N x N attention; ``'auto'`` is linear in N. A number of channels that :func:`rotary` does not take is a ValueError.
+builds the N x N attention; ``'auto'`` is linear in N. A number of channels that :func:`rotary` does not take is a UserError.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,8 @@ from math import prod
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from mmlisa.errors import UserError
 
 from .context import no_autocast
 from .operator import operator
@@ -34,10 +36,10 @@ def rotary(x: Tensor, grid: Sequence[int]) -> Tensor:
         ``[..., N, C]`` in the precision of ``x``; the angles are fp32 at least.
 
     Raises:
-        ValueError: C is not a multiple of 4.
+        UserError: C is not a multiple of 4.
     """
     if x.shape[-1] % 4:
-        raise ValueError(f"rotary positions need a multiple of 4 channels, got {x.shape[-1]}")
+        raise UserError(f"rotary positions need a multiple of 4 channels, got {x.shape[-1]}")
     with no_autocast(x.device):
         prefix = x.shape[-2] - prod(grid)
         tokens = x[..., prefix:, :] if prefix else x

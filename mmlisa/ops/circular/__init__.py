@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from mmlisa.errors import UserError
+
 from ..context import at_least_fp32
 from .dispatch import choose, classes
 from .filters import resize_kernel
@@ -45,7 +47,7 @@ class LiSAKernels:
         to another one).
 
         Raises:
-            ValueError: an unknown backend.
+            UserError: an unknown backend.
         """
         grid = tuple(kernel_b.shape[1:]) if grid is None else grid
         encode = mix = backend
@@ -100,7 +102,7 @@ def lisa(
         ``[B, h, c, *grid]`` in the dtype of the value; half precision is computed in fp32.
 
     Raises:
-        ValueError: shapes that do not fit each other, or an unknown backend.
+        UserError: shapes that do not fit each other, or an unknown backend.
     """
     _check_shapes(query, key, value, kernel_a, kernel_b, bias, bias_a)
     return LiSAKernels.prepare(kernel_a, kernel_b, bias, bias_a, backend=backend)(query, key, value)
@@ -108,7 +110,7 @@ def lisa(
 
 def _check_shapes(query, key, value, kernel_a, kernel_b, bias, bias_a) -> None:
     if query.ndim < 4 or not query.shape == key.shape == value.shape:
-        raise ValueError(
+        raise UserError(
             "query, key and value must be [B, h, c, *grid] of one shape, got "
             f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
         )
@@ -121,4 +123,4 @@ def _check_shapes(query, key, value, kernel_a, kernel_b, bias, bias_a) -> None:
     }
     for name, (tensor, shape) in expected.items():
         if tensor is not None and tensor.shape != shape:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; these tokens and patterns need {shape}")
+            raise UserError(f"{name} has shape {tuple(tensor.shape)}; these tokens and patterns need {shape}")

@@ -7,6 +7,8 @@ from math import prod
 
 import torch
 
+from mmlisa.errors import UserError
+
 from ..context import is_exporting
 from .circulant import EncodeCirculant, MixCirculant
 from .dft import EncodeDFT, EncodeRows, MixDFT
@@ -51,8 +53,8 @@ def classes(backend: str) -> tuple[type, type]:
     """Return the classes that encode and mix.
 
     Raises:
-        ValueError: an unknown backend.
+        UserError: an unknown backend.
     """
     if backend not in _CLASSES:
-        raise ValueError(f"backend is {backend!r}; it must be one of {BACKENDS}")
+        raise UserError(f"backend is {backend!r}; it must be one of {BACKENDS}")
     return _CLASSES[backend]
