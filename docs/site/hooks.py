@@ -17,7 +17,6 @@ HIDDEN = {
     "index.md": ["navigation"],
     "model_zoo.md": ["navigation", "toc"],
     "fidelity.md": ["navigation"],
-    "tables/*.md": ["navigation"],
     "published_weights.md": ["toc"],
     "benchmarks/*.md": ["toc"],
 }

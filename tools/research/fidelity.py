@@ -2,7 +2,7 @@
 
 ``evidence`` has one or more of these, separated by semicolons:
 
-``cells: TABLE``          the cells of a table of docs/tables, or of those rows whose label matches: ``cells: Table 5 / LiSANet``
+``cells: TABLE``          the cells of a table of the paper's page, or of rows whose label matches: ``cells: Table 5 / LiSANet``
 ``recipe``                tests/helpers/recipes states the recipe of every config of the row
 ``as: ITEM``              the row contains another item of its paper, and deviates if that does
 ``test: PATH::NAME``      a test with an oracle from outside: a formula, a library, a closed form
@@ -71,7 +71,7 @@ class Row:
         """The cells that the evidence names.
 
         Raises:
-            ValueError: the evidence names a table or label that docs/tables lacks.
+            ValueError: the evidence names a table or label that the page lacks.
         """
         found = []
         for kind, argument in self.kinds:
@@ -79,7 +79,7 @@ class Row:
                 table, _, label = argument.partition(" / ")
                 chosen = [c for c in read_cells(self.paper) if c.table == table and re.search(label, c.label)]
                 if not chosen:
-                    raise ValueError(f"{self.paper}, {self.item}: docs/tables has no cells {argument!r}")
+                    raise ValueError(f"{self.paper}, {self.item}: its page has no cells {argument!r}")
                 found += chosen
         return found
 
@@ -113,7 +113,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of docs/tables: its sign there, and how far our count is from the print, in percent."""
+    """A cell of a paper's table: its sign there, and how far our count is from the print, in percent."""
 
     table: str
     label: str
@@ -127,11 +127,11 @@ def read_rows() -> list[Row]:
 
 @cache
 def read_cells(paper: str) -> list[Cell]:
-    """Read the cells of a paper from its page in docs/tables."""
-    table, cells = "", []
-    for line in (ROOT / "docs" / "tables" / f"{_PAGES[paper]}.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("## "):
-            table = line[3:]
+    """Read the cells of a paper from the last section of its page."""
+    table, cells, page = "", [], ROOT / "docs" / f"{_PAGES[paper]}.md"
+    for line in page.read_text(encoding="utf-8").partition("## Parameters and FLOPs")[2].splitlines():
+        if line.startswith("### "):
+            table = line[4:]
         elif table and line.startswith("| ") and not line.startswith("| model"):
             label, _, _, _, _, difference, sign, _ = line.removeprefix("| ").removesuffix(" |").split(" | ", 7)
             cells.append(Cell(table, label, sign.strip("*()"), float(difference.rstrip("%"))))

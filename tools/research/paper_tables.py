@@ -144,22 +144,22 @@ def _compare(table: dict[str, Any], row: dict[str, Any], quantity: str, counts: 
 
 
 def to_markdown(paper: dict[str, Any], results: list[Result]) -> str:
-    """Return the page of a paper: the counts, a section per table, and the list of absent tables."""
+    """Return the last section of a paper's page: the counts, and a part per table."""
     number = Counter(result.status for result in results)
     lines = [
-        f"# {paper['title']}",
+        "## Parameters and FLOPs",
         "",
         paper["introduction"].strip(),
         "",
-        "Parameters that do not round to the print may differ by 1 %, multiply-accumulates by 3 %.",
-        "[Fidelity](../fidelity.md) lists what else the five papers have.",
+        "Parameters that do not round to the print may differ by 1 %, multiply-accumulates by 3 % "
+        "([all items of the papers](fidelity.md)).",
         "",
         f"| cells | {' | '.join(f'{status} {symbol}' for status, symbol in SYMBOLS.items())} |",
         "|---" * (1 + len(SYMBOLS)) + "|",
         f"| {len(results)} | {' | '.join(str(number[status]) for status in SYMBOLS)} |",
     ]
     for table in dict.fromkeys(result.table for result in results):
-        lines += ["", f"## {table}", "", "| model | quantity | counted | paper | ours | difference | | note |"]
+        lines += ["", f"### {table}", "", "| model | quantity | counted | paper | ours | difference | | note |"]
         lines.append("|" + "---|" * 8)
         for r in (result for result in results if result.table == table):
             quantity, ours = r.quantity.replace("macs", "MACs"), f"{r.ours:.4g} {r.unit}"
