@@ -56,7 +56,7 @@ def make_data(root: Path) -> None:
     ids = np.setdiff1d(np.arange(1, 91), [12, 26, 29, 30, 45, 66, 68, 69, 71, 83])  # COCO's ids of its 80 classes
     categories = [dict(id=int(number), name=name) for number, name in zip(ids, names, strict=True)]
     with atomic_path(root) as folder:
-        for split, number in (("train", 2 * BATCH["mmseg"]), ("val", 2)):
+        for split, number in (("train", 2 * BATCH["mmseg"]), ("val", 1)):
             scenes = list(make_scenes(split, number + 3, side=480))[3:]
             annotations = folder / "coco" / "annotations" / f"instances_{split}2017.json"
             pictures = scenes[: 2 * BATCH["mmdet"]]
