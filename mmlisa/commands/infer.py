@@ -23,6 +23,7 @@ def parser() -> argparse.ArgumentParser:
     add("--out-dir", type=Path, default="work_dirs/infer", help="for pictures (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write the predictions as data (docs/pictures.md)")
     add("--score-thr", type=cli.fraction, default=0.3, help="lowest score kept (default: %(default)s)")
+    add("--amp", action="store_true", help="half precision (docs/anywhere.md)")
     cli.add_shared(arguments, "--tile", "--overlap", "--cfg-options", "--device", "--backend", "--min-matched")
     return arguments
 
@@ -41,9 +42,9 @@ def sort_files(files: Sequence[str]) -> tuple[str | None, str, list[str]]:
 
 def main(args: argparse.Namespace) -> None:
     config, checkpoint, images = sort_files(args.files)
-    if config is None and (args.cfg_options or args.device == "cuda"):
+    if config is None and (args.cfg_options or args.device == "cuda" or args.amp):
         raise UserError(
-            "--device and --cfg-options: an exported file has no config and runs on the CPU; leave them out"
+            "--device, --amp and --cfg-options: an exported file has no config and runs on the CPU; leave them out"
         )
     from tqdm import tqdm
 
@@ -53,6 +54,8 @@ def main(args: argparse.Namespace) -> None:
     cfg = load_config(config, options=parse_options(args.cfg_options)) if config else None
     if not args.verbose:
         import_quietly(cfg and cfg.get("default_scope"))
+    from mmengine.device import get_device
+
     from mmlisa import runtime
     from mmlisa.checkpoints import use_safe_loader
     from mmlisa.inference.pictures import predict_pictures
@@ -65,7 +68,9 @@ def main(args: argparse.Namespace) -> None:
         model = runtime.load(checkpoint, backend=args.backend)
     else:
         cfg = tile_config(cfg, args.tile, args.overlap)
-        model = Predictor(cfg, checkpoint, device=args.device, min_matched=args.min_matched)
+        device = args.device or get_device()
+        half = ("bfloat16" if device == "cpu" else "float16") if args.amp else None
+        model = Predictor(cfg, checkpoint, device=device, dtype=half, min_matched=args.min_matched)
     done, failed = [], []
     for prediction in predict_pictures(model, images, args.out_dir, args.score_thr, **options):
         if prediction.target is None:

@@ -16,6 +16,7 @@ def parser() -> argparse.ArgumentParser:
     add("--work-dir", help="where the log goes (default: work_dirs/<config's name>/test)")
     add("--out", metavar="FILE.pkl", help="write the predictions for offline evaluation")
     add("--show-dir", help="write pictures of the predictions")
+    add("--amp", action="store_true", help="half precision (docs/anywhere.md)")
     add("--tta", action="store_true", help="test-time augmentation")
     cli.add_shared(
         arguments, "--tile", "--overlap", "--backend", "--min-matched", "--launcher", "--local_rank --local-rank"
@@ -28,6 +29,8 @@ def main(args: argparse.Namespace) -> None:
         raise UserError(f"--out: '{args.out}' is not a .pkl or .pickle file")
     if args.tta and (args.tile or args.checkpoint.endswith(".onnx")):
         raise UserError("--tta: tiles and exported files predict on the image as it is; leave --tta out")
+    if args.amp and args.checkpoint.endswith(".onnx"):
+        raise UserError("--amp: an exported file has the precision it was written in; leave --amp out")
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
     from mmlisa.training import config
 
@@ -40,11 +43,13 @@ def main(args: argparse.Namespace) -> None:
     config.check_data(cfg, "test")
     cfg = config.config_for_test(cfg, args.checkpoint, show_dir=args.show_dir, tta=args.tta)
 
+    from mmengine.device import get_device
     from mmengine.registry import METRICS
 
     from mmlisa.checkpoints import use_safe_loader
     from mmlisa.inference.cpu import optimize_for_cpu
     from mmlisa.inference.exported import check_exported_classes, exported_config
+    from mmlisa.inference.half import use_half
     from mmlisa.inference.tiled import tile_config
     from mmlisa.training.runner import build_runner, test
 
@@ -58,6 +63,8 @@ def main(args: argparse.Namespace) -> None:
         check_exported_classes(runner)
     else:
         optimize_for_cpu(runner.model)
+        if args.amp:
+            use_half(runner.model, get_device())
     if args.out:
         dumps = {"mmdet": "mmdet.DumpDetResults", "mmseg": "mmlisa.DumpWithoutLogits"}
         dump = dumps.get(cfg.get("default_scope"), "DumpResults")

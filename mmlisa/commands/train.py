@@ -15,7 +15,7 @@ def parser() -> argparse.ArgumentParser:
     add = arguments.add_argument
     cli.add_shared(arguments, "config", "--cfg-options")
     add("--work-dir", help="where logs and checkpoints go (default: work_dirs/<config's name>)")
-    add("--amp", action="store_true", help="automatic mixed precision, on a GPU")
+    add("--amp", action="store_true", help="automatic mixed precision, on a CPU in bfloat16")
     add(
         "--resume",
         type=cli.weights_source,

@@ -16,7 +16,7 @@ DEMO_CONFIG = "mask_rcnn_hylisanet_shipped_demo.py"
 
 
 def load(
-    path: str | Path, config: str | Path | None = None, *, device: str | None = None
+    path: str | Path, config: str | Path | None = None, *, device: str | None = None, dtype: str | None = None
 ) -> "Predictor | runtime.Model":
     """Open a trained model for prediction: ``mmlisa.load("best.pth", "config.py").predict("street.jpg")``.
 
@@ -26,9 +26,11 @@ def load(
         path: a checkpoint, an exported ``.onnx`` file, or ``'demo'`` for the trained model that ships with mmlisa.
         config: config of the checkpoint, a Python file that is executed. The config may also come first.
         device: where a checkpoint runs; None for a GPU if there is one.
+        dtype: ``'bfloat16'`` or ``'float16'`` for a checkpoint's autocast in it.
 
     Raises:
-        FileNotFoundError, UserError: a file that is missing, damaged or of another model; a checkpoint without ``config``.
+        FileNotFoundError, UserError: a file that is missing, damaged or of another model; a checkpoint without ``config``; an
+            exported file with ``dtype``.
         UserError: neither onnxruntime nor OpenVINO is installed.
     """
     if str(path).endswith(".py") or str(config).endswith((".pth", ".onnx")):
@@ -36,10 +38,12 @@ def load(
     if path is None:
         raise UserError(f"checkpoint is missing for config {str(config)!r}: pass load(checkpoint, config)")
     if path == "demo":
-        if not find_spec("onnxruntime") and not find_spec("openvino") and find_spec("mmdet"):
-            return load(DEMO / "model.pth", DEMO_CONFIG, device=device)
+        if dtype or (not find_spec("onnxruntime") and not find_spec("openvino") and find_spec("mmdet")):
+            return load(DEMO / "model.pth", DEMO_CONFIG, device=device, dtype=dtype)
         return runtime.load(DEMO / "model.onnx")
     if Path(path).suffix == ".onnx":
+        if dtype:
+            raise UserError(f"dtype is '{dtype}', but '{path}' runs as it was written; leave dtype out")
         return runtime.load(path)
     if config is None:
         beside = [str(file) for file in sorted(Path(path).absolute().parent.glob("*.py"))]
@@ -54,4 +58,4 @@ def load(
 
     cfg = load_config(str(config))
     with DefaultScope.overwrite_default_scope(cfg.get("default_scope", "mmengine")):
-        return Predictor(cfg, str(path), device=device)
+        return Predictor(cfg, str(path), device=device, dtype=dtype)

@@ -15,6 +15,7 @@ from mmlisa.checkpoints import load_weights
 from mmlisa.classes import Classes
 from mmlisa.errors import UserError
 from mmlisa.inference.cpu import optimize_for_cpu
+from mmlisa.inference.half import use_half
 from mmlisa.runtime import Prediction, read_image
 from mmlisa.training.building import build_model
 from mmlisa.training.checks import check_channels, check_shapes, saved_metainfo
@@ -28,6 +29,7 @@ class Predictor:
         cfg: a whole config.
         checkpoint: file with the weights; any entry of another shape than the model's is refused.
         device: where the model runs; None for a GPU where there is one.
+        dtype: half precision to compute in, see :func:`mmlisa.inference.half.use_half`.
         min_matched: share of the model's entries the checkpoint must hold.
 
     Attributes:
@@ -39,7 +41,15 @@ class Predictor:
         FileNotFoundError, UserError: a checkpoint that is missing, damaged or of another model; no test pipeline.
     """
 
-    def __init__(self, cfg: Config, checkpoint: str, *, device: str | None = None, min_matched: float = 0.9) -> None:
+    def __init__(
+        self,
+        cfg: Config,
+        checkpoint: str,
+        *,
+        device: str | None = None,
+        dtype: str | None = None,
+        min_matched: float = 0.9,
+    ) -> None:
         self.model = build_model(cfg)
         check_channels(self.model, cfg.model)
         loaded = load_weights(self.model, checkpoint, min_matched)
@@ -49,6 +59,8 @@ class Predictor:
         self.device = device.type
         if self.device == "cpu":
             optimize_for_cpu(self.model)
+        if dtype:
+            use_half(self.model, self.device, dtype)
 
         self.metainfo = saved_metainfo(loaded) or find_metainfo(innermost_dataset(cfg, "test"))
         self.classes = list(Classes(self.metainfo).names)

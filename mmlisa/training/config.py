@@ -19,8 +19,11 @@ from mmlisa.errors import UserError
 # Entries of loops, schedules and hooks that count epochs, or iterations where the training counts these.
 _MOMENTS = ("val_begin", "begin", "end", "T_max", "step_size", "total_steps", "milestones", "periods")
 _EPOCHS_OF_HOOKS = ("switch_epoch", "num_last_epochs", "distill_from", "begin_epoch")
-# Optimizer wrappers and their forms for mixed precision.
-_AMP = {"OptimWrapper": "AmpOptimWrapper", "AdaptiveClipOptimWrapper": "mmlisa.AdaptiveClipAmpOptimWrapper"}
+# Optimizer wrappers, and their forms for mixed precision on GPUs and on CPUs, where MMEngine's refuses to run.
+_AMP = {
+    "OptimWrapper": ("AmpOptimWrapper", "mmlisa.Bf16OptimWrapper"),
+    "AdaptiveClipOptimWrapper": ("mmlisa.AdaptiveClipAmpOptimWrapper", "mmlisa.AdaptiveClipBf16OptimWrapper"),
+}
 # The variables in which each launcher tells a process the number of processes and its own.
 PROCESSES = {
     "pytorch": ("WORLD_SIZE", "RANK"),
@@ -183,7 +186,7 @@ def config_for_training(
         epochs, iterations: length of the training; the schedule is stretched to it. A training that counts epochs rounds more
             iterations than an epoch has up to whole epochs.
         scale_lr: scale the learning rate with the total batch.
-        amp: train with automatic mixed precision.
+        amp: train with automatic mixed precision, on a CPU in bfloat16.
         resume: continue from this checkpoint, or from the newest readable checkpoint of the work dir if it is True.
 
     Raises:
@@ -318,17 +321,21 @@ def warn_of_batch(cfg: Config, processes: int) -> str | None:
 def _set_precision(cfg: Config, amp: bool) -> None:
     wrapper = cfg.get("optim_wrapper") or ConfigDict()
     kind = type_name(wrapper) if "type" in wrapper else "OptimWrapper"
-    if amp and kind in _AMP:
-        wrapper.type = kind = _AMP[kind]
-    elif amp and "Amp" not in kind:
-        raise UserError(f"--amp needs optim_wrapper.type 'OptimWrapper', but the config has {wrapper.type!r}")
-    if amp:
-        wrapper.setdefault("loss_scale", "dynamic")
-    if "Amp" in kind:
-        from mmengine.device import get_device
+    if "Bf16" in kind or not (amp or "Amp" in kind):
+        return
+    from mmengine.device import get_device
 
-        if get_device() == "cpu":
-            raise UserError(f"mixed precision (--amp, optim_wrapper.type '{kind}') needs a GPU; train without it")
+    on_cpu = get_device() == "cpu"
+    forms = _AMP.get(kind.replace("Amp", ""))
+    if forms is None and (on_cpu or "Amp" not in kind):
+        raise UserError(f"--amp needs optim_wrapper.type 'OptimWrapper', but the config has {wrapper.type!r}")
+    if on_cpu:
+        wrapper.type = forms[1]
+        for option in ("loss_scale", "dtype", "use_fsdp"):  # bfloat16 has the range of fp32 and needs no scale
+            wrapper.pop(option, None)
+    elif amp:
+        wrapper.type = forms[0] if forms else wrapper.type
+        wrapper.setdefault("loss_scale", "dynamic")
 
 
 def config_for_test(

@@ -1,8 +1,12 @@
 """Learning rates that differ between the layers of a network, adaptive gradient clipping, and LAMB of iViT's recipes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from mmengine.optim import AmpOptimWrapper, DefaultOptimWrapperConstructor, OptimWrapper
+from mmengine.runner import autocast
 from timm.optim import Lamb
 from timm.utils.agc import adaptive_clip_grad
 from torch import nn
@@ -34,6 +38,24 @@ class AdaptiveClipOptimWrapper(OptimWrapper):
 @OPTIM_WRAPPERS.register_module()
 class AdaptiveClipAmpOptimWrapper(AdaptiveClipOptimWrapper, AmpOptimWrapper):
     """The same with automatic mixed precision; the gradients are clipped after they are unscaled."""
+
+
+@OPTIM_WRAPPERS.register_module()
+class Bf16OptimWrapper(OptimWrapper):
+    """MMEngine's wrapper with autocast in bfloat16, which needs no scaling of the loss.
+
+    MMEngine's ``AmpOptimWrapper`` asserts a GPU, for its scaler.
+    """
+
+    @contextmanager
+    def optim_context(self, model: nn.Module) -> Iterator[None]:
+        with super().optim_context(model), autocast(dtype=torch.bfloat16):
+            yield
+
+
+@OPTIM_WRAPPERS.register_module()
+class AdaptiveClipBf16OptimWrapper(AdaptiveClipOptimWrapper, Bf16OptimWrapper):
+    """Both."""
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()

@@ -1,0 +1,48 @@
+"""Predictions in half precision."""
+
+from typing import Any
+
+import torch
+from mmengine.model import BaseModel
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from mmlisa.errors import UserError
+from mmlisa.inference.cpu import with_class
+from mmlisa.ops import at_least_fp32
+
+# The parts of models of mmdet, mmseg and mmpretrain whose results are maps, logits or vectors. A detector's heads stay in fp32:
+# bfloat16 rounds a coordinate beyond 512 pixels by up to 2, and mmcv's compiled operators on CPUs do not take it.
+PARTS = ("backbone", "neck", "decode_head", "head")
+
+
+class _InHalf(nn.Module):
+    """The class put before a module's own: the forward pass runs under autocast and returns fp32."""
+
+    _half: tuple[str, torch.dtype]
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        with torch.autocast(*self._half):
+            y = super().forward(*args, **options)
+        return tree_map_only(Tensor, at_least_fp32, y)
+
+
+def use_half(model: nn.Module, device: str, dtype: str | None = None) -> None:
+    """Replace the parts of OpenMMLab's models within ``model`` by such that compute in half precision (autocast).
+
+    Args:
+        model: a model of mmdet, mmseg or mmpretrain, or one around it.
+        device: type of the device on which the model runs.
+        dtype: ``'bfloat16'`` or ``'float16'``; None for bfloat16 on a CPU and float16 elsewhere, as MMEngine chooses.
+
+    Raises:
+        UserError: another ``dtype``.
+    """
+    dtype = dtype or ("bfloat16" if device == "cpu" else "float16")
+    if dtype not in ("bfloat16", "float16"):
+        raise UserError(f"dtype is '{dtype}'; use 'bfloat16' or 'float16'")
+    for parent in [part for part in model.modules() if isinstance(part, BaseModel)]:
+        for name in PARTS:
+            if (part := parent._modules.get(name)) is not None:
+                kind = type(part).__name__, (_InHalf, type(part)), {"_half": (device, getattr(torch, dtype))}
+                parent.add_module(name, with_class(part, type(*kind)))
