@@ -58,13 +58,14 @@ def test_train_test_infer(kind, demo, mmlisa, tmp_path, capsys):
     options = [*data(demo), *SMALL[kind], *ONE_ITERATION, f"experiment_name={kind}"]
     if kind == "mask_rcnn":
         options += [f"{split}_evaluator.ann_file={demo}/annotations/instances_val.json" for split in ("val", "test")]
-    assert mmlisa("train", CONFIGS[kind], "--work-dir", "run", *options) == 0
+    amp = [] if kind == "classifier" else ["--amp"]
+    assert mmlisa("train", CONFIGS[kind], "--work-dir", "run", *amp, *options) == 0
     (*_, test, infer) = capsys.readouterr().out.splitlines()
     config, checkpoint = test.split()[2:]
     assert config == f"run/{CONFIGS[kind]}"
     assert (tmp_path / checkpoint).is_file()
     assert infer == f"  mmlisa infer {config} {checkpoint} IMAGE …"
-    words = ["test", config, checkpoint, "--out", "out.pkl", "--cfg-options", f"experiment_name=tested_{kind}"]
+    words = ["test", config, checkpoint, *amp, "--out", "out.pkl", "--cfg-options", f"experiment_name=tested_{kind}"]
     assert mmlisa(*words) == 0
     assert (tmp_path / "out.pkl").is_file()
     assert mmlisa("visualize", "run", "--out-dir", "curves") == 0
@@ -72,7 +73,7 @@ def test_train_test_infer(kind, demo, mmlisa, tmp_path, capsys):
     (log,) = tmp_path.glob("run/test/*/2*.json")
     assert any(name in log.read_text() for name in ("coco/segm_mAP", "mIoU", "accuracy/top1"))
     image = next(demo.glob("val/*.jpg"))
-    assert mmlisa("infer", config, checkpoint, image, "--out-dir", "pictures", "--json", "found.json") == 0
+    assert mmlisa("infer", config, checkpoint, image, *amp, "--out-dir", "pictures", "--json", "found.json") == 0
     assert (tmp_path / "pictures" / f"{image.stem}.png").is_file()
     (entry,) = json.loads((tmp_path / "found.json").read_text())
     assert entry.keys() - {"source"} <= {"instances", "segments", "scores"}

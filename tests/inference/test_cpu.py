@@ -31,6 +31,10 @@ def test_many_tokens_are_pixels(shape, bias, monkeypatch):
         # Tokens that are not contiguous in memory.
         torch.testing.assert_close(model(tokens.repeat_interleave(2, dim=-2)[..., ::2, :]), expected)
         assert len(calls) == (2 if tokens.shape[:-1].numel() >= cpu.MIN_TOKENS else 0)
+        with torch.autocast("cpu", torch.bfloat16):
+            calls.clear()
+            torch.testing.assert_close(model(tokens).float(), expected, rtol=0.02, atol=0.02)
+        assert not calls, "in bfloat16, linear layers are faster"
 
 
 def test_star_relu_in_two_passes():

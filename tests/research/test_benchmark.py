@@ -79,6 +79,7 @@ def test_backbone_rows(monkeypatch, kind):
     cfg = dict(type="mmlisa.LiSANet", arch=dict(base="hybrid-small", **NARROW))
     monkeypatch.setattr(benchmark, "BACKBONES", {"narrow": (cfg, ()), "with_cp": (dict(cfg, with_cp=True), ())})
     monkeypatch.setattr(benchmark, "BASELINE", "narrow")
+    monkeypatch.setattr(benchmark, "computes_bf16", lambda: True)
     rows = benchmark.benchmark_networks(1, "cpu", [(64, 96)], ["narrow", "with_cp"], kind=kind)
     assert [(row["case"], row["name"]) for row in rows] == [("64x96", "narrow"), ("64x96", "with_cp")]
     assert rows[1]["ratio"] == rows[1]["seconds"] / rows[0]["seconds"]
@@ -87,6 +88,8 @@ def test_backbone_rows(monkeypatch, kind):
     if kind == "training":
         assert rows[0]["peak_bytes"] > rows[0]["saved_bytes"] > 4 * 16 * 24 * 16
         assert rows[1]["saved_ratio"] < 0.5
+    else:
+        assert rows[1]["bf16_ratio"] == rows[1]["bf16_seconds"] / rows[1]["seconds"]
     assert "| 64x96 | narrow |" in benchmark.to_markdown("Backbones", rows)
 
 

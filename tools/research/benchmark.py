@@ -286,6 +286,12 @@ def predict(model: nn.Module, image: Tensor) -> Any:
     return model(image, [DetDataSample(metainfo=dict(shapes, scale_factor=(1.0, 1.0)))], mode="predict")
 
 
+def computes_bf16() -> bool:
+    """Whether the processor multiplies bfloat16; others convert, and gain nothing."""
+    file = Path("/proc/cpuinfo")
+    return file.exists() and not {"avx512_bf16", "amx_bf16"}.isdisjoint(file.read_text().split())
+
+
 def train_step(model: nn.Module, images: Tensor) -> None:
     """Run a forward and a backward pass of a backbone."""
     _loss(model, images).backward()
@@ -315,7 +321,7 @@ def benchmark_networks(
     """Measure the backbones ``names``, or other ``networks`` by name, with ratios to ``BASELINE``.
 
     The kind is ``'inference'``, ``'detectors'`` (prediction of a Mask R-CNN with random weights) or ``'training'`` (a forward and
-    backward pass, and the tensors saved between them).
+    backward pass, and the tensors saved between them). If the CPU computes in bfloat16, inference is also timed under autocast.
     """
     build, run = _KINDS[kind]
     entries = {name: (cfg, ()) for name, cfg in networks.items()} if networks else {n: BACKBONES[n] for n in names}
@@ -324,7 +330,13 @@ def benchmark_networks(
     for height, width in sizes:
         image = torch.randn(1, 3, height, width, device=device)
         candidates = {name: partial(run, model, image) for name, model in models.items()}
-        measured = _measure(f"{height}x{width}", candidates, rounds, device)
+        halves = {}
+        if kind == "inference" and device == "cpu" and computes_bf16():
+            halves = {f"{name} bf16": torch.autocast(device, torch.bfloat16)(call) for name, call in candidates.items()}
+        measured = _measure(f"{height}x{width}", candidates | halves, rounds, device)
+        for name, half in zip(models, [measured.pop(name) for name in halves], strict=False):
+            seconds = measured[name]["seconds"]
+            measured[name].update(bf16_seconds=half["seconds"], bf16_ratio=half["seconds"] / seconds)
         for name, row in measured.items():
             row["ns_per_pixel"] = row["seconds"] / (height * width) * 1e9
             if kind == "training":
@@ -377,6 +389,8 @@ _COLUMNS: dict[str, tuple[str, Callable[[Row], str]]] = {
     "memory_ratio": ("memory / pseudo-code", lambda r: f"{r['memory_ratio']:.2f}"),
     "ns_per_pixel": ("ns/pixel", lambda r: f"{r['ns_per_pixel']:.0f}"),
     "ratio": (f"time / {BASELINE}", lambda r: f"{r['ratio']:.2f}"),
+    "bf16_seconds": ("bf16 ms", lambda r: _ms(r["bf16_seconds"])),
+    "bf16_ratio": ("bf16 / fp32", lambda r: f"{r['bf16_ratio']:.2f}"),
     "saved_bytes": ("saved MB", lambda r: f"{r['saved_bytes'] / 1e6:.1f}"),
     "saved_ratio": (f"saved / {BASELINE}", lambda r: f"{r['saved_ratio']:.2f}"),
 }

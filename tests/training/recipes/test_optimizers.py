@@ -19,6 +19,22 @@ def test_adaptive_clipping_limits_each_units_gradient_to_a_share_of_its_weights(
     torch.testing.assert_close(moved, torch.tensor([0.01, 2e-4, 0.0]), rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["Bf16OptimWrapper", "AdaptiveClipBf16OptimWrapper"])
+def test_steps_in_bfloat16(kind):
+    """The layers compute in bfloat16, in which 1 + 1/512 is 1; the weights and their steps stay in fp32."""
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(model.weight)
+    options = {"clip_grad": dict(clip_factor=0.01)} if "Clip" in kind else {}
+    wrapper = build_optim_wrapper(model, dict(type=f"mmlisa.{kind}", optimizer=dict(type="SGD", lr=2**-9), **options))
+    for _ in range(2):
+        with wrapper.optim_context(model):
+            y = model(torch.ones(1, 1))
+        assert (y.dtype, float(y)) == (torch.bfloat16, 1)
+        wrapper.update_params(-y.float().sum())
+    assert model.weight.dtype == torch.float32
+    assert float(model.weight) > 1
+
+
 def classifier(backbone: nn.Module) -> nn.Module:
     model = nn.Module()
     model.backbone, model.head = backbone, nn.Linear(1, 1)
