@@ -1,0 +1,53 @@
+"""Prints the largest relative error of a map in half precision of each backbone, for docs/anywhere.md.
+
+``python tools/research/half.py``: new weights plus noise, so that no branch starts at zero, and an image of 96x128 pixels.
+The error is against fp32's map. In the last column it is that of an fp32 network with weights and an image rounded to bfloat16.
+"""
+
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from mmlisa.models import backbones
+
+SIZES = {"LiSANet": ["small", "hybrid-small"], "iViT": ["tiny"], "MILA": ["tiny"], "FLattenSwin": ["tiny"]}
+
+
+def smallest_arch(kind: str) -> str:
+    """Return the arch with the fewest parameters."""
+    with torch.device("meta"):
+        sizes = {
+            arch: sum(p.numel() for p in getattr(backbones, kind)(arch).parameters())
+            for arch in getattr(backbones, kind).arch_settings
+        }
+    return min(sizes, key=sizes.get)
+
+
+@torch.no_grad()
+def errors(kind: str, arch: str) -> list[float]:
+    """Return the errors in float16, bfloat16, autocast in bfloat16, and with rounded weights."""
+    torch.manual_seed(0)
+    model, image = getattr(backbones, kind)(arch).eval(), torch.randn(1, 3, 96, 128)
+    for parameter in model.parameters():
+        parameter.add_(0.02 * torch.randn_like(parameter))
+    expected = model(image)
+
+    def error(network: nn.Module, x: Tensor) -> float:
+        return max(float((a.float() - b).norm() / b.norm()) for a, b in zip(network(x), expected, strict=True))
+
+    found = [error(deepcopy(model).to(dtype), image.to(dtype)) for dtype in (torch.float16, torch.bfloat16)]
+    with torch.autocast("cpu", torch.bfloat16):
+        found.append(error(model, image))
+    return [*found, error(model.bfloat16().float(), image.bfloat16().float())]
+
+
+def main() -> None:
+    print("| network | float16 | bfloat16 | autocast in bfloat16 | rounded weights alone |\n|---|---|---|---|---|")
+    for kind in backbones.__all__:
+        for arch in SIZES.get(kind) or [smallest_arch(kind)]:
+            print(f"| {kind} {arch} | {' | '.join(f'{e:.3f}' for e in errors(kind, arch))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
