@@ -1,4 +1,4 @@
-"""Each host, with its own attention and timm's weights, gives timm's features; related networks take what fits."""
+"""Each host, with its own attention and timm's weights, gives timm's features."""
 
 import pytest
 import timm
@@ -80,33 +80,6 @@ def test_parity_with_timm(host, size):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8 * other.abs().max().item())
 
 
-@pytest.mark.parametrize(
-    ("name", "build", "share"),
-    [
-        ("swin_tiny_patch4_window7_224", lambda: backbones.FLattenSwin("tiny"), 0.9),
-        ("pvt_v2_b0", lambda: backbones.FLattenPVTv2("b0"), 0.85),
-        ("deit_tiny_patch16_224", lambda: backbones.FLattenDeiT(), 0.9),
-        ("deit_tiny_distilled_patch16_224", lambda: backbones.CastlingDeiT(), 0.9),
-        ("vit_base_patch16_224", lambda: backbones.CastlingViT(), 0.9),
-        ("caformer_s18", lambda: backbones.iViT("tiny"), 0.99),
-        ("caformer_s36", lambda: backbones.iViT("small"), 0.99),
-        ("caformer_m36", lambda: backbones.iViT("base"), 0.99),
-        ("levit_128", lambda: backbones.CastlingLeViT("128"), 0.3),
-        ("mvitv2_tiny", lambda: backbones.CastlingMViTv2("tiny"), 0.9),
-        ("lcnet_075", lambda: backbones.CastlingLCNetViT("small"), 0.08),
-        ("pvt_v2_b3", lambda: backbones.LiSANet("small"), 0.13),
-        ("caformer_s36", lambda: backbones.LiSANet("hybrid-small"), 0.19),
-        ("caformer_m36", lambda: backbones.LiSANet("hybrid-base"), 0.3),
-    ],
-)
-def test_what_related_networks_take_over(name, build, share):
-    with torch.device("meta"):
-        state, ours = timm.create_model(name).state_dict(), build()
-    found = matched(ours, state)
-    assert found.share >= share, found.report()
-    assert found.state.keys() | found.fresh.keys() == ours.state_dict().keys()
-
-
 @pytest.mark.parametrize("size", [(288, 512), (224, 256), (160, 352)])  # 18x32 = 24²; 14x16 + 1 = 15²
 def test_positions_of_a_square_on_a_grid_that_is_none(size):
     """A picture of the column stays one, also where a square has as many positions as the grid."""
@@ -142,13 +115,16 @@ def test_other_families_and_widths():
     assert "stages.0.blocks.*.attn.qkv: 288x96 here, 144x48 in the file" in found.report()
 
 
-@pytest.mark.parametrize(("name", "arch"), [("pvt_v2_b3", "small"), ("caformer_s36", "hybrid-small")])
-def test_lisa_keeps_the_value_and_output_of_another_attention(name, arch):
+@pytest.mark.parametrize(
+    ("name", "arch", "share"), [("pvt_v2_b3", "small", 0.13), ("caformer_s36", "hybrid-small", 0.19)]
+)
+def test_lisa_keeps_the_value_and_output_of_another_attention(name, arch, share):
     """Query and key stay fresh, because LiSA's are unit vectors."""
     theirs = randomised(timm.create_model(name)).state_dict()
     ours = backbones.LiSANet(arch)
     before = {n: t.clone() for n, t in ours.state_dict().items()}
     found = matched(ours, theirs)
+    assert found.share >= share, found.report()
     ours.load_state_dict(found.state, strict=False)
     attention, block = ours.stages[2].blocks[7].attn, "stages.2.blocks.7."
     mixer = f"{block}attn." if name.startswith("pvt") else f"{block}token_mixer."
