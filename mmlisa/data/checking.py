@@ -47,7 +47,7 @@ def check_splits(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[tuple[
 
 def _read(source: Any, split: str) -> Dataset:
     """Return the content of a data set of MMEngine."""
-    data = Dataset(Path(), "", "classification", list(source.metainfo.get("classes") or ()), [])
+    data = Dataset(Path(), "classification", list(source.metainfo.get("classes") or ()), [])
     data.notes = [f"{source.ann_file}: {problem}" for problem in getattr(source, "problems", ())]
     for index in tqdm(range(len(source)), "images", leave=False, disable=None):
         info = source.get_data_info(index)

@@ -54,7 +54,6 @@ class Dataset:
 
     Attributes:
         root: the folder; nothing in it is ever written.
-        format: name of its format.
         task: ``'detection'``, ``'segmentation'`` or ``'classification'``.
         classes: names; labels are indices into them.
         samples: the images.
@@ -65,7 +64,6 @@ class Dataset:
     """
 
     root: Path
-    format: str
     task: str
     classes: list[str]
     samples: list[Sample]

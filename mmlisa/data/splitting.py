@@ -11,7 +11,6 @@ from mmlisa.errors import UserError
 from .dataset import Dataset, Sample
 from .formats import read
 
-SEED = 0
 _EVERY = 5  # one image of so many is for validation
 
 
@@ -53,7 +52,7 @@ def prepare_data(root: str | Path, task: str = "", ignore: Sequence[int] = (), b
     return dataset
 
 
-def split(dataset: Dataset, seed: int = SEED) -> str:
+def split(dataset: Dataset, seed: int = 0) -> str:
     """Assign a fifth of the images that are not test images to ``val``, and the others to ``train``.
 
     Each class of class folders has the same share on both sides, and so have images with and without objects. Equal files and

@@ -38,7 +38,7 @@ def write_data(dataset: Dataset, folder: Path, **facts: Any) -> None:
             lines = (f"{s.path}\t{s.seg_map}" if s.seg_map else f"{s.path} {s.label}" for s in samples)
             write_file(folder / f"{name}.txt", "\n".join(lines))
         facts[name] = [sample.path for sample in samples]
-    facts |= dict(format=dataset.format, task=dataset.task, summary=dataset.summary(), table=dataset.table())
+    facts |= dict(task=dataset.task, summary=dataset.summary(), table=dataset.table())
     write_file(folder / "data.json", json.dumps(facts, indent=1))
 
 

@@ -176,11 +176,9 @@ def make_plan(
         steps = max(preset.steps, preset.epochs * per_epoch)
         reasons["steps"] = f"{preset.steps} steps or {preset.epochs} epochs of {per_epoch} steps, whichever is longer"
     steps = max(_FEWEST, steps)
-    cores = os.cpu_count() or 1
-    reasons["workers"] = f"of {cores} cores, two are left to the training and the system"
-    reasons["rate"] = f"{preset.rate:g} for {preset.batch} images, in proportion"
     reasons["warm_up"] = "a tenth of the steps"
     reasons["interval"] = "a quarter of the training, or a tenth of a long one, between two validations"
+    reasons["workers"] = "two cores are left to the training and the system"
     return Plan(
         dataset.task,
         preset,
@@ -193,7 +191,7 @@ def make_plan(
         warm_up=max(1, min(3000, steps // 10)),
         interval=max(1, steps // (4 if steps < 1000 else 10)),
         momentum=float(f"{min(0.5, 20 / steps):.3g}"),
-        workers=min(8, max(0, cores - 2)),
+        workers=min(8, max(0, (os.cpu_count() or 1) - 2)),
         reasons=reasons,
     )
 

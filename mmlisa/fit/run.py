@@ -15,7 +15,7 @@ from io import StringIO
 from pathlib import Path
 
 from mmlisa.checkpoints.writing import write_file, writing_whole
-from mmlisa.data.splitting import SEED, prepare_data
+from mmlisa.data.splitting import prepare_data
 from mmlisa.data.writing import write_data
 from mmlisa.errors import UserError
 
@@ -101,7 +101,7 @@ def _configure(options: Options, folder: Path) -> None:
     plan = make_plan(dataset, preset, on_gpu, **numbers)
     plan.reasons["model"] = reason
     print(*dataset.summary(), sep="\n", flush=True)
-    write_data(dataset, folder / "data", seed=SEED, shape=largest_shape(plan, dataset))
+    write_data(dataset, folder / "data", shape=largest_shape(plan, dataset))
     write_file(folder / "options.json", json.dumps(asdict(options), indent=1))
     text = write_config(plan, dataset, folder)
     if plan.tiles and plan.task == "detection":

@@ -12,7 +12,7 @@ from mmlisa.data.splitting import prepare_data, split
 
 def make(number, **changes):
     samples = [Sample(f"{index}.jpg", digest=bytes([index])) for index in range(number)]
-    return Dataset(Path("data"), "class folders", "classification", ["a", "b"], samples, **changes)
+    return Dataset(Path("data"), "classification", ["a", "b"], samples, **changes)
 
 
 def test_the_seed_decides_and_every_class_is_on_both_sides():

@@ -28,7 +28,7 @@ def make(task="detection", number=100, size=(640, 480), side=48.0, has_masks=Tru
         objects = [dict(category_id=0, bbox=[0, 0, side, side])] if task == "detection" else []
         split = "val" if index % 5 == 0 else "train"
         samples.append(Sample(f"{index}.jpg", split, size, objects, f"{index}.png", index % 3))
-    return Dataset(Path("/data/animals"), "COCO", task, folders.CLASSES, samples, has_masks=has_masks)
+    return Dataset(Path("/data/animals"), task, folders.CLASSES, samples, has_masks=has_masks)
 
 
 def config_of(folder, dataset, model, weights=None, on_gpu=False, tile="off"):

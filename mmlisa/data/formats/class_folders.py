@@ -38,7 +38,7 @@ def read(folder: Folder, task: str) -> Dataset:
         except ValueError as error:
             lost.append((folder.root / image, str(error)))
     notes = note_problems(lost, len(folder.images), "images")
-    return Dataset(folder.root, NAME, "classification", classes, samples, notes)
+    return Dataset(folder.root, "classification", classes, samples, notes)
 
 
 def _find_labels(folder: Folder) -> dict[str, tuple[str, str]]:

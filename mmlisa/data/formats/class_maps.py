@@ -75,7 +75,7 @@ def read(folder: Folder, task: str) -> Dataset:
             sample.counts[labels[value]] += counts[value]
     is_plain = are_plain and all(value == label for value, label in labels.items())
     values = None if is_plain else labels
-    return Dataset(folder.root, NAME, "segmentation", classes, samples, notes + chosen, values=values)
+    return Dataset(folder.root, "segmentation", classes, samples, notes + chosen, values=values)
 
 
 def load_values(path: Path) -> tuple[np.ndarray, bool]:

@@ -73,7 +73,7 @@ def _read_flags(objects: Objects, flags: list[tuple[Sample, str, list[str]]]) ->
             bad.append((file, f"its flags {names} are set; set the one that is the class of the image"))
     notes = note_problems(objects.lost, len(flags) + len(objects.lost), "images")
     notes += note_problems(bad, len(flags), "images")
-    return Dataset(objects.folder.root, f"{NAME}'s flags", "classification", classes, samples, notes)
+    return Dataset(objects.folder.root, "classification", classes, samples, notes)
 
 
 def _outline_mask(points: np.ndarray, shape: Mapping[str, Any]) -> list[np.ndarray]:

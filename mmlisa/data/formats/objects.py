@@ -134,7 +134,7 @@ class Objects:
         used = {path for _, path in self.samples}
         if unused := [path for path in self.folder.images if path not in used]:
             notes.append(f"{len(unused)} images are in no annotation file and not used, the first {root / unused[0]}")
-        return Dataset(root, self.kind, "detection", names, [*self.samples.values()], notes, has_masks)
+        return Dataset(root, "detection", names, [*self.samples.values()], notes, has_masks)
 
 
 def draw_maps(dataset: Dataset) -> None:
