@@ -82,15 +82,13 @@ def split(dataset: Dataset, seed: int = 0) -> str:
 
 def _group_copies(samples: Sequence[Sample]) -> list[list[Sample]]:
     """Group equal files, and Roboflow's augmented copies ``NAME.rf.HASH.jpg`` of an image."""
-    groups: dict[object, list[Sample]] = {}
     by_key: dict[object, list[Sample]] = {}
     for sample in samples:
         original = re.sub(r"\.rf\.\w+\.\w+$", "", sample.path)
         group = next((by_key[key] for key in (sample.digest, original) if key in by_key), [])
         group.append(sample)
         by_key[sample.digest] = by_key[original] = group
-        groups[id(group)] = group
-    return list(groups.values())
+    return list({id(group): group for group in by_key.values()}.values())
 
 
 def shared_images(dataset: Dataset) -> list[str]:

@@ -42,14 +42,14 @@ def write_report(folder: Path, commands: Mapping[str, str]) -> str:
     cfg = Config.fromfile(folder / "config.py")
     settings = cfg.to_dict()
     task, classes, root = facts["task"], list(settings["classes"]), Path(settings["data_root"])
-    split, chosen = ("test", "") if facts["test"] else ("val", ", on which the checkpoint was chosen")
+    split, chosen = ("test", "") if facts["test"] else ("val", "; the checkpoint was chosen on them")
     unit_of_step = "tiles of" if (folder / "plain.py").exists() else "images, longer side"
     parameters = sum(parameter.numel() for parameter in build_model(cfg).parameters())
     curves, comparison = BytesIO(), folder / "comparison.json"
     points = read_curves(folder / "train")
     draw_curves(points, curves)
     summary = [
-        f"results are those of the {len(facts[split])} images of {split}{chosen}",
+        f"tested on {split}, number of images: {len(facts[split])}{chosen}",
         f"{model_name(settings['model'])} with {parameters / 1e6:.2f} million parameters",
         f"at most {settings['steps']} steps of {settings['batch']} {unit_of_step} {settings['side']} pixels; trained for "
         f"{duration(folder)}",

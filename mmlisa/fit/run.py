@@ -60,7 +60,7 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
     if not config.exists():
         _configure(options, folder)
     elif changed := _changed(options, folder):
-        raise UserError(f"{folder} holds a run with other options ({changed}); delete it, or name another --work-dir")
+        raise UserError(f"{folder} holds a run with other options ({changed}); name another --work-dir")
     else:
         print(f"continues the run in {folder}")
     if dry_run:

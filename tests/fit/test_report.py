@@ -51,7 +51,7 @@ def report(folder, task, monkeypatch, classes=NAMES):
     html = (run / "report.html").read_text()
     assert "<p>too large</p>" in html
     assert "<td>0.726</td>" in html
-    assert "results are those of the 1 images of val, on which" in html
+    assert "tested on val, number of images: 1; the checkpoint" in html
     assert "RetinaNet on LiSANet (s) with 0.01 million parameters" in html
     assert f"mmlisa {__version__}, {date.today()}" in html
     assert "<td>7</td>" in html

@@ -4,10 +4,9 @@ import re
 from collections import defaultdict
 from pathlib import PurePosixPath
 
-from mmlisa.errors import UserError
-
-from ..dataset import Dataset, Sample, note_problems
+from ..dataset import Dataset
 from ..folder import SPLIT_WORDS, Evidence, Folder, is_image_word, is_map_word, split_of
+from .objects import Objects
 
 NAME = "class folders"
 LAYOUT = "train/<class>/*.jpg, val/<class>/*.jpg            class folders; also <class>/*.jpg"
@@ -23,22 +22,17 @@ def recognises(folder: Folder) -> Evidence | None:
 
 def read(folder: Folder, task: str) -> Dataset:
     """Read the classes, those of the training."""
-    labels, listed, lost, samples = _find_labels(folder), folder.listed_splits(), [], []
+    labels, found = _find_labels(folder), Objects(folder, NAME)
     names = {name for split, name in labels.values() if split == "train"} or {name for _, name in labels.values()}
     classes = sorted(names)
     for image in folder.images:
         split, name = labels.get(image, ("", ""))
-        try:
-            if name not in names:
-                raise UserError(
-                    f"{name!r} has no images in train" if name else "it is in no folder of a class; move it away"
-                )
-            size = folder.look(image).size
-            samples.append(Sample(image, split or listed.get(image, ""), size, label=classes.index(name)))
-        except ValueError as error:
-            lost.append((folder.root / image, str(error)))
-    notes = note_problems(lost, len(folder.images), "images")
-    return Dataset(folder.root, "classification", classes, samples, notes)
+        if name not in names:
+            reason = f"{name!r} has no images in train" if name else "it is in no folder of a class; move it away"
+            found.lost.append((folder.root / image, reason))
+        elif sample := found.add_image(image, image, split=split):
+            sample.label = classes.index(name)
+    return found.finish_labels(classes)
 
 
 def _find_labels(folder: Folder) -> dict[str, tuple[str, str]]:

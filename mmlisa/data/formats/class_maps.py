@@ -10,8 +10,9 @@ from PIL import Image
 
 from mmlisa.errors import UserError
 
-from ..dataset import UNKNOWN, Dataset, Sample, note_problems
-from ..folder import Evidence, Folder, is_image_word, is_map_word, split_of
+from ..dataset import UNKNOWN, Dataset, note_problems
+from ..folder import Evidence, Folder, is_image_word, is_map_word
+from .objects import Objects
 
 NAME = "class maps"
 LAYOUT = "images/*.jpg, masks/*.png, classes.txt            class maps"
@@ -51,20 +52,20 @@ def read(folder: Folder, task: str) -> Dataset:
         UserError: more than a tenth of the maps cannot be used, or the classes do not explain the values.
     """
     pairs, alone, bare = recognises(folder).content
-    samples, are_plain, splits = [], True, folder.listed_splits("Segmentation")
-    problems = [(folder.root / path, "no image belongs to this class map") for path in alone]
+    found, are_plain = Objects(folder, NAME, folder.listed_splits("Segmentation")), True
+    found.lost += [(folder.root / path, "no image belongs to this class map") for path in alone]
     for image, seg_map in pairs.items():
         try:
             values, is_plain = load_values(folder.root / seg_map)
-            folder.look(image, size := values.shape[::-1])
         except ValueError as error:
-            problems.append((f"{folder.root / image}, {seg_map}", str(error)))
+            found.lost.append((folder.root / seg_map, str(error)))
             continue
-        are_plain &= is_plain
-        counts = Counter(dict(zip(*(each.tolist() for each in np.unique(values, return_counts=True)), strict=True)))
-        split = splits.get(image, "" if splits else split_of(image))
-        samples.append(Sample(image, split, size, seg_map=seg_map, counts=counts))
-    notes = note_problems(problems, len(pairs) + len(alone), "class maps")
+        if sample := found.add_image(seg_map, image, values.shape[::-1]):
+            are_plain &= is_plain
+            sample.seg_map = seg_map
+            sample.counts.update(dict(zip(*(e.tolist() for e in np.unique(values, return_counts=True)), strict=True)))
+    samples = [*found.samples.values()]
+    notes = note_problems(found.lost, len(pairs) + len(alone), "class maps")
     notes += [
         f"{len(bare)} images have no class map and are not used, the first {folder.root / path}" for path in bare[:1]
     ]

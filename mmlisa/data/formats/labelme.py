@@ -7,7 +7,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from ..dataset import Dataset, Sample, note_problems
+from ..dataset import Dataset, Sample
 from ..folder import Evidence, Folder
 from .objects import IGNORED, Objects
 
@@ -64,16 +64,13 @@ def read(folder: Folder, task: str) -> Dataset:
 
 def _read_flags(objects: Objects, flags: list[tuple[Sample, str, list[str]]]) -> Dataset:
     """Return the data set of images of which one flag is set."""
-    classes, bad, samples = sorted({name for _, _, names in flags for name in names} - {IGNORED}), [], []
+    classes = sorted({name for _, _, names in flags for name in names} - {IGNORED})
     for sample, file, names in flags:
         if len(names) == 1 and names[0] in classes:
             sample.label = classes.index(names[0])
-            samples.append(sample)
         else:
-            bad.append((file, f"its flags {names} are set; set the one that is the class of the image"))
-    notes = note_problems(objects.lost, len(flags) + len(objects.lost), "images")
-    notes += note_problems(bad, len(flags), "images")
-    return Dataset(objects.folder.root, "classification", classes, samples, notes)
+            objects.lost.append((file, f"its flags {names} are set; set the one that is the class of the image"))
+    return objects.finish_labels(classes)
 
 
 def _outline_mask(points: np.ndarray, shape: Mapping[str, Any]) -> list[np.ndarray]:

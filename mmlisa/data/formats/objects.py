@@ -95,6 +95,12 @@ class Objects:
         entry |= {"segmentation": outlines or [], "category_id": label, "iscrowd": int(crowd or label == IGNORED)}
         self.entries.append((sample, where, entry))
 
+    def finish_labels(self, classes: list[str]) -> Dataset:
+        """Return the data set of the images with a label."""
+        samples = [sample for sample in self.samples.values() if sample.label >= 0]
+        notes = note_problems(self.lost, len(samples) + len(self.lost), "images")
+        return Dataset(self.folder.root, "classification", classes, samples, notes)
+
     def finish(self, classes: Iterable[str]) -> Dataset:
         """Return the data set of what a training can use.
 
