@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import mmcv
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from mmengine.config import Config
 
@@ -100,7 +101,7 @@ def draw_errors(result: Evaluation, root: Path, classes: list[str]) -> list[tupl
     """Return JPEG pictures of the largest errors, annotation beside prediction, and a caption of each."""
     drawn = []
     for path, error, caption in sorted(result.images, key=lambda image: -image[1])[:_PICTURES]:
-        picture, shown = cv2.imread(str(root / path))[..., ::-1], []
+        picture, shown = mmcv.imread(root / path, channel_order="rgb"), []
         for window in result.errors(path) if error > 0 else []:
             x, y, w, h = window or (0, 0, *picture.shape[1::-1])
             if len(shown) == _PER_IMAGE or any(abs(x - left) < w / 2 and abs(y - top) < h / 2 for left, top in shown):
