@@ -46,6 +46,6 @@ val_dataloader = dict(
 )
 test_dataloader = val_dataloader
 val_evaluator = dict(
-    type="CocoMetric", ann_file=data_root + "annotations/instances_val2017.json", metric=["bbox", "segm"]
+    type="mmlisa.CocoMetric", ann_file=data_root + "annotations/instances_val2017.json", metric=["bbox", "segm"]
 )
 test_evaluator = val_evaluator

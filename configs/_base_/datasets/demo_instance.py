@@ -42,6 +42,8 @@ val_dataloader = dict(
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type="CocoMetric", ann_file=data_root + "annotations/instances_val.json", metric=["bbox", "segm"])
+val_evaluator = dict(
+    type="mmlisa.CocoMetric", ann_file=data_root + "annotations/instances_val.json", metric=["bbox", "segm"]
+)
 test_evaluator = val_evaluator
 auto_scale_lr = dict(enable=False, base_batch_size=4)
