@@ -251,6 +251,7 @@ def run(name: str, *words: object, log: Path | None = None, hint: str = "") -> N
         for number, handler in previous.items():
             signal.signal(number, handler)
     if numbers:
+        print("stopped; the same mmlisa fit continues", file=sys.stderr)
         sys.exit(128 + numbers[0])
     if code:
         where = f"; see {log}" if log else ""

@@ -109,7 +109,7 @@ time.sleep(20)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_reaches_the_command_and_waits_for_its_checkpoint(tmp_path, monkeypatch, number):
+def test_a_signal_reaches_the_command_and_waits_for_its_checkpoint(tmp_path, monkeypatch, capsys, number):
     program = tmp_path / "python"
     program.write_text(PROGRAM.format(python=sys.executable, number=int(number)))
     program.chmod(0o755)
@@ -118,6 +118,7 @@ def test_a_signal_reaches_the_command_and_waits_for_its_checkpoint(tmp_path, mon
     with pytest.raises(SystemExit) as stopped:
         module.run("train", tmp_path / "checkpoint")
     assert stopped.value.code == 128 + number
+    assert "the same mmlisa fit continues" in capsys.readouterr().err
     assert (tmp_path / "checkpoint").read_text() == str(int(number))
     assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
 
