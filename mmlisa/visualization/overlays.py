@@ -167,7 +167,7 @@ def _draw_instances(
         masks = getattr(instances.masks, "to_ndarray", lambda: instances.masks)()
         drawing = _fill(drawing, [(masks[i], classes.colour(int(labels[i]))) for i in order])
     scene = np.ascontiguousarray(drawing[..., ::-1])  # BGR, as the annotators expect
-    scene = sv.BoxAnnotator(colours, thickness=max(1, round(font / 9))).annotate(scene, detections)
+    scene = sv.BoxAnnotator(colours, thickness=max(2, round(font / 9))).annotate(scene, detections)
     is_large = (detections.xyxy[:, 2:] - detections.xyxy[:, :2]).max(1) >= least
     named = detections[is_large & (len(detections) <= _MOST_LABELS)]  # more labels would cover the picture
     legend = [

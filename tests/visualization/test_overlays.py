@@ -168,6 +168,6 @@ def test_beside_annotations_small_objects_are_named_below():
     assert drawing.shape[1] == 2 * 320 + 8
     picture, strip = drawing[:320, 328:], drawing[320:, 328:]
     texts = [(picture == CLASSES.colour(label)).all(-1).sum() for label in (0, 1)]
-    assert texts[0] < 100 < 500 < texts[1]
+    assert texts[0] < 250 < 500 < texts[1]
     swatches = [(strip == CLASSES.colour(label)).all(-1).any() for label in (0, 1)]
     assert swatches == [True, False]
