@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from helpers.dispatch import Calls
 from mmlisa.ops import interactive, interactive_softmax, pool_landmarks
 
 
@@ -72,28 +73,12 @@ def test_softmax_without_decomposition():
     torch.testing.assert_close(interactive_softmax(*inputs, mix=(w1, w2)), expected)
 
 
-class _LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
-    """Numbers of elements and dtypes of what the operators return."""
-
-    def __init__(self):
-        super().__init__()
-        self.elements, self.softmax_dtypes = [], set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        if isinstance(out, torch.Tensor):
-            self.elements.append(out.numel())
-            if "softmax" in func.__name__:
-                self.softmax_dtypes.add(out.dtype)
-        return out
-
-
 def test_nothing_quadratic_exists():
     inputs = tokens(heads=2, n=40 * 40, width=8, batch=1, dtype=torch.float32)
     mix_query, mix_key = mixings(heads=2, dtype=torch.float32)
-    with _LargestTensor() as seen:
+    with Calls() as seen:
         interactive(*inputs, (40, 40), 16, mix_query=mix_query, mix_key=mix_key).sum().backward()
-    assert max(seen.elements) == 2 * 1600 * 16
+    assert max(y.numel() for _, _, y in seen.calls if isinstance(y, torch.Tensor)) == 2 * 1600 * 16
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -101,12 +86,12 @@ def test_softmax_is_fp32(dtype):
     """Under autocast as well as with half-precision tensors, and the result comes back in the dtype of the value."""
     inputs = tokens(dtype=dtype)
     mix_query, mix_key = mixings(dtype=torch.float32)
-    with _LargestTensor() as seen:
+    with Calls() as seen:
         y = interactive(*inputs, (7, 11), 9, mix_query=mix_query, mix_key=mix_key)
         with torch.autocast("cpu", dtype=dtype):
             y_autocast = interactive(*(x.float() for x in inputs), (7, 11), 9, mix_query=mix_query, mix_key=mix_key)
     assert (y.dtype, y_autocast.dtype) == (dtype, torch.float32)
-    assert seen.softmax_dtypes == {torch.float32}
+    assert {y.dtype for function, _, y in seen.calls if "softmax" in function.__name__} == {torch.float32}
 
 
 def test_errors_name_the_argument():

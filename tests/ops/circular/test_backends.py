@@ -3,9 +3,9 @@
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from helpers.dispatch import Calls
 from mmlisa.ops import LiSAKernels, lisa
 from mmlisa.ops.circular import circulant as circulant_module
 from mmlisa.ops.circular import fft as fft_module
@@ -122,28 +122,15 @@ def test_exported_forms_resample_kernels_as_resize_kernel_does(grid, own, backen
     assert_same([LiSAKernels.prepare(*kernels, grid=grid, backend=backend)(*tokens)], [expected], 1e-5)
 
 
-class Recorder(TorchDispatchMode):
-    """Keeps the calls of our operators with what they returned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if function.namespace == "mmlisa":
-            self.calls.append((function, args, result))
-        return result
-
-
 @pytest.mark.parametrize("case", ["even", "odd"])
 @pytest.mark.parametrize("backend", ["fft", "circulant"])
 def test_strides_are_those_that_compilers_are_told(backend, case):
     inputs = make_inputs(case)
-    with Recorder() as recorder:
+    with Calls() as seen:
         lisa(*inputs, backend=backend).square().sum().backward()
-    assert len(recorder.calls) == 4
-    for function, args, result in recorder.calls:
+    ours = [call for call in seen.calls if call[0].namespace == "mmlisa"]
+    assert len(ours) == 4
+    for function, args, result in ours:
         with FakeTensorMode() as mode:
             promised = function(*(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args))
         for real, fake in zip(tree_leaves(result), tree_leaves(promised), strict=True):
