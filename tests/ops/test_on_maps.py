@@ -1,10 +1,13 @@
 """Operators that know where a token lies, each against its formula written out, in fp64: the value and all gradients."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from helpers.formulas import assert_equal, draw
 from helpers.written_out import turned
 from mmlisa import ops
 
@@ -126,16 +129,10 @@ OPERATORS = {
 }
 
 
-def draw(shapes: tuple[str, ...], grid: tuple[int, int]) -> list[Tensor]:
+def inputs(shapes: tuple[str, ...], grid: tuple[int, int], generator: torch.Generator) -> list[Tensor]:
     sizes = {"b": (2,), "h": (HEADS,), "d": (WIDTH,), "n": (grid[0] * grid[1],), "a": (4,), "g": grid}
     sizes |= {digit: (int(digit),) for digit in "139"}
-    generator = torch.Generator().manual_seed(1)
-    return [
-        torch.randn(
-            [n for letter in shape for n in sizes[letter]], generator=generator, dtype=torch.float64
-        ).requires_grad_()
-        for shape in shapes
-    ]
+    return [draw(shape, sizes, generator) for shape in shapes]
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: "{}x{}".format(*grid))
@@ -145,18 +142,9 @@ def test_value_and_gradients(name, backend, grid):
     operator, formula, shapes, has_reference = OPERATORS[name]
     if backend == "reference" and not has_reference:
         pytest.skip("has no other form")
-    inputs = draw(shapes, grid)
-    options = dict(backend=backend) if has_reference else {}
-    y, expected = operator(*inputs, grid=grid, **options), formula(*inputs, grid=grid)
-    torch.testing.assert_close(y, expected, rtol=1e-9, atol=1e-10)
-    assert expected.abs().max() > 1e-2
-    weight = torch.randn_like(y)
-    # A zero stands for an argument that the value does not depend on, as a query that meets one key only.
-    gradients = [
-        torch.autograd.grad((out * weight).sum(), inputs, allow_unused=True, materialize_grads=True)
-        for out in (y, expected)
-    ]
-    torch.testing.assert_close(*gradients, rtol=1e-7, atol=1e-9)
+    generator, options = torch.Generator().manual_seed(1), dict(backend=backend) if has_reference else {}
+    forms = partial(operator, grid=grid, **options), partial(formula, grid=grid)
+    assert assert_equal(*forms, inputs(shapes, grid, generator), generator).abs().max() > 1e-2
 
 
 def test_rotary_of_prefix_tokens_and_channels():
@@ -180,12 +168,13 @@ def test_rotary_counts_far_positions_in_any_precision(dtype):
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_powers_of_any_size_are_finite(scale):
     """Plain powers of 5 leave the range of fp32 at 5e7 and vanish at 1e-9; the quotient of two does neither."""
-    inputs = [t.detach().float().requires_grad_() for t in draw((*TOKENS, "hd", "hd"), (5, 9))]
-    scaled = [t * s for t, s in zip(inputs, (scale * 1e5, scale * 1e5, 1, 9, 1), strict=True)]
+    drawn = inputs((*TOKENS, "hd", "hd"), (5, 9), torch.Generator().manual_seed(1))
+    leaves = [t.detach().float().requires_grad_() for t in drawn]
+    scaled = [t * s for t, s in zip(leaves, (scale * 1e5, scale * 1e5, 1, 9, 1), strict=True)]
     y = ops.polarity_aware(*scaled)
     y.square().sum().backward()
     assert y.isfinite().all()
-    assert all(t.grad.isfinite().all() for t in inputs)
+    assert all(t.grad.isfinite().all() for t in leaves)
     assert y.std() > 0.1
 
 

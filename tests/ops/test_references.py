@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from helpers.formulas import assert_equal, draw
 from mmlisa import ops
 
 # B, h, d, D, grid: one row, a prime number of tokens, a single token, one head, heads of one channel, one pattern
@@ -189,7 +190,7 @@ def test_the_result_has_the_dtype_of_the_value():
     """In half precision, with parameters in fp32, and under autocast; computed in fp32, so that it is one rounding off."""
     generator = torch.Generator().manual_seed(0)
     for name, (operator, _, shapes) in OPERATORS.items():
-        inputs = [draw(shape, "plain", generator).detach().float() for shape in shapes]
+        inputs = [draw(shape, sizes("plain"), generator).detach().float() for shape in shapes]
         tokens = sum(shape in (*TOKENS, *MAPS) for shape in shapes) or 1
         half = [x.bfloat16() if i < tokens else x for i, x in enumerate(inputs)]
         with torch.autocast("cpu", dtype=torch.float16):
@@ -200,12 +201,9 @@ def test_the_result_has_the_dtype_of_the_value():
         assert (y.float() - expected).norm() < 0.01 * expected.norm(), name
 
 
-def draw(shape: str, case: str, generator: torch.Generator) -> Tensor:
+def sizes(case: str) -> dict[str, tuple[int, ...]]:
     batch, heads, width, patterns, grid = SHAPES[case]
-    n = grid[0] * grid[1]
-    sizes = {"b": (batch,), "h": (heads,), "d": (width,), "D": (patterns,), "n": (n,), "g": grid}
-    sizes = [size for letter in shape for size in sizes[letter]]
-    return torch.randn(sizes, generator=generator, dtype=torch.float64).requires_grad_()
+    return {"b": (batch,), "h": (heads,), "d": (width,), "D": (patterns,), "n": (grid[0] * grid[1],), "g": grid}
 
 
 @pytest.mark.parametrize("case", SHAPES)
@@ -213,13 +211,4 @@ def draw(shape: str, case: str, generator: torch.Generator) -> Tensor:
 def test_value_and_gradients(name, case):
     operator, formula, shapes = OPERATORS[name]
     generator = torch.Generator().manual_seed(1)
-    inputs = [draw(shape, case, generator) for shape in shapes]
-    y, expected = operator(*inputs), formula(*inputs)
-    torch.testing.assert_close(y, expected, rtol=1e-9, atol=1e-10)
-    weight = torch.randn(y.shape, generator=generator, dtype=y.dtype)
-    # A zero stands for an argument that the value does not depend on, as the query of one token's softmax.
-    gradients = [
-        torch.autograd.grad((out * weight).sum(), inputs, allow_unused=True, materialize_grads=True)
-        for out in (y, expected)
-    ]
-    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-9)
+    assert_equal(operator, formula, [draw(shape, sizes(case), generator) for shape in shapes], generator)

@@ -1,0 +1,26 @@
+"""Operators against their formulas, in fp64."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def draw(shape: str, sizes: dict[str, tuple[int, ...]], generator: torch.Generator) -> Tensor:
+    """A leaf whose axes are letters of ``sizes``."""
+    axes = [size for letter in shape for size in sizes[letter]]
+    return torch.randn(axes, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def assert_equal(operator: Callable, formula: Callable, inputs: list[Tensor], generator: torch.Generator) -> Tensor:
+    """The value and all gradients; returns the expected value."""
+    y, expected = operator(*inputs), formula(*inputs)
+    torch.testing.assert_close(y, expected, rtol=1e-9, atol=1e-10)
+    weight = torch.randn(y.shape, generator=generator, dtype=y.dtype)
+    # A zero stands for an argument that the value does not depend on, as the query of one token's softmax.
+    gradients = [
+        torch.autograd.grad((out * weight).sum(), inputs, allow_unused=True, materialize_grads=True)
+        for out in (y, expected)
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-9)
+    return expected
