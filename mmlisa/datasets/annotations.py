@@ -31,9 +31,9 @@ def find_bad_annotations(coco: Mapping[str, Any], with_mask: bool = True) -> dic
             if not (_are_finite(*sides) and min(sides) > 0):
                 raise UserError(f"width and height of its image {name!r} are {sides}, which is not a size in pixels")
         reasons = {entry["id"]: _find_reason(entry, images, categories, with_mask) for entry in coco["annotations"]}
-        for kind, ids in {"images": images, "categories": categories, "annotations": reasons}.items():
-            if len(ids) < len(coco[kind]):
-                raise UserError(f"an id of its {kind} is used twice; give each its own id")
+        for key, ids in {"images": images, "categories": categories, "annotations": reasons}.items():
+            if len(ids) < len(coco[key]):
+                raise UserError(f"an id of its {key} is used twice; give each its own id")
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"an entry has an unexpected form ({error!r})") from error
     return {number: reason for number, reason in reasons.items() if reason}

@@ -85,10 +85,10 @@ def nms(candidates: tuple[Tensor, ...], cfg: Any, threshold: Tensor | float) -> 
     else:  # boxes of different labels are moved where they cannot overlap
         extent = torch.cat([boxes.flatten(), boxes.new_zeros(1)]).max() + 1
         apart = boxes + (labels.to(boxes.dtype) * extent)[:, None]
-    kept = torchvision.ops.nms(apart, scores, options["iou_threshold"])
+    best = torchvision.ops.nms(apart, scores, options["iou_threshold"])
     if cfg.get("max_per_img", -1) > 0:
-        kept = kept[: cfg["max_per_img"]]
-    return take(candidates, kept)
+        best = best[: cfg["max_per_img"]]
+    return take(candidates, best)
 
 
 def take(candidates: tuple[Tensor, ...], index: Tensor) -> tuple[Tensor, ...]:

@@ -48,17 +48,17 @@ def two_stage(
     every = boxes[:, None].expand(-1, classes, -1).flatten(0, 1)
     boxes = decode_boxes(head.bbox_coder, every, deltas.expand(-1, classes, -1).flatten(0, 1), limits)
     labels = torch.arange(classes, device=scores.device).expand_as(scores).flatten()
-    found = nms((cut(boxes, exact=True), scores.flatten(), labels), roi.test_cfg, thresholds[0])
+    detections = nms((cut(boxes, exact=True), scores.flatten(), labels), roi.test_cfg, thresholds[0])
     if not roi.with_mask:
-        return found
-    boxes, _, labels = found
+        return detections
+    boxes, _, labels = detections
     masks = []
     extractors = roi.bbox_roi_extractor if roi.share_roi_extractor else roi.mask_roi_extractor
     for extractor, head in zip(stages_of(extractors), stages_of(roi.mask_head), strict=True):
         pooled = pool_regions(extractor, maps, boxes)
         masks.append(cut(head(roi.shared_head(pooled) if roi.with_shared_head else pooled)).sigmoid())
     mask = sum(masks) / len(masks)
-    return *found, mask[:, 0] if mask.shape[1] == 1 else _pick(mask, labels)
+    return *detections, mask[:, 0] if mask.shape[1] == 1 else _pick(mask, labels)
 
 
 def sparse(model: nn.Module, image: Tensor, limits: Tensor, thresholds: Sequence[Tensor], cut: Cut) -> Boxes:

@@ -44,11 +44,11 @@ def compare(folder: Path, run: Callable[..., None]) -> dict[str, object]:
         except ChildProcessError:
             rows.append([name, *["-"] * len(_NAMES), "failed, perhaps for memory"])
             continue
-        found = json.loads(max(work.glob("*/[0-9]*.json")).read_text())
-        values = [found.get(f"coco/bbox_{key}", 0.0) for key in _NAMES.values()]  # without detections, there are none
+        metrics = json.loads(max(work.glob("*/[0-9]*.json")).read_text())
+        values = [metrics.get(f"coco/bbox_{key}", 0.0) for key in _NAMES.values()]  # without detections, there are none
         rows.append([name, *(f"{v:.3f}" if n else "-" for v, n in zip(values, counted, strict=True))])
-        rows[-1].append(f"{found['time']:.2f}")
-        best.append((values[0], found["time"], name))
+        rows[-1].append(f"{metrics['time']:.2f}")
+        best.append((values[0], metrics["time"], name))
     advice = f"{len(content['images'])} validation images are too few to recommend one."
     if best and len(content["images"]) >= 5:
         ap, time, name = min((each for each in best if each[0] >= max(best)[0] - 0.01), key=lambda each: each[1])

@@ -57,20 +57,20 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str]) -
             entry["segmentation"] = mask["segmentation"]
     with redirect_stdout(StringIO()):  # pycocotools prints tables
         truth = COCO(str(folder / "data" / f"{split}.json"))
-        found = truth.loadRes(entries) if entries else COCO()
-        precision = {shown: measure_precision(truth, found, kind)[..., 0] for kind, shown in kinds.items()}
-        threshold, f1 = find_best_score(truth, found) if entries else (0.0, 0.0)
+        results = truth.loadRes(entries) if entries else COCO()
+        precision = {shown: measure_precision(truth, results, iou_type)[..., 0] for iou_type, shown in kinds.items()}
+        threshold, f1 = find_best_score(truth, results) if entries else (0.0, 0.0)
     labels = [entry["category_id"] - 1 for entry in truth.anns.values() if not entry.get("iscrowd")]
     numbers = np.bincount(np.array(labels, int), minlength=len(classes))
     table = [["class", "objects", *(f"{shown} {name}" for shown in precision for name in ("AP", "AP50"))]]
     for index, (name, number) in enumerate(zip(classes, numbers, strict=True)):
         values = [each[..., index] for values in precision.values() for each in (values, values[:1])]
         table.append([name, str(number), *(shown(mean(each), ".3f") for each in values)])
-    score = "; ".join(f"{kind} AP {mean(each):.3f}, AP50 {mean(each[0]):.3f}" for kind, each in precision.items())
+    score = "; ".join(f"{shown} AP {mean(each):.3f}, AP50 {mean(each[0]):.3f}" for shown, each in precision.items())
     confusion, images, by_path = np.zeros((len(classes) + 1, len(classes) + 1), int), [], {}
     for image in truth.imgs.values():
         annotated = truth.imgToAnns.get(image["id"], [])
-        detections = [entry for entry in found.imgToAnns.get(image["id"], []) if entry["score"] >= threshold]
+        detections = [entry for entry in results.imgToAnns.get(image["id"], []) if entry["score"] >= threshold]
         pairs = pair_objects(annotated, detections)
         for pair in pairs:
             confusion[tuple(each["category_id"] - 1 if each else -1 for each in pair)] += 1
@@ -86,7 +86,7 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str]) -
         return [_window([x + w / 2, y + h / 2], max(CROP, w, h), size) for x, y, w, h in boxes]
 
     def sample(path: str, window: Sequence[int]) -> BaseDataElement:
-        pairs = zip((truth, found), by_path[path][2:], strict=True)
+        pairs = zip((truth, results), by_path[path][2:], strict=True)
         annotated, predicted = (_instances(coco, entries, window, "segm" in kinds) for coco, entries in pairs)
         return BaseDataElement(gt_instances=annotated, pred_instances=predicted)
 
@@ -94,26 +94,26 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str]) -
     return Evaluation(score, table, confusion, unit, images, errors, sample, threshold)
 
 
-def pair_objects(annotated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
+def pair_objects(annotated: Sequence[Mapping], detections: Sequence[Mapping]) -> list[tuple[Any, Any]]:
     """Pair the objects and detections of an image, COCO's entries, by their boxes: of one class first, then the nearest.
 
     Returns:
         Objects and their detections; None for the missing one. Crowds, and unpaired detections in them, are left out.
     """
-    objects, crowds = ([entry for entry in annotated if bool(entry.get("iscrowd")) == kind] for kind in (False, True))
-    boxes, known = ([entry["bbox"] for entry in entries] for entries in (found, objects + crowds))
-    ious = iou(boxes, known, [0] * len(objects) + [1] * len(crowds)) if boxes and known else []
-    overlaps, inside = np.split(np.reshape(ious, (len(found), len(known))), [len(objects)], 1)
-    same = np.equal.outer(*([entry["category_id"] for entry in entries] for entries in (found, objects)))
+    objects, crowds = ([entry for entry in annotated if bool(entry.get("iscrowd")) == flag] for flag in (False, True))
+    boxes, targets = ([entry["bbox"] for entry in entries] for entries in (detections, objects + crowds))
+    ious = iou(boxes, targets, [0] * len(objects) + [1] * len(crowds)) if boxes and targets else []
+    overlaps, inside = np.split(np.reshape(ious, (len(detections), len(targets))), [len(objects)], 1)
+    same = np.equal.outer(*([entry["category_id"] for entry in entries] for entries in (detections, objects)))
     rank, pairs = np.where(overlaps > IOU, overlaps + same, 0), []
     while rank.any():
         row, column = np.unravel_index(rank.argmax(), rank.shape)
-        pairs.append((objects[column], found[row]))
+        pairs.append((objects[column], detections[row]))
         rank[row], rank[:, column] = 0, 0
     paired = {id(entry) for pair in pairs for entry in pair}
     pairs += [(entry, None) for entry in objects if id(entry) not in paired]
     outside = inside.max(1, initial=0) < IOU
-    return pairs + [(None, e) for e, counts in zip(found, outside, strict=True) if counts and id(e) not in paired]
+    return pairs + [(None, e) for e, counts in zip(detections, outside, strict=True) if counts and id(e) not in paired]
 
 
 def _window(centre: Sequence[float], side: float, size: Sequence[int]) -> list[int]:
@@ -130,12 +130,12 @@ def _instances(coco: COCO, entries: Sequence[Mapping], window: Sequence[int], wi
     boxes = np.stack([x, y, x + w, y + h], 1) - [left, top, left, top]
     labels = np.array([entry["category_id"] - 1 for entry in entries], int)
     inside = (boxes[:, 2:] > 0).all(1) & (boxes[:, :2] < [width, height]).all(1)
-    kept = [entry for entry, is_inside in zip(entries, inside, strict=True) if is_inside]
+    inner = [entry for entry, is_inside in zip(entries, inside, strict=True) if is_inside]
     data = InstanceData(bboxes=boxes[inside].clip(0, [width, height] * 2), labels=labels[inside])
-    if kept and "score" in kept[0]:
-        data.scores = np.array([entry["score"] for entry in kept])
-    if kept and with_masks:  # one after another, because all masks of a large image take gigabytes
-        data.masks = np.stack([decode(coco.annToRLE(each))[top : top + height, left : left + width] for each in kept])
+    if inner and "score" in inner[0]:
+        data.scores = np.array([entry["score"] for entry in inner])
+    if inner and with_masks:  # one after another, because all masks of a large image take gigabytes
+        data.masks = np.stack([decode(coco.annToRLE(each))[top : top + height, left : left + width] for each in inner])
     return data
 
 
@@ -148,19 +148,19 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str]) -> E
 
     def read(path: str) -> tuple[np.ndarray, np.ndarray]:
         paths = root / seg_maps[path], folder / "test" / "predictions" / f"{path.lstrip('/')}.png"
-        with Image.open(paths[0]) as truth, Image.open(paths[1]) as found:
-            return np.array(truth, int), np.array(found, int)
+        with Image.open(paths[0]) as truth, Image.open(paths[1]) as predicted:
+            return np.array(truth, int), np.array(predicted, int)
 
     def errors(path: str) -> list[Sequence[int]]:
-        truth, found = read(path)
-        wrong = cv2.blur(np.float32((truth != found) & (truth < number)), (CROP, CROP))
+        truth, predicted = read(path)
+        wrong = cv2.blur(np.float32((truth != predicted) & (truth < number)), (CROP, CROP))
         y, x = np.unravel_index(wrong.argmax(), wrong.shape)
         return [_window((x, y), CROP, truth.shape[::-1])]
 
     def sample(path: str, window: Sequence[int]) -> BaseDataElement:
         x, y, w, h = window
-        truth, found = (PixelData(data=each[None, y : y + h, x : x + w]) for each in read(path))
-        return BaseDataElement(gt_sem_seg=truth, pred_sem_seg=found)
+        truth, predicted = (PixelData(data=each[None, y : y + h, x : x + w]) for each in read(path))
+        return BaseDataElement(gt_sem_seg=truth, pred_sem_seg=predicted)
 
     for path in seg_maps:
         counts = count_labels(*read(path), number)
@@ -180,8 +180,8 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str]) -> E
 
 def count_labels(annotated: np.ndarray, predicted: np.ndarray, number: int) -> np.ndarray:
     """Count the pairs of labels, [annotated, predicted]; annotated labels from ``number`` on, such as 255, do not count."""
-    known = annotated < number
-    pairs = annotated[known].astype(int) * number + predicted[known]
+    counted = annotated < number
+    pairs = annotated[counted].astype(int) * number + predicted[counted]
     return np.bincount(pairs, minlength=number**2).reshape(number, number)
 
 
@@ -197,20 +197,20 @@ def evaluate_labels(folder: Path, root: Path, split: str, classes: list[str]) ->
     entries = load(folder / "test" / "predictions.pkl")  # written by the test a moment ago
     truth = np.array([int(entry["gt_label"]) for entry in entries])
     scores = np.stack([np.asarray(entry["pred_score"], float) for entry in entries])
-    found = scores.argmax(1)
-    confusion = count_labels(truth, found, len(classes))
+    predicted = scores.argmax(1)
+    confusion = count_labels(truth, predicted, len(classes))
     table = [["class", "images", "recall", "precision"]]
     for name, right, row, column in zip(classes, np.diag(confusion), confusion, confusion.T, strict=True):
         shares = (shown(right / counts.sum() if counts.sum() else np.nan, ".1%") for counts in (row, column))
         table.append([name, str(row.sum()), *shares])
     images, samples = [], {}
-    for entry, label, guess, score in zip(entries, truth, found, scores, strict=True):
+    for entry, label, guess, score in zip(entries, truth, predicted, scores, strict=True):
         path = entry["img_path"].removeprefix(f"{root}/")
         error = float(score[guess] - score[label]) if guess != label else float(score[label] - 2)
         caption = "recognised" if guess == label else f"{classes[label]}, taken for {classes[guess]}"
         images.append((path, error, caption))
         samples[path] = BaseDataElement(gt_label=np.array([label]), pred_label=np.array([guess]), pred_score=score)
-    score = f"top-1 {np.mean(truth == found):.1%} of {len(truth)} images"
+    score = f"top-1 {np.mean(truth == predicted):.1%} of {len(truth)} images"
     return Evaluation(score, table, confusion, "Images", images, lambda _: [()], lambda path, _: samples[path])
 
 

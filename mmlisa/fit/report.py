@@ -107,9 +107,9 @@ def draw_errors(result: Evaluation, root: Path, classes: list[str]) -> list[tupl
             if len(shown) == _PER_IMAGE or any(abs(x - left) < w / 2 and abs(y - top) < h / 2 for left, top in shown):
                 continue
             shown.append((x, y))
-            part, sample = picture[y : y + h, x : x + w], result.sample(path, window)
+            cut, sample = picture[y : y + h, x : x + w], result.sample(path, window)
             names, options = Classes({"classes": classes}), dict(score_threshold=0, with_truth=True, side=_SIDE)
-            drawing = draw_prediction(part, sample, names, **options)[..., ::-1]
+            drawing = draw_prediction(cut, sample, names, **options)[..., ::-1]
             _, content = cv2.imencode(".jpg", drawing, [cv2.IMWRITE_JPEG_QUALITY, 90])
             where = f", {w}x{h} pixels at {x}, {y}" if (w, h) != picture.shape[1::-1] else ""
             drawn.append((content.tobytes(), f"{path}{where}: {caption}"))

@@ -80,8 +80,8 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
 
 def _changed(options: Options, folder: Path) -> str:
     """Return the options that differ from those of the run in a folder; empty if none does."""
-    known = json.loads((folder / "options.json").read_text())
-    pairs = {name: (known.get(name), value) for name, value in json.loads(json.dumps(asdict(options))).items()}
+    before = json.loads((folder / "options.json").read_text())
+    pairs = {name: (before.get(name), value) for name, value in json.loads(json.dumps(asdict(options))).items()}
     return ", ".join(f"{name} {was!r}, now {now!r}" for name, (was, now) in pairs.items() if was != now)
 
 

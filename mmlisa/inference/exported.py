@@ -46,8 +46,8 @@ class ExportedModel(BaseModel):
 
     def _predict(self, views: torch.Tensor, sample: BaseDataElement) -> BaseDataElement:
         if self.exported.task != "video":
-            found = self.exported.predict(sample.img_path, 0.0, tile=self.tile, overlap=self.overlap)
-            return fill_sample(sample, found)
+            prediction = self.exported.predict(sample.img_path, 0.0, tile=self.tile, overlap=self.overlap)
+            return fill_sample(sample, prediction)
         metadata = self.exported.metadata
         clips = views.numpy()  # [V, 3, T, H, W], BGR as OpenMMLab's loaders leave them
         if metadata["channels"] == "RGB":

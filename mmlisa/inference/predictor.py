@@ -89,20 +89,22 @@ class Predictor:
         return read_sample(sample, 0.3 if score_threshold is None else score_threshold)
 
 
-def fill_sample(sample: BaseDataElement, found: Prediction) -> BaseDataElement:
+def fill_sample(sample: BaseDataElement, prediction: Prediction) -> BaseDataElement:
     """Write a prediction into a data sample, under OpenMMLab's names."""
-    if found.boxes is not None:
-        fields = dict(bboxes=found.boxes, scores=found.scores, labels=found.labels, masks=found.masks)
+    if prediction.boxes is not None:
+        fields = {"bboxes": prediction.boxes} | {
+            name: getattr(prediction, name) for name in ("scores", "labels", "masks")
+        }
         fields = {
             name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value  # masks of tiles are run lengths
             for name, value in fields.items()
             if value is not None
         }
         sample.pred_instances = InstanceData(**fields)
-    elif found.segmentation is not None:
-        sample.pred_sem_seg = PixelData(data=torch.from_numpy(found.segmentation)[None])
+    elif prediction.segmentation is not None:
+        sample.pred_sem_seg = PixelData(data=torch.from_numpy(prediction.segmentation)[None])
     else:
-        sample.pred_score = torch.from_numpy(found.probabilities)
+        sample.pred_score = torch.from_numpy(prediction.probabilities)
         sample.pred_label = sample.pred_score.argmax(0, keepdim=True)
     return sample
 
@@ -110,10 +112,10 @@ def fill_sample(sample: BaseDataElement, found: Prediction) -> BaseDataElement:
 def read_sample(sample: BaseDataElement, threshold: float = 0.0) -> Prediction:
     """Return the prediction in a data sample: detections whose scores reach ``threshold``, the best first."""
     if "pred_instances" in sample:
-        found = sample.pred_instances
-        found = found[found.scores >= threshold]
-        found = found[found.scores.argsort(descending=True, stable=True)].numpy()
-        return Prediction(found.bboxes, found.scores, found.labels, found.get("masks"))
+        instances = sample.pred_instances
+        instances = instances[instances.scores >= threshold]
+        instances = instances[instances.scores.argsort(descending=True, stable=True)].numpy()
+        return Prediction(instances.bboxes, instances.scores, instances.labels, instances.get("masks"))
     if "pred_sem_seg" in sample:
         return Prediction(segmentation=sample.pred_sem_seg.data[0].numpy())
     return Prediction(probabilities=sample.pred_score.numpy())

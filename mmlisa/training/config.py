@@ -32,10 +32,10 @@ PROCESSES = {
 }
 
 
-def type_name(part: Mapping[str, Any]) -> str:
+def type_name(cfg: Mapping[str, Any]) -> str:
     """Return the name of a config's ``type`` without its scope; new-style configs hold the class itself."""
-    kind = part.get("type")
-    return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
+    value = cfg.get("type")
+    return value.__name__ if isinstance(value, type) else str(value).rpartition(".")[2]
 
 
 def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
@@ -58,15 +58,15 @@ def find_metainfo(dataset: Mapping[str, Any]) -> dict[str, Any]:
     from mmengine.fileio import list_from_file
     from mmengine.registry import DATASETS
 
-    kind, classes = dataset["type"], dataset.get("classes")
+    dataset_type, classes = dataset["type"], dataset.get("classes")
     given = {**({"classes": classes} if classes else {}), **(dataset.get("metainfo") or {})}
     for key, value in given.items():
         if isinstance(value, str) and (path := Path(value).expanduser()).is_file():
             given[key] = list_from_file(path)
-    if not isinstance(kind, type):
+    if not isinstance(dataset_type, type):
         with DATASETS.switch_scope_and_registry(None) as registry:  # the default scope's
-            kind = registry.get(kind)
-    return {**kind.METAINFO, **given}
+            dataset_type = registry.get(dataset_type)
+    return {**dataset_type.METAINFO, **given}
 
 
 def predicts_masks(model: Mapping[str, Any]) -> bool:
@@ -239,19 +239,19 @@ def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None
     share, loop[key] = length / loop[key], length
     names = {*_MOMENTS, *(_EPOCHS_OF_HOOKS if by_epoch else ["begin_iter"])}
     schedule = _schedulers(cfg)
-    counted = [part for part in schedule if part.get("by_epoch", True) == by_epoch]
-    for part in [loop, *counted, *(cfg.get("custom_hooks") or ())]:
-        for name in names & part.keys():
-            value = part[name]
+    counted = [entry for entry in schedule if entry.get("by_epoch", True) == by_epoch]
+    for entry in [loop, *counted, *(cfg.get("custom_hooks") or ())]:
+        for name in names & entry.keys():
+            value = entry[name]
             if isinstance(value, list):
-                part[name] = [
+                entry[name] = [
                     max(round(moment * share), 1) for moment in value
                 ]  # MMEngine applies a milestone of 0 at once
             elif isinstance(value, int):
-                part[name] = max(round(value * share), min(value, 1))  # a short warm-up does not vanish
+                entry[name] = max(round(value * share), min(value, 1))  # a short warm-up does not vanish
     if changes := loop.get("dynamic_intervals"):
         loop.dynamic_intervals = [(round(moment * share), interval) for moment, interval in changes]
-    cfg.param_scheduler = [part for part in schedule if not part.get("end") or part.get("begin", 0) < part["end"]]
+    cfg.param_scheduler = [entry for entry in schedule if not entry.get("end") or entry.get("begin", 0) < entry["end"]]
 
 
 def _iterations_per_epoch(cfg: Config) -> int:
@@ -270,12 +270,12 @@ def _schedulers(cfg: Config) -> list[ConfigDict]:
 
 def _check_schedule(cfg: Config) -> None:
     loop = cfg.get("train_cfg") or {}
-    for i, part in enumerate(_schedulers(cfg)):
-        default = loop.get("max_epochs" if part.get("by_epoch", True) else "max_iters", math.inf)
-        begin, end = part.get("begin", 0), part.get("end") or default
+    for i, scheduler in enumerate(_schedulers(cfg)):
+        default = loop.get("max_epochs" if scheduler.get("by_epoch", True) else "max_iters", math.inf)
+        begin, end = scheduler.get("begin", 0), scheduler.get("end") or default
         if end <= begin:
             raise UserError(
-                f"param_scheduler.{i} ({type_name(part)}) has begin={begin} and ends at {end}; change begin and end, or set "
+                f"param_scheduler.{i} ({type_name(scheduler)}) has begin={begin} and ends at {end}; change begin and end, or set "
                 "the length of the training by --epochs or --iters, which stretch the schedule"
             )
 
@@ -320,14 +320,14 @@ def warn_of_batch(cfg: Config, processes: int) -> str | None:
 
 def _set_precision(cfg: Config, amp: bool) -> None:
     wrapper = cfg.get("optim_wrapper") or ConfigDict()
-    kind = type_name(wrapper) if "type" in wrapper else "OptimWrapper"
-    if "Bf16" in kind or not (amp or "Amp" in kind):
+    wrapper_type = type_name(wrapper) if "type" in wrapper else "OptimWrapper"
+    if "Bf16" in wrapper_type or not (amp or "Amp" in wrapper_type):
         return
     from mmengine.device import get_device
 
     on_cpu = get_device() == "cpu"
-    forms = _AMP.get(kind.replace("Amp", ""))
-    if forms is None and (on_cpu or "Amp" not in kind):
+    forms = _AMP.get(wrapper_type.replace("Amp", ""))
+    if forms is None and (on_cpu or "Amp" not in wrapper_type):
         raise UserError(f"--amp needs optim_wrapper.type 'OptimWrapper', but the config has {wrapper.type!r}")
     if on_cpu:
         wrapper.type = forms[1]

@@ -22,17 +22,17 @@ def recognises(folder: Folder) -> Evidence | None:
 
 def read(folder: Folder, task: str) -> Dataset:
     """Read the classes, those of the training."""
-    labels, found = _find_labels(folder), Objects(folder, NAME)
+    labels, objects = _find_labels(folder), Objects(folder, NAME)
     names = {name for split, name in labels.values() if split == "train"} or {name for _, name in labels.values()}
     classes = sorted(names)
     for image in folder.images:
         split, name = labels.get(image, ("", ""))
         if name not in names:
             reason = f"{name!r} has no images in train" if name else "it is in no folder of a class; move it away"
-            found.lost.append((folder.root / image, reason))
-        elif sample := found.add_image(image, image, split=split):
+            objects.lost.append((folder.root / image, reason))
+        elif sample := objects.add_image(image, image, split=split):
             sample.label = classes.index(name)
-    return found.finish_labels(classes)
+    return objects.finish_labels(classes)
 
 
 def _find_labels(folder: Folder) -> dict[str, tuple[str, str]]:

@@ -52,20 +52,20 @@ def read(folder: Folder, task: str) -> Dataset:
         UserError: more than a tenth of the maps cannot be used, or the classes do not explain the values.
     """
     pairs, alone, bare = recognises(folder).content
-    found, are_plain = Objects(folder, NAME, folder.listed_splits("Segmentation")), True
-    found.lost += [(folder.root / path, "no image belongs to this class map") for path in alone]
+    objects, are_plain = Objects(folder, NAME, folder.listed_splits("Segmentation")), True
+    objects.lost += [(folder.root / path, "no image belongs to this class map") for path in alone]
     for image, seg_map in pairs.items():
         try:
             values, is_plain = load_values(folder.root / seg_map)
         except ValueError as error:
-            found.lost.append((folder.root / seg_map, str(error)))
+            objects.lost.append((folder.root / seg_map, str(error)))
             continue
-        if sample := found.add_image(seg_map, image, values.shape[::-1]):
+        if sample := objects.add_image(seg_map, image, values.shape[::-1]):
             are_plain &= is_plain
             sample.seg_map = seg_map
             sample.counts.update(dict(zip(*(e.tolist() for e in np.unique(values, return_counts=True)), strict=True)))
-    samples = [*found.samples.values()]
-    notes = note_problems(found.lost, len(pairs) + len(alone), "class maps")
+    samples = [*objects.samples.values()]
+    notes = note_problems(objects.lost, len(pairs) + len(alone), "class maps")
     notes += [
         f"{len(bare)} images have no class map and are not used, the first {folder.root / path}" for path in bare[:1]
     ]

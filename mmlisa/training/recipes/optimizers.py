@@ -88,15 +88,15 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         if prefix:  # MMEngine calls this method once per submodule, and for the whole model last
             return
         names = {id(parameter): name for name, parameter in module.named_parameters()}
-        unknown = [part for part in self.lr_mults if not any(name.startswith(part) for name in names.values())]
+        unknown = [start for start in self.lr_mults if not any(name.startswith(start) for name in names.values())]
         if unknown:
             raise UserError(
                 f"lr_mults names {unknown}; the model has {sorted({n.split('.')[0] for n in names.values()})}"
             )
         for group in params:
             name = names[id(group["params"][0])]
-            parts = [part for part in self.lr_mults if name.startswith(part)]
-            mult = self.lr_mults[max(parts, key=len)] if parts else 1.0
+            starts = [start for start in self.lr_mults if name.startswith(start)]
+            mult = self.lr_mults[max(starts, key=len)] if starts else 1.0
             if self.layer_decay < 1:
                 mult *= self.layer_decay ** self._layers_above(name, module.backbone)
             group["lr"] = group.get("lr", self.base_lr) * mult
