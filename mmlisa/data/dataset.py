@@ -130,8 +130,7 @@ def note_problems(problems: Sequence[tuple[object, str]], total: int, unit: str)
     listed = sorted(kinds.values(), key=len, reverse=True)
     if len(problems) > _MOST_LEFT_OUT * total:
         same = f", {len(listed[0])} of them for this reason" if len(listed) > 1 else ""
-        raise UserError(
-            f"{listed[0][0]} ({len(problems)} of {total} {unit} cannot be used{same}; a tenth may be left out)"
-        )
+        share = f"{len(problems)} of {total} {unit} cannot be used{same}; a tenth may be left out"
+        raise UserError(f"{listed[0][0]} ({share})")
     notes = [f"left out: {len(each)} of {total} {unit}, the first {each[0]}" for each in listed[:_KINDS]]
     return notes + [f"left out: {sum(map(len, listed[_KINDS:]))} {unit} for other reasons"] * (len(listed) > _KINDS)

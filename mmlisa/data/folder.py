@@ -144,9 +144,7 @@ class Folder:
         for here in (*PurePosixPath(near).parents, None):
             nearest = [path for path in texts if here in (PurePosixPath(path).parent, None)]
             if len({texts[path] for path in nearest}) > 1:
-                raise UserError(
-                    f"{self.root} holds {nearest[0]} and {nearest[1]} with different names; keep one of them"
-                )
+                raise UserError(f"{self.root}: {nearest[0]} and {nearest[1]} have different names; keep one of them")
             if nearest:
                 return nearest[0], [line.strip() for line in texts[nearest[0]].splitlines() if line.strip()]
         return "", []

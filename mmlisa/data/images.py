@@ -79,9 +79,8 @@ def examine_image(path: Path, stated: tuple[int, int] | None = None) -> Facts:
         levels = len(np.unique(array))
         if 0 < raw.max() < _FEWEST_LEVELS << 8:
             bits = int(raw.max()).bit_length()
-            raise UserError(
-                f"it holds {bits} bits in 16, of which the training sees {levels} grey levels; convert it to 8 bits"
-            )
+            seen = f"of which the training sees {levels} grey levels"
+            raise UserError(f"it holds {bits} bits in 16, {seen}; convert it to 8 bits")
     check_size(size, stated)
     return Facts(size, blake2b(content, digest_size=16).digest(), levels, tuple(notes))
 

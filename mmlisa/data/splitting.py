@@ -42,9 +42,7 @@ def prepare_data(root: str | Path, task: str = "", ignore: Sequence[int] = (), b
     shown = {name: set(dataset.count(name)) for name in ("train", "val")}
     for name, classes in shown.items():
         if not classes:
-            raise UserError(
-                f"{root}: no image of {name} has an object that counts; annotate some, or remove {name} from the splits"
-            )
+            raise UserError(f"{root}: no image of {name} has an object that counts; annotate some, or remove {name}")
     if not shown["train"] & shown["val"]:
         raise UserError(f"{root}: no class of train occurs in val; each class needs images in both")
     if absent := [name for index, name in enumerate(dataset.classes) if index not in shown["train"]]:

@@ -112,9 +112,8 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
         model, reason = "flatten-swin-t", f"for images of {longer:.0f} pixels; nearly all weights of Swin-T fit"
     preset = presets.get(model) or (_read_preset(model, dataset.task) if model.endswith(".py") else None)
     if preset is None:
-        raise UserError(
-            f"--model {model!r} is not for {dataset.task}; choose one of {', '.join(presets)}, or a config for {dataset.task}"
-        )
+        remedy = f"choose one of {', '.join(presets)}, or a config for it"
+        raise UserError(f"--model {model!r} is not for {dataset.task}; {remedy}")
     return preset if weights is None else replace(preset, weights=weights), reason
 
 
@@ -235,9 +234,8 @@ def _choose_tile(dataset: Dataset, on_gpu: bool, wish: int | str) -> tuple[int, 
         where = f"{highest} pixels, the largest images on a {'GPU' if on_gpu else 'CPU'}"
         return tile, f"at {where}, a quarter of the objects would have less than {seen:.0f} pixels"
     if wish >= longest:
-        dataset.notes.append(
-            f"warning: --tile {wish} is not smaller than the largest image, {longest} pixels; the training takes whole images"
-        )
+        text = f"--tile {wish} is not smaller than the largest image, {longest} pixels"
+        dataset.notes.append(f"warning: {text}; the training takes whole images")
         return 0, ""
     return wish, "chosen by --tile"
 
@@ -280,9 +278,7 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
     elif plan.task == "classification" and base.get("train_cfg"):
         model["train_cfg"] = None  # Mixup and CutMix need more data than a small set has
     elif learns_masks and not masks and "roi_head" not in base:
-        raise UserError(
-            f"--model '{plan.preset.config}' needs outlines; the annotations are boxes: choose another detector"
-        )
+        raise UserError(f"--model '{plan.preset.config}' needs outlines, but the objects are boxes; choose another")
     elif learns_masks and not masks:
         model["roi_head"] |= {"mask_roi_extractor": None, "mask_head": None}
     if plan.task == "detection" and base.get("data_preprocessor", {}).get("pad_size_divisor", 1) < _ROUND:

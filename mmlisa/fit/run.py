@@ -53,9 +53,7 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
     """
     folder, data = folder.absolute(), Path(options.data).absolute()
     if folder.is_relative_to(data):
-        raise UserError(
-            f"--work-dir {str(folder)!r} is inside of the data, which are never changed; name another folder"
-        )
+        raise UserError(f"--work-dir {str(folder)!r} is inside of the data; name another folder")
     config, model = folder / "config.py", folder / "model.pth"
     if not config.exists():
         _configure(options, folder)
@@ -158,7 +156,7 @@ def _export(folder: Path) -> None:
     notes = [f"{' and '.join(names)} cannot be written: {reason}" for reason, names in refused.items()]
     if notes and (folder / "model.onnx").exists():
         notes.append(
-            f"model.onnx pads images smaller than {size}, which may change its results, and refuses larger ones."
+            f"model.onnx pads images smaller than {size}, which may change its results; it refuses larger ones."
         )
     write_file(folder / "export.json", json.dumps({"notes": notes, "table": []}, indent=1))
     print(*(f"note: {note}" for note in notes), sep="\n", flush=True)

@@ -60,29 +60,20 @@ def read(root: str | Path, task: str = "", ignore: Sequence[int] = ()) -> Datase
     for sample, each in zip(dataset.samples, seen, strict=True):
         sample.digest = each.digest
     if levels := [each.levels for each in seen if each.levels]:
-        dataset.facts.append(
-            f"{len(levels)} images of 16 bits, of which the training sees {min(levels)} to {max(levels)} levels"
-        )
+        span = f"{min(levels)} to {max(levels)}"
+        dataset.facts.append(f"{len(levels)} images of 16 bits, of which the training sees {span} levels")
     kinds = Counter(note for each in seen for note in each.notes)
     dataset.notes += [f"{number} of {len(seen)} images: {note}" for note, number in kinds.items()]
     for stated, path in folder.moved[:1]:
-        dataset.notes.append(
-            f"{len(folder.moved)} images lie in other places than stated, the first: {stated} -> {path}"
-        )
-    others = [
-        f"{other.NAME} ({each.lacks or each.why})"
-        for other, each in proofs.items()
-        if not (other is module or each.doubt)
-    ]
-    if others:
+        others = f"{len(folder.moved)} images lie in other places than stated"
+        dataset.notes.append(f"{others}, the first: {stated} -> {path}")
+    if others := [f"{m.NAME} ({p.lacks or p.why})" for m, p in proofs.items() if not (m is module or p.doubt)]:
         dataset.notes.append(f"not read, but found: {'; '.join(others)}; --task chooses")
-    if (left := dataset.split("")) and (
-        dataset.split("train") or dataset.split("val")
-    ):  # a test alone leaves them to be trained on
+    is_split = dataset.split("train") or dataset.split("val")  # a test alone leaves the others to be trained on
+    if is_split and (left := dataset.split("")):
         dataset.samples = [sample for sample in dataset.samples if sample.split]
-        dataset.notes.append(
-            f"left out: {len(left)} images that are in no split, the first {folder.root / left[0].path}"
-        )
+        first = folder.root / left[0].path
+        dataset.notes.append(f"left out: {len(left)} images that are in no split, the first {first}")
     return dataset
 
 

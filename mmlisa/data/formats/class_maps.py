@@ -137,9 +137,8 @@ def _choose_classes(folder: Folder, maps: Sequence[Counter[int]]) -> tuple[list[
     if has_numbers or (lines and values[-1] < len(lines)):
         classes = {value: name for value, name in sorted(named.items()) if value not in ignored}
         if unnamed := [value for value in values if value not in classes]:
-            raise UserError(
-                f"{held}, but {file} does not name {unnamed}; add it, or leave it out with --ignore {unnamed[0]}"
-            )
+            remedy = f"add it, or leave it out with --ignore {unnamed[0]}"
+            raise UserError(f"{held}, but {file} does not name {unnamed}; {remedy}")
     elif len(lines) == len(values):
         classes = dict(zip(values, lines, strict=True))
     elif lines:

@@ -132,9 +132,8 @@ class Objects:
             hint = f"all {crowds} are crowds, difficult or {IGNORED}" if crowds else f"{self.kind} lists none"
             raise UserError(f"{root}: no image has an object that can be learnt; {hint}")
         if crowds:
-            notes.append(
-                f"ignored in training and test: {crowds} of {len(usable)} objects, crowds, difficult or {IGNORED}"
-            )
+            share = f"{crowds} of {len(usable)} objects"
+            notes.append(f"ignored in training and test: {share}, crowds, difficult or {IGNORED}")
         if boxes:
             notes.append(f"{boxes} of {len(usable)} objects have no outline; that of their box is taken")
         used = {path for _, path in self.samples}

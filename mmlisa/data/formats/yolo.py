@@ -119,9 +119,8 @@ def _read_names(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[i
     except (TypeError, ValueError) as error:
         raise UserError(f"{path}: names must be a list, or a name for each number ({error})") from error
     if number != len(by_number):
-        raise UserError(
-            f"{path} states {number} classes, but names {len(by_number)} ({', '.join(by_number.values())}); correct one of them"
-        )
+        listed = ", ".join(by_number.values())
+        raise UserError(f"{path} states {number} classes, but names {len(by_number)} ({listed}); correct one of them")
     return by_number
 
 
@@ -140,9 +139,8 @@ def _read_splits(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[
             found = _resolve(folder, file, content.get("path") or "", entry)
             if not found and split != "test":
                 remedy = "correct it, or remove train, val and test to have a validation split drawn"
-                raise UserError(
-                    f"{folder.root / file}: {key}: {entry!r} is neither a folder of images here nor a list of them; {remedy}"
-                )
+                where = f"{folder.root / file}: {key}: {entry!r}"
+                raise UserError(f"{where} is neither a folder of images here nor a list of them; {remedy}")
             images.setdefault(split, set()).update(found)
             folder.notes += [f"{file}: {key}: {entry!r} is not here, so there is no test"] * (not found)
     if not images:
@@ -183,9 +181,8 @@ def _add_line(objects: Objects, sample: Any, where: str, words: list[str], names
     try:
         category, *numbers = map(float, words)
     except ValueError:
-        raise UserError(
-            f"'{' '.join(words)[:40]}' is not a class number and the fractions of a box or a polygon"
-        ) from None
+        text = " ".join(words)[:40]
+        raise UserError(f"'{text}' is not a class number and the fractions of a box or a polygon") from None
     if category not in names:
         raise UserError(f"class '{words[0]}', but there are names for {', '.join(map(str, names))} only")
     if not all(-0.01 <= number <= 1.01 for number in numbers):
@@ -196,8 +193,6 @@ def _add_line(objects: Objects, sample: Any, where: str, words: list[str], names
         x, y, w, h = numbers
         points = np.clip([[x - w / 2, y - h / 2], [x + w / 2, y + h / 2]], 0, 1)
     else:
-        raise UserError(
-            f"{len(numbers)} numbers after the class; a box has 4, and a polygon three or more points (x, y)"
-        )
+        raise UserError(f"{len(numbers)} numbers after the class; a box has 4, a polygon three or more points (x, y)")
     values = (points * sample.size).ravel().tolist()
     objects.add(sample, where, names[int(category)], *((None, [values]) if is_polygon else (values,)))
