@@ -99,9 +99,8 @@ class Dataset:
         splits = [name for name in SPLITS if self.split(name)]
         (_, unit, *_), *rows = self.table()
         each = [f"{row[0]} {'/'.join(row[1 :: (len(row) - 1) // len(splits)])}" for row in rows]
-        sizes = [
-            "{}x{}".format(*size) for size in sorted({sample.size for sample in self.samples} - {(0, 0)}, key=math.prod)
-        ]
+        sizes = sorted({sample.size for sample in self.samples} - {(0, 0)}, key=math.prod)
+        sizes = ["{}x{}".format(*size) for size in sizes]
         sides = sorted(math.sqrt(math.prod(o["bbox"][2:])) for s in self.samples for o in s.objects if not o["iscrowd"])
         images = ", ".join(f"{name} {len(self.split(name))}" for name in splits)
         empty = sum(not sample.count() for sample in self.samples)

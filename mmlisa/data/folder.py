@@ -180,9 +180,8 @@ class Folder:
         file, in a folder of the same layout, or where its path from the root says. If none of the folders that the file states
         exists here, its images are found by the ends of their paths, at last by their names where these are unique.
         """
-        names = [
-            PureWindowsPath(str(name).strip()).as_posix() for name in stated
-        ]  # programs write their system's separators
+        # Programs write their system's separators.
+        names = [PureWindowsPath(str(name).strip()).as_posix() for name in stated]
         here, layout = PurePosixPath(near).parent, layout_of(PurePosixPath(near).parent)
         of_split = (*layout, re.split(r"[_.]", PurePosixPath(near).stem.lower())[-1])
         places = [*sorted(self._by_layout.get(of_split, ())), str(here), *sorted(self._by_layout.get(layout, ())), ""]
@@ -228,13 +227,10 @@ class Folder:
         images = self.find(lines, path)
         if not any(images):
             images = self.find(lines := [line.split()[0] for line in lines], path)
-        lost = [
-            (self.root / path, f"its image '{line}' is missing")
-            for line, image in zip(lines, images, strict=True)
-            if not image
-        ]
+        lost = [line for line, image in zip(lines, images, strict=True) if not image]
+        problems = [(self.root / path, f"its image '{line}' is missing") for line in lost]
         if any(images):
-            self.notes += note_problems(lost, len(lines), "lines")
+            self.notes += note_problems(problems, len(lines), "lines")
         return [image for image in images if image]
 
     def listed_splits(self, kind: str = "Main") -> dict[str, str]:
@@ -242,9 +238,8 @@ class Folder:
         lists = [path for path in self.files(".txt") if "ImageSets/" not in path or f"ImageSets/{kind}/" in path]
         splits = {path: split_of(f"{PurePosixPath(path).stem}/x") for path in lists if not self.find_beside(path)}
         by_image: dict[str, str] = {}
-        for path in sorted(
-            filter(splits.get, splits), key=lambda path: ("trainval" not in path, SPLITS.index(splits[path]))
-        ):
+        named = [path for path in splits if splits[path]]
+        for path in sorted(named, key=lambda path: ("trainval" not in path, SPLITS.index(splits[path]))):
             if images := self.read_list(path):  # the last lists prevail
                 self.splits_from = f"{self.splits_from or 'splits: stated in'} {path}"
                 twins = [twin for image in images for twin in self._by_stem[posixpath.splitext(image)[0]]]
@@ -269,10 +264,8 @@ def split_of(path: str, *, with_name: bool = False) -> str:
     With ``with_name``, a word of the file's name comes first, as in ``instances_train2017.json``.
     """
     *folders, name = PurePosixPath(path).parts
-    named = (
-        {SPLIT_WORDS[word] for word in re.findall("[a-z]+", name.lower()) if word in SPLIT_WORDS} if with_name else ()
-    )
-    if len(named) == 1:
+    named = {SPLIT_WORDS[word] for word in re.findall("[a-z]+", name.lower()) if word in SPLIT_WORDS}
+    if with_name and len(named) == 1:
         return named.pop()
     for folder in reversed(folders):
         words = [word for word in re.findall("[a-z]+", folder.lower()) if not (_is_kind(word) or _is_filler(word))]

@@ -99,8 +99,6 @@ def check_size(size: tuple[int, int], stated: tuple[int, int] | None) -> None:
 
 def _distance(array: np.ndarray, picture: Image.Image) -> float:
     """Return the mean difference of an image (BGR) and a picture of Pillow."""
-    return (
-        float(np.abs(array[..., ::-1] - np.asarray(picture, int)).mean())
-        if array.shape[1::-1] == picture.size
-        else np.inf
-    )
+    if array.shape[1::-1] != picture.size:
+        return np.inf
+    return float(np.abs(array[..., ::-1] - np.asarray(picture, int)).mean())

@@ -95,8 +95,6 @@ def shared_images(dataset: Dataset) -> list[str]:
     for name in ("val", "test"):
         samples = dataset.split(name)
         if repeated := [sample for sample in samples if sample.digest in train]:
-            notes.append(
-                f"warning: {dataset.root / repeated[0].path}: {len(repeated)} of the {len(samples)} images of {name} are in "
-                "train, too, so that results look better than they are; keep each image in one split"
-            )
+            text = f"{len(repeated)} of the {len(samples)} images of {name} are in train, too; keep each in one split"
+            notes.append(f"warning: {dataset.root / repeated[0].path}: {text}")
     return notes

@@ -169,11 +169,9 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str]) -> E
         images.append((path, 1 - np.nan_to_num(score, nan=1.0), f"mIoU {shown(100 * score, '.1f')}"))
     ious = _ious(confusion)
     shares = confusion.sum(1) / max(1, confusion.sum())
-    rows = zip(classes, shares, ious, strict=True)
-    table = [
-        ["class", "share of pixels", "IoU"],
-        *([name, f"{x:.1%}", shown(100 * iou, ".1f")] for name, x, iou in rows),
-    ]
+    table = [["class", "share of pixels", "IoU"]]
+    for name, share, value in zip(classes, shares, ious, strict=True):
+        table.append([name, f"{share:.1%}", shown(100 * value, ".1f")])
     score = f"mIoU {100 * mean(ious):.1f}, {np.trace(confusion) / max(1, confusion.sum()):.1%} of the pixels are right"
     return Evaluation(score, table, confusion, "Pixels", images, errors, sample)
 

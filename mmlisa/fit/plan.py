@@ -124,10 +124,8 @@ def _read_preset(path: str, task: str) -> Preset | None:
         return None
     weights = cfg.get("load_from") or _published_source(cfg.model.backbone)
     batch = cfg.get("auto_scale_lr", {}).get("base_batch_size", cfg.train_dataloader.batch_size)
-    rate, length = cfg.optim_wrapper.optimizer.lr, cfg.train_cfg
-    return Preset(
-        str(Path(path).absolute()), weights, rate, batch, length.get("max_iters", 0), length.get("max_epochs", 0)
-    )
+    rate, length = cfg.optim_wrapper.optimizer.lr, (cfg.train_cfg.get(key, 0) for key in ("max_iters", "max_epochs"))
+    return Preset(str(Path(path).absolute()), weights, rate, batch, *length)
 
 
 def _published_source(backbone: Mapping[str, Any]) -> str:
@@ -210,12 +208,8 @@ def _object_size(dataset: Dataset) -> tuple[float, float]:
     """Return the median of the images' longer sides, and the size below which a quarter of the objects are in such an image."""
     train = dataset.split("train")
     longer = float(np.median([max(sample.size) for sample in train]))
-    shares = [
-        math.sqrt(entry["bbox"][2] * entry["bbox"][3]) / max(sample.size)
-        for sample in train
-        for entry in sample.objects
-        if not entry.get("iscrowd")
-    ]
+    entries = ((sample, entry) for sample in train for entry in sample.objects if not entry.get("iscrowd"))
+    shares = [math.sqrt(math.prod(entry["bbox"][2:])) / max(sample.size) for sample, entry in entries]
     return longer, longer * float(np.percentile(shares, 25)) if shares else math.inf
 
 
@@ -249,10 +243,8 @@ def _choose_side(dataset: Dataset, on_gpu: bool) -> tuple[float, str]:
         reason += f"; a quarter of the objects are smaller than {small:.0f} and should have {_OBJECT} pixels"
     side = min(max(side, lowest), highest, max(longer, _ROUND))
     if (seen := small * side / longer) < _SMALL:
-        dataset.notes.append(
-            f"warning: at {side:.0f} pixels a quarter of the objects are smaller than {seen:.0f} pixels, which detectors rarely "
-            "find; train on tiles (--tile), or give a larger --size"
-        )
+        text = f"at {side:.0f} pixels a quarter of the objects are smaller than {seen:.0f} pixels, which is too small"
+        dataset.notes.append(f"warning: {text}; train on tiles (--tile), or give a larger --size")
     return side, f"{reason}; {lowest} to {highest} on a {'GPU' if on_gpu else 'CPU'}, at most the images' own size"
 
 

@@ -155,9 +155,7 @@ def _export(folder: Path) -> None:
             refused.setdefault(reason.removeprefix("error: "), []).append(name)
     notes = [f"{' and '.join(names)} cannot be written: {reason}" for reason, names in refused.items()]
     if notes and (folder / "model.onnx").exists():
-        notes.append(
-            f"model.onnx pads images smaller than {size}, which may change its results; it refuses larger ones."
-        )
+        notes.append(f"model.onnx refuses images above {size}, and pads smaller ones, which may change its results.")
     write_file(folder / "export.json", json.dumps({"notes": notes, "table": []}, indent=1))
     print(*(f"note: {note}" for note in notes), sep="\n", flush=True)
 

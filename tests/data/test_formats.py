@@ -280,7 +280,7 @@ def test_crowds_that_are_cvats_brush_masks(tmp_path, attributes):
     file.write_text(json.dumps(content))
     dataset = prepare_data(tmp_path)
     assert sum(dataset.count("train").values()) == 18
-    assert any("as CVAT writes brush masks" in note for note in dataset.notes)
+    assert any("as CVAT's brush masks" in note for note in dataset.notes)
     content["annotations"][0] |= dict(iscrowd=0, segmentation=[[4, 5, 24, 5, 24, 22, 4, 22]])
     file.write_text(json.dumps(content))
     if attributes:

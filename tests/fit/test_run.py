@@ -90,7 +90,7 @@ def test_a_refused_export_is_a_note(commands, tmp_path, monkeypatch, capsys):
         assert "note: " in capsys.readouterr().out
         assert (tmp_path / "run" / "report.html").exists()
         assert len(exported["table"]) == 3 - refuses_all
-    assert "pads images smaller than 96x128" in exported["notes"][1]
+    assert "above 96x128" in exported["notes"][1]
 
 
 PROGRAM = """#!{python}

@@ -66,9 +66,8 @@ def read(folder: Folder, task: str) -> Dataset:
             sample.counts.update(dict(zip(*(e.tolist() for e in np.unique(values, return_counts=True)), strict=True)))
     samples = [*objects.samples.values()]
     notes = note_problems(objects.lost, len(pairs) + len(alone), "class maps")
-    notes += [
-        f"{len(bare)} images have no class map and are not used, the first {folder.root / path}" for path in bare[:1]
-    ]
+    if bare:
+        notes.append(f"{len(bare)} images have no class map and are not used, the first {folder.root / bare[0]}")
     classes, labels, chosen = _choose_classes(folder, [sample.counts for sample in samples])
     for sample in samples:
         counts, sample.counts = sample.counts, Counter()

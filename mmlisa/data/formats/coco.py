@@ -37,9 +37,7 @@ def read(folder: Folder, task: str) -> Dataset:
     objects, classes = Objects(folder, NAME), []
     brushed = _are_objects([entry for content in files.values() for entry in content["annotations"]])
     if brushed:
-        folder.notes.append(
-            "all run-length masks have iscrowd 1, as CVAT writes brush masks; they are taken as objects"
-        )
+        folder.notes.append("all run-length masks have iscrowd 1, as CVAT's brush masks do; they are taken as objects")
     for file, content in files.items():
         try:
             classes += _read_file(objects, file, splits[file], content, brushed)

@@ -17,9 +17,9 @@ _SIDES = ("xmin", "ymin", "xmax", "ymax")
 def recognises(folder: Folder) -> Evidence | None:
     """Look for XML files of an annotation."""
     files = folder.documents_with("annotation")
-    return (
-        Evidence(f"{len(files)} XML files such as {min(files)}", tasks=("detection",), content=files) if files else None
-    )
+    if not files:
+        return None
+    return Evidence(f"{len(files)} XML files such as {min(files)}", tasks=("detection",), content=files)
 
 
 def read(folder: Folder, task: str) -> Dataset:
@@ -37,9 +37,8 @@ def read(folder: Folder, task: str) -> Dataset:
                 points = [each.text for each in entry.findall("polygon/*") if re.fullmatch(r"[xy]\d+", each.tag)]
                 outline = [max(0, float(value) - 1) for value in points]
             except (TypeError, ValueError):
-                objects.bad.append(
-                    (where, f"it has no bndbox of four numbers, but {', '.join(part.tag for part in entry)}")
-                )
+                tags = ", ".join(part.tag for part in entry)
+                objects.bad.append((where, f"it has no bndbox of four numbers, but {tags}"))
                 continue
             # The format counts pixels from 1, and includes the last.
             corners = (max(0, left - 1), max(0, top - 1), right, bottom)

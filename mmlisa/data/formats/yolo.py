@@ -54,9 +54,8 @@ def read(folder: Folder, task: str) -> Dataset:
     last = 5 if "kpt_shape" in content else None  # the class and its box, without keypoints
     pairs = {image: label for label, images in labels.items() for image in images}
     places = set(map(posixpath.dirname, pairs))
-    objects.lost += [
-        (folder.root / path, "no image belongs to this file") for path, images in labels.items() if not images
-    ]
+    alone = [folder.root / path for path, images in labels.items() if not images]
+    objects.lost += [(path, "no image belongs to this file") for path in alone]
     classes, lengths = list(names.values()), []
     for image in folder.images:
         label = pairs.get(image, "")
