@@ -97,14 +97,17 @@ def test_half_precision(backbone, dtype):
     assert all(p.grad.isfinite().all() for p in backbone.parameters() if p.requires_grad)
 
 
-@pytest.mark.parametrize("name", ["lisanet-hybrid", "flatten-swin", "flatten-deit", "lcnet"])
+@pytest.mark.parametrize("name", ["lisanet-hybrid", "flatten-swin", "flatten-deit", "lcnet", "ivit", "mila"])
 def test_compiled_network_equals_itself(name):
-    """Captured whole, without a break of the graph."""
+    """Captured whole, without a break of the graph, also in training under autocast."""
     torch.compiler.reset()
     backbone, image = build(name).eval(), torch.randn(1, 3, 75, 64)
     compiled = torch.compile(backbone, backend="aot_eager", fullgraph=True)
     with torch.inference_mode():
         torch.testing.assert_close(compiled(image), backbone(image), rtol=1e-4, atol=1e-5)
+    trained = torch.compile(backbone.train(), backend="eager", fullgraph=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        sum(m.float().mean() for m in trained(image)).backward()
 
 
 def test_built_on_the_meta_device_it_is_the_same_network(backbone, request):
