@@ -1,4 +1,7 @@
-"""Export stock configs of mmdet, mmseg and mmpretrain, and write docs/export.md's table: ``python tools/export_table.py``."""
+"""Export stock configs of mmdet, mmseg and mmpretrain, and write docs/export.md's table: ``python tools/export_table.py``.
+
+A stopped run continues with the rows that are missing. Delete ``work_dirs/export_table.json`` to measure all of them again.
+"""
 
 import argparse
 import json
@@ -22,6 +25,7 @@ from mmlisa.training.building import build_model
 from mmlisa.training.config import load_config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "export.md"
+ROWS = Path("work_dirs/export_table.json")
 HEAD = "| config | candidates | boxes (px) | scores | MiB |\n|---|---|---|---|---|"
 _DATA = yaml.safe_load((Path(__file__).parent / "research" / "stock_configs.yml").read_text(encoding="utf-8"))
 CONFIGS, OPTIONS = _DATA["configs"], _DATA["options"]
@@ -153,7 +157,7 @@ def show(name: str, row: dict[str, Any]) -> str:
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("only", nargs="*", help="parts of configs' names; with them the page is not written")
+    parser.add_argument("only", nargs="*", help="parts of configs' names; the page is written once all rows are there")
     parser.add_argument("--one", nargs=2, metavar=("LIBRARY", "NAME"), help="print one row as JSON")
     return parser.parse_args(argv)
 
@@ -163,17 +167,22 @@ def main(args: argparse.Namespace) -> None:
         with TemporaryDirectory() as folder:
             print(json.dumps(measure(*args.one, Path(folder))))
         return
-    lines = [HEAD]
-    for library, name in [(library, name) for library, names in CONFIGS.items() for name in names]:
-        if args.only and not any(fragment in name for fragment in args.only):
+    names = [(library, name) for library, names in CONFIGS.items() for name in names]
+    rows = json.loads(ROWS.read_text()) if ROWS.exists() else {}
+    ROWS.parent.mkdir(exist_ok=True)
+    for library, name in names:
+        if name in rows or (args.only and not any(fragment in name for fragment in args.only)):
             continue
         # A process each, so that memory is free again
         result = subprocess.run([sys.executable, __file__, "--one", library, name], capture_output=True, text=True)
-        failure = f"FAILED {result.stderr.strip().splitlines()[-1:]}"
-        row = dict(reason=failure) if result.returncode else json.loads(result.stdout.splitlines()[-1])
-        lines.append(show(name, row))
-        print(lines[-1], flush=True)
-    if not args.only:
+        if result.returncode:
+            print(f"{name} failed: {result.stderr.strip().splitlines()[-1:]}", flush=True)
+            continue
+        rows[name] = json.loads(result.stdout.splitlines()[-1])
+        ROWS.write_text(json.dumps(rows, indent=1))
+        print(show(name, rows[name]), flush=True)
+    if all(name in rows for _, name in names):
+        lines = [HEAD, *(show(name, rows[name]) for _, name in names)]
         before, _, after = DOCS.read_text().split("<!-- table -->\n")
         DOCS.write_text("<!-- table -->\n".join([before, "\n".join(lines) + "\n", after]))
 

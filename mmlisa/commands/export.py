@@ -86,7 +86,7 @@ def main(args: argparse.Namespace) -> None:
     shape = "free" if dynamic else "x".join(map(str, size))
     print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB; size {shape}")
     for each, difference in differences.items():
-        print(f"{'x'.join(map(str, each))}: differs from PyTorch by {difference:.1e} of the range of the values")
+        print(f"{'x'.join(map(str, each))}: differs from PyTorch by {difference:.1e} of the usual values")
     if metadata and module.task in ("detection", "segmentation") and not dynamic and tuple(size) != fixed:
         other, mean, largest = export.padding_effect(module, size)
         shapes = ["x".join(map(str, each)) for each in (other, size)]

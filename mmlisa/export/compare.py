@@ -12,7 +12,7 @@ from .whole import EndToEnd
 
 # Largest difference of a value that a few operations compute from compared ones, over 1 + its size.
 ROUNDING = 1e-5
-# A channel with fewer values has no range of its own.
+# A channel with fewer values has no scale of its own.
 _ENOUGH = 64
 
 Run = Callable[[Tensor, Tensor | None], Sequence[Tensor]]  # image, thresholds (None: the file's) -> results, candidates
@@ -31,8 +31,10 @@ def examples(module: nn.Module, size: Sequence[int]) -> Tensor:
 def difference(expected: Tensor, found: Tensor, exact: bool = False) -> float:
     """Return the largest difference of two tensors, or infinity if one is not finite, or another shape or dtype.
 
-    It is relative to the range of the values in a channel (axis 1), at least 1 % of the largest value: a large channel must not
-    hide the error of a small one. With ``exact``, it is relative to 1 plus the largest value of a row, such as a box.
+    It is relative to the distance of the value from the median of its channel (axis 1), but at least to the median of these
+    distances: with a range, a single large value would hide the errors of all others, and half of the values would have to be
+    large to move a median. It is also relative at least to 1 % of the value, and to 1 % of what a tenth of a channel exceeds in
+    half of the channels. With ``exact``, it is relative to 1 plus the largest value of a row, such as a box.
     """
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return float("inf")
@@ -42,15 +44,18 @@ def difference(expected: Tensor, found: Tensor, exact: bool = False) -> float:
         return 0.0 if torch.equal(expected, found) else float("inf")
     if not (expected.isfinite().all() and found.isfinite().all()):
         return float("inf")
-    apart, size = (found - expected).abs(), expected.abs()
+    apart = (found - expected).abs()
     if exact:
-        return (apart / (1 + size.amax(dim=-1, keepdim=True))).max().item()
+        return (apart / (1 + expected.abs().amax(dim=-1, keepdim=True))).max().item()
     if expected.ndim > 1 and expected.select(1, 0).numel() >= _ENOUGH:
         expected, apart = (x.transpose(0, 1).flatten(1) for x in (expected, apart))
     else:
         expected, apart = expected.reshape(1, -1), apart.reshape(1, -1)
-    ranges = (expected.amax(dim=1) - expected.amin(dim=1)).maximum(size.max() / 100).clamp_min(1e-12)
-    return (apart.amax(dim=1) / ranges).max().item()
+    size, away = expected.abs(), (expected - expected.median(dim=1, keepdim=True).values).abs()
+    scale = away.maximum(away.median(dim=1, keepdim=True).values)
+    most = size.kthvalue(1 + 9 * (size.shape[1] - 1) // 10, dim=1).values  # not the median: behind ReLU, it may be 0
+    scale = scale.maximum(size / 100).maximum(most.median() / 100).clamp_min(1e-12)
+    return (apart / scale).max().item()
 
 
 class Follower:
@@ -74,7 +79,7 @@ class Follower:
         apart, limit = difference(expected, found, exact), ROUNDING if exact else self._tolerance
         if not apart <= limit:
             raise UserError(
-                f"a value of shape {list(expected.shape)} differs by {apart:.1e} of {'1 + its size' if exact else 'its range'}"
+                f"a value of shape {list(expected.shape)} differs by {apart:.1e} of {'1 + its size' if exact else 'its scale'}"
                 f", more than {limit:.1e}"
             )
         self.largest = max(self.largest, 0.0 if exact else apart)

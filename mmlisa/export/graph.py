@@ -15,7 +15,7 @@ from mmlisa.errors import UserError
 from mmlisa.ops.context import divide_up
 
 from .queries import DeformableAttention
-from .whole import EndToEnd
+from .whole import EndToEnd, follow_sizes
 
 OPSET = 18
 # Some networks take multiples of a number only.
@@ -197,7 +197,7 @@ def can_be_free(module: nn.Module) -> bool:
 
     mmcv's deformable convolutions and mmseg's ``resize`` with aligned corners compute sizes by ``int()``.
     """
-    parts = [part for part in module.modules() if not isinstance(part, nn.Upsample)]
+    parts = [part for part in follow_sizes(module).modules() if not isinstance(part, nn.Upsample)]
     if any(isinstance(part, DeformableAttention) or getattr(part, "align_corners", False) for part in parts):
         return False
     return not any("DeformConv2d" in type(part).__name__ or type(part).__name__ == "TOODHead" for part in parts)

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmlisa.ops.context import is_traced
+
 from .boxes import Boxes, Cut, clip_boxes, predictor, top
 
 
@@ -14,11 +16,12 @@ def transformer(model: nn.Module, image: Tensor, limits: Tensor, thresholds: Seq
     """DETR, Conditional DETR, DAB-DETR, Deformable DETR and DINO: the best queries, without suppression.
 
     The ``pre_transformer`` of Deformable DETR and DINO holds the sizes of the maps in tensors, from which a recorded graph cannot
-    take them. Here they are numbers, which :class:`DeformableAttention` reads.
+    take them. There they are numbers, which :class:`DeformableAttention` reads.
     """
     maps, size, head = model.extract_feat(image), tuple(image.shape[2:]), model.bbox_head
     if hasattr(model, "level_embed"):
-        shared = dict(spatial_shapes=[tuple(x.shape[2:]) for x in maps], level_start_index=None)
+        sides = [tuple(x.shape[2:]) for x in maps]
+        shared = dict(spatial_shapes=sides if is_traced() else torch.tensor(sides), level_start_index=None)
         shared["valid_ratios"] = image.new_ones(1, len(maps), 2)
         positions = [model.positional_encoding(None, input=x) for x in maps]
         positions = [x + level[:, None, None] for x, level in zip(positions, model.level_embed, strict=True)]

@@ -5,6 +5,7 @@ suppressed by tensor operations only: TopK, NonMaxSuppression and RoIAlign in ON
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -100,11 +101,12 @@ class _AdaptivePadding(nn.Module):
 
 
 def follow_sizes(model: nn.Module) -> nn.Module:
-    """Replace the layers of a model in which a recorded graph would keep the size of the example.
+    """Return a copy of a model, with its weights, without the layers in which a recorded graph would keep the example's size.
 
     They are mmseg's ``Upsample``, which computes its size with ``int()``, adaptive pooling to more than one cell, adaptive
     padding, and the deformable attention of DINO and its relatives, which takes sizes as tensors.
     """
+    model = deepcopy(model, {id(x): x for x in (*model.parameters(), *model.buffers())})
     for module in list(model.modules()):
         for name, child in module.named_children():
             kind = type(child).__name__
@@ -171,7 +173,7 @@ class EndToEnd(nn.Module):
     ``[B, 3, T, H, W]``, returns probabilities. Behind the results stand the candidates that lead to them, see :meth:`predict`.
 
     Args:
-        model: a model of mmdet, mmseg or mmpretrain; some of its layers are replaced, see :func:`follow_sizes`.
+        model: a model of mmdet, mmseg or mmpretrain, which is put into evaluation mode.
         uint8: see :class:`Preprocess`.
 
     Attributes:
@@ -186,7 +188,7 @@ class EndToEnd(nn.Module):
     def __init__(self, model: nn.Module, uint8: bool = False) -> None:
         super().__init__()
         self.preprocess = Preprocess(model, uint8)
-        self.model = follow_sizes(model.eval().requires_grad_(False))
+        self.model = model.eval().requires_grad_(False)
         if hasattr(model, "encode_decode"):
             self.task, self.outputs = "segmentation", ("logits",)
             unlike = {

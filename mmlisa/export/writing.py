@@ -12,9 +12,9 @@ from torch.export import Dim
 from mmlisa.checkpoints.writing import writing_whole
 from mmlisa.errors import UserError
 
-from .compare import ROUNDING, Run, compare, difference, examples
+from .compare import Run, compare, difference, examples
 from .graph import FIX_SIZE, can_be_free, keep_outputs, to_onnx, to_program
-from .whole import EndToEnd
+from .whole import EndToEnd, follow_sizes
 
 # The size of the example if the network takes any: no side is a usual size of pretraining.
 EXAMPLE = (160, 288)
@@ -64,7 +64,7 @@ def write(
     with torch.no_grad(), writing_whole(out) as file:
         images = examples(module, size)
         before, again = (module.named_outputs(images[:1]) for _ in range(2))
-        if any(not difference(x, again[name], exact=True) <= ROUNDING for name, x in before.items()):
+        if any(not difference(x, again[name]) <= tolerance for name, x in before.items()):
             raise UserError(f"{out} was not written: the model's results are not finite, or differ from call to call")
         count = sum(not name.startswith("candidate_") for name in before)
         shapes: dict[int, Any] = {2: Dim.DYNAMIC, 3: Dim.DYNAMIC} if dynamic else {}
@@ -72,7 +72,8 @@ def write(
             shapes |= {0: Dim.DYNAMIC}
         image = images if 0 in shapes else images[:1]
         is_program = out.suffix == ".pt2"
-        graph = to_program(module, image, shapes) if is_program else to_onnx(module, image, shapes, list(before))
+        recorded = follow_sizes(module)
+        graph = to_program(recorded, image, shapes) if is_program else to_onnx(recorded, image, shapes, list(before))
         _save(graph, file, metadata or {})
         run, batch = _open(file.name, out.suffix)
         differences = {}
@@ -91,7 +92,7 @@ def write(
         _save(graph, file, metadata or {})
         run, _ = _open(file.name, out.suffix)
         for expected, found in zip(results, run(images[:batch], None), strict=True):
-            if not difference(expected, found, exact=True) <= ROUNDING:
+            if not difference(expected, found) <= tolerance:
                 raise UserError(f"{out} was not written: without its candidates, the graph has other results")
     return differences
 

@@ -97,7 +97,7 @@ def predict_pictures(
         **options: more for ``model.predict``, such as ``tile`` of an exported file.
 
     Yields:
-        One :class:`Result` per input, as it is done. An input that cannot be read does not end the rest.
+        One :class:`Result` per input, as it is done. An input that cannot be read does not end the rest; another error does.
 
     Raises:
         FileNotFoundError: a folder without images.
@@ -131,8 +131,7 @@ def predict_pictures(
             drawing, result = draw(path, picture)
             mmcv.imwrite(drawing[..., ::-1], str(target))
             yield Result(path, target, summarise(result), result)
-        except (ValueError, OSError, RuntimeError, ArithmeticError, IndexError, AssertionError, cv2.error) as error:
-            # Pipelines and models fail in these ways, for example on an image two pixels wide.
+        except (ValueError, OSError, cv2.error) as error:  # errors of files; those of models and memory are raised
             yield Result(path, None, f"{path} cannot be processed: {type(error).__name__}: {error}")
 
 

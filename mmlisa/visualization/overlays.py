@@ -1,6 +1,7 @@
 """Drawing of predictions and annotations of detectors, segmentors and classifiers, with supervision's annotators.
 
-Pictures are ``[H, W, 3]``, RGB, uint8.
+Pictures are ``[H, W, 3]``, RGB, uint8. supervision and matplotlib are imported by what draws: the hooks of every training import
+this module.
 """
 
 from collections.abc import Iterable
@@ -9,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import matplotlib
 import numpy as np
-import supervision as sv
 from PIL import Image, ImageDraw, ImageFont
 
 from mmlisa.checkpoints import atomic_path
@@ -22,7 +21,6 @@ _OPACITY = 0.4  # masks
 _MOST_LABELS = 150
 _LEAST_LABELLED = 40  # pixels of an object's longer side in a drawing with a legend; text would cover smaller ones
 _LISTED = 3  # classes named below a classified image
-_FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
 
 Entries = list[tuple[Colour | None, str]]  # a legend: colour of the swatch, text
 
@@ -86,6 +84,8 @@ def write_video(path: str | Path, frames: Iterable[np.ndarray], rate: float) -> 
     Raises:
         RuntimeError: OpenCV cannot write the file.
     """
+    import supervision as sv
+
     frames = iter(frames)
     if (first := next(frames, None)) is None:
         return
@@ -149,6 +149,8 @@ def _draw_instances(
     drawing: np.ndarray, scale: float, instances: Any, classes: Classes, threshold: float, least: int
 ) -> tuple[np.ndarray, Entries]:
     """Draw objects, with text on those of ``least`` pixels or more; the legend has the classes of the others."""
+    import supervision as sv
+
     if "scores" in instances:
         instances = instances[instances.scores >= threshold]
     if not len(instances):
@@ -175,7 +177,7 @@ def _draw_instances(
     ]
     names = [_label(classes.name(label), score) for _, _, score, label, *_ in named]
     annotator = sv.RichLabelAnnotator(
-        colours, text_color=ink, font_path=str(_FONT), font_size=font, text_padding=2, smart_position=True
+        colours, text_color=ink, font_path=_font_path(), font_size=font, text_padding=2, smart_position=True
     )
     return annotator.annotate(scene, named, names)[..., ::-1], legend
 
@@ -214,6 +216,12 @@ def _label(name: str, score: float | None) -> str:
     return name if score is None else f"{name} {score:.2f}"
 
 
+def _font_path() -> str:
+    import matplotlib
+
+    return str(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
+
+
 def _font_size(drawing: np.ndarray) -> int:
     return max(13, round((drawing.shape[0] * drawing.shape[1]) ** 0.5 / 48))
 
@@ -221,7 +229,7 @@ def _font_size(drawing: np.ndarray) -> int:
 def _strip(drawing: np.ndarray, entries: Entries) -> np.ndarray:
     """Return a line of text as wide as the drawing. The last entries are left out if they do not fit."""
     size, width = _font_size(drawing), drawing.shape[1]
-    font, image = ImageFont.truetype(_FONT, size), Image.new("RGB", (width, 2 * size), "white")
+    font, image = ImageFont.truetype(_font_path(), size), Image.new("RGB", (width, 2 * size), "white")
     draw, x = ImageDraw.Draw(image), size // 2
     for colour, text in entries:
         swatch = 0 if colour is None else size

@@ -41,6 +41,7 @@ LIES = {
     "in fp32": lambda y, call: y if is_exporting() or y.dtype == torch.float64 else y + 5,
     "a NaN in a corner": lambda y, call: corner(y, torch.nan),
     "a NaN in a corner, outside of recording": lambda y, call: y if is_exporting() else corner(y, torch.nan),
+    "beside a large value": lambda y, call: corner(y if is_exporting() else y + 0.1, 1e6),
     "in a corner, outside of recording": lambda y, call: y if is_exporting() else corner(y, 5.0),
 }
 NMS = dict(type="nms", iou_threshold=0.5)
@@ -115,7 +116,7 @@ def test_an_honest_network_is_written(dynamic, kind, tmp_path):
 
 
 # These need no recording, or the one that shows whether candidates are compared.
-EVERY_COMMIT = ("outside of recording", "in the first call", "a NaN in a corner")
+EVERY_COMMIT = ("outside of recording", "in the first call", "a NaN in a corner", "beside a large value")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,6 +124,8 @@ EVERY_COMMIT = ("outside of recording", "in the first call", "a NaN in a corner"
     "lie", [*EVERY_COMMIT, *(pytest.param(x, marks=pytest.mark.nightly) for x in LIES if x not in EVERY_COMMIT)]
 )
 def test_a_lie_is_refused(lie, kind, tmp_path):
+    if kind is classifier and lie == "beside a large value":
+        pytest.skip("the mean over the map is large")
     out = tmp_path / "model.onnx"
     out.write_text("earlier")
     with pytest.raises(ValueError, match="was not written"):

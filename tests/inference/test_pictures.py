@@ -76,6 +76,13 @@ def test_inputs_that_cannot_be_read_do_not_end_the_rest(model, demo, noise, tmp_
     assert last.target.name == "noise.png"
 
 
+@pytest.mark.parametrize("error", [RuntimeError, IndexError, AssertionError])  # CUDA's memory, faults of a user's head
+def test_errors_of_models_are_not_those_of_files(error, quick, noise, tmp_path, monkeypatch):
+    monkeypatch.setattr(quick, "run", lambda image: (_ for _ in ()).throw(error("out of memory")))
+    with pytest.raises(error, match="out of memory"):
+        predict(quick, tmp_path / "out", noise)
+
+
 def test_a_folder_is_read_with_its_folders_in_the_order_of_names(quick, noise, tmp_path):
     names = ["cat/1.jpg", "cat/2.jpg", "dog/1.jpg"]
     for name in [*reversed(names), "notes.txt"]:

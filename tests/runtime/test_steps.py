@@ -42,7 +42,7 @@ def test_a_folder_with_a_video_is_read_in_order(tmp_path):
 
 
 def test_a_large_image_is_resized_exactly():
-    """B8: an imitation of OpenCV differed by 1 in some of the values at this size."""
+    """An imitation of OpenCV differed by 1 in some of the values at this size."""
     picture = np.random.default_rng(0).integers(0, 256, (1080, 1920, 3), dtype=np.uint8)
     expected = mmcv.imrescale(picture, (1333, 800))
     found = runtime.STEPS["Resize"](picture, [1333, 800], keep_ratio=True)

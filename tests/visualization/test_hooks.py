@@ -1,5 +1,7 @@
 """Which pictures are drawn in validation and in a test, and where they go."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -53,3 +55,19 @@ def test_all_of_a_test_go_into_the_folder(run, tmp_path):
     with Image.open(tmp_path / "shown" / "3_2.png") as picture:
         assert np.asarray(picture)[100, 100].tolist() == [70, 0, 0], "red, as the file"
     assert not drawn
+
+
+def test_hooks_exports_and_checkpoints_need_neither_supervision_nor_matplotlib():
+    code = """
+import sys
+
+sys.modules |= dict.fromkeys(("supervision", "matplotlib"))
+import mmlisa.export
+import mmlisa.inference.exported
+import mmlisa.inference.predictor
+import mmlisa.inference.tiled
+from mmlisa.registry import HOOKS
+
+HOOKS.get("mmlisa.TrainingCurvesHook")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -93,7 +93,8 @@ class Branch(nn.Module):
                 x, calls = _linear(layer, x, calls), []
             else:
                 x, calls = reduce(lambda x, call: call(x), calls, x), []
-                x = layer(x, grid) if layer is self.dwconv else layer(x)
+                # Not "is self.dwconv": torch.export makes a proxy per access if any layer of the model is shared.
+                x = layer(x, grid) if name == "dwconv" else layer(x)
         return reduce(lambda x, call: call(x), calls, x)
 
 

@@ -96,3 +96,17 @@ def test_gradients_are_those_of_the_layers(name, create_graph):
         found, expected = gradients(norm, written), gradients(plain, written)
         assert all(g.abs().max() > 1e-3 for g in expected)
         torch.testing.assert_close(found, expected)
+
+
+def test_an_export_of_a_model_with_shared_layers():
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = self.second = SepConv(8, 3)
+
+        def forward(self, x):
+            return self.second(self.first(x, (4, 6)), (4, 6))
+
+    torch.manual_seed(0)
+    model, x = Twice().eval(), torch.randn(1, 24, 8)
+    torch.testing.assert_close(torch.export.export(model, (x,), strict=False).module()(x), model(x))
