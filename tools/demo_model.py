@@ -1,6 +1,7 @@
 """Make the model of ``mmlisa demo`` from the best checkpoint of its training: ``tools/demo_model.py CHECKPOINT``.
 
-The training is ``tools/train.py configs/mask_rcnn_hylisanet_shipped_demo.py``.
+The training is ``tools/train.py configs/mask_rcnn_hylisanet_shipped_demo.py``. With the shipped ``model.pth``, the tool tests and
+exports it again; ``model.json`` says which commits trained and exported it.
 """
 
 import argparse
@@ -73,8 +74,10 @@ def main(args: argparse.Namespace) -> None:
     DEMO.mkdir(exist_ok=True)
     loaded = read_checkpoint(args.checkpoint)
     state = {name: t.half() if t.is_floating_point() else t for name, t in loaded["state_dict"].items()}
-    half = DEMO / "model.pth"
-    save_checkpoint({"state_dict": state, "meta": {"dataset_meta": loaded["meta"]["dataset_meta"]}}, half)
+    half, file = DEMO / "model.pth", DEMO / "model.json"
+    is_shipped = half.exists() and half.samefile(args.checkpoint)
+    if not is_shipped:
+        save_checkpoint({"state_dict": state, "meta": {"dataset_meta": loaded["meta"]["dataset_meta"]}}, half)
     cfg = load_config(DEMO_CONFIG, options={"load_from": str(half)})
     metrics = build_runner(cfg, 1.0, verbose=False).test()
     with tempfile.TemporaryDirectory() as folder:
@@ -91,10 +94,11 @@ def main(args: argparse.Namespace) -> None:
         "mask_AP50": round(metrics["coco/segm_mAP_50"], 3),
         "parameters": sum(t.numel() for t in state.values()),
         "command": f"tools/train.py configs/{DEMO_CONFIG}; tools/demo_model.py best_*.pth",
-        "commit": commit.strip(),
+        "trained": json.loads(file.read_text())["trained"] if is_shipped else commit.strip(),
+        "exported": commit.strip(),
         "torch": torch.__version__,
     }
-    (DEMO / "model.json").write_text(json.dumps(about, indent=1) + "\n")
+    file.write_text(json.dumps(about, indent=1) + "\n")
     print(f"written to {DEMO}: {about}")
 
 

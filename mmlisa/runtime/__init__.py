@@ -10,5 +10,5 @@ for box, label, score in zip(found.boxes, found.labels, found.scores):
 from .errors import InputError
 from .masks import Prediction, decode_mask, encode_mask
 from .model import FORMAT, Model, load
-from .steps import IMAGE_SUFFIXES, STEPS, VIDEO_SUFFIXES, read_image, read_images
+from .steps import IMAGE_SUFFIXES, STEPS, VIDEO_SUFFIXES, read_image
 from .tiles import Tiles, check_tiles

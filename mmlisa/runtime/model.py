@@ -162,7 +162,7 @@ class Model:
             picture = STEPS[name](picture, **options)
             inside = inside if name == "Pad" else picture.shape[:2]
         size = picture.shape[:2]
-        least = self.metadata.get("least", size)  # the data preprocessor pads to this size
+        least = self.metadata["least"]  # the data preprocessor pads to this size
         taken = [n if isinstance(n, int) else max(pair) for n, *pair in zip(self.shape[2:], size, least, strict=True)]
         if np.less(taken, size).any():
             raise InputError(
@@ -170,7 +170,7 @@ class Model:
                 f"after resizing; export it without --size, or with --size {(side := max(*taken, *size))} {side}"
             )
         mean, std = (np.float32(self.metadata[key]) for key in ("mean", "std"))
-        padded = np.full((*taken, 3), self.metadata.get("border", mean), np.float32)  # the mean becomes zero
+        padded = np.full((*taken, 3), self.metadata["border"], np.float32)
         padded[: size[0], : size[1]] = picture[..., :: -1 if self.metadata["channels"] == "BGR" else 1]
         padded = np.rint(padded).astype(np.uint8) if self.metadata["uint8"] else (padded - mean) / std
         return np.ascontiguousarray(padded.transpose(2, 0, 1))[None], inside
@@ -184,17 +184,17 @@ class Model:
         (height, width), (h, w) = original, size
         if self.task == "segmentation":
             return Prediction(
-                segmentation=best_class(outputs[0][0][:, :h, :w], original, self.metadata.get("align_corners", False))
+                segmentation=best_class(outputs[0][0][:, :h, :w], original, self.metadata["align_corners"])
             )
         (boxes, scores, labels), wanted = outputs[:3], outputs[1] >= threshold
         sides = np.float32([width, height, width, height])
         boxes = boxes[wanted] * sides / np.float32([w, h, w, h])
-        if self.metadata.get("clip"):  # a graph of a fixed size knows the padded image only
+        if self.metadata["clip"]:  # a graph of a fixed size knows the padded image only
             boxes = boxes.clip(0, sides)
         found = Prediction(boxes, scores[wanted], labels[wanted])
         if len(outputs) > 3:
             found.masks = np.zeros((len(boxes), height, width), bool)
-            stride, limit = self.metadata.get("mask_stride"), self.metadata["mask_threshold"]
+            stride, limit = self.metadata["mask_stride"], self.metadata["mask_threshold"]
             for mask, box, canvas in zip(outputs[3][wanted], boxes, found.masks, strict=True):
                 if stride:
                     canvas[:] = enlarge(mask, stride, (height / h, width / w), original) > np.log(limit / (1 - limit))

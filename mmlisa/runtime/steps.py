@@ -1,6 +1,6 @@
 """Reading of images, and the steps of test pipelines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,31 +46,6 @@ def read_image(image: Any) -> np.ndarray:
     if picture is None:
         raise InputError(f"image {str(image)!r} cannot be read: it is missing, damaged or not an image")
     return np.ascontiguousarray(picture[..., ::-1])
-
-
-def read_images(source: str | Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield name and array (see :func:`read_image`) of an image, of each frame of a video, or of all of these in a folder.
-
-    Raises:
-        InputError: an image that cannot be read, a video without a readable frame, or a folder without images.
-    """
-    path, name = Path(source), ""
-    if path.is_dir():
-        suffixes = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
-        for each in sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in suffixes):
-            for name, picture in read_images(each):
-                yield name, picture
-    elif path.suffix.lower() in VIDEO_SUFFIXES:
-        video = cv2.VideoCapture(str(path))
-        number = 0
-        while (frame := video.read()[1]) is not None:
-            name, number = f"{path}:{number}", number + 1
-            yield name, np.ascontiguousarray(frame[..., ::-1])
-    else:
-        name = str(path)
-        yield name, read_image(path)
-    if not name:
-        raise InputError(f"source {str(path)!r} contains no readable image; check the path and the format")
 
 
 Pair = int | Sequence[int]  # a width and a height, or one number for both

@@ -1,5 +1,8 @@
 """Files that differ from the model are not written."""
 
+import logging
+import warnings
+
 import cv2
 import numpy as np
 import pytest
@@ -87,6 +90,13 @@ def test_the_recipe_of_the_page_quantises_layers_only(tmp_path, monkeypatch):
     quantised = [set(node.input[:2]) <= small for node in nodes if node.op_type in ("MatMul", "Gemm")]
     assert sum(quantised) == sum(isinstance(layer, nn.Linear) for layer in backbone.modules())
     assert not all(quantised), "Fourier transforms stay"
+
+
+def test_warnings_and_the_logs_of_pytorch_stay_as_they_were(tmp_path):
+    names = "torch", "torch.onnx", "torch.onnx._internal.exporter._core", "onnxscript"
+    before = [logging.getLogger(name).level for name in names], [*warnings.filters]
+    write(Exportable(Model(nn.Conv2d(3, 4, 3)), backbone_only=True), tmp_path / "model.onnx", (64, 64))
+    assert ([logging.getLogger(name).level for name in names], warnings.filters) == before
 
 
 def test_a_layer_that_cannot_be_recorded_is_named(tmp_path):

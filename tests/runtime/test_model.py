@@ -106,9 +106,8 @@ def test_boxes_end_with_the_image(tmp_path):
 @pytest.mark.parametrize(
     ("options", "pixel", "border"),
     [
-        (dict(mean=[0] * 3, std=[1] * 3), [1, 2, 3], [0, 0, 0]),
-        (dict(mean=[0] * 3, std=[1] * 3, channels="BGR"), [3, 2, 1], [0, 0, 0]),
-        # Integers are padded with what the network makes zero.
+        (dict(mean=[0] * 3, std=[1] * 3, border=[7] * 3), [1, 2, 3], [7, 7, 7]),
+        (dict(mean=[0] * 3, std=[1] * 3, border=[0] * 3, channels="BGR"), [3, 2, 1], [0, 0, 0]),
         (dict(dtype="UINT8", uint8=True, channels="BGR"), [3, 2, 1], [124, 116, 104]),
     ],
 )

@@ -23,24 +23,6 @@ def test_images_are_read_and_resized_as_mmcv_does_it(method, backend, tmp_path):
         np.testing.assert_array_equal(runtime.STEPS["Resize"](found, **step), expected, err_msg=path.name)
 
 
-def test_a_folder_with_a_video_is_read_in_order(tmp_path):
-    (tmp_path / "b").mkdir()
-    (tmp_path / "notes.txt").write_text("")
-    cv2.imwrite(str(tmp_path / "b" / "c.png"), np.full((48, 64, 3), (10, 20, 30), np.uint8))
-    writer = cv2.VideoWriter(str(tmp_path / "a.avi"), cv2.VideoWriter_fourcc(*"MJPG"), 5, (64, 48))
-    for value in (0, 200):
-        writer.write(np.full((48, 64, 3), (value, 0, 0), np.uint8))  # blue, green, red
-    writer.release()
-    names, pictures = zip(*runtime.read_images(tmp_path), strict=True)
-    assert names == (f"{tmp_path}/a.avi:0", f"{tmp_path}/a.avi:1", f"{tmp_path}/b/c.png")
-    np.testing.assert_allclose(
-        [picture.mean((0, 1)) for picture in pictures], [[0] * 3, [0, 0, 200], [30, 20, 10]], atol=3
-    )
-    (tmp_path / "broken.mp4").write_bytes(b"no video")
-    with pytest.raises(ValueError, match=r"source.*broken\.mp4"):
-        list(runtime.read_images(tmp_path / "broken.mp4"))
-
-
 def test_a_large_image_is_resized_exactly():
     """An imitation of OpenCV differed by 1 in some of the values at this size."""
     picture = np.random.default_rng(0).integers(0, 256, (1080, 1920, 3), dtype=np.uint8)
