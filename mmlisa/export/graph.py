@@ -12,7 +12,6 @@ from torch.export import Dim
 from torch.utils._pytree import tree_structure
 
 from mmlisa.errors import UserError
-from mmlisa.ops.context import divide_up
 
 from .queries import DeformableAttention
 from .whole import EndToEnd, follow_sizes
@@ -114,20 +113,6 @@ def deform_conv2d(x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias:
     return nn.functional.conv2d(sampled.flatten(1, 3), weight, bias, groups=groups)
 
 
-def adaptive_max_pool2d(x: Tensor, sides: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """``nn.AdaptiveMaxPool2d`` by indexing, which ONNX has: window i of n along an axis is floor(i L / n) to ceil((i + 1) L / n).
-
-    The second result stands for the indices of the maxima, which are not computed.
-    """
-    for axis, side in zip((2, 3), sides, strict=True):
-        size, window = x.shape[axis], torch.arange(side, device=x.device)
-        start, end = window * size // side, divide_up((window + 1) * size, side)
-        taps = torch.arange(divide_up(size, side) + 1, device=x.device)  # a window may begin and end within a token
-        index = torch.minimum(start[:, None] + taps, end[:, None] - 1)
-        x = x.index_select(axis, index.flatten()).unflatten(axis, (side, -1)).amax(axis + 1)
-    return x, torch.zeros_like(x, dtype=torch.long)
-
-
 def merge_equal(graph: fx.Graph) -> None:
     """Merge equal nodes that follow from sizes alone, such as the Fourier matrices of all layers: a node takes ms to convert.
 
@@ -151,10 +136,7 @@ def merge_equal(graph: fx.Graph) -> None:
 def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     merge_equal(program.graph)
     aten = torch.ops.aten
-    replaced = {
-        torch.ops.torchvision.deform_conv2d.default: deform_conv2d,
-        aten.adaptive_max_pool2d.default: adaptive_max_pool2d,
-    }
+    replaced = {torch.ops.torchvision.deform_conv2d.default: deform_conv2d}
     remainders = program.graph.find_nodes(op="call_function", target=aten.remainder.Scalar)
     # The exporter converts remainders of integers by numbers only, not by the side of a map.
     if any(isinstance(node.args[1], fx.Node) and not node.meta["val"].is_floating_point() for node in remainders):

@@ -6,7 +6,7 @@ import torchvision
 from torch import nn
 
 from mmlisa.export import graph
-from mmlisa.export.graph import adaptive_max_pool2d, merge_equal
+from mmlisa.export.graph import merge_equal
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,6 @@ def test_deformable_convolutions(channels, groups, offset_groups, kernel, stride
     )
     found = graph.deform_conv2d(x, weight, offset, mask, bias, *geometry)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("sides", [(3, 5), (5, 2), (7, 9)])
-def test_adaptive_maxima(sides):
-    x = torch.randn(2, 3, 7, 10)
-    assert torch.equal(adaptive_max_pool2d(x, sides)[0], nn.functional.adaptive_max_pool2d(x, sides))
 
 
 class TwoWaves(nn.Module):

@@ -178,8 +178,10 @@ def test_fit(data, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     fit(Options(str(data), epochs=1, size=32), tmp_path / "run")
     assert all((tmp_path / "run" / name).is_file() for name in ("config.py", "model.pth", "model.onnx", "report.html"))
-    _, file, checkpoint = json.loads((tmp_path / "run" / "export.json").read_text())["table"]
-    assert checkpoint[1:] == file[1:]
+    head, file, checkpoint = json.loads((tmp_path / "run" / "export.json").read_text())["table"]
+    for title, ours, theirs in zip(head[1:], checkpoint[1:], file[1:], strict=True):
+        # Rounding moves detections across IoU thresholds, and pixels between classes.
+        assert float(theirs) == pytest.approx(float(ours), abs=0.1 if "%" in title else 0.001)
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
 
 
