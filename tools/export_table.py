@@ -5,11 +5,10 @@ A stopped run continues with the rows that are missing. Delete ``work_dirs/expor
 
 import argparse
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +22,7 @@ from mmlisa import export, runtime
 from mmlisa.export.whole import EndToEnd
 from mmlisa.training.building import build_model
 from mmlisa.training.config import load_config
+from mmlisa.training.log import import_quietly
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "export.md"
 ROWS = Path("work_dirs/export_table.json")
@@ -155,36 +155,40 @@ def show(name: str, row: dict[str, Any]) -> str:
     return f"| `{name.split('/')[-1]}` | " + " | ".join(cells) + " |"
 
 
+def add_row(library: str, name: str) -> None:
+    """Measure one config, and add its row to :data:`ROWS`."""
+    with TemporaryDirectory() as folder:
+        row = measure(library, name, Path(folder))
+    ROWS.write_text(json.dumps(read_rows() | {name: row}, indent=1))
+    print(show(name, row), flush=True)
+
+
+def read_rows() -> dict[str, Any]:
+    return json.loads(ROWS.read_text()) if ROWS.exists() else {}
+
+
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("only", nargs="*", help="parts of configs' names; the page is written once all rows are there")
-    parser.add_argument("--one", nargs=2, metavar=("LIBRARY", "NAME"), help="print one row as JSON")
     return parser.parse_args(argv)
 
 
 def main(args: argparse.Namespace) -> None:
-    if args.one:
-        with TemporaryDirectory() as folder:
-            print(json.dumps(measure(*args.one, Path(folder))))
-        return
-    names = [(library, name) for library, names in CONFIGS.items() for name in names]
-    rows = json.loads(ROWS.read_text()) if ROWS.exists() else {}
+    import_quietly()
     ROWS.parent.mkdir(exist_ok=True)
+    names = [(library, name) for library, names in CONFIGS.items() for name in names]
     for library, name in names:
-        if name in rows or (args.only and not any(fragment in name for fragment in args.only)):
-            continue
-        # A process each, so that memory is free again
-        result = subprocess.run([sys.executable, __file__, "--one", library, name], capture_output=True, text=True)
-        if result.returncode:
-            print(f"{name} failed: {result.stderr.strip().splitlines()[-1:]}", flush=True)
-            continue
-        rows[name] = json.loads(result.stdout.splitlines()[-1])
-        ROWS.write_text(json.dumps(rows, indent=1))
-        print(show(name, rows[name]), flush=True)
-    if all(name in rows for _, name in names):
-        lines = [HEAD, *(show(name, rows[name]) for _, name in names)]
-        before, _, after = DOCS.read_text().split("<!-- table -->\n")
-        DOCS.write_text("<!-- table -->\n".join([before, "\n".join(lines) + "\n", after]))
+        if name not in read_rows() and (not args.only or any(fragment in name for fragment in args.only)):
+            # A process each, so that memory is free again; if it fails, the other rows are measured.
+            process = get_context("fork").Process(target=add_row, args=(library, name))
+            process.start()
+            process.join()
+    if missing := [name for _, name in names if name not in read_rows()]:
+        print(f"{len(missing)} rows are missing: {', '.join(missing)}")
+        return
+    lines = [HEAD, *(show(name, read_rows()[name]) for _, name in names)]
+    before, _, after = DOCS.read_text().split("<!-- table -->\n")
+    DOCS.write_text("<!-- table -->\n".join([before, "\n".join(lines) + "\n", after]))
 
 
 if __name__ == "__main__":
