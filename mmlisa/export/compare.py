@@ -14,6 +14,8 @@ from .whole import EndToEnd
 ROUNDING = 1e-5
 # A channel with fewer values has no scale of its own.
 _ENOUGH = 64
+# If nothing is detected, thresholds are halved until so many objects are, and at last left out.
+_OBJECTS, _HALVINGS = 10, 7
 
 Run = Callable[[Tensor, Tensor | None], Sequence[Tensor]]  # image, thresholds (None: the file's) -> results, candidates
 
@@ -89,18 +91,17 @@ class Follower:
 def compare(module: nn.Module, run: Run, image: Tensor, tolerance: float) -> float:
     """Return the largest difference between a model and its file, results and candidates, on an image.
 
-    If a detector finds nothing above its thresholds, the comparison is repeated without them.
+    If a detector finds nothing above its thresholds, the comparison is repeated with lower ones.
 
     Raises:
         UserError: see :class:`Follower`; no values are returned; nothing is detected without thresholds either.
     """
-    thresholds = None
+    is_detector = getattr(module, "task", "") == "detection"
+    recorded, thresholds = list(run(image, None)), None
     while True:
-        recorded = list(run(image, thresholds))
         number = len(module.outputs) if isinstance(module, EndToEnd) else len(recorded)
         follow = Follower([*recorded[number:], *recorded[:number]], tolerance)
         results = module.predict(image, follow, thresholds)
-        is_detector = getattr(module, "task", "") == "detection"
         for index, result in enumerate(results):
             follow(result, exact=is_detector and index < 3)  # masks come from layers behind the last choice
         if not is_detector and not any(result.numel() for result in results):
@@ -109,4 +110,8 @@ def compare(module: nn.Module, run: Run, image: Tensor, tolerance: float) -> flo
             return follow.largest
         if thresholds is not None:
             raise UserError("nothing is detected in a random image, so that the results cannot be compared")
-        thresholds = torch.full_like(module.thresholds, NOTHING)
+        for halvings in range(1, _HALVINGS + 1):  # suppression of all candidates of 80 classes takes many seconds
+            thresholds = module.thresholds / 2**halvings if halvings < _HALVINGS else torch.full((2,), NOTHING)
+            recorded = list(run(image, thresholds))
+            if len(recorded[0]) >= _OBJECTS:
+                break
