@@ -27,7 +27,7 @@ def write(
     *,
     dynamic: bool = False,
     metadata: dict[str, str] | None = None,
-    tolerance: float = 1e-3,
+    tolerance: float = 5e-3,
 ) -> dict[tuple[int, ...], float]:
     """Write ``module``, a function of images ``[B, 3, H, W]``, to ``out`` if the file computes the same as the module.
 
@@ -38,7 +38,8 @@ def write(
         dynamic: leave H and W free. The grids of the example must not be those of the pretraining size, which networks with
             position-dependent parameters treat apart.
         metadata: entries of the file.
-        tolerance: largest difference, see :func:`compare.difference`.
+        tolerance: largest difference, see :func:`compare.difference`. The default is a thousandth of the range of normally
+            distributed values; files of honest networks reach 1.4e-3 (RTMDet).
 
     Returns:
         The difference at each compared size: ``size``, and others if H and W are free.

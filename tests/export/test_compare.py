@@ -29,7 +29,9 @@ def test_what_cannot_be_compared_is_infinitely_apart(wrong, exact):
 def test_a_large_channel_does_not_hide_the_error_of_a_small_one():
     found = VALUES.clone()
     found[:, 1] += 0.01
-    assert 0.005 < difference(VALUES, found) < 0.01  # a tenth of a normal distribution is more than 1.64 from its median
+    assert (
+        0.005 < difference(VALUES, found) < 0.01
+    )  # a tenth of a normal distribution is more than 1.64 from its median
     scale = torch.tensor([1000.0, 1, 1, 1])[:, None, None]
     assert difference(VALUES * scale, found * scale) > 0.001
     offset = torch.tensor([1000.0, 0, 0, 0])[:, None, None]
