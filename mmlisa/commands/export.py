@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     add("--raw", action="store_true", help="write the maps of the head instead of the results")
     add("--backbone-only", action="store_true", help="write the maps of the backbone")
     add("--uint8", action="store_true", help="input has integers from 0 to 255: normalise in the file")
-    add("--tolerance", type=float, help="relative difference (default: 5e-3)")
+    add("--tolerance", type=float, default=5e-3, help="relative difference (default: %(default)s)")
     cli.add_shared(arguments, "--min-matched")
     return arguments
 
@@ -82,9 +82,7 @@ def main(args: argparse.Namespace) -> None:
         raise UserError("--dynamic: clips have a fixed size; leave it out")
     size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE
     dynamic = args.dynamic or not (args.size or fixed)
-    differences = export.write(
-        module, args.out, size, dynamic=dynamic, metadata=metadata, tolerance=args.tolerance or export.TOLERANCE
-    )
+    differences = export.write(module, args.out, size, dynamic=dynamic, metadata=metadata, tolerance=args.tolerance)
     shape = "free" if dynamic else "x".join(map(str, size))
     print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB; size {shape}")
     for each, difference in differences.items():
