@@ -125,8 +125,11 @@ def _as_call(layer: nn.Module, grid: Sequence[int]) -> _Call | None:
 
 
 def _star_relu(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    x = x.relu()
-    return torch.addcmul(bias.to(x.dtype), x * scale.to(x.dtype), x)  # scaled first, within the range of fp16
+    scale, bias = scale.to(x.dtype), bias.to(x.dtype)
+    if x.dtype == torch.float16:  # its range ends at the square of 256, so it is scaled first; that needs more memory
+        x = x.relu()
+        return torch.addcmul(bias, x * scale, x)
+    return torch.addcmul(bias, scale, x.relu().square())
 
 
 class StarReLU(nn.Module):
@@ -256,8 +259,7 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         for residual in self.residuals():
-            y = residual.branch(norm_tokens(residual.norm, x), grid)
-            x = residual.skip(x) + residual.drop(y)
+            x = residual.skip(x) + residual.drop(residual.branch(norm_tokens(residual.norm, x), grid))
         return x
 
 
