@@ -11,6 +11,7 @@ import torch
 import torchvision
 from torch import Tensor
 
+from mmlisa.errors import UserError
 from mmlisa.ops.context import widest
 
 
@@ -24,12 +25,12 @@ def get_compiling_cuda_version() -> str:
 
 
 def __getattr__(name: str) -> Callable[..., NoReturn]:
-    """Return a stand-in for a missing operator; calling it raises NotImplementedError."""
+    """Return a stand-in for a missing operator; calling it raises UserError."""
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def missing(*args: object, **kwargs: object) -> NoReturn:
-        raise NotImplementedError(
+        raise UserError(
             f"the operator {name!r} needs mmcv's compiled operators; to compile them, see docs/install.md, 'Compiled operators'"
         )
 
@@ -91,10 +92,10 @@ def roi_align_forward(input: Tensor, rois: Tensor, output: Tensor, *_: Tensor, p
     """Fill ``output``; mmcv's last two tensors belong to the maximum.
 
     Raises:
-        NotImplementedError: ``pool_mode`` is the maximum, 0.
+        UserError: ``pool_mode`` is the maximum, 0.
     """
     if pool_mode == 0:
-        raise NotImplementedError("pool_mode='max' needs mmcv's compiled operators; use pool_mode='avg'")
+        raise UserError("pool_mode='max' needs mmcv's compiled operators; use pool_mode='avg'")
     output.copy_(torch.ops.torchvision.roi_align(*widest(input, rois), *_roi_geometry(**geometry)))
 
 
