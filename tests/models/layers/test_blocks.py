@@ -1,11 +1,13 @@
 """Tensors that branches save for the backward pass, hooks inside of them, and the block around them."""
 
+import weakref
+
 import pytest
 import torch
 from torch import nn
 
 from mmlisa.models.backbones.hvit3 import ShortcutConvMlp
-from mmlisa.models.layers import LayerNorm, Mlp, SepConv
+from mmlisa.models.layers import LayerNorm, Mlp, Residual, ResidualBlock, SepConv
 
 BRANCHES = {
     "mlp": lambda: Mlp(3, 12),
@@ -110,3 +112,19 @@ def test_an_export_of_a_model_with_shared_layers():
     torch.manual_seed(0)
     model, x = Twice().eval(), torch.randn(1, 24, 8)
     torch.testing.assert_close(torch.export.export(model, (x,), strict=False).module()(x), model(x))
+
+
+def test_no_branch_outlives_its_sum():
+    """On a large map, a tensor of tokens has megabytes."""
+    results = []
+
+    def branch(x, grid):
+        assert all(result() is None for result in results)
+        results.append(weakref.ref(y := x + 1))
+        return y
+
+    block = ResidualBlock()
+    block.residuals = lambda: [Residual(branch), Residual(branch)]
+    with torch.no_grad():
+        block(torch.zeros(1, 4, 2), (2, 2))
+    assert len(results) == 2
