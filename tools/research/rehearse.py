@@ -273,7 +273,7 @@ def to_markdown() -> str:
     lines += [
         f"| `{name}` | {', '.join(f'`{other}`' for other in left)} |"
         for name, others in sorted(families.items())
-        if (left := [other for other in others if other not in rows])
+        if name in rows and (left := [other for other in others if other not in rows])
     ]
     return "\n".join(lines) + "\n"
 
