@@ -43,6 +43,6 @@ def use_half(model: nn.Module, device: str, dtype: str | None = None) -> None:
         raise UserError(f"dtype is '{dtype}'; use 'bfloat16' or 'float16'")
     for parent in [part for part in model.modules() if isinstance(part, BaseModel)]:
         for name in PARTS:
-            if (part := parent._modules.get(name)) is not None:
+            if isinstance(part := getattr(parent, name, None), nn.Module):
                 kind = type(part).__name__, (_InHalf, type(part)), {"_half": (device, getattr(torch, dtype))}
                 parent.add_module(name, with_class(part, type(*kind)))

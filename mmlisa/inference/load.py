@@ -26,7 +26,7 @@ def load(
         path: a checkpoint, an exported ``.onnx`` file, or ``'demo'`` for the trained model that ships with mmlisa.
         config: config of the checkpoint, a Python file that is executed. The config may also come first.
         device: where a checkpoint runs; None for a GPU if there is one.
-        dtype: ``'bfloat16'`` or ``'float16'`` for a checkpoint's autocast in it.
+        dtype: half precision of a checkpoint's backbone and neck, ``'bfloat16'`` or ``'float16'``.
 
     Raises:
         FileNotFoundError, UserError: a file that is missing, damaged or of another model; a checkpoint without ``config``; an

@@ -12,6 +12,7 @@ from mmlisa import cli, config_path
 from mmlisa import export as exporting
 from mmlisa.commands import train
 from mmlisa.datasets.demo import make_demo
+from mmlisa.inference.load import DEMO, DEMO_CONFIG
 
 pytest.importorskip("mmdet")
 CONFIGS = {name: f"{name}_hylisanet_demo.py" for name in ("mask_rcnn", "semantic_fpn", "classifier")}
@@ -77,6 +78,25 @@ def test_train_test_infer(kind, demo, mmlisa, tmp_path, capsys):
     assert (tmp_path / "pictures" / f"{image.stem}.png").is_file()
     (entry,) = json.loads((tmp_path / "found.json").read_text())
     assert entry.keys() - {"source"} <= {"instances", "segments", "scores"}
+
+
+@pytest.mark.nightly
+def test_bfloat16_costs_the_shipped_model_no_accuracy(mmlisa, tmp_path):
+    root = make_demo(tmp_path / "demo", num_images={"train": 1, "val": 200}, progress=False)
+    found = []
+    for amp in ([], ["--amp"]):
+        folder = tmp_path / f"test{len(amp)}"
+        options = [
+            *data(root),
+            f"test_evaluator.ann_file={root}/annotations/instances_val.json",
+            f"experiment_name={folder}",
+        ]
+        assert mmlisa("test", DEMO_CONFIG, DEMO / "model.pth", "--work-dir", folder, *amp, *options) == 0
+        (log,) = folder.glob("*/2*.json")
+        found.append({name: value for name, value in json.loads(log.read_text()).items() if name.startswith("coco/")})
+    assert found[0] != found[1]
+    for kind in ("bbox", "segm"):
+        assert found[1][f"coco/{kind}_mAP"] == pytest.approx(found[0][f"coco/{kind}_mAP"], abs=0.003)
 
 
 def test_infer_exits_with_1_if_an_image_is_damaged(mmlisa, tmp_path):
