@@ -54,10 +54,9 @@ def main(args: argparse.Namespace) -> None:
     cfg = load_config(config, options=parse_options(args.cfg_options)) if config else None
     if not args.verbose:
         import_quietly(cfg and cfg.get("default_scope"))
-    from mmengine.device import get_device
-
     from mmlisa import runtime
     from mmlisa.checkpoints import use_safe_loader
+    from mmlisa.inference.half import use_half
     from mmlisa.inference.pictures import predict_pictures
     from mmlisa.inference.predictor import Predictor
     from mmlisa.inference.tiled import tile_config
@@ -68,9 +67,9 @@ def main(args: argparse.Namespace) -> None:
         model = runtime.load(checkpoint, backend=args.backend)
     else:
         cfg = tile_config(cfg, args.tile, args.overlap)
-        device = args.device or get_device()
-        half = ("bfloat16" if device == "cpu" else "float16") if args.amp else None
-        model = Predictor(cfg, checkpoint, device=device, dtype=half, min_matched=args.min_matched)
+        model = Predictor(cfg, checkpoint, device=args.device, min_matched=args.min_matched)
+        if args.amp:
+            use_half(model.model, model.device)
     done, failed = [], []
     for prediction in predict_pictures(model, images, args.out_dir, args.score_thr, **options):
         if prediction.target is None:

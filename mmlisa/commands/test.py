@@ -36,9 +36,7 @@ def main(args: argparse.Namespace) -> None:
 
     options = config.parse_options(args.cfg_options)
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
-    if (
-        args.work_dir is None
-    ):  # the runner writes its config into this folder, where it would replace the config of the training
+    if args.work_dir is None:  # the runner writes its config there, which would replace that of the training
         cfg.work_dir = str(Path(cfg.work_dir) / "test")
     config.check_data(cfg, "test")
     cfg = config.config_for_test(cfg, args.checkpoint, show_dir=args.show_dir, tta=args.tta)

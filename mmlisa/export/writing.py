@@ -12,7 +12,7 @@ from torch.export import Dim
 from mmlisa.checkpoints.writing import writing_whole
 from mmlisa.errors import UserError
 
-from .compare import Run, compare, difference, examples
+from .compare import ROUNDING, Run, compare, difference, examples
 from .graph import FIX_SIZE, can_be_free, keep_outputs, to_onnx, to_program
 from .whole import EndToEnd, follow_sizes
 
@@ -65,7 +65,7 @@ def write(
     with torch.no_grad(), writing_whole(out) as file:
         images = examples(module, size)
         before, again = (module.named_outputs(images[:1]) for _ in range(2))
-        if any(not difference(x, again[name]) <= tolerance for name, x in before.items()):
+        if any(not difference(x, again[name]) <= ROUNDING for name, x in before.items()):
             raise UserError(f"{out} was not written: the model's results are not finite, or differ from call to call")
         count = sum(not name.startswith("candidate_") for name in before)
         shapes: dict[int, Any] = {2: Dim.DYNAMIC, 3: Dim.DYNAMIC} if dynamic else {}

@@ -36,13 +36,16 @@ def use_half(model: nn.Module, device: str, dtype: str | None = None) -> None:
         dtype: ``'bfloat16'`` or ``'float16'``; None for bfloat16 on a CPU and float16 elsewhere, as MMEngine chooses.
 
     Raises:
-        UserError: another ``dtype``.
+        UserError: another ``dtype``, or a model without such parts, which would predict in fp32.
     """
     dtype = dtype or ("bfloat16" if device == "cpu" else "float16")
     if dtype not in ("bfloat16", "float16"):
         raise UserError(f"dtype is '{dtype}'; use 'bfloat16' or 'float16'")
-    for parent in [part for part in model.modules() if isinstance(part, BaseModel)]:
-        for name in PARTS:
-            if isinstance(part := getattr(parent, name, None), nn.Module):
-                kind = type(part).__name__, (_InHalf, type(part)), {"_half": (device, getattr(torch, dtype))}
-                parent.add_module(name, with_class(part, type(*kind)))
+    models = [module for module in model.modules() if isinstance(module, BaseModel)]
+    parts = [(each, name) for each in models for name in PARTS if isinstance(getattr(each, name, None), nn.Module)]
+    if not parts:
+        raise UserError(f"dtype is '{dtype}', but {type(model).__name__} has none of {', '.join(PARTS)}; leave it out")
+    for parent, name in parts:
+        part = getattr(parent, name)
+        kind = type(part).__name__, (_InHalf, type(part)), {"_half": (device, getattr(torch, dtype))}
+        parent.add_module(name, with_class(part, type(*kind)))

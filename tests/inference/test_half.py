@@ -58,5 +58,7 @@ def test_the_demo_in_bfloat16():
 def test_what_does_not_run_in_half_is_refused():
     with pytest.raises(UserError, match="dtype is 'half'"):
         use_half(Detector(), "cpu", "half")
+    with pytest.raises(UserError, match="backbone"):
+        use_half(nn.Linear(3, 5), "cpu")
     with pytest.raises(UserError, match="dtype"):
         mmlisa.load(DEMO / "model.onnx", dtype="bfloat16")
