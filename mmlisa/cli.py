@@ -24,7 +24,7 @@ COMMANDS = {
     "train": "Train a detector, segmentor or classifier",
     "test": "Evaluate a checkpoint or an exported file (mAP, mIoU, top-1)",
     "infer": "Draw a model's predictions on images and videos",
-    "export": "Export a model with its results to ONNX or torch.export",
+    "export": "Export a model with its results to ONNX",
     "fit": "Train a model on a folder of your images",
     "check-data": "Check a config's data, list what is wrong, and draw samples",
     "convert": "Convert published weights into a checkpoint of this package",
@@ -133,11 +133,6 @@ SHARED: dict[str, dict[str, Any]] = {
     ),
     "--min-matched": dict(
         type=fraction, default=0.9, help="share of the model that the checkpoint must hold (default: %(default)s)"
-    ),
-    "--backend": dict(
-        choices=("auto", "onnxruntime", "openvino"),
-        default="auto",
-        help="runs an exported file (default: OpenVINO if it is installed, otherwise onnxruntime)",
     ),
     "--device": dict(
         choices=("cpu", "cuda"), help="default: a GPU if there is one; CUDA_VISIBLE_DEVICES chooses among several"

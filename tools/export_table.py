@@ -1,4 +1,4 @@
-"""Export stock configs of mmdet, mmseg and mmpretrain, and write docs/export.md's table: ``python tools/export_table.py``.
+"""Export stock configs of mmdet, mmseg and mmpretrain, and write docs/stock_configs.md: ``python tools/export_table.py``.
 
 A stopped run continues with the rows that are missing. Delete ``work_dirs/export_table.json`` to measure all of them again.
 """
@@ -24,7 +24,7 @@ from mmlisa.training.building import build_model
 from mmlisa.training.config import load_config
 from mmlisa.training.log import import_quietly
 
-DOCS = Path(__file__).resolve().parents[1] / "docs" / "export.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "stock_configs.md"
 ROWS = Path("work_dirs/export_table.json")
 HEAD = "| config | candidates | boxes (px) | scores | MiB |\n|---|---|---|---|---|"
 _DATA = yaml.safe_load((Path(__file__).parent / "research" / "stock_configs.yml").read_text(encoding="utf-8"))

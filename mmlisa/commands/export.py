@@ -1,4 +1,4 @@
-"""Export a model with its results to ONNX or torch.export: ``mmlisa export CONFIG CHECKPOINT OUT.onnx``."""
+"""Export a model with its results to ONNX: ``mmlisa export CONFIG CHECKPOINT OUT.onnx``."""
 
 import argparse
 from pathlib import Path
@@ -14,7 +14,7 @@ def parser() -> argparse.ArgumentParser:
     add = arguments.add_argument
     cli.add_shared(arguments, "config", "--cfg-options")
     add("checkpoint", type=checkpoint_or_none, help="checkpoint file, or 'none' for random weights")
-    add("out", type=Path, help="file to write: .onnx (opset 18) or .pt2 (torch.export)")
+    add("out", type=Path, help="the .onnx file to write (opset 18)")
     add(
         "--size",
         type=cli.positive_int,
@@ -27,7 +27,6 @@ def parser() -> argparse.ArgumentParser:
     add("--raw", action="store_true", help="write the maps of the head instead of the results")
     add("--backbone-only", action="store_true", help="write the maps of the backbone")
     add("--uint8", action="store_true", help="input has integers from 0 to 255: normalise in the file")
-    add("--tolerance", type=float, default=5e-3, help="relative difference (default: %(default)s)")
     cli.add_shared(arguments, "--min-matched")
     return arguments
 
@@ -38,8 +37,8 @@ def checkpoint_or_none(text: str) -> str | None:
 
 
 def main(args: argparse.Namespace) -> None:
-    if args.out.suffix not in (".onnx", ".pt2"):
-        raise UserError(f"out: '{args.out}' is not an .onnx or .pt2 file")
+    if args.out.suffix != ".onnx":
+        raise UserError(f"out: '{args.out}' does not end in .onnx")
     if args.size and (len(args.size) not in (2, 3) or min(args.size[-2:]) < LEAST):
         raise UserError(f"--size: H and W of at least {LEAST} are needed, or T H W of clips")
     if args.uint8 and (args.raw or args.backbone_only):
@@ -82,7 +81,7 @@ def main(args: argparse.Namespace) -> None:
         raise UserError("--dynamic: clips have a fixed size; leave it out")
     size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE
     dynamic = args.dynamic or not (args.size or fixed)
-    differences = export.write(module, args.out, size, dynamic=dynamic, metadata=metadata, tolerance=args.tolerance)
+    differences = export.write(module, args.out, size, dynamic=dynamic, metadata=metadata)
     shape = "free" if dynamic else "x".join(map(str, size))
     print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB; size {shape}")
     for each, difference in differences.items():

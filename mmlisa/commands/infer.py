@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     add("--json", type=Path, metavar="FILE", help="write the predictions as data (docs/pictures.md)")
     add("--score-thr", type=cli.fraction, default=0.3, help="lowest score kept (default: %(default)s)")
     add("--amp", action="store_true", help="half precision (docs/anywhere.md)")
-    cli.add_shared(arguments, "--tile", "--overlap", "--cfg-options", "--device", "--backend", "--min-matched")
+    cli.add_shared(arguments, "--tile", "--overlap", "--cfg-options", "--device", "--min-matched")
     return arguments
 
 
@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> None:
     use_safe_loader()
     options = dict(tile=args.tile, overlap=args.overlap) if cfg is None else {}
     if cfg is None:
-        model = runtime.load(checkpoint, backend=args.backend)
+        model = runtime.load(checkpoint)
     else:
         cfg = tile_config(cfg, args.tile, args.overlap)
         model = Predictor(cfg, checkpoint, device=args.device, min_matched=args.min_matched)

@@ -18,9 +18,7 @@ def parser() -> argparse.ArgumentParser:
     add("--show-dir", help="write pictures of the predictions")
     add("--amp", action="store_true", help="half precision (docs/anywhere.md)")
     add("--tta", action="store_true", help="test-time augmentation")
-    cli.add_shared(
-        arguments, "--tile", "--overlap", "--backend", "--min-matched", "--launcher", "--local_rank --local-rank"
-    )
+    cli.add_shared(arguments, "--tile", "--overlap", "--min-matched", "--launcher", "--local_rank --local-rank")
     return arguments
 
 
@@ -53,7 +51,7 @@ def main(args: argparse.Namespace) -> None:
 
     use_safe_loader()
     if exported := args.checkpoint.endswith(".onnx"):
-        cfg = exported_config(cfg, args.checkpoint, args.backend, tile=args.tile, overlap=args.overlap)
+        cfg = exported_config(cfg, args.checkpoint, tile=args.tile, overlap=args.overlap)
     else:
         cfg = tile_config(cfg, args.tile, args.overlap)
     runner = build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)

@@ -1,7 +1,7 @@
-"""Export: models with their results as ONNX files and ``torch.export`` programs."""
+"""Export: models with their results as ONNX files."""
 
+from .compare import padding_effect
 from .graph import can_be_free
 from .metadata import describe, final_size
-from .padding import padding_effect
 from .whole import EndToEnd, Exportable
 from .writing import EXAMPLE, write

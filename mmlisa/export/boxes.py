@@ -62,12 +62,7 @@ def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def nms(candidates: tuple[Tensor, ...], cfg: Any, threshold: Tensor | float) -> tuple[Tensor, ...]:
-    """Drop candidates up to ``threshold`` and those that overlap a better one of their label; best first.
-
-    Args:
-        candidates: :data:`Boxes`, and more about each of them.
-        threshold: highest score of a candidate that is dropped.
-        cfg: MMDetection's ``test_cfg``: ``nms``, and ``max_per_img`` and ``min_bbox_size`` if they apply.
+    """Drop candidates (:data:`Boxes`, …) up to ``threshold`` and those that overlap a better one of their label; best first.
 
     Raises:
         UserError: another kind of suppression than plain NMS.

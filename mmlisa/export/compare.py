@@ -1,21 +1,23 @@
-"""Strict comparison of an exported file with the model that it comes from."""
+"""Strict comparison of an exported file with the model that it comes from, and the effect of padding on that model."""
 
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.errors import UserError
 
 from .boxes import NOTHING
-from .whole import EndToEnd
+from .whole import EndToEnd, Exportable
 
 # Largest difference of a value that a few operations compute from compared ones, over 1 + its size.
 ROUNDING = 1e-5
 # A channel with fewer values has no scale of its own.
 _ENOUGH = 64
-# If nothing is detected, thresholds are halved until so many objects are, and at last left out.
-_OBJECTS, _HALVINGS = 10, 7
+# If nothing is detected, thresholds are halved until so many objects are, and at last left out: suppression of all candidates of
+# 80 classes takes many seconds.
+_OBJECTS, _HALVINGS = 10, 6
 
 Run = Callable[[Tensor, Tensor | None], Sequence[Tensor]]  # image, thresholds (None: the file's) -> results, candidates
 
@@ -24,7 +26,7 @@ def examples(module: nn.Module, size: Sequence[int]) -> Tensor:
     """Return two random images of the dtype that ``module`` takes: a smooth one (noise has no objects) and a rough one."""
     generator, mode = torch.Generator().manual_seed(0), "bilinear" if len(size) == 2 else "trilinear"
     coarse = [torch.rand(1, 3, *(cells,) * len(size), generator=generator) for cells in (4, 24)]
-    images = [nn.functional.interpolate(x, tuple(size), mode=mode, align_corners=True) for x in coarse]
+    images = [F.interpolate(x, tuple(size), mode=mode, align_corners=True) for x in coarse]
     if isinstance(module, EndToEnd) and module.preprocess.uint8:
         return (torch.cat(images) * 255).to(torch.uint8)
     return torch.cat(images) * 4 - 2
@@ -101,21 +103,42 @@ def compare(module: nn.Module, run: Run, image: Tensor, tolerance: float) -> flo
         UserError: see :class:`Follower`; no values are returned; nothing is detected without thresholds either.
     """
     is_detector = getattr(module, "task", "") == "detection"
-    recorded, thresholds = list(run(image, None)), None
-    while True:
+    everything = torch.full((2,), NOTHING)
+    lower = [*(module.thresholds / 2**n for n in range(1, _HALVINGS + 1)), everything] if is_detector else []
+    for thresholds in (None, *lower):
+        recorded = list(run(image, thresholds))
+        if thresholds is not None and thresholds is not everything and len(recorded[0]) < _OBJECTS:
+            continue
         number = len(module.outputs) if isinstance(module, EndToEnd) else len(recorded)
         follow = Follower([*recorded[number:], *recorded[:number]], tolerance)
         results = module.predict(image, follow, thresholds)
         for index, result in enumerate(results):
             follow(result, exact=is_detector and index < 3)  # masks come from layers behind the last choice
-        if not is_detector and not any(result.numel() for result in results):
-            raise UserError("the network returns no values, so that the file cannot be compared")
-        if not is_detector or len(results[0]):
+        if len(results[0]) if is_detector else any(result.numel() for result in results):
             return follow.largest
-        if thresholds is not None:
-            raise UserError("nothing is detected in a random image, so that the results cannot be compared")
-        for halvings in range(1, _HALVINGS + 1):  # suppression of all candidates of 80 classes takes many seconds
-            thresholds = module.thresholds / 2**halvings if halvings < _HALVINGS else torch.full((2,), NOTHING)
-            recorded = list(run(image, thresholds))
-            if len(recorded[0]) >= _OBJECTS:
-                break
+    what = "nothing is detected in a random image" if is_detector else "the network returns no values"
+    raise UserError(f"{what}, so that the file cannot be compared")
+
+
+@torch.no_grad()
+def padding_effect(module: EndToEnd, size: Sequence[int]) -> tuple[tuple[int, int], float, float]:
+    """Compare the maps of a detector's or segmentor's network on a random image with those on the same image, padded to a size.
+
+    Args:
+        module: its model takes images of any size.
+        size: H and W of the padded image. The image has about half the height.
+
+    Returns:
+        H and W of the image, and the mean and the largest change within the image, over the range of each map.
+    """
+    prepare, network = module.preprocess, Exportable(module.model)
+    height, width = max(size[0] // 64 * 32, min(32, size[0])), size[1]
+    coarse = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 4 - 2
+    image = F.interpolate(coarse, (height, width), mode="bilinear")
+    maps = []
+    for side in (height, size[0]):  # also padded to what the network takes
+        pads = (0, -width % prepare.divisor, 0, side - height + -side % prepare.divisor)
+        maps.append(network(F.pad(image, pads, value=prepare.value)))
+    changes = [(x - y[..., : x.shape[2], : x.shape[3]]).abs() / (x.max() - x.min()) for x, y in zip(*maps, strict=True)]
+    mean = torch.stack([change.mean() for change in changes]).mean()
+    return (height, width), mean.item(), max(change.max().item() for change in changes)

@@ -26,7 +26,8 @@ def _by_coder(head: nn.Module, level: int, priors: Tensor, prediction: Tensor, l
 
 
 def _by_bins(head: nn.Module, level: int, priors: Tensor, prediction: Tensor, limits: Tensor) -> Tensor:
-    """GFL: the expectation of a distribution over distances."""
+    """GFL and PicoDet: the expectation of a distribution over distances."""
+    priors = head.anchor_center(priors) if priors.shape[1] == 4 else priors
     bins = torch.arange(head.reg_max + 1, dtype=prediction.dtype, device=prediction.device)
     distances = (prediction.unflatten(1, (4, -1)).softmax(dim=2) * bins).sum(dim=2) * _stride(head, level)
     return decode_boxes(head.bbox_coder, priors, distances, limits)
@@ -53,30 +54,22 @@ class Dense:
     Attributes:
         decode: see above.
         score: function from the head and its logits ``[P, K]`` to probabilities ``[P, C]``.
-        numbers: how many numbers per prior encode a box, 4 or a function of the head.
-        priors: what is decoded of the priors, such as their centres.
         by_prior: rank priors and keep all classes of the best ones; otherwise rank pairs of a prior and a class.
         by_level: labels are the numbers of the levels.
     """
 
     decode: Callable[..., Tensor] = _by_coder
     score: Callable[[nn.Module, Tensor], Tensor] = _activate
-    numbers: Callable[[nn.Module], int] = lambda head: 4
-    priors: Callable[[nn.Module, Tensor], Tensor] = lambda head, priors: priors
     by_prior: bool = False
     by_level: bool = False
-
-
-def _bins(head: nn.Module) -> int:
-    return 4 * (head.reg_max + 1)
 
 
 DENSE = {
     **dict.fromkeys(("BaseDenseHead", "RTMDetInsHead"), Dense()),
     "RPNHead": Dense(by_level=True),
     "PAAHead": Dense(by_prior=True),
-    "GFLHead": Dense(_by_bins, numbers=_bins, priors=lambda head, priors: head.anchor_center(priors)),
-    "PicoHead": Dense(_by_bins, numbers=_bins, priors=lambda head, priors: priors[:, :2], by_prior=True),
+    "GFLHead": Dense(_by_bins),
+    "PicoHead": Dense(_by_bins, by_prior=True),
     "FoveaHead": Dense(_fovea),
     "RepPointsHead": Dense(_reppoints),
     # TOOD's scores are probabilities, its boxes lack the stride only.
@@ -94,8 +87,8 @@ def dense_candidates(
     dense, nms_pre, before, levels = DENSE[predictor(head)], head.test_cfg.get("nms_pre", -1), 0, []
     scores, predictions, *factors = ([cut(x) for x in maps] for maps in outputs)
     priors = head.prior_generator.grid_priors([s.shape[2:] for s in scores], scores[0].dtype, scores[0].device)
-    for level, (score, prediction, prior) in enumerate(zip(scores, predictions, priors, strict=True)):
-        score = dense.score(head, rows_of(score, head.cls_out_channels))
+    for level, (logits, prediction, prior) in enumerate(zip(scores, predictions, priors, strict=True)):
+        score = dense.score(head, rows_of(logits, head.cls_out_channels))
         factor = rows_of(factors[0][level], 1).sigmoid() if factors else score.new_ones(1, 1)
         if dense.by_prior:
             score = cut((score * factor).sqrt() if factors else score, exact=True)
@@ -109,8 +102,8 @@ def dense_candidates(
         row = index // score.shape[1]
         scaled = best * factor[row, 0] if factors and not dense.by_prior else best
         best = torch.where(best > threshold, scaled, NOTHING)
-        prediction = rows_of(prediction, dense.numbers(head))[row]
-        boxes = dense.decode(head, level, dense.priors(head, prior[row]), prediction, limits)
+        prediction = rows_of(prediction, prediction.shape[1] * head.cls_out_channels // logits.shape[1])[row]
+        boxes = dense.decode(head, level, prior[row], prediction, limits)
         labels = torch.full_like(index, level) if dense.by_level else index % score.shape[1]
         levels.append((boxes, best, labels, before + row))
         before = before + prior.shape[0]
@@ -130,11 +123,11 @@ def single_stage(model: nn.Module, image: Tensor, limits: Tensor, thresholds: Se
     """RetinaNet, RTMDet, PicoDet and others whose head predicts like MMDetection's base class."""
     head, cfg = model.bbox_head, model.bbox_head.test_cfg
     *candidates, _ = dense_candidates(head, head(model.extract_feat(image)), limits, thresholds[0], cut)
-    if predictor(head) != "PAAHead":
-        return nms(candidates, cfg, NOTHING)
-    cfg = dict(nms=cfg["nms"], max_per_img=cfg["max_per_img"])  # PAA ignores min_bbox_size
+    is_paa = predictor(head) == "PAAHead"
+    if is_paa:
+        cfg = dict(nms=cfg["nms"], max_per_img=cfg["max_per_img"])  # PAA ignores min_bbox_size
     detections = nms(candidates, cfg, NOTHING)
-    return vote(detections, candidates) if head.with_score_voting else detections
+    return vote(detections, candidates) if is_paa and head.with_score_voting else detections
 
 
 def vote(detections: Boxes, candidates: Boxes) -> Boxes:
@@ -149,10 +142,7 @@ def vote(detections: Boxes, candidates: Boxes) -> Boxes:
 def rtmdet_ins(
     model: nn.Module, image: Tensor, limits: Tensor, thresholds: Sequence[Tensor], cut: Cut
 ) -> tuple[Tensor, ...]:
-    """RTMDet-Ins: boxes as RTMDet's, and logits ``[N, h, w]`` of masks of the padded image, at the stride of the first level.
-
-    Each detection has a small network of its own, which looks at the prototypes and its distances from the prior.
-    """
+    """RTMDet-Ins: boxes as RTMDet's, and logits ``[N, h, w]`` of masks of the padded image, at the stride of the first level."""
     head = model.bbox_head
     scores, predictions, kernels, prototypes = head(model.extract_feat(image))
     candidates = dense_candidates(head, (scores, predictions), limits, thresholds[0], cut)
@@ -160,6 +150,7 @@ def rtmdet_ins(
     generator, device = head.prior_generator, image.device
     priors = torch.cat(generator.grid_priors([s.shape[2:] for s in scores], device=device, with_stride=True))[index]
     places = generator.single_level_grid_priors(prototypes.shape[2:], level_idx=0, device=device)
+    # Each detection has a small network of its own, which looks at the prototypes and its distances from the prior.
     away = (priors[:, None, :2] - places) / (priors[:, None, 2:] * 8)
     x = torch.cat([away.transpose(1, 2), cut(prototypes).flatten(2).expand(index.shape[0], -1, -1)], dim=1)
     layers = torch.cat([rows_of(cut(k), head.num_gen_params) for k in kernels])[index].split(

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim
-from torch.utils._pytree import tree_structure
 
 from mmlisa.errors import UserError
 
@@ -39,28 +38,6 @@ def record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: dict[int, Any]
         raise UserError(
             f"PyTorch cannot record {reason}; {advice}--raw writes the network without its results"
         ) from error
-
-
-def to_program(module: nn.Module, image: Tensor, shapes: dict[int, Any]) -> torch.export.ExportedProgram:
-    """Return a module as a program, with the results and candidates of :class:`EndToEnd`."""
-    program, topk = record(module, (image,), shapes), torch.ops.aten.topk.default
-    if not program.graph.find_nodes(op="call_function", target=topk):
-        return program
-
-    def stable(scores: Tensor, count: int, dim: int = -1, *_: bool) -> tuple[Tensor, ...]:
-        return tuple(x.narrow(dim, 0, count) for x in scores.sort(dim=dim, descending=True, stable=True))
-
-    return program.run_decompositions({topk: stable})  # see boxes.top
-
-
-def keep_outputs(program: torch.export.ExportedProgram, count: int) -> None:
-    """Cut the outputs of a program behind the first ``count``."""
-    output = program.graph.output_node()
-    output.args = (output.args[0][:count],)
-    del program.graph_signature.output_specs[count:]
-    program.module_call_graph[0].signature.out_spec = tree_structure((0,) * count)
-    program.graph.eliminate_dead_code()
-    program.graph_module.recompile()
 
 
 def to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any], outputs: Sequence[str]) -> Any:
@@ -163,7 +140,7 @@ def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outpu
             )
         except torch.onnx.errors.OnnxExporterError as error:
             reason = shorten(str(error.__cause__ or error), 200)
-            raise UserError(f"PyTorch cannot convert this network to ONNX; write a .pt2 file: {reason}") from error
+            raise UserError(f"PyTorch cannot convert this network to ONNX: {reason}") from error
     from onnx import inliner
 
     # onnxruntime does not fold CastLike, and behind it neither the biases of convolutions nor their batch norms. Its definition,

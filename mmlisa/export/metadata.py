@@ -13,14 +13,14 @@ from mmlisa.errors import UserError
 from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
 
 from .dense import rtmdet_ins
-from .whole import EndToEnd, clips_boxes
+from .whole import EndToEnd, clips_boxes, takes_rgb
 
 # Steps of a test pipeline that do not change the image.
 _NEUTRAL = ("LoadImageFromFile", "LoadAnnotations", "PackDetInputs", "PackSegInputs", "PackInputs")
 
 
 def reading_steps(cfg: Config) -> list[tuple[str, dict[str, Any]]]:
-    """Return the steps of a config's test pipeline that change the image: keys of :data:`runtime.STEPS` with their options.
+    """Return the steps of a config's test pipeline that change the image, keys of :data:`runtime.STEPS`, with their options.
 
     Raises:
         UserError: a step or an option that the runtime does not have, a step after ``Pad``, or no test pipeline.
@@ -58,8 +58,7 @@ def final_size(cfg: Config, module: EndToEnd) -> tuple[int, ...] | None:
         raise UserError("step Pad of the test pipeline: MMSegmentation stretches padded maps, and the runtime does not")
     if options.get("pad_to_square") and len(steps) > 1:  # after a Resize to a square, as in YOLOX
         options = steps[-2][1] | {"keep_ratio": False}
-    size = options.get("scale" if "scale" in options else "crop_size" if name == "CenterCrop" else "size")
-    size = options["crop_size"] if name == "EfficientNetCenterCrop" else size
+    size = next((options[key] for key in ("scale", "crop_size", "size") if key in options), None)
     if size is None or name == "ResizeEdge" or options.get("keep_ratio"):
         return None
     width, height = [size, size] if isinstance(size, int) else size
@@ -84,9 +83,8 @@ def describe(cfg: Config, module: EndToEnd, metainfo: dict[str, Any], **tiles: A
         classes=list(names),
         mean=prepare.mean.flatten().tolist(),
         std=prepare.std.flatten().tolist(),
-        channels="RGB" if prepare.is_rgb else "BGR",
+        channels="RGB" if takes_rgb(module.model.data_preprocessor) else "BGR",
         uint8=prepare.uint8,
-        least=prepare.least,
         border=(prepare.mean + prepare.value * prepare.std).flatten().tolist(),
         steps=steps,
         score_threshold=0.3,

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from mmlisa.errors import UserError
 from mmlisa.ops.landmarks import pooling_windows
@@ -49,21 +50,21 @@ def find_detector(model: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
     head = getattr(model, "roi_head", None) or getattr(model, "bbox_head", None) or model
     find = DETECTORS.get(predictor(head))
     unlike = [] if find else [head]
-    losses = [getattr(head, "loss_cls", None)]
+    classifiers = [head]
     if find in (two_stage, sparse):
-        parts = stages_of(head.bbox_head)
-        unlike += [part for part in parts if predictor(part) != "BBoxHead"]
-        losses += [part.loss_cls for part in parts]
-        unlike += [part for part in stages_of(head.bbox_roi_extractor) if type(part).__name__ != "SingleRoIExtractor"]
+        classifiers += stages_of(head.bbox_head)
+        unlike += [each for each in classifiers[1:] if predictor(each) != "BBoxHead"]
+        unlike += [each for each in stages_of(head.bbox_roi_extractor) if type(each).__name__ != "SingleRoIExtractor"]
     if find is two_stage and predictor(getattr(model, "rpn_head", None)) != "RPNHead":
         unlike.append(getattr(model, "rpn_head", model))  # Fast R-CNN has none
     if find is sparse and head.with_mask:  # QueryInst
         unlike += stages_of(head.mask_head)
     if find is transformer and predictor(model, {"pre_decoder"}) not in _TRANSFORMERS:
         unlike.append(model)
+    losses = [getattr(each, "loss_cls", None) for each in classifiers]
     unlike += [loss for loss in losses if getattr(loss, "custom_cls_channels", False)]
     if unlike:
-        names = ", ".join(sorted({type(part).__name__ for part in unlike}))
+        names = ", ".join(sorted({type(each).__name__ for each in unlike}))
         raise UserError(f"{names} cannot be exported with results; --raw writes the maps of the network")
     return find
 
@@ -101,22 +102,19 @@ class _AdaptivePadding(nn.Module):
 
 
 def follow_sizes(model: nn.Module) -> nn.Module:
-    """Return a copy of a model, with its weights, without the layers in which a recorded graph would keep the example's size.
-
-    They are mmseg's ``Upsample``, which computes its size with ``int()``, adaptive pooling to more than one cell, adaptive
-    padding, and the deformable attention of DINO and its relatives, which takes sizes as tensors.
-    """
+    """Return a copy of a model, with its weights, without the layers in which a recorded graph would keep the example's size."""
     model = deepcopy(model, {id(x): x for x in (*model.parameters(), *model.buffers())})
     for module in list(model.modules()):
         for name, child in module.named_children():
             kind = type(child).__name__
+            # mmseg's, which computes its size with int()
             if kind == "Upsample" and getattr(child, "scale_factor", None) and not child.size:
                 layer = nn.Upsample(None, child.scale_factor, child.mode, child.align_corners)
             elif kind == "AdaptiveAvgPool2d" and isinstance(child.output_size, int) and child.output_size > 1:
                 layer = _AveragePool(child.output_size)
             elif kind in ("AdaptivePadding", "Conv2dAdaptivePadding"):
                 layer = _AdaptivePadding(child)
-            elif kind == "MultiScaleDeformableAttention":
+            elif kind == "MultiScaleDeformableAttention":  # takes sizes as tensors
                 layer = DeformableAttention(child)
             else:
                 continue
@@ -135,10 +133,6 @@ class Preprocess(nn.Module):
     Args:
         model: its data preprocessor has mean, standard deviation, divisor, and the normalised value of the padding.
         uint8: the images have integers from 0 to 255; otherwise they are normalised already.
-
-    Attributes:
-        least: H and W to which the data preprocessor pads smaller images; this module does not.
-        is_rgb: the channels of the image are red, green and blue; otherwise the reverse.
     """
 
     def __init__(self, model: nn.Module, uint8: bool = False) -> None:
@@ -147,13 +141,9 @@ class Preprocess(nn.Module):
         self.uint8 = uint8
         self.register_buffer("mean", getattr(preprocessor, "mean", torch.zeros(3, 1, 1)).clone())
         self.register_buffer("std", getattr(preprocessor, "std", torch.ones(3, 1, 1)).clone())
-        self.is_rgb = takes_rgb(preprocessor)
         self.value, self.divisor = getattr(preprocessor, "pad_value", 0), getattr(preprocessor, "pad_size_divisor", 1)
-        self.least = (0, 0)
         if hasattr(preprocessor, "test_cfg"):  # mmseg's; its other sizes are those of a training
-            test_cfg = preprocessor.test_cfg or {}
-            self.divisor, self.least = test_cfg.get("size_divisor"), tuple(test_cfg.get("size") or self.least)
-        self.divisor = self.divisor or 1
+            self.divisor = (preprocessor.test_cfg or {}).get("size_divisor") or 1
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         if self.uint8:
@@ -168,9 +158,8 @@ class Preprocess(nn.Module):
 class EndToEnd(nn.Module):
     """A model from the image to its final results.
 
-    ``forward(image)`` takes the input of :class:`Preprocess`. A detector takes one image and returns boxes, scores, labels (and
-    masks within the boxes). A segmentor returns logits of the padded size. A classifier of images, or of clips
-    ``[B, 3, T, H, W]``, returns probabilities. Behind the results stand the candidates that lead to them, see :meth:`predict`.
+    A detector takes one image and returns boxes, scores, labels (and masks within the boxes). A segmentor returns logits of the
+    padded size. A classifier of images, or of clips ``[B, 3, T, H, W]``, returns probabilities.
 
     Args:
         model: a model of mmdet, mmseg or mmpretrain, which is put into evaluation mode.
@@ -191,45 +180,44 @@ class EndToEnd(nn.Module):
         self.model = model.eval().requires_grad_(False)
         if hasattr(model, "encode_decode"):
             self.task, self.outputs = "segmentation", ("logits",)
+            padding = getattr(model.data_preprocessor, "test_cfg", None) or {}
             unlike = {
                 f"model.test_cfg.mode={model.test_cfg.get('mode')!r}": model.test_cfg.get("mode", "whole") != "whole",
                 "model.decode_head.out_channels=1": model.out_channels == 1,  # the runtime has no threshold
+                "model.data_preprocessor.test_cfg.size": padding.get("size"),
                 f"the pixel decoder of {type(model.decode_head).__name__}": hasattr(model.decode_head, "pixel_decoder"),
             }
             if hamburger := getattr(model.decode_head, "hamburger", None):  # SegNeXt's
                 unlike["model.decode_head.ham_kwargs.rand_init=True"] = hamburger.ham.rand_init
                 with torch.no_grad():  # otherwise it draws its bases at the first image
                     model.encode_decode(torch.zeros(1, 3, 64, 64), [dict(img_shape=(64, 64))])
-            if found := [name for name, is_set in unlike.items() if is_set]:
-                advice = "change it by --cfg-options, or " if found[0].startswith("model.") else ""
-                raise UserError(f"{found[0]} cannot be exported with results; {advice}write the logits by --raw")
+            if refused := [name for name, is_set in unlike.items() if is_set]:
+                advice = "change it by --cfg-options, or " if refused[0].startswith("model.") else ""
+                raise UserError(f"{refused[0]} cannot be exported with results; {advice}write the logits by --raw")
         elif hasattr(model, "bbox_head") or hasattr(model, "roi_head"):
             self.task, self.detect = "detection", find_detector(model)
             head = getattr(model, "roi_head", None) or model.bbox_head
             with_mask = self.detect is rtmdet_ins or getattr(head, "with_mask", False)
             self.outputs = ("boxes", "scores", "labels", *["masks"] * with_mask)
-            cfg = head.test_cfg or {}
-            thresholds = torch.tensor([cfg.get("score_thr", NOTHING), cfg.get("conf_thr", NOTHING)])
-            self.register_buffer("thresholds", thresholds)
+            thresholds = [(head.test_cfg or {}).get(key, NOTHING) for key in ("score_thr", "conf_thr")]
+            self.register_buffer("thresholds", torch.tensor(thresholds))
         elif hasattr(model, "head"):
             from mmpretrain.models.heads import ClsHead
 
-            kind, methods = type(model.head), ("predict", "_get_predictions")
-            if any(getattr(kind, method, None) is not getattr(ClsHead, method) for method in methods):
-                raise UserError(
-                    f"{type(model.head).__name__} does not predict probabilities by a softmax; --raw writes the scores"
-                )
+            head, methods = type(model.head), ("predict", "_get_predictions")
+            if any(getattr(head, method, None) is not getattr(ClsHead, method) for method in methods):
+                raise UserError(f"{head.__name__} does not predict probabilities by a softmax; --raw writes the scores")
             self.task = "video" if type(model).__name__ == "VideoClassifier" else "classification"
             self.outputs = ("probabilities",)
         else:
             raise UserError(f"{type(model).__name__} cannot be exported with results; --raw writes its maps")
 
     def forward(self, image: Tensor, limits: Tensor | None = None) -> tuple[Tensor, ...]:
-        """``limits``: the second result of :class:`Preprocess`, if ``image`` is the first; otherwise None."""
+        """Return the results, and the values that lead to a choice, see :meth:`predict`."""
         return tuple(self.named_outputs(image, limits).values())
 
     def named_outputs(self, image: Tensor, limits: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the results by name, and the values cut as ``candidate_0`` and so on."""
+        """Return the same by name, the values as ``candidate_0`` and so on."""
         candidates: dict[str, Tensor] = {}
 
         def keep(x: Tensor, exact: bool = False) -> Tensor:
@@ -252,7 +240,7 @@ class EndToEnd(nn.Module):
             cut: function ``(x, exact=False) -> x`` of the values before a choice. ``exact``: layers of the network do not lie
                 between this value and others that were cut, so that the value is theirs up to the rounding of a few operations.
             thresholds: in the place of the attribute.
-            limits: see :meth:`forward`.
+            limits: the second result of :class:`Preprocess`, if ``image`` is the first; otherwise None.
         """
         if limits is None:
             image, limits = self.preprocess(image)
@@ -268,7 +256,7 @@ class EndToEnd(nn.Module):
 
 
 class Exportable(nn.Module):
-    """``forward(image: [B, 3, H, W])`` -> maps, for a normalised and padded image.
+    """Maps of a normalised and padded image ``[B, 3, H, W]``, for decoding outside of the file.
 
     A classifier gives its scores, a segmentor its logits. A detector gives the maps of its head, of its region proposals if it
     has two stages, or of its neck if its head is a transformer. With ``backbone_only``, a model gives the maps of its backbone.
@@ -276,38 +264,30 @@ class Exportable(nn.Module):
 
     def __init__(self, model: nn.Module, backbone_only: bool = False) -> None:
         super().__init__()
-        self.model = model.eval().requires_grad_(False)
-        self.backbone_only = backbone_only
+        self.model, self.backbone_only = model.eval().requires_grad_(False), backbone_only
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.named_outputs(image).values())
 
     def predict(self, image: Tensor, *_: Any) -> tuple[Tensor, ...]:
-        """Return the maps; all are results, see :meth:`EndToEnd.predict`."""
         return self(image)
 
     def named_outputs(self, image: Tensor) -> dict[str, Tensor]:
-        """Return the outputs by name.
+        """Return ``scores_0``, ``boxes_0`` and ``factors_0`` of the first level of a dense head and so on, before any activation.
 
-        They are ``scores_0``, ``boxes_0`` and ``factors_0`` of the first level of a dense head and so on, as the head returns
-        them before any activation, ``logits`` of a segmentor, ``scores`` of a classifier, or ``map_0`` and so on.
+        A segmentor has ``logits``, a classifier ``scores``, every other model ``map_0`` and so on.
         """
         model = self.model
         if not self.backbone_only and hasattr(model, "encode_decode"):
             return dict(logits=model.encode_decode(image, [dict(img_shape=image.shape[2:])]))
-        found = model.backbone(image) if self.backbone_only else model.extract_feat(image)
+        maps = model.backbone(image) if self.backbone_only else model.extract_feat(image)
         # Transformer heads take queries and not maps.
         head = next((getattr(model, name) for name in ("rpn_head", "bbox_head", "head") if hasattr(model, name)), None)
         if head is not None and not self.backbone_only and not hasattr(model, "decoder"):
-            found = head(found)
-            if isinstance(found, Tensor):
-                return dict(scores=found)
-            if len(found) in (2, 3) and all(isinstance(part, list | tuple) for part in found):
-                parts = zip(("scores", "boxes", "factors"), found, strict=False)
-                return {f"{name}_{level}": x for name, levels in parts for level, x in enumerate(levels)}
-        return {f"map_{number}": x for number, x in enumerate(tensors(found))}
-
-
-def tensors(x: Any) -> list[Tensor]:
-    """Return the tensors of nested sequences, in order."""
-    return [x] if isinstance(x, Tensor) else [tensor for part in x for tensor in tensors(part)]
+            maps = head(maps)
+            if isinstance(maps, Tensor):
+                return dict(scores=maps)
+            if len(maps) in (2, 3) and all(isinstance(levels, list | tuple) for levels in maps):
+                named = zip(("scores", "boxes", "factors"), maps, strict=False)
+                return {f"{name}_{level}": x for name, levels in named for level, x in enumerate(levels)}
+        return {f"map_{number}": x for number, x in enumerate(tree_leaves(maps))}

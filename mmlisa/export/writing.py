@@ -1,4 +1,4 @@
-"""Models as ONNX files and as ``torch.export`` programs, compared with the model they come from."""
+"""Models as ONNX files, compared with the model they come from."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from mmlisa.checkpoints.writing import writing_whole
+from mmlisa.checkpoints.writing import atomic_path
 from mmlisa.errors import UserError
 
 from .compare import ROUNDING, Run, compare, difference, examples
-from .graph import FIX_SIZE, can_be_free, keep_outputs, to_onnx, to_program
+from .graph import FIX_SIZE, can_be_free, to_onnx
 from .whole import EndToEnd, follow_sizes
 
 # The size of the example if the network takes any: no side is a usual size of pretraining.
@@ -33,7 +33,7 @@ def write(
 
     Args:
         module: :class:`Exportable` or :class:`EndToEnd`.
-        out: ``.onnx`` (opset 18) or ``.pt2`` (``torch.export``).
+        out: the file.
         size: H and W of the images, or (T, H, W) of clips; with ``dynamic`` only of the example from which the graph is recorded.
         dynamic: leave H and W free. The grids of the example must not be those of the pretraining size, which networks with
             position-dependent parameters treat apart.
@@ -45,24 +45,22 @@ def write(
         The difference at each compared size: ``size``, and others if H and W are free.
 
     Raises:
-        UserError: ``out`` has another suffix, the network cannot be converted, its results differ from call to call, or the file
-            differs from it by more than ``tolerance`` or cannot be compared; a file that was there is kept. PyTorch is older
-            than 2.8, whose exporters fail on many of these networks.
+        UserError: the network cannot be converted, its results differ from call to call, or the file differs from it by more
+            than ``tolerance`` or cannot be compared; a file that was there is kept. PyTorch is older than 2.8, whose exporters
+            fail on many of these networks.
     """
     if torch.__version__ < "2.8":
         raise UserError(f"exports need PyTorch 2.8 or newer, this is {torch.__version__}")
-    if out.suffix not in (".onnx", ".pt2"):
-        raise UserError(f"out={str(out)!r} has the suffix {out.suffix!r}; it must be .onnx or .pt2")
-    if dynamic and out.suffix == ".pt2":
-        raise UserError("dynamic: the size of a .pt2 program is fixed; take --size H W")
     if dynamic and not can_be_free(module):
         raise UserError(
             "dynamic: deformable layers and align_corners=True keep the size of the example; take --size H W"
         )
+    import onnx
+
     # The usual size of pretraining, and sides that are odd at every stride.
     sizes = [tuple(size), *([(224, 224), (129, 225)] if dynamic else [])]
     # Not in inference mode, whose tensors cannot be constants of a graph.
-    with torch.no_grad(), writing_whole(out) as file:
+    with torch.no_grad(), atomic_path(out) as file:
         images = examples(module, size)
         before, again = (module.named_outputs(images[:1]) for _ in range(2))
         if any(not difference(x, again[name]) <= ROUNDING for name, x in before.items()):
@@ -71,12 +69,10 @@ def write(
         shapes: dict[int, Any] = {2: Dim.DYNAMIC, 3: Dim.DYNAMIC} if dynamic else {}
         if isinstance(module, EndToEnd) and module.task != "detection":
             shapes |= {0: Dim.DYNAMIC}
-        image = images if 0 in shapes else images[:1]
-        is_program = out.suffix == ".pt2"
-        recorded = follow_sizes(module)
-        graph = to_program(recorded, image, shapes) if is_program else to_onnx(recorded, image, shapes, list(before))
-        _save(graph, file, metadata or {})
-        run, batch = _open(file.name, out.suffix)
+        model = to_onnx(follow_sizes(module), images if 0 in shapes else images[:1], shapes, list(before))
+        onnx.helper.set_model_props(model, metadata or {})
+        onnx.save(model, file)
+        run, batch = _open(file)
         differences = {}
         for each in sizes:
             try:
@@ -84,64 +80,33 @@ def write(
                 differences[each] = max(compare(module, run, part, tolerance) for part in parts)
             except Exception as error:  # networks and runtimes fail in their own ways
                 reason = f"at {'x'.join(map(str, each))}, {shorten(str(error), 300)}"
-                raise UserError(
-                    f"{out} was not written: {reason}{'' if each == sizes[0] else f'; {FIX_SIZE}'}"
-                ) from error
+                advice = "" if each == sizes[0] else f"; {FIX_SIZE}"
+                raise UserError(f"{out} was not written: {reason}{advice}") from error
         results = run(images[:batch], None)[:count]
-        del run
-        _cut(graph, count)
-        _save(graph, file, metadata or {})
-        run, _ = _open(file.name, out.suffix)
+        del run  # its memory
+        model.graph.value_info.extend(model.graph.output[count:])  # otherwise onnxruntime infers wrong shapes of splits
+        del model.graph.output[count:], model.graph.input[1:]
+        onnx.save(model, file)
+        run, _ = _open(file)
         for expected, found in zip(results, run(images[:batch], None), strict=True):
             if not difference(expected, found) <= tolerance:
                 raise UserError(f"{out} was not written: without its candidates, the graph has other results")
     return differences
 
 
-def _save(graph: Any, file: Any, metadata: dict[str, str]) -> None:
-    file.seek(0)
-    file.truncate()
-    if isinstance(graph, torch.export.ExportedProgram):
-        torch.export.save(graph, file, extra_files=metadata)
-    else:
-        import onnx
-
-        onnx.helper.set_model_props(graph, metadata)
-        onnx.save(graph, file)
-    file.flush()
-
-
-def _cut(graph: Any, count: int) -> None:
-    """Leave the first ``count`` outputs of a graph, and the image as its input."""
-    if isinstance(graph, torch.export.ExportedProgram):
-        keep_outputs(graph, count)
-    else:
-        graph.graph.value_info.extend(graph.graph.output[count:])  # otherwise onnxruntime infers wrong shapes of splits
-        del graph.graph.output[count:], graph.graph.input[1:]
-
-
-def _open(file: str, suffix: str) -> tuple[Run, int]:
+def _open(file: Path) -> tuple[Run, int]:
     """Return an exported file as a function, and the number of images that it takes at once, at most 2."""
-    if suffix == ".pt2":
-        program = torch.export.load(file).module()
-        batch = next(iter(program.graph.nodes)).meta["val"].shape[0]
+    import onnxruntime
 
-        def run(image: Tensor, thresholds: Tensor | None) -> Sequence[Tensor]:
-            changed = {} if thresholds is None else {"thresholds": thresholds}
-            return torch.func.functional_call(program, changed, image)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors: the warnings are about nodes that onnxruntime cannot fold
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
-    else:
-        import onnxruntime
+    def run(image: Tensor, thresholds: Tensor | None) -> Sequence[Tensor]:
+        inputs = {"image": image.numpy()}
+        if thresholds is not None:
+            inputs[session.get_overridable_initializers()[0].name] = thresholds.numpy()
+        return [torch.from_numpy(array) for array in session.run(None, inputs)]
 
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # errors: the warnings are about nodes that onnxruntime cannot fold
-        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-        batch = session.get_inputs()[0].shape[0]
-
-        def run(image: Tensor, thresholds: Tensor | None) -> Sequence[Tensor]:
-            inputs = {"image": image.numpy()}
-            if thresholds is not None:
-                inputs[session.get_overridable_initializers()[0].name] = thresholds.numpy()
-            return [torch.from_numpy(array) for array in session.run(None, inputs)]
-
+    batch = session.get_inputs()[0].shape[0]
     return run, batch if isinstance(batch, int) else 2

@@ -29,25 +29,24 @@ class ExportedModel(BaseModel):
 
     Args:
         path: the file.
-        backend: see :func:`mmlisa.runtime.load`.
         tile, overlap: see :meth:`mmlisa.runtime.Model.predict`.
     """
 
-    def __init__(self, path: str, backend: str = "auto", tile: int | None = None, overlap: float | None = None) -> None:
+    def __init__(self, path: str, tile: int | None = None, overlap: float | None = None) -> None:
         super().__init__()
-        self.exported = runtime.load(path, backend=backend)
+        self.exported = runtime.load(path)
         self.tile, self.overlap = self.exported.metadata.get("tile", 0) if tile is None else tile, overlap
 
     def test_step(self, data: dict[str, Any]) -> list[BaseDataElement]:
-        return [self._predict(*pair) for pair in zip(data["inputs"], data["data_samples"], strict=True)]
+        pairs = zip(data["inputs"], data["data_samples"], strict=True)
+        return [fill_sample(sample, self._predict(inputs, sample)) for inputs, sample in pairs]
 
     def forward(self, inputs: Any, data_samples: Any = None, mode: str = "predict") -> list[BaseDataElement]:
         return self.test_step({"inputs": inputs, "data_samples": data_samples})
 
-    def _predict(self, views: torch.Tensor, sample: BaseDataElement) -> BaseDataElement:
+    def _predict(self, views: torch.Tensor, sample: BaseDataElement) -> Prediction:
         if self.exported.task != "video":
-            prediction = self.exported.predict(sample.img_path, 0.0, tile=self.tile, overlap=self.overlap)
-            return fill_sample(sample, prediction)
+            return self.exported.predict(sample.img_path, 0.0, tile=self.tile, overlap=self.overlap)
         metadata = self.exported.metadata
         clips = views.numpy()  # [V, 3, T, H, W], BGR as OpenMMLab's loaders leave them
         if metadata["channels"] == "RGB":
@@ -56,7 +55,7 @@ class ExportedModel(BaseModel):
             mean, std = (np.float32(metadata[key])[:, None, None, None] for key in ("mean", "std"))
             clips = (clips.astype(np.float32) - mean) / std
         (probabilities,) = self.exported.run(clips)
-        return fill_sample(sample, Prediction(probabilities=probabilities.mean(axis=0)))
+        return Prediction(probabilities=probabilities.mean(axis=0))
 
 
 def check_exported_classes(runner: Runner) -> None:
@@ -69,22 +68,21 @@ def check_exported_classes(runner: Runner) -> None:
     if not file or not data:
         runner.logger.warning(f"the classes of {'the test data' if file else 'the file'} are not known, nor compared")
         return
-    for label, (ours, theirs) in enumerate(zip_longest(file, data)):
-        if ours != theirs:
+    for label, (exported, tested) in enumerate(zip_longest(file, data)):
+        if exported != tested:
             raise UserError(
-                f"{runner.model.exported.path!r}: label {label} is {ours!r} in the file and {theirs!r} in the test data; set "
-                "metainfo.classes of the test data set to the classes of the file"
+                f"{runner.model.exported.path!r}: label {label} is {exported!r} in the file and {tested!r} in the test data; "
+                "set metainfo.classes of the test data set to the classes of the file"
             )
 
 
-def exported_config(cfg: Config, path: str | Path, backend: str = "auto", **tiles: Any) -> Config:
+def exported_config(cfg: Config, path: str | Path, **tiles: Any) -> Config:
     """Return a copy of a config that tests an exported file in the place of its model; ``tiles``: :class:`ExportedModel`.
 
-    The copy has a work dir of its own, a subfolder of the config's with the name of the file: MMEngine's runner writes its config
-    there. In the training's folder it would overwrite the config of the training.
+    The copy has a work dir of its own, because MMEngine's runner would overwrite the config of the training there.
     """
     cfg = deepcopy(cfg)
-    cfg.model = dict(type="mmlisa.ExportedModel", path=str(path), backend=backend, **tiles)
+    cfg.model = dict(type="mmlisa.ExportedModel", path=str(path), **tiles)
     cfg.load_from, cfg.resume = None, False
     cfg.data_preprocessor = None  # MMEngine's runner would pass it to the exported model
     cfg.work_dir = str(Path(cfg.get("work_dir") or "work_dirs") / Path(path).stem)

@@ -20,19 +20,12 @@ from mmlisa.visualization.overlays import draw_prediction, free_path, write_vide
 
 
 class Result(NamedTuple):
-    """Result for one input.
-
-    Attributes:
-        source: the input.
-        target: the file written; None if the input could not be read.
-        summary: a line with the prediction, or with the reason why the input could not be read.
-        result: the prediction as plain data, see :func:`to_data`; a list of a video's frames.
-    """
+    """Result for one input."""
 
     source: Path
-    target: Path | None
-    summary: str
-    result: dict[str, Any] | list[dict[str, Any]] | None = None
+    target: Path | None  # the file written; None if the input could not be read
+    summary: str  # a line with the prediction, or with the reason why the input could not be read
+    result: dict[str, Any] | list[dict[str, Any]] | None = None  # see to_data; a list of a video's frames
 
 
 def to_data(found: Prediction, classes: Classes) -> dict[str, Any]:
@@ -51,14 +44,15 @@ def to_data(found: Prediction, classes: Classes) -> dict[str, Any]:
         return {"category": classes.name(int(label)), "category_id": int(label), **entries}
 
     if found.boxes is not None:
-        instances = [
-            named(label, score=round(float(score), 4), bbox=[round(v, 2) for v in (x0, y0, x1 - x0, y1 - y0)])
-            for label, score, (x0, y0, x1, y1) in zip(found.labels, found.scores, found.boxes.tolist(), strict=True)
-        ]
-        for instance, mask in zip(instances, found.masks if found.masks is not None else ()):  # noqa: B905
-            instance["segmentation"] = (
-                mask if isinstance(mask, dict) else runtime.encode_mask([(0, 0, mask)], mask.shape)
-            )
+        instances = []
+        masks = [None] * len(found.boxes) if found.masks is None else found.masks
+        for label, score, box, mask in zip(found.labels, found.scores, found.boxes.tolist(), masks, strict=True):
+            x0, y0, x1, y1 = box
+            bbox = [round(v, 2) for v in (x0, y0, x1 - x0, y1 - y0)]
+            instances.append(named(label, score=round(float(score), 4), bbox=bbox))
+            if mask is not None:  # of tiles, run lengths already
+                encoded = mask if isinstance(mask, dict) else runtime.encode_mask([(0, 0, mask)], mask.shape)
+                instances[-1]["segmentation"] = encoded
         return {"instances": instances}
     if found.segmentation is not None:
         labels, counts = np.unique(found.segmentation, return_counts=True)
@@ -80,18 +74,13 @@ def summarise(result: dict[str, Any]) -> str:
 
 
 def predict_pictures(
-    model: Predictor | runtime.Model,
-    images: Sequence[str],
-    out_dir: Path,
-    score_threshold: float = 0.3,
-    **options: Any,
+    model: Predictor | runtime.Model, images: Sequence[str], out_dir: Path, score_threshold: float = 0.3, **options: Any
 ) -> Iterator[Result]:
     """Write each input with its boxes, masks, labels and scores (or its segmentation, or its class) into ``out_dir``.
 
     Args:
         model: a model; see :func:`mmlisa.load`.
-        images: images, videos, or folders of them; for a video classifier, videos, folders of videos, and folders of a video's
-            frames.
+        images: images, videos, or folders of them; for a video classifier, videos, or folders of them or of a video's frames.
         out_dir: gets ``<stem>.png`` per image and ``<stem>.mp4`` per video; inputs of one stem are numbered.
         score_threshold: lowest score of a detection.
         **options: more for ``model.predict``, such as ``tile`` of an exported file.
@@ -136,9 +125,7 @@ def predict_pictures(
 
 
 def _draw_video(draw: Any, path: Path, target: Path) -> list[dict[str, Any]]:
-    """Write a video frame by frame, and return the results of the frames."""
-    video = mmcv.VideoReader(str(path))
-    results = []
+    video, results = mmcv.VideoReader(str(path)), []
 
     def drawings() -> Iterator[np.ndarray]:
         for frame in tqdm(video, path.name, len(video), leave=False, unit="frame", disable=None):

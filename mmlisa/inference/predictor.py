@@ -23,7 +23,7 @@ from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_
 
 
 class Predictor:
-    """A trained model with the interface of an exported file (:class:`mmlisa.runtime.Model`).
+    """A trained model with the interface of :class:`mmlisa.runtime.Model`.
 
     Args:
         cfg: a whole config.
@@ -92,15 +92,11 @@ class Predictor:
 def fill_sample(sample: BaseDataElement, prediction: Prediction) -> BaseDataElement:
     """Write a prediction into a data sample, under OpenMMLab's names."""
     if prediction.boxes is not None:
-        fields = {"bboxes": prediction.boxes} | {
-            name: getattr(prediction, name) for name in ("scores", "labels", "masks")
-        }
-        fields = {
-            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value  # masks of tiles are run lengths
-            for name, value in fields.items()
-            if value is not None
-        }
-        sample.pred_instances = InstanceData(**fields)
+        instances = sample.pred_instances = InstanceData(bboxes=torch.from_numpy(prediction.boxes))
+        for name in ("scores", "labels", "masks"):
+            if (value := getattr(prediction, name)) is not None:
+                is_array = isinstance(value, np.ndarray)  # masks of tiles are run lengths
+                setattr(instances, name, torch.from_numpy(value) if is_array else value)
     elif prediction.segmentation is not None:
         sample.pred_sem_seg = PixelData(data=torch.from_numpy(prediction.segmentation)[None])
     else:

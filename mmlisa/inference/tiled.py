@@ -100,15 +100,11 @@ class TiledDetector(BaseModel):
         return tiles.merge()
 
     def _cut(self, image: Tensor, sample: BaseDataElement, window: np.ndarray) -> tuple[Tensor, BaseDataElement]:
-        x1, y1, x2, y2 = window
-        cut, size = image[:, y1:y2, x1:x2], (int(y2 - y1), int(x2 - x1))
-        scale = (1.0, 1.0)
+        x1, y1, x2, y2 = window.tolist()
+        cut, size, scale = image[:, y1:y2, x1:x2], (y2 - y1, x2 - x1), (1.0, 1.0)
         if self.resize is not None:
             results = self.resize(dict(img=np.ascontiguousarray(cut.permute(1, 2, 0).numpy()), img_shape=size))
-            cut, scale = (
-                torch.from_numpy(np.ascontiguousarray(results["img"].transpose(2, 0, 1))),
-                results["scale_factor"],
-            )
+            cut, scale = torch.from_numpy(results["img"]).permute(2, 0, 1), results["scale_factor"]
         metainfo = dict(ori_shape=size, img_shape=tuple(cut.shape[1:]), scale_factor=scale)
         return cut.contiguous(), type(sample)(metainfo={**sample.metainfo, **metainfo})
 

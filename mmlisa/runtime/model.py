@@ -17,6 +17,9 @@ from .tiles import Tiles
 FORMAT = 1  # version of the metadata
 
 
+Engine = tuple[dict[str, str], Sequence[Any], Callable[[np.ndarray], list[np.ndarray]]]  # see the arguments of Model
+
+
 def load(
     path: str | Path, *, backend: str = "auto", threads: int | None = None, providers: Sequence[str] | None = None
 ) -> "Model":
@@ -42,9 +45,6 @@ def load(
     if backend == "onnxruntime":
         return Model(path, *_onnxruntime(path, threads, providers))
     raise InputError(f"backend={backend!r}; it must be 'auto', 'onnxruntime' or 'openvino'")
-
-
-Engine = tuple[dict[str, str], Sequence[Any], Callable[[np.ndarray], list[np.ndarray]]]  # see the arguments of Model
 
 
 def _onnxruntime(path: str | Path, threads: int | None, providers: Sequence[str] | None) -> Engine:
@@ -134,26 +134,19 @@ class Model:
             raise InputError(f"{self.path!r} classifies clips: call run() with an array of shape {self.shape}")
         picture = read_image(image)
         threshold = self.metadata["score_threshold"] if score_threshold is None else score_threshold
-        if tile := self.metadata.get("tile") if tile is None else tile:
-            overlap = self.metadata.get("overlap", 0.2) if overlap is None else overlap
-            return self._predict_tiles(picture, threshold, tile, overlap)
-        return self._predict(picture, threshold)
+        tile = self.metadata.get("tile") if tile is None else tile
+        if not tile:
+            return self._predict(picture, threshold)
+        if self.task != "detection":
+            raise InputError(f"tile={tile}: {self.path!r} is not a detector; leave it out")
+        tiles = Tiles(picture.shape[:2], tile, self.metadata.get("overlap", 0.2) if overlap is None else overlap)
+        for index, (x1, y1, x2, y2) in enumerate(tiles.windows):
+            tiles.add(index, self._predict(picture[y1:y2, x1:x2], 0.0))
+        return tiles.merge(threshold)
 
     def _predict(self, picture: np.ndarray, threshold: float) -> Prediction:
         prepared, size = self.prepare(picture)
         return self.finish(self.run(prepared), size, picture.shape[:2], threshold)
-
-    def _predict_tiles(self, picture: np.ndarray, threshold: float, tile: int, overlap: float) -> Prediction:
-        if self.task != "detection":
-            raise InputError(f"tile={tile}: {self.path!r} is not a detector; leave it out")
-        tiles = Tiles(picture.shape[:2], tile, overlap)
-        for index, (x1, y1, x2, y2) in enumerate(tiles.windows):
-            tiles.add(index, self._predict(picture[y1:y2, x1:x2], 0.0))
-        found = tiles.merge()
-        kept = int((found.scores >= threshold).sum())  # the best first
-        return Prediction(
-            found.boxes[:kept], found.scores[:kept], found.labels[:kept], found.masks and found.masks[:kept]
-        )
 
     def prepare(self, picture: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
         """``[H, W, 3]`` (RGB, uint8) -> the input ``[1, 3, h, w]``, and (h, w) of the resized image without padding."""
@@ -162,8 +155,7 @@ class Model:
             picture = STEPS[name](picture, **options)
             inside = inside if name == "Pad" else picture.shape[:2]
         size = picture.shape[:2]
-        least = self.metadata["least"]  # the data preprocessor pads to this size
-        taken = [n if isinstance(n, int) else max(pair) for n, *pair in zip(self.shape[2:], size, least, strict=True)]
+        taken = [n if isinstance(n, int) else side for n, side in zip(self.shape[2:], size, strict=True)]
         if np.less(taken, size).any():
             raise InputError(
                 f"{self.path!r} takes images of {taken[0]}x{taken[1]} (H, W) only, and this one has {size[0]}x{size[1]} "

@@ -70,12 +70,12 @@ class Tiles:
         if prediction.masks is not None:
             self._parts = (self._parts or []) + [_cut_out(prediction.masks[i], *corner) for i in counted]
 
-    def merge(self) -> Prediction:
-        """Return the objects of the image in its pixels, the best first."""
+    def merge(self, score_threshold: float = 0.0) -> Prediction:
+        """Return the objects of the image whose scores reach the threshold, in its pixels, the best first."""
         boxes, scores, labels, owners = map(np.concatenate, (self._boxes, self._scores, self._labels, self._owners))
         order = np.argsort(-scores, kind="stable")
         boxes, scores, labels, owners = boxes[order], scores[order], labels[order], owners[order]
-        groups = self._group(boxes, labels, owners)
+        groups = [group for group in self._group(boxes, labels, owners) if scores[group[0]] >= score_threshold]
         best = [group[0] for group in groups]
         joined = [np.append(boxes[group, :2].min(axis=0), boxes[group, 2:].max(axis=0)) for group in groups]
         merged = Prediction(np.array(joined, np.float32).reshape(-1, 4), scores[best], labels[best])

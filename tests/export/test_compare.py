@@ -1,16 +1,13 @@
-"""Comparison of files with their models: what it takes for a difference, and choices between equal candidates."""
+"""Comparison of files with their models, and the effect of padding."""
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
-import torchvision
 from torch import nn
 
 from mmlisa.errors import UserError
-from mmlisa.export.boxes import nms, top
-from mmlisa.export.compare import Follower, compare, difference
+from mmlisa.export.compare import Follower, compare, difference, padding_effect
 from mmlisa.export.whole import EndToEnd
 
 VALUES = torch.randn(1, 4, 8, 16, generator=torch.Generator().manual_seed(0))
@@ -114,56 +111,33 @@ def test_the_model_goes_on_with_the_values_of_the_file():
         follow(VALUES)  # the file has fewer values
 
 
-# --- choices -----------------------------------------------------------------------------------------------------------------
-
-
-class Top(nn.Module):
-    def forward(self, scores):
-        return top(scores, 40)
-
-
-class Suppress(nn.Module):
-    def forward(self, boxes, scores, labels):
-        cfg = dict(nms=dict(type="nms", iou_threshold=0.5), max_per_img=30, min_bbox_size=0)
-        return nms((boxes, scores, labels), cfg, 0.1)
-
-
-def in_onnxruntime(module, inputs):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    program = torch.export.export(module, inputs, strict=False)
-    file = torch.onnx.export(program, dynamo=True, opset_version=18, optimize=False, verbose=False).model_proto
-    session = onnxruntime.InferenceSession(file.SerializeToString(), providers=["CPUExecutionProvider"])
-    names = [each.name for each in session.get_inputs()]
-    return [torch.from_numpy(x) for x in session.run(None, dict(zip(names, (x.numpy() for x in inputs), strict=True)))]
-
-
-@pytest.mark.parametrize("levels", [1, 3, 10**6])
-def test_the_best_of_equal_scores_are_those_of_lower_index(levels):
-    scores = (torch.rand(300, generator=torch.Generator().manual_seed(0)) * levels).floor() / levels
-    expected = np.lexsort((np.arange(300), -scores.numpy()))[:40]
-    for best, index in (top(scores, 40), in_onnxruntime(Top(), (scores,))):
-        np.testing.assert_array_equal(index, expected)
-        np.testing.assert_array_equal(best, scores[index])
-
-
-@pytest.mark.parametrize("levels", [1, 3, 10**6])
-def test_equal_candidates_suppress_those_of_higher_index(levels):
-    generator = torch.Generator().manual_seed(0)
-    corners, scores = torch.randint(0, 30, (200, 2), generator=generator), torch.rand(200, generator=generator)
-    boxes, scores = torch.cat([corners, corners + 16], dim=1).float(), (scores * levels).ceil() / levels
-    labels, kept = torch.randint(0, 2, (200,), generator=generator), []
-    for index in np.lexsort((np.arange(200), -scores.numpy())):
-        others = [i for i in kept if labels[i] == labels[index]]
-        if scores[index] > 0.1 and not (torchvision.ops.box_iou(boxes[[index]], boxes[others]) > 0.5).any():
-            kept.append(index)
-    inputs = (boxes, scores, labels)
-    for found in (Suppress()(*inputs), in_onnxruntime(Suppress(), inputs)):
-        for part, expected in zip(found, inputs, strict=True):
-            assert torch.equal(part, expected[kept[:30]])
-
-
 @pytest.mark.parametrize("results", [(), (VALUES[:, :0],)])
 def test_a_network_without_values_is_refused(results):
     network = SimpleNamespace(predict=lambda image, follow, thresholds: results)
     with pytest.raises(UserError, match="no values"):
         compare(network, lambda image, thresholds: results, None, 1e-3)
+
+
+class Net(nn.Module):
+    """Adds ``share`` of the mean of the image to each pixel."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share, self.seen = share, []
+
+    def extract_feat(self, image: torch.Tensor) -> list[torch.Tensor]:
+        self.seen.append(image)
+        return [image + self.share * image.mean()]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.7])
+def test_the_effect_is_that_of_the_mean(share):
+    model = Net(share)
+    module = SimpleNamespace(model=model, preprocess=SimpleNamespace(divisor=32, value=0.0))
+    size, mean, largest = padding_effect(module, (140, 90))
+    alone, padded = model.seen
+    assert (size, alone.shape[2:], padded.shape[2:]) == ((64, 90), (64, 96), (160, 96))
+    expected = abs(share * (alone.mean() - padded.mean())) / (alone.max() - alone.min())
+    assert mean == pytest.approx(expected.item(), abs=1e-6)
+    assert largest == pytest.approx(expected.item(), abs=1e-6)
+    assert (largest > 1e-3) == (share > 0)

@@ -1,7 +1,5 @@
 """Exported models, run in onnxruntime by the runtime, equal the libraries' own ``predict``."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -90,18 +88,6 @@ def test_segmentors(name, divisor, tmp_path):
         assert np.abs(logits[1] - logits[0]).max() > 1e-2 * np.abs(logits[0]).max()
         segmentation = exported.predict(pixels(size)).segmentation
         assert (segmentation == theirs.pred_sem_seg.data[0].numpy()).mean() > 0.999
-
-
-def test_a_program_of_pytorch(tmp_path):
-    """Its size is fixed, and its batch is free."""
-    export("semantic_fpn_hylisanet", tmp_path / "model.pt2", 32, size=EXAMPLE)
-    extra = {"mmlisa_task": ""}
-    program = torch.export.load(tmp_path / "model.pt2", extra_files=extra)
-    assert json.loads(extra["mmlisa_task"]) == "segmentation"
-    pictures = torch.cat([image(EXAMPLE), image(EXAMPLE).flip(3), image(EXAMPLE)]).to(torch.uint8)
-    (found,) = program.module()(pictures)
-    expected = predict(build("semantic_fpn_hylisanet"), "mmseg", EXAMPLE).seg_logits.data
-    torch.testing.assert_close(found[::2], torch.stack([expected] * 2), rtol=0, atol=1e-4 * expected.abs().max().item())
 
 
 def test_image_classifiers(tmp_path):

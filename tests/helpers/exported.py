@@ -33,7 +33,6 @@ def write_model(path: Path, outputs: dict[str, np.ndarray], shape=(1, 3, "h", "w
         std=[58.395, 57.12, 57.375],
         channels="RGB",
         uint8=False,
-        least=[0, 0],
         border=[123.675, 116.28, 103.53],
         steps=[("Resize", KEEP_RATIO)],
         score_threshold=0.3,

@@ -24,7 +24,7 @@ def test_an_exported_video_classifier_gets_the_input_of_its_file(uint8, channels
         run=lambda clips: seen.append(clips) or [np.float32([[0.2, 0.8], [0.6, 0.4]])],
     )
     views = torch.arange(3, dtype=torch.uint8).view(1, 3, 1, 1, 1).expand(2, 3, 1, 2, 2)  # BGR
-    found = model._predict(views, BaseDataElement())
+    (found,) = model.test_step(dict(inputs=[views], data_samples=[BaseDataElement()]))
     assert found.pred_score.tolist() == pytest.approx([0.4, 0.6])
     order = [2, 1, 0] if channels == "RGB" else [0, 1, 2]
     assert seen[0][0, :, 0, 0, 0].tolist() == (order if uint8 else [(value - 1) / 2 for value in order])
