@@ -1,11 +1,15 @@
 """Weights in the authors' names, filled from the name of each entry, and what the authors' networks return with them.
 
-``goldens/NAME.keys.json`` holds the names and shapes of a state dict, ``goldens/NAME.npz`` the outputs.
+``goldens/NAME.keys.json`` holds the names and shapes of a state dict, ``goldens/NAME.npz`` the outputs. Those of ``vit3_t``,
+``pola_pvt_t`` and ``h_vittt_t_maps`` are of the networks written out as functions of the file, in fp64, a form that gives the
+authors' logits of ``h_vittt_t``; the git history keeps it in tests/conversion/test_written_out.py. The layouts of PaddleDetection
+follow its release 2.6 line by line, in the history of tests/conversion/test_paddle.py.
 """
 
 import json
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +19,18 @@ FOLDER = Path(__file__).parent / "goldens"
 BUFFERS = ("rotations", "relative_position_index", "attn_mask", "num_batches_tracked")
 
 
+def shapes(name: str) -> dict[str, Any]:
+    """Names and shapes of the golden ``name``; of ``official_flatten``, those of each model."""
+    return json.loads((FOLDER / f"{name}.keys.json").read_text())
+
+
+def filled(shapes: dict[str, list[int]], dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    """Weights of these shapes; the buffers, which the conversion drops or which do not matter, are zeros."""
+    return {key: torch.as_tensor(values(key, shape), dtype=dtype) for key, shape in shapes.items()}
+
+
 def state_dict(name: str) -> dict[str, Tensor]:
-    """The weights of the golden ``name``; the buffers, which the conversion drops or which do not matter, are zeros."""
-    shapes = json.loads((FOLDER / f"{name}.keys.json").read_text())
-    return {key: torch.from_numpy(np.asarray(values(key, shape), np.float32)) for key, shape in shapes.items()}
+    return filled(shapes(name))
 
 
 def dense_names(name: str) -> dict[str, Tensor]:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from helpers.recipes import stated
-from helpers.recipes.ablations import PARAMETERS
 from model_zoo import read_header, read_metrics
 from paper_tables import PAPERS
 from research import fidelity
@@ -14,7 +13,7 @@ from research.paper_tables import load_table
 
 ROOT = Path(__file__).parents[2]
 ROWS = read_rows()
-KNOWN = {*stated(), *PARAMETERS}
+KNOWN = {*stated(), *(path.stem for path in (ROOT / "configs" / "ablations").iterdir())}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.paper}: {row.item}")
@@ -25,7 +24,7 @@ def test_an_item(row):
     files = row.files()
     for evidence, argument in row.kinds:
         if evidence == "recipe":
-            configs = [path.name for path in files if path.suffix == ".py"]
+            configs = [path.stem for path in files if path.suffix == ".py"]
             assert configs
             assert not [name for name in configs if name not in KNOWN]
         elif evidence == "test":

@@ -1,28 +1,38 @@
-"""What a config trains with, reduced to the words in which papers describe it."""
+"""What a config trains with, reduced to the words in which papers describe it; ``papers.yml`` has what they say."""
 
 import json
-import math
+import re
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import HOOKS, MODELS, PARAM_SCHEDULERS, DefaultScope
 from torch import nn
 
-
-def cosine(lr: float, last: float, share: float) -> float:
-    """Return the rate after a share of a cosine from ``lr`` down to ``last``."""
-    return last + (lr - last) * (1 + math.cos(math.pi * share)) / 2
+PAPERS = ("lisa", "video", "flatten", "ivit", "castling", "newer", "hosts")
+_SETS = {"train_scales", "undecayed", "interpolations"}
 
 
 def stated() -> dict[str, dict[str, Any]]:
-    """Return what the papers say of each config's recipe, from the modules of this package."""
-    papers = ("castling", "flatten", "hosts", "ivit", "lisa", "newer", "video")
-    return {name: said for paper in papers for name, said in import_module(f"{__name__}.{paper}").RECIPES.items()}
+    """Return what the papers say of each config's recipe, by the config's name without its ending."""
+    tables = yaml.safe_load(Path(__file__).with_name("papers.yml").read_text(encoding="utf-8"))
+    return {
+        name: said | {key: set(said[key]) for key in _SETS & said.keys()}
+        for paper in PAPERS
+        for names, said in tables[paper].items()
+        for name in _expand(names)
+    }
+
+
+def _expand(names: str) -> Iterator[str]:
+    parts = re.split(r"\{(.*?)\}", names)
+    yield from map("".join, product(*(part.split(",") if i % 2 else [part] for i, part in enumerate(parts))))
 
 
 # Images of a training epoch, for averages that change with every iteration.
@@ -32,19 +42,20 @@ _EPOCH = {"mmdet": 117266, "mmpretrain": 1281167}
 def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     """The resolved recipe of a config of any OpenMMLab library, and of its model, which may be on the meta device.
 
-    * ``optimizer``, ``lr``, ``weight_decay``, ``clip`` (a norm, or ``('adaptive', factor)``), ``momenta``; ``batch``: of all
+    * ``optimizer``, ``lr``, ``weight_decay``, ``clip`` (a norm, or ``['adaptive', factor]``), ``momenta``; ``batch``: of all
       devices together, the one ``lr`` is meant for;
     * ``epochs`` or ``iterations``; ``warmup``, in the same units or in iterations; ``decay``: its kind, None where constant, with
       the ``power`` of a polynomial; ``decays_every``: ``'epoch'`` or ``'iteration'``; ``milestones``; ``rates``: of the first
       iteration, after the warm-up, after the last iteration;
     * ``undecayed``: kinds of parameters; ``lr_mults``: part of the model -> its rates over the base rate, where they differ;
     * ``drop_path``; ``augments``: type -> alpha of mixing augmentations; ``ema``: type and final momentum; ``head_scale``: by how
-      much smaller than its other layers a head's last one starts; ``teacher``: timm's name of a distilling model;
+      much smaller than its other layers a head's last one starts; ``teacher``: timm's name of a distilling model; ``mesa``: the
+      weight of the self-distillation, and its first epoch;
     * ``transforms``: types of the training pipeline; ``train_scales``: pixels, of every step that sets a size; ``max_size``:
       limit of the long side, beside short ones; ``class_share``: largest share of a class in a crop; ``interpolations``;
       ``batch_scales``: smallest and largest, where the images of a batch are resized together; ``sampler``; ``pixels``: order,
       mean, std; ``evaluation``: steps of the test that change an image; ``boxes``: of one-stage detectors, how many are kept
-      before NMS and after it, the least score, and the IoU of NMS.
+      before NMS and after it, the least score, and the IoU of NMS; ``towers``: the convolutions in their heads, and the channels.
     """
     optimizer = cfg.optim_wrapper.optimizer
     warmups = [s for s in cfg.param_scheduler if s.type == "LinearLR"]
@@ -57,11 +68,17 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     rgb = preprocessor.get("bgr_to_rgb", preprocessor.get("to_rgb", False))
     undecayed, lr_mults, momenta = _groups(cfg, model)
     test_cfg = cfg.model.get("test_cfg") or {}
+    batch_augments = (preprocessor.get("batch_augments") or []) if cfg.default_scope == "mmdet" else []
+    mesa = [hook.distill_from for hook in cfg.custom_hooks if hook.type == "mmlisa.SelfDistillationHook"]
+    if cfg.model.type == "mmlisa.SelfDistilledClassifier":
+        mesa.insert(0, cfg.model.weight)
+    clip = cfg.optim_wrapper.get("clip_grad") or {}
+    box_head = cfg.model.get("bbox_head") or {}
     return {
         "optimizer": optimizer.type,
         "lr": optimizer.lr,
         "weight_decay": optimizer.weight_decay,
-        "clip": _clip(cfg.optim_wrapper.get("clip_grad") or {}),
+        "clip": ["adaptive", clip.clip_factor] if "clip_factor" in clip else clip.get("max_norm"),
         **{unit: number for unit, number in length.items() if number},
         "warmup": warmups[0].end if warmups else 0,
         "decay": decays[0].type if decays else None,
@@ -75,28 +92,24 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         "max_size": next((step.max_size for step in train if "max_size" in step), None),
         "class_share": next((step.cat_max_ratio for step in train if "cat_max_ratio" in step), None),
         "teacher": cfg.model.teacher.get("model_name") if "teacher" in cfg.model else None,
-        "batch_scales": next((tuple(a.random_size_range) for a in preprocessor.get("batch_augments") or []), None)
-        if cfg.default_scope == "mmdet"
-        else None,
+        "batch_scales": next(([*a.random_size_range] for a in batch_augments), None),
         "interpolations": {step.interpolation for step in train if step.type == "Resize" and "interpolation" in step},
         "evaluation": [word for step in test for word in _evaluation(step)],
         "augments": {a.type: a.alpha for a in augments},
         "transforms": [step.type.removeprefix("mmlisa.") for step in train],
         "sampler": cfg.train_dataloader.sampler.type,
-        "pixels": ("RGB" if rgb else "BGR", *(tuple(preprocessor[key]) for key in ("mean", "std"))),
+        "pixels": ["RGB" if rgb else "BGR", *preprocessor.mean, *preprocessor.std],
         "ema": _ema(cfg, model),
         "head_scale": (cfg.model.get("head") or {}).get("init_scale", 1.0),
-        "boxes": (test_cfg.nms_pre, test_cfg.max_per_img, test_cfg.score_thr, test_cfg.nms.iou_threshold)
+        "mesa": mesa or None,
+        "towers": [box_head.stacked_convs, box_head.in_channels] if "stacked_convs" in box_head else None,
+        "boxes": [test_cfg.nms_pre, test_cfg.max_per_img, test_cfg.score_thr, test_cfg.nms.iou_threshold]
         if "nms_pre" in test_cfg
         else None,
         "momenta": momenta,
         "undecayed": undecayed,
         "lr_mults": lr_mults,
     }
-
-
-def _clip(options: Any) -> float | tuple[str, float] | None:
-    return ("adaptive", options.clip_factor) if "clip_factor" in options else options.get("max_norm")
 
 
 def _step(scheduler: Any) -> str:
@@ -121,11 +134,15 @@ def _steps(pipeline: Any) -> Iterator[Any]:
             yield from _steps(step.get("transforms", []))
 
 
-def _sizes(step: Any) -> Iterator[Any]:
+def _sizes(step: Any) -> Iterator[int | str]:
     for key in ("scale", "crop_size"):
         if key in step:
-            yield tuple(step[key]) if isinstance(step[key], list | tuple) else step[key]
-    yield from (scale if isinstance(scale, int) else tuple(scale) for scale in step.get("scales", []))
+            yield _size(step[key])
+    yield from map(_size, step.get("scales", []))
+
+
+def _size(sides: Any) -> Any:
+    return sides if isinstance(sides, int) else "x".join(map(str, sides))
 
 
 def _evaluation(step: Any) -> Iterator[str]:
@@ -134,13 +151,13 @@ def _evaluation(step: Any) -> Iterator[str]:
     if step.type == "ResizeEdge":
         yield f"{step.edge} {step.scale} {interpolation}"
     elif step.type == "Resize":
-        yield f"{'fit' if step.get('keep_ratio') else 'squash'} {'x'.join(map(str, step.scale))} {interpolation}"
+        yield f"{'fit' if step.get('keep_ratio') else 'squash'} {_size(step.scale)} {interpolation}"
     elif step.type == "CenterCrop":
         yield f"crop {step.crop_size}"
 
 
 @cache
-def _rates(schedulers: str, lr: float, length: str) -> tuple[float, float, float]:
+def _rates(schedulers: str, lr: float, length: str) -> list[float]:
     """Rates of the first iteration, after the warm-up and after the last one, by MMEngine's own schedulers, to three digits."""
     schedulers, length = json.loads(schedulers), json.loads(length)
     per_epoch = 4
@@ -170,10 +187,10 @@ def _rates(schedulers: str, lr: float, length: str) -> tuple[float, float, float
             if not scheduler.by_epoch or (i + 1) % per_epoch == 0:
                 scheduler.step()
     rates.append(optimizer.param_groups[0]["lr"])
-    return tuple(float(f"{rates[i]:.3g}") for i in (0, warmup, -1))
+    return [float(f"{rates[i]:.3g}") for i in (0, warmup, -1)]
 
 
-def _ema(cfg: Config, model: nn.Module) -> tuple[str, float] | None:
+def _ema(cfg: Config, model: nn.Module) -> list[Any] | None:
     """Type of the averaged weights, and what the last iteration moves them, of the way to the newest ones."""
     hooks = [hook for hook in cfg.get("custom_hooks", []) if "EMA" in hook.type or "momentum" in hook]
     if not hooks:
@@ -192,10 +209,10 @@ def _ema(cfg: Config, model: nn.Module) -> tuple[str, float] | None:
         assert averaged.update_buffers, "averaged weights beside the statistics of the last ones"
     averaged.steps.fill_(epochs * _EPOCH[cfg.default_scope] // cfg.auto_scale_lr.base_batch_size - 1)
     averaged.update_parameters(newest)
-    return type(averaged).__name__, float(f"{averaged.module.weight.item():.3g}")
+    return [type(averaged).__name__, float(f"{averaged.module.weight.item():.3g}")]
 
 
-def _groups(cfg: Config, model: nn.Module) -> tuple[set[str], dict[str, set[float]], float | tuple[float, float]]:
+def _groups(cfg: Config, model: nn.Module) -> tuple[set[str], dict[str, list[float]], float | tuple[float, float]]:
     """Of the built optimizer: kinds of parameters that do not decay, rates over the base rate by part of the model, momenta."""
     wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
     settings = {id(p): group for group in wrapper.optimizer.param_groups for p in group["params"] if p.requires_grad}
@@ -208,48 +225,38 @@ def _groups(cfg: Config, model: nn.Module) -> tuple[set[str], dict[str, set[floa
     assert not settings, "the optimizer has parameters that the model does not have"
     for kind, values in decays.items():
         assert values in ({0.0}, {base_decay}), f"{kind}: weight decays {values}"
-    differing = {part: values for part, values in rates.items() if values != {1.0}}
+    differing = {part: sorted(values) for part, values in rates.items() if values != {1.0}}
     defaults = wrapper.optimizer.defaults
     momenta = tuple(defaults["betas"]) if "betas" in defaults else defaults["momentum"]
     return {kind for kind, values in decays.items() if values == {0.0}}, differing, momenta
 
 
 def _kinds(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
-    """Name, kind and parameter of all that train.
-
-    Kinds: ``head norm`` (batch norms in the heads of segmentors and Cascade R-CNN); ``norm`` (in PicoDet's necks ``outer neck
-    norm``, of the maps that come in and of the coarsest one, and ``fusing neck norm``), ``head bias`` (in the heads of
-    segmentors), ``bias``, ``position``, ``keys' position`` (of focused attention), ``table`` (of relative positions), ``token``,
-    ``embedding``, ``scale`` (one-dimensional ones that are none of these, and those of activations), ``weight``.
-    """
+    """Name, kind and parameter of all that train."""
     for prefix, module in model.named_modules():
-        for own, parameter in module.named_parameters(prefix, recurse=False):
-            if not parameter.requires_grad:
-                continue
-            leaf = own.rpartition(".")[2]
-            if "Norm" in type(module).__name__:
-                kind = "norm"
-                if (
-                    prefix.startswith(("decode_head.", "auxiliary_head.", "roi_head."))
-                    and "BatchNorm" in type(module).__name__
-                ):
-                    kind = "head norm"
-                if prefix.startswith(("neck.transforms.", "neck.top.")):
-                    kind = "outer neck norm"
-                elif prefix.startswith(("neck.top_down.", "neck.downsamples.", "neck.bottom_up.")):
-                    kind = "fusing neck norm"
-            elif leaf.endswith("bias") and parameter.ndim == 1 and "ReLU" not in type(module).__name__:
-                kind = "head bias" if prefix.startswith(("decode_head.", "auxiliary_head.")) else "bias"
-            elif leaf == "positional_encoding":
-                kind = "keys' position"
-            elif "relative_position" in leaf or leaf.startswith("rel_pos"):
-                kind = "table"
-            elif leaf in ("position", "position_embedding"):
-                kind = "position"
-            elif leaf == "cls_token":
-                kind = "token"
-            elif isinstance(module, nn.Embedding):
-                kind = "embedding"
-            else:
-                kind = "scale" if parameter.ndim == 1 else "weight"
-            yield own, kind, parameter
+        for name, parameter in module.named_parameters(prefix, recurse=False):
+            if parameter.requires_grad:
+                yield name, _kind(prefix, module, name.rpartition(".")[2], parameter), parameter
+
+
+def _kind(prefix: str, module: nn.Module, leaf: str, parameter: nn.Parameter) -> str:
+    """Norms and biases of heads and necks are kinds of their own, because papers treat some of them in another way.
+
+    ``outer neck norm``: PicoDet's, of the maps that come in and of the coarsest one.
+    """
+    in_head, layer = prefix.startswith(("decode_head.", "auxiliary_head.")), type(module).__name__
+    if "Norm" in layer:
+        if "BatchNorm" in layer and (in_head or prefix.startswith("roi_head.")):
+            return "head norm"
+        if prefix.startswith(("neck.transforms.", "neck.top.")):
+            return "outer neck norm"
+        is_fusing = prefix.startswith(("neck.top_down.", "neck.downsamples.", "neck.bottom_up."))
+        return "fusing neck norm" if is_fusing else "norm"
+    if leaf.endswith("bias") and parameter.ndim == 1 and "ReLU" not in layer:
+        return "head bias" if in_head else "bias"
+    if "relative_position" in leaf or leaf.startswith("rel_pos"):
+        return "table"
+    if isinstance(module, nn.Embedding):
+        return "embedding"
+    named = {"positional_encoding": "keys' position", "position": "position", "position_embedding": "position"}
+    return (named | {"cls_token": "token"}).get(leaf) or ("scale" if parameter.ndim == 1 else "weight")
