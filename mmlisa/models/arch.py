@@ -15,13 +15,8 @@ MIXERS = {"A": "or L, the operator of attention", "C": "separable convolution", 
 def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, Any]], backbone: str) -> dict[str, Any]:
     """Return the settings of a named arch; a dict is a complete arch, or one with a ``base`` name and what differs from it.
 
-    Args:
-        arch: a name or a dict.
-        table: the backbone's archs by name.
-        backbone: its name, for messages.
-
     Raises:
-        UserError: an unknown name, or an unknown key, which would change nothing.
+        UserError: a name that is not in ``table``, or an unknown key, which would change nothing.
     """
     delta = {"base": arch} if isinstance(arch, str) else dict(arch)
     base = delta.pop("base", None)
@@ -33,17 +28,10 @@ def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, An
     return deepcopy({**table.get(base, {}), **delta})
 
 
-def with_settings(arch: str | dict[str, Any], **settings: Any) -> dict[str, Any]:
-    """Return an arch with ``settings``, those that are not None, in the place of its own."""
-    own = arch if isinstance(arch, dict) else dict(base=arch)
-    return own | {key: value for key, value in settings.items() if value is not None}
-
-
 def check_stages(arch: Mapping[str, Any], table: Mapping[str, Mapping[str, Any]], count: int | None = None) -> None:
     """Check that the settings which are tuples in the table have ``count`` entries, or, for None, one number of entries.
 
-    Raises:
-        UserError: another number. Further entries would be ignored.
+    Further entries would be ignored: another number is a UserError.
     """
     per_stage = {key for settings in table.values() for key, value in settings.items() if isinstance(value, tuple)}
     lengths = {key: len(value) for key, value in arch.items() if key in per_stage}
@@ -53,11 +41,7 @@ def check_stages(arch: Mapping[str, Any], table: Mapping[str, Mapping[str, Any]]
 
 
 def parse_mixers(name: str, value: str, num_stages: int, letters: str) -> str:
-    """Parse the choice of a mixer per stage: a string of ``letters`` from :data:`MIXERS`. The papers' L is A.
-
-    Raises:
-        UserError: another length or letter. The message says what each letter means.
-    """
+    """Parse the choice of a mixer per stage, a string of ``letters``; the papers' L is A. Anything else is a UserError."""
     mixers = value.replace("L", "A")
     if len(mixers) != num_stages or set(mixers) - set(letters):
         meanings = " or ".join(f"{letter} ({MIXERS[letter]})" for letter in letters)
@@ -66,11 +50,7 @@ def parse_mixers(name: str, value: str, num_stages: int, letters: str) -> str:
 
 
 def parse_image_size(image_size: int | Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
-    """Return a number or (H, W) as (H, W); (T, H, W) where ``axes`` has 3.
-
-    Raises:
-        UserError: another number of axes.
-    """
+    """Return a number or (H, W) as (H, W); (T, H, W) where ``axes`` has 3. Another number of axes is a UserError."""
     sizes = tuple(image_size) if isinstance(image_size, Sequence) else (image_size, image_size)
     if len(sizes) not in axes:
         forms = " or ".join("(H, W)" if n == 2 else "(T, H, W)" for n in axes)
@@ -81,8 +61,7 @@ def parse_image_size(image_size: int | Sequence[int], axes: Sequence[int]) -> tu
 def check_options(cls: type, options: Iterable[str]) -> None:
     """Check the names of keyword arguments for a class whose constructors pass them on to each other.
 
-    Raises:
-        UserError: an unknown one; the message lists those that the class knows.
+    The message of the UserError lists the names that the class knows.
     """
     names: dict[str, None] = {}
     for base in cls.__mro__:

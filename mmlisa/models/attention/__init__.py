@@ -8,11 +8,8 @@ from mmlisa.lazy import names_at_first_use
 # The registered operators, by file.
 _OPERATORS = {
     "agent": "AgentAttention",
-    "convolutional": "ConvolutionalAttention",
     "cross_shaped_window": "CrossShapedWindowAttention",
     "focused_linear": "FocusedLinearAttention",
-    "gated_linear": "MALAAttention RALAAttention",
-    "inception": "InceptionMixer",
     "inline": "InLineAttention",
     "interactive": "InteractiveAttention",
     "levit": "LeViTAttention",
@@ -21,12 +18,12 @@ _OPERATORS = {
         "MeanCenteredAttention ReLUExpAttention ReLULinearAttention ReLUSoftmaxAttention"
     ),
     "lisa": "LiSA",
-    "mila": "MILAAttention",
-    "mixers": "AveragePooling DepthwiseConv GlobalFilter",
+    "mixers": "AveragePooling DepthwiseConv GlobalFilter InceptionMixer",
     "pairwise": "LambdaConvolution RelationalSelfAttention StructureAwareAttention",
     "polarity_aware": "PolarityAwareAttention",
+    "rotated": "MALAAttention MILAAttention RALAAttention",
     "shifted_window": "ShiftedWindowAttention",
-    "softmax": "PooledSoftmaxAttention SoftmaxAttention",
+    "softmax": "ConvolutionalAttention PooledSoftmaxAttention SoftmaxAttention",
     "spatial_reduction": "SpatialReductionAttention",
     "ttt": "TTTAttention",
 }

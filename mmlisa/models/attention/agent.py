@@ -1,4 +1,4 @@
-"""Agent attention as a token mixer; without prefix tokens."""
+"""Agent attention (Han et al., "Agent Attention: On the Integration of Softmax and Linear Attention")."""
 
 from collections.abc import Sequence
 
@@ -16,14 +16,7 @@ _SIDE = 7  # side of the maps from which the biases are interpolated
 
 
 class AgentBias(ResizeOnLoad):
-    """Bias between agents and tokens: a small map of tokens for each agent, resized to the grid, plus a row's and a column's.
-
-    On another grid than the pretraining one, the rows' and columns' biases are resized as well.
-
-    Args:
-        agents: n.
-        grid: the pretraining grid (H, W).
-    """
+    """Bias between n agents and the tokens: a small map for each agent, a row's and a column's bias, all resized to the grid."""
 
     on_grid = ("rows", "columns")
 
@@ -48,16 +41,10 @@ class AgentBias(ResizeOnLoad):
 
 @MODELS.register_module()
 class AgentAttention(HeadedAttention):
-    """Agent attention: ``proj(softmax(q A^T + B_2) softmax(A k^T + B_1) v + DWC(v))`` (Han et al., "Agent Attention").
-
-    The agents A are the queries, averaged over the cells of a square grid.
+    """``proj(softmax(q A^T + B_2) softmax(A k^T + B_1) v + DWC(v))``; the agents A are averages of the queries.
 
     Args:
-        grid: the pretraining grid (H, W): the size of the biases of rows and columns.
-        agents: n, a square number. The paper has 9, 16, 49, 49 in the four stages of Swin and PVT.
-
-    Raises:
-        UserError: see :class:`HeadedAttention`; at the call, agents that are not a square number.
+        agents: n, a square number (UserError at the call). The paper has 9, 16, 49, 49 in the four stages of Swin and PVT.
     """
 
     takes_prefix = False

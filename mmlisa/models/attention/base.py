@@ -1,12 +1,12 @@
 """The interface between backbones and token mixers, and the construction of token mixers from configs.
 
 A token mixer (an attention operator) is an ``nn.Module`` built as ``Operator(channels, num_heads, *, grid, **its own options)``
-and called as ``operator(x, grid)``. ``x: [B, N, C]`` holds the tokens of ``grid`` in row-major order, after N - prod(grid)
-prefix tokens (a class token) of some backbones. ``grid`` at construction is the pretraining grid, the size of
+and called as ``operator(x, grid)``, ``[B, N, C] -> [B, N, C]``. ``x`` holds the tokens of ``grid`` in row-major order, after
+N - prod(grid) prefix tokens (a class token) of some backbones. ``grid`` at construction is the pretraining grid, the size of
 position-dependent parameters. At the call, it may be any other.
 
-The operators document their own options only. All raise UserError for heads that do not divide the channels and, at the call,
-for fewer tokens than the grid has, or for prefix tokens that they do not take.
+The operators document their own options and errors only. All raise UserError for heads that do not divide the channels and, at
+the call, for fewer tokens than the grid has, or for prefix tokens that they do not take.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,17 +54,13 @@ class HeadedAttention(nn.Module):
     projections.
 
     Args:
-        channels: channels C.
-        num_heads: heads h.
+        channels: C.
+        num_heads: h.
         grid: the pretraining grid.
         head_dims: width d of a head; None for C / h.
         key_dims: width of a head's queries and keys; None for d.
         qkv_bias: bias in the query, key and value projection.
         proj_bias: bias in the output projection; None for operators with another projection, or none.
-
-    Raises:
-        UserError: heads that do not divide the channels (without ``head_dims``); at the call, fewer tokens than the grid has,
-            or more if the operator takes no prefix tokens.
     """
 
     function: ClassVar[Callable[..., Tensor]]  # of query, key and value
@@ -91,7 +87,6 @@ class HeadedAttention(nn.Module):
             self.proj = nn.Linear(num_heads * self.head_dims, channels, bias=proj_bias)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
         check_tokens(x, grid, self.takes_prefix)
         if self.full_precision:
             x = x.to(layer_dtype(x, self))
@@ -111,11 +106,7 @@ class HeadedAttention(nn.Module):
 
 
 def check_heads(channels: int, num_heads: int) -> int:
-    """Return the width of a head.
-
-    Raises:
-        UserError: ``channels`` is not a multiple of ``num_heads``.
-    """
+    """Return the width of a head, or raise UserError if the heads do not divide the channels."""
     if num_heads < 1 or channels % num_heads:
         raise UserError(
             f"channels={channels} is not a multiple of num_heads={num_heads}; in a network, arch gives both for each stage"
@@ -124,11 +115,7 @@ def check_heads(channels: int, num_heads: int) -> int:
 
 
 def check_tokens(x: Tensor, grid: Sequence[int], takes_prefix: bool = False) -> int:
-    """Return the number of prefix tokens in ``x: [B, N, C]``: N - prod(grid).
-
-    Raises:
-        UserError: there are fewer tokens than the grid has, or prefix tokens without ``takes_prefix``.
-    """
+    """Return the number of prefix tokens in ``x: [B, N, C]``, or raise UserError if there are too few or too many tokens."""
     count = prod(grid)
     prefix = x.shape[1] - count
     if prefix < 0:

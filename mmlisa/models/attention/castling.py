@@ -39,7 +39,6 @@ class CastlingAttention(HeadedAttention):
     appendix). It has no parameters: a checkpoint is the same with it and without.
 
     Args:
-        channels, num_heads, grid, head_dims, qkv_bias: see :class:`HeadedAttention`.
         key_dims: width of a head's queries and keys; None for d. Narrower ones are LeViT's "feature pooling" (Castling-ViT,
             Table 1), which excludes ``residual``.
         pooled: MViTv2's form without its strides: query, key and value each pass a :class:`HeadPool`.

@@ -22,11 +22,10 @@ class CrossShapedWindowAttention(HeadedAttention):
     ones. The map is padded to whole stripes, unmasked, as Swin's.
 
     Args:
-        grid: the pretraining grid; if a side is at most ``split_size``, the attention is global, as in the last stage.
-        split_size: width of the stripes; None for global attention.
+        split_size: width of the stripes; None for global attention, as on a pretraining grid with a side of at most this width.
 
     Raises:
-        UserError: see :class:`HeadedAttention`; an odd number of heads under stripes.
+        UserError: an odd number of heads under stripes.
     """
 
     takes_prefix = False
@@ -43,13 +42,10 @@ class CrossShapedWindowAttention(HeadedAttention):
         self.lepe = nn.ModuleList(TokenConv(channels // branches, 3) for _ in range(branches))
 
     def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        grid = tuple(grid)
-        x = x.unflatten(1, grid)
-        stripes = [grid]
+        x, stripes = x.unflatten(1, tuple(grid)), [tuple(grid)]
         if self.split_size is not None:
-            size = self.split_size
-            x = pad_to_windows(x, (size, size))
-            stripes = [(x.shape[1], size), (size, x.shape[2])]
+            x = pad_to_windows(x, (self.split_size, self.split_size))
+            stripes = [(x.shape[1], self.split_size), (self.split_size, x.shape[2])]
         branches = [qkv.chunk(len(stripes), dim=3) for qkv in self.qkv(x).chunk(3, dim=3)]
         maps = map(self._attend_stripes, zip(*branches, strict=True), stripes, self.lepe)
         return self.proj(torch.cat(list(maps), dim=3)[:, : grid[0], : grid[1]].flatten(1, 2))

@@ -1,4 +1,4 @@
-"""Focused linear attention as a token mixer."""
+"""Focused linear attention (Han et al., "FLatten Transformer")."""
 
 from collections.abc import Sequence
 from math import prod
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa.errors import UserError
-from mmlisa.models.layers.grids import PositionResize, PositionsOnLoad
+from mmlisa.models.layers.grids import PositionsOnLoad
 from mmlisa.models.layers.tokens import SharedTokenConv, TokenConv, after_prefix
 from mmlisa.models.layers.windows import (
     cyclic_shift,
@@ -25,12 +25,9 @@ from .base import HeadedAttention, join_heads, split_heads
 
 @MODELS.register_module()
 class FocusedLinearAttention(PositionsOnLoad, HeadedAttention):
-    """Focused linear attention (Han et al., "FLatten Transformer", Eq. 12): Sim(Q, K) V + DWC(V).
-
-    Prefix (class) tokens take part in the attention; they have no position and skip the convolution.
+    """``proj(Sim(Q, K) V + DWC(V))`` (Eq. 12). Prefix tokens attend too, have no position and skip the convolution.
 
     Args:
-        grid: token grid of the pretraining resolution (H, W): the size of the positional encoding.
         focusing_factor: the power p of the focused function.
         kernel_size: of the depthwise convolution on the values, odd; its d kernels are shared by all heads. 0: none.
         lepe_kernel_size: of a second depthwise convolution on the values, one kernel for each of the C channels, as CSwin's
@@ -42,7 +39,7 @@ class FocusedLinearAttention(PositionsOnLoad, HeadedAttention):
         position: a positional encoding on the keys.
 
     Raises:
-        UserError: see :class:`HeadedAttention`; an even kernel, a shift without windows.
+        UserError: an even kernel, a shift without windows.
     """
 
     on_grid = ("positional_encoding",)
@@ -69,9 +66,8 @@ class FocusedLinearAttention(PositionsOnLoad, HeadedAttention):
         self.scale = nn.Parameter(torch.zeros(1, 1, channels))
         self.positional_encoding = None
         if position:
-            own_grid = self.window or tuple(grid)
-            self.positional_encoding = nn.Parameter(torch.zeros(1, prod(own_grid), channels))
-            self.resize = PositionResize(own_grid)
+            self.grid = self.window or tuple(grid)
+            self.positional_encoding = nn.Parameter(torch.zeros(1, prod(self.grid), channels))
         self.dwc = SharedTokenConv(self.head_dims, kernel_size) if kernel_size else None
         self.lepe = TokenConv(channels, lepe_kernel_size) if lepe_kernel_size else None
 

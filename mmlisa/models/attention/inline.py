@@ -1,4 +1,4 @@
-"""Injective linear attention as a token mixer, with the identity as its kernel, which the released networks have."""
+"""Injective linear attention (Han et al., "Bridging the Divide"), with the released networks' kernel function, the identity."""
 
 from collections.abc import Sequence
 from math import prod
@@ -14,10 +14,9 @@ from .base import HeadedAttention, join_heads, split_heads
 
 @MODELS.register_module()
 class InLineAttention(HeadedAttention):
-    """Injective linear attention with a local residual (Han et al., "Bridging the Divide", InLine).
+    """InLine: injective linear attention with a local residual, in which prefix tokens have no part.
 
-    The residual is a 3x3 convolution of the values, one kernel for each channel, that an MLP makes from the mean of the image's
-    tokens. Prefix (class) tokens take part in the attention, not in the residual. See :class:`HeadedAttention` for the arguments.
+    It is a 3x3 convolution of the values, whose kernel for each channel an MLP makes from the mean of the image's tokens.
     """
 
     def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], qkv_bias: bool = True) -> None:

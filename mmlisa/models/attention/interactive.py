@@ -19,13 +19,10 @@ class InteractiveAttention(HeadedAttention):
     them alone; small random ones would shrink the output to nothing.
 
     Args:
-        landmarks: L, a square number, at every resolution: 49 in iViT, 64 in the plain ViTs. None attends between all tokens,
-            as softmax attention does (quadratic in N; Eq. 5).
+        landmarks: L at every resolution, a square number (UserError at the call): 49 in iViT, 64 in the plain ViTs. None attends
+            between all tokens, as softmax attention does (quadratic in N; Eq. 5).
         mix_before, mix_after: head mixing before and after the softmaxes. Table 8's rows are ``landmarks`` with both,
             ``landmarks`` with none, and ``landmarks=None`` with both.
-
-    Raises:
-        UserError: see :class:`HeadedAttention`; at the call, landmarks that are not a square number.
     """
 
     softmax = staticmethod(interactive_softmax)  # optimize_for_cpu replaces it

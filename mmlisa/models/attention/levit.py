@@ -43,12 +43,7 @@ class LeViTAttention(nn.Module):
     """Softmax attention with offset biases, values twice as wide as keys, and hard-swish before the projection.
 
     Args:
-        grid: pretraining grid: the size of the biases.
         head_dims: width D of queries and keys, C / h / 2 where None; values have 2 D.
-
-    Raises:
-        UserError: heads that do not divide the channels (without ``head_dims``); at the call, tokens that are not those of
-            the grid.
     """
 
     def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], head_dims: int | None = None) -> None:
@@ -59,7 +54,6 @@ class LeViTAttention(nn.Module):
         self.proj = nn.Linear(2 * num_heads * self.head_dims, channels, bias=False)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
         check_tokens(x, grid)
         qkv = split_heads(self.qkv(x), self.num_heads)
         query, key, value = qkv.split([self.head_dims, self.head_dims, 2 * self.head_dims], dim=3)

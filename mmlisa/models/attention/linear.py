@@ -63,12 +63,7 @@ class CosineAttention(CastlingAttention):
 
 @MODELS.register_module()
 class MeanCenteredAttention(CastlingAttention):
-    """Table 5, "MC": :func:`mmlisa.ops.mean_centered_attention`.
-
-    Args:
-        axis: over which the mean is taken, ``'tokens'`` or ``'channels'``.
-        **options: see :class:`CastlingAttention`.
-    """
+    """Table 5, "MC": :func:`mmlisa.ops.mean_centered_attention`; mean over the ``axis`` ``'tokens'`` or ``'channels'``."""
 
     full_precision = True
 
@@ -86,7 +81,6 @@ class ReLUSoftmaxAttention(CastlingAttention):
 
     Args:
         average: divide the sum over the N tokens by N, as our configs of Table 5 do; the paper does not (its appendix).
-        **options: see :class:`CastlingAttention`.
     """
 
     full_precision = True
@@ -108,12 +102,7 @@ class ReLUExpAttention(CastlingAttention):
 
 @MODELS.register_module()
 class LinearAngularAttention(CastlingAttention):
-    """``proj(norm(v / 2 + q̂ (k̂ᵀ v) / π + aux) + DConv(v))`` (You et al., "Castling-ViT", Eqs. 9-10), norm: L2 over a head.
-
-    Args:
-        conv_size: see :class:`CastlingAttention`; 9 is the paper's.
-        **options: see :class:`CastlingAttention`.
-    """
+    """``proj(norm(v / 2 + q̂ (k̂ᵀ v) / π + aux) + DConv(v))`` (You et al., "Castling-ViT", Eqs. 9-10), norm: L2 over a head."""
 
     def __init__(self, channels: int, num_heads: int, *, conv_size: int | None = 9, **options) -> None:
         super().__init__(channels, num_heads, conv_size=conv_size, **options)

@@ -1,6 +1,7 @@
-"""LiSA as a token mixer."""
+"""LiSA (Kwon et al., "Lightweight Structure-Aware Attention for Visual Understanding")."""
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
 import torch
@@ -32,11 +33,9 @@ class ChannelMajorLinear(nn.Linear):
 
 @MODELS.register_module()
 class LiSA(ResizeOnLoad):
-    """Lightweight structure-aware attention (Kwon et al., journal version, Eq. 14 and Fig. 7).
+    """Lightweight structure-aware attention (journal version, Eq. 14 and Fig. 7); all heads share the kernels.
 
     Args:
-        num_heads: heads h; the kernels are shared by all of them.
-        grid: token grid of the pretraining resolution, one size per axis (H, W) or (T, H, W): the kernels' own size.
         num_patterns: structural patterns D.
         kernel_size: None for kernels of the whole grid; an odd number k for local ones, k taps along each axis (Table 3d).
         padding: ``'circular'``, or, around local kernels, ``'zeros'`` as in an ordinary convolution.
@@ -45,8 +44,8 @@ class LiSA(ResizeOnLoad):
         backend: see :func:`mmlisa.ops.lisa`.
 
     Raises:
-        UserError: heads that do not divide the channels, an even ``kernel_size``, an unknown ``padding``, or zeros around
-            kernels that are not local; at the call, an unknown ``backend``.
+        UserError: an even ``kernel_size``, an unknown ``padding``, or zeros around kernels that are not local; at the call, an
+            unknown ``backend``.
     """
 
     on_grid = ("kernel_a", "kernel_b")
@@ -93,7 +92,6 @@ class LiSA(ResizeOnLoad):
         nn.init.trunc_normal_(self.bias, std=0.02)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``x: [B, N, C]`` with N = prod(grid) -> ``[B, N, C]``."""
         check_tokens(x, grid)
         qkv = self.qkv(x)
         query, key, value = out_of_fp16(to_map(qkv, grid)).unflatten(1, (3, self.num_heads, -1)).unbind(1)
@@ -112,14 +110,9 @@ class LiSA(ResizeOnLoad):
 
     def _kernels(self, grid: tuple[int, ...]) -> LiSAKernels:
         """Return the kernels prepared for ``grid``, from the cache if no gradient is required."""
-        parameters = [self.kernel_a, self.kernel_b, self.bias]
-        parameters += [] if self.bias_a is None else [self.bias_a]
-        return self._prepared.get((grid, self.backend), parameters, lambda: self._prepare(grid))
-
-    def _prepare(self, grid: tuple[int, ...]) -> LiSAKernels:
-        return LiSAKernels.prepare(
-            self.kernel_a, self.kernel_b, self.bias, self.bias_a, grid=grid, backend=self.backend
-        )
+        parameters = [self.kernel_a, self.kernel_b, self.bias, *([] if self.bias_a is None else [self.bias_a])]
+        prepare = partial(LiSAKernels.prepare, *parameters, grid=grid, backend=self.backend)
+        return self._prepared.get((grid, self.backend), parameters, prepare)
 
 
 def _normalize(x: Tensor) -> Tensor:

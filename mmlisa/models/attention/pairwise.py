@@ -22,7 +22,6 @@ class StructureAwareAttention(HeadedAttention):
     """SA of Kwon et al. (journal version, Sec. 4), O(N^2); the rows of Table 3b.
 
     Args:
-        grid: the pretraining grid, the size of the relative positions.
         form: ``'weights'`` multiplies the correlation by relative positions (Eq. 9); ``'dot'`` encodes it into structural
             patterns and generates a kernel from them (Eq. 10); ``'hadamard'`` does so channel by channel (Eq. 11).
         num_patterns: structural patterns D of Eqs. 10 and 11.
@@ -30,7 +29,7 @@ class StructureAwareAttention(HeadedAttention):
         encoding_bias: the bias B^a of the first version, in Eqs. 10 and 11.
 
     Raises:
-        UserError: see :class:`HeadedAttention`; an unknown ``form``.
+        UserError: an unknown ``form``.
     """
 
     takes_prefix = False
@@ -75,10 +74,6 @@ class LambdaConvolution(HeadedAttention):
     """Lambda layer (Bello, "LambdaNetworks", 2021) over the whole grid: one lambda per head, batch norm on queries and values.
 
     It has no output projection: LambdaNetworks has none, and the parameters of LiSA's Table 3a leave no room for one.
-
-    Args:
-        channels, num_heads: see :class:`HeadedAttention`.
-        grid: the pretraining grid, the size of the relative positions.
     """
 
     takes_prefix = False
@@ -99,14 +94,10 @@ class LambdaConvolution(HeadedAttention):
 class RelationalSelfAttention(HeadedAttention):
     """RSA (Kim et al., "Relational Self-Attention", NeurIPS 2021) over the whole grid.
 
-    Its relational kernel is factorised, H = H1 H2, through ``num_patterns`` numbers; queries, keys and values are
-    L2-normalised, since nothing else bounds a product of five of them.
+    Queries, keys and values are normalised, since nothing else bounds a product of five of them. The heads are RSA's multi-query.
 
     Args:
-        channels, qkv_bias: see :class:`HeadedAttention`.
-        num_heads: heads h, RSA's multi-query.
-        grid: the pretraining grid, the size of the relative positions.
-        num_patterns: rank D of the relational kernel.
+        num_patterns: rank D of the relational kernel, H = H1 H2.
     """
 
     takes_prefix = False
@@ -122,5 +113,5 @@ class RelationalSelfAttention(HeadedAttention):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
         normed = [F.normalize(at_least_fp32(t), dim=3) for t in (query, key, value)]
-        positions = (position(grid) for position in (self.basic, self.encode, self.decode, self.context))
+        positions = self.basic(grid), self.encode(grid), self.decode(grid), self.context(grid)
         return relational(*normed, *positions).to(value.dtype)

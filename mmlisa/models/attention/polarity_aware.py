@@ -1,4 +1,4 @@
-"""Polarity-aware linear attention as a token mixer."""
+"""Polarity-aware linear attention (Meng et al., "PolaFormer")."""
 
 from collections.abc import Sequence
 from math import prod
@@ -6,7 +6,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models.layers.grids import PositionResize, PositionsOnLoad
+from mmlisa.models.layers.grids import PositionsOnLoad
 from mmlisa.models.layers.tokens import SharedTokenConv, after_prefix
 from mmlisa.ops import layer_dtype, no_autocast, polarity_aware
 from mmlisa.registry import MODELS
@@ -16,18 +16,15 @@ from .base import check_heads, check_tokens, join_heads, split_heads
 
 @MODELS.register_module()
 class PolarityAwareAttention(PositionsOnLoad):
-    """Polarity-aware linear attention (Meng et al., "PolaFormer"): ``proj((attend(q, k, v) + DWC(v)) * g)``.
+    """``proj((attend(q, k, v) + DWC(v)) * g)``; q, k, v and the gate g are projections, and a learned position is added to k.
 
-    q, k, v and the gate g are projections of the input; a learned position is added to the keys. Prefix (class) tokens take part
-    in the attention; they have no position and no part in the convolution.
+    Prefix tokens attend too; they have no position and skip the convolution.
 
     Args:
-        num_heads: heads h, of an even width d.
-        grid: the pretraining grid (H, W): the size of the positional encoding.
         kernel_size: of the depthwise convolution on the values; its d kernels are shared by all heads.
 
     Raises:
-        UserError: heads that do not divide the channels; at the call, an odd width of a head, or fewer tokens than the grid has.
+        UserError: at the call, an odd width of a head.
     """
 
     on_grid = ("positional_encoding",)
@@ -41,12 +38,11 @@ class PolarityAwareAttention(PositionsOnLoad):
         self.proj = nn.Linear(channels, channels)
         self.power = nn.Parameter(torch.zeros(1, num_heads, 1, width))
         self.scale = nn.Parameter(torch.zeros(1, 1, channels))
+        self.grid = tuple(grid)
         self.positional_encoding = nn.Parameter(torch.zeros(1, prod(grid), channels))
-        self.resize = PositionResize(grid)
         self.dwc = SharedTokenConv(width, kernel_size)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
         prefix = check_tokens(x, grid, takes_prefix=True)
         query, key, value, gate = self.qkvg(x).chunk(4, dim=2)
         key = key + after_prefix(self.resize(self.positional_encoding, grid), prefix)

@@ -18,8 +18,7 @@ class ShiftedWindowAttention(ResizeOnLoad, HeadedAttention):
     """Window attention of Swin (Liu et al., Eq. 4), as its detection code: maps are padded to whole windows, unmasked.
 
     Args:
-        grid: the pretraining grid; a window is at most as large.
-        window_size: tokens along a side of a window.
+        window_size: tokens along a side of a window, which is at most as large as the pretraining grid.
         shift: shift the windows by half a window; never on a map whose smaller side one window covers.
     """
 

@@ -1,16 +1,18 @@
-"""Softmax attention, the operator that all others are compared with."""
+"""Softmax attention, the operator that all others are compared with, and its forms with convolved or pooled tokens."""
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmlisa.errors import UserError
 from mmlisa.models.layers.grids import RelativePosition
+from mmlisa.models.layers.tokens import CONVOLUTIONS, to_map, to_tokens
 from mmlisa.registry import MODELS
 
-from .base import HeadedAttention
+from .base import HeadedAttention, join_heads, split_heads
 from .castling import CastlingAttention
 
 
@@ -19,13 +21,8 @@ class SoftmaxAttention(HeadedAttention):
     """Self-attention (Vaswani et al.), O(N^2), by PyTorch's fused kernels; prefix tokens are tokens like all others.
 
     Args:
-        channels, num_heads, head_dims, qkv_bias, proj_bias: see :class:`HeadedAttention`.
-        grid: the pretraining grid, the size of the relative positions.
         rpe: relative position embedding, added to the logits: None, ``'shared'`` by the heads, or one per ``'head'``.
-            Prefix tokens have none.
-
-    Raises:
-        UserError: see :class:`HeadedAttention`; an unknown ``rpe``.
+            Prefix tokens have none. Anything else is a UserError.
     """
 
     def __init__(
@@ -57,7 +54,6 @@ class PooledSoftmaxAttention(CastlingAttention):
     """Softmax attention, quadratic in N, in the pooled form: what LCNet-ViT and ESNet-ViT have before they are castled.
 
     Args:
-        channels, num_heads, options: see :class:`CastlingAttention`.
         key_stride: stride of the pooling of key and value, "token pooling" (MViTv2; Castling-ViT, Table 1).
     """
 
@@ -67,3 +63,35 @@ class PooledSoftmaxAttention(CastlingAttention):
         super().__init__(channels, num_heads, pooled=True, **options)
         for pool in self.pool[1:]:
             pool.conv.stride = (key_stride, key_stride)
+
+
+@MODELS.register_module()
+class ConvolutionalAttention(HeadedAttention):
+    """Softmax attention on queries, keys and values that passed a depthwise convolution each (after MViTv2, Li et al. 2022).
+
+    Args:
+        kernel_size: of the convolutions.
+        stride: of the keys' and values' convolutions; the queries keep the grid.
+    """
+
+    takes_prefix = False
+
+    def __init__(
+        self,
+        channels: int,
+        num_heads: int,
+        *,
+        grid: Sequence[int],
+        kernel_size: int = 3,
+        stride: int = 1,
+        qkv_bias: bool = True,
+    ) -> None:
+        super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias)
+        conv = partial(CONVOLUTIONS[len(grid)], channels, channels, kernel_size, groups=channels, bias=False)
+        self.convs = nn.ModuleList(conv(stride=s, padding=kernel_size // 2) for s in (1, stride, stride))
+
+    def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        maps = to_map(self.qkv(x), grid).chunk(3, dim=1)
+        tokens = (to_tokens(conv(m)) for conv, m in zip(self.convs, maps, strict=True))
+        query, key, value = (split_heads(t, self.num_heads) for t in tokens)
+        return self.proj(join_heads(F.scaled_dot_product_attention(query, key, value)))

@@ -34,7 +34,6 @@ class SpatialReductionAttention(nn.Module):
             self.norm = nn.LayerNorm(channels)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``, without prefix tokens."""
         check_tokens(x, grid)
         reduced = x if self.sr is None else self.norm(to_tokens(self.sr(to_map(x, grid))))
         query, key, value = (split_heads(t, self.num_heads) for t in (self.q(x), *self.kv(reduced).chunk(2, dim=2)))

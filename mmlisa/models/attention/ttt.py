@@ -1,4 +1,4 @@
-"""ViT³'s test-time training as a token mixer; without prefix tokens."""
+"""Test-time training (Han et al., "ViT³"); without prefix tokens."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from .base import check_heads, check_tokens, join_heads, split_heads
 
 @MODELS.register_module()
 class TTTAttention(nn.Module):
-    """Test-time training (Han et al., "ViT³"): a gated linear unit for each head, and a 3x3 convolution of d more channels.
+    """A gated linear unit for each head, and a 3x3 convolution of d more channels.
 
     Both are trained on the image's keys and values by one step of gradient descent, and applied to its queries.
 
@@ -30,15 +30,13 @@ class TTTAttention(nn.Module):
         self.num_heads, self.rotary = num_heads, rotary
         self.split = (channels,) * 3 + (width,) * 3
         self.qkv = nn.Linear(channels, 3 * (channels + width), bias=qkv_bias)
-        self.w1 = nn.Parameter(torch.empty(1, num_heads, width, width))
-        self.w2 = nn.Parameter(torch.empty(1, num_heads, width, width))
+        self.w1, self.w2 = (nn.Parameter(torch.empty(1, num_heads, width, width)) for _ in range(2))
         self.w3 = nn.Parameter(torch.empty(width, 1, 3, 3))
         self.proj = nn.Linear(channels + width, channels)
         for weight in (self.w1, self.w2, self.w3):
             nn.init.trunc_normal_(weight, std=0.02)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        """``[B, N, C] -> [B, N, C]``."""
         check_tokens(x, grid)
         query, key, value, *convolved = self.qkv(x).split(self.split, dim=2)
         if self.rotary:

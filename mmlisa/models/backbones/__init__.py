@@ -5,19 +5,17 @@ from mmlisa.lazy import names_at_first_use
 __all__, __getattr__, __dir__ = names_at_first_use(
     __name__,
     {
-        "castling_vit": "CastlingDeiT CastlingViT",
         "esnet": "CastlingESNetViT ESNet",
         "flatten_cswin": "FLattenCSwin",
-        "flatten_deit": "FLattenDeiT",
         "flatten_pvt": "FLattenPVT FLattenPVTv2",
         "flatten_swin": "FLattenSwin",
         "hvit3": "HViT3 ViT3",
-        "interactive_vit": "InteractiveViT",
         "ivit": "iViT",
         "lcnet": "CastlingLCNetViT LCNet",
         "levit": "CastlingLeViT",
         "lisanet": "LiSANet",
         "mila": "MILA",
         "mvitv2": "CastlingMViTv2",
+        "plain_vit": "CastlingDeiT CastlingViT FLattenDeiT InteractiveViT",
     },
 )

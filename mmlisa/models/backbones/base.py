@@ -44,7 +44,7 @@ class Stage(nn.Module):
         blocks: each called as ``block(x: [B, N, C], grid) -> [B, N, C]``.
         downsample: a module from maps ``[B, C_in, *grid]`` to tokens ``[B, N, C]`` and their grid.
         norm: of the tokens that the stage returns.
-        with_cp: recompute each block in the backward pass to save memory; see :meth:`recompute`.
+        with_cp: recompute the downsampling and each block in the backward pass.
     """
 
     def __init__(
@@ -56,8 +56,7 @@ class Stage(nn.Module):
         with_cp: bool = False,
     ) -> None:
         super().__init__()
-        self.downsample, self.blocks, self.norm = downsample, nn.ModuleList(blocks), norm
-        self.with_cp = with_cp
+        self.downsample, self.blocks, self.norm, self.with_cp = downsample, nn.ModuleList(blocks), norm, with_cp
 
     def forward(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
         """Tokens ``[B, N, C_in]`` and their grid -> ``[B, N', C]`` and theirs."""
@@ -110,7 +109,7 @@ class TimmNames:
 
 
 class Backbone(BaseModule):
-    """Base of all backbones: a stem, and stages of a downsampling, blocks and norms.
+    """A stem, and stages of a downsampling, blocks and norms.
 
     ``forward(image: [B, 3, H, W])`` returns one map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in ``out_indices``, for
     any H and W of at least 32, with strides s of 4, 8, 16, 32 unless the host says otherwise. Parameters that depend on the
@@ -211,18 +210,14 @@ class Backbone(BaseModule):
 
     @classmethod
     def resolve_arch(cls, arch: str | dict[str, Any] | None) -> dict[str, Any]:
-        """Return the checked settings of an arch; see :func:`look_up_arch`."""
+        """Return the checked settings of an arch."""
         resolved = look_up_arch(cls.default_arch if arch is None else arch, cls.arch_settings, cls.__name__)
         cls.check_arch(resolved)
         return resolved
 
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
-        """Check the settings of an arch, and write its mixers in capital letters of :data:`MIXERS`.
-
-        Raises:
-            UserError: an invalid value; see :func:`check_stages` and :func:`parse_mixers`.
-        """
+        """Check the settings of an arch (UserError), and write its mixers in the letters of :data:`MIXERS`."""
         check_stages(arch, cls.arch_settings, cls.entries)
         if cls.mixers is not None:
             key, letters = cls.mixers
@@ -230,11 +225,7 @@ class Backbone(BaseModule):
 
     @classmethod
     def resolve_attention(cls, default: dict[str, Any] | None, attention: dict[str, Any] | None) -> dict[str, Any]:
-        """Merge ``attention`` over the arch's operator config, unless it sets another ``type``.
-
-        Raises:
-            UserError: ``attention`` is not a dict, or this host has no attention.
-        """
+        """Merge ``attention`` over the arch's operator config, unless it sets another ``type``."""
         if attention is None:
             return default or {}
         if not isinstance(attention, dict):
@@ -265,7 +256,7 @@ class Backbone(BaseModule):
         raise NotImplementedError
 
     def build_downsample(self, stage: int) -> nn.Module | None:
-        """Build what leads into ``stage``: see :class:`Stage`; None for nothing, as into stage 0 of most hosts."""
+        """Build what leads into ``stage``, from a map to tokens and their grid; None for nothing, as into stage 0."""
         return None
 
     def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
@@ -291,11 +282,7 @@ class Backbone(BaseModule):
         init_linear(self)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output stage.
-
-        Raises:
-            UserError: an image smaller than 32 in height or width.
-        """
+        """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output stage; UserError for a height or width below 32."""
         x, grid = self.embed(image)
         maps = []
         for i in range(self.out_indices[-1] + 1):
@@ -305,11 +292,7 @@ class Backbone(BaseModule):
         return tuple(maps)
 
     def embed(self, image: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        """Run the stem: ``[B, 3, H, W]`` -> tokens ``[B, N, C]`` and their grid.
-
-        Raises:
-            UserError: see :meth:`forward`.
-        """
+        """Run the stem: ``[B, 3, H, W]`` -> tokens ``[B, N, C]`` and their grid."""
         # Each size is compared alone: a comparison of the two would become a condition of an exported graph.
         height, width = image.shape[-2:]
         if height < MIN_IMAGE_SIZE or width < MIN_IMAGE_SIZE:
@@ -349,12 +332,8 @@ class Backbone(BaseModule):
         """Layer of a parameter and the number of layers, for learning rates that decay from layer to layer.
 
         The stem is layer 0, each block is a layer of its own, and the norms of the returned maps belong to the last layer, as do
-        parameters outside of the backbone. A downsampling belongs to the first block of its stage. This is the interface of
-        mmpretrain's backbones.
-
-        Args:
-            param_name: name of the parameter in the whole model.
-            prefix: what names of this backbone's parameters begin with there, such as ``"backbone."``.
+        parameters outside of the backbone, whose names do not begin with ``prefix``. A downsampling belongs to the first block of
+        its stage. This is the interface of mmpretrain's backbones.
         """
         depth, depths = 1, {"stem.": 0}
         for i, layers in enumerate(self.layer_names()[: self.out_indices[-1] + 1]):
@@ -378,17 +357,31 @@ class Backbone(BaseModule):
         return self
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Recompute the blocks in the backward pass to save memory, as ``with_cp`` does."""
+        """Set ``with_cp``, as timm's networks do."""
         self.with_cp = enable
         for stage in self.stages:
             stage.with_cp = enable
 
     def init_weights(self) -> None:
-        """Initialise as MMEngine does, but read the files that ``init_cfg`` names safely, and only once.
-
-        Raises:
-            UserError: a file that fills less than half of the network, with the counts; see
-                :func:`mmlisa.models.init_cfg.loading_from_init_cfg`.
-        """
+        """Initialise as MMEngine does, but read the files that ``init_cfg`` names safely; see :func:`loading_from_init_cfg`."""
         with loading_from_init_cfg(self):
             super().init_weights()
+
+
+class FLattenBackbone(Backbone):
+    """Base of FLatten's hosts with an attention of their own.
+
+    Args:
+        attn_type: one letter per stage, ``A`` (or the paper's ``L``) for the operator of ``attention``, ``S`` for the host's own;
+            the arch's by default.
+    """
+
+    mixers = ("attn_type", "AS")
+    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,))
+
+    def __init__(
+        self, arch: str | dict[str, Any] | None = None, *, attn_type: str | None = None, **options: Any
+    ) -> None:
+        if attn_type is not None:
+            arch = {**(arch if isinstance(arch, dict) else {"base": arch or self.default_arch}), "attn_type": attn_type}
+        super().__init__(arch, **options)

@@ -5,31 +5,24 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from mmlisa.models.arch import with_settings
 from mmlisa.models.attention import CrossShapedWindowAttention, build_attention
 from mmlisa.models.layers.blocks import Block, LayerNorm
 from mmlisa.models.layers.tokens import PatchEmbed
 from mmlisa.models.published import Network, Rules
 from mmlisa.registry import MODELS
 
-from .base import Backbone, TimmNames
+from .base import FLattenBackbone, TimmNames
 
 
 @MODELS.register_module()
-class FLattenCSwin(Backbone):
+class FLattenCSwin(FLattenBackbone):
     """FLatten-CSwin-T / -S / -B, with a norm on each map; with ``attn_type='SSSS'`` it is CSwin of FLatten's depths.
 
     ``S`` attends within stripes ``split_sizes[i]`` tokens wide, globally where that is None. Paper's drop path: 0.2 (T), 0.4
     (S), 0.5 (B).
-
-    Args:
-        attn_type: one letter per stage, ``A`` (or ``L``) for the operator of ``attention``, ``S`` for CSwin's; the arch's own by
-            default.
     """
 
-    mixers = ("attn_type", "AS")
     default_arch = "tiny"
-
     _common: ClassVar[dict[str, Any]] = dict(
         attn_type="AASS",
         attention=dict(type="FocusedLinearAttention", lepe_kernel_size=3),
@@ -44,11 +37,6 @@ class FLattenCSwin(Backbone):
         "base": dict(_common, **_base),
         "base-384": {**_common, **_base, "split_sizes": (1, 2, 12, None), "image_size": 384},
     }
-
-    def __init__(
-        self, arch: str | dict[str, Any] | None = None, *, attn_type: str | None = None, **options: Any
-    ) -> None:
-        super().__init__(with_settings(arch or self.default_arch, attn_type=attn_type), **options)
 
     def build_stem(self) -> nn.Module:
         channels = self.stage_channels[0]
@@ -77,7 +65,6 @@ class FLattenCSwin(Backbone):
         TimmNames("flatten_cswin_{}", {"t": "tiny", "s": "small", "b": "base"}, crop_mode="squash"),
         TimmNames("flatten_cswin_{}_384", {"b": "base-384"}, crop_pct=384 / 438, crop_mode="squash"),
     )
-    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,))
     published: ClassVar[dict[Network, Rules]] = {
         Network("CSwin", ("stage1_conv_embed.0.weight", "merge1.conv.weight")): (
             (r"^stage1_conv_embed\.0\.", "stem.proj."),

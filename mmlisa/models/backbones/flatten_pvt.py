@@ -5,16 +5,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models.arch import with_settings
 from mmlisa.models.attention import SpatialReductionAttention, build_attention
 from mmlisa.models.layers.blocks import Block, LayerNorm
-from mmlisa.models.layers.grids import PositionResize, PositionsOnLoad
+from mmlisa.models.layers.grids import PositionsOnLoad
 from mmlisa.models.layers.init import init_convolutions, init_stem_biases
 from mmlisa.models.layers.tokens import PatchEmbed
 from mmlisa.models.published import OPENMMLAB_PVT_V2, PVT_RULES, PVT_V2, Network, Rules, split_projections
 from mmlisa.registry import MODELS
 
-from .base import Backbone, TimmNames
+from .base import FLattenBackbone, TimmNames
 
 
 class PositionedPatchEmbed(PositionsOnLoad, PatchEmbed):
@@ -24,8 +23,8 @@ class PositionedPatchEmbed(PositionsOnLoad, PatchEmbed):
 
     def __init__(self, in_channels: int, channels: int, stride: int, grid: tuple[int, int]) -> None:
         super().__init__(in_channels, channels, stride, stride, norm=nn.LayerNorm(channels))
+        self.grid = grid
         self.position = nn.Parameter(torch.empty(1, grid[0] * grid[1], channels))
-        self.resize = PositionResize(grid)
         nn.init.trunc_normal_(self.position, std=0.02)
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
@@ -33,17 +32,10 @@ class PositionedPatchEmbed(PositionsOnLoad, PatchEmbed):
         return x + self.resize(self.position, grid), grid
 
 
-class _PVT(Backbone):
-    """Base of both versions, which differ in their embeddings, norms and convolutions.
+class _PVT(FLattenBackbone):
+    """Base of both versions, which differ in their embeddings, norms and convolutions; ``S`` is spatial-reduction attention."""
 
-    Args:
-        attn_type: one letter per stage, ``A`` (or ``L``) for the operator of ``attention``, ``S`` for spatial-reduction
-            attention; the arch's own by default.
-    """
-
-    mixers = ("attn_type", "AS")
     mlp_conv: ClassVar[int | None] = None
-    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,))
     _common: ClassVar[dict[str, Any]] = dict(
         attn_type="AAAA",
         attention=dict(type="FocusedLinearAttention"),
@@ -53,11 +45,6 @@ class _PVT(Backbone):
         sr_ratios=(8, 4, 2, 1),
         image_size=224,
     )
-
-    def __init__(
-        self, arch: str | dict[str, Any] | None = None, *, attn_type: str | None = None, **options: Any
-    ) -> None:
-        super().__init__(with_settings(arch or self.default_arch, attn_type=attn_type), **options)
 
     def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
         arch, channels, num_heads = self.arch, self.stage_channels[stage], self.arch["num_heads"][stage]

@@ -8,14 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.arch import with_settings
 from mmlisa.models.attention import ShiftedWindowAttention, build_attention
 from mmlisa.models.layers.blocks import Block, LayerNorm
 from mmlisa.models.layers.tokens import PatchEmbed
 from mmlisa.models.published import OPENMMLAB_MLP, Network, Rules
 from mmlisa.registry import MODELS
 
-from .base import Backbone, TimmNames
+from .base import FLattenBackbone, TimmNames
 
 
 class PatchMerging(nn.Module):
@@ -59,21 +58,15 @@ _OFFICIAL_RULES: Rules = ((r"^layers\.(\d+)\.downsample\.", r"stages.{\1+1}.down
 
 
 @MODELS.register_module()
-class FLattenSwin(Backbone):
+class FLattenSwin(FLattenBackbone):
     """FLatten-Swin-T / -S / -B, with a norm on each map; with ``attn_type='SSSS'`` it is Swin.
 
     In the ``A`` stages (the paper's ``L``), the paper's window of 56 covers the whole map at 224 pixels. Here these stages attend
     globally at any size; ``attention=dict(window=56, shift=True)`` restores the windows, shifted in every second block. Paper's
     drop path: 0.2 (T), 0.3 (S), 0.5 (B).
-
-    Args:
-        attn_type: one letter per stage, ``A`` (or ``L``) for the operator of ``attention``, ``S`` for Swin's; the arch's own by
-            default.
     """
 
-    mixers = ("attn_type", "AS")
     default_arch = "tiny"
-
     no_decay = ("relative_position_bias_table",)
     _common: ClassVar[dict[str, Any]] = dict(
         attn_type="AASS",
@@ -96,11 +89,6 @@ class FLattenSwin(Backbone):
         "pola-base": dict(_pola, **_base),
         "pola-base-384": {**_pola, **_base, "window_size": 12, "image_size": 384},
     }
-
-    def __init__(
-        self, arch: str | dict[str, Any] | None = None, *, attn_type: str | None = None, **options: Any
-    ) -> None:
-        super().__init__(with_settings(arch or self.default_arch, attn_type=attn_type), **options)
 
     def build_stem(self) -> nn.Module:
         channels = self.stage_channels[0]
@@ -130,7 +118,6 @@ class FLattenSwin(Backbone):
         TimmNames("pola_swin_{}", {letter: f"pola-{arch}" for letter, arch in _tsb.items()}),
         TimmNames("pola_swin_{}_384", {"b": "pola-base-384"}, crop_pct=1.0, crop_mode="squash"),
     )
-    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,))
     published: ClassVar[dict[Network, Rules]] = {
         Network(
             "PolaFormer-Swin", ("patch_embed.proj.weight", "layers.0.blocks.0.attn.qkvg.weight"), is_ours=True

@@ -26,14 +26,7 @@ class ShortcutConvMlp(Mlp):
 
 
 class ViT3Block(ResidualBlock):
-    """A convolution for positions, attention and MLP, each a residual branch: ``[B, N, C] -> [B, N, C]``.
-
-    Args:
-        channels: C.
-        attention, mlp: called with tokens and their grid.
-        drop_path: rate of stochastic depth.
-        eps: of the norms.
-    """
+    """A convolution for positions, attention and MLP, each a residual branch: ``[B, N, C] -> [B, N, C]``."""
 
     def __init__(self, channels: int, attention: nn.Module, mlp: nn.Module, *, drop_path: float, eps: float) -> None:
         super().__init__()
@@ -109,16 +102,14 @@ class HViT3(Backbone):
 
 @MODELS.register_module()
 class ViT3(PlainViT):
-    """ViT³-T / -S / -B: 12 blocks at stride 16, without a class token and position embeddings. See :class:`PlainViT`.
+    """ViT³-T / -S / -B: 12 blocks at stride 16, without a class token and position embeddings.
 
     Paper's drop path on ImageNet: 0 (T), 0.1 (S), 0.4 (B).
     """
 
     default_arch = "tiny"
-
-    _common: ClassVar[dict[str, Any]] = dict(
-        depth=12, mlp_ratio=4, class_token=False, attention=dict(type="TTTAttention")
-    )
+    _blocks: ClassVar[dict[str, Any]] = dict(depth=12, mlp_ratio=4, class_token=False)
+    _common: ClassVar[dict[str, Any]] = dict(_blocks, attention=dict(type="TTTAttention"))
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(_common, channels=192, num_heads=6),
         "small": dict(_common, channels=384, num_heads=6),

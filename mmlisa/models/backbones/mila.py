@@ -14,16 +14,11 @@ from mmlisa.registry import MODELS
 
 from .base import Backbone, TimmNames
 
+_STEM = dict(zip(("conv1", r"conv2\.0", r"conv2\.1", r"conv3\.0", r"conv3\.1"), CONV_STEM, strict=True))
+
 
 class MILABlock(ResidualBlock):
-    """Mamba's block around an attention, and an MLP, with a convolution before each: ``[B, N, C] -> [B, N, C]``.
-
-    Args:
-        channels: C.
-        attention: called as ``attention(tokens, grid)``.
-        mlp_ratio: hidden width of the MLP over C.
-        drop_path: rate of stochastic depth.
-    """
+    """Mamba's block around an attention, and an MLP, with a convolution before each: ``[B, N, C] -> [B, N, C]``."""
 
     def __init__(self, channels: int, attention: nn.Module, *, mlp_ratio: float, drop_path: float) -> None:
         super().__init__()
@@ -100,12 +95,7 @@ class MILA(Backbone):
     classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
     published: ClassVar[dict[Network, Rules]] = {
         Network("MILA", ("patch_embed.conv1.conv.weight", "layers.0.blocks.0.attn.qk.weight"), is_ours=True): (
-            *(
-                (rf"^patch_embed\.{old}\.(conv|norm)\.", rf"stem.{new}.\1.")
-                for old, new in zip(
-                    ("conv1", r"conv2\.0", r"conv2\.1", r"conv3\.0", r"conv3\.1"), CONV_STEM, strict=True
-                )
-            ),
+            *((rf"^patch_embed\.{old}\.(conv|norm)\.", rf"stem.{new}.\1.") for old, new in _STEM.items()),
             *CONV_PYRAMID_RULES,
         )
     }

@@ -1,4 +1,9 @@
-"""Plain vision transformers (Touvron et al., "DeiT") around any attention operator."""
+"""Plain vision transformers (Touvron et al., "DeiT") around any attention operator.
+
+Castling-DeiT and Castling-ViT are of You et al., "Castling-ViT", Tables 2 and 4; FLatten-DeiT is of Han et al., "FLatten
+Transformer", Table 9; InteractiveViT is of Kang et al., "Interactive Multi-Head Self-Attention with Linear Complexity", Tables 2
+to 4.
+"""
 
 from collections.abc import Sequence
 from math import prod
@@ -10,20 +15,16 @@ from torch import Tensor, nn
 from mmlisa.errors import UserError
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers.blocks import Block
-from mmlisa.models.layers.grids import PositionResize, PositionsOnLoad
+from mmlisa.models.layers.grids import PositionsOnLoad
 from mmlisa.models.layers.tokens import PatchEmbed
 from mmlisa.models.published import DEIT, DEIT_RULES, Network, Rules
+from mmlisa.registry import MODELS
 
-from .base import Backbone, StageSize
-
-OUT_TYPES = ("featmap", "cls_token")
+from .base import Backbone, StageSize, TimmNames
 
 
 class Stem(PositionsOnLoad, PatchEmbed):
-    """Patch embedding with learned positions and an optional class token before the patches.
-
-    The image is padded with zeros to whole patches; positions are interpolated to the grid at hand.
-    """
+    """Patch embedding with learned positions and an optional class token: image -> ``[B, (1 +) N, C]``, grid of the N patches."""
 
     on_grid = ("position",)
 
@@ -33,13 +34,12 @@ class Stem(PositionsOnLoad, PatchEmbed):
         super().__init__(in_channels, channels, patch_size, patch_size, norm=nn.Identity())
         self.cls_token = nn.Parameter(torch.empty(1, 1, channels)) if class_token else None
         self.position = nn.Parameter(torch.empty(1, class_token + prod(grid), channels))
-        self.resize = PositionResize(grid)
+        self.grid = tuple(grid)
         for tensor in (self.cls_token, self.position):
             if tensor is not None:
                 nn.init.trunc_normal_(tensor, std=0.02)
 
     def forward(self, image: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        """``[B, 3, H, W]`` -> ``[B, (1 +) N, C]`` and the grid of the N patches."""
         x, grid = super().forward(image)
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1).to(x.dtype), x], dim=1)
@@ -66,7 +66,7 @@ class PlainViT(Backbone):
     ) -> None:
         super().__init__(arch, out_indices=out_indices, **options)
         self.out_type, self.num_extra_tokens = out_type, int(self.arch.get("class_token", True))
-        out_types = OUT_TYPES[: 1 + self.num_extra_tokens]
+        out_types = ("featmap", "cls_token")[: 1 + self.num_extra_tokens]
         if out_type not in out_types:
             raise UserError(f"out_type={out_type!r}; it must be one of {out_types}")
 
@@ -101,3 +101,82 @@ class PlainViT(Backbone):
     # Names in timm and published weights.
     feature_indices = (-3, -2, -1)  # as timm's ViTs
     published: ClassVar[dict[Network, Rules]] = dict.fromkeys(DEIT, DEIT_RULES)
+
+
+@MODELS.register_module()
+class CastlingDeiT(PlainViT):
+    """DeiT with linear-angular attention and depthwise 5x5 convolutions in its MLPs, which skip the class token.
+
+    The query is added to the attended tokens ("residual connections", the paper's appendix B).
+    ``arch=dict(base="tiny", patch_size=8)``, 4 and 2 are Table 9's.
+    """
+
+    default_arch = "tiny"
+    _castling: ClassVar[dict[str, Any]] = dict(
+        depth=12,
+        mlp_ratio=4,
+        mlp_conv=5,
+        patch_size=16,
+        attention=dict(type="LinearAngularAttention", residual=True, aux=True),
+    )
+    arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": dict(_castling, channels=192, num_heads=3),
+        "base": dict(_castling, channels=768, num_heads=12),
+    }
+    timm = (TimmNames("castling_deit_{}", {"t": "tiny", "b": "base"}, pool="token"),)
+
+
+@MODELS.register_module()
+class CastlingViT(PlainViT):
+    """ViT with linear-angular attention without DConv, and depthwise 5x5 convolutions in its MLPs."""
+
+    default_arch = "base"
+    arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "base": dict(
+            depth=12,
+            channels=768,
+            num_heads=12,
+            mlp_ratio=4,
+            mlp_conv=5,
+            attention=dict(type="LinearAngularAttention", residual=True, conv_size=None, aux=True),
+        )
+    }
+    timm = (TimmNames("castling_vit_{}", {"b": "base"}, pool="token"),)
+
+
+@MODELS.register_module()
+class FLattenDeiT(PlainViT):
+    """FLatten-DeiT-T: focused linear attention at stride 16, with a class token. Paper's drop path: 0.1."""
+
+    default_arch = "tiny"
+    no_decay = ("stem.position", "cls_token")
+    arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": dict(depth=12, channels=192, num_heads=3, mlp_ratio=4, attention=dict(type="FocusedLinearAttention"))
+    }
+    timm = (TimmNames("flatten_deit_{}", {"t": "tiny"}, pool="token", crop_mode="squash"),)
+    classifier: ClassVar[dict[str, Any]] = dict(out_type="cls_token")
+
+
+@MODELS.register_module()
+class InteractiveViT(PlainViT):
+    """ViT-T and ViT-S without a class token, patches of 16 or 8 pixels. Paper's drop path: 0.1.
+
+    The projections have biases, as in DeiT, whose recipe the tables follow.
+    """
+
+    default_arch = "tiny-16"
+    no_decay = ("stem.position",)
+    _vit: ClassVar[dict[str, Any]] = dict(
+        depth=12,
+        mlp_ratio=4,
+        class_token=False,
+        attention=dict(type="InteractiveAttention", landmarks=64, qkv_bias=True, proj_bias=True),
+    )
+    arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny-16": dict(_vit, channels=192, num_heads=3, patch_size=16),
+        "tiny-8": dict(_vit, channels=192, num_heads=3, patch_size=8),
+        "small-16": dict(_vit, channels=384, num_heads=6, patch_size=16),
+        "small-8": dict(_vit, channels=384, num_heads=6, patch_size=8),
+    }
+    _names: ClassVar[dict[str, str]] = {"t16": "tiny-16", "s16": "small-16", "t8": "tiny-8", "s8": "small-8"}
+    timm = (TimmNames("vit_{}_interactive", _names),)

@@ -7,7 +7,7 @@ __all__, __getattr__, __dir__ = names_at_first_use(
     {
         "blocks": "Block Branch LayerNorm Mlp Residual ResidualBlock SepConv build_norm stochastic_depth has_hooks",
         "gated": "GatedProjection LePE",
-        "grids": "GridCache PositionResize PositionsOnLoad RelativePosition ResizeOnLoad resize_rows",
+        "grids": "GridCache PositionsOnLoad RelativePosition ResizeOnLoad resize_rows",
         "init": "init_convolutions init_linear init_stem_biases",
         "tokens": (
             "CONVOLUTIONS ConvNorm ConvStack ConvStem InvertedMerging LinearNorm PatchEmbed SharedTokenConv "

@@ -148,12 +148,7 @@ _layer_norm = partial(LayerNorm, eps=1e-6)
 
 
 def build_norm(cfg: dict[str, Any], channels: int) -> nn.Module:
-    """Build a norm for :func:`norm_tokens` over ``channels``: ``dict(type='LN' | 'BN' | 'SyncBN', eps=…)``;
-    ``requires_grad=False`` freezes it, as in OpenMMLab's configs.
-
-    Raises:
-        UserError: another type.
-    """
+    """Build a norm for :func:`norm_tokens`: ``dict(type='LN' | 'BN' | 'SyncBN', eps=…)``; ``requires_grad=False`` freezes it."""
     options = dict(cfg)
     name, trained = options.pop("type", None), options.pop("requires_grad", True)
     if name not in _NORMS:
@@ -162,16 +157,7 @@ def build_norm(cfg: dict[str, Any], channels: int) -> nn.Module:
 
 
 class Mlp(Branch):
-    """Linear, (depthwise convolution,) activation, Linear: ``[B, N, C] -> [B, N, C]``.
-
-    Args:
-        channels: C.
-        hidden: width between the two linear layers.
-        conv_size: kernel size of the convolution; None for none.
-        act: the activation; GELU by default.
-        bias: of the linear layers.
-        grid_axes: of the token grid, 2 or 3.
-    """
+    """Linear, (depthwise convolution of ``conv_size``,) activation (GELU), Linear: ``[B, N, C] -> [B, N, C]``."""
 
     order = ("fc1", "dwconv", "act", "fc2")
 
@@ -194,16 +180,7 @@ class Mlp(Branch):
 
 
 class SepConv(Branch):
-    """Pointwise C -> eC, activation, depthwise convolution, pointwise eC -> C: ``[B, N, C] -> [B, N, C]``.
-
-    Args:
-        channels: C.
-        kernel_size: of the depthwise convolution, one number or one per axis of the grid.
-        expansion: e.
-        act: the activation; GELU by default.
-        bias: of all three layers.
-        grid_axes: of the token grid, 2 or 3.
-    """
+    """Pointwise C -> eC, activation (GELU), depthwise convolution, pointwise eC -> C; e is the ``expansion``."""
 
     order = ("pwconv1", "act", "dwconv", "pwconv2")
 
@@ -230,14 +207,7 @@ def _identity(x: Tensor) -> Tensor:  # not a module: Dynamo before PyTorch 2.12 
 
 
 class Residual(NamedTuple):
-    """A residual branch: ``skip(x) + drop(branch(norm(x), grid))``.
-
-    Attributes:
-        branch: called as ``branch(tokens, grid)``.
-        norm: norm of the branch's input.
-        drop: drops the branch for whole samples in training.
-        skip: layer on the skip connection.
-    """
+    """A residual branch: ``skip(x) + drop(branch(norm(x), grid))``."""
 
     branch: Callable[..., Tensor]
     norm: Callable[[Tensor], Tensor] = _identity
@@ -267,14 +237,10 @@ class Block(ResidualBlock):
     """``x + DropPath(attention(norm(x)))``, then ``x + DropPath(MLP(norm(x)))``: ``[B, N, C] -> [B, N, C]``.
 
     Args:
-        channels: C.
-        attention: an operator or any other token mixer, called as ``attention(tokens, grid)``. If it has an attribute
-            ``mlp_conv``, a kernel size, the MLP gets a depthwise convolution.
+        attention: a token mixer, called as ``attention(tokens, grid)``.
         mlp_ratio: hidden width of the MLP over C.
-        mlp_conv: kernel size of a depthwise convolution in the MLP for any operator; None for none.
-        drop_path: rate of stochastic depth.
-        norm: makes a norm over a number of channels; a LayerNorm by default. Training needs least memory with
-            :class:`mmlisa.layers.LayerNorm`.
+        mlp_conv: kernel size of a depthwise convolution in the MLP; None for the attribute ``mlp_conv`` of the operator, or none.
+        norm: makes a norm over a number of channels. Training needs least memory with this file's :class:`LayerNorm`.
         grid_axes: axes of the token grid, 2 or 3.
     """
 

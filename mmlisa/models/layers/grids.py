@@ -32,12 +32,9 @@ class GridCache:
         self._entries: dict[Hashable, tuple[list[Tensor], Any]] = {}
 
     def get(self, key: Hashable, parameters: Sequence[Tensor], derive: Callable[[], T]) -> T:
-        """Return ``derive()``, or its result for the same ``key`` and parameters of equal dtype and values.
+        """Return ``derive()``, or its result for the same ``key`` and parameters of equal dtype and values; do not write into it.
 
-        Args:
-            key: the grid, and everything else on which the result depends beside the parameters.
-            parameters: all tensors that ``derive`` reads.
-            derive: called without gradients if its result is kept. The caller must not write into the result.
+        ``key`` and ``parameters`` are all that ``derive`` reads. It is called without gradients if its result is kept.
         """
         if is_traced() or is_transformed():
             return derive()
@@ -80,7 +77,7 @@ class ResizeOnLoad(nn.Module):
         raise NotImplementedError
 
     def fit(self, name: str, saved: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        """Return ``saved`` in the shape of the parameter ``name``, or unchanged; ``grid`` as in :meth:`resize_parameter`."""
+        """Return ``saved`` in the shape of the parameter ``name``, or unchanged; see :meth:`resize_parameter`."""
         parameter = getattr(self, name)
         if parameter is None or saved.ndim != parameter.ndim:
             return saved
@@ -103,7 +100,7 @@ class ResizeOnLoad(nn.Module):
                     f"{prefix}{name}: {list(saved.shape)} interpolated to {list(parameter.shape)}", logger="current"
                 )
         if grid is not None:
-            metadata["grid"] = getattr(self, "grid", None)  # a module that has its positions left out has none
+            metadata["grid"] = self.grid
 
 
 def _adapt(module: ResizeOnLoad, state_dict: dict[str, Tensor], prefix: str, metadata: dict[str, Any], *_: Any) -> None:
@@ -111,8 +108,8 @@ def _adapt(module: ResizeOnLoad, state_dict: dict[str, Tensor], prefix: str, met
 
 
 def _note_grid(module: ResizeOnLoad, state_dict: dict[str, Tensor], prefix: str, metadata: dict[str, Any]) -> None:
-    if (grid := getattr(module, "grid", None)) is not None:
-        metadata["grid"] = tuple(grid)
+    if module.grid is not None:
+        metadata["grid"] = module.grid
 
 
 def stretch(x: Tensor, size: Sequence[int], mode: str = "bilinear", align_corners: bool = False) -> Tensor:
@@ -139,51 +136,33 @@ def resize_rows(
     return stretch(at_least_fp32(table).T.unflatten(1, grid), size, mode, align_corners).flatten(1).T.to(table.dtype)
 
 
-class PositionResize(nn.Module):
-    """Bicubic interpolation of position parameters of the pretraining grid: ``[1, N_0, C] -> [1, N, C]``.
+class PositionsOnLoad(ResizeOnLoad):
+    """Base of modules with positions ``[1, N, C]`` on :attr:`grid`, the pretraining grid, after those of prefix tokens."""
 
-    Positions of prefix tokens stay unchanged. The result is cached if no gradient is required: see :class:`GridCache`.
-    """
-
-    def __init__(self, grid: Sequence[int]) -> None:
-        super().__init__()
-        self.grid = tuple(grid)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._resized = GridCache()
 
-    def forward(self, table: Tensor, grid: Sequence[int]) -> Tensor:
+    def resize(self, table: Tensor, grid: Sequence[int]) -> Tensor:
+        """Interpolate the positions bicubically to ``grid``; those of prefix tokens stay unchanged."""
         grid = tuple(grid)
         if grid == self.grid:
             return table
         return self._resized.get(grid, [table], lambda: self._resize(table, grid))
-
-    def from_another(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        """Interpolate the positions ``saved: [1, N, C]`` from ``grid`` (None: a square) to ``self.grid``.
-
-        As many prefix tokens as ``parameter`` has stay unchanged; further ones, such as a distillation token, are left out. A
-        table that does not fit ``grid`` is returned as it is.
-        """
-        wanted, count = parameter.shape[1] - prod(self.grid), saved.shape[1]
-        grid = grid or (isqrt(count),) * 2
-        prefix = count - prod(grid)
-        if not wanted <= prefix <= _MAX_PREFIX:
-            return saved
-        return torch.cat([saved[:, :wanted], resize_rows(saved[0, prefix:], self.grid, grid)[None]], dim=1)
 
     def _resize(self, table: Tensor, grid: tuple[int, ...]) -> Tensor:
         prefix = table.shape[1] - prod(self.grid)
         resized = _interpolate(at_least_fp32(table[:, prefix:]), self.grid, grid).to(table.dtype)
         return torch.cat([table[:, :prefix], resized], dim=1) if prefix else resized
 
-
-class PositionsOnLoad(ResizeOnLoad):
-    """Base of modules with positions ``[1, N, C]`` on the grid of ``self.resize``, a :class:`PositionResize`."""
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        return self.resize.grid
-
     def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        return self.resize.from_another(saved, parameter, grid)
+        """As many prefix tokens as ``parameter`` has stay unchanged; further ones, such as a distillation token, are left out."""
+        wanted, count = parameter.shape[1] - prod(self.grid), saved.shape[1]
+        grid = grid or (isqrt(count),) * 2
+        prefix = count - prod(grid)
+        if not wanted <= prefix <= _MAX_PREFIX:
+            return saved
+        return torch.cat([saved[:, :wanted], resize_rows(saved[0, prefix:], self.grid, grid)[None]], dim=1)
 
 
 def _interpolate(table: Tensor, old: tuple[int, ...], new: tuple[int, ...]) -> Tensor:
@@ -206,7 +185,7 @@ def _interpolate(table: Tensor, old: tuple[int, ...], new: tuple[int, ...]) -> T
 class RelativePosition(ResizeOnLoad):
     """A table of learned weights over the offsets of a grid, as (multi-level) Toeplitz matrices.
 
-    On a grid other than the pretraining one the table is interpolated (linearly, origin on origin).
+    On another grid than the pretraining one, the table is interpolated (linearly, origin on origin).
 
     Args:
         shape: leading shape: ``(h,)`` is one table per head.
@@ -222,11 +201,7 @@ class RelativePosition(ResizeOnLoad):
         nn.init.normal_(self.table, std=0.02)
 
     def forward(self, grid: Sequence[int]) -> Tensor:
-        """``[*shape, N, N]``, N = prod(grid); entry (i, j) belongs to the offset i - j.
-
-        Raises:
-            UserError: ``grid`` has another number of axes than the pretraining grid.
-        """
+        """``[*shape, N, N]``, N = prod(grid); entry (i, j) belongs to the offset i - j."""
         return toeplitz(self._stretch(self.table, tuple(2 * g - 1 for g in grid)), grid)
 
     def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
@@ -234,4 +209,4 @@ class RelativePosition(ResizeOnLoad):
 
     @staticmethod
     def _stretch(table: Tensor, sizes: Sequence[int]) -> Tensor:
-        return stretch(table, sizes, ("linear", "bilinear", "trilinear")[len(sizes) - 1], align_corners=True)
+        return stretch(table, sizes, "bilinear" if len(sizes) == 2 else "trilinear", align_corners=True)

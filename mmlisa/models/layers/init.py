@@ -20,7 +20,7 @@ def init_convolutions(module: nn.Module) -> None:
     The fan-out counts what one input feeds: a depthwise output depends on one channel, not on all of them.
     """
     for layer in module.modules():
-        if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        if isinstance(layer, nn.Conv2d | nn.Conv3d):
             fan_out = prod(layer.kernel_size) * layer.out_channels // layer.groups
             nn.init.normal_(layer.weight, std=sqrt(2 / fan_out))
             if layer.bias is not None:

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from mmlisa.errors import UserError
 from mmlisa.ops.context import divide_up, has_free_size
 
-CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}  # by the axes of the grid
+CONVOLUTIONS = {2: nn.Conv2d, 3: nn.Conv3d}  # by the axes of the grid
 
 
 def to_map(x: Tensor, grid: Sequence[int]) -> Tensor:
@@ -40,7 +40,7 @@ def after_prefix(x: Tensor, prefix: int) -> Tensor:
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, grid: Sequence[int]) -> Tensor:
     """Depthwise convolution over the grid: ``[B, N, C] -> [B, N, C]``; prefix tokens pass through unchanged."""
     prefix = x.shape[1] - prod(grid)
-    conv = (F.conv1d, F.conv2d, F.conv3d)[len(grid) - 1]
+    conv = F.conv2d if len(grid) == 2 else F.conv3d
     y = to_tokens(conv(to_map(x[:, prefix:], grid), weight, bias, padding="same", groups=weight.shape[0]))
     return torch.cat([x[:, :prefix], y], dim=1) if prefix else y
 
@@ -51,25 +51,17 @@ def convolve_and_add(x: Tensor, weight: Tensor, bias: Tensor | None, grid: Seque
 
 
 class _OnTokens:
-    """Mixin that makes a convolution of maps a depthwise one of tokens: ``[B, N, C] -> [B, N, C]``.
-
-    Raises:
-        UserError: an even kernel size. PyTorch would shift the map by half a token.
-    """
+    """Mixin that makes a convolution of maps a depthwise one of tokens: ``[B, N, C] -> [B, N, C]``."""
 
     function = staticmethod(convolve)
 
     def __init__(self, channels: int, kernel_size: int | Sequence[int], bias: bool = True) -> None:
         super().__init__(channels, channels, kernel_size, padding="same", groups=channels, bias=bias)
-        if not all(size % 2 for size in self.kernel_size):
+        if not all(size % 2 for size in self.kernel_size):  # PyTorch would shift the map by half a token
             raise UserError(f"kernel_size={kernel_size!r}; it must be odd")
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         return self.function(x, self.weight, self.bias, grid)
-
-
-class TokenConv1d(_OnTokens, nn.Conv1d):
-    """:func:`convolve` as a layer, over a sequence."""
 
 
 class TokenConv(_OnTokens, nn.Conv2d):
@@ -95,17 +87,13 @@ class SharedTokenConv(TokenConv):
         return convolve(x, self.weight.repeat(heads, 1, 1, 1), self.bias.repeat(heads), grid)
 
 
-TOKEN_CONVOLUTIONS = {1: TokenConv1d, 2: TokenConv, 3: TokenConv3d}
+TOKEN_CONVOLUTIONS = {2: TokenConv, 3: TokenConv3d}
 
 
 def token_conv(
     channels: int, kernel_size: int | Sequence[int], grid_axes: int = 2, *, bias: bool = True
-) -> TokenConv1d | TokenConv | TokenConv3d:
-    """Depthwise convolution over a grid of one axis, two (H, W) or three (T, H, W).
-
-    Raises:
-        UserError: ``kernel_size`` is neither a number nor one per axis.
-    """
+) -> TokenConv | TokenConv3d:
+    """Depthwise convolution over a grid (H, W) or (T, H, W); the kernel size is an odd number, or one per axis (UserError)."""
     if not isinstance(kernel_size, Integral) and len(kernel_size) != grid_axes:
         raise UserError(f"kernel_size={kernel_size!r}; it must be a number, or {grid_axes}, one per axis of the grid")
     return TOKEN_CONVOLUTIONS[grid_axes](channels, kernel_size, bias)
@@ -160,12 +148,7 @@ class LinearNorm(nn.Module):
 class PatchEmbed(nn.Module):
     """Convolution and norm on a map padded to a multiple of the stride, so that the grid is divided by it, rounding up.
 
-    Args:
-        in_channels: channels of the map.
-        channels: C.
-        kernel_size, stride, padding: of the convolution, one number or one per axis of the grid.
-        norm: over the channels of the tokens.
-        grid_axes: axes of the grid.
+    Map ``[B, C_in, *grid]`` -> tokens ``[B, N, C]`` and their grid. Kernel size, stride and padding are numbers, or one per axis.
     """
 
     def __init__(
@@ -195,7 +178,7 @@ class PatchEmbed(nn.Module):
 
 
 class ConvStack(nn.Sequential):
-    """Convolutional layers one after the other, from maps to maps."""
+    """Convolutional layers one after the other: map ``[B, C_in, H, W]`` -> tokens ``[B, N, C]`` and their grid."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         x = super().forward(x)
@@ -205,12 +188,8 @@ class ConvStack(nn.Sequential):
 class ConvStem(nn.Module):
     """Five convolutions with batch norms, of stride 4: image ``[B, C_in, H, W]`` -> tokens ``[B, N, C]`` and their grid.
 
-    The image is padded with zeros to whole patches (stems of MILA and of H-ViT³).
-
-    Args:
-        in_channels: channels of the image.
-        channels: C.
-        shortcut: the second and third convolution are a residual branch, without an activation after the sum.
+    The image is padded with zeros to whole patches. In MILA's stem, the second and third convolution are a residual branch
+    (``shortcut``), without an activation after the sum; H-ViT³ has none.
     """
 
     def __init__(self, in_channels: int, channels: int, *, shortcut: bool) -> None:

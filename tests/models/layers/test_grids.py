@@ -10,15 +10,21 @@ from helpers.operators import CASES as OPERATORS
 from mmlisa import ops
 from mmlisa.checkpoints import adapt_state_dict, load_weights, read_checkpoint, save_checkpoint
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import GridCache, PositionResize
+from mmlisa.models.layers import GridCache, PositionsOnLoad
 from mmlisa.registry import MODELS
+
+
+def positions(grid):
+    module = PositionsOnLoad()
+    module.grid = grid
+    return module
 
 
 @pytest.mark.parametrize("grid", [(6, 9), (1, 7), (12, 3)])
 @pytest.mark.parametrize("prefix", [0, 2])
 def test_is_bicubic_interpolation_beside_the_prefix(grid, prefix):
     table = torch.randn(1, prefix + 20, 3, dtype=torch.float64, requires_grad=True)
-    y = PositionResize((4, 5))(table, grid)
+    y = positions((4, 5)).resize(table, grid)
     assert torch.equal(y[:, :prefix], table[:, :prefix])
     as_map = table[:, prefix:].transpose(1, 2).reshape(1, 3, 4, 5)
     expected = F.interpolate(as_map, size=grid, mode="bicubic").flatten(2).transpose(1, 2)
@@ -31,9 +37,9 @@ def test_is_bicubic_interpolation_beside_the_prefix(grid, prefix):
 
 def test_half_precision_is_interpolated_in_fp32():
     table = torch.randn(1, 20, 3).bfloat16()
-    y = PositionResize((4, 5))(table, (6, 7))
+    y = positions((4, 5)).resize(table, (6, 7))
     assert y.dtype == torch.bfloat16
-    assert torch.equal(y, PositionResize((4, 5))(table.float(), (6, 7)).bfloat16())
+    assert torch.equal(y, positions((4, 5)).resize(table.float(), (6, 7)).bfloat16())
 
 
 @pytest.mark.parametrize("rectangle", [None, (2, 8)])
@@ -42,7 +48,7 @@ def test_half_precision_is_interpolated_in_fp32():
 def test_positions_of_a_checkpoint_with_more_prefix_tokens(wanted, prefix, rectangle):
     """As DeiT's distillation token, which comes second: it is left out, and no position moves by a row."""
     theirs, ours = torch.randn(1, prefix + 16, 3), torch.zeros(1, wanted + 15, 3)
-    found = PositionResize((3, 5)).from_another(theirs, ours, rectangle)
+    found = positions((3, 5)).resize_parameter(theirs, ours, rectangle)
     if wanted > prefix:
         assert found is theirs
         return
@@ -129,7 +135,7 @@ def test_changed_weights_are_noticed(parameter, change):
 
 @torch.no_grad()
 def test_a_trace_keeps_no_constant():
-    resize, table = PositionResize((4, 4)).eval(), torch.randn(1, 16, 8)
+    resize, table = positions((4, 4)).resize, torch.randn(1, 16, 8)
     resize(table, (6, 5))
     traced = torch.jit.trace(lambda t: resize(t, (6, 5)), table, check_trace=False)
     torch.testing.assert_close(traced(2 * table), resize(2 * table, (6, 5)))
@@ -213,7 +219,7 @@ def test_positions_of_a_wide_grid_are_not_those_of_a_square(way, tmp_path):
     wide, square = (build_attention(dict(type="FocusedLinearAttention"), 32, 2, grid) for grid in ((9, 16), (12, 12)))
     nn.init.normal_(wide.positional_encoding)
     with torch.no_grad():
-        expected = wide.resize(wide.positional_encoding, square.resize.grid)
+        expected = wide.resize(wide.positional_encoding, square.grid)
     assert expected.shape == wide.positional_encoding.shape
     if way == "load_state_dict":
         for _ in range(2):  # the state dict itself stays as it is

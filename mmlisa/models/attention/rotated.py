@@ -1,26 +1,45 @@
-"""RALA and MALA as token mixers: rotary positions, a convolution of the values, and a gate on the output."""
+"""Linear attentions with rotary positions and a convolution of the values: MILA, and RALA and MALA behind a gate."""
 
 from collections.abc import Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmlisa.models.layers.gated import GatedProjection, LePE
-from mmlisa.ops import mala, rala
+from mmlisa.ops import mala, mila, rala
 from mmlisa.registry import MODELS
 
-from .base import HeadedAttention, join_heads, split_heads
+from .base import HeadedAttention, check_heads, check_tokens, join_heads, split_heads
+
+
+@MODELS.register_module()
+class MILAAttention(nn.Module):
+    """MILA's attention (:func:`mmlisa.ops.mila`), whose values are the tokens; the output projection belongs to MILA's block.
+
+    Raises:
+        UserError: at the call, channels that are not a multiple of 4.
+    """
+
+    def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], qkv_bias: bool = True) -> None:
+        super().__init__()
+        check_heads(channels, num_heads)
+        self.num_heads = num_heads
+        self.qk = nn.Linear(channels, 2 * channels, bias=qkv_bias)
+        self.lepe = LePE(channels, 3)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        check_tokens(x, grid, takes_prefix=True)
+        query, key, value = (split_heads(t, self.num_heads) for t in (*self.qk(x).chunk(2, dim=2), x))
+        return join_heads(mila(query, key, value, grid)) + self.lepe(x, grid)
 
 
 class GatedLinearAttention(HeadedAttention):
     """Base of RALA and MALA: ``proj(gate(x) * (attend(q, k, v) + LePE(v)))`` with ``q, k, v = qkv(x)``.
 
     Args:
-        channels, qkv_bias: see :class:`HeadedAttention`.
-        num_heads: heads h, of a width that is a multiple of 4.
         lepe_kernel_size: of the depthwise convolution of the values.
 
     Raises:
-        UserError: see :class:`HeadedAttention`; at the call, a width of a head that is not a multiple of 4.
+        UserError: at the call, a width of a head that is not a multiple of 4.
     """
 
     def __init__(
@@ -38,7 +57,7 @@ class GatedLinearAttention(HeadedAttention):
 
 @MODELS.register_module()
 class RALAAttention(GatedLinearAttention):
-    """Rank-augmented linear attention: :func:`mmlisa.ops.rala`. See :class:`GatedLinearAttention` for its arguments."""
+    """Rank-augmented linear attention: see :func:`mmlisa.ops.rala` and :class:`GatedLinearAttention`."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
         return rala(query, key, value, grid)
@@ -46,7 +65,7 @@ class RALAAttention(GatedLinearAttention):
 
 @MODELS.register_module()
 class MALAAttention(GatedLinearAttention):
-    """Magnitude-aware linear attention: :func:`mmlisa.ops.mala`. See :class:`GatedLinearAttention` for its arguments."""
+    """Magnitude-aware linear attention: see :func:`mmlisa.ops.mala` and :class:`GatedLinearAttention`."""
 
     full_precision = True
 
