@@ -23,9 +23,6 @@ def inflate(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
         state: weights of the image model, under the video model's names.
         model: the video model; its grid may differ from the image model's in time only.
 
-    Returns:
-        A state dict for ``model.load_state_dict``.
-
     Raises:
         UserError: weights that do not fit the model, or more blocks than it has; the message names them.
     """
@@ -42,13 +39,7 @@ def inflate(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
 
 
 def inflate_classifier(state: Mapping[str, Tensor], backbone: nn.Module) -> dict[str, Tensor]:
-    """Inflate the backbone's weights of an image classifier for ``backbone``, under the classifier's names.
-
-    The head is left out, because its classes are those of the images.
-
-    Raises:
-        UserError: as :func:`inflate`.
-    """
+    """Inflate the backbone's weights of an image classifier for ``backbone``, under the classifier's names; not the head's."""
     weights = below_prefix(state, "backbone.")
     return {f"backbone.{name}": tensor for name, tensor in inflate(weights, backbone).items()}
 

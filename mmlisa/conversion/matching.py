@@ -62,11 +62,7 @@ class Match:
         return "\n".join([*lines, *_summary("of the file unused", (*self.dropped, *self.unused.values()))])
 
     def check_blocks(self, backbone: str) -> None:
-        """Check that the file's network has the same depth.
-
-        Raises:
-            UserError: the file lacks a block of the backbone, or the reverse.
-        """
+        """Check that the file's network has the same depth (UserError)."""
         filled = {block_of(name) for name in self.state}
         lost = {block: name for name in self.fresh if (block := block_of(name)) not in filled}
         extra = {block: name for new, name in self.unused.items() if (block := block_of(new)) not in filled}
@@ -93,7 +89,6 @@ def _summary(label: str, names: Sequence[str]) -> list[str]:
 
 
 def different_shapes(targets: Tensor, published: Tensor) -> str:
-    """Describe the difference of two shapes."""
     here, there = ("x".join(map(str, tensor.shape)) or "a number" for tensor in (targets, published))
     return f"{here} here, {there} in the file"
 
@@ -138,11 +133,7 @@ def closest(state: Mapping[str, Tensor], network: Network, as_classifier: bool) 
     """Return the backbone and arch that ``state`` fills most, and the matching weights.
 
     Among equal ones, those with the fewest interpolated and then the fewest unused entries are returned, and then the first.
-
-    Args:
-        state: the file's weights, without a prefix.
-        network: the network that they are of.
-        as_classifier: build the backbones with their options under a classifier.
+    ``as_classifier`` builds the backbones with their options under a classifier.
     """
     shapes = {name: tensor.to("meta") for name, tensor in state.items()}
 
@@ -155,11 +146,8 @@ def closest(state: Mapping[str, Tensor], network: Network, as_classifier: bool) 
         for arch in host.arch_settings:
             with torch.device("meta"):
                 matches[host, arch] = match(renamed, build(host, arch))
-    order = {
-        key: (round(one.share, 6), -len(one.resized), -len(one.unused) - len(one.dropped))
-        for key, one in matches.items()
-    }
-    host, arch = best = max(order, key=order.get)
+    scores = [(round(m.share, 6), -len(m.resized), -len(m.unused) - len(m.dropped)) for m in matches.values()]
+    host, arch = best = list(matches)[scores.index(max(scores))]
     # A backbone with values is needed only for projections joined from the file's and initial values.
     with torch.device("cpu" if VALUE_ONLY in matches[best].fresh.values() else "meta"):
         backbone = build(host, arch)

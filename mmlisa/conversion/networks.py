@@ -26,18 +26,18 @@ def known_networks() -> list[Network]:
 
 def is_known(state: Mapping[str, Any], backbone: type[nn.Module] | None = None) -> bool:
     """Return True if ``state`` holds a network that :func:`recognise` knows."""
-    return any(network.is_in(state) for network in (*getattr(backbone, "published", ()), *known_networks()))
+    return _find(state, backbone) is not None
+
+
+def _find(state: Mapping[str, Any], backbone: type[nn.Module] | None) -> Network | None:
+    networks = (*getattr(backbone, "published", ()), *known_networks())
+    return next((network for network in networks if network.is_in(state)), None)
 
 
 def recognise(state: Mapping[str, Any], backbone: type[nn.Module] | None = None) -> Network:
-    """Return the network that ``state`` holds: one that ``backbone`` lists, or a known one.
-
-    Raises:
-        UserError: the network is unknown; the message lists the known ones.
-    """
-    for network in (*getattr(backbone, "published", ()), *known_networks()):
-        if network.is_in(state):
-            return network
+    """Return the network that ``state`` holds: one that ``backbone`` lists, or a known one (else a UserError lists those)."""
+    if (network := _find(state, backbone)) is not None:
+        return network
     known = ", ".join(dict.fromkeys(network.name.split(",")[0] for network in known_networks()))
     raise UserError(
         f"the weights ({', '.join(sorted(state)[:5])}, …) belong to none of the known networks, {known}. A file of this "

@@ -79,12 +79,10 @@ def _load_heads(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     heads = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("backbone.")}
     matched = {name: state[name] for name in heads if name in state and state[name].shape == heads[name].shape}
     model.load_state_dict(matched, strict=False)
-    fresh = [
-        f"{name}: {different_shapes(tensor, state[name]) if name in state else NO_COUNTERPART}"
-        for name, tensor in heads.items()
-        if name not in matched
-    ]
-    lines = [f"heads: {len(matched)} of {len(heads)} tensors match", *(f"  fresh, {line}" for line in fresh)]
+    lines = [f"heads: {len(matched)} of {len(heads)} tensors match"]
+    for name in [name for name in heads if name not in matched]:
+        why = different_shapes(heads[name], state[name]) if name in state else NO_COUNTERPART
+        lines.append(f"  fresh, {name}: {why}")
     print_log("\n".join(lines), logger="current")
 
 
@@ -101,8 +99,8 @@ def convert_published(
             itself is always converted.
 
     Returns:
-        A checkpoint and a report. The checkpoint has the backbone's weights under ``backbone.*``, the neck and heads of the
-        file, and the backbone's config under ``meta``.
+        A checkpoint, with the backbone's weights under ``backbone.*``, the neck and heads of the file and the backbone's config
+        under ``meta``, and a report.
 
     Raises:
         UserError: an unknown source, backbone or arch, no matching weights, or a whole network of another size.

@@ -37,16 +37,7 @@ class Renamed:
 
 
 def rename(state: Mapping[str, Tensor], network: Network, backbone: type[nn.Module]) -> Renamed:
-    """Rename the weights of a published network for one of our backbones.
-
-    Args:
-        state: the file's weights, without a prefix.
-        network: the network that they are of, from :func:`recognise`.
-        backbone: class of the backbone.
-
-    Raises:
-        UserError: the backbone does not take weights of this network.
-    """
+    """Rename the weights of a published network, without a prefix, for one of our backbones, or raise UserError if it takes none."""
     if network not in getattr(backbone, "published", ()):
         hosts = ", ".join(host.__name__ for host in hosts_of(network))
         raise UserError(f"{network.name} weights have no place in {backbone.__name__}; they fit {hosts}")

@@ -20,11 +20,7 @@ class FeatureMap(NamedTuple):
 
 
 def backbone_class(name: str) -> type[Backbone] | type[TimmBackbone]:
-    """Return the backbone registered as ``name``, with or without ``mmlisa.`` before it.
-
-    Raises:
-        UserError: no backbone has this name.
-    """
+    """Return the backbone registered as ``name``, with or without ``mmlisa.`` before it."""
     name = name.removeprefix("mmlisa.")
     if name == "TimmBackbone":
         return TimmBackbone
@@ -39,9 +35,6 @@ def feature_maps(
     """Return the maps of ``dict(type=backbone, arch=arch, out_indices=out_indices, **options)``; nothing is allocated.
 
     ``arch`` and ``out_indices`` are the backbone's defaults where None.
-
-    Raises:
-        UserError: an unknown backbone or arch, an index out of range.
     """
     options |= {key: value for key, value in dict(arch=arch, out_indices=out_indices).items() if value is not None}
     with torch.device("meta"):

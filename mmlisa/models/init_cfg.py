@@ -19,10 +19,7 @@ def loading_from_init_cfg(module: BaseModule) -> Iterator[None]:
     """Wrap MMEngine's ``init_weights`` and read ``Pretrained`` and ``mmlisa.PublishedWeights`` of ``module.init_cfg`` after it.
 
     The files are read by :func:`mmlisa.checkpoints.read_checkpoint`, and thus run no code, in every process. A checkpoint that
-    holds less than half of the module is refused; ``init_cfg=dict(type='Pretrained', …, min_matched=0)`` changes that share.
-
-    Raises:
-        UserError: such a checkpoint, with the counts.
+    holds less than half of the module is a UserError; ``init_cfg=dict(type='Pretrained', …, min_matched=0)`` changes that share.
     """
     init_cfg = module.init_cfg
     configs = [init_cfg] if isinstance(init_cfg, dict) else list(init_cfg or [])
@@ -50,6 +47,5 @@ def _load_pretrained(
 ) -> None:
     state = state_dict_of(read_checkpoint(checkpoint, map_location), checkpoint)
     if prefix is not None:
-        start = prefix.rstrip(".") + "."
-        state = below_prefix(state, start)
+        state = below_prefix(state, prefix.rstrip(".") + ".")
     load_state_dict(module, state, f"{checkpoint}, prefix={prefix!r}", min_matched)

@@ -44,10 +44,7 @@ POOLS: dict[str, Callable[[Tensor, int], Tensor]] = {
 
 
 class ClassifierHead(nn.Module):
-    """Pooling, the hidden layer if a network has one, dropout, and the classifier.
-
-    The names are those of mmpretrain's ``LinearClsHead`` and of ``mmlisa.MlpClsHead``.
-    """
+    """Pooling, the hidden layer if a network has one, dropout, and the classifier, named as mmpretrain's heads name them."""
 
     def __init__(self, channels: int, hidden: dict[str, Any] | None, drop_rate: float, prefix: int) -> None:
         super().__init__()
@@ -90,19 +87,8 @@ class Classifier(nn.Module):
 
     Args:
         name: a key of :data:`NETWORKS`.
-        num_classes: see :meth:`reset_classifier`.
-        global_pool: see :meth:`reset_classifier`; None for the network's own.
-        drop_rate: dropout before the classifier.
-        in_chans: channels of the image.
-        img_size: pretraining resolution in pixels, a number or (H, W); None for the arch's own.
+        num_classes, global_pool, drop_rate, in_chans, img_size, options: see :func:`create_model`.
         levels: those whose norms a ``features_only`` model needs, which has no hidden layer; None for a classifier.
-        options: the backbone's.
-
-    Attributes:
-        feature_info: for each level ``num_chs``, ``reduction``, ``index`` and ``module``, the name of its last block.
-
-    Raises:
-        UserError: see :class:`Backbone` and :meth:`reset_classifier`.
     """
 
     def __init__(
@@ -120,10 +106,8 @@ class Classifier(nn.Module):
         super().__init__()
         network, hidden = NETWORKS[name], None
         if levels is None:
-            of_host = {
-                key: value for key, value in network.host.classifier.items() if key not in ("out_indices", "out_type")
-            }
-            levels, hidden, options = (-1,), network.settings.hidden, {**of_host, **options}
+            defaults = {k: v for k, v in network.host.classifier.items() if k not in ("out_indices", "out_type")}
+            levels, hidden, options = (-1,), network.settings.hidden, {**defaults, **options}
         self.in_chans = in_chans
         self.backbone = backbone = network.host(
             network.arch, in_channels=in_chans, image_size=img_size, out_indices=levels, **options
@@ -145,7 +129,7 @@ class Classifier(nn.Module):
         return self.forward_intermediates(image, 1)[0]
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """The output of :meth:`forward_features` -> ``[B, num_classes]``, or the classifier's input ``[B, head_hidden_size]``."""
+        """The output of :meth:`forward_features` -> ``[B, num_classes]``; with ``pre_logits`` ``[B, head_hidden_size]``."""
         return self.head(x, pre_logits)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -215,9 +199,6 @@ class Classifier(nn.Module):
             num_classes: 0 for none: the network then returns its input ``[B, head_hidden_size]``.
             global_pool: ``'avg'``, ``'max'``, ``'token'`` for networks with a class token, or, without classes, ``''`` for the
                 output of :meth:`forward_features`; None keeps the pooling.
-
-        Raises:
-            UserError: another pooling, or classes without a pooling.
         """
         pool = self.head.global_pool if global_pool is None else global_pool
         if pool not in (*POOLS, "") or (pool == "token" and not self.backbone.num_extra_tokens):
@@ -230,18 +211,16 @@ class Classifier(nn.Module):
         self.head.to(ours.device, ours.dtype)
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], int] | dict[str, Any]:
-        """Return the groups of parameters from the stem to the head, for timm's layer-wise learning rates.
+        """Return the layer of each parameter, as ``get_layer_depth`` counts, for timm's layer-wise learning rates.
 
-        Returns:
-            A function from a parameter's name to its layer, as the backbone's ``get_layer_depth`` counts; with ``coarse``
-            timm's patterns for a group per stage.
+        It is a function of the parameter's name; with ``coarse``, timm's patterns for a group per stage.
         """
         if coarse:
             return dict(stem=r"^backbone\.stem\.", blocks=[(r"^backbone\.stages\.(\d+)\.", None)])
         return lambda name: self.backbone.get_layer_depth(name, "backbone.")[0]
 
     def no_weight_decay(self) -> set[str]:
-        """Return the names of parameters that do not decay in the ImageNet recipe, beside those of one axis and biases."""
+        """See :meth:`Backbone.no_weight_decay`."""
         return {f"backbone.{name}" for name in self.backbone.no_weight_decay()}
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
@@ -249,7 +228,7 @@ class Classifier(nn.Module):
         self.backbone.set_grad_checkpointing(enable)
 
     def load_pretrained(self, file: str) -> None:
-        """Load a file or another source; see ``mmlisa.PublishedWeights``."""
+        """Load a file or another source of ``mmlisa.PublishedWeights``."""
         WEIGHT_INITIALIZERS.build(dict(type="mmlisa.PublishedWeights", source=str(file)))(self)
 
 
@@ -260,12 +239,12 @@ def create_model(
 
     Args:
         name: a name of :func:`list_models`.
-        pretrained: a checkpoint file: of this package's training in mmpretrain, mmdet or mmseg, or of
-            ``mmlisa convert``; or any source of ``mmlisa.PublishedWeights``: a file of a host's weights, an
-            address, ``'timm:NAME'``. A host's classifier is taken over where its shape is the same.
+        pretrained: a checkpoint of this package's training in mmpretrain, mmdet or mmseg, or of ``mmlisa convert``; or any source
+            of ``mmlisa.PublishedWeights``: a file of a host's weights, an address, ``'timm:NAME'``. A host's classifier is taken
+            over where its shape is the same.
         features_only: the normed maps of the levels in ``out_indices`` instead of classes.
         **options: ``in_chans``, ``img_size`` (pretraining resolution); of a classifier ``num_classes``, ``global_pool``,
-            ``drop_rate``; of features ``out_indices``; all others are the backbone's: ``attention``, ``drop_path_rate``, …
+            ``drop_rate`` (before the last layer); of features ``out_indices``; all others are the backbone's.
 
     Raises:
         FileNotFoundError: no such checkpoint.

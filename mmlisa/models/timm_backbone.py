@@ -22,10 +22,6 @@ class TimmBackbone(BaseModule):
         frozen_stages: -1 trains everything, 0 freezes what precedes the first map's stage, n > 0 also the stages of n maps
             (n blocks of a plain ViT).
         norm_eval: batch norms keep their running statistics during training.
-        init_cfg: MMEngine's.
-
-    Raises:
-        UserError: ``frozen_stages`` is out of range.
     """
 
     def __init__(
@@ -69,7 +65,6 @@ class TimmBackbone(BaseModule):
         return list(self.network.modules())[: last[-1] + 1 if stage else last[0]]
 
     def train(self, mode: bool = True) -> "TimmBackbone":
-        """Set the training mode; frozen stages, and batch norms with ``norm_eval``, stay in evaluation."""
         super().train(mode)
         keep_frozen(self, self._frozen, self.norm_eval)
         return self

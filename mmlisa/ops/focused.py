@@ -34,21 +34,14 @@ def focused_linear(
     mask: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """Focused linear attention without its depthwise convolution (Eqs. 4-6).
+    """Focused linear attention without its depthwise convolution (Eqs. 4-6), ``[B, h, N, d]``.
 
     Args:
-        query, key, value: ``[B, h, N, d]``, projected; the key with its position added, nothing rectified yet. All heads
-            of a token must be there: the norms run over h and d together.
+        query, key, value: ``[B, h, N, d]``, projected; the key with its position added, nothing rectified yet.
         scale: ``[h, d]``, before its softplus; None divides by nothing.
         focusing_factor: p > 0; with p = 1 and no scale this is the plain linear attention of ReLU.
         mask: ``[B, N]``, True where a key counts; None counts all.
         backend: ``'reference'`` builds the N x N attention; ``'auto'`` is linear in N and finite for any finite input.
-
-    Returns:
-        ``[B, h, N, d]``.
-
-    Raises:
-        UserError: shapes that do not fit each other, a focusing factor that is not positive, an unknown backend.
     """
     if not focusing_factor > 0:
         raise UserError(f"focusing_factor={focusing_factor}; it must be positive")
@@ -63,8 +56,6 @@ def focused_linear(
 def _reference(
     query: Tensor, key: Tensor, value: Tensor, scale: Tensor | None, p: float, mask: Tensor | None
 ) -> Tensor:
-    """The equations as they stand, with the N x N attention; the oracle of every other backend."""
-
     def focus(t: Tensor) -> Tensor:
         t = t.relu() + EPS
         if scale is not None:

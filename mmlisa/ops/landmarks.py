@@ -38,13 +38,10 @@ def pool_landmarks(tokens: Tensor, grid: Sequence[int], landmarks: int) -> Tenso
             take no part.
         grid: (H, W). Where s does not divide it, the windows are those of adaptive average pooling: they overlap by a
             row or column, and on a grid smaller than s x s a token stands for several landmarks.
-        landmarks: L.
+        landmarks: L, a positive square number (UserError).
 
     Returns:
         ``[B, h, L, d]``, a view of the tokens where the grid is the landmark grid.
-
-    Raises:
-        UserError: ``landmarks`` is not a positive square number.
     """
     side = isqrt(max(landmarks, 0))
     if side < 1 or side * side != landmarks:
@@ -77,15 +74,7 @@ def interactive_softmax(query: Tensor, key: Tensor, value: Tensor, *, mix: Mix =
     """Softmax attention with head mixing: between all tokens Eq. 5, the quadratic row of Table 8, or one side of Eq. 7.
 
     Scores and softmax are fp32: in fp16 the products overflow for large activations, and a softmax over thousands of tokens has
-    weights that bf16 cannot tell apart.
-
-    Args:
-        query: ``[B, h, n, d]``.
-        key, value: ``[B, h, m, d]``.
-        mix: (W1, W2).
-
-    Returns:
-        ``[B, h, n, d]`` in the dtype of ``value``.
+    weights that bf16 cannot tell apart. Query ``[B, h, n, d]``, key and value ``[B, h, m, d]`` -> ``[B, h, n, d]``.
     """
     before, after = mix
     with no_autocast(query.device):
@@ -120,7 +109,7 @@ def interactive(
     attend: Callable[..., Tensor] = interactive_softmax,
     backend: str = "auto",
 ) -> Tensor:
-    """Interactive attention, linear in N in time and memory.
+    """Interactive attention, linear in N in time and memory, ``[B, h, N, d]`` in the dtype of ``value``.
 
     Args:
         query, key, value: ``[B, h, N, d]``.
@@ -131,12 +120,6 @@ def interactive(
         mix_key: (W1k, W2k), around the softmax over the tokens.
         attend: evaluates one softmax, as :func:`interactive_softmax`.
         backend: ``'reference'`` forms the N x N matrix A_Q A_K; ``'auto'`` never does.
-
-    Returns:
-        ``[B, h, N, d]`` in the dtype of ``value``; scores and softmaxes are computed in fp32 at least.
-
-    Raises:
-        UserError: shapes that do not fit each other, landmarks that are not a square number, or an unknown backend.
     """
     check_arguments(query, key, value, backend)
     if len(grid) != 2 or query.shape[2] < prod(grid):
@@ -187,7 +170,7 @@ def agent(
     *,
     backend: str = "auto",
 ) -> Tensor:
-    """Agent attention without its convolution.
+    """Agent attention without its convolution, ``[B, h, N, d]`` in O(N n d).
 
     Args:
         query, key, value: ``[B, h, N, d]``.
@@ -195,9 +178,6 @@ def agent(
         gather_bias: B_1, ``[h, n, N]``; None for 0.
         spread_bias: B_2, ``[h, N, n]``; None for 0.
         backend: ``'reference'`` writes both softmaxes out; ``'auto'`` takes PyTorch's fused attention.
-
-    Returns:
-        ``[B, h, N, d]``, in O(N n d).
     """
     attend = _softmax_attention if backend == "reference" else F.scaled_dot_product_attention
     gather_bias, spread_bias = (None if bias is None else bias[None] for bias in (gather_bias, spread_bias))

@@ -54,13 +54,8 @@ def masked_softmax(query: Tensor, key: Tensor, value: Tensor, threshold: Tensor 
 
     The backward pass computes the N x N maps again: at N = 4096 and 12 heads, each of three has 0.8 GB per layer and image.
 
-    Args:
-        query, key, value: not normalised.
-        threshold: ε. A row's largest probability is at least 1 / N, so ε < 1 / N leaves something of every row, and ε >= 1
-            leaves nothing.
-
-    Returns:
-        ``[B, h, N, d]`` and the mask ``[B, h, N, N]``.
+    Returns ``[B, h, N, d]`` and the mask ``[B, h, N, N]``. A row's largest probability is at least 1 / N, so ε < 1 / N leaves
+    something of every row, and ε >= 1 leaves nothing.
     """
     if not records_gradients():
         return _masked_softmax(query, key, value, threshold)
@@ -81,11 +76,7 @@ def cosine_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 @operator
 def mean_centered_attention(query: Tensor, key: Tensor, value: Tensor, axis: str = "tokens") -> Tensor:
-    """φ subtracts the mean over ``axis``; divided by N sqrt(d) ("MC", after ViTALiTy).
-
-    Raises:
-        UserError: an axis other than ``'tokens'`` and ``'channels'``.
-    """
+    """φ subtracts the mean over ``axis``, ``'tokens'`` or ``'channels'``; divided by N sqrt(d) ("MC", after ViTALiTy)."""
     if axis not in MC_AXES:
         raise UserError(f"axis is {axis!r}; it must be one of {sorted(MC_AXES)}")
     query, key = (t - t.mean(dim=MC_AXES[axis], keepdim=True) for t in (query, key))
@@ -106,8 +97,7 @@ def relu_softmax_attention(query: Tensor, key: Tensor, value: Tensor, average: b
 def relu_exp_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """φ is ReLU, in the place of the exponential, so that rows are normalised ("ReLU-E", after EfficientViT)."""
     query, key = query.relu(), key.relu()
-    total = query @ key.sum(dim=-2)[..., None]
-    return query @ (key.mT @ value) / (total + _EPS)
+    return query @ (key.mT @ value) / (query @ key.sum(dim=-2)[..., None] + _EPS)
 
 
 @operator(one_shape=True)

@@ -15,7 +15,7 @@ from .context import no_autocast
 def operator(
     function: Callable[..., Any] | None = None, *, one_shape: bool = False, takes_bf16: bool = False
 ) -> Callable[..., Any]:
-    """Make a function of query, key, value and further arguments an operator.
+    """Make a function of query, key, value and further arguments an operator, which checks its arguments.
 
     The function gets all floating-point tensors in the widest of their dtypes, fp32 at least, and runs without autocast. The
     result, or the first of several, is returned in the dtype of ``value``.
@@ -25,9 +25,6 @@ def operator(
         one_shape: see :func:`check_arguments`.
         takes_bf16: the function gets query, key and value in bf16 if all three are, and the other arguments as they are. It then
             keeps in fp32 what rounding would spoil. fp16 is always widened: its range ends at 65,504.
-
-    Raises:
-        UserError: at the call, see :func:`check_arguments`.
     """
     if function is None:
         return partial(operator, one_shape=one_shape, takes_bf16=takes_bf16)

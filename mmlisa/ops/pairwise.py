@@ -14,10 +14,7 @@ from .operator import operator
 def weighted_attention(query: Tensor, key: Tensor, value: Tensor, relative: Tensor) -> Tensor:
     """Linear attention whose entries are multiplied by relative positions, ``(Q Kᵀ * R) V`` (LiSA's journal paper, Eq. 9).
 
-    Args:
-        query, key: ``[B, h, N, c]``, already L2-normalised over ``c``.
-        value: ``[B, h, N, c]``.
-        relative: ``[N, N]`` or ``[h, N, N]``.
+    Query and key are L2-normalised already; relative positions are ``[N, N]`` or ``[h, N, N]``.
     """
     return (query @ key.mT * relative) @ value
 
@@ -35,8 +32,7 @@ def structure_aware(
     """Eq. 10 (dot-product correlation) and Eq. 11 (Hadamard correlation) of LiSA's journal paper, in the order of its Fig. 6.
 
     Args:
-        query, key: ``[B, h, N, c]``, already L2-normalised over ``c``.
-        value: ``[B, h, N, c]``.
+        query, key, value: ``[B, h, N, c]``; query and key L2-normalised already.
         relative_a: R^a; ``[D, N, N]`` for Eq. 10, ``[c, D, N, N]`` for Eq. 11.
         relative_b: R^b, ``[D, N, N]``.
         bias: B, ``[c, D]``.
@@ -57,9 +53,8 @@ def lambda_convolution(query: Tensor, key: Tensor, value: Tensor, relative: Tens
 
     Bello, "LambdaNetworks", 2021, with a global receptive field.
 
-    Args:
-        query, key, value: ``[B, h, N, c]``; the softmax runs over the tokens.
-        relative: ``[c, N, N]``, E: entry (k, i, j) weighs token j in row k of the matrix of token i.
+    The softmax runs over the tokens. ``relative`` is E, ``[c, N, N]``: entry (k, i, j) weighs token j in row k of the matrix of
+    token i.
     """
     content = key.softmax(dim=2).mT @ value
     position = torch.einsum("bhjv,kij->bhikv", value, relative)
@@ -76,7 +71,6 @@ def relational(
     ``y_i = sum_j kernel_ij (v_j + v_j V^T G_i)`` with ``kernel_ij = q_i P_ij + sum_d (sum_n (q_i * k_n) H1_ind) H2_ijd``.
 
     Args:
-        query, key, value: ``[B, h, N, c]``.
         basic: P, ``[c, N, N]``.
         encode: H1, ``[c, D, N, N]``, the Hadamard relations of a query as D numbers.
         decode: H2, ``[D, N, N]``.

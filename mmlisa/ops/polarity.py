@@ -29,19 +29,13 @@ _LEAST = 1e-30
 def polarity_aware(
     query: Tensor, key: Tensor, value: Tensor, power: Tensor, scale: Tensor, *, backend: str = "auto"
 ) -> Tensor:
-    """Polarity-aware linear attention without its convolution and gate.
+    """Polarity-aware linear attention without its convolution and gate, ``[B, h, N, d]``.
 
     Args:
         query, key, value: ``[B, h, N, d]``, projected; the key with its position added. d is even.
         power, scale: ``[h, d]``, before their sigmoid and softplus.
         backend: ``'reference'`` builds the N x N attention with plain powers; ``'auto'`` is linear in N and finite for any finite
             input.
-
-    Returns:
-        ``[B, h, N, d]``.
-
-    Raises:
-        UserError: shapes that do not fit each other, an odd d.
     """
     heads, width = query.shape[1], query.shape[3]
     if width % 2:

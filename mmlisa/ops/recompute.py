@@ -33,9 +33,6 @@ def linear_of(
         weight: ``[C_out, C_in]``.
         bias: ``[C_out]``.
         value: ``function(*inputs)``, if it was computed already. The gradient then flows into ``value``, not into ``inputs``.
-
-    Returns:
-        ``[..., C_out]`` for a function that returns ``[..., C_in]``.
     """
     if not records_gradients():
         return F.linear(function(*inputs) if value is None else value, weight, bias)

@@ -12,17 +12,9 @@ from .context import as_constants, is_transformed
 
 
 def toeplitz(table: Tensor, grid: Sequence[int]) -> Tensor:
-    """The (multi-level) Toeplitz matrices of a table over offsets.
+    """The (multi-level) Toeplitz matrices of a table over offsets: ``[..., 2 g_1 - 1, 2 g_2 - 1, ...] -> [..., N, N]``.
 
-    Args:
-        table: ``[..., 2 g_1 - 1, 2 g_2 - 1, ...]``; the offset zero lies in the middle.
-        grid: ``(g_1, g_2, ...)``, N tokens.
-
-    Returns:
-        ``[..., N, N]``; entry (i, j) is the table at the offset i - j.
-
-    Raises:
-        UserError: the table's last axes do not fit the grid.
+    Entry (i, j) is the table at the offset i - j of the grid ``(g_1, g_2, ...)``; the offset zero lies in the table's middle.
     """
     sizes = tuple(2 * g - 1 for g in grid)
     if tuple(table.shape[table.ndim - len(sizes) :]) != sizes:

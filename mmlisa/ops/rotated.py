@@ -26,14 +26,9 @@ EPS = 1e-6
 
 
 def rotary(x: Tensor, grid: Sequence[int]) -> Tensor:
-    """Turn pairs of channels by angles that grow with the row and the column.
+    """Turn pairs of channels by angles that grow with the row and the column: ``[..., N, C] -> [..., N, C]``.
 
-    Args:
-        x: ``[..., N, C]``, the tokens of the grid in row-major order. Prefix tokens before them are not turned.
-        grid: (H, W).
-
-    Returns:
-        ``[..., N, C]`` in the precision of ``x``; the angles are fp32 at least.
+    Prefix tokens are not turned. The angles are fp32 at least.
 
     Raises:
         UserError: C is not a multiple of 4.

@@ -5,8 +5,8 @@ A small model f is trained on the keys and values of an image, by one step of gr
     L  = -s mean_n f(k_n) v_n^T,   s = 1/3
     G  = dL/dW,   W' = W - G / (||G|| + 1),   y = f_W'(q)
 
-The norm runs over the columns of a matrix, or over a kernel. The gradients are written out, and the step is differentiated with
-the rest of the network.
+The norm runs over the columns of a matrix, or over a kernel. The gradients are written out (``backend='reference'`` leaves them
+to autograd), and the step is differentiated with the rest of the network.
 """
 
 from math import prod
@@ -22,13 +22,7 @@ SCALE = 1 / 3
 
 @operator(one_shape=True)
 def ttt_glu(query: Tensor, key: Tensor, value: Tensor, w1: Tensor, w2: Tensor, *, backend: str = "auto") -> Tensor:
-    """Test-time training of a gated linear unit, f(t) = (t W_1) * silu(t W_2).
-
-    Args:
-        query, key, value: ``[B, h, N, d]``.
-        w1, w2: ``[h, d, d]``.
-        backend: ``'reference'`` leaves the inner gradient to PyTorch's autograd.
-    """
+    """Test-time training of a gated linear unit, f(t) = (t W_1) * silu(t W_2), on ``[B, h, N, d]``; w1, w2: ``[h, d, d]``."""
     value = value * (-SCALE / value.shape[2])
     w1, w2 = (w.expand(len(query), -1, -1, -1) for w in (w1, w2))
     if backend == "reference":
@@ -42,13 +36,7 @@ def ttt_glu(query: Tensor, key: Tensor, value: Tensor, w1: Tensor, w2: Tensor, *
 
 @operator(one_shape=True)
 def ttt_convolution(query: Tensor, key: Tensor, value: Tensor, w3: Tensor, *, backend: str = "auto") -> Tensor:
-    """Test-time training of a depthwise 3x3 convolution.
-
-    Args:
-        query, key, value: ``[B, d, H, W]``.
-        w3: ``[d, 1, 3, 3]``.
-        backend: ``'reference'`` leaves the inner gradient to PyTorch's autograd.
-    """
+    """Test-time training of a depthwise 3x3 convolution ``w3: [d, 1, 3, 3]``, on ``[B, d, H, W]``."""
     value = value * (-SCALE / prod(value.shape[2:]))  # torch.Size.numel() would make a free size a constant
     kernels = w3.flatten(1).expand(len(query), -1, -1)
     if backend == "reference":
@@ -84,15 +72,8 @@ def neighbours(x: Tensor) -> list[Tensor]:
 
 
 def depthwise_per_image(x: Tensor, kernels: Tensor) -> Tensor:
-    """Convolve each channel of each image with its own 3x3 kernel.
+    """Convolve each channel of each image with its own 3x3 kernel: ``[B, C, H, W]``, ``[B, C, 9]`` -> ``[B, C, H, W]``.
 
     A grouped convolution over B C channels would fix the batch size in an exported graph.
-
-    Args:
-        x: ``[B, C, H, W]``.
-        kernels: ``[B, C, 9]``, in row-major order.
-
-    Returns:
-        ``[B, C, H, W]``.
     """
     return sum(kernels[:, :, i, None, None] * near for i, near in enumerate(neighbours(x)))

@@ -26,12 +26,7 @@ ALPHA, GAMMA = 0.75, 2.0  # settings of the varifocal loss
 
 @TASK_UTILS.register_module()
 class VarifocalSimOTAAssigner(SimOTAAssigner):
-    """SimOTA whose cost is the varifocal loss plus ``iou_weight * (1 - GIoU)``.
-
-    Args:
-        iou_weight: weight of the GIoU cost.
-        **options: ``center_radius`` and ``candidate_topk`` of mmdet's SimOTA.
-    """
+    """SimOTA whose cost is the varifocal loss plus ``iou_weight * (1 - GIoU)``; the options are mmdet's."""
 
     def __init__(self, iou_weight: float = 6.0, **options: Any) -> None:
         super().__init__(iou_weight=iou_weight, iou_calculator=dict(type="mmdet.BboxOverlaps2D"), **options)
@@ -48,8 +43,7 @@ class VarifocalSimOTAAssigner(SimOTAAssigner):
         """
         boxes, labels = gt_instances.bboxes, gt_instances.labels
         n, k = len(pred_instances.bboxes), len(boxes)
-        assigned = boxes.new_zeros(n, dtype=torch.long)
-        overlaps = boxes.new_zeros(n)
+        assigned, overlaps = boxes.new_zeros(n, dtype=torch.long), boxes.new_zeros(n)
         assigned_labels = boxes.new_full((n,), -1, dtype=torch.long)
         result = AssignResult(k, assigned, overlaps, labels=assigned_labels)
         if k == 0:
@@ -70,9 +64,7 @@ class VarifocalSimOTAAssigner(SimOTAAssigner):
         return result
 
     def varifocal_cost(self, scores: Tensor, labels: Tensor, ious: Tensor) -> Tensor:
-        """Return the varifocal loss ``[n, k]`` of each prediction as if each box were its target.
-
-        The arguments are ``[n, classes]``, ``[k]`` and ``[n, k]``.
+        """Return the varifocal loss ``[n, k]`` of each prediction ``[n, classes]`` as if each of the k boxes were its target.
 
         A box changes the target of its own class only, so that all other classes are summed once.
         """
@@ -92,15 +84,10 @@ class PicoHead(BaseDenseHead):
     """PicoDet's head: depthwise separable towers per level, classes and box distributions from one 1x1 convolution.
 
     Args:
-        num_classes: number of classes.
-        in_channels: channels of the neck's maps.
         stacked_convs: depthwise separable convolutions of a tower.
-        strides: strides of the maps.
         reg_max: a box side is a distribution over 0 to ``reg_max`` strides.
         norm_cfg: normalization in the towers.
         train_cfg: ``assigner``.
-        test_cfg: settings of NMS, as in MMDetection.
-        init_cfg: initialization, as in MMEngine.
     """
 
     def __init__(
@@ -120,9 +107,8 @@ class PicoHead(BaseDenseHead):
         self.use_sigmoid_cls = True
         self.strides, self.reg_max = tuple(strides), reg_max
         self.train_cfg, self.test_cfg = train_cfg, test_cfg
-        self.prior_generator = TASK_UTILS.build(
-            dict(type="mmdet.MlvlPointGenerator", strides=list(strides), offset=0.5)
-        )
+        points = dict(type="mmdet.MlvlPointGenerator", strides=list(strides), offset=0.5)
+        self.prior_generator = TASK_UTILS.build(points)
         self.bbox_coder = TASK_UTILS.build(dict(type="mmdet.DistancePointBBoxCoder"))
         self.assigner = TASK_UTILS.build(train_cfg["assigner"]) if train_cfg else None
         self.integral = Integral(reg_max)
@@ -144,10 +130,7 @@ class PicoHead(BaseDenseHead):
                 nn.init.constant_(predictor.bias[: self.num_classes], bias_init_with_prob(0.01))
 
     def forward(self, feats: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return class logits ``[B, classes, H_l, W_l]`` and distribution logits ``[B, 4 (reg_max + 1), H_l, W_l]`` per level.
-
-        ``feats`` are maps ``[B, C, H_l, W_l]``.
-        """
+        """Return class logits ``[B, classes, H_l, W_l]`` and distribution logits ``[B, 4 (reg_max + 1), H_l, W_l]`` per level."""
         outs = [
             predictor(tower(x)).split([self.num_classes, 4 * (self.reg_max + 1)], dim=1)
             for x, tower, predictor in zip(feats, self.towers, self.predictors, strict=True)
@@ -207,13 +190,9 @@ class PicoHead(BaseDenseHead):
         batch_gt_instances_ignore: list[InstanceData] | None = None,
     ) -> dict[str, Tensor]:
         """Return the three losses over all levels; regression is weighted by the best class score of a positive, detached."""
-        priors = torch.cat(
-            self.prior_generator.grid_priors(
-                [score.shape[2:] for score in cls_scores], device=cls_scores[0].device, with_stride=True
-            )
-        )
-        logits = _flatten(cls_scores).float()
-        corners = _flatten(bbox_preds).float()
+        sizes, device = [score.shape[2:] for score in cls_scores], cls_scores[0].device
+        priors = torch.cat(self.prior_generator.grid_priors(sizes, device=device, with_stride=True))
+        logits, corners = _flatten(cls_scores).float(), _flatten(bbox_preds).float()
         strides = priors[:, 2:3]
         # Boxes are measured in strides, like the distributions.
         centers = (priors[:, :2] / strides).expand(len(logits), -1, -1)

@@ -54,7 +54,6 @@ class DistilledClassifier(TaughtClassifier):
             ``dict(type='TimmClassifier', model_name=…, pretrained=True)``.
         weight: share of the distillation loss, from 0 to 1.
         distill_head: config of the second head, as DeiT and LeViT have it; None: one head learns from the labels and the teacher.
-        **options: arguments of ``ImageClassifier``.
 
     Raises:
         UserError: when training starts, a teacher that takes images of another mean and standard deviation.
@@ -109,7 +108,6 @@ class DistilledClassifier(TaughtClassifier):
         return self.head._get_predictions(self.scores(self.extract_feat(inputs)), data_samples)
 
     def forward(self, inputs: Tensor, data_samples: list | None = None, mode: str = "tensor") -> Any:
-        """See mmpretrain's ``ImageClassifier``."""
         if mode == "tensor":
             return self.scores(self.extract_feat(inputs))
         return super().forward(inputs, data_samples, mode=mode)
@@ -120,11 +118,8 @@ class SelfDistilledClassifier(TaughtClassifier):
     """MESA (Du et al., "Sharpness-Aware Training for Free"): learns the scores of the classifier's own averaged weights.
 
     The loss is ``loss to the labels + weight * cross entropy to softmax(averaged network's scores)`` for the same, mixed images,
-    from when :class:`mmlisa.training.recipes.ema.SelfDistillationHook` sets the teacher; before that the first term alone.
-
-    Args:
-        weight: λ of MESA.
-        **options: arguments of ``ImageClassifier``.
+    from when :class:`mmlisa.training.recipes.ema.SelfDistillationHook` sets the teacher; before that the first term alone. The
+    weight is λ of MESA.
     """
 
     def __init__(self, *, weight: float = 1.0, **options: Any) -> None:

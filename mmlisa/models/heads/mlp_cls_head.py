@@ -20,8 +20,6 @@ class MlpClsHead(ClsHead):
     activation='SquaredReLU', dropout=0.4)`` behind a backbone without a last norm.
 
     Args:
-        num_classes: number of classes.
-        in_channels: channels C of the pooled features.
         activation: ``'GELU'``, ``'ReLU'`` or ``'SquaredReLU'``.
         pre_norm: LayerNorm on the pooled features.
         dropout: rate before the last layer.

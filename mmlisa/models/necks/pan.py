@@ -20,7 +20,6 @@ class PAN(BaseModule):
         in_channels: channels of the backbone's maps, fine to coarse, each half the size of the one before (rounded up).
         out_channels: channels of the returned maps.
         norm_cfg: normalization of all convolutions.
-        init_cfg: initialization, as in MMEngine.
     """
 
     def __init__(

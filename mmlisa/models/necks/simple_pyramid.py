@@ -25,7 +25,6 @@ class SimpleFeaturePyramid(BaseModule):
     Args:
         in_channels: channels of the backbone's last map, a multiple of 4.
         out_channels: channels of every returned map.
-        init_cfg: initialization, as in MMEngine.
     """
 
     def __init__(

@@ -7,8 +7,9 @@ Shapes: B batch, h heads, c channels of a head, D structural patterns, grid the 
     s_d    = sum_c query_c G^a_cd               the encoded structural pattern, [B, h, D, *grid]
     y_v    = sum_d s_d (G^b_vd + B_vd)          [B, h, c, *grid]
 
-A backend is a pair of classes in its own file. The first encodes (s from query and key), the second mixes (y from s and value).
-Each holds the tensors derived from the kernels for one grid (``prepare``) and is called with the tokens.
+A backend is a pair of functions, ``prepare_encode`` and ``prepare_mix``. They derive from the kernels ``kernel_a [c, D, *grid]``
+and ``kernel_b [D, *grid]`` and their biases ``[c, D]`` what one grid needs, and return functions of the tokens: the first encodes
+(s from query and key), the second mixes (y from s and value).
 """
 
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from torch import Tensor
 from mmlisa.errors import UserError
 
 from ..context import at_least_fp32
-from .dispatch import choose, classes
+from .common import Side
+from .dispatch import choose, sides
 from .filters import resize_kernel
 
 
@@ -27,8 +29,8 @@ from .filters import resize_kernel
 class LiSAKernels:
     """The kernels of :func:`lisa` prepared for one grid; worth keeping between calls with fixed parameters."""
 
-    encode: Callable[[Tensor, Tensor], Tensor]
-    mix: Callable[[Tensor, Tensor], Tensor]
+    encode: Side
+    mix: Side
 
     @classmethod
     def prepare(
@@ -41,21 +43,12 @@ class LiSAKernels:
         grid: tuple[int, ...] | None = None,
         backend: str = "auto",
     ) -> "LiSAKernels":
-        """Prepare kernels and biases for a grid, differentiably.
-
-        Args: see :func:`lisa`; and ``grid``, that of the tokens (None: that of the kernels, which :func:`resize_kernel` resamples
-        to another one).
-
-        Raises:
-            UserError: an unknown backend.
-        """
+        """Prepare kernels and biases of :func:`lisa` for the tokens' grid (None: that of the kernels), differentiably."""
         grid = tuple(kernel_b.shape[1:]) if grid is None else grid
         encode = mix = backend
         if backend == "auto":
             encode, mix = choose(kernel_b.device, grid, *bias.shape)
-        return cls(
-            _prepare(classes(encode)[0], kernel_a, bias_a, grid), _prepare(classes(mix)[1], kernel_b, bias, grid)
-        )
+        return cls(_prepare(sides(encode)[0], kernel_a, bias_a, grid), _prepare(sides(mix)[1], kernel_b, bias, grid))
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """``[B, h, c, *grid]`` each -> ``[B, h, c, *grid]`` in the dtype of the value."""
@@ -63,13 +56,9 @@ class LiSAKernels:
         return self.mix(s, at_least_fp32(value).flatten(0, 1)).view(value.shape).to(value.dtype)
 
 
-def _prepare(
-    side: type, kernel: Tensor, bias: Tensor | None, grid: tuple[int, ...]
-) -> Callable[[Tensor, Tensor], Tensor]:
+def _prepare(prepare: Callable[..., Side], kernel: Tensor, bias: Tensor | None, grid: tuple[int, ...]) -> Side:
     # The transform by matrices resamples, too, to grids that are known only when an exported graph runs.
-    if side in classes("dft"):
-        return side.prepare(kernel, bias, grid)
-    return side.prepare(resize_kernel(kernel, grid), bias)
+    return prepare(kernel, bias, grid) if prepare in sides("dft") else prepare(resize_kernel(kernel, grid), bias)
 
 
 def lisa(

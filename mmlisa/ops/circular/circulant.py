@@ -5,57 +5,38 @@ shared by its channels, so ``y = value T^T + B s``. On small grids these O(N²) 
 chunks of heads bound their memory, and the backward passes recompute them.
 """
 
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..context import at_least_fp32, is_exporting, no_autocast
 from ..relative import circulant
-from .common import chunks, empty, empty_gradients, save_tensors, zeros
+from .common import Side, chunks, empty, empty_gradients, save_tensors, zeros
 
 # Numbers in a temporary; on CPU 8 MiB.
 CHUNK = {"cpu": 1 << 21, "cuda": 1 << 26}
 
 
-@dataclass(eq=False)
-class EncodeCirculant:
-    """Key side: ``a [c, N(j), D N(i)]`` and the bias ``[c, D]``."""
-
-    a: Tensor
-    bias: Tensor
-
-    @classmethod
-    def prepare(cls, kernel: Tensor, bias: Tensor | None) -> "EncodeCirculant":
-        """From ``kernel_a [c, D, *grid]`` and ``bias_a [c, D]``."""
-        if bias is None:
-            bias = kernel.new_zeros(kernel.shape[:2])
-        a = circulant(at_least_fp32(kernel), kernel.shape[2:])
-        return cls(a.permute(0, 3, 1, 2).flatten(2), at_least_fp32(bias))
-
-    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
-        """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
-        grid = query.shape[2:]
-        return _encode(query.flatten(2), key.flatten(2), self.a, self.bias).unflatten(2, grid)
+def prepare_encode(kernel: Tensor, bias: Tensor | None) -> Side:
+    if bias is None:
+        bias = kernel.new_zeros(kernel.shape[:2])
+    a = circulant(at_least_fp32(kernel), kernel.shape[2:]).permute(0, 3, 1, 2).flatten(2)  # [c, N(j), D N(i)]
+    return partial(_encode_maps, a=a, bias=at_least_fp32(bias))
 
 
-@dataclass(eq=False)
-class MixCirculant:
-    """Value side: ``b [N(i), D, N(j)]`` and the bias ``[c, D]``."""
+def prepare_mix(kernel: Tensor, bias: Tensor) -> Side:
+    b = circulant(at_least_fp32(kernel), kernel.shape[1:]).transpose(0, 1).contiguous()  # [N(i), D, N(j)]
+    return partial(_mix_maps, b=b, bias=at_least_fp32(bias))
 
-    b: Tensor
-    bias: Tensor
 
-    @classmethod
-    def prepare(cls, kernel: Tensor, bias: Tensor) -> "MixCirculant":
-        """From ``kernel_b [D, *grid]`` and ``bias [c, D]``."""
-        b = circulant(at_least_fp32(kernel), kernel.shape[1:])
-        return cls(b.transpose(0, 1).contiguous(), at_least_fp32(bias))
+def _encode_maps(query: Tensor, key: Tensor, a: Tensor, bias: Tensor) -> Tensor:
+    return _encode(query.flatten(2), key.flatten(2), a, bias).unflatten(2, query.shape[2:])
 
-    def __call__(self, s: Tensor, value: Tensor) -> Tensor:
-        """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
-        mix = _mix_chunk if is_exporting() else _mix  # a graph cannot hold the library's own operators
-        return mix(s.flatten(2), value.flatten(2), self.b, self.bias).view(value.shape)
+
+def _mix_maps(s: Tensor, value: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+    mix = _mix_chunk if is_exporting() else _mix  # a graph cannot hold the library's own operators
+    return mix(s.flatten(2), value.flatten(2), b, bias).view(value.shape)
 
 
 def _encode_key(key: Tensor, a: Tensor) -> Tensor:

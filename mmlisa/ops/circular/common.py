@@ -1,7 +1,13 @@
 """Helpers of LiSA's backends."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+
+# What a backend prepares for one grid: from query and key ``[M, c, *grid]`` to ``[M, D, *grid]``, or from that and the value
+# ``[M, c, *grid]`` to ``[M, c, *grid]``.
+Side = Callable[[Tensor, Tensor], Tensor]
 
 
 def chunks(x: Tensor, per_head: int, limit: dict[str, int]) -> list[slice]:

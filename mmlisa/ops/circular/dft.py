@@ -3,12 +3,12 @@
 A spectrum is ``[..., 2, F]``: real and imaginary parts before the frequencies of all axes. Those from 0 to n / 2 of the last axis
 determine the others. In this order no transform transposes its input.
 
-:class:`EncodeRows` is for small grids. It transforms the first axis only, and the product with the spectrum contains the
+:func:`prepare_encode_rows` is for small grids. It transforms the first axis only, and the product with the spectrum contains the
 convolution over the other axes, as one matrix per channel and frequency.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from math import pi, prod
 
 import torch
@@ -16,89 +16,66 @@ from torch import Tensor
 
 from ..context import as_constants, at_least_fp32, no_autocast
 from ..relative import circulant
+from .common import Side
 
 
-@dataclass(eq=False)
-class EncodeDFT:
-    """Key side: spectra divided by N, ``[D, c, 2, F]``, and the bias ``[c, D]``."""
-
-    kernel_f: Tensor
-    bias: Tensor | None
-
-    @classmethod
-    def prepare(cls, kernel: Tensor, bias: Tensor | None, grid: Sequence[int] | None = None) -> "EncodeDFT":
-        """From ``kernel_a [c, D, *its grid]`` and ``bias_a [c, D]``; for tokens on ``grid``, or on the kernel's own."""
-        grid = kernel.shape[2:] if grid is None else grid
-        with no_autocast(kernel.device):
-            return cls(_transform(at_least_fp32(kernel.transpose(0, 1)), grid) / prod(grid), _float(bias))
-
-    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
-        """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
-        with no_autocast(query.device):
-            s = (query[:, None] * _convolve(key, self.kernel_f)).sum(2)
-            return _add_bias(s, query, self.bias)
+def prepare_encode(kernel: Tensor, bias: Tensor | None, grid: Sequence[int] | None = None) -> Side:
+    """Encode tokens on ``grid``, or on the kernel's own, by spectra divided by N, ``[D, c, 2, F]``."""
+    grid = kernel.shape[2:] if grid is None else grid
+    with no_autocast(kernel.device):
+        kernel_f = _transform(at_least_fp32(kernel.transpose(0, 1)), grid) / prod(grid)
+        return partial(_encode, kernel_f=kernel_f, bias=_float(bias))
 
 
-@dataclass(eq=False)
-class MixDFT:
-    """Value side: spectra divided by N, ``[D, 1, 2, F]``, and the bias ``[c, D]``."""
-
-    kernel_f: Tensor
-    bias: Tensor
-
-    @classmethod
-    def prepare(cls, kernel: Tensor, bias: Tensor, grid: Sequence[int] | None = None) -> "MixDFT":
-        """From ``kernel_b [D, *its grid]`` and ``bias [c, D]``; for tokens on ``grid``, or on the kernel's own."""
-        grid = kernel.shape[1:] if grid is None else grid
-        with no_autocast(kernel.device):
-            return cls(_transform(at_least_fp32(kernel[:, None]), grid) / prod(grid), at_least_fp32(bias))
-
-    def __call__(self, s: Tensor, value: Tensor) -> Tensor:
-        """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
-        with no_autocast(value.device):
-            y = (s[:, :, None] * _convolve(value, self.kernel_f)).sum(1)
-            return y + (self.bias @ s.flatten(2)).view(value.shape)
+def prepare_mix(kernel: Tensor, bias: Tensor, grid: Sequence[int] | None = None) -> Side:
+    """Mix tokens on ``grid``, or on the kernel's own, by spectra divided by N, ``[D, 1, 2, F]``."""
+    grid = kernel.shape[1:] if grid is None else grid
+    with no_autocast(kernel.device):
+        kernel_f = _transform(at_least_fp32(kernel[:, None]), grid) / prod(grid)
+        return partial(_mix, kernel_f=kernel_f, bias=at_least_fp32(bias))
 
 
-@dataclass(eq=False)
-class EncodeRows:
-    """Key side: matrices ``[c, F, 2, 2 R, D R]`` from R tokens of a frequency to its R sums of each pattern, and the bias.
+def prepare_encode_rows(kernel: Tensor, bias: Tensor | None) -> Side:
+    """Encode by matrices ``[c, F, 2, 2 R, D R]`` from R tokens of a frequency to its R sums of each pattern.
 
     The first axis has F = n / 2 + 1 frequencies, the others R tokens. The axes of 2 are the real and imaginary parts of the
     result and, before R, of the token.
     """
+    kernel = at_least_fp32(kernel)
+    n, *others = kernel.shape[2:]
+    with no_autocast(kernel.device):
+        columns = kernel.flatten(3) if others else kernel[..., None]
+        spectrum = (_last(n, kernel) @ columns).unflatten(2, (2, -1))  # [c, D, 2, F, R]
+        others = others or [1]
+        real, imaginary = circulant(spectrum.unflatten(-1, others), others).unbind(2)  # [c, D, F, R (i), R (j)]
+        pairs = [torch.stack(pair, 3) for pair in ((real, -imaginary), (imaginary, real))]
+        matrices = torch.stack(pairs, 3).permute(0, 2, 3, 4, 6, 1, 5)  # [c, F, 2, 2, R (j), D, R (i)]
+    return partial(_encode_rows, matrices=matrices.flatten(5).flatten(3, 4).contiguous(), bias=_float(bias))
 
-    matrices: Tensor
-    bias: Tensor | None
 
-    @classmethod
-    def prepare(cls, kernel: Tensor, bias: Tensor | None) -> "EncodeRows":
-        """From ``kernel_a [c, D, *grid]`` and ``bias_a [c, D]``."""
-        kernel = at_least_fp32(kernel)
-        n, *others = kernel.shape[2:]
-        with no_autocast(kernel.device):
-            columns = kernel.flatten(3) if others else kernel[..., None]
-            spectrum = (_last(n, kernel) @ columns).unflatten(2, (2, -1))  # [c, D, 2, F, R]
-            others = others or [1]
-            real, imaginary = circulant(spectrum.unflatten(-1, others), others).unbind(2)  # [c, D, F, R (i), R (j)]
-            pairs = [torch.stack(pair, 3) for pair in ((real, -imaginary), (imaginary, real))]
-            matrices = torch.stack(pairs, 3)  # [c, D, F, 2, 2, R (i), R (j)]
-        return cls(matrices.permute(0, 2, 3, 4, 6, 1, 5).flatten(5).flatten(3, 4).contiguous(), _float(bias))
+def _encode(query: Tensor, key: Tensor, kernel_f: Tensor, bias: Tensor | None) -> Tensor:
+    with no_autocast(query.device):
+        return _add_bias((query[:, None] * _convolve(key, kernel_f)).sum(2), query, bias)
 
-    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
-        """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
-        m, c, n = query.shape[:3]
-        with no_autocast(query.device):
-            with as_constants((n,)):
-                forward = _last(n, key)
-                inverse = _weigh(forward, n).T / n
-            spectrum = (forward @ key.transpose(0, 1).reshape(c, m, n, -1)).unflatten(2, (2, -1))  # [c, M, 2, F, R]
-            spectrum = spectrum.permute(0, 3, 1, 2, 4).flatten(3)[:, :, None]  # [c, F, 1, M, 2 R]
-            products = (spectrum @ self.matrices).transpose(1, 2)  # [c, 2, F, M, D R]
-            g = (inverse @ products.flatten(3).flatten(1, 2)).view(c, n, m, -1, spectrum.shape[-1] // 2)
-            s = (query.reshape(m, c, n, -1).permute(1, 2, 0, 3)[:, :, :, None] * g).sum(0)  # [n, M, D, R]
-            s = s.permute(1, 2, 0, 3).reshape(m, -1, *query.shape[2:])
-            return _add_bias(s, query, self.bias)
+
+def _mix(s: Tensor, value: Tensor, kernel_f: Tensor, bias: Tensor) -> Tensor:
+    with no_autocast(value.device):
+        y = (s[:, :, None] * _convolve(value, kernel_f)).sum(1)
+        return y + (bias @ s.flatten(2)).view(value.shape)
+
+
+def _encode_rows(query: Tensor, key: Tensor, matrices: Tensor, bias: Tensor | None) -> Tensor:
+    m, c, n = query.shape[:3]
+    with no_autocast(query.device):
+        with as_constants((n,)):
+            forward = _last(n, key)
+            inverse = _weigh(forward, n).T / n
+        spectrum = (forward @ key.transpose(0, 1).reshape(c, m, n, -1)).unflatten(2, (2, -1))  # [c, M, 2, F, R]
+        spectrum = spectrum.permute(0, 3, 1, 2, 4).flatten(3)[:, :, None]  # [c, F, 1, M, 2 R]
+        products = (spectrum @ matrices).transpose(1, 2)  # [c, 2, F, M, D R]
+        g = (inverse @ products.flatten(3).flatten(1, 2)).view(c, n, m, -1, spectrum.shape[-1] // 2)
+        s = (query.reshape(m, c, n, -1).permute(1, 2, 0, 3)[:, :, :, None] * g).sum(0)  # [n, M, D, R]
+        return _add_bias(s.permute(1, 2, 0, 3).reshape(m, -1, *query.shape[2:]), query, bias)
 
 
 def _float(bias: Tensor | None) -> Tensor | None:

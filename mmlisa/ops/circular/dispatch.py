@@ -3,6 +3,7 @@
 Nothing is timed when a model runs, so a resumed job and every rank of a distributed one choose alike.
 """
 
+from collections.abc import Callable
 from math import prod
 
 import torch
@@ -10,20 +11,18 @@ import torch
 from mmlisa.errors import UserError
 
 from ..context import is_exporting
-from .circulant import EncodeCirculant, MixCirculant
-from .dft import EncodeDFT, EncodeRows, MixDFT
-from .fft import EncodeFFT, MixFFT
-from .reference import EncodeReference, MixReference
+from . import circulant, dft, fft, reference
+from .common import Side
 
-_CLASSES = {
-    "reference": (EncodeReference, MixReference),
-    "fft": (EncodeFFT, MixFFT),
-    "circulant": (EncodeCirculant, MixCirculant),
-    "dft": (EncodeDFT, MixDFT),
-    "rows": (EncodeRows, MixCirculant),
+# The two sides of LiSA, encoding and mixing: functions that prepare a kernel and a bias for one grid.
+_SIDES: dict[str, tuple[Callable[..., Side], Callable[..., Side]]] = {
+    "reference": (reference.prepare_encode, reference.prepare_mix),
+    "fft": (fft.prepare_encode, fft.prepare_mix),
+    "circulant": (circulant.prepare_encode, circulant.prepare_mix),
+    "dft": (dft.prepare_encode, dft.prepare_mix),
+    "rows": (dft.prepare_encode_rows, circulant.prepare_mix),
 }
-BACKENDS = ("auto", *_CLASSES)
-
+BACKENDS = ("auto", *_SIDES)
 
 # The largest :func:`sizes` for which the circulant form encodes, and for which it mixes; above, the FFT does. Measured on a CPU
 # at commit 130d0e2: mixing by FFT becomes the faster form between the sizes 27 and 37 (c = 16, D = 8). Unmeasured on other
@@ -49,12 +48,8 @@ def choose(device: torch.device, grid: tuple[int, ...], c: int, num_patterns: in
     return encode, mix
 
 
-def classes(backend: str) -> tuple[type, type]:
-    """Return the classes that encode and mix.
-
-    Raises:
-        UserError: an unknown backend.
-    """
-    if backend not in _CLASSES:
+def sides(backend: str) -> tuple[Callable[..., Side], Callable[..., Side]]:
+    """Return the functions that prepare encoding and mixing; UserError for an unknown backend."""
+    if backend not in _SIDES:
         raise UserError(f"backend is {backend!r}; it must be one of {BACKENDS}")
-    return _CLASSES[backend]
+    return _SIDES[backend]

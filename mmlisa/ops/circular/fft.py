@@ -14,57 +14,42 @@ key, value and spectra are summed in the frequency domain.
 Names: M = B·h, m heads of a chunk, P = ceil(D / 2), ``_f`` a spectrum, ``_2`` the real and imaginary parts ``[..., 2]``.
 """
 
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..context import at_least_fp32, no_autocast
-from .common import chunks, empty, empty_gradients, save_tensors, zeros
+from .common import Side, chunks, empty, empty_gradients, save_tensors, zeros
 
 # Complex numbers in a temporary of a forward pass; a backward pass, with twice as many temporaries, takes half of it. On CPU:
 # 2 MiB, what the caches hold; on a GPU enough to fill it.
 CHUNK = {"cpu": 1 << 18, "cuda": 1 << 24}
 
 
-@dataclass(eq=False)
-class EncodeFFT:
-    """Key side: spectra of pattern pairs ``[P, c, *grid]`` and their bias ``[P, c]``, complex."""
-
-    kernel_f: Tensor
-    bias: Tensor
-    num_patterns: int
-
-    @classmethod
-    def prepare(cls, kernel: Tensor, bias: Tensor | None) -> "EncodeFFT":
-        """From ``kernel_a [c, D, *grid]`` and ``bias_a [c, D]``."""
-        num_patterns = kernel.shape[1]
-        if bias is None:
-            bias = kernel.new_zeros(kernel.shape[:2])
-        with no_autocast(kernel.device):
-            return cls(_spectrum(_pair(kernel.transpose(0, 1), 0), first_axis=2), _pair(bias.T, 0), num_patterns)
-
-    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
-        """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
-        return _encode(query, key, self.kernel_f, self.bias, self.num_patterns)
+def prepare_encode(kernel: Tensor, bias: Tensor | None) -> Side:
+    """Encode by spectra of pattern pairs ``[P, c, *grid]`` and their bias ``[P, c]``, complex."""
+    num_patterns = kernel.shape[1]
+    if bias is None:
+        bias = kernel.new_zeros(kernel.shape[:2])
+    with no_autocast(kernel.device):
+        kernel_f, bias = _spectrum(_pair(kernel.transpose(0, 1), 0), first_axis=2), _pair(bias.T, 0)
+    return partial(_encode_maps, kernel_f=kernel_f, bias=bias, num_patterns=num_patterns)
 
 
-@dataclass(eq=False)
-class MixFFT:
-    """Value side: spectra of the patterns ``[D, *grid]`` and the bias of channel pairs ``[D, ceil(c / 2)]``, complex."""
+def prepare_mix(kernel: Tensor, bias: Tensor) -> Side:
+    """Mix by spectra of the patterns ``[D, *grid]`` and the bias of channel pairs ``[D, ceil(c / 2)]``, complex."""
+    with no_autocast(kernel.device):
+        return partial(_mix_maps, kernel_f=_spectrum(at_least_fp32(kernel), first_axis=1), bias=_pair(bias.T, 1))
 
-    kernel_f: Tensor
-    bias: Tensor
 
-    @classmethod
-    def prepare(cls, kernel: Tensor, bias: Tensor) -> "MixFFT":
-        """From ``kernel_b [D, *grid]`` and ``bias [c, D]``."""
-        with no_autocast(kernel.device):
-            return cls(_spectrum(at_least_fp32(kernel), first_axis=1), _pair(bias.T, 1))
+# Functions, so that a copied or pickled model refers to them by name, which the operators below do not allow.
+def _encode_maps(query: Tensor, key: Tensor, kernel_f: Tensor, bias: Tensor, num_patterns: int) -> Tensor:
+    return _encode(query, key, kernel_f, bias, num_patterns)
 
-    def __call__(self, s: Tensor, value: Tensor) -> Tensor:
-        """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
-        return _mix(s, value, self.kernel_f, self.bias)
+
+def _mix_maps(s: Tensor, value: Tensor, kernel_f: Tensor, bias: Tensor) -> Tensor:
+    return _mix(s, value, kernel_f, bias)
 
 
 def _pair(x: Tensor, axis: int) -> Tensor:

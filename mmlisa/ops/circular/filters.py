@@ -14,12 +14,7 @@ def resize_kernel(kernel: Tensor, grid: Sequence[int]) -> Tensor:
     The taps stay at their signed offsets: a larger grid pads zeros in the middle, a smaller one folds the taps that no longer
     fit. The Nyquist tap of an even size stands for both signs and is split between them, so a symmetric kernel stays symmetric.
 
-    Args:
-        kernel: ``[..., *old_grid]``, the origin at index 0.
-        grid: the new size of the last ``len(grid)`` axes.
-
-    Returns:
-        ``[..., *grid]``; ``kernel`` itself where the sizes are equal.
+    ``[..., *old_grid]``, with the origin at index 0, -> ``[..., *grid]``; ``kernel`` itself where the sizes are equal.
     """
     for axis, size in zip(range(-len(grid), 0), grid, strict=True):
         old = kernel.shape[axis]
@@ -37,14 +32,9 @@ def resize_kernel(kernel: Tensor, grid: Sequence[int]) -> Tensor:
 
 
 def global_filter(x: Tensor, spectrum: Tensor) -> Tensor:
-    """A circular convolution per channel with a filter given by its half spectrum.
+    """A circular convolution per channel with a filter given by its half spectrum ``[C, g_1, ..., g_n // 2 + 1]`` (``rfftn``).
 
-    Args:
-        x: ``[B, C, *grid]``.
-        spectrum: complex ``[C, g_1, ..., g_n // 2 + 1]``, as ``rfftn`` gives it.
-
-    Returns:
-        ``[B, C, *grid]`` in x's dtype; the FFTs run in fp32 at least.
+    ``[B, C, *grid]`` -> ``[B, C, *grid]`` in x's dtype; the FFTs run in fp32 at least.
     """
     axes = tuple(range(2, x.ndim))
     with no_autocast(x.device):

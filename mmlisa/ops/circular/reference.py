@@ -1,47 +1,32 @@
 """LiSA's equations as they stand, with circulant matrices, in O(N² c D): the oracle of the other backends."""
 
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..context import at_least_fp32
 from ..relative import circulant
+from .common import Side
 
 
-@dataclass(eq=False)
-class EncodeReference:
-    """Key side: ``kernel_a [c, D, *grid]`` and ``bias_a [c, D]``."""
-
-    kernel: Tensor
-    bias: Tensor | None
-
-    @classmethod
-    def prepare(cls, kernel: Tensor, bias: Tensor | None) -> "EncodeReference":
-        return cls(at_least_fp32(kernel), bias)
-
-    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
-        """``[M, c, *grid]`` each -> ``[M, D, *grid]``."""
-        grid = query.shape[2:]
-        g = torch.einsum("mcj,cdij->mcdi", key.flatten(2), circulant(self.kernel, grid))
-        if self.bias is not None:
-            g = g + self.bias[..., None]
-        return torch.einsum("mci,mcdi->mdi", query.flatten(2), g).unflatten(2, grid)
+def prepare_encode(kernel: Tensor, bias: Tensor | None) -> Side:
+    return partial(_encode, kernel=at_least_fp32(kernel), bias=bias)
 
 
-@dataclass(eq=False)
-class MixReference:
-    """Value side: ``kernel_b [D, *grid]`` and ``bias [c, D]``."""
+def prepare_mix(kernel: Tensor, bias: Tensor) -> Side:
+    return partial(_mix, kernel=at_least_fp32(kernel), bias=bias)
 
-    kernel: Tensor
-    bias: Tensor
 
-    @classmethod
-    def prepare(cls, kernel: Tensor, bias: Tensor) -> "MixReference":
-        return cls(at_least_fp32(kernel), bias)
+def _encode(query: Tensor, key: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
+    grid = query.shape[2:]
+    g = torch.einsum("mcj,cdij->mcdi", key.flatten(2), circulant(kernel, grid))
+    if bias is not None:
+        g = g + bias[..., None]
+    return torch.einsum("mci,mcdi->mdi", query.flatten(2), g).unflatten(2, grid)
 
-    def __call__(self, s: Tensor, value: Tensor) -> Tensor:
-        """``[M, D, *grid]``, ``[M, c, *grid]`` -> ``[M, c, *grid]``."""
-        grid = value.shape[2:]
-        g = torch.einsum("mcj,dij->mcdi", value.flatten(2), circulant(self.kernel, grid)) + self.bias[..., None]
-        return torch.einsum("mdi,mcdi->mci", s.flatten(2), g).unflatten(2, grid)
+
+def _mix(s: Tensor, value: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+    grid = value.shape[2:]
+    g = torch.einsum("mcj,dij->mcdi", value.flatten(2), circulant(kernel, grid)) + bias[..., None]
+    return torch.einsum("mdi,mcdi->mci", s.flatten(2), g).unflatten(2, grid)
