@@ -146,8 +146,11 @@ def closest(state: Mapping[str, Tensor], network: Network, as_classifier: bool) 
         for arch in host.arch_settings:
             with torch.device("meta"):
                 matches[host, arch] = match(renamed, build(host, arch))
-    scores = [(round(m.share, 6), -len(m.resized), -len(m.unused) - len(m.dropped)) for m in matches.values()]
-    host, arch = best = list(matches)[scores.index(max(scores))]
+    order = {
+        key: (round(one.share, 6), -len(one.resized), -len(one.unused) - len(one.dropped))
+        for key, one in matches.items()
+    }
+    host, arch = best = max(order, key=order.get)
     # A backbone with values is needed only for projections joined from the file's and initial values.
     with torch.device("cpu" if VALUE_ONLY in matches[best].fresh.values() else "meta"):
         backbone = build(host, arch)

@@ -37,7 +37,7 @@ class Renamed:
 
 
 def rename(state: Mapping[str, Tensor], network: Network, backbone: type[nn.Module]) -> Renamed:
-    """Rename the weights of a published network, without a prefix, for one of our backbones, or raise UserError if it takes none."""
+    """Rename a published network's weights, without a prefix, for one of our backbones; UserError if it takes none of them."""
     if network not in getattr(backbone, "published", ()):
         hosts = ", ".join(host.__name__ for host in hosts_of(network))
         raise UserError(f"{network.name} weights have no place in {backbone.__name__}; they fit {hosts}")

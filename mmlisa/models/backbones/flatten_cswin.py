@@ -1,6 +1,5 @@
 """FLatten-CSwin (Han et al., "FLatten Transformer", Table 15; host: Dong et al., "CSWin Transformer")."""
 
-from functools import partial
 from typing import Any, ClassVar
 
 from torch import nn
@@ -54,11 +53,10 @@ class FLattenCSwin(FLattenBackbone):
             )
         else:
             attention = build_attention(self.attention, channels, num_heads, grid, may_shift=index % 2 == 1)
-        ratio, norm = arch["mlp_ratios"][stage], partial(LayerNorm, eps=1e-5)
-        return Block(channels, attention, mlp_ratio=ratio, drop_path=drop_path, norm=norm)
+        return Block(channels, attention, mlp_ratio=arch["mlp_ratios"][stage], drop_path=drop_path, norm=LayerNorm)
 
     def build_norm(self, stage: int) -> nn.Module:
-        return LayerNorm(self.stage_channels[stage], eps=1e-5)
+        return LayerNorm(self.stage_channels[stage])
 
     # Names in timm and published weights.
     timm = (

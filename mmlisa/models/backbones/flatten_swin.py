@@ -1,7 +1,6 @@
 """FLatten-Swin (Han et al., "FLatten Transformer", Table 14; host: Liu et al., "Swin Transformer")."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -59,7 +58,7 @@ _OFFICIAL_RULES: Rules = ((r"^layers\.(\d+)\.downsample\.", r"stages.{\1+1}.down
 
 @MODELS.register_module()
 class FLattenSwin(FLattenBackbone):
-    """FLatten-Swin-T / -S / -B, with a norm on each map; with ``attn_type='SSSS'`` it is Swin.
+    """FLatten-Swin-T / -S / -B, with a norm on each map; with ``attn_type='SSSS'`` it is Swin. Archs ``pola-*`` are PolaFormer's.
 
     In the ``A`` stages (the paper's ``L``), the paper's window of 56 covers the whole map at 224 pixels. Here these stages attend
     globally at any size; ``attention=dict(window=56, shift=True)`` restores the windows, shifted in every second block. Paper's
@@ -98,17 +97,17 @@ class FLattenSwin(FLattenBackbone):
         return PatchMerging(*self.stage_channels[stage - 1 : stage + 1]) if stage else None
 
     def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
-        arch, channels, is_odd = self.arch, self.stage_channels[stage], index % 2 == 1
+        arch, channels, num_heads = self.arch, self.stage_channels[stage], self.arch["num_heads"][stage]
+        is_odd = index % 2 == 1  # windows are shifted in every second block
         if arch["attn_type"][stage] == "S":
             options = dict(window_size=arch["window_size"], shift=is_odd)
-            attention = ShiftedWindowAttention(channels, arch["num_heads"][stage], grid=grid, **options)
+            attention = ShiftedWindowAttention(channels, num_heads, grid=grid, **options)
         else:
-            attention = build_attention(self.attention, channels, arch["num_heads"][stage], grid, may_shift=is_odd)
-        ratio, norm = arch["mlp_ratios"][stage], partial(LayerNorm, eps=1e-5)
-        return Block(channels, attention, mlp_ratio=ratio, drop_path=drop_path, norm=norm)
+            attention = build_attention(self.attention, channels, num_heads, grid, may_shift=is_odd)
+        return Block(channels, attention, mlp_ratio=arch["mlp_ratios"][stage], drop_path=drop_path, norm=LayerNorm)
 
     def build_norm(self, stage: int) -> nn.Module:
-        return LayerNorm(self.stage_channels[stage], eps=1e-5)
+        return LayerNorm(self.stage_channels[stage])
 
     # Names in timm and published weights.
     _tsb: ClassVar[dict[str, str]] = {"t": "tiny", "s": "small", "b": "base"}
