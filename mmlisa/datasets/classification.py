@@ -17,10 +17,7 @@ from .demo_objects import CLASSES
 
 @DATASETS.register_module()
 class DemoClsDataset(Generated, CustomDataset):
-    """One object per image in class folders, made under ``data_root`` on first use; otherwise mmpretrain's CustomDataset.
-
-    ``data_prefix`` is ``'cls/train'`` or ``'cls/val'``.
-    """
+    """One object per image in class folders, made under ``data_root`` on first use; ``data_prefix`` is that of ``cls/``."""
 
     METAINFO: ClassVar = {"classes": CLASSES}
 
@@ -39,11 +36,8 @@ class NumberedFolders(CustomDataset):
 class RealAccuracy(BaseMetric):
     """Top-1 accuracy in percent on the reassessed labels of ImageNet (Beyer et al., "Are we done with ImageNet?").
 
-    A prediction is right if it is one of the labels of its image. Images without labels do not count.
-
-    Args:
-        ann_file: the authors' ``real.json``, a list of labels for each of the 50,000 validation images in the order of their
-            numbers, from ``ILSVRC2012_val_00000001.JPEG`` on.
+    A prediction is right if it is one of the labels of its image. Images without labels do not count. ``ann_file`` is the
+    authors' ``real.json``: the labels of each of the 50,000 validation images in the order of their numbers.
     """
 
     default_prefix = "real"

@@ -1,16 +1,17 @@
 """mmdet's CocoDataset with checks of the annotation file, the demo data in this format, and COCO's metric."""
 
 import json
-from collections import defaultdict
+from contextlib import redirect_stdout
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
 from mmdet.datasets import CocoDataset as _CocoDataset
+from mmdet.datasets.api_wrappers import COCO
 from mmdet.evaluation import CocoMetric as _CocoMetric
-from mmengine.fileio import get_text, load
+from mmengine.fileio import load
 from mmengine.logging import print_log
-from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from mmlisa.errors import UserError
@@ -34,56 +35,41 @@ class CocoDataset(_CocoDataset):
             the same order. mmdet drops missing classes, and renames classes in another order, without a message.
     """
 
-    def load_data_list(self) -> list[dict]:
-        """Read the file as mmdet's method does, but only once, which matters with COCO's 450 MB."""
-        content = json.loads(get_text(self.ann_file, backend_args=self.backend_args))
+    def COCOAPI(self, path: str) -> COCO:
+        """Read the file for mmdet's ``load_data_list``, without its bad annotations."""
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
         if self.test_mode and isinstance(content, dict):
             content.setdefault("annotations", [])  # COCO's test-dev has none
-        bad = self._find_bad(content)
-        # The entries that mmdet's other methods read.
-        self.cat_ids = [
-            category["id"] for category in content["categories"] if category["name"] in self.metainfo["classes"]
-        ]
-        self.cat2label = {number: label for label, number in enumerate(self.cat_ids)}
-        self.cat_img_map, entries = defaultdict(list), defaultdict(list)
-        for entry in content["annotations"]:
-            if entry["id"] not in bad:
-                self.cat_img_map[entry["category_id"]].append(entry["image_id"])
-                entries[entry["image_id"]].append(entry)
-        return [
-            self.parse_data_info(dict(raw_img_info=image | dict(img_id=image["id"]), raw_ann_info=entries[image["id"]]))
-            for image in content["images"]
-        ]
-
-    def _find_bad(self, content: Any) -> dict[Any, str]:
-        """Check the content of the file, and return its bad annotations."""
         with_mask = any(getattr(step, "with_mask", False) for step in self.pipeline.transforms)
         try:
             bad = find_bad_annotations(content, with_mask)
-        except ValueError as error:
+            self._check_classes([category["name"] for category in content["categories"]])
+            if bad and len(bad) == len(content["annotations"]):
+                boxes = "set with_mask=False in LoadAnnotations, mask_roi_extractor=None and mask_head=None"
+                hint = f". To train on boxes, {boxes}" if "it has no segmentation" in bad.values() else ""
+                number, reason = next(iter(bad.items()))
+                raise UserError(f"no annotation is usable; annotation {number}: {reason}{hint}")
+        except UserError as error:
             raise UserError(f"annotation file {self.ann_file}: {error}") from error
-        self._check_classes([category["name"] for category in content["categories"]])
-        self.problems = [f"annotation {number}: {reason}" for number, reason in bad.items()]
-        if bad and len(bad) == len(content["annotations"]):
-            boxes = ". To train on boxes, set with_mask=False in LoadAnnotations, mask_roi_extractor=None and mask_head=None"
-            hint = boxes if "it has no segmentation" in bad.values() else ""
-            raise UserError(f"annotation file {self.ann_file}: no annotation is usable; {self.problems[0]}{hint}")
-        self.problems += find_doubts(content)
+        self.problems = [f"annotation {number}: {reason}" for number, reason in bad.items()] + find_doubts(content)
         if self.problems:
             text = f"{len(self.problems)} problems, which mmlisa check-data lists, the first: {self.problems[0]}"
             print_log(f"annotation file {self.ann_file}: {text}", logger="current", level=30)
-        return bad
+        coco = COCO()
+        coco.dataset = content | {"annotations": [e for e in content["annotations"] if e["id"] not in bad]}
+        with redirect_stdout(None):
+            coco.createIndex()
+        coco.cat_img_map = coco.catToImgs
+        return coco
 
     def _check_classes(self, names: list[str]) -> None:
-        wanted = list(self.metainfo["classes"])
-        if missing := [name for name in wanted if name not in names]:
+        classes = list(self.metainfo["classes"])
+        if missing := [name for name in classes if name not in names]:
+            raise UserError(f"it lacks the classes {missing}; set metainfo.classes to the file's, {names}")
+        if (categories := [name for name in names if name in classes]) != classes:
+            order = "each class needs one category, in the same order"
             raise UserError(
-                f"annotation file {self.ann_file} lacks the classes {missing}; set metainfo.classes to the file's, {names}"
-            )
-        if (categories := [name for name in names if name in wanted]) != wanted:
-            raise UserError(
-                f"annotation file {self.ann_file} has its categories as {categories}, and the data set its classes as {wanted}: "
-                "each class needs one category, in the same order"
+                f"it has its categories as {categories}, and the data set its classes as {classes}: {order}"
             )
 
 
@@ -136,9 +122,9 @@ def find_best_score(truth: COCO, detections: COCO) -> tuple[float, float]:
     """Return the score from which on the boxes of all classes have the highest F1, at an IoU of 0.5, and this F1."""
     evaluation = _evaluate(truth, detections, "bbox")
     images = [each for each in evaluation.evalImgs if each and each["aRng"] == evaluation.params.areaRng[0]]
-    counts = [~np.array(each["dtIgnore"][0], bool) for each in images]
-    scores = np.concatenate([np.array(each["dtScores"])[counted] for each, counted in zip(images, counts, strict=True)])
-    right = np.concatenate([each["dtMatches"][0][counted] > 0 for each, counted in zip(images, counts, strict=True)])
+    counts = np.concatenate([~np.array(each["dtIgnore"][0], bool) for each in images])
+    scores = np.concatenate([each["dtScores"] for each in images])[counts]
+    right = np.concatenate([each["dtMatches"][0] > 0 for each in images])[counts]
     order = np.argsort(-scores, kind="stable")
     objects = sum((np.array(each["gtIgnore"]) == 0).sum() for each in images)
     scores, f1 = scores[order], 2 * np.cumsum(right[order]) / (np.arange(1, len(order) + 1) + objects)

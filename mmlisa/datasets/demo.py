@@ -28,23 +28,33 @@ from .demo_objects import CLASSES, load_backgrounds, load_objects
 
 NUM_IMAGES = {"train": 280, "val": 50}
 COINS = {"train": slice(0, 17), "val": slice(17, None)}  # the splits share no coin
+COIN = CLASSES.index("coin")
 CATEGORIES = [{"id": i, "name": name, "supercategory": "object"} for i, name in enumerate(CLASSES, 1)]
 
 
-class Instance(NamedTuple):
-    """One object of a scene: index into :data:`CLASSES`, visible part ``[H, W]`` (bool), and whether it is a crowd."""
-
-    label: int
-    mask: np.ndarray
-    iscrowd: bool = False
-
-
 class Scene(NamedTuple):
-    """An image ``[H, W, 3]`` (RGB, uint8), its objects, and its class map ``[H, W]`` (0 is the background, 1 + i CLASSES[i])."""
+    """An image ``[H, W, 3]`` (RGB, uint8) and its objects.
+
+    ``owner[H, W]`` is the number of the object that each pixel shows, -1 for none; ``labels`` are indices into :data:`CLASSES`.
+    """
 
     image: np.ndarray
-    instances: Iterable[Instance]
-    class_map: np.ndarray
+    owner: np.ndarray
+    labels: list[int]
+    has_crowd: bool  # the last object is one
+
+    @property
+    def class_map(self) -> np.ndarray:
+        """``[H, W]``, uint8: 0 is the background, 1 + i CLASSES[i]."""
+        return np.array([*np.add(self.labels, 1), 0], np.uint8)[self.owner]
+
+    def instances(self) -> Iterator[tuple[int, np.ndarray, bool]]:
+        """Yield each object's label, visible part ``[H, W]`` (bool), and whether it is a crowd.
+
+        Together, the masks of a large scene take gigabytes.
+        """
+        for number, label in enumerate(self.labels):
+            yield label, self.owner == number, self.has_crowd and number == len(self.labels) - 1
 
 
 # --- composing -----------------------------------------------------------------------------------------------------------------
@@ -52,8 +62,7 @@ class Scene(NamedTuple):
 
 def random_background(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
     """Return a random crop of a random background, tinted if it is grey: ``[H, W, 3]`` in [0, 1]."""
-    backgrounds = list(load_backgrounds().values())
-    source = backgrounds[rng.integers(len(backgrounds))]
+    source = load_backgrounds()[rng.integers(len(load_backgrounds()))]
     is_grey = np.array_equal(source[..., 0], source[..., 1])
     largest = min(source.shape[0] / height, source.shape[1] / width)
     zoom = largest * rng.uniform(0.5, 1)
@@ -83,14 +92,6 @@ def pose(rng: np.random.Generator, cutout: np.ndarray, size: float, max_angle: f
     return np.concatenate([colour, cutout[..., 3:]], -1)
 
 
-def _place(cutout: np.ndarray, height: int, width: int, y: int, x: int) -> np.ndarray:
-    """Return the cut-out on an empty canvas ``[height, width, 4]``, its top left corner at (y, x), which may lie outside."""
-    layer = np.zeros((height, width, 4), np.float32)
-    top, left, bottom, right = max(y, 0), max(x, 0), min(y + cutout.shape[0], height), min(x + cutout.shape[1], width)
-    layer[top:bottom, left:right] = cutout[top - y : bottom - y, left - x : right - x]
-    return layer
-
-
 def compose(
     rng: np.random.Generator,
     size: tuple[int, int],
@@ -110,70 +111,51 @@ def compose(
         scales: range of an object's longer side, in image sides; for a coin the upper end is multiplied by 0.6.
         crowd: number of coins in a heap that is pasted first and annotated as one crowd.
         min_visible: share of its pixels that every object keeps visible; an object that cannot be placed so is left out.
-
-    Returns:
-        The scene; its instances hold the visible parts.
     """
-    height, width = size
-    side = min(size)
-    image = random_background(rng, height, width)
-    owner = np.full(size, -1)  # which paste each pixel belongs to
-    pasted, areas = [], []  # class and unoccluded area of each paste
-    objects = load_objects()
+    side, objects = min(size), load_objects()
+    image = random_background(rng, *size)
+    owner = np.full(size, -1)
+    pasted, areas, visible = [], np.zeros(0, int), np.zeros(0, int)  # class, whole and visible area of each paste
     heap = rng.integers(side // 4, side * 3 // 4, 2) if crowd else None
-    for index, label in enumerate([CLASSES.index("coin")] * crowd + labels):
-        cutouts = objects[CLASSES[label]]
-        is_coin = CLASSES[label] == "coin"
-        choices = cutouts[coins] if is_coin else cutouts
-        low, high = (scales[0], max(scales[0], scales[1] * 0.6)) if is_coin else scales
+    for index, label in enumerate([COIN] * crowd + labels):
+        cutouts = objects[CLASSES[label]][coins if label == COIN else slice(None)]
+        low, high = scales[0], max(scales[0], scales[1] * (0.6 if label == COIN else 1))
         for _ in range(20):
             longer = side * np.exp(rng.uniform(np.log(low), np.log(high)))
-            cutout = pose(rng, choices[rng.integers(len(choices))], longer, 180 if is_coin else 15)
+            cutout = pose(rng, cutouts[rng.integers(len(cutouts))], longer, 180 if label == COIN else 15)
+            shape = np.array(cutout.shape[:2])
             if index < crowd:
-                y, x = heap - np.array(cutout.shape[:2]) // 2 + rng.integers(-side // 6, side // 6 + 1, 2)
+                corner = heap - shape // 2 + rng.integers(-side // 6, side // 6 + 1, 2)
             else:  # up to a tenth outside
-                slack = [c // 10 for c in cutout.shape[:2]]
-                y, x = rng.integers(np.negative(slack), np.maximum(np.array(size) - cutout.shape[:2], 0) + slack + 1)
-            layer = _place(cutout, height, width, int(y), int(x))
-            mask = layer[..., 3] >= 0.5
-            # A soft rim of one pixel remains outside the mask.
-            layer *= cv2.dilate(mask.astype(np.uint8), np.ones((3, 3)))[..., None]
+                corner = rng.integers(-(shape // 10), np.maximum(np.array(size) - shape, 0) + shape // 10 + 1)
+            start, stop = np.maximum(corner, 0), np.minimum(corner + shape, size)
+            place = tuple(map(slice, start, stop))
+            layer = cutout[tuple(map(slice, start - corner, stop - corner))]
+            mask, under = layer[..., 3] >= 0.5, owner[place]
+            left = visible - np.bincount(under[mask & (under >= 0)], minlength=len(pasted))
             whole = (cutout[..., 3] >= 0.5).sum()
-            left = np.bincount(owner[(owner >= 0) & ~mask], minlength=len(areas))
             # The coins of a crowd may hide each other.
-            if mask.sum() >= min_visible * whole and np.all(left[crowd:] >= min_visible * np.array(areas[crowd:])):
+            if mask.sum() >= min_visible * whole and np.all(left[crowd:] >= min_visible * areas[crowd:]):
                 break
         else:
             continue
-        image = image * (1 - layer[..., 3:]) + layer[..., :3]
-        owner[mask] = len(areas)
+        # A soft rim of one pixel remains outside the mask.
+        layer = layer * cv2.dilate(mask.astype(np.uint8), np.ones((3, 3)))[..., None]
+        image[place] = image[place] * (1 - layer[..., 3:]) + layer[..., :3]
+        under[mask] = len(pasted)
         pasted.append(label)
-        areas.append(whole)
-    class_map = np.append(np.array(pasted, np.uint8) + 1, 0)[owner].astype(np.uint8)
-    instances = [Instance(label, owner == i) for i, label in enumerate(pasted) if i >= crowd]
+        areas, visible = np.append(areas, whole), np.append(left, mask.sum())
     if crowd:
-        instances.append(Instance(CLASSES.index("coin"), (owner >= 0) & (owner < crowd), iscrowd=True))
-    return Scene(np.round(image * 255).clip(0, 255).astype(np.uint8), instances, class_map)
+        owner = np.where(owner < crowd, np.where(owner < 0, -1, len(pasted)), owner) - crowd * (owner >= 0)
+        pasted = [*pasted[crowd:], COIN]
+    return Scene(np.round(image * 255).clip(0, 255).astype(np.uint8), owner, pasted, bool(crowd))
 
 
 def make_large_scene(split: str, index: int, seed: int, side: int = 3000, objects: int = 200) -> Scene:
     """Return a square scene of ``side`` pixels with objects of 20 to 60 pixels, which do not overlap."""
     rng = np.random.default_rng([seed, split == "val", index])
-    image, owner, labels = random_background(rng, side, side), np.full((side, side), -1, np.int16), []
-    while len(labels) < objects:
-        name = CLASSES[label := int(rng.integers(len(CLASSES)))]
-        cutouts = load_objects()[name][COINS[split] if name == "coin" else slice(None)]
-        cutout = pose(rng, cutouts[rng.integers(len(cutouts))], rng.uniform(20, 60), 180 if name == "coin" else 15)
-        height, width = cutout.shape[:2]
-        y, x = rng.integers(side - height), rng.integers(side - width)
-        place = slice(y, y + height), slice(x, x + width)
-        if (owner[place] < 0).all():
-            image[place] = image[place] * (1 - cutout[..., 3:]) + cutout[..., :3]
-            owner[place][cutout[..., 3] >= 0.5] = len(labels)
-            labels.append(label)
-    # One at a time: together the masks take ``objects * side * side`` bytes.
-    instances = (Instance(label, owner == number) for number, label in enumerate(labels))
-    return Scene((image * 255).round().clip(0, 255).astype(np.uint8), instances, owner >= 0)
+    labels = rng.integers(len(CLASSES), size=objects).tolist()
+    return compose(rng, (side, side), labels, COINS[split], scales=(20 / side, 60 / side), min_visible=1)
 
 
 def make_scenes(split: str, num_images: int, seed: int = 0, side: int = 192) -> Iterator[Scene]:
@@ -215,9 +197,9 @@ def write_coco(
     for image_id, scene in enumerate(scenes, 1):
         name = f"{image_id:012d}.jpg"
         _save(folder / name, scene.image)
-        height, width = scene.class_map.shape
+        height, width = scene.owner.shape
         images.append({"id": image_id, "file_name": name, "height": height, "width": width})
-        for label, mask, iscrowd in scene.instances:
+        for label, mask, iscrowd in scene.instances():
             annotation = {"id": len(annotations) + 1, "image_id": image_id, "category_id": ids[label]}
             annotation |= {"bbox": list(cv2.boundingRect(mask.astype(np.uint8))), "area": int(mask.sum())}
             counts = encode(np.asfortranarray(mask, np.uint8))["counts"].decode()
@@ -227,13 +209,24 @@ def write_coco(
     path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
 
 
-def write_ade20k(root: Path, split: str, scenes: list[Scene], values: np.ndarray) -> None:
-    """Write images and class maps of one split into ADE20K's folders; class c of the scene becomes ``values[c]``."""
+def write_ade20k(root: Path, split: str, scenes: list[Scene]) -> None:
+    """Write images and class maps of one split into ADE20K's folders."""
     folder = {"train": "training", "val": "validation"}[split]
     for index, scene in enumerate(scenes, 1):
         name = f"ADE_{split}_{index:08d}"
         _save(root / "images" / folder / f"{name}.jpg", scene.image)
-        _save(root / "annotations" / folder / f"{name}.png", values[scene.class_map])
+        _save(root / "annotations" / folder / f"{name}.png", scene.class_map)
+
+
+def make_imagenet_layout(root: str | Path, numbers: dict[str, int], seed: int = 0, side: int = 64) -> None:
+    """Write folders ``{train,val}/<class>/*.jpg``: ``numbers[split]`` images of ``side`` pixels with one large object."""
+    for split, number in numbers.items():
+        for label, name in enumerate(CLASSES):
+            scales = (1.4, 1.8) if label == COIN else (0.7, 0.9)
+            for index in range(number):
+                rng = np.random.default_rng([seed, 2 + list(NUM_IMAGES).index(split), label, index])
+                scene = compose(rng, (side, side), [label], COINS[split], scales, min_visible=0.0)
+                _save(Path(root) / split / name / f"{name}_{index:05d}.jpg", scene.image)
 
 
 # --- the demo data set ---------------------------------------------------------------------------------------------------------
@@ -258,14 +251,14 @@ def make_demo(
         return root
     root.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(root.with_name(f".{root.name}.lock")):
-        if root.exists():  # another process has made it meanwhile
+        if root.exists():  # another process of the training has made it meanwhile
             return root
         with atomic_path(root) as folder:
             for split, number in numbers.items():
                 scenes = make_scenes(split, number, seed, side)
                 scenes = list(tqdm(scenes, f"demo data, {split}", number, disable=not progress, mininterval=0.5))
                 write_coco(folder / "annotations" / f"instances_{split}.json", folder / split, scenes)
-                write_ade20k(folder / "ade", split, scenes, np.arange(len(CLASSES) + 1, dtype=np.uint8))
+                write_ade20k(folder / "ade", split, scenes)
             per_class = {split: max(1, number // len(CLASSES)) for split, number in numbers.items()}
             make_imagenet_layout(folder / "cls", per_class, seed)
     return root
@@ -277,22 +270,3 @@ class Generated:
     def load_data_list(self) -> list[dict]:
         make_demo(self.data_root)
         return super().load_data_list()
-
-
-def make_imagenet_layout(
-    root: str | Path, num_per_class: int | dict[str, int] = 4, seed: int = 0, side: int = 64
-) -> Path:
-    """Write ImageNet's folders ``{train,val}/<class>/*.jpg`` with one large object per image of ``side`` x ``side`` pixels.
-
-    ``num_per_class`` is one number of images for both splits, or one for each.
-    """
-    root = Path(root)
-    for split_index, split in enumerate(NUM_IMAGES):
-        number = num_per_class[split] if isinstance(num_per_class, dict) else num_per_class
-        for label, name in enumerate(CLASSES):
-            for index in range(number):
-                rng = np.random.default_rng([seed, 2 + split_index, label, index])
-                scales = (1.4, 1.8) if name == "coin" else (0.7, 0.9)
-                scene = compose(rng, (side, side), [label], COINS[split], scales=scales, min_visible=0.0)
-                _save(root / split / name / f"{name}_{index:05d}.jpg", scene.image)
-    return root

@@ -20,7 +20,7 @@ PALETTE = [
     (255, 127, 0), (0, 200, 210), (150, 90, 230), (255, 105, 180), (31, 120, 180), (220, 20, 60), (51, 160, 44),
     (255, 221, 51),
 ]  # fmt: skip
-# The photographs of scikit-image with objects; scikit-learn and imaug have those of the flower and the quokka.
+# scikit-image's photographs with objects; scikit-learn and imaug have those of the flower and the quokka.
 _PHOTOGRAPHS = {
     "person": "astronaut.png",
     "cat": "chelsea.png",
@@ -31,6 +31,7 @@ _PHOTOGRAPHS = {
 }
 
 
+@lru_cache(1)
 def _sources() -> tuple[Path, dict[str, np.ndarray]]:
     """Return scikit-image's data folder, and the pictures of scikit-learn and imaug, RGB."""
     try:
@@ -46,8 +47,8 @@ def _sources() -> tuple[Path, dict[str, np.ndarray]]:
     return Path(skimage.data.__file__).parent, {"china": china, "flower": flower, "quokka": imgaug.data.quokka()}
 
 
-def _read(path: Path) -> np.ndarray:
-    with Image.open(path) as image:  # not cv2, which warns of the colour profiles in these files
+def _read(file: str) -> np.ndarray:
+    with Image.open(_sources()[0] / file) as image:  # not cv2, which warns of the colour profiles in these files
         return np.asarray(image.convert("RGB"))
 
 
@@ -73,26 +74,15 @@ def load_objects() -> dict[str, list[np.ndarray]]:
     Raises:
         UserError: scikit-image, scikit-learn or imaug is missing.
     """
-    folder, pictures = _sources()
-    pictures |= {name: _read(folder / file) for name, file in _PHOTOGRAPHS.items()}
+    pictures = _sources()[1] | {name: _read(file) for name, file in _PHOTOGRAPHS.items()}
     masks = json.loads(Path(__file__).with_name("masks.json").read_text())
     return {name: [_cut(pictures[name], decode(mask)) for mask in masks[name]] for name in CLASSES}
 
 
 @lru_cache(1)
-def load_backgrounds() -> dict[str, np.ndarray]:
-    """Return textures and parts of photographs without the objects, RGB: ``[H, W, 3]``, uint8, each side at least 185 pixels.
-
-    Raises:
-        UserError: scikit-image, scikit-learn or imaug is missing.
-    """
-    folder, pictures = _sources()
-    whole = {name: _read(folder / f"{name}.png") for name in ("brick", "grass", "gravel", "moon", "ihc")}
-    return {
-        **whole,
-        "temple": pictures["china"],
-        "galaxies": _read(folder / "hubble_deep_field.jpg"),
-        "leaves": np.ascontiguousarray(pictures["flower"][:340, 452:]),
-        "sky": np.ascontiguousarray(_read(folder / "rocket.jpg")[:300, 340:560]),
-        "fence": np.ascontiguousarray(pictures["quokka"][:, 560:]),
-    }
+def load_backgrounds() -> list[np.ndarray]:
+    """Return textures and parts of photographs without the objects, RGB: ``[H, W, 3]``, uint8, each side at least 185 pixels."""
+    china, flower, quokka = _sources()[1].values()
+    whole = [_read(f"{name}.png") for name in ("brick", "grass", "gravel", "moon", "ihc")]
+    parts = [flower[:340, 452:], _read("rocket.jpg")[:300, 340:560], quokka[:, 560:]]
+    return [*whole, china, _read("hubble_deep_field.jpg"), *map(np.ascontiguousarray, parts)]

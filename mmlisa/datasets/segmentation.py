@@ -20,9 +20,7 @@ from .demo_objects import CLASSES, PALETTE
 class PairedSegDataset(BaseSegDataset):
     """Images and class maps wherever they lie: mmseg's BaseSegDataset builds both paths from one name and two suffixes.
 
-    Args:
-        ann_file: a line per image, with its path and that of its class map under ``data_root``, separated by a tab.
-        **kwargs: mmseg's.
+    ``ann_file`` has a line per image: its path and that of its class map under ``data_root``, separated by a tab.
 
     Raises:
         FileNotFoundError: ``ann_file`` does not exist.
@@ -32,9 +30,7 @@ class PairedSegDataset(BaseSegDataset):
         root = Path(self.data_root or "")
         pairs = [line.split("\t") for line in Path(self.ann_file).read_text(encoding="utf-8").splitlines()]
         shared = dict(label_map=self.label_map, reduce_zero_label=self.reduce_zero_label, seg_fields=[])
-        return [
-            dict(img_path=str(root / image), seg_map_path=str(root / seg_map), **shared) for image, seg_map in pairs
-        ]
+        return [dict(img_path=str(root / image), seg_map_path=str(root / path), **shared) for image, path in pairs]
 
 
 @METRICS.register_module()
@@ -48,14 +44,9 @@ class DumpWithoutLogits(DumpResults):
 
 @METRICS.register_module()
 class PairedIoUMetric(IoUMetric):
-    """mmseg's IoUMetric that writes predictions to ``<output_dir>/<image's path under data_root>.png``.
+    """mmseg's IoUMetric that writes 8-bit class maps to ``<predictions>/<image's path under data_root>.png``.
 
     mmseg names them by the image alone, so that ``a/001.jpg`` and ``b/001.jpg`` replace each other.
-
-    Args:
-        data_root: of the data set.
-        predictions: folder for the predictions, 8-bit class maps.
-        **kwargs: mmseg's.
     """
 
     def __init__(self, *args: Any, data_root: str, predictions: str, **kwargs: Any) -> None:
@@ -73,11 +64,9 @@ class PairedIoUMetric(IoUMetric):
 
 @DATASETS.register_module()
 class DemoSegDataset(Generated, BaseSegDataset):
-    """Class maps in ADE20K's layout, generated under ``data_root`` on first use; otherwise mmseg's BaseSegDataset.
+    """Class maps in ADE20K's layout, made under ``data_root`` on first use; ``data_prefix`` is that of ``ade/``.
 
-    The nine classes include the background (0). Unlike in ADE20K there are no unlabelled pixels, and ``reduce_zero_label``
-    stays False. ``data_prefix`` is ``dict(img_path='ade/images/training', seg_map_path='ade/annotations/training')``, or
-    ``validation``.
+    The nine classes include the background, 0. There are no unlabelled pixels, and ``reduce_zero_label`` stays False.
     """
 
     METAINFO: ClassVar = {"classes": ("background", *CLASSES), "palette": [[0, 0, 0], *map(list, PALETTE)]}

@@ -10,6 +10,8 @@ from pycocotools import mask as coco
 from mmlisa.registry import TRANSFORMS
 from mmlisa.runtime.masks import decode_part, encode_mask
 
+from .annotations import encode
+
 Results = dict[str, Any]
 
 
@@ -18,10 +20,8 @@ class RandomTile(BaseTransform):
     """A random tile of an image, and the objects in it; the step between mmdet's ``LoadImageFromFile`` and ``LoadAnnotations``.
 
     It cuts the annotations as the data set gives them, so that no mask is made at the size of the image. mmdet's ``RandomCrop``
-    comes after ``LoadAnnotations`` and does not look for objects. For segmentors, mmseg's ``RandomCrop`` is right.
-
-    An object that the tile cuts gets the box of its visible mask, or else the visible part of its box. An image smaller than a
-    tile stays whole in that direction.
+    comes after ``LoadAnnotations`` and does not look for objects. An object that the tile cuts gets the box of its visible mask,
+    or else the visible part of its box. An image smaller than a tile stays whole in that direction.
 
     Args:
         size: side of the tile in pixels.
@@ -37,10 +37,11 @@ class RandomTile(BaseTransform):
         """Cut ``img`` ``[H, W, C]`` and ``instances``; ``img_shape`` and ``ori_shape`` become those of the tile."""
         size, objects = results["img"].shape[:2], results.get("instances", [])
         boxes = [entry["bbox"] for entry in objects if not entry.get("ignore_flag")]
-        corner = self._draw(size, np.array(boxes, np.float64).reshape(-1, 4))
+        boxes = np.array(boxes, np.float64).reshape(-1, 4)
+        corner = self._draw(size, boxes)
         cut = self._cut(objects, corner, size)
-        if boxes and not cut and np.random.random() >= self.empty:
-            corner = self._draw_near(size, np.array(boxes, np.float64))
+        if len(boxes) and not cut and np.random.random() >= self.empty:
+            corner = self._draw_near(size, boxes)
             cut = self._cut(objects, corner, size)
         x, y = corner
         results["img"] = np.ascontiguousarray(results["img"][y : y + self.size, x : x + self.size])
@@ -73,8 +74,8 @@ class RandomTile(BaseTransform):
             if mask:
                 mask = _move(mask, corner, size, tile)
             if mask and share < 1:
-                mask = _encode(mask, tile)
-                share = coco.area(mask) / max(coco.area(_encode(entry["mask"], size)), 1)
+                mask = encode(mask, tile)
+                share = coco.area(mask) / max(coco.area(encode(entry["mask"], size)), 1)
                 x, y, w, h = coco.toBbox(mask)
                 visible = np.array([x, y, x + w, y + h])
             if share >= self.min_visibility:
@@ -86,16 +87,7 @@ def _move(mask: Any, corner: np.ndarray, size: tuple[int, int], tile: tuple[int,
     """Return polygons in pixels of the tile, or run lengths of the part of the mask that lies in the tile."""
     if isinstance(mask, list):
         return [(np.reshape(polygon, (-1, 2)) - corner).ravel().tolist() for polygon in mask if len(polygon) >= 6]
-    x, y, pixels = decode_part(_encode(mask, size))  # its cost is that of the object, not of the image
+    x, y, pixels = decode_part(encode(mask, size))  # its cost is that of the object, not of the image
     left, top = (int(side) for side in corner - (x, y))
     pixels = pixels[max(top, 0) : max(top + tile[0], 0), max(left, 0) : max(left + tile[1], 0)]
     return encode_mask([(max(-left, 0), max(-top, 0), pixels)], tile)
-
-
-def _encode(mask: Any, size: tuple[int, int]) -> dict[str, Any]:
-    """Return polygons or run lengths of a COCO file as compressed run lengths, the counts as text."""
-    if isinstance(mask, list):
-        mask = coco.merge(coco.frPyObjects(mask, *size))
-    elif isinstance(mask["counts"], list):
-        mask = coco.frPyObjects(mask, *size)
-    return {**mask, "counts": mask["counts"].decode() if isinstance(mask["counts"], bytes) else mask["counts"]}

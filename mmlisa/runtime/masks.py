@@ -95,17 +95,7 @@ def decode_mask(encoded: dict[str, Any]) -> np.ndarray:
 
 def decode_part(encoded: dict[str, Any]) -> tuple[int, int, np.ndarray]:
     """Return the smallest part that contains an encoded mask: x and y of its corner, and the part ``[h, w]`` (bool)."""
-    counts, number, shift = [], 0, 0
-    text = encoded["counts"]
-    for byte in text.encode() if isinstance(text, str) else text:
-        bits = byte - 48
-        number |= (bits & 31) << shift
-        shift += 5
-        if not bits & 32:
-            number -= (1 << shift) if bits & 16 else 0
-            counts.append(number + (counts[-2] if len(counts) > 2 else 0))
-            number = shift = 0
-    edges = np.cumsum(counts)
+    edges = np.cumsum(decode_counts(encoded["counts"]))
     starts, stops = edges[0:-1:2], edges[1::2]
     if not len(stops):
         return 0, 0, np.zeros((0, 0), bool)
@@ -117,3 +107,17 @@ def decode_part(encoded: dict[str, Any]) -> tuple[int, int, np.ndarray]:
     crop = np.zeros((int(rows.max()) - y + 1, int(columns.max()) - x + 1), bool)
     crop[rows - y, columns - x] = True
     return x, y, crop
+
+
+def decode_counts(text: str | bytes) -> list[int]:
+    """Return the numbers of COCO's compressed run lengths: of pixels outside and inside of the mask in turn."""
+    counts, number, shift = [], 0, 0
+    for byte in text.encode() if isinstance(text, str) else text:
+        bits = byte - 48
+        number |= (bits & 31) << shift
+        shift += 5
+        if not bits & 32:
+            number -= (1 << shift) if bits & 16 else 0
+            counts.append(number + (counts[-2] if len(counts) > 2 else 0))
+            number = shift = 0
+    return counts

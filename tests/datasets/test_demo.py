@@ -46,22 +46,20 @@ def test_coco_layout(root, split):
 def test_written_masks_are_the_visible_parts_of_what_was_composed(root):
     coco = COCO(root / "annotations" / "instances_train.json")
     for image_id, scene in enumerate(demo.make_scenes("train", SMALL["train"]), 1):
-        annotations = coco.imgToAnns[image_id]
-        assert len(annotations) == len(scene.instances)
-        covered = np.zeros(scene.class_map.shape, int)
-        for annotation, instance in zip(annotations, scene.instances, strict=True):
-            np.testing.assert_array_equal(coco.annToMask(annotation), instance.mask)
-            assert (scene.class_map[instance.mask] == instance.label + 1).all()
-            covered += instance.mask
+        covered = np.zeros(scene.owner.shape, int)
+        for annotation, (label, mask, _) in zip(coco.imgToAnns[image_id], scene.instances(), strict=True):
+            np.testing.assert_array_equal(coco.annToMask(annotation), mask)
+            assert (scene.class_map[mask] == label + 1).all()
+            covered += mask
         np.testing.assert_array_equal(covered, scene.class_map > 0)  # disjoint, and nothing is left unannotated
         stored = cv2.imread(str(root / "train" / f"{image_id:012d}.jpg"))[..., ::-1]
         assert np.abs(stored.astype(int) - scene.image).mean() < 6  # JPEG
 
 
 def test_large_scenes_hold_many_small_objects():
-    scene = demo.make_large_scene("val", 0, seed=0, side=400, objects=60)
-    boxes = np.array([cv2.boundingRect(instance.mask.astype(np.uint8)) for instance in scene.instances], float)
-    assert scene.image.shape == (400, 400, 3)
+    scene = demo.make_large_scene("val", 0, seed=0, side=800, objects=60)
+    boxes = np.array([cv2.boundingRect(mask.astype(np.uint8)) for _, mask, _ in scene.instances()], float)
+    assert scene.image.shape == (800, 800, 3)
     assert len(boxes) == 60
     assert 15 < boxes[:, 2:].max(1).min() < boxes[:, 2:].max() < 75  # before the rotation, 20 to 60
     assert (iou(boxes, boxes, [0] * 60) - np.eye(60)).max() < 0.1

@@ -37,5 +37,5 @@ def test_demo_data_set(monkeypatch, tmp_path, library, kind, options):
         elif library == "mmseg":
             np.testing.assert_array_equal(sample["data_samples"].gt_sem_seg.data[0], scene.class_map)
         else:  # test_demo.py compares the masks
-            labels = [instance.label for instance in scene.instances if not instance.iscrowd]
+            labels = [label for label, _, is_crowd in scene.instances() if not is_crowd]
             assert sample["data_samples"].gt_instances.labels.tolist() == labels

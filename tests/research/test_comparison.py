@@ -70,7 +70,7 @@ def test_a_difference_below_two_standard_deviations_is_none():
 def test_a_measurement_and_trainings_and_nothing_twice(tmp_path, monkeypatch):
     """Two iterations on a few images; one run fails and does not stop the others."""
     monkeypatch.chdir(tmp_path)
-    make_imagenet_layout(OBJECTS, 4)
+    make_imagenet_layout(OBJECTS, {"train": 4, "val": 4})
     one = COMPARISONS["operators_isotropic_classification"]
     broken = replace(one.candidates["softmax"], backbone=dict(type="mmlisa.LiSANet", arch="no such arch"))
     one = replace(one, candidates=dict(softmax=one.candidates["softmax"]), iterations=2, seeds=(0, 1))

@@ -63,11 +63,9 @@ def make_data(root: Path) -> None:
             write_coco(
                 annotations, folder / "coco" / f"{split}2017", pictures, categories, ids[: len(CLASSES)].tolist()
             )
-            write_ade20k(
-                folder / "ade/ADEChallengeData2016", split, scenes, np.arange(len(CLASSES) + 1, dtype=np.uint8)
-            )
+            write_ade20k(folder / "ade/ADEChallengeData2016", split, scenes)
         for name in ("imagenet", "imagenet21k"):
-            make_imagenet_layout(folder / name, 1, side=256)
+            make_imagenet_layout(folder / name, {"train": 1, "val": 1}, side=256)
         for name in ("kinetics400", "something_v2"):
             for split, number in (("train", 4), ("val", 2)):
                 lines = []
