@@ -1,1 +1,4 @@
-"""Folders of annotated images: recognition, reading, splitting and checks."""
+"""Folders of annotated images: recognition, reading, splitting and checks.
+
+What cannot be used is a UserError, whose message names the file and the remedy.
+"""

@@ -16,6 +16,7 @@ from mmlisa.training.checks import compare_classes
 from mmlisa.training.config import innermost_dataset
 
 from .dataset import SPLITS, UNKNOWN, Dataset, Sample
+from .formats.objects import count_values
 from .images import examine_image
 
 
@@ -66,28 +67,25 @@ def _read(source: Any, split: str) -> Dataset:
             stated = (info["width"], info["height"]) if "width" in info else None
             sample.size, sample.digest, *_ = examine_image(Path(sample.path), stated)
             if info.get("seg_map_path"):
-                sample.counts = _read_map(info, sample.size, len(data.classes))
+                sample.counts = _count_map(info, sample.size, len(data.classes))
         except (ValueError, OSError) as error:
             data.notes.append(f"{sample.path}: {error}")
     return data
 
 
-def _read_map(info: Mapping[str, Any], size: tuple[int, int], number: int) -> Counter[int]:
-    """Return the number of pixels of each label in a class map.
-
-    Raises:
-        UserError: it is damaged, or it does not fit the image of ``size`` (width, height) or the ``number`` of classes.
-    """
+def _count_map(info: Mapping[str, Any], size: tuple[int, int], number: int) -> Counter[int]:
+    """Return the number of pixels of each label in a class map of an image of ``size`` (width, height)."""
+    where = f"its class map {info['seg_map_path']}"
     with Image.open(info["seg_map_path"]) as picture:
         values = np.asarray(picture)
     if values.shape != size[::-1]:
-        raise UserError(f"its class map {info['seg_map_path']} has the shape {values.shape}, the image {size[::-1]}")
+        raise UserError(f"{where} has the shape {values.shape}, the image {size[::-1]}")
     first = int(bool(info.get("reduce_zero_label")))  # then 0 is not annotated either, and class 0 is stored as 1
     renamed, labels = info.get("label_map") or {}, Counter()
-    for value, count in zip(*np.unique(values, return_counts=True), strict=True):
-        label = renamed.get(int(value) - first, int(value) - first)
+    for value, count in count_values(values).items():
+        label = renamed.get(value - first, value - first)
         if label not in (-1, UNKNOWN, UNKNOWN - first):
-            labels[label] += int(count)
+            labels[label] += count
     if wrong := [label + first for label in labels if label >= number]:
-        raise UserError(f"its class map {info['seg_map_path']} holds {wrong}, but there are {number} classes")
+        raise UserError(f"{where} holds {wrong}, but there are {number} classes")
     return labels

@@ -20,57 +20,41 @@ _SIZES = {"small": 0, "medium": 32**2, "large": 96**2}  # COCO's least areas
 
 @dataclass
 class Sample:
-    """An image and its annotations.
+    """An image and its annotations."""
 
-    Attributes:
-        path: path of the image, relative to the folder, with forward slashes; a LabelMe file's if that contains the image.
-        split: one of :data:`SPLITS`; empty where the folder has no splits.
-        size: width and height in pixels, as the training reads them.
-        objects: COCO annotations without ids; ``category_id`` is the index of the class.
-        seg_map: segmentation: the class map, as ``path``; empty if it is to be drawn from the objects.
-        counts: number of pixels of each label in the class map.
-        label: classification: the index of the class.
-        digest: hash of the image file.
-    """
+    path: str  # relative to the folder, with forward slashes; a LabelMe file's if that contains the image
+    split: str = ""  # one of SPLITS; empty where the folder has no splits
+    size: tuple[int, int] = (0, 0)  # width and height in pixels, as the training reads them
+    objects: list[dict[str, Any]] = field(default_factory=list)  # COCO's, without ids; category_id is the class's index
+    seg_map: str = ""  # of a segmentation: the class map, as path; empty if it is to be drawn from the objects
+    counts: Counter[int] = field(default_factory=Counter)  # number of pixels of each label in the class map
+    label: int = -1  # of a classification: the index of the class
+    digest: bytes = b""  # hash of the image file
 
-    path: str
-    split: str = ""
-    size: tuple[int, int] = (0, 0)
-    objects: list[dict[str, Any]] = field(default_factory=list)
-    seg_map: str = ""
-    counts: Counter[int] = field(default_factory=Counter)
-    label: int = -1
-    digest: bytes = b""
+    def counted(self) -> list[dict[str, Any]]:
+        """Return the objects that are not crowds."""
+        return [entry for entry in self.objects if not entry["iscrowd"]]
 
     def count(self) -> Counter[int]:
         """Return the number of objects that count, or of pixels, of each label; of a classification, the label once."""
-        labels = [self.label] if self.label >= 0 else [o["category_id"] for o in self.objects if not o["iscrowd"]]
+        labels = [self.label] if self.label >= 0 else [entry["category_id"] for entry in self.counted()]
         return self.counts or Counter(labels)
 
 
 @dataclass
 class Dataset:
-    """The content of a folder.
+    """The content of a folder."""
 
-    Attributes:
-        root: the folder; nothing in it is ever written.
-        task: ``'detection'``, ``'segmentation'`` or ``'classification'``.
-        classes: names; labels are indices into them.
-        samples: the images.
-        notes: lines that the user should know.
-        has_masks: whether the objects have outlines.
-        values: label of each value of the class maps; None if a training reads the maps as they are.
-        facts: first lines of the summary: the format, where the splits are stated, grey levels that are not 8 bits.
-    """
-
-    root: Path
-    task: str
-    classes: list[str]
+    root: Path  # nothing in it is ever written
+    task: str  # 'detection', 'segmentation' or 'classification'
+    classes: list[str]  # labels are indices into them
     samples: list[Sample]
-    notes: list[str] = field(default_factory=list)
-    has_masks: bool = False
-    values: dict[int, int] | None = None
-    facts: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # lines that the user should know
+    has_masks: bool = False  # whether the objects have outlines
+    values: dict[int, int] | None = (
+        None  # label of each value of the class maps; None if a training reads them as they are
+    )
+    facts: list[str] = field(default_factory=list)  # first lines of the summary: format, splits, depth of the images
 
     def split(self, name: str) -> list[Sample]:
         return [sample for sample in self.samples if sample.split == name]
@@ -82,12 +66,12 @@ class Dataset:
     def table(self) -> list[list[str]]:
         """Return the number of each class in each split, the head first: objects, also by size, images, or shares of pixels."""
         unit = {"detection": "objects", "segmentation": "pixels", "classification": "images"}[self.task]
+        sizes = _SIZES if unit == "objects" else {}
         head, rows = ["class"], [[name] for name in self.classes]
         for split in filter(self.split, SPLITS):
-            sizes = _SIZES if unit == "objects" else {}
             head += [f"{unit} in {split}", *sizes]
             counts, by_size = self.count(split), Counter()
-            for entry in (o for s in self.split(split) for o in s.objects if not o["iscrowd"]):
+            for entry in (entry for sample in self.split(split) for entry in sample.counted()):
                 by_size[entry["category_id"], bisect(list(_SIZES.values()), math.prod(entry["bbox"][2:]))] += 1
             for label, row in enumerate(rows):
                 row.append(f"{counts[label] / max(1, counts.total()):.1%}" if unit == "pixels" else str(counts[label]))
@@ -101,7 +85,7 @@ class Dataset:
         each = [f"{row[0]} {'/'.join(row[1 :: (len(row) - 1) // len(splits)])}" for row in rows]
         sizes = sorted({sample.size for sample in self.samples} - {(0, 0)}, key=math.prod)
         sizes = ["{}x{}".format(*size) for size in sizes]
-        sides = sorted(math.sqrt(math.prod(o["bbox"][2:])) for s in self.samples for o in s.objects if not o["iscrowd"])
+        sides = sorted(math.sqrt(math.prod(e["bbox"][2:])) for sample in self.samples for e in sample.counted())
         images = ", ".join(f"{name} {len(self.split(name))}" for name in splits)
         empty = sum(not sample.count() for sample in self.samples)
         return [
@@ -114,14 +98,9 @@ class Dataset:
 
 
 def note_problems(problems: Sequence[tuple[object, str]], total: int, unit: str) -> list[str]:
-    """Return a note on each kind of problem, with the first example.
+    """Return a note on each kind of problem, with the first example; refuse more than a tenth of ``total``, good and bad.
 
-    Args:
-        problems: what has the problem, and the problem; its numbers and quotations do not make another kind.
-        total, unit: number of all, good and bad, and what is counted.
-
-    Raises:
-        UserError: more than a tenth of ``total`` has a problem; names the first of the most frequent kind.
+    ``problems`` are pairs of what has it and a sentence, whose numbers and quotations do not make another kind.
     """
     kinds = defaultdict(list)
     for where, problem in problems:

@@ -5,9 +5,9 @@ import posixpath
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from os import walk
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -24,54 +24,30 @@ from .images import Facts, check_size, examine_image
 SPLIT_WORDS = {"train": "train", "training": "train", "trainval": "train", "test": "test", "testing": "test"}
 SPLIT_WORDS |= dict.fromkeys(("val", "valid", "validation"), "val")
 # Words that tell a folder of images or of annotations in the usual layouts, and words beside the split in a folder's name.
-is_image_word = re.compile(r"images?|imgs?|jpegimages|leftimg8bit|rgb").fullmatch
-is_map_word = re.compile(
-    r"masks?|labels?|labelids|labeltrainids|ann(ot(ation)?)?s?|segmentationclass(png|npy)?|gt|gtfine|groundtruth"
-).fullmatch
+_IMAGE_WORD = r"images?|imgs?|jpegimages|leftimg8bit|rgb"
+_MAP_WORD = r"masks?|labels?|label(train)?ids|ann(ot(ation)?)?s?|segmentationclass(png|npy)?|gt|gtfine|groundtruth"
+is_map_word = re.compile(_MAP_WORD).fullmatch
+is_kind = re.compile(f"{_IMAGE_WORD}|{_MAP_WORD}").fullmatch
 _is_filler = re.compile(r"data|dataset|set|split|obj|seg|files?|lists?|dev|instances|coco").fullmatch
 _names_classes = re.compile(r"(.*/)?(classes|class_names|labels|obj|_darknet)\.(txt|names|labels)").fullmatch
-_OTHER_IMAGES = (
-    ".heic", ".heif", ".avif", ".gif", ".jp2", ".dng", ".cr2", ".nef", ".arw", ".dcm", ".pgm", ".ppm", ".pbm",
-)  # fmt: skip
+_is_other_image = re.compile(r".*\.(heic|heif|avif|gif|jp2|dng|cr2|nef|arw|dcm|pgm|ppm|pbm)", re.IGNORECASE).fullmatch
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The signs of a format in a folder.
+    """The signs of a format in a folder."""
 
-    Attributes:
-        why: what was found, for the user.
-        lacks: what is missing, and what to do; empty if the folder can be read.
-        tasks: what it can be read for, the usual task first.
-        content: what the reader needs.
-        doubt: why something else may be meant, unless the user names the task.
-    """
-
-    why: str
-    lacks: str = ""
-    tasks: Sequence[str] = ("detection", "segmentation")
-    content: Any = None
-    doubt: str = ""
+    why: str  # what was found, for the user
+    lacks: str = ""  # what is missing, and what to do; empty if the folder can be read
+    tasks: Sequence[str] = ("detection", "segmentation")  # what it can be read for, the usual task first
+    content: Any = None  # what the reader needs
+    doubt: str = ""  # why something else may be meant, unless the user names the task
 
 
 class Folder:
     """The files of a folder that are not hidden, as paths relative to it with forward slashes.
 
-    Args:
-        root: the folder.
-        ignore: values of class maps that are not annotated.
-
-    Attributes:
-        paths: all files.
-        images, others: the images that OpenCV reads, and those that it does not and that lack a twin in another format.
-        names_of_classes: the files with a name of a class per line.
-        broken: reason by the path of each document that cannot be parsed.
-        moved: images that were found in another place than stated: where they should be, and are.
-        notes: lines that the user should know.
-        splits_from: where the splits are stated, as a line of the summary.
-
-    Raises:
-        FileNotFoundError: it is not a folder.
+    ``ignore`` are values of class maps that are not annotated. A missing folder is a FileNotFoundError.
     """
 
     def __init__(self, root: str | Path, ignore: Sequence[int] = ()) -> None:
@@ -81,13 +57,14 @@ class Folder:
         paths = [Path(here, name) for here, _, names in walk(self.root, followlinks=True) for name in names]
         paths = [path.relative_to(self.root).as_posix() for path in paths]
         self.paths = sorted(path for path in paths if not re.search(r"(^|/)(\.|__MACOSX/)", path))
-        self.images = self.files(*IMAGE_SUFFIXES)
+        self.images = self.files(*IMAGE_SUFFIXES)  # those that OpenCV reads
         self.names_of_classes = [path for path in self.paths if _names_classes(path)]
-        self.broken: dict[str, str] = {}
-        self.moved: list[tuple[str, str]] = []
-        self.notes: list[str] = []
-        self.ignore, self.splits_from = ignore, ""
-        self._known, self._facts = set(self.images), {}
+        self.broken: dict[str, str] = {}  # why a document cannot be parsed
+        self.moved: list[tuple[str, str]] = []  # where images should be, and where they were found instead
+        self.notes: list[str] = []  # lines that the user should know
+        self.ignore, self.splits_from = ignore, ""  # where the splits are stated, as a line of the summary
+        self._known, self._pool = set(self.images), ThreadPoolExecutor()
+        self._facts: dict[str, Future[Facts]] = {}
         self._by_name, self._by_stem, self._by_layout = defaultdict(list), defaultdict(list), defaultdict(set)
         for path in map(PurePosixPath, self.images):
             self._by_stem[str(path.with_suffix(""))].append(str(path))
@@ -96,17 +73,14 @@ class Folder:
                     self._by_name[name].append(str(path))
             for parent in path.parents:
                 self._by_layout[layout_of(parent)].add(str(parent))
-        self.others = [path for path in self.files(*_OTHER_IMAGES) if posixpath.splitext(path)[0] not in self._by_stem]
+        # Images that OpenCV does not read and that lack a twin in another format.
+        others = filter(_is_other_image, self.paths)
+        self.others = [path for path in others if posixpath.splitext(path)[0] not in self._by_stem]
 
     def files(self, *suffixes: str) -> list[str]:
         return [path for path in self.paths if path.lower().endswith(suffixes)]
 
     def text(self, path: str) -> str:
-        """Return the content of a text file.
-
-        Raises:
-            UserError: it is not UTF-8.
-        """
         try:
             return (self.root / path).read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
@@ -117,7 +91,9 @@ class Folder:
         """The content of each JSON, XML and YAML file; those that cannot be parsed are in ``broken``."""
         parsed = {}
         for name in self.files(".json", ".xml", ".yaml", ".yml"):
-            parse = {".json": json.loads, ".xml": ElementTree.fromstring}.get(Path(name).suffix.lower(), _load_yaml)
+            # YAML is parsed as text: classes may be called no, on or 1.0.
+            load_yaml = partial(yaml.load, Loader=yaml.BaseLoader)
+            parse = {".json": json.loads, ".xml": ElementTree.fromstring}.get(Path(name).suffix.lower(), load_yaml)
             try:
                 parsed[name] = parse((self.root / name).read_bytes())
             except (ValueError, ElementTree.ParseError, yaml.YAMLError) as error:
@@ -128,18 +104,14 @@ class Folder:
 
     def documents_with(self, *keys: str) -> dict[str, Any]:
         """Return the documents that have these keys or, of XML, this tag."""
-        tags = {name: getattr(content, "tag", content) for name, content in self.documents.items()}
-        names = [
-            name for name, tag in tags.items() if [tag] == [*keys] or (isinstance(tag, dict) and {*keys} <= tag.keys())
-        ]
-        return {name: self.documents[name] for name in names}
+
+        def keys_of(content: Any) -> set[str]:
+            return set(content) if isinstance(content, dict) else {getattr(content, "tag", None)}
+
+        return {name: content for name, content in self.documents.items() if {*keys} <= keys_of(content)}
 
     def class_names(self, near: str = "") -> tuple[str, list[str]]:
-        """Return the nearest file with a name per line, such as ``classes.txt``, and its names; empty if there is none.
-
-        Raises:
-            UserError: two files of different content are equally near.
-        """
+        """Return the nearest file with a name per line, such as ``classes.txt``, and its names; empty if there is none."""
         texts = {path: self.text(path) for path in self.names_of_classes}
         for here in (*PurePosixPath(near).parents, None):
             nearest = [path for path in texts if here in (PurePosixPath(path).parent, None)]
@@ -152,26 +124,16 @@ class Folder:
     # --- images --------------------------------------------------------------------------------------------------------------
 
     def look(self, path: str, stated: tuple[int, int] | None = None) -> Facts:
-        """Read an image as the training will, once.
-
-        Raises:
-            UserError: it cannot be used, or its size is not ``stated``; the reason.
-        """
-        if path not in self._facts:
-            try:
-                self._facts[path] = examine_image(self.root / path)
-            except ValueError as error:
-                self._facts[path] = error
-        if isinstance(facts := self._facts[path], ValueError):
-            raise facts
+        """Read an image as the training will, once; the error says why it cannot be used."""
+        self.look_at([path])
+        facts = self._facts[path].result()
         check_size(facts.size, stated)
         return facts
 
-    def look_at_all(self) -> None:
-        """Read the images in parallel for :meth:`look`."""
-        with ThreadPoolExecutor() as pool:
-            for path in self.images:
-                pool.submit(self.look, path)  # an error is raised again when the image is asked for
+    def look_at(self, paths: Sequence[str]) -> None:
+        """Begin to read images in parallel for :meth:`look`."""
+        for path in (path for path in paths if path not in self._facts):
+            self._facts[path] = self._pool.submit(examine_image, self.root / path)
 
     def find(self, stated: Sequence[str], near: str) -> list[str | None]:
         """Return the images that the file ``near`` names, None for each that is missing.
@@ -205,31 +167,31 @@ class Folder:
                     self.moved.append((str(stated[index]), images[index]))
         return images
 
-    def find_beside(self, near: str, stated: str = "") -> str | None:
-        """Return the image of an annotation file's own name, beside it or in a folder of the same layout.
+    def find_one(self, stated: str, near: str) -> str | None:
+        """Return the image that the file ``near`` names, or else that of its own name; None if both are missing."""
+        (image,) = self.find([stated], near)
+        if not image and (image := self.find_beside(near)) and PurePosixPath(stated).stem not in ("", Path(near).stem):
+            self.moved.append((stated, image))
+        return image
 
-        A name that the file states instead is noted as moved.
-        """
+    def find_beside(self, near: str) -> str | None:
+        """Return the image of an annotation file's own name, beside it or in a folder of the same layout."""
         here, stem = PurePosixPath(near).parent, PurePosixPath(near).stem
         places = [str(here), *sorted(self._by_layout.get(layout_of(here), ()))]
         images = next(filter(None, (self._by_stem.get(posixpath.normpath(f"{place}/{stem}")) for place in places)), [])
-        if len(images) == 1 and PurePosixPath(stated).stem not in ("", stem):
-            self.moved.append((stated, images[0]))
         return images[0] if len(images) == 1 else None
 
-    def read_list(self, path: str) -> list[str]:
-        """Return the images that a text file lists: a path, a name or a stem per line, perhaps before other words.
+    # --- splits --------------------------------------------------------------------------------------------------------------
 
-        Raises:
-            UserError: some images are here, but more than a tenth are missing.
-        """
+    def read_list(self, path: str) -> list[str]:
+        """Return the images that a text file lists: a path, a name or a stem per line, perhaps before other words."""
         lines = [line.strip() for line in self.text(path).splitlines() if line.strip()]
         images = self.find(lines, path)
         if not any(images):
             images = self.find(lines := [line.split()[0] for line in lines], path)
         lost = [line for line, image in zip(lines, images, strict=True) if not image]
-        problems = [(self.root / path, f"its image '{line}' is missing") for line in lost]
         if any(images):
+            problems = [(self.root / path, f"its image '{line}' is missing") for line in lost]
             self.notes += note_problems(problems, len(lines), "lines")
         return [image for image in images if image]
 
@@ -247,14 +209,9 @@ class Folder:
         return by_image
 
 
-def _load_yaml(content: bytes) -> Any:
-    """Parse YAML as text: classes may be called no, on or 1.0."""
-    return yaml.load(content, Loader=yaml.BaseLoader)
-
-
 def layout_of(folder: PurePosixPath) -> tuple[str, ...]:
     """Return the parts of a folder without words such as ``images`` and ``labels``; an image and its annotation agree in them."""
-    parts = ([word for word in re.split(r"[_\-. ]", part.lower()) if not _is_kind(word)] for part in folder.parts)
+    parts = ([word for word in re.split(r"[_\-. ]", part.lower()) if not is_kind(word)] for part in folder.parts)
     return tuple("_".join(words) for words in parts if words)
 
 
@@ -268,11 +225,7 @@ def split_of(path: str, *, with_name: bool = False) -> str:
     if with_name and len(named) == 1:
         return named.pop()
     for folder in reversed(folders):
-        words = [word for word in re.findall("[a-z]+", folder.lower()) if not (_is_kind(word) or _is_filler(word))]
+        words = [word for word in re.findall("[a-z]+", folder.lower()) if not (is_kind(word) or _is_filler(word))]
         if len(words) == 1 and words[0] in SPLIT_WORDS:
             return SPLIT_WORDS[words[0]]
     return ""
-
-
-def _is_kind(word: str) -> bool:
-    return bool(is_image_word(word) or is_map_word(word))

@@ -19,37 +19,22 @@ _FEWEST_LEVELS = 64  # grey levels of 16-bit images that the training sees; fewe
 
 
 class Facts(NamedTuple):
-    """An image as the training reads it.
+    """An image as the training reads it."""
 
-    Attributes:
-        size: width and height.
-        digest: hash of the file.
-        levels: number of its grey levels, if the file has 16 bits.
-        notes: what the user should know about such images.
-    """
-
-    size: tuple[int, int]
-    digest: bytes
-    levels: int = 0
-    notes: tuple[str, ...] = ()
+    size: tuple[int, int]  # width and height
+    digest: bytes  # hash of the file
+    levels: int  # number of its grey levels if the file has 16 bits, else 0
+    notes: list[str]  # what the user should know about such images
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of an image file, or of the image that LabelMe keeps in its JSON file.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the content of an image file, or of the image that LabelMe keeps in its JSON file."""
     return b64decode(json.loads(path.read_bytes())["imageData"]) if path.suffix == ".json" else path.read_bytes()
 
 
 def examine_image(path: Path, stated: tuple[int, int] | None = None) -> Facts:
-    """Read an image completely.
-
-    Raises:
-        UserError: the training cannot read it, reads less than the file holds, or its size is not ``stated`` (width, height).
-    """
-    content, is_deep, orientation, notes = read_bytes(path), True, 1, []
+    """Read an image completely, and refuse one that the training reads otherwise, or of another size than ``stated``."""
+    content, is_deep, orientation, levels, notes = read_bytes(path), True, 1, 0, []
     try:
         with Image.open(BytesIO(content)) as picture:
             if picture.format == "TIFF" and picture.n_frames > 1:
@@ -72,26 +57,20 @@ def examine_image(path: Path, stated: tuple[int, int] | None = None) -> Facts:
         raise UserError("OpenCV, which reads the images in training, cannot read it; save it as PNG or JPEG of 8 bits")
     if orientation in (2, 3, 4):
         notes.append("EXIF turns them upside down or mirrors them; their annotations must fit the turned image")
-    size, levels = (array.shape[1], array.shape[0]), 0
     if orientation != 1 and _distance(array, upright) > _distance(array, stored):
         raise UserError("EXIF turns it, but not in training; save it upright, without EXIF")
     if is_deep and (raw := mmcv.imfrombytes(content, "unchanged")).dtype == np.uint16:
         levels = len(np.unique(array))
         if 0 < raw.max() < _FEWEST_LEVELS << 8:
-            bits = int(raw.max()).bit_length()
-            seen = f"of which the training sees {levels} grey levels"
-            raise UserError(f"it holds {bits} bits in 16, {seen}; convert it to 8 bits")
-    check_size(size, stated)
-    return Facts(size, blake2b(content, digest_size=16).digest(), levels, tuple(notes))
+            seen = f"{int(raw.max()).bit_length()} bits in 16, of which the training sees {levels} grey levels"
+            raise UserError(f"it holds {seen}; convert it to 8 bits")
+    check_size(array.shape[1::-1], stated)
+    return Facts(array.shape[1::-1], blake2b(content, digest_size=16).digest(), levels, notes)
 
 
 def check_size(size: tuple[int, int], stated: tuple[int, int] | None) -> None:
-    """Compare the size of an image with that of its annotation.
-
-    Raises:
-        UserError: they differ.
-    """
-    if stated and tuple(stated) != size:
+    """Refuse an image of another size than its annotation's."""
+    if stated and stated != size:
         shown, annotated = ("{}x{}".format(*each) for each in (size, stated))
         hint = "; if EXIF turns it, save it upright without EXIF" if stated[::-1] == size else ""
         raise UserError(f"it has {shown} pixels as the training reads it, but {annotated} in its annotation{hint}")

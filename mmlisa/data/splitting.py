@@ -17,26 +17,25 @@ _EVERY = 5  # one image of so many is for validation
 def prepare_data(root: str | Path, task: str = "", ignore: Sequence[int] = (), background: str = "auto") -> Dataset:
     """Read a folder with :func:`mmlisa.data.formats.read`, and split its images if there is no validation.
 
-    Args:
-        root, task, ignore: see there.
-        background: ``'on'`` or ``'off'`` for training images without an object; ``'auto'`` keeps them if they are at most as many
-            as the others.
-
-    Raises:
-        UserError: the data cannot be used; names the file and the remedy.
-        FileNotFoundError: the folder does not exist.
+    ``background`` is ``'on'`` or ``'off'`` for training images without an object; ``'auto'`` keeps them if they are at most as
+    many as the others.
     """
     dataset = read(root, task, ignore)
     if not dataset.split("val"):
         dataset.facts.append(split(dataset))
-    dataset.notes += shared_images(dataset)
     train = dataset.split("train")
+    digests = {sample.digest for sample in train}
+    for name in ("val", "test"):
+        samples = dataset.split(name)
+        if repeated := [sample for sample in samples if sample.digest in digests]:
+            text = f"{len(repeated)} of the {len(samples)} images of {name} are in train, too; keep each in one split"
+            dataset.notes.append(f"warning: {dataset.root / repeated[0].path}: {text}")
     empty = [sample for sample in train if not sample.objects] if dataset.task == "detection" else []
     if empty:
         keep = background == "on" or (background == "auto" and 2 * len(empty) <= len(train))
         what = "trained on as background; --background off" if keep else "left out; --background on"
-        text = f"background: {len(empty)} of {len(train)} training images show no object and are {what} changes that"
-        dataset.notes.append(text)
+        text = f"{len(empty)} of {len(train)} training images show no object and are {what} changes that"
+        dataset.notes.append(f"background: {text}")
         if not keep:
             dataset.samples = [sample for sample in dataset.samples if sample.split != "train" or sample.objects]
     shown = {name: set(dataset.count(name)) for name in ("train", "val")}
@@ -51,22 +50,18 @@ def prepare_data(root: str | Path, task: str = "", ignore: Sequence[int] = (), b
 
 
 def split(dataset: Dataset, seed: int = 0) -> str:
-    """Assign a fifth of the images that are not test images to ``val``, and the others to ``train``.
+    """Assign a fifth of the images that are not test images to ``val``, the others to ``train``, and return how, in a sentence.
 
     Each class of class folders has the same share on both sides, and so have images with and without objects. Equal files and
-    Roboflow's augmented copies of an image stay on one side.
-
-    Args:
-        dataset: examined; the samples' ``split`` is set.
-        seed: decides which images are validated on.
-
-    Returns:
-        How the images were split, in a sentence.
-
-    Raises:
-        UserError: there are fewer than two different images.
+    Roboflow's augmented copies ``NAME.rf.HASH.jpg`` of an image stay on one side.
     """
-    groups = _group_copies([sample for sample in dataset.samples if sample.split != "test"])
+    by_key: dict[object, list[Sample]] = {}
+    for sample in (sample for sample in dataset.samples if sample.split != "test"):
+        original = re.sub(r"\.rf\.\w+\.\w+$", "", sample.path)
+        group = next((by_key[key] for key in (sample.digest, original) if key in by_key), [])
+        group.append(sample)
+        by_key[sample.digest] = by_key[original] = group
+    groups = list({id(group): group for group in by_key.values()}.values())
     if len(groups) < 2:
         raise UserError(f"{dataset.root} holds fewer than two different images; training and validation need one each")
     drawn = [groups[index] for index in np.random.default_rng(seed).permutation(len(groups))]
@@ -74,27 +69,5 @@ def split(dataset: Dataset, seed: int = 0) -> str:
     for number, group in enumerate(drawn):
         for sample in group:
             sample.split = "val" if number % _EVERY == 1 else "train"  # with two images, the second validates
-    counts = [len(dataset.split(name)) for name in ("train", "val")]
-    return f"splits: {counts[0]} images for training and {counts[1]} for validation, drawn with seed {seed}"
-
-
-def _group_copies(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Group equal files, and Roboflow's augmented copies ``NAME.rf.HASH.jpg`` of an image."""
-    by_key: dict[object, list[Sample]] = {}
-    for sample in samples:
-        original = re.sub(r"\.rf\.\w+\.\w+$", "", sample.path)
-        group = next((by_key[key] for key in (sample.digest, original) if key in by_key), [])
-        group.append(sample)
-        by_key[sample.digest] = by_key[original] = group
-    return list({id(group): group for group in by_key.values()}.values())
-
-
-def shared_images(dataset: Dataset) -> list[str]:
-    """Return a warning about the images of each split that are in the training, too."""
-    train, notes = {sample.digest for sample in dataset.split("train")}, []
-    for name in ("val", "test"):
-        samples = dataset.split(name)
-        if repeated := [sample for sample in samples if sample.digest in train]:
-            text = f"{len(repeated)} of the {len(samples)} images of {name} are in train, too; keep each in one split"
-            notes.append(f"warning: {dataset.root / repeated[0].path}: {text}")
-    return notes
+    train, val = (len(dataset.split(name)) for name in ("train", "val"))
+    return f"splits: {train} images for training and {val} for validation, drawn with seed {seed}"

@@ -28,12 +28,12 @@ def write_data(dataset: Dataset, folder: Path, **facts: Any) -> None:
             sample.path = str(target)
         if dataset.task == "segmentation" and (dataset.values is not None or not sample.seg_map):
             seg_map.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(_map(dataset, sample) if sample.seg_map else draw_map(sample)).save(seg_map)
+            Image.fromarray(_relabel(dataset, sample) if sample.seg_map else draw_map(sample)).save(seg_map)
             sample.seg_map = str(seg_map)
     for name in SPLITS:
         samples = dataset.split(name)
         if dataset.task == "detection":
-            write_file(folder / f"{name}.json", json.dumps(to_coco(dataset, name)))
+            write_file(folder / f"{name}.json", json.dumps(_to_coco(samples, dataset.classes)))
         else:
             lines = (f"{s.path}\t{s.seg_map}" if s.seg_map else f"{s.path} {s.label}" for s in samples)
             write_file(folder / f"{name}.txt", "\n".join(lines))
@@ -42,20 +42,20 @@ def write_data(dataset: Dataset, folder: Path, **facts: Any) -> None:
     write_file(folder / "data.json", json.dumps(facts, indent=1))
 
 
-def to_coco(dataset: Dataset, split: str) -> dict[str, Any]:
-    """Return the samples of a split as the content of a COCO file; the categories are numbered from 1."""
+def _to_coco(samples: list[Sample], classes: list[str]) -> dict[str, Any]:
+    """Return the content of a COCO file; the categories are numbered from 1."""
     images, annotations = [], []
-    for sample in dataset.split(split):
+    for sample in samples:
         width, height = sample.size
         images.append({"id": len(images) + 1, "file_name": sample.path, "width": width, "height": height})
         for entry in sample.objects:
             ids = {"id": len(annotations) + 1, "image_id": len(images), "category_id": entry["category_id"] + 1}
             annotations.append({**entry, **ids})
-    categories = [{"id": i, "name": name} for i, name in enumerate(dataset.classes, 1)]
+    categories = [{"id": number, "name": name} for number, name in enumerate(classes, 1)]
     return {"images": images, "annotations": annotations, "categories": categories}
 
 
-def _map(dataset: Dataset, sample: Sample) -> np.ndarray:
+def _relabel(dataset: Dataset, sample: Sample) -> np.ndarray:
     """Return the labels of a class map, ``[H, W]``, uint8."""
     values, _ = load_values(dataset.root / sample.seg_map)
     labels = np.zeros(values.shape, np.uint8)

@@ -16,11 +16,7 @@ _LOOKED_AT = 1000  # masks of a file that are compared with their boxes
 
 
 def find_bad_annotations(content: Mapping[str, Any], with_mask: bool = True) -> dict[Any, str]:
-    """Return the reason why a training cannot use an annotation, by the annotation's id.
-
-    Args:
-        content: a COCO file's.
-        with_mask: every annotation needs a segmentation.
+    """Return why a training cannot use annotations of a COCO file, by their ids; ``with_mask``: each needs a segmentation.
 
     Raises:
         UserError: the file as a whole is not a COCO file, an image has no size, or an id is used twice.

@@ -33,14 +33,11 @@ CATEGORIES = [{"id": i, "name": name, "supercategory": "object"} for i, name in 
 
 
 class Scene(NamedTuple):
-    """An image ``[H, W, 3]`` (RGB, uint8) and its objects.
+    """An image and its objects."""
 
-    ``owner[H, W]`` is the number of the object that each pixel shows, -1 for none; ``labels`` are indices into :data:`CLASSES`.
-    """
-
-    image: np.ndarray
-    owner: np.ndarray
-    labels: list[int]
+    image: np.ndarray  # [H, W, 3], RGB, uint8
+    owner: np.ndarray  # [H, W], the number of the object that a pixel shows, -1 for none
+    labels: list[int]  # of the objects, indices into CLASSES
     has_crowd: bool  # the last object is one
 
     @property
@@ -49,10 +46,7 @@ class Scene(NamedTuple):
         return np.array([*np.add(self.labels, 1), 0], np.uint8)[self.owner]
 
     def instances(self) -> Iterator[tuple[int, np.ndarray, bool]]:
-        """Yield each object's label, visible part ``[H, W]`` (bool), and whether it is a crowd.
-
-        Together, the masks of a large scene take gigabytes.
-        """
+        """Yield each object's label, visible part ``[H, W]`` (bool), and whether it is a crowd; all parts may take gigabytes."""
         for number, label in enumerate(self.labels):
             yield label, self.owner == number, self.has_crowd and number == len(self.labels) - 1
 
@@ -104,10 +98,8 @@ def compose(
     """Paste objects on a background, later ones over earlier ones.
 
     Args:
-        rng: source of every choice.
-        size: (height, width) of the image.
-        labels: one index into :data:`CLASSES` per object.
-        coins: the coins to draw from, so that splits can have different ones.
+        rng, size: source of every choice, and (height, width) of the image.
+        labels, coins: indices into :data:`CLASSES`, and the coins to draw from, so that splits can have different ones.
         scales: range of an object's longer side, in image sides; for a coin the upper end is multiplied by 0.6.
         crowd: number of coins in a heap that is pasted first and annotated as one crowd.
         min_visible: share of its pixels that every object keeps visible; an object that cannot be placed so is left out.

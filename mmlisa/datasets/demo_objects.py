@@ -69,11 +69,7 @@ def _cut(image: np.ndarray, mask: np.ndarray, max_side: int = 256) -> np.ndarray
 
 @lru_cache(1)
 def load_objects() -> dict[str, list[np.ndarray]]:
-    """Return the cut-outs of each class of :data:`CLASSES`, as premultiplied RGBA in [0, 1]: ``[h, w, 4]``, float32.
-
-    Raises:
-        UserError: scikit-image, scikit-learn or imaug is missing.
-    """
+    """Return the cut-outs of each class of :data:`CLASSES`, as premultiplied RGBA in [0, 1]: ``[h, w, 4]``, float32."""
     pictures = _sources()[1] | {name: _read(file) for name, file in _PHOTOGRAPHS.items()}
     masks = json.loads(Path(__file__).with_name("masks.json").read_text())
     return {name: [_cut(pictures[name], decode(mask)) for mask in masks[name]] for name in CLASSES}

@@ -21,9 +21,6 @@ class PairedSegDataset(BaseSegDataset):
     """Images and class maps wherever they lie: mmseg's BaseSegDataset builds both paths from one name and two suffixes.
 
     ``ann_file`` has a line per image: its path and that of its class map under ``data_root``, separated by a tab.
-
-    Raises:
-        FileNotFoundError: ``ann_file`` does not exist.
     """
 
     def load_data_list(self) -> list[dict]:

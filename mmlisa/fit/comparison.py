@@ -12,16 +12,14 @@ _NAMES = {"AP": "mAP", "AP50": "mAP_50", "small": "mAP_s", "medium": "mAP_m", "l
 
 
 def compare(folder: Path, run: Callable[..., None]) -> dict[str, object]:
-    """Test ``model.pth`` of a run with tiles on the validation images: on tiles, and in one pass up to the images' own size.
+    """Test ``model.pth`` of a run on tiles of the validation images, and in one pass at up to the images' own size.
 
     ``run`` runs a command of mmlisa. The limits on proposals hold for a tile, so one pass gets those of the tiles of its image.
-
-    Returns:
-        ``table``, rows of text with the head first, and ``advice``, which recommends the fastest within 0.01 AP of the best.
+    Returns ``table``, the head first, and ``advice``, which recommends the fastest within 0.01 AP of the best.
     """
     val, plain = folder / "data" / "val.json", Config.fromfile(folder / "plain.py")
-    content, test_cfg, tests = json.loads(val.read_text()), plain.model.test_cfg, {f"tiles of {plain.side} pixels": []}
-    limits = {f"rpn.{key}": value for key, value in test_cfg.rpn.items()} if "rpn" in test_cfg else test_cfg
+    content, cfg, tests = json.loads(val.read_text()), plain.model.test_cfg, {f"tiles of {plain.side} pixels": []}
+    limits = {f"rpn.{key}": value for key, value in cfg.rpn.items()} if "rpn" in cfg else cfg
     limits = {key: value for key, value in limits.items() if key.endswith(("nms_pre", "max_per_img"))}
     for size in (size for size in _SIZES if any(size <= max(e["width"], e["height"]) for e in content["images"])):
         more = [f"model.test_cfg.{key}={value * -(-(size**2) // plain.side**2)}" for key, value in limits.items()]
@@ -29,25 +27,19 @@ def compare(folder: Path, run: Callable[..., None]) -> dict[str, object]:
     areas = [entry["area"] for entry in content["annotations"] if not entry["iscrowd"]]
     counted = [1, 1, *np.histogram(areas, [0, 32**2, 96**2, np.inf])[0]]  # in the order of _NAMES
     rows, best = [], []
-    for name, options in tests.items():
-        work = folder / "comparison" / name.replace(" ", "_")
-        changes = [*options, f"test_dataloader.dataset.ann_file={val}", f"test_evaluator.ann_file={val}"]
-        words = ["--work-dir", work, "--cfg-options", *changes, f"test_evaluator.outfile_prefix={work / 'predictions'}"]
+    for name, changes in tests.items():
+        work, config = folder / "comparison" / name.replace(" ", "_"), "plain.py" if changes else "config.py"
+        changes += [f"test_{part}.ann_file={val}" for part in ("dataloader.dataset", "evaluator")]
+        words = ["--cfg-options", *changes, f"test_evaluator.outfile_prefix={work / 'predictions'}"]
         try:
-            run(
-                "test",
-                folder / ("plain.py" if options else "config.py"),
-                folder / "model.pth",
-                *words,
-                log=work / "log.txt",
-            )
+            run("test", folder / config, folder / "model.pth", "--work-dir", work, *words, log=work / "log.txt")
         except ChildProcessError:
             rows.append([name, *["-"] * len(_NAMES), "failed, perhaps for memory"])
             continue
         metrics = json.loads(max(work.glob("*/[0-9]*.json")).read_text())
         values = [metrics.get(f"coco/bbox_{key}", 0.0) for key in _NAMES.values()]  # without detections, there are none
-        rows.append([name, *(f"{v:.3f}" if n else "-" for v, n in zip(values, counted, strict=True))])
-        rows[-1].append(f"{metrics['time']:.2f}")
+        shown = (f"{value:.3f}" if number else "-" for value, number in zip(values, counted, strict=True))
+        rows.append([name, *shown, f"{metrics['time']:.2f}"])
         best.append((values[0], metrics["time"], name))
     advice = f"{len(content['images'])} validation images are too few to recommend one."
     if best and len(content["images"]) >= 5:

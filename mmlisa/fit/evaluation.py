@@ -22,51 +22,39 @@ CROP = 300  # pixels of a side around an error
 
 @dataclass
 class Evaluation:
-    """Results of a test, per class and per image.
+    """Results of a test, per class and per image. A window is left, top, width and height in pixels."""
 
-    Attributes:
-        score: the main result, as a sentence.
-        table: results per class, the head first; ``-`` where nothing is counted.
-        confusion: [annotated, predicted], counts of objects, pixels or images; of detection, the last row and column are the
-            background.
-        unit: what the matrix counts.
-        images: path, error (the larger, the worse) and a caption, of each image.
-        errors: an image's path -> windows around its errors, each left, top, width and height in pixels.
-        sample: an image's path and a window -> its annotations and predictions there, as :func:`draw_prediction` takes them.
-        threshold: the score from which on a detection counts: that of the highest F1.
-    """
-
-    score: str
-    table: list[list[str]]
-    confusion: np.ndarray
-    unit: str
-    images: list[tuple[str, float, str]]
-    errors: Callable[[str], list[Sequence[int]]]
-    sample: Callable[[str, Sequence[int]], BaseDataElement]
-    threshold: float = 0.0
+    score: str  # the main result, as a sentence
+    table: list[list[str]]  # results per class, the head first; '-' where nothing is counted
+    confusion: np.ndarray  # [annotated, predicted]; of detection, the last row and column are the background
+    unit: str  # what the matrix counts
+    images: list[tuple[str, float, str]]  # path, error (the larger, the worse) and a caption
+    errors: Callable[[str], list[Sequence[int]]]  # an image's path -> windows around its errors
+    sample: Callable[[str, Sequence[int]], BaseDataElement]  # path, window -> annotations and predictions there
+    threshold: float = 0.0  # the score from which on a detection counts: that of the highest F1
 
 
 def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str]) -> Evaluation:
     """Evaluate boxes and masks, ``test/predictions.{bbox,segm}.json``, against ``data/<split>.json`` in ``folder``."""
     from mmlisa.datasets.coco import find_best_score, measure_precision  # only detection needs mmdet
 
-    entries, kinds = json.loads((folder / "test" / "predictions.bbox.json").read_text()), {"bbox": "box"}
+    entries, kinds = json.loads((folder / "test" / "predictions.bbox.json").read_text()), {"box": "bbox"}
     if (masks := folder / "test" / "predictions.segm.json").is_file():
-        kinds["segm"] = "mask"
+        kinds["mask"] = "segm"
         for entry, mask in zip(entries, json.loads(masks.read_text()), strict=True):
             entry["segmentation"] = mask["segmentation"]
     with redirect_stdout(StringIO()):  # pycocotools prints tables
         truth = COCO(str(folder / "data" / f"{split}.json"))
         results = truth.loadRes(entries) if entries else COCO()
-        precision = {shown: measure_precision(truth, results, iou_type)[..., 0] for iou_type, shown in kinds.items()}
+        precision = {name: measure_precision(truth, results, kind)[..., 0] for name, kind in kinds.items()}
         threshold, f1 = find_best_score(truth, results) if entries else (0.0, 0.0)
-    labels = [entry["category_id"] - 1 for entry in truth.anns.values() if not entry.get("iscrowd")]
+    labels = [entry["category_id"] - 1 for entry in truth.anns.values() if not entry["iscrowd"]]
     numbers = np.bincount(np.array(labels, int), minlength=len(classes))
-    table = [["class", "objects", *(f"{shown} {name}" for shown in precision for name in ("AP", "AP50"))]]
+    table = [["class", "objects", *(f"{kind} {name}" for kind in precision for name in ("AP", "AP50"))]]
     for index, (name, number) in enumerate(zip(classes, numbers, strict=True)):
         values = [each[..., index] for values in precision.values() for each in (values, values[:1])]
-        table.append([name, str(number), *(shown(mean(each), ".3f") for each in values)])
-    score = "; ".join(f"{shown} AP {mean(each):.3f}, AP50 {mean(each[0]):.3f}" for shown, each in precision.items())
+        table.append([name, str(number), *(mean(each, ".3f") for each in values)])
+    score = "; ".join(f"{kind} AP {mean(each, '.3f')}, AP50 {mean(each[0], '.3f')}" for kind, each in precision.items())
     confusion, images, by_path = np.zeros((len(classes) + 1, len(classes) + 1), int), [], {}
     for image in truth.imgs.values():
         annotated = truth.imgToAnns.get(image["id"], [])
@@ -87,7 +75,7 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str]) -
 
     def sample(path: str, window: Sequence[int]) -> BaseDataElement:
         pairs = zip((truth, results), by_path[path][2:], strict=True)
-        annotated, predicted = (_instances(coco, entries, window, "segm" in kinds) for coco, entries in pairs)
+        annotated, predicted = (_instances(coco, entries, window, "mask" in kinds) for coco, entries in pairs)
         return BaseDataElement(gt_instances=annotated, pred_instances=predicted)
 
     unit = f"Objects; detections from a score of {threshold:.2f} on, where the F1 of all is highest, {f1:.2f}"
@@ -100,7 +88,7 @@ def pair_objects(annotated: Sequence[Mapping], detections: Sequence[Mapping]) ->
     Returns:
         Objects and their detections; None for the missing one. Crowds, and unpaired detections in them, are left out.
     """
-    objects, crowds = ([entry for entry in annotated if bool(entry.get("iscrowd")) == flag] for flag in (False, True))
+    objects, crowds = ([entry for entry in annotated if entry["iscrowd"] == flag] for flag in (0, 1))
     boxes, targets = ([entry["bbox"] for entry in entries] for entries in (detections, objects + crowds))
     ious = iou(boxes, targets, [0] * len(objects) + [1] * len(crowds)) if boxes and targets else []
     overlaps, inside = np.split(np.reshape(ious, (len(detections), len(targets))), [len(objects)], 1)
@@ -117,7 +105,7 @@ def pair_objects(annotated: Sequence[Mapping], detections: Sequence[Mapping]) ->
 
 
 def _window(centre: Sequence[float], side: float, size: Sequence[int]) -> list[int]:
-    """Return left, top, width and height of a square around a centre (x, y), moved into an image of ``size`` (width, height)."""
+    """Return a square around a centre (x, y), moved into an image of ``size`` (width, height)."""
     sides = [min(round(side), length) for length in size]
     corner = [int(np.clip(c - s / 2, 0, length - s)) for c, s, length in zip(centre, sides, size, strict=True)]
     return [*corner, *sides]
@@ -146,10 +134,9 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str]) -> E
     lines = (folder / "data" / f"{split}.txt").read_text(encoding="utf-8").splitlines()
     seg_maps = dict(line.split("\t") for line in lines)
 
-    def read(path: str) -> tuple[np.ndarray, np.ndarray]:
+    def read(path: str) -> list[np.ndarray]:
         paths = root / seg_maps[path], folder / "test" / "predictions" / f"{path.lstrip('/')}.png"
-        with Image.open(paths[0]) as truth, Image.open(paths[1]) as predicted:
-            return np.array(truth, int), np.array(predicted, int)
+        return [np.array(Image.open(each), int) for each in paths]
 
     def errors(path: str) -> list[Sequence[int]]:
         truth, predicted = read(path)
@@ -165,14 +152,14 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str]) -> E
     for path in seg_maps:
         counts = count_labels(*read(path), number)
         confusion += counts
-        score = mean(_ious(counts))
-        images.append((path, 1 - np.nan_to_num(score, nan=1.0), f"mIoU {shown(100 * score, '.1f')}"))
-    ious = _ious(confusion)
-    shares = confusion.sum(1) / max(1, confusion.sum())
+        ious = _ious(counts)
+        error = 1 - np.nanmean(ious) if (ious >= 0).any() else 0.0
+        images.append((path, error, f"mIoU {mean(100 * ious, '.1f')}"))
+    ious, shares = 100 * _ious(confusion), confusion.sum(1) / max(1, confusion.sum())
     table = [["class", "share of pixels", "IoU"]]
     for name, share, value in zip(classes, shares, ious, strict=True):
-        table.append([name, f"{share:.1%}", shown(100 * value, ".1f")])
-    score = f"mIoU {100 * mean(ious):.1f}, {np.trace(confusion) / max(1, confusion.sum()):.1%} of the pixels are right"
+        table.append([name, f"{share:.1%}", mean(value, ".1f")])
+    score = f"mIoU {mean(ious, '.1f')}, {np.trace(confusion) / max(1, confusion.sum()):.1%} of the pixels are right"
     return Evaluation(score, table, confusion, "Pixels", images, errors, sample)
 
 
@@ -199,25 +186,19 @@ def evaluate_labels(folder: Path, root: Path, split: str, classes: list[str]) ->
     confusion = count_labels(truth, predicted, len(classes))
     table = [["class", "images", "recall", "precision"]]
     for name, right, row, column in zip(classes, np.diag(confusion), confusion, confusion.T, strict=True):
-        shares = (shown(right / counts.sum() if counts.sum() else np.nan, ".1%") for counts in (row, column))
+        shares = (f"{right / counts.sum():.1%}" if counts.any() else "-" for counts in (row, column))
         table.append([name, str(row.sum()), *shares])
     images, samples = [], {}
     for entry, label, guess, score in zip(entries, truth, predicted, scores, strict=True):
         path = entry["img_path"].removeprefix(f"{root}/")
-        error = float(score[guess] - score[label]) if guess != label else float(score[label] - 2)
         caption = "recognised" if guess == label else f"{classes[label]}, taken for {classes[guess]}"
-        images.append((path, error, caption))
+        images.append((path, float(score[guess] - score[label]), caption))
         samples[path] = BaseDataElement(gt_label=np.array([label]), pred_label=np.array([guess]), pred_score=score)
     score = f"top-1 {np.mean(truth == predicted):.1%} of {len(truth)} images"
     return Evaluation(score, table, confusion, "Images", images, lambda _: [()], lambda path, _: samples[path])
 
 
-def mean(values: np.ndarray) -> float:
-    """Return the mean of the values that are numbers; NaN if there are none."""
+def mean(values: np.ndarray, form: str) -> str:
+    """Return the mean of the values that are numbers as text, ``-`` if there are none."""
     values = np.asarray(values)[~np.isnan(values)]
-    return float(values.mean()) if values.size else np.nan
-
-
-def shown(value: float, form: str) -> str:
-    """Return a number as text, ``-`` for NaN."""
-    return "-" if np.isnan(value) else format(value, form)
+    return format(values.mean(), form) if values.size else "-"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from mmengine.config import Config
 
 from mmlisa import config_path
@@ -19,23 +19,15 @@ from mmlisa.training.config import predicts_masks, type_name
 
 @dataclass(frozen=True)
 class Preset:
-    """A shipped config to inherit, and the recipe that it was tried with.
+    """A shipped config to inherit, and the recipe that it was tried with."""
 
-    Attributes:
-        config: its name or path.
-        weights: where the backbone starts, for ``mmlisa.PublishedWeights``; empty for random weights.
-        rate, batch: learning rate, for this many images a step.
-        steps, epochs: fewest steps, and fewest passes over the images, of a training.
-        regions: number that a two-stage detector samples of an image in training; the config's if None.
-    """
-
-    config: str
-    weights: str
-    rate: float
+    config: str  # name or path
+    weights: str  # where the backbone starts, for mmlisa.PublishedWeights; empty for random weights
+    rate: float  # learning rate for this many images a step:
     batch: int
-    steps: int
-    epochs: int
-    regions: int | None = None
+    steps: int  # fewest of a training
+    epochs: int  # fewest passes over the images
+    regions: int | None = None  # that a two-stage detector samples of an image in training; the config's if None
 
 
 _SWIN = "timm:swin_tiny_patch4_window7_224.ms_in1k"
@@ -77,20 +69,16 @@ _ROUND = 32  # sides are multiples of the coarsest feature map's stride
 
 @dataclass
 class Plan:
-    """The numbers of a training, and the reason for each under the number's name; with ``tiles``, ``side`` is that of a tile."""
+    """The numbers of a training, and the reason for each that depends on the data, under the number's name."""
 
     task: str
     preset: Preset
     on_gpu: bool
     tiles: bool
-    side: int
+    side: int  # of the images, or of a tile
     batch: int
     rate: float
     steps: int
-    warm_up: int
-    interval: int
-    momentum: float
-    workers: int
     reasons: dict[str, str]
 
 
@@ -98,9 +86,6 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
     """Return the preset ``model``, or for ``'auto'`` the one that docs/choosing.md recommends, and the reason for the choice.
 
     ``model`` may also be the path of a config. ``weights`` replaces the published weights of the preset; ``''`` removes them.
-
-    Raises:
-        UserError: ``model`` is neither a preset of the task nor a config for it.
     """
     presets, reason = PRESETS[dataset.task], "chosen by --model"
     longer = float(np.median([max(sample.size) for sample in dataset.samples]))
@@ -149,11 +134,7 @@ def make_plan(
 
     ``side`` is the longer side of the images in pixels, ``batch`` their number per step, ``epochs`` the passes over the images.
     ``tile`` is the side of tiles in pixels, ``'auto'`` or ``'off'``; ``'auto'`` takes no tiles if ``side`` is given.
-
-    Raises:
-        UserError: ``tile`` is a number, and the task is classification.
     """
-    train = dataset.split("train")
     reasons = {"side": "chosen by --size", "batch": "chosen by --batch"}
     tile, tile_reason = _choose_tile(dataset, on_gpu, "off" if side and tile == "auto" else tile)
     if tile:
@@ -161,36 +142,19 @@ def make_plan(
     elif side is None:
         side, reasons["side"] = _choose_side(dataset, on_gpu)
     side = max(_ROUND, round(side / _ROUND) * _ROUND)
-    units = "tiles" if tile else "images"
-    count = sum(math.prod(math.ceil(length / side) for length in sample.size) if tile else 1 for sample in train)
-    half = 2 ** int(math.log2(max(2, count // 2)))
+    sizes = [sample.size for sample in dataset.split("train")]
+    count = sum(math.prod(math.ceil(length / side) for length in size) for size in sizes) if tile else len(sizes)
     if batch is None:
-        batch, reasons["batch"] = min(preset.batch, half), f"{preset.batch} in the recipe, at most half of the {units}"
+        batch = min(preset.batch, 2 ** int(math.log2(max(2, count // 2))))
+        reasons["batch"] = f"{preset.batch} in the recipe, at most half of the {'tiles' if tile else 'images'}"
     per_epoch = math.ceil(count / batch)
     if epochs:
         steps, reasons["steps"] = epochs * per_epoch, f"{epochs} epochs of {per_epoch} steps, at least {_FEWEST} steps"
     else:
         steps = max(preset.steps, preset.epochs * per_epoch)
         reasons["steps"] = f"{preset.steps} steps or {preset.epochs} epochs of {per_epoch} steps, whichever is longer"
-    steps = max(_FEWEST, steps)
-    reasons["warm_up"] = "a tenth of the steps"
-    reasons["interval"] = "a quarter of the training, or a tenth of a long one, between two validations"
-    reasons["workers"] = "two cores are left to the training and the system"
-    return Plan(
-        dataset.task,
-        preset,
-        on_gpu,
-        bool(tile),
-        side,
-        batch,
-        rate=float(f"{preset.rate * batch / preset.batch:.3g}"),
-        steps=steps,
-        warm_up=max(1, min(3000, steps // 10)),
-        interval=max(1, steps // (4 if steps < 1000 else 10)),
-        momentum=float(f"{min(0.5, 20 / steps):.3g}"),
-        workers=min(8, max(0, (os.cpu_count() or 1) - 2)),
-        reasons=reasons,
-    )
+    rate = float(f"{preset.rate * batch / preset.batch:.3g}")
+    return Plan(dataset.task, preset, on_gpu, bool(tile), side, batch, rate, max(_FEWEST, steps), reasons)
 
 
 def largest_shape(plan: Plan, dataset: Dataset) -> tuple[int, ...]:
@@ -208,8 +172,8 @@ def _object_size(dataset: Dataset) -> tuple[float, float]:
     """Return the median of the images' longer sides, and the size below which a quarter of the objects are in such an image."""
     train = dataset.split("train")
     longer = float(np.median([max(sample.size) for sample in train]))
-    entries = ((sample, entry) for sample in train for entry in sample.objects if not entry.get("iscrowd"))
-    shares = [math.sqrt(math.prod(entry["bbox"][2:])) / max(sample.size) for sample, entry in entries]
+    pairs = ((entry["bbox"], sample.size) for sample in train for entry in sample.counted())
+    shares = [math.sqrt(box[2] * box[3]) / max(size) for box, size in pairs]
     return longer, longer * float(np.percentile(shares, 25)) if shares else math.inf
 
 
@@ -219,14 +183,13 @@ def _choose_tile(dataset: Dataset, on_gpu: bool, wish: int | str) -> tuple[int, 
         raise UserError(f"--tile {wish}: a classifier takes whole images; leave --tile out")
     if wish == "off" or dataset.task == "classification":
         return 0, ""
-    (longer, small), highest = _object_size(dataset), _SIDES[dataset.task][on_gpu][1]
     longest = max(max(sample.size) for sample in dataset.split("train"))
     if wish == "auto":
+        (longer, small), highest = _object_size(dataset), _SIDES[dataset.task][on_gpu][1]
         tile, seen = min(_TILE, highest), small * min(1, highest / longer)
-        if seen >= _SMALL or tile >= longest:
-            return 0, ""
         where = f"{highest} pixels, the largest images on a {'GPU' if on_gpu else 'CPU'}"
-        return tile, f"at {where}, a quarter of the objects would have less than {seen:.0f} pixels"
+        reason = f"at {where}, a quarter of the objects would have less than {seen:.0f} pixels"
+        return (0, "") if seen >= _SMALL or tile >= longest else (tile, reason)
     if wish >= longest:
         text = f"--tile {wish} is not smaller than the largest image, {longest} pixels"
         dataset.notes.append(f"warning: {text}; the training takes whole images")
@@ -251,11 +214,10 @@ def _choose_side(dataset: Dataset, on_gpu: bool) -> tuple[float, str]:
 # --- the config --------------------------------------------------------------------------------------------------------------
 
 
-def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
-    """Return the text of the config of a run in ``folder``, an absolute path; the annotations are in ``folder/data``.
+def write_configs(plan: Plan, dataset: Dataset, folder: Path) -> dict[str, str]:
+    """Return the texts of ``config.py`` of a run in ``folder``, an absolute path, whose annotations are in ``folder/data``.
 
-    Raises:
-        UserError: the detector needs masks, which the data set does not have.
+    A detector on tiles has its training in ``plain.py``, on which ``config.py`` builds.
     """
     weights, cfg = plan.preset.weights, Config.fromfile(config_path(plan.preset.config))
     base, optimizer = cfg.model, cfg.optim_wrapper.optimizer
@@ -293,11 +255,11 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         model["backbone"] = backbone
 
     environment = Environment(
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
-    )
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
     environment.filters["repr"] = repr
-    template = environment.from_string(Path(__file__).with_name("config.py.jinja").read_text(encoding="utf-8"))
-    return template.render(
+    text = environment.get_template("config.py.jinja").render(
         plan=plan,
         folder=folder,
         root=str(dataset.root),
@@ -310,20 +272,11 @@ def write_config(plan: Plan, dataset: Dataset, folder: Path) -> str:
         has_test=bool(dataset.split("test")),
         metric_name=METRICS[plan.task],
         most=max(1000, most),
+        workers=min(8, max(0, (os.cpu_count() or 1) - 2)),
     )
-
-
-def write_tiled_config(plan: Plan) -> str:
-    """Return the text of the config that tests the detector of ``plain.py``, beside it, on tiles of whole images."""
-    return f"""# Written by mmlisa fit. `mmlisa train` with this file repeats the training.
-# The detector of plain.py, trained and tested on tiles of the images; plain.py says why.
-_base_ = "plain.py"
-
-model = dict(_delete_=True, type="mmlisa.TiledDetector", detector=_base_.model, tile=_base_.side, overlap={OVERLAP})
-whole_images = [step for step in _base_.test_pipeline if step["type"] != "Resize"]
-val_dataloader = dict(dataset=dict(pipeline=whole_images))
-test_dataloader = dict(dataset=dict(pipeline=whole_images))
-"""
+    if not (plan.tiles and plan.task == "detection"):
+        return {"config.py": text}
+    return {"plain.py": text, "config.py": environment.get_template("tiled.py.jinja").render(overlap=OVERLAP)}
 
 
 def _class_counts(config: Mapping[str, Any], number: int, whole: bool = False) -> dict[str, Any]:

@@ -27,17 +27,10 @@ _SIDE = 400  # pixels of each of two pictures beside each other
 
 
 def write_report(folder: Path, commands: Mapping[str, str]) -> str:
-    """Write ``report.html``, with its pictures inside, from the results of a test.
+    """Write ``report.html``, with its pictures inside, from the results of a test, and return the main result, a sentence.
 
-    Args:
-        folder: of the run, with ``config.py``, ``data/``, the logs in ``train/`` and the predictions in ``test/``.
-        commands: what to do next, by its description.
-
-    Returns:
-        The main result, as a sentence.
-
-    Raises:
-        OSError: predictions are missing, or the report cannot be written.
+    ``folder`` has ``config.py``, ``data/``, the logs in ``train/`` and the predictions in ``test/``; ``commands`` are what to do
+    next, by its description.
     """
     facts = json.loads((folder / "data" / "data.json").read_text())
     cfg = Config.fromfile(folder / "config.py")
@@ -45,17 +38,10 @@ def write_report(folder: Path, commands: Mapping[str, str]) -> str:
     task, classes, root = facts["task"], list(settings["classes"]), Path(settings["data_root"])
     split, chosen = ("test", "") if facts["test"] else ("val", "; the checkpoint was chosen on them")
     unit_of_step = "tiles of" if (folder / "plain.py").exists() else "images, longer side"
+    length = f"at most {settings['steps']} steps of {settings['batch']} {unit_of_step} {settings['side']} pixels"
     parameters = sum(parameter.numel() for parameter in build_model(cfg).parameters())
     curves, comparison = BytesIO(), folder / "comparison.json"
-    points = read_curves(folder / "train")
-    draw_curves(points, curves)
-    summary = [
-        f"tested on {split}, number of images: {len(facts[split])}{chosen}",
-        f"{model_name(settings['model'])} with {parameters / 1e6:.2f} million parameters",
-        f"at most {settings['steps']} steps of {settings['batch']} {unit_of_step} {settings['side']} pixels; trained for "
-        f"{duration(folder)}",
-        f"mmlisa {__version__}, {date.today()}",
-    ]
+    draw_curves(read_curves(folder / "train"), curves)
     evaluate = {"detection": evaluate_objects, "segmentation": evaluate_maps, "classification": evaluate_labels}[task]
     result = evaluate(folder, root, split, classes)
     option = f" --score-thr {result.threshold:.2f}" if result.threshold else ""
@@ -70,7 +56,12 @@ def write_report(folder: Path, commands: Mapping[str, str]) -> str:
         comparison=json.loads(comparison.read_text()) if comparison.exists() else None,
         exported=json.loads((folder / "export.json").read_text()),
         names=[*classes, "nothing"][: len(result.confusion)],
-        summary=summary,
+        summary=[
+            f"tested on {split}, number of images: {len(facts[split])}{chosen}",
+            f"{model_name(settings['model'])} with {parameters / 1e6:.2f} million parameters",
+            f"{length}; trained for {duration(folder)}",
+            f"mmlisa {__version__}, {date.today()}",
+        ],
         facts=facts,
         curves=curves.getvalue(),
         worst=draw_errors(result, root, classes),
@@ -93,23 +84,22 @@ def duration(folder: Path) -> str:
     """Return the time of a training, from the times of its logs: a folder's name is the start, its last change the end."""
     logs = folder.glob("train/*/vis_data/scalars.json")
     starts = ((log, datetime.strptime(log.parts[-3], "%Y%m%d_%H%M%S").timestamp()) for log in logs)
-    seconds = sum(max(0, log.stat().st_mtime - start) for log, start in starts)
-    return str(timedelta(seconds=round(seconds)))
+    return str(timedelta(seconds=round(sum(max(0, log.stat().st_mtime - start) for log, start in starts))))
 
 
 def draw_errors(result: Evaluation, root: Path, classes: list[str]) -> list[tuple[bytes, str]]:
     """Return JPEG pictures of the largest errors, annotation beside prediction, and a caption of each."""
-    drawn = []
-    for path, error, caption in sorted(result.images, key=lambda image: -image[1])[:_PICTURES]:
+    drawn, options = [], dict(score_threshold=0, with_truth=True, side=_SIDE)
+    wrong = [image for image in result.images if image[1] > 0]
+    for path, _, caption in sorted(wrong, key=lambda image: -image[1])[:_PICTURES]:
         picture, shown = mmcv.imread(root / path, channel_order="rgb"), []
-        for window in result.errors(path) if error > 0 else []:
+        for window in result.errors(path):
             x, y, w, h = window or (0, 0, *picture.shape[1::-1])
             if len(shown) == _PER_IMAGE or any(abs(x - left) < w / 2 and abs(y - top) < h / 2 for left, top in shown):
                 continue
             shown.append((x, y))
             cut, sample = picture[y : y + h, x : x + w], result.sample(path, window)
-            names, options = Classes({"classes": classes}), dict(score_threshold=0, with_truth=True, side=_SIDE)
-            drawing = draw_prediction(cut, sample, names, **options)[..., ::-1]
+            drawing = draw_prediction(cut, sample, Classes({"classes": classes}), **options)[..., ::-1]
             _, content = cv2.imencode(".jpg", drawing, [cv2.IMWRITE_JPEG_QUALITY, 90])
             where = f", {w}x{h} pixels at {x}, {y}" if (w, h) != picture.shape[1::-1] else ""
             drawn.append((content.tobytes(), f"{path}{where}: {caption}"))

@@ -9,9 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from io import StringIO
 from pathlib import Path
 
 from mmlisa.checkpoints.writing import write_file, writing_whole
@@ -54,8 +53,7 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
     folder, data = folder.absolute(), Path(options.data).absolute()
     if folder.is_relative_to(data):
         raise UserError(f"--work-dir {str(folder)!r} is inside of the data; name another folder")
-    config, model = folder / "config.py", folder / "model.pth"
-    if not config.exists():
+    if not (folder / "config.py").exists():
         _configure(options, folder)
     elif changed := _changed(options, folder):
         raise UserError(f"{folder} holds a run with other options ({changed}); name another --work-dir")
@@ -63,13 +61,13 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
         print(f"continues the run in {folder}")
     if dry_run:
         return _draw(folder)
-    if not model.exists():
+    if not (folder / "model.pth").exists():
         _train(folder)
-    has_tiles = (folder / "plain.py").exists()
-    if has_tiles and not (folder / "comparison.json").exists():
-        write_file(folder / "comparison.json", json.dumps(compare(folder, run), indent=1))
-    file, notes = folder / "model.onnx", folder / "export.json"
-    if export := not (file.exists() and notes.exists()):
+    comparison = folder / "comparison.json"
+    if (folder / "plain.py").exists() and not comparison.exists():
+        write_file(comparison, json.dumps(compare(folder, run), indent=1))
+    file = folder / "model.onnx"
+    if export := not (file.exists() and (folder / "export.json").exists()):
         _export(folder)
     if not (folder / "report.html").exists() or (export and file.exists()):
         _test(folder)
@@ -90,7 +88,7 @@ def _configure(options: Options, folder: Path) -> None:
     """Read the data, and write the annotations, the notes about them and, at last, the config."""
     import torch
 
-    from .plan import choose_preset, largest_shape, make_plan, write_config, write_tiled_config
+    from .plan import choose_preset, largest_shape, make_plan, write_configs
 
     dataset = prepare_data(options.data, options.task, options.ignore, options.background)
     on_gpu = torch.cuda.is_available()
@@ -101,13 +99,9 @@ def _configure(options: Options, folder: Path) -> None:
     print(*dataset.summary(), sep="\n", flush=True)
     write_data(dataset, folder / "data", shape=largest_shape(plan, dataset))
     write_file(folder / "options.json", json.dumps(asdict(options), indent=1))
-    text = write_config(plan, dataset, folder)
-    if plan.tiles and plan.task == "detection":
-        write_file(folder / "plain.py", text)
-        print(text)
-        text = write_tiled_config(plan)
-    write_file(folder / "config.py", text)
-    print(text, flush=True)
+    for name, text in write_configs(plan, dataset, folder).items():
+        print(text, flush=True)
+        write_file(folder / name, text)
 
 
 def _draw(folder: Path) -> None:
@@ -123,9 +117,7 @@ def _draw(folder: Path) -> None:
     import_quietly(cfg.default_scope)
     dataset = cfg.train_dataloader.dataset
     dataset.pipeline = [step for step in dataset.pipeline if step["type"].startswith(("Load", "Pack"))]
-    with redirect_stdout(StringIO()):  # pycocotools prints
-        draw_samples(dataset, 12, folder / "samples.png")
-    print(f"samples: {folder / 'samples.png'}")
+    draw_samples(dataset, 12, folder / "samples.png")
 
 
 def _train(folder: Path) -> None:
@@ -141,11 +133,10 @@ def _train(folder: Path) -> None:
 def _export(folder: Path) -> None:
     """Write ``model.onnx``, of free size if the model allows it, else of the shape of the data, and notes on what was refused."""
     words, log = ["export", folder / "config.py", folder / "model.pth", folder / "model.onnx"], folder / "export.txt"
-    shape, attempts, refused = _facts(folder)["shape"], {"model.onnx": []}, {}
-    if shape:
-        size = "x".join(map(str, shape))
-        attempts = {"model.onnx of free size": [], f"model.onnx of size {size}": ["--size", *shape]}
-    for name, options in attempts.items():
+    shape, refused = _facts(folder)["shape"], {}
+    size = "x".join(map(str, shape))
+    attempts = {"model.onnx of free size": [], f"model.onnx of size {size}": ["--size", *shape]}
+    for name, options in attempts.items() if shape else {"model.onnx": []}.items():
         try:
             run(*words, *options, log=log)
             print(log.read_text(errors="replace"), end="")
@@ -164,14 +155,14 @@ def _test(folder: Path) -> None:
     """Test the exported file and the checkpoint, and write the report."""
     from .report import write_report
 
-    path, rows = folder / "export.json", {}
-    exported, is_classifier = json.loads(path.read_text()), _facts(folder)["task"] == "classification"
+    rows, exported = {}, json.loads((folder / "export.json").read_text())
+    dump = ["--out", folder / "test" / "predictions.pkl"] if _facts(folder)["task"] == "classification" else []
     for name in ("model.onnx", "model.pth"):  # the predictions of the last one stay
         work = folder / "test" / name
-        dump = ["--out", folder / "test" / "predictions.pkl"] if is_classifier and name == "model.pth" else []
         try:
             if (folder / name).exists():
-                run("test", folder / "config.py", folder / name, "--work-dir", work, *dump)
+                out = dump if name == "model.pth" else []
+                run("test", folder / "config.py", folder / name, "--work-dir", work, *out)
                 rows[name] = json.loads(max(work.rglob("[0-9]*.json")).read_text())
         except ChildProcessError as error:
             if name == "model.pth":
@@ -180,7 +171,7 @@ def _test(folder: Path) -> None:
     titles = {key: title for key, title in _METRICS.items() if any(key in row for row in rows.values())}
     table = [[name, *(f"{row[key]:#.4g}" if key in row else "-" for key in titles)] for name, row in rows.items()]
     exported["table"] = [["", *titles.values()], *table]
-    write_file(path, json.dumps(exported, indent=1))
+    write_file(folder / "export.json", json.dumps(exported, indent=1))
     print(*("  ".join(row) for row in exported["table"]), sep="\n", flush=True)
     score = write_report(folder, _next_commands(folder))
     print(f"{score}; {folder / 'report.html'}", flush=True)
@@ -214,8 +205,7 @@ def run(name: str, *words: object, log: Path | None = None, hint: str = "") -> N
     """Run a command of mmlisa in a process of its own, which gets the signals that this one gets.
 
     Args:
-        name: the command.
-        *words: its arguments.
+        name, words: the command and its arguments.
         log: file for its output; the console if None.
         hint: end of the message if the run failed for another reason than its arguments.
 

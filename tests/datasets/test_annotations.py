@@ -1,6 +1,7 @@
 """Annotations that a training cannot use are named by their ids and left out, and so are classes that do not fit."""
 
 import math
+import re
 
 import cv2
 import numpy as np
@@ -9,6 +10,9 @@ from pycocotools import mask as coco_mask
 
 from helpers.coco import coco, dataset_cfg
 from mmlisa.datasets.annotations import find_bad_annotations, find_doubts
+from mmlisa.registry import DATASETS
+
+pytest.importorskip("mmdet")
 
 
 @pytest.fixture
@@ -78,20 +82,16 @@ def test_doubts():
     content = coco()
     content["annotations"][0]["id"] = 0
     del content["annotations"][0]["iscrowd"]
-    assert ["id 0" in doubt or "iscrowd" in doubt for doubt in find_doubts(content)] == [True, True]
+    assert re.search("id 0.*iscrowd", " ".join(find_doubts(content)))
 
 
 def test_a_training_leaves_bad_annotations_out(folder):
-    pytest.importorskip("mmdet")
-    from mmlisa.registry import DATASETS
-
     dataset = DATASETS.build(dataset_cfg(folder, coco(dict(bbox=[math.nan, 2, 10, 10]), {})))
     assert len(dataset.get_data_info(0)["instances"]) == 2
     assert [problem.partition(":")[0] for problem in dataset.problems] == ["annotation 2"]
+    (entry,) = coco()["annotations"]
     with pytest.raises(ValueError, match=r"a\.json.*with_mask=False.*mask_head=None"):
-        DATASETS.build(
-            dataset_cfg(folder, coco() | dict(annotations=[coco()["annotations"][0] | dict(segmentation=[])]))
-        )
+        DATASETS.build(dataset_cfg(folder, coco() | dict(annotations=[entry | dict(segmentation=[])])))
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,6 @@ def test_a_training_leaves_bad_annotations_out(folder):
     ],
 )
 def test_classes_that_do_not_fit_the_file_are_named(folder, names, classes, message):
-    pytest.importorskip("mmdet")
-    from mmlisa.registry import DATASETS
-
     content = coco() | dict(categories=[dict(id=7 + index, name=name) for index, name in enumerate(names)])
     with pytest.raises(ValueError, match=message):
         DATASETS.build({**dataset_cfg(folder, content), "metainfo": dict(classes=classes)})

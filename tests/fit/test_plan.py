@@ -17,15 +17,14 @@ from mmlisa.fit.plan import (
     choose_preset,
     largest_shape,
     make_plan,
-    write_config,
-    write_tiled_config,
+    write_configs,
 )
 
 
 def make(task="detection", number=100, size=(640, 480), side=48.0, has_masks=True):
     samples = []
     for index in range(number):
-        objects = [dict(category_id=0, bbox=[0, 0, side, side])] if task == "detection" else []
+        objects = [dict(category_id=0, bbox=[0, 0, side, side], iscrowd=0)] if task == "detection" else []
         split = "val" if index % 5 == 0 else "train"
         samples.append(Sample(f"{index}.jpg", split, size, objects, f"{index}.png", index % 3))
     return Dataset(Path("/data/animals"), task, folders.CLASSES, samples, has_masks=has_masks)
@@ -35,9 +34,10 @@ def config_of(folder, dataset, model, weights=None, on_gpu=False, tile="off"):
     preset, reason = choose_preset(dataset, model, weights, on_gpu)
     plan = make_plan(dataset, preset, on_gpu, tile=tile)
     plan.reasons["model"] = reason
-    text = write_config(plan, dataset, folder)
-    (folder / "config.py").write_text(text)
-    return plan, Config.fromfile(folder / "config.py"), text
+    texts = write_configs(plan, dataset, folder)
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return plan, Config.fromfile(folder / "config.py"), next(iter(texts.values()))
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_the_config_builds_and_explains_each_number(tmp_path, task, model, on_gp
     assert (cfg.optim_wrapper.optimizer.type, cfg.optim_wrapper.optimizer.lr) == ("AdamW", plan.rate)
     assert [hook.type for hook in cfg.custom_hooks if hook.type.endswith("EMAHook")] == ["EMAHook"]
     assert bool(plan.preset.weights) == ("mmlisa.PublishedWeights" in str(cfg.model.backbone.get("init_cfg")))
-    for number in (plan.side, plan.batch, plan.steps, plan.warm_up, plan.interval, plan.workers):
-        assert re.search(rf"# .+\n\w+ = {number}\n", text)
+    for name, number in dict(side=plan.side, batch=plan.batch, steps=plan.steps, warm_up=plan.steps // 10).items():
+        assert re.search(rf"# .+\.\n{name} = {number}\n", text)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         MODELS.build(cfg.model)
 
@@ -242,10 +242,8 @@ def test_weights_keep_the_image_size_that_they_were_trained_at(tmp_path, weights
 
 def test_a_detector_on_tiles_has_the_parameters_of_the_plain_one(tmp_path):
     pytest.importorskip("mmdet")
-    plan, plain, text = config_of(tmp_path, make(size=(4000, 3000)), "hylisanet", tile=320)
-    (tmp_path / "config.py").rename(tmp_path / "plain.py")
-    (tmp_path / "config.py").write_text(write_tiled_config(plan))
-    cfg = Config.fromfile(tmp_path / "config.py")
+    _, cfg, text = config_of(tmp_path, make(size=(4000, 3000)), "hylisanet", tile=320)
+    plain = Config.fromfile(tmp_path / "plain.py")
     assert re.search(r"# Side of the tiles; chosen by --tile\.\nside = 320\n", text)
     with DefaultScope.overwrite_default_scope("mmdet"):
         tiled, whole = MODELS.build(cfg.model), MODELS.build(plain.model)

@@ -2,14 +2,26 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import cv2
 import numpy as np
 import yaml
 
+from mmlisa.data.formats import read
+
 CLASSES = ["cat", "dog", "newt"]
 SIZE = (64, 48)  # width and height
+
+
+@contextmanager
+def edited(file: Path) -> Iterator[dict]:
+    """The content of a JSON file, to be changed."""
+    content = json.loads(file.read_text())
+    yield content
+    file.write_text(json.dumps(content))
 
 
 def write_images(folder: Path, number: int = 12, seed: int = 0) -> list[str]:
@@ -92,44 +104,35 @@ def write_classes(root: Path, number: int = 6) -> Path:
 
 def demo_as_yolo(demo: Path, root: Path) -> Path:
     """Write the boxes of the demo data as Ultralytics does; a crowd is an object."""
-    content = {}
-    for split in ("train", "val"):
-        coco = json.loads((demo / "annotations" / f"instances_{split}.json").read_text())
-        content |= {split: f"images/{split}", "names": [category["name"] for category in coco["categories"]]}
-        (root / "labels" / split).mkdir(parents=True)
-        shutil.copytree(demo / split, root / "images" / split)
-        for image in coco["images"]:
-            sides, lines = (image["width"], image["height"]), []
-            for entry in coco["annotations"]:
-                if entry["image_id"] == image["id"]:
-                    x, y, w, h = entry["bbox"]
-                    numbers = np.array([x + w / 2, y + h / 2, w, h]) / (*sides, *sides)
-                    lines.append(f"{entry['category_id'] - 1} {' '.join(map(str, numbers))}")
-            (root / "labels" / split / image["file_name"]).with_suffix(".txt").write_text("\n".join(lines))
+    dataset = read(demo)
+    shutil.copytree(demo, root / "images", ignore=shutil.ignore_patterns("ade", "cls", "annotations"))
+    for sample in dataset.samples:
+        boxes = [(entry["category_id"], np.array(entry["bbox"]) / (2 * sample.size)) for entry in sample.objects]
+        lines = [" ".join(map(str, (label, x + w / 2, y + h / 2, w, h))) for label, (x, y, w, h) in boxes]
+        file = (root / "labels" / sample.path).with_suffix(".txt")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join(lines))
+    content = dict(names=dataset.classes, train="images/train", val="images/val")
     (root / "data.yaml").write_text(yaml.safe_dump(content))
     return root
 
 
 def demo_as_voc(demo: Path, root: Path) -> Path:
     """Write the boxes of the demo data as Pascal VOC; crowds are difficult objects."""
-    (root / "ImageSets" / "Main").mkdir(parents=True)
-    for folder in ("Annotations", "JPEGImages"):
-        (root / folder).mkdir()
-    for split in ("train", "val"):
-        coco, stems = json.loads((demo / "annotations" / f"instances_{split}.json").read_text()), []
-        names = {category["id"]: category["name"] for category in coco["categories"]}
-        for image in coco["images"]:
-            stems.append(f"{split}_{Path(image['file_name']).stem}")
-            shutil.copy(demo / split / image["file_name"], root / "JPEGImages" / f"{stems[-1]}.jpg")
-            objects = ""
-            for entry in coco["annotations"]:
-                if entry["image_id"] == image["id"]:
-                    x, y, w, h = entry["bbox"]  # pixels are counted from 1
-                    corners = dict(xmin=x + 1, ymin=y + 1, xmax=x + w, ymax=y + h)
-                    box = "".join(f"<{side}>{value}</{side}>" for side, value in corners.items())
-                    name = f"<name>{names[entry['category_id']]}</name><difficult>{entry['iscrowd']}</difficult>"
-                    objects += f"<object>{name}<bndbox>{box}</bndbox></object>"
-            text = f"<annotation><filename>{stems[-1]}.jpg</filename>{objects}</annotation>"
-            (root / "Annotations" / f"{stems[-1]}.xml").write_text(text)
-        (root / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(stems))
+    dataset = read(demo)
+    for folder in ("Annotations", "JPEGImages", "ImageSets/Main"):
+        (root / folder).mkdir(parents=True)
+    for sample in dataset.samples:
+        stem, objects = sample.path.removesuffix(".jpg").replace("/", "_"), ""
+        shutil.copy(demo / sample.path, root / "JPEGImages" / f"{stem}.jpg")
+        for entry in sample.objects:
+            x, y, w, h = entry["bbox"]
+            corners = dict(xmin=x + 1, ymin=y + 1, xmax=x + w, ymax=y + h)  # pixels are counted from 1
+            box = "".join(f"<{side}>{value}</{side}>" for side, value in corners.items())
+            name = f"<name>{dataset.classes[entry['category_id']]}</name><difficult>{entry['iscrowd']}</difficult>"
+            objects += f"<object>{name}<bndbox>{box}</bndbox></object>"
+        text = f"<annotation><filename>{stem}.jpg</filename>{objects}</annotation>"
+        (root / "Annotations" / f"{stem}.xml").write_text(text)
+        with (root / "ImageSets" / "Main" / f"{sample.split}.txt").open("a") as file:
+            file.write(f"{stem}\n")
     return root

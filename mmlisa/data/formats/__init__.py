@@ -1,7 +1,7 @@
 """The formats of annotations.
 
 Each is a module with ``NAME``, ``LAYOUT`` (a line that shows its files to the user), ``recognises(folder)``, the evidence that a
-folder is of this format, and ``read(folder, task)``, its data set.
+folder is of this format or None, and ``read(folder, content, task)``, the data set of the content of this evidence.
 """
 
 from collections import Counter
@@ -22,16 +22,10 @@ EXPECTED = "\n  ".join([" Expected one of:", *(module.LAYOUT for module in FORMA
 
 
 def read(root: str | Path, task: str = "", ignore: Sequence[int] = ()) -> Dataset:
-    """Recognise the format of a folder and read it, images included.
-
-    Args:
-        root: the folder.
-        task: one of :data:`TASKS`; if empty, the first of them that the folder holds.
-        ignore: values of class maps that are not annotated.
+    """Recognise the format of a folder and read it, images included, for one of :data:`TASKS`, the first that it holds if empty.
 
     Raises:
         UserError: the folder holds no annotations or several formats, or more than a tenth of the entries cannot be used.
-        FileNotFoundError: the folder does not exist.
     """
     folder = Folder(root, ignore)
     proofs = {module: proof for module in FORMATS if (proof := module.recognises(folder))}
@@ -49,16 +43,14 @@ def read(root: str | Path, task: str = "", ignore: Sequence[int] = ()) -> Datase
     broken = [(folder.root / path, reason) for path, reason in folder.broken.items()]
     folder.notes += note_problems(foreign, len(folder.images) + len(foreign), "images")
     folder.notes += note_problems(broken, len(folder.documents) + len(broken), "JSON, XML and YAML files")
-    folder.look_at_all()
-    dataset = module.read(folder, chosen)
+    folder.look_at(folder.images)
+    dataset = module.read(folder, proof.content, chosen)
     if chosen == "segmentation" and dataset.task == "detection":
         draw_maps(dataset)
     kind = ("boxes", "outlines")[dataset.has_masks] if dataset.task == "detection" else dataset.task
     dataset.facts = [f"{module.NAME}, {kind}: {proof.why}", *filter(None, [folder.splits_from])]
     dataset.notes = folder.notes + dataset.notes
     seen = [folder.look(sample.path) for sample in dataset.samples]
-    for sample, each in zip(dataset.samples, seen, strict=True):
-        sample.digest = each.digest
     if levels := [each.levels for each in seen if each.levels]:
         span = f"{min(levels)} to {max(levels)}"
         dataset.facts.append(f"{len(levels)} images of 16 bits, of which the training sees {span} levels")
@@ -88,10 +80,6 @@ def _describe(folder: Folder, task: str, proofs: dict[ModuleType, Evidence]) -> 
         elif task:
             text += f" It holds {module.NAME} ({proof.why}), for {' or '.join(proof.tasks)}."
     text += "".join(f" {path}: {reason}." for path, reason in [*folder.broken.items()][:1])
-    for name, content in () if proofs else folder.documents.items():
-        keys = list(content)[:8] if isinstance(content, dict) else [getattr(content, "tag", type(content).__name__)]
-        text += f" {name} is of an unknown kind ({', '.join(map(str, keys))})."
-        break
     suffixes = Counter(PurePosixPath(path).suffix.lower() or PurePosixPath(path).name for path in folder.paths)
     listed = ", ".join(f"{number} {suffix}" for suffix, number in suffixes.most_common(8))
     return f"{text} Its files: {listed or 'none'}.{'' if any(each.lacks for each in proofs.values()) else EXPECTED}"

@@ -1,4 +1,7 @@
-"""Class maps: a picture or an array of class numbers for each image."""
+"""Class maps: a picture or an array of class numbers for each image.
+
+A map has the path of its image, apart from words such as ``images`` and ``masks``.
+"""
 
 import re
 from collections import Counter
@@ -10,9 +13,9 @@ from PIL import Image
 
 from mmlisa.errors import UserError
 
-from ..dataset import UNKNOWN, Dataset, note_problems
-from ..folder import Evidence, Folder, is_image_word, is_map_word
-from .objects import Objects
+from ..dataset import UNKNOWN, Dataset
+from ..folder import Evidence, Folder, is_kind, is_map_word
+from .objects import Objects, count_values
 
 NAME = "class maps"
 LAYOUT = "images/*.jpg, masks/*.png, classes.txt            class maps"
@@ -23,67 +26,54 @@ _IGNORED_NAMES = ("__ignore__", "ignore", "ignored", "void", "unlabeled", "unlab
 
 
 def recognises(folder: Folder) -> Evidence | None:
-    """Look for a class map of each image: the file of the same path, apart from words such as ``images`` and ``masks``."""
     maps, images = {}, {}
     for path in [*folder.images, *folder.files(".npy")]:
         *words, suffix = (word for word in re.split(r"[/_\-. ]", path.lower()) if word)
-        key = tuple(word for word in words if not is_map_word(word) and not is_image_word(word))
+        key = tuple(word for word in words if not is_kind(word))
         if any(map(is_map_word, words)):
             # Cityscapes has several maps per image, of which trainIds are trained on; LabelMe has an array beside each picture.
-            maps[key] = max(
-                maps.get(key, path), path, key=lambda each: ("trainids" in each.lower(), each[-3:] != "npy")
-            )
+            best = max(maps.get(key, path), path, key=lambda each: ("trainids" in each.lower(), each[-3:] != "npy"))
+            maps[key] = best
         elif suffix != "npy":
             images[key] = path
+    if not (maps and images):
+        return None
     pairs = {images[key]: maps[key] for key in sorted(images.keys() & maps.keys(), key=images.__getitem__)}
     bare = [path for key, path in images.items() if key not in maps]
     alone = [path for key, path in maps.items() if key not in images and key[:-1] not in images]
-    if not (maps and images):
-        return None
     why = f"{len(pairs)} maps such as {min(pairs.values(), default='')}"
     lacks = "" if pairs else f"{min(maps.values())} has the name of no image, as masks/a.png has that of images/a.jpg"
     return Evidence(why, lacks, ("segmentation",), (pairs, alone, bare))
 
 
-def read(folder: Folder, task: str) -> Dataset:
-    """Read the values of all maps, and decide which class each is.
-
-    Raises:
-        UserError: more than a tenth of the maps cannot be used, or the classes do not explain the values.
-    """
-    pairs, alone, bare = recognises(folder).content
-    objects, are_plain = Objects(folder, NAME, folder.listed_splits("Segmentation")), True
+def read(folder: Folder, found: tuple[dict[str, str], list[str], list[str]], task: str) -> Dataset:
+    (pairs, alone, bare), is_plain = found, True
+    objects = Objects(folder, folder.listed_splits("Segmentation"))
     objects.lost += [(folder.root / path, "no image belongs to this class map") for path in alone]
     for image, seg_map in pairs.items():
         try:
-            values, is_plain = load_values(folder.root / seg_map)
-        except ValueError as error:
+            values, is_read_so = load_values(folder.root / seg_map)
+        except UserError as error:
             objects.lost.append((folder.root / seg_map, str(error)))
             continue
         if sample := objects.add_image(seg_map, image, values.shape[::-1]):
-            are_plain &= is_plain
-            sample.seg_map = seg_map
-            sample.counts.update(dict(zip(*(e.tolist() for e in np.unique(values, return_counts=True)), strict=True)))
-    samples = [*objects.samples.values()]
-    notes = note_problems(objects.lost, len(pairs) + len(alone), "class maps")
+            is_plain &= is_read_so
+            sample.seg_map, sample.counts = seg_map, count_values(values)
+    dataset = objects.dataset("segmentation", [], "class maps")
     if bare:
-        notes.append(f"{len(bare)} images have no class map and are not used, the first {folder.root / bare[0]}")
-    classes, labels, chosen = _choose_classes(folder, [sample.counts for sample in samples])
-    for sample in samples:
-        counts, sample.counts = sample.counts, Counter()
-        for value in counts.keys() - {value for value, label in labels.items() if label == UNKNOWN}:
-            sample.counts[labels[value]] += counts[value]
-    is_plain = are_plain and all(value == label for value, label in labels.items())
-    values = None if is_plain else labels
-    return Dataset(folder.root, "segmentation", classes, samples, notes + chosen, values=values)
+        text = f"{len(bare)} images have no class map and are not used, the first {folder.root / bare[0]}"
+        dataset.notes.append(text)
+    dataset.classes, labels, chosen = _choose_classes(folder, [sample.counts for sample in dataset.samples])
+    dataset.notes += chosen
+    for sample in dataset.samples:
+        counted = {value: count for value, count in sample.counts.items() if labels[value] != UNKNOWN}
+        sample.counts = Counter({labels[value]: count for value, count in counted.items()})
+    dataset.values = None if is_plain and all(value == label for value, label in labels.items()) else labels
+    return dataset
 
 
 def load_values(path: Path) -> tuple[np.ndarray, bool]:
-    """Return a class map as it is stored, ``[H, W]``, and whether a training reads it so.
-
-    Raises:
-        UserError: it cannot be read, or is not made of whole numbers.
-    """
+    """Return a class map as it is stored, ``[H, W]``, whole numbers, and whether a training reads it so."""
     if path.suffix.lower() in (".jpg", ".jpeg", ".jfif", ".webp"):
         raise UserError("the class map is a JPEG or WebP, which change class numbers; save it as PNG")
     try:
@@ -105,11 +95,7 @@ def load_values(path: Path) -> tuple[np.ndarray, bool]:
 
 
 def _choose_classes(folder: Folder, maps: Sequence[Counter[int]]) -> tuple[list[str], dict[int, int], list[str]]:
-    """Return the names of the classes, the label of each value of the class maps, and notes.
-
-    Raises:
-        UserError: the values cannot be explained.
-    """
+    """Return the names of the classes, the label of each value of the class maps, and notes."""
     counts = sum(maps, Counter())
     file, lines = folder.class_names()
     lines = ["background" if line == "_background_" else line for line in lines if line != "__ignore__"]  # LabelMe's
@@ -133,17 +119,16 @@ def _choose_classes(folder: Folder, maps: Sequence[Counter[int]]) -> tuple[list[
     if len(values) < 2:
         raise UserError(f"{held}; a training needs two classes")
     notes = []
-    if has_numbers or (lines and values[-1] < len(lines)):
-        classes = {value: name for value, name in sorted(named.items()) if value not in ignored}
-        if unnamed := [value for value in values if value not in classes]:
-            remedy = f"add it, or leave it out with --ignore {unnamed[0]}"
-            raise UserError(f"{held}, but {file} does not name {unnamed}; {remedy}")
-    elif len(lines) == len(values):
-        classes = dict(zip(values, lines, strict=True))
-    elif lines:
-        remedy = f"name all, write its value before each name, or leave a value out, such as --ignore {values[0]}"
-        raise UserError(f"{held}, but {file} names {len(lines)} classes ({', '.join(lines)}); {remedy}")
-    else:
+    if lines and not has_numbers and values[-1] >= len(lines):
+        if len(lines) != len(values):
+            remedy = f"name all, write its value before each name, or leave a value out, such as --ignore {values[0]}"
+            raise UserError(f"{held}, but {file} names {len(lines)} classes ({', '.join(lines)}); {remedy}")
+        named = dict(zip(values, lines, strict=True))
+    classes = {value: name for value, name in sorted(named.items()) if value not in ignored}
+    if lines and (unnamed := [value for value in values if value not in classes]):
+        remedy = f"add it, or leave it out with --ignore {unnamed[0]}"
+        raise UserError(f"{held}, but {file} does not name {unnamed}; {remedy}")
+    if not lines:
         has_gaps = values != [*range(len(values))]
         if len(values) > _MOST_CLASSES or (has_gaps and min(map(counts.get, values)) < _RARE * counts.total()):
             remedy = "save masks without soft edges, or add classes.txt with a value and a name per line"

@@ -15,7 +15,6 @@ LAYOUT = "annotations/instances_train.json, train/*.jpg     COCO; also a *.json 
 
 
 def recognises(folder: Folder) -> Evidence | None:
-    """Look for JSON files of images, annotations and categories."""
     files = folder.documents_with("images", "annotations")
     files = {name: each for name, each in files.items() if PurePosixPath(name).name.startswith("instances")} or files
     for name, content in files.items():
@@ -24,9 +23,7 @@ def recognises(folder: Folder) -> Evidence | None:
     return Evidence(", ".join(files), content=files) if files else None
 
 
-def read(folder: Folder, task: str) -> Dataset:
-    """Read the boxes and outlines."""
-    files = recognises(folder).content
+def read(folder: Folder, files: dict[str, Any], task: str) -> Dataset:
     splits = {name: split_of(name, with_name=True) for name in files}
     nameless = [name for name, split in splits.items() if not split]
     words = f"none of the words {', '.join(SPLITS)} in its name"
@@ -34,20 +31,20 @@ def read(folder: Folder, task: str) -> Dataset:
         raise UserError(f"{folder.root / nameless[0]} has {words}, unlike other files; rename it, or move it away")
     if len(nameless) > 1:
         folder.notes.append(f"{', '.join(nameless)} are taken together, because each has {words}")
-    objects, classes = Objects(folder, NAME), []
-    brushed = _are_objects([entry for content in files.values() for entry in content["annotations"]])
-    if brushed:
+    objects, classes = Objects(folder), []
+    are_brushed = _are_brushed([entry for content in files.values() for entry in content["annotations"]])
+    if are_brushed:
         folder.notes.append("all run-length masks have iscrowd 1, as CVAT's brush masks do; they are taken as objects")
     for file, content in files.items():
         try:
-            classes += _read_file(objects, file, splits[file], content, brushed)
+            classes += _read_file(objects, file, splits[file], content, are_brushed)
         except (KeyError, TypeError, AttributeError) as error:
             what = f"lacks {error}" if isinstance(error, KeyError) else f"has an unexpected form ({error})"
             raise UserError(f"{folder.root / file}: an entry {what}; export it again") from error
     return objects.finish(classes)
 
 
-def _read_file(objects: Objects, file: str, split: str, content: Mapping[str, Any], brushed: bool) -> list[str]:
+def _read_file(objects: Objects, file: str, split: str, content: Mapping[str, Any], are_brushed: bool) -> list[str]:
     """Add the images and objects of a file; return its classes.
 
     Ids are compared as text, because scripts mix both; those of annotations do not matter.
@@ -72,13 +69,13 @@ def _read_file(objects: Objects, file: str, split: str, content: Mapping[str, An
         else:
             try:
                 x, y, w, h = map(float, entry["bbox"])
-                area, crowd = float(entry.get("area") or 0), _is_crowd(entry)
+                area, is_crowd = float(entry.get("area") or 0), _is_crowd(entry)
             except (TypeError, ValueError, KeyError):
                 given = {key: entry.get(key) for key in ("bbox", "area", "iscrowd")}
                 objects.bad.append((where, f"{given} must be numbers, bbox (x, y, width, height)"))
                 continue
-            crowd = crowd and not (brushed and isinstance(mask, Mapping))
-            objects.add(samples[image], where, names[category], (x, y, x + w, y + h), mask, crowd, area)
+            is_crowd &= not (are_brushed and isinstance(mask, Mapping))
+            objects.add(samples[image], where, names[category], (x, y, x + w, y + h), mask, is_crowd, area)
     return list(names.values())
 
 
@@ -86,15 +83,14 @@ def _is_crowd(entry: Mapping[str, Any]) -> bool:
     return bool(int(float(entry.get("iscrowd") or 0)))
 
 
-def _are_objects(entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the run lengths that are crowds are CVAT's brush masks.
+def _are_brushed(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the run lengths that are crowds are CVAT's brush masks, that is, objects.
 
     COCO's own files have crowds as run lengths, too, but beside polygons. CVAT's entries have attributes.
     """
     masks = [entry for entry in entries if isinstance(entry.get("segmentation"), Mapping)]
     try:
-        if not masks or not all(map(_is_crowd, masks)) or sum(map(_is_crowd, entries)) > len(masks):
-            return False
+        are_crowds = masks and all(map(_is_crowd, masks)) and sum(map(_is_crowd, entries)) == len(masks)
     except (TypeError, ValueError):
         return False
-    return len(masks) == len(entries) or all("attributes" in entry for entry in masks)
+    return bool(are_crowds) and (len(masks) == len(entries) or all("attributes" in entry for entry in masks))

@@ -7,7 +7,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from ..dataset import Dataset, Sample
+from ..dataset import Dataset
 from ..folder import Evidence, Folder
 from .objects import IGNORED, Objects
 
@@ -16,28 +16,28 @@ LAYOUT = "*.json beside *.jpg                               LabelMe; also with f
 
 
 def recognises(folder: Folder) -> Evidence | None:
-    """Look for JSON files with shapes."""
     files = {name: each for name, each in folder.documents_with("shapes").items() if isinstance(each["shapes"], list)}
     if not files:
         return None
     has_shapes = any(content["shapes"] for content in files.values())
-    has_flags = any(any((content.get("flags") or {}).values()) for content in files.values())
-    tasks = ("detection", "segmentation") * has_shapes + ("classification",) * has_flags
+    tasks = ("detection", "segmentation") * has_shapes + ("classification",) * any(map(_set_flags, files.values()))
     lacks = "" if tasks else "its JSON files have neither shapes nor flags"
     return Evidence(f"{len(files)} JSON files such as {min(files)}", lacks, tasks, files)
 
 
-def read(folder: Folder, task: str) -> Dataset:
-    """Read the shapes, or the flags for a classification."""
-    files, objects = recognises(folder).content, Objects(folder, NAME)
-    classes, flags = set(), []
+def read(folder: Folder, files: dict[str, Any], task: str) -> Dataset:
+    objects = Objects(folder)
+    names = sorted({name for content in files.values() for name in _set_flags(content)} - {IGNORED})
     for file, content in files.items():
         stated = content.get("imagePath") or ""
-        (image,) = folder.find([stated], file)
-        image = image or folder.find_beside(file, stated) or (file if content.get("imageData") else None)
+        image = folder.find_one(stated, file) or (file if content.get("imageData") else None)
         sample = objects.add_image(file, image, (content.get("imageWidth"), content.get("imageHeight")), stated=stated)
         if sample and task == "classification":
-            flags.append((sample, file, [name for name, is_set in (content.get("flags") or {}).items() if is_set]))
+            if len(flags := _set_flags(content)) == 1 and flags[0] in names:
+                sample.label = names.index(flags[0])
+            else:
+                del objects.samples[sample.split, sample.path]
+                objects.lost.append((file, f"its flags {flags} are set; set the one that is the class of the image"))
             continue
         groups: dict[Any, dict[str, Any]] = {}  # shapes of one group_id are one object
         for number, shape in enumerate(content["shapes"], 1):
@@ -52,25 +52,17 @@ def read(folder: Folder, task: str) -> Dataset:
             except (KeyError, TypeError, ValueError, IndexError, cv2.error) as error:
                 objects.bad.append((where, f"its points or its mask cannot be read ({error})"))
                 continue
-            classes.add(label)
             key = number if shape.get("group_id") is None or corners else (label, shape["group_id"])
             group = groups.setdefault(key, dict(where=where, label=label, corners=corners, outlines=[], crowd=False))
             group["outlines"] += outlines
             group["crowd"] |= bool(shape.get("difficult"))  # X-AnyLabeling's
         for group in groups.values():
             objects.add(sample, **group)
-    return _read_flags(objects, flags) if task == "classification" else objects.finish(sorted(classes))
+    return objects.dataset(task, names) if task == "classification" else objects.finish()
 
 
-def _read_flags(objects: Objects, flags: list[tuple[Sample, str, list[str]]]) -> Dataset:
-    """Return the data set of images of which one flag is set."""
-    classes = sorted({name for _, _, names in flags for name in names} - {IGNORED})
-    for sample, file, names in flags:
-        if len(names) == 1 and names[0] in classes:
-            sample.label = classes.index(names[0])
-        else:
-            objects.lost.append((file, f"its flags {names} are set; set the one that is the class of the image"))
-    return objects.finish_labels(classes)
+def _set_flags(content: Mapping[str, Any]) -> list[str]:
+    return [name for name, is_set in (content.get("flags") or {}).items() if is_set]
 
 
 def _outline_mask(points: np.ndarray, shape: Mapping[str, Any]) -> list[np.ndarray]:

@@ -4,6 +4,7 @@ Roboflow and supervision add ``<polygon><x1>…</x1><y1>…</y1><x2>…`` to an 
 """
 
 import re
+from typing import Any
 
 from ..dataset import Dataset
 from ..folder import Evidence, Folder
@@ -15,21 +16,17 @@ _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 def recognises(folder: Folder) -> Evidence | None:
-    """Look for XML files of an annotation."""
     files = folder.documents_with("annotation")
-    if not files:
-        return None
-    return Evidence(f"{len(files)} XML files such as {min(files)}", tasks=("detection",), content=files)
+    why = f"{len(files)} XML files such as {min(files, default='')}"
+    return Evidence(why, tasks=("detection",), content=files) if files else None
 
 
-def read(folder: Folder, task: str) -> Dataset:
-    """Read the boxes and outlines."""
-    files, objects = recognises(folder).content, Objects(folder, NAME)
+def read(folder: Folder, files: dict[str, Any], task: str) -> Dataset:
+    objects = Objects(folder)
     for file, root in files.items():
         stated = root.findtext("filename", "")
-        (image,) = folder.find([stated], file)
         size = root.findtext("size/width"), root.findtext("size/height")
-        sample = objects.add_image(file, image or folder.find_beside(file, stated), size, stated=stated)
+        sample = objects.add_image(file, folder.find_one(stated, file), size, stated=stated)
         for number, entry in enumerate(root.iter("object"), 1):
             where = f"{folder.root / file}, object {number}"
             try:
@@ -44,4 +41,4 @@ def read(folder: Folder, task: str) -> Dataset:
             corners = (max(0, left - 1), max(0, top - 1), right, bottom)
             is_difficult = entry.findtext("difficult") == "1"
             objects.add(sample, where, entry.findtext("name", ""), corners, [outline] * bool(outline), is_difficult)
-    return objects.finish(sorted({entry["category_id"] for _, _, entry in objects.entries}))
+    return objects.finish()

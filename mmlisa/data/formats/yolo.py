@@ -1,7 +1,7 @@
 """YOLO: a text file per image with boxes or polygons in fractions, in the layouts of Ultralytics, Roboflow, CVAT and labelImg."""
 
 import posixpath
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
@@ -10,21 +10,18 @@ import numpy as np
 
 from mmlisa.errors import UserError
 
-from ..dataset import Dataset
+from ..dataset import SPLITS, Dataset, Sample
 from ..folder import SPLIT_WORDS, Evidence, Folder, layout_of
 from .objects import Objects
 
 NAME = "YOLO"
-LAYOUT = (
-    "data.yaml, images/train/*.jpg, labels/train/*.txt YOLO; also *.txt beside *.jpg, with classes.txt or obj.names"
-)
+LAYOUT = "data.yaml, images/train/*.jpg, labels/train/*.txt YOLO; also *.txt beside *.jpg with classes.txt or obj.names"
+Labels = dict[str, list[str]]  # the images of each label file
 
 
 def recognises(folder: Folder) -> Evidence | None:
-    """Look for ``data.yaml`` or ``obj.data``, for names of classes, and for text files of numbers that belong to images."""
-    settings = {
-        name: content for name, content in folder.documents_with("names").items() if name.endswith(("yaml", "yml"))
-    }
+    named = folder.documents_with("names")
+    settings = {name: content for name, content in named.items() if name.endswith(("yaml", "yml"))}
     for path in folder.files(".data"):
         pairs = (line.partition("=") for line in folder.text(path).splitlines())
         settings[path] = {key.strip(): value.strip() for key, _, value in pairs}
@@ -42,16 +39,15 @@ def recognises(folder: Folder) -> Evidence | None:
         lacks = f"the lines of {min(labels)} are not 'class x y width height'"
     elif not settings and not folder.names_of_classes:
         lacks = "the names of the classes are missing; add classes.txt, a name per line"
-    return Evidence(why, lacks, content=(settings, labels))
+    file, content = next(iter(settings.items()), ("", {}))
+    return Evidence(why, lacks, content=(file, content, labels))
 
 
-def read(folder: Folder, task: str) -> Dataset:
-    """Read the boxes and outlines."""
-    settings, labels = recognises(folder).content
-    ((file, content),) = settings.items() or [("", {})]
-    objects = Objects(folder, NAME, _read_splits(folder, file, content))
-    names = _read_names(folder, file, content) if file else {}
-    last = 5 if "kpt_shape" in content else None  # the class and its box, without keypoints
+def read(folder: Folder, found: tuple[str, dict[str, Any], Labels], task: str) -> Dataset:
+    file, settings, labels = found
+    objects = Objects(folder, _read_splits(folder, file, settings))
+    names = _read_names(folder, file, settings) if file else {}
+    last = 5 if "kpt_shape" in settings else None  # the class and its box, without keypoints
     pairs = {image: label for label, images in labels.items() for image in images}
     places = set(map(posixpath.dirname, pairs))
     alone = [folder.root / path for path, images in labels.items() if not images]
@@ -66,12 +62,12 @@ def read(folder: Folder, task: str) -> Dataset:
             names = dict(enumerate(folder.class_names(label)[1]))
             classes += names.values()
         for number, line in enumerate(folder.text(label).splitlines() if label else (), 1):
-            where = f"{folder.root / label}, line {number}"
+            where, words = f"{folder.root / label}, line {number}", line.split()
             try:
-                if line.strip() and sample:
-                    _add_line(objects, sample, where, line.split()[:last], names)
-                    lengths.append(len(line.split()) - 1)
-            except ValueError as error:
+                if words and sample:
+                    _add_line(objects, sample, where, words[:last], names)
+                    lengths.append(len(words) - 1)
+            except UserError as error:
                 objects.bad.append((where, str(error)))
     if not last and len(lengths) > 9 and set(lengths) == {lengths[0]} and lengths[0] > 8:
         hint = "taken for outlines; if they are a box and keypoints, add kpt_shape to data.yaml"
@@ -79,17 +75,13 @@ def read(folder: Folder, task: str) -> Dataset:
     return objects.finish(classes)
 
 
-def _pair_labels(folder: Folder) -> dict[str, list[str]]:
+def _pair_labels(folder: Folder) -> Labels:
     """Return the images of each label file; none for text files of numbers without an image."""
-    images: dict[Any, list[str]] = defaultdict(list)
+    images: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for path in map(PurePosixPath, folder.images):
-        for key in ((*layout_of(path.parent), path.stem), (path.stem, None)):
-            images[key].append(str(path))
+        images[(*layout_of(path.parent), path.stem)].append(str(path))
     texts = [PurePosixPath(path) for path in folder.files(".txt") if path not in folder.names_of_classes]
-    stems, pairs = Counter(path.stem for path in texts), {}
-    for path in texts:
-        same = images.get((path.stem, None), []) if stems[path.stem] == 1 else []
-        pairs[str(path)] = images.get((*layout_of(path.parent), path.stem)) or same[:1] * (len(same) == 1)
+    pairs = {str(path): images.get((*layout_of(path.parent), path.stem), []) for path in texts}
     return {path: each for path, each in pairs.items() if each or _is_label(folder.text(path))}
 
 
@@ -101,20 +93,15 @@ def _is_label(text: str) -> bool:
         return False
 
 
-def _read_names(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[int, str]:
-    """Return the names of the classes by their numbers.
-
-    Raises:
-        UserError: they have another form, or another number is stated.
-    """
-    names, path = content.get("names") or [], folder.root / file
+def _read_names(folder: Folder, file: str, settings: Mapping[str, Any]) -> dict[int, str]:
+    """Return the names of the classes by their numbers."""
+    names, path = settings.get("names") or [], folder.root / file
     if isinstance(names, str):  # Darknet's: a file
         names = folder.class_names(near=file)[1]
     try:
-        by_number = {
-            int(float(key)): str(name) for key, name in (names.items() if isinstance(names, dict) else enumerate(names))
-        }
-        number = int(content.get("nc") or content.get("classes") or len(by_number))
+        pairs = names.items() if isinstance(names, dict) else enumerate(names)
+        by_number = {int(float(key)): str(name) for key, name in pairs}
+        number = int(settings.get("nc") or settings.get("classes") or len(by_number))
     except (TypeError, ValueError) as error:
         raise UserError(f"{path}: names must be a list, or a name for each number ({error})") from error
     if number != len(by_number):
@@ -123,19 +110,15 @@ def _read_names(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[i
     return by_number
 
 
-def _read_splits(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the splits of images as the keys ``train``, ``val`` and ``test`` state them; None if there is none of these.
-
-    Raises:
-        UserError: a value is neither a folder of images nor a list in the folder.
-    """
+def _read_splits(folder: Folder, file: str, settings: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the splits of images as the keys ``train``, ``val`` and ``test`` state them; None if there is none of these."""
     images: dict[str, set[str]] = {}
     for key, split in SPLIT_WORDS.items():
-        stated = content.get(key)
-        for entry in [stated] if isinstance(stated, str) else stated or ():
+        stated = settings.get(key) or ()
+        for entry in [stated] if isinstance(stated, str) else stated:
             if entry in ("", "null", "~"):
                 continue
-            found = _resolve(folder, file, content.get("path") or "", entry)
+            found = _resolve(folder, file, settings.get("path") or "", entry)
             if not found and split != "test":
                 remedy = "correct it, or remove train, val and test to have a validation split drawn"
                 where = f"{folder.root / file}: {key}: {entry!r}"
@@ -151,7 +134,7 @@ def _read_splits(folder: Folder, file: str, content: Mapping[str, Any]) -> dict[
         return dict.fromkeys(images.get("test", set()) - train, "test") | dict.fromkeys(train, "")
     if train & val:
         folder.notes.append(f"{file}: {len(train & val)} images are in train and in val; they are validated on only")
-    return {image: split for split in ("train", "val", "test") for image in images.get(split, ())}
+    return {image: split for split in SPLITS for image in images.get(split, ())}
 
 
 def _resolve(folder: Folder, file: str, base: str, entry: str) -> list[str]:
@@ -159,8 +142,8 @@ def _resolve(folder: Folder, file: str, base: str, entry: str) -> list[str]:
     for stated in (posixpath.join(base, entry), entry):
         path = PureWindowsPath(stated)
         parts = [part for part in path.parts if part != path.anchor and part not in (".", "..")]
-        is_list, is_far = entry.endswith(".txt"), bool(path.anchor)
-        ends = [parts[start:] for start in range(len(parts) if is_list or is_far else 1)] or [[]]
+        is_list = entry.endswith(".txt")
+        ends = [parts[start:] for start in range(len(parts) if is_list or path.anchor else 1)] or [[]]
         # Of a folder on another machine, the end counts: two parts, or a split.
         for end in (end for end in ends if is_list or end == parts or len(end) > 1 or end[0] in SPLIT_WORDS):
             for place in (posixpath.join(posixpath.dirname(file), *end), "/".join(end)):
@@ -171,12 +154,8 @@ def _resolve(folder: Folder, file: str, base: str, entry: str) -> list[str]:
     return []
 
 
-def _add_line(objects: Objects, sample: Any, where: str, words: list[str], names: Mapping[int, str]) -> None:
-    """Add the object of a line: the class, and a box or a polygon in fractions of the image's sides.
-
-    Raises:
-        UserError: the line has another form.
-    """
+def _add_line(objects: Objects, sample: Sample, where: str, words: list[str], names: Mapping[int, str]) -> None:
+    """Add the object of a line: the class, and a box or a polygon in fractions of the image's sides."""
     try:
         category, *numbers = map(float, words)
     except ValueError:
@@ -187,11 +166,11 @@ def _add_line(objects: Objects, sample: Any, where: str, words: list[str], names
     if not all(-0.01 <= number <= 1.01 for number in numbers):
         raise UserError("its numbers leave 0 to 1; write them as fractions of the image's width and height")
     if is_polygon := len(numbers) >= 6 and len(numbers) % 2 == 0:
-        points = np.clip(numbers, 0, 1).reshape(-1, 2)
+        points = np.reshape(numbers, (-1, 2))
     elif len(numbers) == 4:
         x, y, w, h = numbers
-        points = np.clip([[x - w / 2, y - h / 2], [x + w / 2, y + h / 2]], 0, 1)
+        points = np.array([[x - w / 2, y - h / 2], [x + w / 2, y + h / 2]])
     else:
         raise UserError(f"{len(numbers)} numbers after the class; a box has 4, a polygon three or more points (x, y)")
-    values = (points * sample.size).ravel().tolist()
-    objects.add(sample, where, names[int(category)], *((None, [values]) if is_polygon else (values,)))
+    values = (np.clip(points, 0, 1) * sample.size).ravel().tolist()
+    objects.add(sample, where, names[category], *((None, [values]) if is_polygon else (values,)))
