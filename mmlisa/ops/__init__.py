@@ -7,7 +7,7 @@ __all__, __getattr__, __dir__ = names_at_first_use(
     {
         "circular": "LiSAKernels lisa",
         "circular.filters": "global_filter resize_kernel resize_spectrum",
-        "context": "at_least_fp32 layer_dtype no_autocast",
+        "context": "at_least_fp32 beyond_fp16 no_autocast",
         "focused": "focused_linear",
         "landmarks": "agent interactive interactive_softmax pool_landmarks",
         "linear": (

@@ -34,15 +34,16 @@ def current_autocast(device: torch.device) -> Callable[[], AbstractContextManage
     return autocast
 
 
-def layer_dtype(x: Tensor, module: nn.Module) -> torch.dtype:
-    """Return the dtype in which ``module``'s layers take their inputs inside of :func:`no_autocast`.
+def beyond_fp16(x: Tensor, module: nn.Module) -> tuple[AbstractContextManager, torch.dtype]:
+    """Return a context for layers of ``module`` whose values leave the range of fp16, and the dtype of their inputs in it.
 
-    Without autocast outside, it is that of ``x``. With autocast, it is that of the module's first parameter at any depth, since
-    wrapped layers have no ``weight``; without a parameter, it is fp32.
+    Autocast in fp16 is switched off, and the dtype is that of the module's first parameter at any depth, since wrapped layers
+    have no ``weight``. Autocast in bf16 stays, which has the range of fp32. The dtype is then that of ``x``, as without autocast.
     """
-    if x.device.type == "meta" or not torch.is_autocast_enabled(x.device.type):
-        return x.dtype
-    return next((p.dtype for p in module.parameters()), torch.float32)
+    device = x.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device) or torch.get_autocast_dtype(device) != torch.float16:
+        return nullcontext(), x.dtype
+    return torch.autocast(device, enabled=False), next((p.dtype for p in module.parameters()), torch.float32)
 
 
 def at_least_fp32(x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ CPU = gpu.Setting("cpu", tiny=True)
 
 
 def test_every_operator_is_checked():
-    others = {"at_least_fp32", "layer_dtype", "no_autocast"}
+    others = {"at_least_fp32", "beyond_fp16", "no_autocast"}
     checked = {name for names in gpu._DATA["operators"].values() for name in names}
     assert checked == {name for name in ops.__all__ if isfunction(getattr(ops, name))} - others
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from mmlisa.errors import UserError
 from mmlisa.models.arch import check_options
-from mmlisa.ops import layer_dtype, no_autocast
+from mmlisa.ops import beyond_fp16
 from mmlisa.registry import MODELS
 
 from . import OPERATORS
@@ -66,7 +66,7 @@ class HeadedAttention(nn.Module):
     function: ClassVar[Callable[..., Tensor]]  # of query, key and value
     # Whether N may exceed prod(grid) by prefix tokens, which then are tokens like all others.
     takes_prefix: ClassVar[bool] = True
-    # For operators whose values grow with the cube of their input and leave the range of half precision: no autocast.
+    # For operators whose values grow with the cube of their input and leave the range of fp16: no autocast in it.
     full_precision: ClassVar[bool] = False
 
     def __init__(
@@ -89,9 +89,9 @@ class HeadedAttention(nn.Module):
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         check_tokens(x, grid, self.takes_prefix)
         if self.full_precision:
-            x = x.to(layer_dtype(x, self))
-            with no_autocast(x.device):
-                return self.mix(x, grid)
+            context, dtype = beyond_fp16(x, self)
+            with context:
+                return self.mix(x.to(dtype), grid)
         return self.mix(x, grid)
 
     def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:

@@ -6,7 +6,7 @@ from math import prod
 from torch import Tensor, nn
 
 from mmlisa.models.layers.tokens import after_prefix, to_map, to_tokens
-from mmlisa.ops import at_least_fp32, depthwise_per_image, inline, layer_dtype, no_autocast
+from mmlisa.ops import at_least_fp32, beyond_fp16, depthwise_per_image, inline
 from mmlisa.registry import MODELS
 
 from .base import HeadedAttention, join_heads, split_heads
@@ -24,11 +24,12 @@ class InLineAttention(HeadedAttention):
         self.residual = nn.Sequential(nn.Linear(channels, channels), nn.GELU(), nn.Linear(channels, 9 * channels))
 
     def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        prefix, dtype = x.shape[1] - prod(grid), layer_dtype(x, self)
+        prefix = x.shape[1] - prod(grid)
+        context, dtype = beyond_fp16(x, self)
         query, key, value = self.qkv(x).chunk(3, dim=2)
         kernels = self.residual(at_least_fp32(x[:, prefix:]).mean(1).to(dtype)).unflatten(1, (-1, 9))
-        # Kernels and similarities grow with the input, as the values do: their products leave the range of half precision.
-        with no_autocast(x.device):
+        # Kernels and similarities grow with the input, as the values do: their products leave the range of fp16.
+        with context:
             query, key, value = (t.to(dtype) for t in (query, key, value))
             y = join_heads(inline(*(split_heads(t, self.num_heads) for t in (query, key, value))))
             local = to_tokens(depthwise_per_image(to_map(value[:, prefix:], grid), kernels.to(dtype)))

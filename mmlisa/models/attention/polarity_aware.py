@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mmlisa.models.layers.grids import PositionsOnLoad
 from mmlisa.models.layers.tokens import SharedTokenConv, after_prefix
-from mmlisa.ops import layer_dtype, no_autocast, polarity_aware
+from mmlisa.ops import beyond_fp16, polarity_aware
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens, join_heads, split_heads
@@ -49,7 +49,7 @@ class PolarityAwareAttention(PositionsOnLoad):
         heads = (split_heads(t, self.num_heads) for t in (query, key, value))
         y = polarity_aware(*heads, self.power[0, :, 0], self.scale.view(self.num_heads, -1))
         y = join_heads(y) + after_prefix(self.dwc(value[:, prefix:], grid), prefix)
-        # The gate is not bounded: its product leaves the range of half precision.
-        dtype = layer_dtype(x, self)
-        with no_autocast(x.device):
+        # The gate is not bounded: its product leaves the range of fp16.
+        context, dtype = beyond_fp16(x, self)
+        with context:
             return self.proj(y.to(dtype) * gate.to(dtype))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlisa.models.layers.tokens import to_map, to_tokens
-from mmlisa.ops import layer_dtype, no_autocast, rotary, ttt_convolution, ttt_glu
+from mmlisa.ops import beyond_fp16, rotary, ttt_convolution, ttt_glu
 from mmlisa.registry import MODELS
 
 from .base import check_heads, check_tokens, join_heads, split_heads
@@ -43,9 +43,9 @@ class TTTAttention(nn.Module):
             query, key = rotary(query, grid), rotary(key, grid)
         heads = (split_heads(t, self.num_heads) for t in (query, key, value))
         maps = (to_map(t, grid) for t in convolved)
-        # A gated linear unit squares the scale of its input: the results leave the range of half precision.
-        dtype = layer_dtype(x, self)
-        with no_autocast(x.device):
+        # A gated linear unit squares the scale of its input: the results leave the range of fp16.
+        context, dtype = beyond_fp16(x, self)
+        with context:
             y1 = join_heads(ttt_glu(*(t.to(dtype) for t in heads), self.w1[0], self.w2[0]))
             y2 = to_tokens(ttt_convolution(*(t.to(dtype) for t in maps), self.w3))
             return self.proj(torch.cat([y1, y2], dim=2))

@@ -29,7 +29,7 @@ class PositionedPatchEmbed(PositionsOnLoad, PatchEmbed):
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         x, grid = super().forward(x)
-        return x + self.resize(self.position, grid), grid
+        return x + self.resize(self.position, grid).to(x.dtype), grid
 
 
 class _PVT(FLattenBackbone):

@@ -5,7 +5,7 @@ from math import prod
 
 from torch import Tensor, nn
 
-from mmlisa.ops import layer_dtype, no_autocast
+from mmlisa.ops import beyond_fp16
 
 from .tokens import TokenConv, after_prefix
 
@@ -25,8 +25,7 @@ class LePE(TokenConv):
 class GatedProjection(nn.Module):
     """``Linear(Linear(x) * y)``: the output projection of an operator behind a gate that depends on its input.
 
-    The gate grows with the input, and so does what it multiplies: the product leaves the range of half precision, and is taken
-    and projected in fp32.
+    The gate grows with the input, and so does what it multiplies: under fp16 the product is taken and projected in fp32.
     """
 
     def __init__(self, channels: int) -> None:
@@ -36,6 +35,7 @@ class GatedProjection(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """The operator's input and result, ``[B, N, C]`` each -> ``[B, N, C]``."""
-        gate, dtype = self.gate(x), layer_dtype(x, self)
-        with no_autocast(x.device):
+        gate = self.gate(x)
+        context, dtype = beyond_fp16(x, self)
+        with context:
             return self.proj(gate.to(dtype) * y.to(dtype))
