@@ -29,8 +29,7 @@ REASONS = {
     "_backward_hooks": "as `_forward_hooks`",
     "_backward_pre_hooks": "as `_forward_hooks`",
     "_scaled_dot_product_flash_attention_for_cpu": "PyTorch counts no FLOPs for it",
-    "_deform_conv2d_backward": "torchvision has the gradients as an operator without a public function",
-    "_roi_align_backward": "as `_deform_conv2d_backward`",
+    "_roi_align_backward": "torchvision has the gradient as an operator without a public function",
     # timm
     "_features": "the module of `FeatureGetterNet` and `feature_take_indices`, the interface of `features_only`",
     # MMEngine

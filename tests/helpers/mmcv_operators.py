@@ -77,12 +77,8 @@ def nms(count: int = 40, **settings: object) -> Case:
     return lambda: ops.nms(boxes(count), wave(count, seed=5, low=0), 0.4, **settings), ()
 
 
-def soft_nms(method: str, offset: int = 0, count: int = 25) -> Case:
-    return lambda: ops.soft_nms(boxes(count), wave(count, seed=5, low=0), 0.3, 0.5, 0.05, method, offset), ()
-
-
-def batched_nms(kind: str, **settings: object) -> Case:
-    config = dict(type=kind, iou_threshold=0.4, **settings)
+def batched_nms(**settings: object) -> Case:
+    config = dict(type="nms", iou_threshold=0.4, **settings)
     return lambda: ops.batched_nms(boxes(40), wave(40, seed=5, low=0), torch.arange(40) % 3, config), ()
 
 
@@ -114,16 +110,9 @@ CASES: dict[str, Case] = {
     "nms, max_num": nms(max_num=5),
     "nms, no boxes": nms(count=0),
     "nms, one box": nms(count=1),
-    **{
-        f"soft_nms {method}, offset {o}": soft_nms(method, o)
-        for method in ("naive", "linear", "gaussian")
-        for o in (0, 1)
-    },
-    "soft_nms, no boxes": soft_nms("linear", count=0),
-    "batched_nms": batched_nms("nms"),
-    "batched_nms, class_agnostic": batched_nms("nms", class_agnostic=True),
-    "batched_nms, split": batched_nms("nms", split_thr=10),
-    "batched_nms, soft": batched_nms("soft_nms", min_score=0.05),
+    "batched_nms": batched_nms(),
+    "batched_nms, class_agnostic": batched_nms(class_agnostic=True),
+    "batched_nms, split": batched_nms(split_thr=10),
 }
 
 

@@ -1,7 +1,5 @@
 """Operators that mmcv compiles only for CUDA, against formulas; memory formats, dtypes and autocast of the others."""
 
-from functools import partial
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -102,22 +100,3 @@ def test_deform_conv_with_frozen_input():
     plain = ops.deform_conv2d(image, offset, weights[0], 1, 1)
     other = ops.deform_conv2d(image.clone().requires_grad_(), offset, weights[1], 1, 1)
     torch.testing.assert_close(_gradients(plain, weights[0]), _gradients(other, weights[1]))
-
-
-def test_offsets_of_a_finer_level():
-    """mmcv reads them with the strides of the output; networks with DyHead are trained so."""
-
-    def convolve(image, *maps, read=lambda maps: maps):
-        return ops.modulated_deform_conv2d(image, *map(read, maps), wave(6, 4, 3, 3, seed=2), None, 1, 1)
-
-    strided = partial(convolve, read=lambda x: x.as_strided((2, x.shape[1], 5, 4), (x[0].numel(), 20, 4, 1)))
-    _equal(convolve, strided, wave(2, 4, 5, 4), wave(2, 18, 9, 8, seed=3), wave(2, 9, 9, 8, seed=4, low=0))
-
-
-def test_soft_nms_leaves_its_arguments_alone():
-    """mmcv passes CPU tensors on without a copy."""
-    regions, scores = boxes(20), wave(20, seed=5, low=0)
-    before = regions.clone(), scores.clone()
-    kept = ops.soft_nms(regions, scores, 0.3, 0.5, 0.05, "linear")[0]
-    assert (kept[:, 4] < scores.sort(descending=True).values[: len(kept)]).any()  # scores were lowered
-    torch.testing.assert_close((regions, scores), before, rtol=0, atol=0)
