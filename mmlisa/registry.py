@@ -69,11 +69,11 @@ _NETWORKS = (
     "models.dense_heads",
     "models.heads",
 )
-_HOOKS = [f"training.{name}" for name in ("hooks", "interrupts", "schedule", "recipes.castling", "recipes.ema")]
+_HOOKS = [f"training.{name}" for name in ("checks", "saving", "resuming", "recipes.castling", "recipes.ema")]
 MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.recipes.ema", "inference.tiled", "inference.exported")
 TASK_UTILS = _child(roots.TASK_UTILS, *_NETWORKS)
 HOOKS = _child(roots.HOOKS, *_HOOKS, "visualization", "video")
-LOOPS = _child(roots.LOOPS, "training.loops")
+LOOPS = _child(roots.LOOPS, "training.resuming")
 OPTIMIZERS = _child(roots.OPTIMIZERS, "training.recipes.optimizers")
 OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "training.recipes.optimizers")
 OPTIM_WRAPPERS = _child(roots.OPTIM_WRAPPERS, "training.recipes.optimizers")

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,13 +10,12 @@ from filelock import FileLock
 from mmlisa.errors import UserError
 
 
-def _list(name: str) -> dict[str, str]:
+def _address(scheme: str, name: str) -> str | None:
+    """Return the address that MMEngine's list of a scheme has for a name."""
     from mmengine.runner import checkpoint  # needs OpenCV, which a backbone does not
 
-    return getattr(checkpoint, name)()
-
-
-_LISTS = {"torchvision": partial(_list, "get_torchvision_models"), "open-mmlab": partial(_list, "get_external_models")}
+    lists = {"torchvision": checkpoint.get_torchvision_models, "open-mmlab": checkpoint.get_external_models}
+    return lists.get(scheme, dict)().get(name)
 
 
 def download(source: str | Path) -> Path:
@@ -36,7 +34,7 @@ def download(source: str | Path) -> Path:
     scheme, separator, name = str(source).partition("://")
     if not separator:
         return Path(source).expanduser()
-    url = str(source) if scheme in ("http", "https") else _LISTS.get(scheme, dict)().get(name)
+    url = str(source) if scheme in ("http", "https") else _address(scheme, name)
     if url is None:
         raise UserError(f"source={source!r} is not a known address; download the file and name it")
     path = Path(url.split("?")[0].split("#")[0])

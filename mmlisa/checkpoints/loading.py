@@ -26,14 +26,12 @@ def adapt_state_dict(model: nn.Module, state_dict: Mapping[str, Tensor]) -> dict
 
 def adapt_channels(loaded: Tensor, weight: Tensor | None) -> Tensor:
     """Return the weight of a convolution of RGB for the input channels of ``weight``, as timm does; any other weight as it is."""
-    if not (isinstance(weight, Tensor) and isinstance(loaded, Tensor)):  # the extra state of a module may be any object
-        return loaded
-    is_stem = weight.ndim == loaded.ndim == 4 and loaded.shape[1] == 3 != weight.shape[1]
-    if not is_stem or weight.shape[::2] != loaded.shape[::2] or weight.shape[3] != loaded.shape[3]:
+    shape, wanted = getattr(loaded, "shape", ()), getattr(weight, "shape", ())  # an extra state may be any object
+    if len(wanted) != 4 or shape == wanted or shape != (wanted[0], 3, *wanted[2:]):
         return loaded
     from timm.models import adapt_input_conv
 
-    return adapt_input_conv(weight.shape[1], loaded)
+    return adapt_input_conv(wanted[1], loaded)
 
 
 def below_prefix(state_dict: Mapping[str, Tensor], prefix: str) -> "OrderedDict[str, Tensor]":
@@ -47,11 +45,9 @@ def below_prefix(state_dict: Mapping[str, Tensor], prefix: str) -> "OrderedDict[
         plain = {name.removeprefix("module.").replace("_orig_mod.", ""): entry for name, entry in entries.items()}
         return OrderedDict((name.removeprefix(prefix), each) for name, each in plain.items() if name.startswith(prefix))
 
-    below = select(state_dict)
-    metadata = select(
-        {f"{name}.": dict(entry) for name, entry in (getattr(state_dict, "_metadata", None) or {}).items()}
-    )
-    below._metadata = OrderedDict((name.removesuffix("."), entry) for name, entry in metadata.items())
+    below, metadata = select(state_dict), getattr(state_dict, "_metadata", None) or {}
+    of_modules = select({f"{name}.": dict(entry) for name, entry in metadata.items()})
+    below._metadata = OrderedDict((name.removesuffix("."), entry) for name, entry in of_modules.items())
     return below
 
 
@@ -59,11 +55,13 @@ def match_report(model: nn.Module, state_dict: Mapping[str, Tensor]) -> tuple[fl
     """Return the share of the model's entries that ``state_dict`` holds in a shape that fits, and a line that describes it."""
     weights, loaded = model.state_dict(), adapt_state_dict(model, state_dict)
     matched = _matching(weights, loaded)
-    missing = [name for name in weights if name not in loaded]
-    reshaped = [name for name in weights if name in loaded and name not in matched]
-    unexpected = [name for name in loaded if name not in weights]
+    lists = {
+        "missing": [name for name in weights if name not in loaded],
+        "of another shape": [name for name in weights if name in loaded and name not in matched],
+        "not in the model": [name for name in loaded if name not in weights],
+    }
     line = f"{len(matched)} of {len(weights)} entries match"
-    for label, names in (("missing", missing), ("of another shape", reshaped), ("not in the model", unexpected)):
+    for label, names in lists.items():
         if names:
             line += f", {len(names)} {label} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
     return len(matched) / max(len(weights), 1), line
@@ -71,10 +69,8 @@ def match_report(model: nn.Module, state_dict: Mapping[str, Tensor]) -> tuple[fl
 
 def _matching(weights: Mapping[str, Tensor], loaded: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the entries of ``loaded`` that fit; extra states of modules, which may be any object, have no shape."""
-    shapes, offered = (
-        {name: getattr(each, "shape", None) for name, each in state.items()} for state in (weights, loaded)
-    )
-    return {name: loaded[name] for name in weights if name in loaded and offered[name] == shapes[name]}
+    shapes = {name: getattr(each, "shape", None) for name, each in weights.items()}
+    return {n: loaded[n] for n in shapes if n in loaded and getattr(loaded[n], "shape", None) == shapes[n]}
 
 
 def check_match(model: nn.Module, state_dict: Mapping[str, Tensor], filename: str, min_matched: float) -> None:
@@ -83,29 +79,25 @@ def check_match(model: nn.Module, state_dict: Mapping[str, Tensor], filename: st
     Raises:
         CheckpointError: the share is below ``min_matched``; or a matching entry holds NaN or another kind of number.
     """
-    share, line = match_report(model, state_dict)
+    weights, (share, line) = model.state_dict(), match_report(model, state_dict)
     if share < min_matched:
-        prefixed = any(f"backbone.{name}" in state_dict for name in model.state_dict())
-        remedy = "; add prefix='backbone.'" if prefixed else ""
+        remedy = "; add prefix='backbone.'" * any(f"backbone.{name}" in state_dict for name in weights)
         raise CheckpointError(
             f"checkpoint {filename} is of another model: {line}; min_matched is {min_matched:.0%}{remedy}"
         )
     print_log(f"{filename}: {line}", logger="current")
-    weights = model.state_dict()
     for name, tensor in _matching(weights, state_dict).items():
-        if not isinstance(tensor, Tensor):
-            continue
-        if tensor.is_floating_point() != weights[name].is_floating_point() or tensor.isnan().any():
+        if isinstance(tensor, Tensor) and (
+            tensor.is_floating_point() != weights[name].is_floating_point() or tensor.isnan().any()
+        ):
             raise CheckpointError(f"checkpoint {filename}: {name} ({tensor.dtype}) holds NaN or is not a weight")
 
 
 def state_dict_of(checkpoint: Mapping[str, Any], filename: str = "") -> Mapping[str, Tensor]:
     """Return the weights of a checkpoint: its entry ``state_dict`` or ``model``, or else all of it.
 
-    With ``filename``, a line of the log says that averaged weights beside them are not taken.
-
-    Raises:
-        CheckpointError: an entry that is not a tensor.
+    With ``filename``, the log says if averaged weights beside them are not taken. An entry that is not a tensor is a
+    CheckpointError.
     """
     key = next((key for key in ("state_dict", "model") if isinstance(checkpoint.get(key), Mapping)), None)
     state = checkpoint[key] if key else checkpoint
@@ -133,14 +125,8 @@ def note_averages(checkpoint: Mapping[str, Any], key: str, filename: str) -> Non
 def load_weights(model: nn.Module, source: str | Path, min_matched: float = 0.9) -> dict[str, Any]:
     """Load the weights of a checkpoint into ``model`` and return the whole checkpoint.
 
-    Args:
-        model: the model to load into.
-        source: a file or an address, see :func:`read_checkpoint`.
-        min_matched: share of the model's entries that must match in name and shape.
-
     Raises:
-        OSError: the file cannot be read or downloaded.
-        CheckpointError: a damaged or unsafe file, weights of another model, or values that are not weights.
+        OSError, CheckpointError: as :func:`read_checkpoint` and :func:`load_state_dict`.
     """
     checkpoint = read_checkpoint(source)
     load_state_dict(model, state_dict_of(checkpoint, str(source)), str(source), min_matched)
@@ -151,7 +137,8 @@ def load_state_dict(model: nn.Module, state: Mapping[str, Tensor], filename: str
     """Load the entries of ``state`` that match; ``filename`` is for messages.
 
     Raises:
-        CheckpointError: fewer entries than ``min_matched`` match, or values that are not weights.
+        CheckpointError: less than the share ``min_matched`` of the model's entries match in name and shape, or an entry is not a
+            weight.
     """
     state = adapt_state_dict(model, state)
     check_match(model, state, filename, min_matched)

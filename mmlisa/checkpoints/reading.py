@@ -104,17 +104,13 @@ def read_checkpoint(source: str | Path, map_location: str | torch.device | None 
         raise CheckpointError(f"checkpoint '{path}' holds a {type(checkpoint).__name__}, not a dict of tensors")
     hub = checkpoint.get("message_hub")
     for info in (checkpoint.get("meta"), hub.get("runtime_info") if isinstance(hub, dict) else None):
-        if isinstance(info, dict):
-            info.pop("config", None)
-            info.pop("cfg", None)
+        for key in {"config", "cfg"} & info.keys() if isinstance(info, dict) else ():
+            del info[key]
     return checkpoint
 
 
 def use_safe_loader() -> None:
-    """Replace MMEngine's checkpoint loaders in this process by :func:`read_checkpoint`; programs call it, the library does not.
-
-    MMEngine's own loaders fall back to an unsafe pickle load.
-    """
+    """Replace MMEngine's loaders, which may unpickle anything, in this process; programs call it, the library does not."""
     from mmengine.runner.checkpoint import CheckpointLoader  # needs OpenCV, which a backbone does not
 
     CheckpointLoader.register_scheme(["", *CheckpointLoader._schemes], load_from_mmlisa, force=True)
@@ -128,10 +124,7 @@ def load_from_mmlisa(filename: str, map_location: str | torch.device | None = No
 def latest_checkpoint(work_dir: str | Path) -> str | None:
     """Return the checkpoint that MMEngine saved last, or the one before if that file is missing or truncated.
 
-    Only the directory at the end of each file is read, not its tensors.
-
-    Args:
-        work_dir: folder with MMEngine's ``last_checkpoint``, which may name a file in another folder.
+    Only the directory at the end of each file is read. MMEngine's ``last_checkpoint`` may name a file in another folder.
     """
     from mmengine.runner import find_latest_checkpoint  # needs OpenCV, too
 

@@ -14,11 +14,7 @@ import torch
 def atomic_path(path: str | Path, suffix: str = ".partial") -> Iterator[Path]:
     """Yield a temporary path beside ``path`` and rename it to ``path`` at the end; after an error the previous file stays.
 
-    A missing parent folder is created.
-
-    Args:
-        path: the file or folder to write.
-        suffix: end of the temporary name, for writers that choose their format by it.
+    A missing parent folder is created. ``suffix`` ends the temporary name, for writers that choose their format by it.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,10 +43,6 @@ def write_file(path: str | Path, content: str | bytes) -> None:
 
 
 def save_checkpoint(checkpoint: dict[str, Any], path: str | Path) -> None:
-    """Save a checkpoint atomically.
-
-    Raises:
-        OSError: the file cannot be written; the previous file stays.
-    """
+    """Save a checkpoint, or raise OSError and leave the previous file."""
     with writing_whole(path) as file:
         torch.save(checkpoint, file)

@@ -29,15 +29,18 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(args: argparse.Namespace) -> None:
+    args.out_dir.mkdir(parents=True, exist_ok=True)
     if not args.model:
         from mmlisa.visualization.curves import draw_curves, read_curves
 
-        args.out_dir.mkdir(parents=True, exist_ok=True)
         draw_curves(read_curves(args.source), args.out_dir / "curves.png")
         print(args.out_dir / "curves.png")
         return
+    import numpy as np
     import torch
+    from PIL import Image
 
+    from mmlisa import runtime
     from mmlisa.checkpoints import load_weights, use_safe_loader
     from mmlisa.training.building import build_model
     from mmlisa.training.config import load_config, parse_options
@@ -45,15 +48,16 @@ def main(args: argparse.Namespace) -> None:
 
     use_safe_loader()
     torch.manual_seed(0)  # without a checkpoint, the same random weights each time
-    picture = figures.read_image(args.source, tuple(args.size) if args.size else None)
-    queries = [tuple(query) for query in args.query or [(0.5, 0.5)]]
+    file = Image.fromarray(runtime.read_image(args.source))
+    file = file.resize(args.size[::-1], Image.Resampling.BICUBIC) if args.size else file
+    picture = torch.from_numpy(np.array(file)).permute(2, 0, 1).float()
+    queries = args.query or [(0.5, 0.5)]
     kernels, matrices = [], {}
     for model in args.model:
         label = " ".join([Path(model[0]).stem, *model[1:]])
         options = [word for word in model if "=" in word and not Path(word).is_file()]
         config, *checkpoint = (word for word in model if word not in options)
-        cfg = load_config(config, options=parse_options(options))
-        network = build_model(cfg).eval()
+        network = build_model(load_config(config, options=parse_options(options))).eval()
         for file in checkpoint:
             load_weights(network, file, args.min_matched)
         image = figures.network_input(picture, network.data_preprocessor)

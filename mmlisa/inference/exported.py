@@ -17,7 +17,7 @@ from mmlisa.errors import UserError
 from mmlisa.inference.predictor import fill_sample
 from mmlisa.registry import MODELS
 from mmlisa.runtime import Prediction
-from mmlisa.training.hooks import classes_of
+from mmlisa.training.checks import classes_of
 
 
 @MODELS.register_module()

@@ -1,12 +1,18 @@
-"""Checks for silent mistakes: classes of data, head and checkpoint, channels of the neck, shapes of a checkpoint."""
+"""Checks for silent mistakes: the loss, classes of data, head and checkpoint, channels of the neck, and checkpoints."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
+import torch
+from mmengine.hooks import Hook
+from mmengine.model import BaseTTAModel, is_model_wrapper
+from mmengine.runner import Runner
 from torch import Tensor, nn
 
-from mmlisa.checkpoints import adapt_state_dict, state_dict_of
+from mmlisa.checkpoints import adapt_state_dict, check_match, state_dict_of
 from mmlisa.errors import UserError
+from mmlisa.registry import HOOKS
 
 # Places in cfg.model of the heads whose num_classes is the number of classes of the data. Proposal, semantic, boundary and
 # re-identification heads are not listed, because theirs has another meaning.
@@ -14,16 +20,12 @@ _CLASS_HEADS = ("roi_head.bbox_head", "roi_head.mask_head", "bbox_head", "mask_h
 
 
 def check_classes(model: Mapping[str, Any], classes: Sequence[str] | None, setting: str) -> str:
-    """Compare ``num_classes`` of the heads with the number of classes of the data.
+    """Compare ``num_classes`` of the heads of ``cfg.model`` with the number of classes of the data; ``setting`` names the data.
 
-    Args:
-        model: config of a detector, segmentor or classifier. Panoptic models and models that take class names as text are
-            not checked.
-        classes: class names of the data; None if the data have none.
-        setting: place of the data set in the config.
+    Panoptic models and models that take class names as text are not checked.
 
     Returns:
-        A warning about heads with more classes than the data; empty if there are none.
+        A warning about heads with more classes than the data, which may be empty.
 
     Raises:
         UserError: a head has fewer classes than the data; the message names each head and the right number.
@@ -58,12 +60,9 @@ def compare_classes(train: Sequence[str] | None, other: Sequence[str] | None) ->
 
 
 def check_channels(model: nn.Module, cfg: Mapping[str, Any]) -> None:
-    """Compare the ``in_channels`` of the neck of the config ``cfg.model`` with the maps of a built model's backbone.
+    """Raise UserError if the ``in_channels`` of the neck of ``cfg.model`` differ from the maps of a built model's backbone.
 
     Models without a neck, necks that take one number and backbones of other libraries are not checked.
-
-    Raises:
-        UserError: number or channels of the maps differ; the message has the correct setting.
     """
     neck, channels = cfg.get("neck"), getattr(getattr(model, "backbone", None), "feature_channels", None)
     takes = neck.get("in_channels") if isinstance(neck, Mapping) else None
@@ -77,11 +76,7 @@ def check_channels(model: nn.Module, cfg: Mapping[str, Any]) -> None:
 
 
 def check_shapes(model: nn.Module, checkpoint: Mapping[str, Any], filename: str) -> None:
-    """Refuse a checkpoint with a tensor of another shape than the model's, because that part would stay random.
-
-    Raises:
-        UserError: a shape differs; the message names the entries and both shapes.
-    """
+    """Raise UserError if a checkpoint has tensors of other shapes than the model's, because these parts would stay random."""
     ours = model.state_dict()
     conflicts = [
         f"{name} is {list(tensor.shape)} in the checkpoint and {list(ours[name].shape)} in the model"
@@ -110,3 +105,78 @@ def saved_metainfo(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 def _listed(classes: Sequence[str]) -> str:
     return f"{len(classes)} classes ({', '.join(classes[:8])}{', …' if len(classes) > 8 else ''})"
+
+
+@HOOKS.register_module()
+class FiniteLossHook(Hook):
+    """Stop with a FloatingPointError at the first loss that is not finite, before a checkpoint of that iteration is written.
+
+    Each process checks its own losses. Weights that hold NaN, because of gradients or of another process, are not saved.
+    """
+
+    priority = "VERY_HIGH"
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        losses = {name: loss for name, loss in (outputs or {}).items() if "loss" in name}
+        values = {name: float(torch.as_tensor(loss).detach()) for name, loss in losses.items()}
+        if not all(map(isfinite, values.values())):
+            raise FloatingPointError(
+                f"iteration {runner.iter + 1}: {values}. {_last(runner)}. Usual remedies are a lower learning rate, a longer "
+                "warm-up, and optim_wrapper.clip_grad"
+            )
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        for name, each in checkpoint["state_dict"].items():
+            if isinstance(each, Tensor) and each.is_floating_point() and each.isnan().any():
+                raise FloatingPointError(f"iteration {runner.iter + 1}: {name} holds NaN. {_last(runner)}")
+
+
+def _last(runner: Runner) -> str:
+    last = runner.message_hub.runtime_info.get("last_ckpt")
+    return f"The last checkpoint is {last}" if last else "No checkpoint was saved yet"
+
+
+@HOOKS.register_module()
+class CheckpointGuardHook(Hook):
+    """Report how much of the model a loaded checkpoint holds, and refuse a checkpoint that does not fit.
+
+    Args:
+        min_matched: share of the model's entries that must match in name and shape, from 0 to 1.
+        same_shapes: refuse a checkpoint with any entry of another shape; otherwise only when resuming.
+
+    Raises:
+        UserError: the checkpoint holds less, entries of other shapes, values that are not weights, or the classes of the
+            data in another order.
+    """
+
+    priority = "VERY_HIGH"  # before the hooks that load averages from the weights
+
+    def __init__(self, min_matched: float, same_shapes: bool = False) -> None:
+        self.min_matched, self.same_shapes = min_matched, same_shapes
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        model = model.module if isinstance(model, BaseTTAModel) else model
+        filename = str(runner._load_from)
+        state = adapt_state_dict(model, state_dict_of(checkpoint, filename))
+        checkpoint["state_dict"] = state  # which the runner loads
+        if self.same_shapes or runner._resume:
+            check_shapes(model, checkpoint, filename)
+            _check_order(runner, checkpoint, filename)
+        check_match(model, state, filename, self.min_matched)
+
+
+def _check_order(runner: Runner, checkpoint: dict[str, Any], filename: str) -> None:
+    saved = saved_metainfo(checkpoint).get("classes") or ()
+    ours = classes_of(runner.train_dataloader if runner._resume else runner.test_dataloader) or ()
+    if sorted(ours) == sorted(saved) and list(ours) != list(saved):  # a label of the model means another class
+        raise UserError(
+            f"checkpoint '{filename}' has the classes of the data in another order: set metainfo.classes of the data set to "
+            f"{list(saved)}"
+        )
+
+
+def classes_of(loader: Any) -> Any:
+    """Return the class names of a data loader's data set; None if it has none, or joins data sets that differ."""
+    metainfo = getattr(loader.dataset, "metainfo", None)
+    return metainfo.get("classes") if isinstance(metainfo, dict) else None

@@ -39,10 +39,7 @@ def type_name(cfg: Mapping[str, Any]) -> str:
 
 
 def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
-    """Return the data set of a split without wrappers such as ``RepeatDataset``; empty if the config has no such loader.
-
-    For a ``ConcatDataset``, it is the first data set.
-    """
+    """Return the data set of a split without wrappers, the first of a ``ConcatDataset``; empty if there is no such loader."""
     loader = cfg.get(f"{split}_dataloader")
     dataset = (loader.get("dataset") if isinstance(loader, Mapping) else None) or ConfigDict()
     while isinstance(inner := dataset.get("dataset", (dataset.get("datasets") or [None])[0]), Mapping):
@@ -59,7 +56,7 @@ def find_metainfo(dataset: Mapping[str, Any]) -> dict[str, Any]:
     from mmengine.registry import DATASETS
 
     dataset_type, classes = dataset["type"], dataset.get("classes")
-    given = {**({"classes": classes} if classes else {}), **(dataset.get("metainfo") or {})}
+    given = ({"classes": classes} if classes else {}) | (dataset.get("metainfo") or {})
     for key, value in given.items():
         if isinstance(value, str) and (path := Path(value).expanduser()).is_file():
             given[key] = list_from_file(path)
@@ -79,18 +76,13 @@ def predicts_masks(model: Mapping[str, Any]) -> bool:
 
 
 def find_test_pipeline(cfg: Config) -> list[ConfigDict]:
-    """Return the steps that read a test image.
-
-    Raises:
-        UserError: the config has no ``test_dataloader``, or one without a pipeline.
-    """
-    pipeline = innermost_dataset(cfg, "test").get("pipeline")
-    if not pipeline:
-        raise UserError(
-            f"config '{cfg.filename}' has no test_dataloader with a pipeline, which reads the images; add one, such as "
-            "test_dataloader = val_dataloader"
-        )
-    return pipeline
+    """Return the steps that read a test image; a config without them is a UserError."""
+    if pipeline := innermost_dataset(cfg, "test").get("pipeline"):
+        return pipeline
+    raise UserError(
+        f"config '{cfg.filename}' has no test_dataloader with a pipeline, which reads the images; add one, such as "
+        "test_dataloader = val_dataloader"
+    )
 
 
 def parse_options(items: Sequence[str]) -> dict[str, Any]:
@@ -106,7 +98,7 @@ def load_config(
     """Read a config and apply the command line's options to it.
 
     Args:
-        filename: a file, or the name of a config that ships with mmlisa.
+        filename: a file, or a name for :func:`mmlisa.config_path`.
         options: new values by dotted key.
         work_dir: the folder of logs and checkpoints; None for the config's own, or ``work_dirs/<config's name>``.
         launcher: the program that started the processes.
@@ -121,10 +113,8 @@ def load_config(
     except OSError:
         raise
     except Exception as error:  # anything that Python code or MMEngine raises
-        hint = (
-            '; a config of mmlisa is __import__("mmlisa").config_path(NAME)' if "mmlisa::" in path.read_text() else ""
-        )
-        raise UserError(f"config '{path}' cannot be read: {type(error).__name__}: {error}{hint}") from error
+        hint = "mmlisa::" in path.read_text() and '; for mmlisa::NAME write __import__("mmlisa").config_path(NAME)'
+        raise UserError(f"config '{path}' cannot be read: {type(error).__name__}: {error}{hint or ''}") from error
     cfg.merge_from_dict(options or {})
     cfg.launcher = launcher
     if work_dir is not None:
@@ -143,12 +133,9 @@ def load_config(
 
 
 def check_data(cfg: Config, *splits: str) -> None:
-    """Look for the annotation file and the image folders that the data set of ``train``, ``val`` or ``test`` names.
+    """Look for the annotation file and the image folders that the data sets of splits name, or raise FileNotFoundError.
 
     Data sets that generate their data and those of another storage are not checked.
-
-    Raises:
-        FileNotFoundError: a file or folder is missing; the message names it and the setting to change.
     """
     for split in splits:
         dataset = innermost_dataset(cfg, split)
@@ -176,10 +163,10 @@ def config_for_training(
     amp: bool = False,
     resume: bool | str = False,
 ) -> Config:
-    """Return a copy of a config with the options of a training.
+    """Return a copy of a config, as :func:`load_config` returns it, with the options of a training.
 
     Args:
-        cfg: a whole config, as :func:`load_config` returns it.
+        cfg: a whole config.
         pretrained: source of the weights to start from.
         averaged: of a source that has both, whether to take averaged weights; see :func:`mmlisa.conversion.read`.
         batch: images of a step and process.
@@ -202,19 +189,23 @@ def config_for_training(
         _set_length(cfg, epochs, iterations)
     if scale_lr:
         cfg.merge_from_dict({"auto_scale_lr.enable": True})
+    if resume is True:
+        from mmlisa.checkpoints import latest_checkpoint
+
+        if (resume := latest_checkpoint(cfg.work_dir)) is None:
+            raise FileNotFoundError(
+                f"--resume: '{cfg.work_dir}' has no checkpoint to continue from; name one, or train without --resume"
+            )
     if resume:
-        cfg.resume, cfg.load_from = True, _find_checkpoint(cfg.work_dir) if resume is True else resume
+        cfg.resume, cfg.load_from = True, resume
     _check_schedule(cfg)
     _set_precision(cfg, amp)
     return cfg
 
 
 def _set_pretrained(cfg: Config, source: str, averaged: bool | None) -> None:
-    """Initialize the backbone from ``source``; see :class:`mmlisa.conversion.PublishedWeights`.
-
-    A classifier that fine-tunes another one (``pretrained_by``) loads the whole checkpoint: its rate is too small for a new head.
-    """
     if "pretrained_by" in cfg and "head" in cfg.model and not source.startswith("timm:"):
+        # A classifier that fine-tunes another one loads all of it: its rate is too small for a new head.
         if cfg.get("load_from"):  # a video classifier's inflated weights
             raise UserError(f"--pretrained '{source}': this config starts from load_from='{cfg.load_from}'; set that")
         cfg.load_from = source
@@ -223,30 +214,24 @@ def _set_pretrained(cfg: Config, source: str, averaged: bool | None) -> None:
 
 
 def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None:
-    """Set the length of the training, and stretch to it the parts of the schedule that are counted in the same unit.
-
-    A training that counts iterations gets ``epochs`` times the images over the batch of all processes. Parts of the schedule for
-    which no time is left are removed.
-    """
+    """Set the length of the training, and stretch to it what is counted in the same unit; parts without time left go."""
     loop, by_epoch = cfg.train_cfg, "max_epochs" in cfg.train_cfg
     if by_epoch and iterations:
         epochs = -(-iterations // (per_epoch := _iterations_per_epoch(cfg)))
         if iterations < per_epoch:
             cfg.train_dataloader.num_batch_per_epoch = iterations
-    key, length = (
-        ("max_epochs", epochs) if by_epoch else ("max_iters", iterations or epochs * _iterations_per_epoch(cfg))
-    )
-    share, loop[key] = length / loop[key], length
+    key = "max_epochs" if by_epoch else "max_iters"
+    length = epochs if by_epoch else iterations or epochs * _iterations_per_epoch(cfg)
+    share = length / loop[key]
+    loop[key] = length
     names = {*_MOMENTS, *(_EPOCHS_OF_HOOKS if by_epoch else ["begin_iter"])}
     schedule = _schedulers(cfg)
     counted = [entry for entry in schedule if entry.get("by_epoch", True) == by_epoch]
     for entry in [loop, *counted, *(cfg.get("custom_hooks") or ())]:
         for name in names & entry.keys():
             value = entry[name]
-            if isinstance(value, list):
-                entry[name] = [
-                    max(round(moment * share), 1) for moment in value
-                ]  # MMEngine applies a milestone of 0 at once
+            if isinstance(value, list):  # MMEngine applies a milestone of 0 at once
+                entry[name] = [max(round(moment * share), 1) for moment in value]
             elif isinstance(value, int):
                 entry[name] = max(round(value * share), min(value, 1))  # a short warm-up does not vanish
     if changes := loop.get("dynamic_intervals"):
@@ -280,24 +265,13 @@ def _check_schedule(cfg: Config) -> None:
             )
 
 
-def _find_checkpoint(work_dir: str) -> str:
-    from mmlisa.checkpoints import latest_checkpoint
-
-    if (source := latest_checkpoint(work_dir)) is None:
-        raise FileNotFoundError(
-            f"--resume: '{work_dir}' has no checkpoint to continue from; name a checkpoint, or train without --resume"
-        )
-    return source
-
-
 def warn_of_random_backbone(cfg: Config) -> str | None:
     """Return a warning if the config names a classifier to start from (``pretrained_by``), but no weights."""
     if "pretrained_by" not in cfg or cfg.model.backbone.get("init_cfg") or cfg.get("load_from") or cfg.get("resume"):
         return None
-    return (
-        f"the {'classifier' if 'head' in cfg.model else 'backbone'} starts from random weights; the paper's accuracy needs those "
-        f"that {cfg.pretrained_by} makes: --pretrained CHECKPOINT"
-    )
+    part = "classifier" if "head" in cfg.model else "backbone"
+    needed = f"the paper's accuracy needs those that {cfg.pretrained_by} makes: --pretrained CHECKPOINT"
+    return f"the {part} starts from random weights; {needed}"
 
 
 def warn_of_batch(cfg: Config, processes: int) -> str | None:
@@ -308,9 +282,7 @@ def warn_of_batch(cfg: Config, processes: int) -> str | None:
     if not meant or (steps == 1 if scaling else images * steps == meant):
         return None
     if scaling:
-        return (
-            "--auto-scale-lr ignores optim_wrapper.accumulative_counts: the rate would be too small; omit one of them"
-        )
+        return "--auto-scale-lr ignores optim_wrapper.accumulative_counts, so the rate is too small; omit one of them"
     remedies = [f"--batch {meant // processes}"] * (meant % processes == 0)
     if meant % images == 0:
         remedies.append(f"--cfg-options optim_wrapper.accumulative_counts={meant // images}")
@@ -341,24 +313,20 @@ def _set_precision(cfg: Config, amp: bool) -> None:
 def config_for_test(
     cfg: Config, checkpoint: str | None = None, *, show_dir: str | None = None, tta: bool = False
 ) -> Config:
-    """Return a copy of a config that tests a checkpoint.
+    """Return a copy of a config, as :func:`load_config` returns it, that tests a checkpoint.
 
     Args:
-        cfg: a whole config, as :func:`load_config` returns it.
+        cfg: a whole config.
         checkpoint: the weights.
-        show_dir: folder of a picture of each prediction; :class:`mmlisa.visualization.OverlayHook` replaces the drawing hooks of
-            the libraries. None draws none.
-        tta: test with augmentation, by the config's ``tta_model`` and ``tta_pipeline``.
-
-    Raises:
-        UserError: ``tta``, and the config lacks one of them.
+        show_dir: folder of pictures of all predictions by :class:`mmlisa.visualization.OverlayHook`.
+        tta: test with augmentation. A config without ``tta_model`` and ``tta_pipeline`` is a UserError.
     """
     cfg = deepcopy(cfg)
     cfg.load_from, cfg.resume = checkpoint, False
     cfg.default_hooks = cfg.get("default_hooks") or {}
     hook = cfg.default_hooks.pop("visualization", None)
     if show_dir is not None:
-        if hook is None or not type_name(hook).endswith("OverlayHook"):
+        if hook is None or type_name(hook) != "OverlayHook":
             hook = dict(type="mmlisa.OverlayHook")
         cfg.default_hooks.visualization = dict(hook, draw=True, test_out_dir=str(Path(show_dir).resolve()))
     if tta:

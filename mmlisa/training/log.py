@@ -35,11 +35,7 @@ class QuietRunner(Runner):
 
 
 def import_quietly(*libraries: str | None) -> None:
-    """Import the data sets of libraries, which print at import which optional packages are missing, and hide that output.
-
-    Args:
-        *libraries: names such as ``default_scope`` of a config; without any, all installed OpenMMLab libraries.
-    """
+    """Import the data sets of OpenMMLab's libraries, of all that are installed by default, and hide what they print then."""
     with contextlib.redirect_stdout(io.StringIO()):
         for library in libraries or OPENMMLAB:
             if library in OPENMMLAB and find_spec(library):

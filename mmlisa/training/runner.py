@@ -14,20 +14,18 @@ from mmengine.runner import Runner
 
 from mmlisa.errors import UserError
 
-from .checks import check_channels, check_classes, compare_classes
+from .checks import CheckpointGuardHook, FiniteLossHook, check_channels, check_classes, classes_of, compare_classes
 from .config import PROCESSES
-from .hooks import CheckpointGuardHook, FiniteLossHook, classes_of
-from .interrupts import InterruptHook
 from .log import QuietRunner, import_quietly
-from .saving import locked
-from .schedule import ScheduleHook
+from .resuming import ScheduleHook
+from .saving import InterruptHook, locked
 
 
 def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, verbose: bool = True) -> Runner:
-    """Build the runner of a config, with mmlisa's checks, its atomic checkpoints and its handling of signals.
+    """Build the runner of a whole config with mmlisa's checks, its atomic checkpoints and its handling of signals.
 
     Args:
-        cfg: a whole config, as :func:`mmlisa.training.config.load_config` returns it; it is not changed.
+        cfg: it is not changed.
         min_matched: share of the model's entries that a checkpoint must hold, unless ``custom_hooks`` has a
             :class:`CheckpointGuardHook`.
         same_shapes: for a test: refuse a checkpoint with any entry of another shape, or with less than ``min_matched`` whatever
@@ -80,8 +78,7 @@ def _prepare(cfg: Config) -> Config:
 
 
 def _innermost_model(cfg: Config) -> dict[str, Any]:
-    """Return the config of the model without a wrapper for test-time augmentation or tiles."""
-    model = cfg.get("model") or {}
+    model = cfg.get("model") or {}  # maybe in a wrapper for test-time augmentation or tiles
     return model.get("module") or model.get("detector") or model
 
 
@@ -92,11 +89,7 @@ def _check_classes(runner: Runner, split: str) -> None:
 
 
 def test(runner: Runner) -> dict[str, float]:
-    """Test, and return the metrics.
-
-    Raises:
-        UserError: a head has fewer classes than the data (more are a warning).
-    """
+    """Test, and return the metrics; a head with fewer classes than the data is a UserError (more are a warning)."""
     _check_classes(runner, "test")
     return runner.test()
 
@@ -105,7 +98,7 @@ def train(runner: Runner) -> None:
     """Train, and restore the handlers of signals.
 
     Raises:
-        UserError: a head has fewer classes than the data (more are a warning), or training and validation differ in theirs.
+        UserError: a head has fewer classes than the data, or training and validation differ in theirs.
         BlockingIOError: another training writes into the work dir.
         FloatingPointError: a loss is not finite.
     """

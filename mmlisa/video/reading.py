@@ -18,12 +18,7 @@ class DamagedVideoError(UserError):
 
 
 def count_frames(path: str | Path) -> int:
-    """Return the number of frames; of a video file, the number in its header.
-
-    Raises:
-        FileNotFoundError: the file or folder does not exist.
-        DamagedVideoError: the file is not a video, or the video or folder has no frames.
-    """
+    """Return the number of frames; of a video file, the number in its header. None are a DamagedVideoError."""
     path = Path(path)
     count = len(_frame_files(path)) if path.is_dir() else int(_open(path).get(cv2.CAP_PROP_FRAME_COUNT))
     if count < 1:
@@ -34,9 +29,7 @@ def count_frames(path: str | Path) -> int:
 def read_frames(path: str | Path, positions: Iterable[int]) -> dict[int, np.ndarray]:
     """Return the frames at ``positions`` (from 0, in any order), each ``[H, W, 3]``, BGR, uint8.
 
-    Raises:
-        FileNotFoundError: the file or folder does not exist.
-        DamagedVideoError: a frame is missing or damaged.
+    A missing video is a FileNotFoundError, a frame that is missing or damaged a DamagedVideoError.
     """
     path, ascending = Path(path), sorted({int(position) for position in positions})
     return _from_folder(path, ascending) if path.is_dir() else _from_file(path, ascending)

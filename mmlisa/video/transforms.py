@@ -19,8 +19,8 @@ from .reading import DamagedVideoError, count_frames, read_frames
 def dense_positions(total: int, length: int, stride: int, clips: int, random: bool) -> np.ndarray:
     """Return clips of every ``stride``-th frame (Wang et al., "Non-local neural networks"): ``[clips, length]``.
 
-    The clips start at random if ``random``. Otherwise they start evenly from the first to the last possible frame, and a single
-    clip lies in the middle. The last frame of a short video is repeated.
+    The clips start at random, or evenly from the first to the last possible frame, a single clip in the middle. The last frame
+    of a short video is repeated.
     """
     slack = max(total - (length - 1) * stride - 1, 0)
     if random:
@@ -33,9 +33,9 @@ def dense_positions(total: int, length: int, stride: int, clips: int, random: bo
 
 
 def uniform_positions(total: int, length: int, random: bool) -> np.ndarray:
-    """Return one frame of each of ``length`` equal segments (Wang et al., "Temporal segment networks"): ``[1, length]``.
+    """Return a random or the middle frame of ``length`` equal segments (Wang et al., "Temporal segment networks").
 
-    The frame is random if ``random``, otherwise the middle one. A video with fewer frames than segments repeats some.
+    The result is ``[1, length]``. A video with fewer frames than segments repeats some.
     """
     edges = np.arange(length + 1) * total // length
     first, end = edges[:-1], edges[1:]
@@ -56,12 +56,8 @@ class LoadClips(BaseTransform):
         stride: distance between the frames of dense sampling; None takes a frame of each of T equal segments (uniform sampling).
         num_clips: clips V; uniform sampling has one.
         random: draw new clips each time, for training; otherwise the clips are always the same.
-        on_corrupt: ``'error'`` stops and names the video. ``'skip'`` logs its name, and the dataset takes another one in
-            training; a test stops in both cases.
-
-    Raises:
-        UserError: several clips of uniform sampling, or a damaged video under ``'error'``.
-        FileNotFoundError: the video does not exist.
+        on_corrupt: ``'error'`` stops at a damaged video with a UserError. ``'skip'`` logs its name, and the dataset takes another
+            one in training; a test stops in both cases.
     """
 
     def __init__(
@@ -101,9 +97,6 @@ class PerFrame(BaseTransform):
 
     The random states of Python, NumPy and PyTorch are restored before each frame, so this holds for every transform. mmcv's
     ``TransformBroadcaster`` shares only the choices that a transform declares, and RandomErasing does not declare its noise.
-
-    Args:
-        transforms: a pipeline that changes ``img``.
     """
 
     def __init__(self, transforms: list) -> None:

@@ -18,7 +18,7 @@ from .curves import draw_curves, read_curves
 from .overlays import draw_prediction, free_path, has_truth
 from .samples import contact_sheet
 
-Batch = Mapping[str, Any] | None
+Batch = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 @HOOKS.register_module()
@@ -64,49 +64,33 @@ class OverlayHook(Hook):
     ) -> None:
         self.interval, self.draw, self.score_thr, self.test_out_dir = interval, draw, score_thr, test_out_dir
         self._seen = 0
-        self._shown: set[Path] = set()
-        self._written: set[Path] = set()
+        self._taken: set[Path] = set()
 
     def before_val_epoch(self, runner: Runner) -> None:
         self._seen = 0
-        self._shown.clear()
+        self._taken.clear()
 
-    def after_val_iter(
-        self, runner: Runner, batch_idx: int, data_batch: Batch = None, outputs: Sequence[Any] | None = None
-    ) -> None:
+    def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Batch, outputs: Sequence[Any]) -> None:
         for inputs, sample in zip(_inputs(data_batch), outputs, strict=True):
             if self.draw and is_main_process() and self._seen % self.interval == 0:
-                drawing = self._drawing(runner.val_dataloader, inputs, sample)
-                name = free_path(Path(f"{Path(sample.img_path).stem}.png"), self._shown).stem
-                runner.visualizer.add_image(name, drawing, step=runner.iter)
+                name = free_path(Path(f"{Path(sample.img_path).stem}.png"), self._taken).stem
+                runner.visualizer.add_image(name, self._drawing(runner.val_dataloader, inputs, sample), runner.iter)
             self._seen += 1
 
-    def after_test_iter(
-        self, runner: Runner, batch_idx: int, data_batch: Batch = None, outputs: Sequence[Any] | None = None
-    ) -> None:
+    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Batch, outputs: Sequence[Any]) -> None:
         if not self.draw or self.test_out_dir is None:
             return
         for inputs, sample in zip(_inputs(data_batch), outputs, strict=True):
-            target = free_path(Path(self.test_out_dir, f"{Path(sample.img_path).stem}.png"), self._written)
+            target = free_path(Path(self.test_out_dir, f"{Path(sample.img_path).stem}.png"), self._taken)
             mmcv.imwrite(self._drawing(runner.test_dataloader, inputs, sample)[..., ::-1], str(target))
 
-    def picture(self, inputs: Tensor, sample: Any) -> np.ndarray:
-        """Return the picture to draw on, ``[H, W, 3]`` (RGB): clips, or the image file, because annotations have its size."""
-        return contact_sheet(inputs) if inputs.ndim == 5 else mmcv.imread(sample.img_path, channel_order="rgb")
-
-    def _drawing(self, loader: Any, inputs: Any, sample: Any) -> np.ndarray:
-        return draw_prediction(
-            self.picture(inputs, sample),
-            sample.cpu(),
-            Classes(loader.dataset.metainfo),
-            score_threshold=self.score_thr,
-            with_truth=has_truth(sample),
-        )
+    def _drawing(self, loader: Any, inputs: Tensor, sample: Any) -> np.ndarray:
+        """Draw on the clips, or on the image file, because annotations have its size."""
+        picture = contact_sheet(inputs) if inputs.ndim == 5 else mmcv.imread(sample.img_path, channel_order="rgb")
+        options = dict(score_threshold=self.score_thr, with_truth=has_truth(sample))
+        return draw_prediction(picture, sample.cpu(), Classes(loader.dataset.metainfo), **options)
 
 
-HOOKS.register_module("VideoOverlayHook", module=OverlayHook)  # an earlier name
-
-
-def _inputs(batch: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Any:
+def _inputs(batch: Batch) -> Any:
     """Return the inputs of a batch, or of its first view under test-time augmentation."""
     return (batch if isinstance(batch, Mapping) else batch[0])["inputs"]

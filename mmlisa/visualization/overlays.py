@@ -48,25 +48,21 @@ def draw_prediction(
         with_truth: draw the annotations, too; objects and segments in a second picture on the left.
         side: longer side of the drawing, or of each of the two; if None, at least :data:`LONGER_SIDE`.
     """
-    canvas = (
-        cv2.resize(picture, _fit(picture, side), interpolation=cv2.INTER_AREA)
-        if side
-        else enlarge(picture, LONGER_SIDE)
-    )
+    canvas, scale = _resize(picture, side)
     if not with_truth:
-        return _panel(canvas, picture, sample, "pred", classes, score_threshold)
+        return _panel(canvas, scale, sample, "pred", classes, score_threshold)
     if "pred_label" in sample:
         titles = {"gt": "annotation", "pred": "prediction"}
         legends = [[(None, titles[prefix]), *_class_legend(sample, prefix, classes)] for prefix in titles]
         return np.vstack([canvas, *(_strip(canvas, legend) for legend in legends)])
-    truth = _panel(canvas, picture, sample, "gt", classes, 0.0, "annotation")
-    prediction = _panel(canvas, picture, sample, "pred", classes, score_threshold, "prediction")
+    truth = _panel(canvas, scale, sample, "gt", classes, 0.0, "annotation")
+    prediction = _panel(canvas, scale, sample, "pred", classes, score_threshold, "prediction")
     return np.hstack([truth, np.full((len(truth), 8, 3), 255, np.uint8), prediction])
 
 
-def draw_truth(picture: np.ndarray, sample: Any, classes: Classes, title: str | None = None) -> np.ndarray:
+def draw_truth(picture: np.ndarray, sample: Any, classes: Classes, title: str) -> np.ndarray:
     """Return a picture with the annotations of a data sample of mmdet, mmseg or mmpretrain, and a title below."""
-    return _panel(enlarge(picture, LONGER_SIDE), picture, sample, "gt", classes, 0.0, title)
+    return _panel(*_resize(picture), sample, "gt", classes, 0.0, title)
 
 
 def has_truth(sample: Any) -> bool:
@@ -108,21 +104,19 @@ def free_path(target: Path, taken: set[Path]) -> Path:
     return free
 
 
-def enlarge(picture: np.ndarray, longer_side: int) -> np.ndarray:
-    """Return a copy of a picture, enlarged if its longer side has fewer pixels."""
-    if longer_side <= max(picture.shape[:2]):
-        return picture.copy()
-    return cv2.resize(picture, _fit(picture, longer_side), interpolation=cv2.INTER_CUBIC)
-
-
-def _fit(picture: np.ndarray, longer_side: int) -> tuple[int, ...]:
-    """Return width and height of a picture with this longer side; even, because video encoders need that."""
-    return tuple(2 * max(1, round(side * longer_side / max(picture.shape[:2]) / 2)) for side in picture.shape[1::-1])
+def _resize(picture: np.ndarray, side: int | None = None) -> tuple[np.ndarray, float]:
+    """Return a copy with this longer side, or with at least that of :data:`LONGER_SIDE`, and its scale."""
+    longer = max(picture.shape[:2])
+    if side is None and longer >= LONGER_SIDE:
+        return picture.copy(), 1.0
+    scale = (side or LONGER_SIDE) / longer
+    size = [2 * max(1, round(n * scale / 2)) for n in picture.shape[1::-1]]  # even, because video encoders need that
+    return cv2.resize(picture, size, interpolation=cv2.INTER_AREA if side else cv2.INTER_CUBIC), scale
 
 
 def _panel(
     drawing: np.ndarray,
-    picture: np.ndarray,
+    scale: float,
     sample: Any,
     prefix: str,
     classes: Classes,
@@ -130,19 +124,18 @@ def _panel(
     title: str | None = None,
 ) -> np.ndarray:
     """Draw annotations (``prefix='gt'``) or predictions (``'pred'``) on a resized copy of a picture; title and legend below."""
-    legend = None
     if f"{prefix}_instances" in sample:
-        scale, least = max(drawing.shape[:2]) / max(picture.shape[:2]), _LEAST_LABELLED if title else 0
         instances = getattr(sample, f"{prefix}_instances")
-        drawing, legend = _draw_instances(drawing, scale, instances, classes, threshold, least)
-        legend = legend if title else None
+        drawing, legend = _draw_instances(
+            drawing, scale, instances, classes, threshold, _LEAST_LABELLED if title else 0
+        )
     elif f"{prefix}_sem_seg" in sample:
         drawing, legend = _draw_segmentation(drawing, getattr(sample, f"{prefix}_sem_seg").data, classes)
     else:
         legend = _class_legend(sample, prefix, classes)
-    if legend is None and title is None:
+    if title is None and f"{prefix}_instances" in sample:
         return drawing
-    return np.vstack([drawing, _strip(drawing, [*([(None, title)] if title else []), *(legend or [])])])
+    return np.vstack([drawing, _strip(drawing, [*([(None, title)] if title else []), *legend])])
 
 
 def _draw_instances(

@@ -36,9 +36,13 @@ def draw_samples(config: Mapping[str, Any], number: int, path: Path) -> None:
     cells = []
     for index in np.random.permutation(len(dataset))[:number]:
         sample = dataset[int(index)]
-        truth, picture = sample["data_samples"], to_picture(sample["inputs"])
-        if unresized:
+        inputs, truth = sample["inputs"], sample["data_samples"]
+        if inputs.ndim == 5:
+            picture = contact_sheet(inputs)
+        elif unresized:
             picture = mmcv.imread(truth.img_path, channel_order="rgb")
+        else:  # pipelines may leave floating-point values, and beyond those of 8 bits
+            picture = inputs.flip(0).permute(1, 2, 0).clamp(0, 255).byte().contiguous().numpy()
         drawn = draw_truth(picture, truth, Classes(dataset.metainfo), Path(truth.get("img_path", "")).name)
         cell = mmcv.imrescale(drawn, (_CELL - 8, _CELL - 8))
         cells.append(torch.from_numpy(mmcv.impad(cell, shape=(_CELL, _CELL), pad_val=(255,) * 3)).permute(2, 0, 1))
@@ -48,28 +52,11 @@ def draw_samples(config: Mapping[str, Any], number: int, path: Path) -> None:
     print(f"samples: {path}")
 
 
-def to_picture(inputs: Any) -> Any:
-    """Return the inputs of a sample as a picture: RGB, ``[H, W, 3]``, uint8.
-
-    Args:
-        inputs: an image ``[3, H, W]`` in BGR, or the clips of a video ``[clips, 3, T, H, W]``, drawn in rows.
-    """
-    if inputs.ndim == 5:
-        return contact_sheet(inputs)
-    # Pipelines may leave floating-point values, and beyond those of 8 bits.
-    return inputs.flip(0).permute(1, 2, 0).clamp(0, 255).byte().contiguous().numpy()
-
-
 def contact_sheet(clips: Tensor, min_height: int = 128) -> np.ndarray:
-    """Return the frames of each clip in a row, with gaps of :data:`GAP` white pixels between frames and rows.
+    """Return the frames of clips ``[V, 3, T, H, W]`` (BGR, uint8) as ``[height, width, 3]`` (RGB), each clip in a row.
 
-    Frames lower than ``min_height`` are enlarged by an integer factor, so that labels on them are readable.
-
-    Args:
-        clips: ``[V, 3, T, H, W]`` (BGR, uint8), as :class:`mmlisa.video.PackClips` makes them.
-
-    Returns:
-        ``[V (H + GAP) - GAP, T (W + GAP) - GAP, 3]``, RGB, with H and W of an enlarged frame.
+    Frames lower than ``min_height`` are enlarged by an integer factor, so that labels on them are readable. Between frames and
+    rows are :data:`GAP` white pixels.
     """
     frames = clips.flip(1).transpose(1, 2).flatten(0, 1)  # [V T, 3, H, W]
     factor = max(1, -(-min_height // frames.shape[2]))

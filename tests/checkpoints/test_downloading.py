@@ -5,8 +5,9 @@ from urllib.error import URLError
 
 import pytest
 import torch
+from mmengine.runner import checkpoint
 
-from mmlisa.checkpoints import download, downloading, read_checkpoint
+from mmlisa.checkpoints import download, read_checkpoint
 
 URL = "https://host/a/model.pth?v=1.2"
 
@@ -34,7 +35,7 @@ def test_an_address_is_downloaded_once_and_read(downloads):
 
 
 def test_names_of_mmengines_lists(downloads, monkeypatch):
-    monkeypatch.setitem(downloading._LISTS, "open-mmlab", lambda: {"net": "https://host/net-0123abcd.pth"})
+    monkeypatch.setattr(checkpoint, "get_external_models", lambda: {"net": "https://host/net-0123abcd.pth"})
     read_checkpoint("open-mmlab://net")
     assert downloads == [("https://host/net-0123abcd.pth", "0123abcd")]
     for unknown in ("open-mmlab://nett", "s3://bucket/net.pth"):

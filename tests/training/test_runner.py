@@ -7,7 +7,7 @@ from mmengine.config import Config
 from mmengine.hooks import EMAHook
 
 from helpers.toy_runner import runner, toy_config
-from mmlisa.training.hooks import CheckpointGuardHook
+from mmlisa.training.checks import CheckpointGuardHook
 from mmlisa.training.runner import build_runner
 
 

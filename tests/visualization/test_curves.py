@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from mmlisa.visualization.curves import _smooth, draw_curves, read_curves
+from mmlisa.visualization.curves import draw_curves, read_curves
 
 
 def train(iteration, loss, **more):
@@ -44,14 +44,6 @@ def test_curves_of_the_logs(tmp_path, logs, loss, metric):
     assert curves.keys() <= {"loss", "lr", "mIoU"}
 
 
-def test_a_curve_is_smoothed_over_a_fiftieth_of_the_run():
-    """Each mean stands at the last of its iterations."""
-    values = np.random.default_rng(0).random(200)
-    iterations, smooth = _smooth([(10 * i, value) for i, value in enumerate(values, 1)])
-    assert iterations.tolist() == list(range(40, 2001, 10))
-    np.testing.assert_allclose(smooth, [values[end - 4 : end].mean() for end in range(4, 201)])
-
-
 def test_every_curve_stands_in_its_panel_and_the_star_at_the_best(figures, tmp_path):
     curves = {
         "loss": [(10, 3.0), (20, 2.0), (30, 1.0)],
@@ -66,4 +58,3 @@ def test_every_curve_stands_in_its_panel_and_the_star_at_the_best(figures, tmp_p
     assert metric.lines[1].get_marker() == "*"
     assert [float(x[0]) for x in metric.lines[1].get_data()] == [20, 0.4]
     assert metric.get_legend_handles_labels()[1][0] == "coco/bbox_mAP: best 0.4 at 20"
-    assert metric.get_ylabel() == "0 to 1"

@@ -14,9 +14,9 @@ from mmlisa.visualization.kernels import (
     attention_kernels,
     attention_matrices,
     attention_rows,
+    draw_kernels,
     find_operators,
     network_input,
-    overlay_kernel,
     rank,
 )
 
@@ -107,17 +107,24 @@ def test_the_convolution_restores_the_rank():
     torch.testing.assert_close(matrices[0].sum(-1), torch.ones(2, 90).double(), atol=1e-4, rtol=0)
 
 
-def test_overlay_of_a_kernel():
-    """Red where it adds, blue where it subtracts, faint grey elsewhere, a ring around the query; smooth."""
-    kernel = torch.zeros(4, 8)
-    kernel[0, 1], kernel[3, 6] = 0.02, -0.01
-    drawing = overlay_kernel(torch.full((3, 40, 80), 100.0), kernel, (0.5, 0.25)).astype(int)
-    assert drawing.shape == (160, 320, 3)
-    assert drawing[20, 60, 0] > drawing[20, 60, 2] + 60
-    assert drawing[140, 260, 2] > drawing[140, 260, 0] + 40
-    assert (drawing[140, 60] == 165).all()
-    assert (drawing[80, 80 + 320 // 40] > 200).all(), "the ring"
-    assert np.abs(np.diff(drawing[20], axis=0)).max() < 40
+def test_a_drawn_kernel(figures):
+    """The weights over the largest lie on the faded picture with signs and opacity; a ring marks the query."""
+    kernel = torch.zeros(2, 2, 4, 8)
+    kernel[1, 1, 0, 1], kernel[1, 1, 3, 6] = 0.02, -0.01
+    picture, queries = torch.full((3, 40, 80), 100.0), [(0.0, 0.0), (0.5, 0.25)]
+    draw_kernels(picture, queries, [("net", {"layer": kernel})], [1, 2], "kernels.png")
+    whole, drawn, empty = figures[0].axes[3:]
+    assert not empty.images
+    grey, over = drawn.images
+    assert (grey.get_array() == 100).all()
+    np.testing.assert_allclose(over.get_array(), kernel[1, 1] / 0.02)
+    np.testing.assert_allclose(over.get_alpha(), (kernel[1, 1] / 0.02).abs())
+    assert tuple(over.get_extent()) == (0, 80, 40, 0)
+    red, blue = (over.cmap(over.norm(value))[:3] for value in (1, -1))
+    assert red[0] > red[2]
+    assert blue[2] > blue[0]
+    for axis in (whole, drawn):
+        assert axis.collections[0].get_offsets().tolist() == [[20, 20]] * 2
 
 
 @pytest.mark.parametrize("options", [dict(mean=[1, 2, 3], std=[4, 5, 6], bgr_to_rgb=True), dict(mean=[7], std=[2]), {}])

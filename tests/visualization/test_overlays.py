@@ -76,7 +76,7 @@ def test_annotations_are_drawn_on_the_left():
 
 
 def test_without_annotations_the_picture_stays_as_it_is():
-    assert not changed(draw_truth(GREY, DataSample(), CLASSES)[:640]).any()
+    assert not changed(draw_truth(GREY, DataSample(), CLASSES, "a.jpg")[:640]).any()
 
 
 def test_classes_are_written_below_the_picture():

@@ -16,8 +16,8 @@ from mmlisa.registry import HOOKS
 class CastlingHook(Hook):
     """Set the threshold ε of all auxiliary branches, record the entries that their masks keep, and drop the branches.
 
-    The hook records the number and the share of non-zero mask entries per layer. It writes them to MMEngine's visualizer as
-    ``castling/…`` (Castling-ViT, Fig. 6).
+    Number and share of the non-zero mask entries of each layer go to MMEngine's visualizer as ``castling/…`` (Castling-ViT,
+    Fig. 6). A model without auxiliary branches is a UserError.
 
     Args:
         schedule: ``'constant'`` keeps ε at ``epsilon``. ``'linear'`` changes it linearly from ``begin`` on, to ``end_epsilon``
@@ -25,13 +25,9 @@ class CastlingHook(Hook):
         epsilon: the first value; the paper's is 0.02.
         end_epsilon: the last value; 1 empties the mask. The maximum of a row of N tokens is at least 1 / N, so for
             N < 1 / ε only a schedule that ends at 1 empties the mask.
-        begin: share of the training at which the change begins.
+        begin: share of the training at which the change begins, from 0 to 1.
         drop_at: share of the training at which the branch is dropped; with 1 it is dropped after the training.
         interval: iterations between two records.
-
-    Raises:
-        UserError: an unknown schedule, a share that is not from 0 to 1; at the start of training, a model without auxiliary
-            branches.
     """
 
     # After the hooks that change the weights, before the loggers.
@@ -74,9 +70,7 @@ class CastlingHook(Hook):
         for operator in castling_operators(_bare(runner.model)).values():
             operator.epsilon = self.threshold(progress)
 
-    def after_train_iter(
-        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict[str, Any] | None = None
-    ) -> None:
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         if runner.iter % self.interval:
             return
         operators = castling_operators(_bare(runner.model))

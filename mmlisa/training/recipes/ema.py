@@ -17,12 +17,7 @@ class ThresholdEMA(BaseAveragedModel):
 
     PaddleDetection starts the average at zero and divides it by its bias, the sum ``1 - d_0 ⋯ d_t`` of the weights so far. This
     class computes the same value in one step by a moving average with momentum ``(1 - d_t) / (1 - d_0 ⋯ d_t)``, at
-    first 1.
-
-    Args:
-        model: the model to average.
-        decay: largest decay.
-        **options: ``interval, device, update_buffers`` of MMEngine's averaged models.
+    first 1. The other options are those of MMEngine's averaged models.
     """
 
     def __init__(self, model: nn.Module, decay: float = 0.9998, **options) -> None:
@@ -40,13 +35,7 @@ class ThresholdEMA(BaseAveragedModel):
 
 @HOOKS.register_module()
 class CycleEMAHook(EMAHook):
-    """MMEngine's EMA, restarted every ``cycle`` epochs as in PicoDet's recipe.
-
-    Args:
-        cycle: epochs between two starts.
-        ema_type: the average; :class:`ThresholdEMA` is PicoDet's.
-        **options: see :class:`mmengine.hooks.EMAHook`.
-    """
+    """MMEngine's EMA, restarted every ``cycle`` epochs as in PicoDet's recipe, by default with its :class:`ThresholdEMA`."""
 
     def __init__(self, cycle: int, ema_type: str = "mmlisa.ThresholdEMA", **options) -> None:
         super().__init__(ema_type=ema_type, **options)
@@ -64,9 +53,7 @@ class CycleEMAHook(EMAHook):
 class SelfDistillationHook(EMAHook):
     """MMEngine's EMA, whose average becomes the teacher of a :class:`mmlisa.models.heads.SelfDistilledClassifier` (MESA).
 
-    Args:
-        distill_from: epoch, from 0, in which the average becomes the teacher.
-        **options: see :class:`mmengine.hooks.EMAHook`.
+    This begins in the epoch ``distill_from``, counted from 0.
     """
 
     def __init__(self, distill_from: int, **options) -> None:

@@ -21,13 +21,9 @@ OPTIMIZERS.register_module(name="Lamb", module=Lamb)
 
 @OPTIM_WRAPPERS.register_module()
 class AdaptiveClipOptimWrapper(OptimWrapper):
-    """MMEngine's wrapper with adaptive gradient clipping (Brock et al., "NFNets", Eq. 3), which is timm's.
+    """MMEngine's wrapper with timm's adaptive gradient clipping (Brock et al., "NFNets", Eq. 3).
 
-    The gradient of each unit is clipped to a share of the norm of its weights.
-
-    Args:
-        clip_grad: ``dict(clip_factor=0.01)``, the share, and the other options of timm's ``adaptive_clip_grad``.
-        **options: see :class:`mmengine.optim.OptimWrapper`.
+    The gradient of each unit is clipped to a share of the norm of its weights, ``clip_grad=dict(clip_factor=0.01)``.
     """
 
     def __init__(self, *, clip_grad: dict[str, Any], **options: Any) -> None:
@@ -42,10 +38,7 @@ class AdaptiveClipAmpOptimWrapper(AdaptiveClipOptimWrapper, AmpOptimWrapper):
 
 @OPTIM_WRAPPERS.register_module()
 class Bf16OptimWrapper(OptimWrapper):
-    """MMEngine's wrapper with autocast in bfloat16, which needs no scaling of the loss.
-
-    MMEngine's ``AmpOptimWrapper`` asserts a GPU, for its scaler.
-    """
+    """MMEngine's wrapper with autocast in bfloat16, which needs no scaling of the loss, and so no GPU as ``AmpOptimWrapper``."""
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:

@@ -1,17 +1,37 @@
-"""The schedule of a resumed training."""
+"""Trainings that go on in the middle of an epoch, and with another schedule."""
 
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mmengine import runner as mmengine
 from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
-from mmengine.runner import EpochBasedTrainLoop, Runner
 
-from mmlisa.registry import HOOKS
+from mmlisa.registry import HOOKS, LOOPS
 
 # The entries of a scheduler's state that are not settings.
 _PROGRESS = {"last_step", "_global_step", "_last_value", "verbose"}
+
+
+@LOOPS.register_module()
+class EpochBasedTrainLoop(mmengine.EpochBasedTrainLoop):
+    """MMEngine's loop, which also resumes from a checkpoint saved in the middle of an epoch.
+
+    The resumed epoch has the batches that were left. They are drawn anew, because loading and skipping the earlier ones would
+    take as long as they took to load.
+    """
+
+    def run_epoch(self) -> None:
+        self.runner.call_hook("before_train_epoch")
+        self.runner.model.train()
+        length = len(self.dataloader)
+        done = self._iter - self._epoch * length
+        done = done if 0 <= done < length else 0  # the number of batches per epoch may have changed since
+        for index, batch in zip(range(done, length), self.dataloader, strict=False):
+            self.run_iter(index, batch)
+        self.runner.call_hook("after_train_epoch")
+        self._epoch += 1
 
 
 @HOOKS.register_module()
@@ -23,7 +43,7 @@ class ScheduleHook(Hook):
     the config's, too. Trainings with several optimizers and schedulers that follow a metric are resumed as MMEngine does it.
     """
 
-    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+    def after_load_checkpoint(self, runner: mmengine.Runner, checkpoint: dict[str, Any]) -> None:
         ours, saved = runner.param_schedulers or [], checkpoint.get("param_schedulers") or []
         if not (runner._resume and isinstance(ours, list) and isinstance(runner.optim_wrapper, OptimWrapper)):
             return  # not a training, or one with several optimizers
@@ -31,7 +51,7 @@ class ScheduleHook(Hook):
         if _settings(states) == _settings(saved) or any(getattr(each, "need_val_args", False) for each in ours):
             return
         iterations, epochs = (checkpoint["meta"][key] for key in ("iter", "epoch"))
-        length, by_epoch = len(runner.train_dataloader), isinstance(runner.train_loop, EpochBasedTrainLoop)
+        length, by_epoch = len(runner.train_dataloader), isinstance(runner.train_loop, mmengine.EpochBasedTrainLoop)
         if by_epoch:  # the length of an epoch may have changed, too
             since_epoch = iterations - epochs * length
             iterations = epochs * length + (since_epoch if 0 <= since_epoch < length else 0)
