@@ -36,13 +36,10 @@ def __dir__() -> list[str]:
 
 
 def config_path(name: str) -> str:
-    """Absolute path of a config that ships with mmlisa, from a clone and from an installed wheel alike.
+    """Absolute path of a config that ships with mmlisa, in any folder of ``configs/``; the name may lack ``.py``.
 
-    The name is enough, in whichever folder of ``configs/`` the file is, with or without ``.py``. ``mmdet::``, ``mmseg::`` and
-    ``mmpretrain::`` before it name a config of these libraries.
-
-    Meant for config inheritance: MMEngine evaluates ``_base_`` as an expression before any import, so a project elsewhere writes
-    ``_base_ = __import__("mmlisa").config_path("mask_rcnn_hylisanet_s_1x_coco.py")``.
+    ``mmdet::``, ``mmseg::`` and ``mmpretrain::`` before it name a config of these libraries. MMEngine evaluates ``_base_`` before
+    any import, so a project elsewhere writes ``_base_ = __import__("mmlisa").config_path("mask_rcnn_hylisanet_s_1x_coco.py")``.
 
     Raises:
         FileNotFoundError: no config has this name; the message names the closest ones.

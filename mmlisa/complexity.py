@@ -34,13 +34,7 @@ def _lisa(first: torch.Size, *_: Any, out_shape: torch.Size, **__: Any) -> int:
 
 
 def count(model: nn.Module, *inputs: Any, forward: Callable[..., Any] | None = None) -> Complexity:
-    """Count one forward pass. The model stays in evaluation mode.
-
-    Args:
-        model: any module.
-        inputs: arguments of the forward pass, on the model's device.
-        forward: called as ``forward(model, *inputs)`` in place of the model itself; see :func:`forward_tables`.
-    """
+    """Count one forward pass, or that of ``forward(model, *inputs)`` if given. The model stays in evaluation mode."""
     model.eval()
     formulas = {_CPU_ATTENTION: lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)}
     with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=formulas) as counter:
@@ -64,9 +58,9 @@ def forward_tables(model: nn.Module, image: Tensor) -> None:
         features = model.extract_feat(image)
         model.rpn_head(features)
         for branch, num_rois in (("bbox", 1000), ("mask", 100)):
-            heads = getattr(model.roi_head, f"{branch}_head", None)
-            extractors = getattr(model.roi_head, f"{branch}_roi_extractor", None)
-            if isinstance(heads, nn.Module) and not isinstance(heads, nn.ModuleList):
+            heads = getattr(model.roi_head, f"{branch}_head", ())
+            extractors = getattr(model.roi_head, f"{branch}_roi_extractor", ())
+            if isinstance(heads, nn.Module) and not isinstance(heads, nn.ModuleList):  # not a cascade
                 heads, extractors = [heads], [extractors]
-            for head, extractor in zip(heads or (), extractors or (), strict=True):
+            for head, extractor in zip(heads, extractors, strict=True):
                 head(features[0].new_empty(num_rois, extractor.out_channels, *extractor.roi_layers[0].output_size))

@@ -12,7 +12,7 @@ from research.suites import ROOT, SUITES
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = cli.build_parser(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = cli.build_parser(__doc__)
     parser.add_argument("suite", choices=SUITES, help="what to compare; each takes hours on a CPU")
     names = [name for suite in SUITES.values() for name in suite]
     parser.add_argument(

@@ -13,7 +13,7 @@ NEEDED, EXTENDED = ("torch", "torchvision", "timm", "mmengine", "mmcv"), ("mmdet
 
 
 def parser() -> argparse.ArgumentParser:
-    return cli.build_parser(__doc__, "check", formatter_class=argparse.RawDescriptionHelpFormatter)
+    return cli.build_parser(__doc__, "check")
 
 
 def main(args: argparse.Namespace) -> None:

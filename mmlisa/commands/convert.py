@@ -1,6 +1,6 @@
 """Convert published weights into a checkpoint of this package: ``mmlisa convert SRC DST``.
 
-The script recognises the family of the weights and the backbone that they fit best. ``--to BACKBONE ARCH`` names another one.
+The family of the weights and the backbone that they fit best are recognised. ``--to BACKBONE ARCH`` names another one.
 ``--inflate VIDEO_CONFIG`` converts an image classifier into the backbone of a video classifier.
 """
 
@@ -11,7 +11,7 @@ from mmlisa import cli
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = cli.build_parser(__doc__, "convert", formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = cli.build_parser(__doc__, "convert")
     add = arguments.add_argument
     add("source", metavar="SRC", help="a file, an address, or timm:NAME")
     add("target", metavar="DST", type=Path, help="the checkpoint to write")
@@ -19,8 +19,6 @@ def parser() -> argparse.ArgumentParser:
     add("--head", action="store_true", help="convert the classifier's head as well, for mmpretrain")
     add("--ema", action=argparse.BooleanOptionalAction, help="the averaged weights of the file, or the others")
     add("--inflate", metavar="VIDEO_CONFIG", help="config of the video classifier to inflate SRC for")
-    text = "where inflated taps lie in time (default: %(default)s)"
-    add("--mode", choices=("centre", "mean"), default="centre", help=text)
     return arguments
 
 

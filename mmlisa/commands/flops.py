@@ -16,7 +16,7 @@ SIZES = {"mmdet": (800, 1280), "mmseg": (512, 2048), "mmpretrain": (224, 224)}
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = cli.build_parser(__doc__, "flops", formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = cli.build_parser(__doc__, "flops")
     cli.add_shared(arguments, "config", "--cfg-options")
     sizes = ", ".join(f"{scope} {height} {width}" for scope, (height, width) in SIZES.items())
     arguments.add_argument(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from mmlisa import cli
-from mmlisa.errors import UserError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,15 +34,13 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--batch", type=cli.positive_int, metavar="N", help="images a step and process")
     add("--auto-scale-lr", action="store_true", help="scale the learning rate with the total batch")
-    cli.add_shared(arguments, "--device", "--launcher", "--local_rank --local-rank")
+    cli.add_shared(arguments, "--launcher", "--local_rank --local-rank")
     cli.add_shared(arguments, "--min-matched", default=0.5)
     return arguments
 
 
 def main(args: argparse.Namespace) -> None:
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
-    if args.device == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # MMEngine trains on a GPU wherever it sees one
     from mmlisa.training import config
 
     options = config.parse_options(args.cfg_options)
@@ -63,15 +60,9 @@ def main(args: argparse.Namespace) -> None:
         resume=args.resume,
     )
 
-    from mmengine.device import get_device
-
     from mmlisa.checkpoints import use_safe_loader
     from mmlisa.training.runner import build_runner, train
 
-    if args.device not in (None, get_device()):
-        raise UserError(
-            f"--device '{args.device}': on this machine MMEngine trains on '{get_device()}'; leave --device out"
-        )
     use_safe_loader()
     runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
     for warning in (config.warn_of_random_backbone(cfg), config.warn_of_batch(cfg, runner.world_size)):

@@ -11,7 +11,7 @@ from mmlisa import cli
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = cli.build_parser(__doc__, "visualize", formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = cli.build_parser(__doc__, "visualize")
     add = arguments.add_argument
     add("source", type=cli.existing_path, help="image, or without --model the folder of a training")
     words = "CONFIG [CHECKPOINT] [KEY=VALUE …]"

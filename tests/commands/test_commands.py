@@ -1,7 +1,6 @@
 """Every command once, in this process, on a few small demo images."""
 
 import json
-import sys
 from pathlib import Path
 
 import cv2
@@ -10,7 +9,6 @@ import torch
 
 from mmlisa import cli, config_path
 from mmlisa import export as exporting
-from mmlisa.commands import train
 from mmlisa.datasets.demo import make_demo
 from mmlisa.inference.load import DEMO, DEMO_CONFIG
 
@@ -208,17 +206,3 @@ def test_visualize(demo, mmlisa, tmp_path):
 def test_demo_data(mmlisa, tmp_path):
     assert mmlisa("demo-data", "--root", "demo", "--train-images", "1", "--val-images", "1") == 0
     assert len(list(tmp_path.glob("demo/train/*.jpg"))) == 1
-
-
-def test_a_device_that_mmengine_does_not_take_is_refused(mmlisa, monkeypatch):
-    monkeypatch.setattr("mmengine.device.get_device", lambda: "mps")
-    assert mmlisa("train", CONFIGS["classifier"], "--device", "cpu") == 2
-
-
-def test_the_device_is_chosen_before_pytorch_is_imported(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    monkeypatch.setattr("mmlisa.training.config.load_config", lambda *_, **__: sys.exit(3))
-    with pytest.raises(SystemExit, match="3"):
-        cli.main(["train", CONFIGS["classifier"], "--device", "cpu"])
-    assert not train.os.environ["CUDA_VISIBLE_DEVICES"]
