@@ -48,10 +48,7 @@ def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
 
 
 def find_metainfo(dataset: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names of a data set's config, where it has some, and else those of its type.
-
-    The config may name a file with a name per line, and mmpretrain's data sets also have an option ``classes``.
-    """
+    """Return the names of a data set's config, where it has some, or in a file of its, and else those of its type."""
     from mmengine.fileio import list_from_file
     from mmengine.registry import DATASETS
 
@@ -275,7 +272,7 @@ def warn_of_random_backbone(cfg: Config) -> str | None:
 
 
 def warn_of_batch(cfg: Config, processes: int) -> str | None:
-    """Return a warning if a step trains on another number of images than the learning rate is meant for."""
+    """Return a warning if a step has another number of images than the learning rate is meant for."""
     meant, scaling = (cfg.get("auto_scale_lr", {}).get(key) for key in ("base_batch_size", "enable"))
     steps = cfg.optim_wrapper.get("accumulative_counts", 1)
     images = cfg.train_dataloader.batch_size * processes

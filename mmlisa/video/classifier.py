@@ -43,10 +43,10 @@ class VideoDataPreprocessor(ClsDataPreprocessor):
 
 @MODELS.register_module()
 class VideoClassifier(ImageClassifier):
-    """mmpretrain's ``ImageClassifier``, with its arguments, for a video backbone.
+    """mmpretrain's ``ImageClassifier`` for a video backbone, of ``[B, V, 3, T, H, W]`` or, for single views, ``[B, 3, T, H, W]``.
 
-    Inputs are ``[B, V, 3, T, H, W]``, or ``[B, 3, T, H, W]`` for single views. The loss treats every view as a sample. A
-    prediction is the mean of the probabilities of the V views. Features and ``mode='tensor'`` have one row per view.
+    The loss treats every view as a sample. A prediction is the mean of the probabilities of the V views. Features and
+    ``mode='tensor'`` have one row per view.
     """
 
     def __init__(self, *args: Any, data_preprocessor: dict[str, Any] | None = None, **kwargs: Any) -> None:

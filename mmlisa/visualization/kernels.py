@@ -69,14 +69,8 @@ def attention_kernels(
 ) -> dict[str, Tensor]:
     """Return the kernels ``[Q, h, H, W]`` of chosen layers for Q queries by the layers' names; see :func:`attention_kernel`.
 
-    Args:
-        backbone: a network with operators of the registry.
-        image: ``[3, H, W]``, normalised.
-        layers: indices into :func:`find_operators`; negative ones count from the end.
-        queries: positions in the image.
-
-    Raises:
-        UserError: a layer that does not exist.
+    ``image`` is ``[3, H, W]``, normalised. ``layers`` are indices into :func:`find_operators`; one that does not exist is a
+    UserError.
     """
     kernels = {}
     for name, (operator, x, grid) in _calls(backbone, image, layers).items():
@@ -142,11 +136,8 @@ def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> t
 def attention_matrices(backbone: nn.Module, image: Tensor, layers: Sequence[int]) -> dict[str, Tensor]:
     """Return the matrices ``[h, N, N]`` by which chosen operators multiply their values; operators without one are left out.
 
-    The matrix of focused linear attention is ``φ(Q) φ(K)ᵀ / sum + M_DWC`` (FLatten, Eq. 11). The arguments are those of
-    :func:`attention_kernels`.
-
-    Raises:
-        UserError: a layer that does not exist, more tokens than :data:`MAX_TOKENS`, or no operator that has a matrix.
+    The matrix of focused linear attention is ``φ(Q) φ(K)ᵀ / sum + M_DWC`` (FLatten, Eq. 11). More than :data:`MAX_TOKENS` and
+    no matrix at all are UserErrors.
     """
     matrices = {}
     for name, (operator, x, grid) in _calls(backbone, image, layers).items():
@@ -173,14 +164,8 @@ def draw_kernels(
 ) -> None:
     """Draw kernels over the grey picture, a row per query and network, a column per layer and head (LiSA, Figs. 4 and 8).
 
-    Red adds, blue subtracts, and opacity is the weight over the largest of the panel; a ring marks the query.
-
-    Args:
-        picture: the image.
-        queries: positions in it.
-        rows: label and :func:`attention_kernels` of each network.
-        heads: indices; panels of heads that a layer lacks stay empty.
-        path: file to write.
+    Red adds, blue subtracts, and opacity is the weight over the largest of the panel; a ring marks the query. ``rows`` holds the
+    label and the :func:`attention_kernels` of each network. Panels of heads that a layer lacks stay empty.
     """
     height, width = picture.shape[1:]
     columns = 1 + max(len(kernels) for _, kernels in rows) * len(heads)
@@ -205,10 +190,7 @@ def draw_kernels(
 
 
 def draw_matrices(columns: Mapping[str, Mapping[str, Tensor]], head: int, path: Path) -> None:
-    """Draw the matrices of one head with their ranks, a row per layer and a column per network (FLatten, Fig. 5).
-
-    ``columns`` holds the :func:`attention_matrices` by the network's label.
-    """
+    """Draw the matrices of one head, by the network's label, with their ranks, a row per layer (FLatten, Fig. 5)."""
     layers = max(map(len, columns.values()))
     figure = Figure(figsize=(3.3 * len(columns), 3.6 * layers), layout="constrained")
     axes = figure.subplots(layers, len(columns), **BARE)

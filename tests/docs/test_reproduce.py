@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conversion.test_flatten import MODELS_17, layout
+from helpers.golden_weights import filled, shapes
 from helpers.pages import ROOT, commands, read_blocks
 from mmlisa.training.config import load_config
 from research.rehearse import make_data, shorten
@@ -23,9 +23,7 @@ EIGHT = ["torchrun", "--nproc_per_node", "8", "-m", "mmlisa"]
 def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("reproduce")
     make_data(path / "data")
-    family, settings, *_ = MODELS_17["swin-t"]
-    state = {name: torch.randn(shape) * 0.02 for name, shape in layout(family, **settings).items()}
-    torch.save({"model": state}, path / "flatten_swin_t.pth")
+    torch.save({"model": filled(shapes("official_flatten")["FLattenSwin tiny"])}, path / "flatten_swin_t.pth")
     return path
 
 

@@ -62,12 +62,11 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     * ``lr_mults``: multipliers of the rate by the prefix of a parameter's name, ``{'backbone': 0.1}``; the longest prefix counts;
     * ``layer_decay``: the rate of a layer over the rate of the next one. The backbone's ``get_layer_depth`` counts the layers;
-    * ``layer_groups``: ``'block'`` (default): each block is a layer; ``'convnext'``: in a backbone of four stages, the first two
-      stages, every three blocks of the third and the last stage are a layer each (ConvNeXt's fine-tuning).
+    * ``layer_groups``: ``'block'`` (default): each block is a layer; ``'convnext'``, for four stages: the first two stages, every
+      three blocks of the third and the last stage are a layer each (ConvNeXt's fine-tuning).
 
     Raises:
-        UserError: ``lr_mults`` names a part that the model does not have, or ``layer_groups`` is ``'convnext'`` for another
-            number of stages than four.
+        UserError: ``lr_mults`` names a part that the model does not have.
     """
 
     def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
@@ -105,8 +104,6 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
 def convnext_layers(depths: list[int]) -> list[int]:
     """Return ConvNeXt's layer of each depth that ``get_layer_depth`` counts: the stem, the blocks of four stages, the head."""
-    if len(depths) != 4:
-        raise UserError(f"layer_groups='convnext' needs a backbone of four stages, but this one has {len(depths)}")
     last = 3 + -(-depths[2] // 3)
     third = [3 + block // 3 for block in range(depths[2])]
     return [0, *[1] * depths[0], *[2] * depths[1], *third, *[last] * depths[3], last + 1]
