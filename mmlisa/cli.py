@@ -111,9 +111,9 @@ def key_value(text: str) -> str:
 # --- parsers -----------------------------------------------------------------------------------------------------------------
 
 
-def build_parser(description: str | None, command: str = "") -> argparse.ArgumentParser:
+def build_parser(description: str | None, command: str = "", **options) -> argparse.ArgumentParser:
     """Return the parser of a command, or of a tool that is not a command, with the options that all have."""
-    options = dict(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, description=description)
+    options |= dict(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, description=description)
     parser = argparse.ArgumentParser(prog=f"mmlisa {command}" if command else None, **options)
     parser.add_argument("--verbose", action="store_true", help="print everything that the libraries print")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")

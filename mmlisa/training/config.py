@@ -4,7 +4,6 @@ This module imports neither PyTorch nor the OpenMMLab libraries, so that a mista
 """
 
 import argparse
-import math
 import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -195,8 +194,9 @@ def config_for_training(
             )
     if resume:
         cfg.resume, cfg.load_from = True, resume
+    if amp:
+        _set_mixed_precision(cfg)
     _check_schedule(cfg)
-    _set_precision(cfg, amp)
     return cfg
 
 
@@ -251,11 +251,9 @@ def _schedulers(cfg: Config) -> list[ConfigDict]:
 
 
 def _check_schedule(cfg: Config) -> None:
-    loop = cfg.get("train_cfg") or {}
     for i, scheduler in enumerate(_schedulers(cfg)):
-        default = loop.get("max_epochs" if scheduler.get("by_epoch", True) else "max_iters", math.inf)
-        begin, end = scheduler.get("begin", 0), scheduler.get("end") or default
-        if end <= begin:
+        begin, end = scheduler.get("begin", 0), scheduler.get("end")
+        if end and end <= begin:
             raise UserError(
                 f"param_scheduler.{i} ({type_name(scheduler)}) has begin={begin} and ends at {end}; change begin and end, or set "
                 "the length of the training by --epochs or --iters, which stretch the schedule"
@@ -287,23 +285,19 @@ def warn_of_batch(cfg: Config, processes: int) -> str | None:
     return f"a step has {images * steps} images, the recipe's learning rate is for {meant}: {' or '.join(remedies)}"
 
 
-def _set_precision(cfg: Config, amp: bool) -> None:
-    wrapper = cfg.get("optim_wrapper") or ConfigDict()
-    wrapper_type = type_name(wrapper) if "type" in wrapper else "OptimWrapper"
-    if "Bf16" in wrapper_type or not (amp or "Amp" in wrapper_type):
-        return
+def _set_mixed_precision(cfg: Config) -> None:
     from mmengine.device import get_device
 
-    on_cpu = get_device() == "cpu"
-    forms = _AMP.get(wrapper_type.replace("Amp", ""))
-    if forms is None and (on_cpu or "Amp" not in wrapper_type):
+    wrapper, on_cpu = cfg.optim_wrapper, get_device() == "cpu"
+    plain = type_name(wrapper).replace("Amp", "").replace("Bf16", "") if "type" in wrapper else "OptimWrapper"
+    forms = _AMP.get(plain)
+    if forms is None:
         raise UserError(f"--amp needs optim_wrapper.type 'OptimWrapper', but the config has {wrapper.type!r}")
+    wrapper.type = forms[on_cpu]
     if on_cpu:
-        wrapper.type = forms[1]
         for option in ("loss_scale", "dtype", "use_fsdp"):  # bfloat16 has the range of fp32 and needs no scale
             wrapper.pop(option, None)
-    elif amp:
-        wrapper.type = forms[0] if forms else wrapper.type
+    else:
         wrapper.setdefault("loss_scale", "dynamic")
 
 
@@ -323,7 +317,7 @@ def config_for_test(
     cfg.default_hooks = cfg.get("default_hooks") or {}
     hook = cfg.default_hooks.pop("visualization", None)
     if show_dir is not None:
-        if hook is None or type_name(hook) != "OverlayHook":
+        if type_name(hook or {}) != "OverlayHook":
             hook = dict(type="mmlisa.OverlayHook")
         cfg.default_hooks.visualization = dict(hook, draw=True, test_out_dir=str(Path(show_dir).resolve()))
     if tta:

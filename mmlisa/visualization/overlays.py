@@ -37,8 +37,7 @@ def draw_prediction(
     """Return a picture with a model's prediction.
 
     Objects get a box, a mask and a label; beside annotations, small objects are in a legend below the picture instead.
-    A segmentation gets masks and a legend below the picture. A classification has its best classes below the picture, under the
-    annotated class.
+    A segmentation gets masks and a legend, a classification has its best classes below the picture, under the annotated one.
 
     Args:
         picture: the image as it was read.
@@ -73,13 +72,7 @@ def has_truth(sample: Any) -> bool:
 
 
 def write_video(path: str | Path, frames: Iterable[np.ndarray], rate: float) -> None:
-    """Write frames ``[H, W, 3]`` (RGB, uint8) as MPEG-4, at ``rate`` frames per second.
-
-    Nothing is written after an error, or if there is no frame.
-
-    Raises:
-        RuntimeError: OpenCV cannot write the file.
-    """
+    """Write frames as MPEG-4, at ``rate`` frames per second; nothing after an error, or if there is no frame."""
     import supervision as sv
 
     frames = iter(frames)
@@ -168,7 +161,7 @@ def _draw_instances(
     legend = [
         (classes.colour(label), classes.name(label)) for label in np.unique(detections.class_id[~is_large]).tolist()
     ]
-    names = [_label(classes.name(label), score) for _, _, score, label, *_ in named]
+    names = [classes.name(label) + ("" if score is None else f" {score:.2f}") for _, _, score, label, *_ in named]
     annotator = sv.RichLabelAnnotator(
         colours, text_color=ink, font_path=_font_path(), font_size=font, text_padding=2, smart_position=True
     )
@@ -202,11 +195,7 @@ def _class_legend(sample: Any, prefix: str, classes: Classes) -> Entries:
         return [(classes.colour(int(label)), classes.name(int(label))) for label in labels]
     scores = np.asarray(sample.pred_score, np.float32)
     best = [int(label) for label in np.argsort(-scores)[:_LISTED]]
-    return [(classes.colour(label), _label(classes.name(label), float(scores[label]))) for label in best]
-
-
-def _label(name: str, score: float | None) -> str:
-    return name if score is None else f"{name} {score:.2f}"
+    return [(classes.colour(label), f"{classes.name(label)} {scores[label]:.2f}") for label in best]
 
 
 def _font_path() -> str:

@@ -153,7 +153,6 @@ def test_a_schedule_that_ends_before_it_begins_is_named():
     [(COCO, "AmpOptimWrapper"), ("classifier_castling_lcnet_s_1000e_imagenet", "mmlisa.AdaptiveClipAmpOptimWrapper")],
 )
 def test_amp(monkeypatch, name, kind):
-    """On a CPU in bfloat16, also for a config written for GPUs."""
     cfg = config.load_config(name)
     monkeypatch.setattr("mmengine.device.get_device", lambda: "cuda")
     for _ in range(2):
@@ -162,7 +161,7 @@ def test_amp(monkeypatch, name, kind):
         assert (cfg.optim_wrapper.type, cfg.optim_wrapper.loss_scale) == (kind, "dynamic")
     assert OPTIM_WRAPPERS.get(cfg.optim_wrapper.type).__mro__[-3].__name__ == "OptimWrapper"
     monkeypatch.setattr("mmengine.device.get_device", lambda: "cpu")
-    cfg = config.config_for_training(cfg)
+    cfg = config.config_for_training(cfg, amp=True)
     assert cfg.optim_wrapper.type == f"mmlisa.{kind.rpartition('.')[2].replace('Amp', 'Bf16')}"
     assert "loss_scale" not in cfg.optim_wrapper
     assert config.config_for_training(cfg, amp=True).optim_wrapper == cfg.optim_wrapper

@@ -11,7 +11,7 @@ from mmseg.structures import SegDataSample
 
 from mmlisa.classes import Classes
 from mmlisa.visualization import overlays
-from mmlisa.visualization.overlays import draw_prediction, draw_truth, free_path, has_truth, write_video
+from mmlisa.visualization.overlays import draw_prediction, draw_truth, has_truth, write_video
 
 CLASSES = Classes({"classes": ("cat", "cup"), "palette": [(250, 0, 0), (0, 0, 250)]})
 GREY = np.full((160, 160, 3), 128, np.uint8)  # enlarged four times
@@ -126,12 +126,6 @@ def test_classes_without_names_and_colours():
     classes = Classes(None)
     assert classes.name(3) == "class 3"
     assert len({classes.colour(label) for label in range(100)}) == 100
-
-
-def test_free_path(tmp_path):
-    taken = set()
-    names = [free_path(tmp_path / name, taken).name for name in ("a.png", "a.png", "b.png", "a_2.png", "a.png")]
-    assert names == ["a.png", "a_2.png", "b.png", "a_2_2.png", "a_3.png"]
 
 
 @pytest.mark.parametrize("order", [1, -1])
