@@ -52,9 +52,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     run(command.main, command.parser().parse_intermixed_args(args.arguments))
 
 
-# --- argument types ----------------------------------------------------------------------------------------------------------
-
-
 def existing_path(text: str) -> str:
     """Type of an argument that names an existing file or folder."""
     path = os.path.expanduser(text)
@@ -108,9 +105,6 @@ def key_value(text: str) -> str:
     return text
 
 
-# --- parsers -----------------------------------------------------------------------------------------------------------------
-
-
 def build_parser(description: str | None, command: str = "", **options) -> argparse.ArgumentParser:
     """Return the parser of a command, or of a tool that is not a command, with the options that all have."""
     options |= dict(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, description=description)
@@ -152,9 +146,6 @@ def add_shared(parser: argparse.ArgumentParser, *names: str, **changes: Any) -> 
     """Add arguments of :data:`SHARED`, with changes."""
     for name in names:
         parser.add_argument(*name.split(), **SHARED[name] | changes)
-
-
-# --- running -----------------------------------------------------------------------------------------------------------------
 
 
 def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:

@@ -82,14 +82,12 @@ def check_match(model: nn.Module, state_dict: Mapping[str, Tensor], filename: st
     weights, (share, line) = model.state_dict(), match_report(model, state_dict)
     if share < min_matched:
         remedy = "; add prefix='backbone.'" * any(f"backbone.{name}" in state_dict for name in weights)
-        raise CheckpointError(
-            f"checkpoint {filename} is of another model: {line}; min_matched is {min_matched:.0%}{remedy}"
-        )
+        limit = f"min_matched is {min_matched:.0%}"
+        raise CheckpointError(f"checkpoint {filename} is of another model: {line}; {limit}{remedy}")
     print_log(f"{filename}: {line}", logger="current")
-    for name, tensor in _matching(weights, state_dict).items():
-        if isinstance(tensor, Tensor) and (
-            tensor.is_floating_point() != weights[name].is_floating_point() or tensor.isnan().any()
-        ):
+    tensors = {name: each for name, each in _matching(weights, state_dict).items() if isinstance(each, Tensor)}
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() != weights[name].is_floating_point() or tensor.isnan().any():
             raise CheckpointError(f"checkpoint {filename}: {name} ({tensor.dtype}) holds NaN or is not a weight")
 
 

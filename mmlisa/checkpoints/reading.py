@@ -93,13 +93,10 @@ def read_checkpoint(source: str | Path, map_location: str | torch.device | None 
         raise
     except Exception as error:  # damage surfaces as many types
         if unknown := re.search(r"GLOBAL (\S+)", str(error)):
-            raise CheckpointError(
-                f"checkpoint '{path}' could run code ({unknown[1]}) and was not loaded; save it as a plain state dict"
-            ) from error
+            code = f"could run code ({unknown[1]}) and was not loaded; save it as a plain state dict"
+            raise CheckpointError(f"checkpoint '{path}' {code}") from error
         reason = str(error).strip().rpartition("\n")[2] or type(error).__name__
-        raise CheckpointError(
-            f"checkpoint '{path}' is damaged or not a checkpoint of PyTorch or safetensors ({reason})"
-        ) from error
+        raise CheckpointError(f"checkpoint '{path}' is damaged, or not PyTorch's or safetensors' ({reason})") from error
     if not isinstance(checkpoint, dict):
         raise CheckpointError(f"checkpoint '{path}' holds a {type(checkpoint).__name__}, not a dict of tensors")
     hub = checkpoint.get("message_hub")

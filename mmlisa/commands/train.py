@@ -48,17 +48,8 @@ def main(args: argparse.Namespace) -> None:
     if os.environ["LOCAL_RANK"] == "0":  # before the imports of seconds
         print(f"{Path(args.config).stem}: the results go into {cfg.work_dir}/", flush=True)
     config.check_data(cfg, "train", "val")
-    cfg = config.config_for_training(
-        cfg,
-        pretrained=args.pretrained,
-        averaged=args.ema,
-        batch=args.batch,
-        epochs=args.epochs,
-        iterations=args.iters,
-        scale_lr=args.auto_scale_lr,
-        amp=args.amp,
-        resume=args.resume,
-    )
+    names = "pretrained", "ema", "batch", "epochs", "iters", "auto_scale_lr", "amp", "resume"
+    cfg = config.config_for_training(cfg, **{name: getattr(args, name) for name in names})
 
     from mmlisa.checkpoints import use_safe_loader
     from mmlisa.training.runner import build_runner, train

@@ -31,9 +31,7 @@ def __getattr__(name: str) -> Callable[..., NoReturn]:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def missing(*args: object, **kwargs: object) -> NoReturn:
-        raise UserError(
-            f"the operator {name!r} needs mmcv's compiled operators; to compile them, see docs/install.md, 'Compiled operators'"
-        )
+        raise UserError(f"{name!r} needs mmcv's compiled operators; see docs/install.md, 'Compiled operators'")
 
     return missing
 

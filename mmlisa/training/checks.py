@@ -52,10 +52,8 @@ def compare_classes(train: Sequence[str] | None, other: Sequence[str] | None) ->
     """Describe the first label that stands for different classes in two lists of classes; empty if there is none."""
     for label, (ours, theirs) in enumerate(zip(train or (), other or (), strict=False)):
         if ours != theirs:
-            return (
-                f"label {label} is '{ours}' in the training data and '{theirs}' here; both need the same classes in the same "
-                "order, and a class without images its folder"
-            )
+            difference = f"label {label} is '{ours}' in the training data and '{theirs}' here"
+            return f"{difference}; both need the same classes in the same order, and a class without images its folder"
     return ""
 
 
@@ -69,10 +67,9 @@ def check_channels(model: nn.Module, cfg: Mapping[str, Any]) -> None:
     if channels is None or not isinstance(takes, Sequence):
         return
     if sorted(takes) != sorted(channels):  # some necks, such as YOLOV3Neck, take the coarsest map first
-        raise UserError(
-            f"model.neck ({neck['type']}) takes in_channels={list(takes)}, but the backbone ({type(model.backbone).__name__}) "
-            f"returns maps of {list(channels)} channels. Set model.neck.in_channels={list(channels)}"
-        )
+        returned = f"the backbone ({type(model.backbone).__name__}) returns maps of {list(channels)} channels"
+        setting = f"model.neck.in_channels={list(channels)}"
+        raise UserError(f"model.neck ({neck['type']}) takes in_channels={list(takes)}, but {returned}. Set {setting}")
 
 
 def check_shapes(model: nn.Module, checkpoint: Mapping[str, Any], filename: str) -> None:
@@ -86,10 +83,9 @@ def check_shapes(model: nn.Module, checkpoint: Mapping[str, Any], filename: str)
     if conflicts:
         classes = saved_metainfo(checkpoint).get("classes")
         trained = f" It was trained for {_listed(classes)}." if classes else ""
-        raise UserError(
-            f"checkpoint '{filename}' does not fit the config: {'; '.join(conflicts[:4])}.{trained} Use the config that it was "
-            "trained with, or set num_classes and the like to match"
-        )
+        remedy = "Use the config that it was trained with, or set num_classes and the like to match"
+        where = f"checkpoint '{filename}' does not fit the config"
+        raise UserError(f"{where}: {'; '.join(conflicts[:4])}.{trained} {remedy}")
 
 
 def saved_metainfo(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,10 +116,8 @@ class FiniteLossHook(Hook):
         losses = {name: loss for name, loss in (outputs or {}).items() if "loss" in name}
         values = {name: float(torch.as_tensor(loss).detach()) for name, loss in losses.items()}
         if not all(map(isfinite, values.values())):
-            raise FloatingPointError(
-                f"iteration {runner.iter + 1}: {values}. {_last(runner)}. Usual remedies are a lower learning rate, a longer "
-                "warm-up, and optim_wrapper.clip_grad"
-            )
+            remedies = "Usual remedies are a lower learning rate, a longer warm-up, and optim_wrapper.clip_grad"
+            raise FloatingPointError(f"iteration {runner.iter + 1}: {values}. {_last(runner)}. {remedies}")
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         for name, each in checkpoint["state_dict"].items():
@@ -171,8 +165,7 @@ def _check_order(runner: Runner, checkpoint: dict[str, Any], filename: str) -> N
     ours = classes_of(runner.train_dataloader if runner._resume else runner.test_dataloader) or ()
     if sorted(ours) == sorted(saved) and list(ours) != list(saved):  # a label of the model means another class
         raise UserError(
-            f"checkpoint '{filename}' has the classes of the data in another order: set metainfo.classes of the data set to "
-            f"{list(saved)}"
+            f"checkpoint '{filename}' has another order: set metainfo.classes of the data set to {list(saved)}"
         )
 
 

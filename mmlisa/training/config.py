@@ -76,8 +76,7 @@ def find_test_pipeline(cfg: Config) -> list[ConfigDict]:
     if pipeline := innermost_dataset(cfg, "test").get("pipeline"):
         return pipeline
     raise UserError(
-        f"config '{cfg.filename}' has no test_dataloader with a pipeline, which reads the images; add one, such as "
-        "test_dataloader = val_dataloader"
+        f"config '{cfg.filename}': no test_dataloader with a pipeline; add test_dataloader = val_dataloader"
     )
 
 
@@ -141,9 +140,9 @@ def check_data(cfg: Config, *splits: str) -> None:
         names = [dataset.get("ann_file"), *(prefix.values() if isinstance(prefix, Mapping) else [prefix])]
         for name in filter(None, names):
             if "://" not in f"{folder}{name}" and not (path := Path(folder, name)).exists():
+                setting = f"{split}_dataloader.dataset.data_root='{folder}'"
                 raise FileNotFoundError(
-                    f"'{path}' does not exist: put the data there (docs/data.md), link to them, or set "
-                    f"{split}_dataloader.dataset.data_root='{folder}' to their folder"
+                    f"'{path}' does not exist: put the data there (docs/data.md), or change {setting}"
                 )
 
 
@@ -151,26 +150,17 @@ def config_for_training(
     cfg: Config,
     *,
     pretrained: str | None = None,
-    averaged: bool | None = None,
+    ema: bool | None = None,
     batch: int | None = None,
     epochs: int | None = None,
-    iterations: int | None = None,
-    scale_lr: bool = False,
+    iters: int | None = None,
+    auto_scale_lr: bool = False,
     amp: bool = False,
     resume: bool | str = False,
 ) -> Config:
-    """Return a copy of a config, as :func:`load_config` returns it, with the options of a training.
+    """Return a copy of a config, as :func:`load_config` returns it, with the options of ``mmlisa train``.
 
-    Args:
-        cfg: a whole config.
-        pretrained: source of the weights to start from.
-        averaged: of a source that has both, whether to take averaged weights; see :func:`mmlisa.conversion.read`.
-        batch: images of a step and process.
-        epochs, iterations: length of the training; the schedule is stretched to it. A training that counts epochs rounds more
-            iterations than an epoch has up to whole epochs.
-        scale_lr: scale the learning rate with the total batch.
-        amp: train with automatic mixed precision, on a CPU in bfloat16.
-        resume: continue from this checkpoint, or from the newest readable checkpoint of the work dir if it is True.
+    A training that counts epochs rounds more iterations than an epoch has up to whole epochs.
 
     Raises:
         UserError: an option or the schedule does not fit; the message names the setting.
@@ -178,20 +168,18 @@ def config_for_training(
     """
     cfg = deepcopy(cfg)
     if pretrained:
-        _set_pretrained(cfg, pretrained, averaged)
+        _set_pretrained(cfg, pretrained, ema)
     if batch:
         cfg.train_dataloader.batch_size = batch
-    if epochs or iterations:
-        _set_length(cfg, epochs, iterations)
-    if scale_lr:
+    if epochs or iters:
+        _set_length(cfg, epochs, iters)
+    if auto_scale_lr:
         cfg.merge_from_dict({"auto_scale_lr.enable": True})
     if resume is True:
         from mmlisa.checkpoints import latest_checkpoint
 
         if (resume := latest_checkpoint(cfg.work_dir)) is None:
-            raise FileNotFoundError(
-                f"--resume: '{cfg.work_dir}' has no checkpoint to continue from; name one, or train without --resume"
-            )
+            raise FileNotFoundError(f"--resume: '{cfg.work_dir}' has no checkpoint; train without --resume")
     if resume:
         cfg.resume, cfg.load_from = True, resume
     if amp:
@@ -200,14 +188,14 @@ def config_for_training(
     return cfg
 
 
-def _set_pretrained(cfg: Config, source: str, averaged: bool | None) -> None:
+def _set_pretrained(cfg: Config, source: str, ema: bool | None) -> None:
     if "pretrained_by" in cfg and "head" in cfg.model and not source.startswith("timm:"):
         # A classifier that fine-tunes another one loads all of it: its rate is too small for a new head.
         if cfg.get("load_from"):  # a video classifier's inflated weights
             raise UserError(f"--pretrained '{source}': this config starts from load_from='{cfg.load_from}'; set that")
         cfg.load_from = source
     else:
-        cfg.model.backbone.init_cfg = dict(type="mmlisa.PublishedWeights", source=source, ema=averaged)
+        cfg.model.backbone.init_cfg = dict(type="mmlisa.PublishedWeights", source=source, ema=ema)
 
 
 def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None:
@@ -254,9 +242,9 @@ def _check_schedule(cfg: Config) -> None:
     for i, scheduler in enumerate(_schedulers(cfg)):
         begin, end = scheduler.get("begin", 0), scheduler.get("end")
         if end and end <= begin:
+            place = f"param_scheduler.{i} ({type_name(scheduler)}) has begin={begin} and ends at {end}"
             raise UserError(
-                f"param_scheduler.{i} ({type_name(scheduler)}) has begin={begin} and ends at {end}; change begin and end, or set "
-                "the length of the training by --epochs or --iters, which stretch the schedule"
+                f"{place}; change them, or set the length by --epochs or --iters, which stretch the schedule"
             )
 
 

@@ -41,9 +41,7 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     default = Runner if verbose else QuietRunner
     runner = RUNNERS.build(cfg) if "runner_type" in cfg else default.from_cfg(cfg)
     if sum(isinstance(hook, EMAHook) for hook in runner.hooks) > 1:
-        raise UserError(
-            "custom_hooks has two EMA hooks, which overwrite the weights at each validation; keep one of them"
-        )
+        raise UserError("custom_hooks has two EMA hooks, which overwrite the weights at each validation; keep one")
     configured = set() if same_shapes else {type(hook) for hook in runner.hooks}
     for hook in (FiniteLossHook(), CheckpointGuardHook(min_matched, same_shapes), InterruptHook(), ScheduleHook()):
         if type(hook) not in configured:
@@ -68,11 +66,8 @@ def _prepare(cfg: Config) -> Config:
         if not torch.distributed.is_initialized():
             number, rank = (int(os.environ[name]) for name in PROCESSES[cfg.launcher])
             torch.distributed.init_process_group("gloo", world_size=number, rank=rank)
-        default = dict(
-            type="MMDistributedDataParallel",
-            broadcast_buffers=False,
-            find_unused_parameters=cfg.get("find_unused_parameters", False),
-        )
+        unused = cfg.get("find_unused_parameters", False)
+        default = dict(type="MMDistributedDataParallel", broadcast_buffers=False, find_unused_parameters=unused)
         cfg.model_wrapper_cfg = {**default, **(cfg.get("model_wrapper_cfg") or {}), "device_ids": None}
     return cfg
 

@@ -45,9 +45,7 @@ def locked(folder: str | Path) -> Iterator[None]:
     try:
         lock = FileLock(Path(folder, ".lock")).acquire(timeout=0)
     except Timeout:
-        raise BlockingIOError(
-            f"another training writes into '{folder}'; wait until it ends, or name another --work-dir"
-        ) from None
+        raise BlockingIOError(f"another training writes into '{folder}'; wait, or name another --work-dir") from None
     with lock:
         for partial in Path(folder).glob(".*.pth.*.partial"):  # left by a killed training
             partial.unlink()

@@ -182,10 +182,9 @@ def draw_kernels(
                 over = dict(alpha=weights.abs().numpy(), interpolation="bicubic", extent=(0, width, height, 0))
                 axis.imshow(weights, "RdBu_r", vmin=-1, vmax=1, **over)
                 axis.set_title(f"{name}\nhead {head}, {'x'.join(map(str, weights.shape))} tokens", fontsize=7)
+        rings = dict(s=(60, 35), facecolors="none", edgecolors=("black", "white"))
         for axis in filter(lambda axis: axis.images, line):
-            axis.scatter(
-                [x * width] * 2, [y * height] * 2, s=(60, 35), facecolors="none", edgecolors=("black", "white")
-            )
+            axis.scatter([x * width] * 2, [y * height] * 2, **rings)
     figure.savefig(path, dpi=150)
 
 

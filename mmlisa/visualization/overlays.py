@@ -118,10 +118,8 @@ def _panel(
 ) -> np.ndarray:
     """Draw annotations (``prefix='gt'``) or predictions (``'pred'``) on a resized copy of a picture; title and legend below."""
     if f"{prefix}_instances" in sample:
-        instances = getattr(sample, f"{prefix}_instances")
-        drawing, legend = _draw_instances(
-            drawing, scale, instances, classes, threshold, _LEAST_LABELLED if title else 0
-        )
+        instances, least = getattr(sample, f"{prefix}_instances"), _LEAST_LABELLED if title else 0
+        drawing, legend = _draw_instances(drawing, scale, instances, classes, threshold, least)
     elif f"{prefix}_sem_seg" in sample:
         drawing, legend = _draw_segmentation(drawing, getattr(sample, f"{prefix}_sem_seg").data, classes)
     else:
@@ -158,13 +156,11 @@ def _draw_instances(
     scene = sv.BoxAnnotator(colours, thickness=max(2, round(font / 9))).annotate(scene, detections)
     is_large = (detections.xyxy[:, 2:] - detections.xyxy[:, :2]).max(1) >= least
     named = detections[is_large & (len(detections) <= _MOST_LABELS)]  # more labels would cover the picture
-    legend = [
-        (classes.colour(label), classes.name(label)) for label in np.unique(detections.class_id[~is_large]).tolist()
-    ]
+    small = np.unique(detections.class_id[~is_large]).tolist()
+    legend = [(classes.colour(label), classes.name(label)) for label in small]
     names = [classes.name(label) + ("" if score is None else f" {score:.2f}") for _, _, score, label, *_ in named]
-    annotator = sv.RichLabelAnnotator(
-        colours, text_color=ink, font_path=_font_path(), font_size=font, text_padding=2, smart_position=True
-    )
+    style = dict(text_color=ink, font_path=_font_path(), font_size=font, text_padding=2)
+    annotator = sv.RichLabelAnnotator(colours, **style, smart_position=True)
     return annotator.annotate(scene, named, names)[..., ::-1], legend
 
 

@@ -49,9 +49,9 @@ def test_missing_data_are_named(tmp_path):
         # A part without time is removed.
         ("classifier_hylisanet_s_90e_imagenet21k.py", dict(epochs=1), dict(max_epochs=1), [(0, 1)]),
         (DEMO, dict(epochs=2), dict(max_iters=140), [(0, 10), (10, 140)]),  # 280 images, 4 a step
-        (DEMO, dict(iterations=20), dict(max_iters=20), [(0, 2), (2, 20)]),
-        (COCO, dict(iterations=20), dict(max_epochs=1), [(0, 500), (0, 1)]),
-        (COCO, dict(iterations=200), dict(max_epochs=2), [(0, 500), (0, 2)]),  # 140 in an epoch
+        (DEMO, dict(iters=20), dict(max_iters=20), [(0, 2), (2, 20)]),
+        (COCO, dict(iters=20), dict(max_epochs=1), [(0, 500), (0, 1)]),
+        (COCO, dict(iters=200), dict(max_epochs=2), [(0, 500), (0, 2)]),  # 140 in an epoch
     ],
 )
 def test_the_schedule_is_stretched_to_a_length(name, length, loop, parts):
@@ -60,7 +60,7 @@ def test_the_schedule_is_stretched_to_a_length(name, length, loop, parts):
     cfg = config.config_for_training(before, **length)
     assert {key: cfg.train_cfg[key] for key in loop} == loop
     assert [(part.get("begin", 0), part.end) for part in cfg.param_scheduler] == parts
-    trial = name == COCO and length.get("iterations") == 20
+    trial = name == COCO and length.get("iters") == 20
     assert cfg.train_dataloader.get("num_batch_per_epoch") == (20 if trial else None)
     assert before.train_cfg != cfg.train_cfg  # the caller's config stays
 

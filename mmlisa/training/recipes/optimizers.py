@@ -82,9 +82,8 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         names = {id(parameter): name for name, parameter in module.named_parameters()}
         unknown = [start for start in self.lr_mults if not any(name.startswith(start) for name in names.values())]
         if unknown:
-            raise UserError(
-                f"lr_mults names {unknown}; the model has {sorted({n.split('.')[0] for n in names.values()})}"
-            )
+            parts = sorted({name.split(".")[0] for name in names.values()})
+            raise UserError(f"lr_mults names {unknown}; the model has {parts}")
         for group in params:
             name = names[id(group["params"][0])]
             starts = [start for start in self.lr_mults if name.startswith(start)]
