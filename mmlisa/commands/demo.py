@@ -23,19 +23,19 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def draw(picture: "np.ndarray", prediction: "Prediction", classes: Sequence[str], scale: int = 3) -> "np.ndarray":
-    """Return a picture ``[H, W, 3]`` (RGB, uint8) with masks, boxes and labels, ``scale`` times as large."""
+def draw(picture: "np.ndarray", prediction: "Prediction", classes: Sequence[str]) -> "np.ndarray":
+    """Return a picture ``[H, W, 3]`` (RGB, uint8) with masks, boxes and labels, three times as large."""
     import cv2
     import numpy as np
 
-    drawing = cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
+    drawing = cv2.resize(picture, None, fx=3, fy=3, interpolation=cv2.INTER_CUBIC)
     objects = prediction.boxes, prediction.scores, prediction.labels, prediction.masks
     for box, score, label, mask in zip(*objects, strict=True):
         hue = np.uint8([[[int(label) * 180 // len(classes), 200, 255]]])
         colour = cv2.cvtColor(hue, cv2.COLOR_HSV2RGB)[0, 0]
         inside = cv2.resize(mask.astype(np.uint8), drawing.shape[1::-1]) > 0
         drawing[inside] = drawing[inside] * 0.6 + colour * 0.4
-        x1, y1, x2, y2 = (box * scale).astype(int).tolist()
+        x1, y1, x2, y2 = (box * 3).astype(int).tolist()
         cv2.rectangle(drawing, (x1, y1), (x2, y2), colour.tolist(), 2)
         text, place = f"{classes[label]} {score:.2f}", (x1 + 4, max(y1, 0) + 18)
         for ink, width in ((0, 3), (255, 1)):  # white with a black rim

@@ -307,7 +307,7 @@ def config_for_test(
     if show_dir is not None:
         if type_name(hook or {}) != "OverlayHook":
             hook = dict(type="mmlisa.OverlayHook")
-        cfg.default_hooks.visualization = dict(hook, draw=True, test_out_dir=str(Path(show_dir).resolve()))
+        cfg.default_hooks.visualization = dict(hook, test_out_dir=str(Path(show_dir).resolve()))
     if tta:
         for key in ("tta_model", "tta_pipeline"):
             if key not in cfg:

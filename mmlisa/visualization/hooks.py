@@ -52,17 +52,14 @@ class OverlayHook(Hook):
 
     Args:
         interval: draw every this many-th image of the validation set; a test draws all images.
-        draw: whether to draw at all.
         score_thr: lowest score of an object that is drawn.
         test_out_dir: folder of the pictures of a test; None draws none.
     """
 
     priority = "NORMAL"
 
-    def __init__(
-        self, interval: int = 50, draw: bool = True, score_thr: float = 0.3, test_out_dir: str | None = None
-    ) -> None:
-        self.interval, self.draw, self.score_thr, self.test_out_dir = interval, draw, score_thr, test_out_dir
+    def __init__(self, interval: int = 50, score_thr: float = 0.3, test_out_dir: str | None = None) -> None:
+        self.interval, self.score_thr, self.test_out_dir = interval, score_thr, test_out_dir
         self._seen = 0
         self._taken: set[Path] = set()
 
@@ -72,13 +69,13 @@ class OverlayHook(Hook):
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Batch, outputs: Sequence[Any]) -> None:
         for inputs, sample in zip(_inputs(data_batch), outputs, strict=True):
-            if self.draw and is_main_process() and self._seen % self.interval == 0:
+            if is_main_process() and self._seen % self.interval == 0:
                 name = free_path(Path(f"{Path(sample.img_path).stem}.png"), self._taken).stem
                 runner.visualizer.add_image(name, self._drawing(runner.val_dataloader, inputs, sample), runner.iter)
             self._seen += 1
 
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Batch, outputs: Sequence[Any]) -> None:
-        if not self.draw or self.test_out_dir is None:
+        if self.test_out_dir is None:
             return
         for inputs, sample in zip(_inputs(data_batch), outputs, strict=True):
             target = free_path(Path(self.test_out_dir, f"{Path(sample.img_path).stem}.png"), self._taken)

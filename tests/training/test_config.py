@@ -173,7 +173,7 @@ def test_amp(monkeypatch, name, kind):
 def test_show_dir_draws_overlays_whatever_the_config_draws(tmp_path):
     cfg = Config(dict(default_hooks=dict(visualization=dict(type="DetVisualizationHook", draw=False))))
     shown = config.config_for_test(cfg, show_dir=str(tmp_path)).default_hooks
-    assert shown.visualization == dict(type="mmlisa.OverlayHook", draw=True, test_out_dir=str(tmp_path))
+    assert shown.visualization == dict(type="mmlisa.OverlayHook", test_out_dir=str(tmp_path))
     assert "visualization" not in config.config_for_test(cfg).default_hooks
     assert cfg.default_hooks.visualization.draw is False
 

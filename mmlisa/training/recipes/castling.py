@@ -14,7 +14,7 @@ from mmlisa.registry import HOOKS
 
 @HOOKS.register_module()
 class CastlingHook(Hook):
-    """Set the threshold ε of all auxiliary branches, record the entries that their masks keep, and drop the branches.
+    """Set the threshold ε of all auxiliary branches, record the entries that their masks keep, and drop the branches at the end.
 
     Number and share of the non-zero mask entries of each layer go to MMEngine's visualizer as ``castling/…`` (Castling-ViT,
     Fig. 6). A model without auxiliary branches is a UserError.
@@ -26,7 +26,6 @@ class CastlingHook(Hook):
         end_epsilon: the last value; 1 empties the mask. The maximum of a row of N tokens is at least 1 / N, so for
             N < 1 / ε only a schedule that ends at 1 empties the mask.
         begin: share of the training at which the change begins, from 0 to 1.
-        drop_at: share of the training at which the branch is dropped; with 1 it is dropped after the training.
         interval: iterations between two records.
     """
 
@@ -39,16 +38,14 @@ class CastlingHook(Hook):
         epsilon: float = 0.02,
         end_epsilon: float = 1.0,
         begin: float = 0.9,
-        drop_at: float = 1.0,
         interval: int = 50,
     ) -> None:
         if schedule not in ("constant", "linear", "step"):
             raise UserError(f"schedule={schedule!r}; it must be 'constant', 'linear' or 'step'")
-        if not (0 <= begin <= 1 and 0 <= drop_at <= 1):
-            raise UserError(f"begin={begin}, drop_at={drop_at}; both are shares of the training, from 0 to 1")
+        if not 0 <= begin <= 1:
+            raise UserError(f"begin={begin}; it must be a share of the training, from 0 to 1")
         self.schedule, self.epsilon, self.end_epsilon, self.begin = schedule, epsilon, end_epsilon, begin
-        self.drop_at, self.interval = drop_at, interval
-        self._recorded: list[str] = []
+        self.interval = interval
 
     def threshold(self, progress: float) -> float:
         """Return ε at the share ``progress`` of the training."""
@@ -59,25 +56,18 @@ class CastlingHook(Hook):
         return self.epsilon + (self.end_epsilon - self.epsilon) * (progress - self.begin) / (1 - self.begin)
 
     def before_train(self, runner: Runner) -> None:
-        self._recorded = list(castling_operators(_bare(runner.model)))
-        if not self._recorded:
+        if not castling_operators(_bare(runner.model)):
             raise UserError("CastlingHook: the model has no attention with aux=True")
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        progress = (runner.iter + 1) / runner.max_iters
-        if self.drop_at < 1 and progress >= self.drop_at:
-            drop_aux(_bare(runner.model))
         for operator in castling_operators(_bare(runner.model)).values():
-            operator.epsilon = self.threshold(progress)
+            operator.epsilon = self.threshold((runner.iter + 1) / runner.max_iters)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         if runner.iter % self.interval:
             return
-        operators = castling_operators(_bare(runner.model))
-        for name in self._recorded:
-            # The mask of a dropped or frozen branch has no entries.
-            operator = operators.get(name)
-            count = 0.0 if operator is None or operator.mask_count is None else float(operator.mask_count)
+        for name, operator in castling_operators(_bare(runner.model)).items():
+            count = 0.0 if operator.mask_count is None else float(operator.mask_count)  # none in a frozen branch
             ratio = count / operator.mask_size if count else 0.0
             for quantity, value in (("nonzero_count", count), ("nonzero_ratio", ratio)):
                 # Checkpoints contain the message hub, so a resumed run continues the record.

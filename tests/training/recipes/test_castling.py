@@ -57,14 +57,6 @@ def test_schedules(tmp_path, options, expected):
     assert not model.attn.aux
 
 
-def test_early_drop(tmp_path):
-    model = Model()
-    runner = train(tmp_path, model, dict(drop_at=0.5, interval=1))
-    counts = runner.message_hub.get_scalar("castling/attn/nonzero_count").data[0]
-    assert (counts[:4] > 0).all()
-    assert not counts[4:].any()
-
-
 def test_a_model_without_a_branch_is_refused(tmp_path):
     with pytest.raises(ValueError, match="aux=True"):
         train(tmp_path, Model(aux=False), {})
