@@ -19,13 +19,10 @@ def _address(scheme: str, name: str) -> str | None:
 
 
 def download(source: str | Path) -> Path:
-    """Return the file that ``source`` names, downloaded if it is an address.
+    """Return the file ``source``, downloaded if it is ``http(s)://…``, ``'torchvision://NAME'`` or ``'open-mmlab://NAME'``.
 
     PyTorch's cache keeps a download. If the file's name ends in the first digits of its SHA-256, as OpenMMLab's and
-    torchvision's names do, they are compared. Of several processes, the first downloads.
-
-    Args:
-        source: a file, an ``http(s)://`` address, ``'torchvision://NAME'`` or ``'open-mmlab://NAME'``.
+    torchvision's names do, they are compared.
 
     Raises:
         UserError: an unsupported address, or a name that MMEngine's list lacks.

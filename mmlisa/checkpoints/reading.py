@@ -71,12 +71,8 @@ def read_checkpoint(source: str | Path, map_location: str | torch.device | None 
 
     The configs in ``meta`` and in the message hub are left out, because MMEngine would run them as Python code.
 
-    Args:
-        source: a file or an address, see :func:`download`.
-        map_location: device of the tensors, as in ``torch.load``.
-
     Raises:
-        OSError: the file does not exist, cannot be read or downloaded.
+        OSError: the file or address (see :func:`download`) does not exist, cannot be read or downloaded.
         CheckpointError: the file is damaged, not a checkpoint, or could run code.
     """
     path = download(source)

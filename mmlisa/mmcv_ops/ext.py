@@ -63,11 +63,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
 
 
 def roi_align_forward(input: Tensor, rois: Tensor, output: Tensor, *_: Tensor, pool_mode: int, **geometry: Any) -> None:
-    """Fill ``output``; mmcv's last two tensors belong to the maximum.
-
-    Raises:
-        UserError: ``pool_mode`` is the maximum, 0.
-    """
+    """Fill ``output``; the maximum, 0, to which mmcv's last two tensors belong, is a UserError."""
     if pool_mode == 0:
         raise UserError("pool_mode='max' needs mmcv's compiled operators; use pool_mode='avg'")
     output.copy_(torch.ops.torchvision.roi_align(*widest(input, rois), *_roi_geometry(**geometry)))

@@ -6,10 +6,7 @@ from torch import nn
 
 
 def build_model(cfg: Config) -> nn.Module:
-    """Build the model of a config.
-
-    A ``data_preprocessor`` beside the model becomes the model's if it has none, as in MMEngine's runner.
-    """
+    """Build the model of a config, with the ``data_preprocessor`` beside it if it has none, as MMEngine's runner does."""
     init_default_scope(cfg.get("default_scope", "mmengine"))
     preprocessor = cfg.get("data_preprocessor")
     return MODELS.build(cfg.model, default_args=preprocessor and {"data_preprocessor": preprocessor})

@@ -20,15 +20,10 @@ _CLASS_HEADS = ("roi_head.bbox_head", "roi_head.mask_head", "bbox_head", "mask_h
 
 
 def check_classes(model: Mapping[str, Any], classes: Sequence[str] | None, setting: str) -> str:
-    """Compare ``num_classes`` of the heads of ``cfg.model`` with the number of classes of the data; ``setting`` names the data.
+    """Compare ``num_classes`` of the heads of ``cfg.model`` with the classes of the data at ``setting``.
 
-    Panoptic models and models that take class names as text are not checked.
-
-    Returns:
-        A warning about heads with more classes than the data, which may be empty.
-
-    Raises:
-        UserError: a head has fewer classes than the data; the message names each head and the right number.
+    A head with fewer classes than the data is a UserError, heads with more are the warning that is returned. Panoptic models and
+    models that take class names as text are not checked.
     """
     if classes is None or {"panoptic_fusion_head", "language_model"} & model.keys():
         return ""
@@ -134,13 +129,11 @@ def _last(runner: Runner) -> str:
 class CheckpointGuardHook(Hook):
     """Report how much of the model a loaded checkpoint holds, and refuse a checkpoint that does not fit.
 
+    Values that are not weights and, in a test and a resumed training, the classes of the data in another order are refused, too.
+
     Args:
         min_matched: share of the model's entries that must match in name and shape, from 0 to 1.
         same_shapes: refuse a checkpoint with any entry of another shape; otherwise only when resuming.
-
-    Raises:
-        UserError: the checkpoint holds less, entries of other shapes, values that are not weights, or the classes of the
-            data in another order.
     """
 
     priority = "VERY_HIGH"  # before the hooks that load averages from the weights

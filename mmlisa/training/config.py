@@ -92,11 +92,8 @@ def load_config(
 ) -> Config:
     """Read a config and apply the command line's options to it.
 
-    Args:
-        filename: a file, or a name for :func:`mmlisa.config_path`.
-        options: new values by dotted key.
-        work_dir: the folder of logs and checkpoints; None for the config's own, or ``work_dirs/<config's name>``.
-        launcher: the program that started the processes.
+    ``filename`` may be a name for :func:`mmlisa.config_path`. Without ``work_dir``, the config's own counts, or
+    ``work_dirs/<config's name>``.
 
     Raises:
         FileNotFoundError: no such config; the message names the closest ones.
@@ -294,11 +291,8 @@ def config_for_test(
 ) -> Config:
     """Return a copy of a config, as :func:`load_config` returns it, that tests a checkpoint.
 
-    Args:
-        cfg: a whole config.
-        checkpoint: the weights.
-        show_dir: folder of pictures of all predictions by :class:`mmlisa.visualization.OverlayHook`.
-        tta: test with augmentation. A config without ``tta_model`` and ``tta_pipeline`` is a UserError.
+    :class:`mmlisa.visualization.OverlayHook` draws into ``show_dir``. ``tta`` without ``tta_model`` and ``tta_pipeline`` is a
+    UserError.
     """
     cfg = deepcopy(cfg)
     cfg.load_from, cfg.resume = checkpoint, False

@@ -24,6 +24,8 @@ from .saving import InterruptHook, locked
 def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, verbose: bool = True) -> Runner:
     """Build the runner of a whole config with mmlisa's checks, its atomic checkpoints and its handling of signals.
 
+    A backbone that does not fit the neck, and two hooks that average the weights, are UserErrors.
+
     Args:
         cfg: it is not changed.
         min_matched: share of the model's entries that a checkpoint must hold, unless ``custom_hooks`` has a
@@ -31,9 +33,6 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
         same_shapes: for a test: refuse a checkpoint with any entry of another shape, or with less than ``min_matched`` whatever
             ``custom_hooks`` says. In a training, an entry of another shape keeps its initial values.
         verbose: print everything that MMEngine logs.
-
-    Raises:
-        UserError: the backbone does not fit the neck, or two hooks average the weights.
     """
     if not verbose:
         import_quietly(cfg.get("default_scope"))

@@ -12,11 +12,7 @@ METRICS = ("mAP", "mAP_50", "mAP_75", "mIoU", "aAcc", "top1")  # ends of the nam
 
 
 def read_curves(work_dir: str | Path) -> Curves:
-    """Read the curves of a work dir from all of its logs. A later log replaces the earlier ones from its first iteration on.
-
-    Raises:
-        FileNotFoundError: the folder has no log.
-    """
+    """Read the curves of a work dir from all of its logs, of which a later one counts from its first iteration on."""
     logs = sorted(Path(work_dir).glob("*/vis_data/scalars.json"))
     if not logs:
         raise FileNotFoundError(f"{work_dir} has no log of a training (*/vis_data/scalars.json)")
@@ -38,11 +34,7 @@ def read_curves(work_dir: str | Path) -> Curves:
 
 
 def draw_curves(curves: Curves, file: Path | BinaryIO) -> None:
-    """Draw the curves of a run into a file, as PNG unless its name ends otherwise; a star marks the best point of each metric.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Draw the curves of a run into a file, as PNG unless its name ends otherwise; a star marks the best point of each metric."""
     from matplotlib.figure import Figure  # not pyplot, which holds global state
 
     figure = Figure(figsize=(10, 4.5), layout="constrained")  # readable where a page shows it 1000 pixels wide

@@ -71,7 +71,6 @@ def test_commands_are_understood(page, monkeypatch):
     monkeypatch.setitem(cli.SHARED["config"], "type", str)  # files that the page's earlier commands write
     for kind in ("config_file", "weights_source", "existing_path"):
         monkeypatch.setattr(cli, kind, str)
-    monkeypatch.setitem(cli.SHARED["config"], "type", str)
     blocks = read_blocks(page)
     written = {block.title for block in blocks}
     for words in commands(blocks):

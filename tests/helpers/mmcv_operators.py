@@ -62,15 +62,9 @@ def deform_conv(
     geometry = (stride, padding, dilation, groups, deform_groups)
     if not modulated:
         return lambda *tensors: ops.deform_conv2d(*tensors, *geometry), (image, offset, weight)
-    if not bias:
-        return (
-            lambda *tensors: ops.modulated_deform_conv2d(*tensors, None, *geometry),
-            (image, offset, mask, weight),
-        )
-    return (
-        lambda *tensors: ops.modulated_deform_conv2d(*tensors, *geometry),
-        (image, offset, mask, weight, wave(6, seed=5)),
-    )
+    tensors, no_bias = (image, offset, mask, weight), () if bias else (None,)
+    tensors += (wave(6, seed=5),) * bias
+    return lambda *tensors: ops.modulated_deform_conv2d(*tensors, *no_bias, *geometry), tensors
 
 
 def nms(count: int = 40, **settings: object) -> Case:

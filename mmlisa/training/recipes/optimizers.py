@@ -60,13 +60,11 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     ``paramwise_cfg`` takes, beside MMEngine's keys:
 
-    * ``lr_mults``: multipliers of the rate by the prefix of a parameter's name, ``{'backbone': 0.1}``; the longest prefix counts;
+    * ``lr_mults``: multipliers of the rate by the prefix of a parameter's name, ``{'backbone': 0.1}``; the longest prefix counts,
+      one that no parameter has is a UserError;
     * ``layer_decay``: the rate of a layer over the rate of the next one. The backbone's ``get_layer_depth`` counts the layers;
     * ``layer_groups``: ``'block'`` (default): each block is a layer; ``'convnext'``, for four stages: the first two stages, every
       three blocks of the third and the last stage are a layer each (ConvNeXt's fine-tuning).
-
-    Raises:
-        UserError: ``lr_mults`` names a part that the model does not have.
     """
 
     def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
