@@ -2,7 +2,7 @@
 
 ``evidence`` has one or more of these, separated by semicolons:
 
-``cells: TABLE``          the cells of a table of the paper's page, or of rows whose label matches: ``cells: Table 5 / LiSANet``
+``cells: TABLE``          the cells of a table of the paper's page, or of rows whose label begins so: ``cells: Table 5 / LiSANet``
 ``recipe``                tests/helpers/recipes states the recipe of every config of the row
 ``as: ITEM``              the row contains another item of its paper, and deviates if that does
 ``test: PATH::NAME``      a test with an oracle from outside: a formula, a library, a closed form
@@ -77,7 +77,7 @@ class Row:
         for kind, argument in self.kinds:
             if kind == "cells":
                 table, _, label = argument.partition(" / ")
-                chosen = [c for c in read_cells(self.paper) if c.table == table and re.search(label, c.label)]
+                chosen = [c for c in read_cells(self.paper) if c.table == table and re.match(label, c.label)]
                 if not chosen:
                     raise ValueError(f"{self.paper}, {self.item}: its page has no cells {argument!r}")
                 found += chosen

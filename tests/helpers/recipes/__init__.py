@@ -51,6 +51,8 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     * ``drop_path``; ``augments``: type -> alpha of mixing augmentations; ``ema``: type and final momentum; ``head_scale``: by how
       much smaller than its other layers a head's last one starts; ``teacher``: timm's name of a distilling model; ``mesa``: the
       weight of the self-distillation, and its first epoch;
+    * ``label_smoothing``; ``rand_augment``: operations, level and its deviation; ``erasing``: its probability; ``clips``: frames,
+      stride (None: one of each segment) and number, of training and test;
     * ``transforms``: types of the training pipeline; ``train_scales``: pixels, of every step that sets a size; ``max_size``:
       limit of the long side, beside short ones; ``class_share``: largest share of a class in a crop; ``interpolations``;
       ``batch_scales``: smallest and largest, where the images of a batch are resized together; ``sampler``; ``pixels``: order,
@@ -96,6 +98,16 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         "interpolations": {step.interpolation for step in train if step.type == "Resize" and "interpolation" in step},
         "evaluation": [word for step in test for word in _evaluation(step)],
         "augments": {a.type: a.alpha for a in augments},
+        "label_smoothing": ((cfg.model.get("head") or {}).get("loss") or {}).get("label_smooth_val"),
+        "rand_augment": next(
+            ([s.num_policies, s.magnitude_level, s.magnitude_std] for s in train if s.type == "RandAugment"), None
+        ),
+        "erasing": next((step.erase_prob for step in train if step.type == "RandomErasing"), None),
+        "clips": [
+            [step.length, step.get("stride"), step.get("num_clips", 1)]
+            for step in [*train, *test]
+            if step.type == "mmlisa.LoadClips"
+        ],
         "transforms": [step.type.removeprefix("mmlisa.") for step in train],
         "sampler": cfg.train_dataloader.sampler.type,
         "pixels": ["RGB" if rgb else "BGR", *preprocessor.mean, *preprocessor.std],
