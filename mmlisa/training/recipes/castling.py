@@ -20,11 +20,10 @@ class CastlingHook(Hook):
     Fig. 6). A model without auxiliary branches is a UserError.
 
     Args:
-        schedule: ``'constant'`` keeps ε at ``epsilon``. ``'linear'`` changes it linearly from ``begin`` on, to ``end_epsilon``
-            at the end. ``'step'`` sets it to ``end_epsilon`` from ``begin`` on.
+        schedule: ``'constant'`` keeps ε at ``epsilon``. From ``begin`` on, ``'linear'`` raises it to 1 at the end, and ``'step'``
+            sets it to 1, which empties the mask. The maximum of a row of N tokens is at least 1 / N, so that a constant ε does
+            not empty the masks of N < 1 / ε tokens.
         epsilon: the first value; the paper's is 0.02.
-        end_epsilon: the last value; 1 empties the mask. The maximum of a row of N tokens is at least 1 / N, so for
-            N < 1 / ε only a schedule that ends at 1 empties the mask.
         begin: share of the training at which the change begins, from 0 to 1.
         interval: iterations between two records.
     """
@@ -36,7 +35,6 @@ class CastlingHook(Hook):
         self,
         schedule: Literal["constant", "linear", "step"] = "constant",
         epsilon: float = 0.02,
-        end_epsilon: float = 1.0,
         begin: float = 0.9,
         interval: int = 50,
     ) -> None:
@@ -44,16 +42,15 @@ class CastlingHook(Hook):
             raise UserError(f"schedule={schedule!r}; it must be 'constant', 'linear' or 'step'")
         if not 0 <= begin <= 1:
             raise UserError(f"begin={begin}; it must be a share of the training, from 0 to 1")
-        self.schedule, self.epsilon, self.end_epsilon, self.begin = schedule, epsilon, end_epsilon, begin
-        self.interval = interval
+        self.schedule, self.epsilon, self.begin, self.interval = schedule, epsilon, begin, interval
 
     def threshold(self, progress: float) -> float:
         """Return ε at the share ``progress`` of the training."""
         if self.schedule == "constant" or progress < self.begin:
             return self.epsilon
         if self.schedule == "step" or self.begin == 1:
-            return self.end_epsilon
-        return self.epsilon + (self.end_epsilon - self.epsilon) * (progress - self.begin) / (1 - self.begin)
+            return 1.0
+        return self.epsilon + (1 - self.epsilon) * (progress - self.begin) / (1 - self.begin)
 
     def before_train(self, runner: Runner) -> None:
         if not castling_operators(_bare(runner.model)):
