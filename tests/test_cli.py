@@ -63,15 +63,11 @@ def test_options_may_stand_between_the_files(tmp_path):
             infer.main(parse(words))
 
 
-def _run(main, **options) -> None:
-    cli.run(main, argparse.Namespace(**{"debug": False, "verbose": False, **options}))
-
-
-def _raise(error: BaseException):
+def _run(error: BaseException, **options) -> None:
     def main(args):
         raise error
 
-    return main
+    cli.run(main, argparse.Namespace(**{"debug": False, "verbose": False, **options}))
 
 
 @pytest.mark.parametrize(
@@ -80,29 +76,20 @@ def _raise(error: BaseException):
         (FileNotFoundError(errno.ENOENT, "No such file", "a.py"), 2, "error: [Errno 2] No such file: 'a.py'\n"),
         (ChildProcessError("the training failed"), 1, "error: the training failed\n"),
         (OSError(errno.ENOSPC, "the disk is full"), 1, "error: [Errno 28] the disk is full\n"),
+        (UserError("a mistake"), 2, "error: a mistake\n"),
+        (InputError("a mistake"), 2, "error: a mistake\n"),
+        (FloatingPointError("not finite"), 1, "error: not finite\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )
 def test_exit_statuses(capsys, error, status, message):
     with pytest.raises(SystemExit) as end:
-        _run(_raise(error))
+        _run(error)
     assert end.value.code == status
     assert capsys.readouterr().err == message
 
 
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [(UserError("options are invalid"), 2), (InputError("options are invalid"), 2), (FloatingPointError("options"), 1)],
-)
-def test_errors_of_ours_end_in_one_line(capsys, error, status):
-    with pytest.raises(SystemExit) as end:
-        _run(_raise(error))
-    assert end.value.code == status
-    assert capsys.readouterr().err.count("options") == 1
-    with pytest.raises(type(error)):
-        _run(_raise(error), debug=True)
-
-
-def test_errors_of_libraries_and_bugs_keep_their_traceback():
-    with pytest.raises(ValueError, match="max"):
-        _run(lambda args: max([]))
+def test_errors_of_libraries_and_bugs_keep_their_traceback_and_with_debug_all():
+    for error, options in ((ValueError(), {}), (UserError(), dict(debug=True))):
+        with pytest.raises(type(error)):
+            _run(error, **options)
