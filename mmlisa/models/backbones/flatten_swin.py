@@ -49,7 +49,7 @@ _RULES: Rules = (
     (r"relative_position_index$|attn_mask$", None),  # buffers, rebuilt
     (r"^patch_embed\.", "stem."),
     (r"^layers\.(\d+)\.blocks\.", r"stages.\1.blocks."),
-    (r"^norm\.", "norm3."),
+    (r"^norm\.", "norm3."),  # of the last map; the others' norms are new
 )
 # timm puts Swin's merging at the head of a stage, the official code at the end of the one before.
 _TIMM_RULES: Rules = ((r"^layers\.(\d+)\.downsample\.", r"stages.\1.downsample."), *_RULES)

@@ -1,6 +1,6 @@
 """LiSANet and HyLiSANet (Kwon et al., "Lightweight Structure-Aware Attention for Visual Understanding", Tables 2 and 11)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 from operator import mul
@@ -36,16 +36,18 @@ class PositionedEmbed(ResizeOnLoad, PatchEmbed):
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         x, grid = super().forward(x)
-        mode = "bicubic" if len(grid) == 2 else "trilinear"
-        return x + to_tokens(stretch(self.position_embedding, grid, mode)), grid
+        return x + to_tokens(self._stretch(self.position_embedding, grid)), grid
 
     def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
-        size = parameter.shape[2:]
-        return stretch(saved, size, "bicubic" if len(size) == 2 else "trilinear")
+        return self._stretch(saved, parameter.shape[2:])
+
+    @staticmethod
+    def _stretch(position: Tensor, grid: Sequence[int]) -> Tensor:
+        return stretch(position, grid, "bicubic" if len(grid) == 2 else "trilinear")
 
 
 class ConvPosition(Branch):
-    """A depthwise 3x3 convolution, the position embedding of a block: ``[B, N, C] -> [B, N, C]``."""
+    """The position embedding of a block, a depthwise convolution over 3 tokens of each axis: ``[B, N, C] -> [B, N, C]``."""
 
     order = ("dwconv",)
 
@@ -106,7 +108,7 @@ class LiSANet(Backbone):
     mixers = ("mixers", "AC")
     default_arch = "hybrid-small"
     no_decay = ("position_embedding",)
-    _conv: ClassVar[dict[str, Any]] = dict(conv_kernel=7, conv_expansion=2)
+    _conv: ClassVar[dict[str, Any]] = dict(conv_kernel=7, conv_expansion=2)  # of C, which any arch may be given
     _journal: ClassVar[dict[str, Any]] = dict(
         strides=(4, 2, 2, 2),
         overlap=True,
@@ -190,11 +192,10 @@ class LiSANet(Backbone):
 
     def _build_embed(self, stage: int, in_channels: int) -> PatchEmbed:
         arch, channels, axes = self.arch, self.stage_channels[stage], len(self.image_size)
-        stride = arch["strides"][stage]
-        kernel, padding = (2 * stride - 1, stride - 1) if arch["overlap"] else (stride, 0)
-        time = TEMPORAL_STRIDE if stage == 0 else 1
-        # In time, all embeddings overlap (Table 14's FLOPs: tubelets of 3x16x16).
-        sizes = (2 * time - 1, kernel, kernel), (time, stride, stride), (time - 1, padding, padding)
+        side, time = arch["strides"][stage], TEMPORAL_STRIDE if stage == 0 else 1
+        kernel, padding = (2 * side - 1, side - 1) if arch["overlap"] else (side, 0)
+        # Of T, H, W; images have the last two. In time, all embeddings overlap (Table 14's FLOPs: tubelets of 3x16x16).
+        sizes = (2 * time - 1, kernel, kernel), (time, side, side), (time - 1, padding, padding)
         kernels, strides, paddings = (size[-axes:] for size in sizes)
         options = dict(norm=build_norm(self.norm_cfg, channels), grid_axes=axes)
         if stage == 0 and arch["position"] == "learned":
@@ -209,18 +210,12 @@ class LiSANet(Backbone):
             mixer = SepConv(channels, kernel, expansion=arch["conv_expansion"], grid_axes=axes)
         else:
             mixer = build_attention(self.attention, channels, arch["num_heads"][stage], grid)
-        block: Callable[..., Block] = Block
+        ratio, conv = arch["mlp_ratios"][stage], 3 if arch["conv_mlp"] else None
+        norm = partial(build_norm, self.norm_cfg)
+        options = dict(mlp_ratio=ratio, mlp_conv=conv, drop_path=drop_path, norm=norm, grid_axes=axes)
         if arch["position"] == "conv" or (arch["position"] == "stage" and index == 0):
-            block = partial(PositionedBlock, at_end=arch["position"] == "stage")
-        return block(
-            channels,
-            mixer,
-            mlp_ratio=arch["mlp_ratios"][stage],
-            mlp_conv=3 if arch["conv_mlp"] else None,
-            drop_path=drop_path,
-            norm=partial(build_norm, self.norm_cfg),
-            grid_axes=axes,
-        )
+            return PositionedBlock(channels, mixer, at_end=arch["position"] == "stage", **options)
+        return Block(channels, mixer, **options)
 
     def build_norm(self, stage: int) -> nn.Module:
         return build_norm(self.norm_cfg, self.stage_channels[stage])
