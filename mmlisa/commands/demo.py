@@ -5,14 +5,9 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from mmlisa import cli
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from mmlisa.runtime import Prediction
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def draw(picture: "np.ndarray", prediction: "Prediction", classes: Sequence[str]) -> "np.ndarray":
+def _draw(picture: Any, prediction: Any, classes: Sequence[str]) -> Any:
     """Return a picture ``[H, W, 3]`` (RGB, uint8) with masks, boxes and labels, three times as large."""
     import cv2
     import numpy as np
@@ -57,7 +52,7 @@ def main(args: argparse.Namespace) -> None:
         picture = runtime.read_image(image)
         prediction = model.predict(picture)
         target = args.out_dir / f"{Path(image).stem}.png"
-        cv2.imwrite(str(target), draw(picture, prediction, model.classes)[..., ::-1])
+        cv2.imwrite(str(target), _draw(picture, prediction, model.classes)[..., ::-1])
         counts = Counter(model.classes[label] for label in prediction.labels)
         print(f"{target}: {', '.join(f'{n} {name}' for name, n in counts.most_common()) or 'nothing found'}")
     print(
