@@ -1,6 +1,5 @@
 """Safe reading of checkpoints, matching with a model, and atomic writing."""
 
-from .downloading import download
 from .loading import (
     adapt_state_dict,
     below_prefix,
@@ -10,5 +9,5 @@ from .loading import (
     match_report,
     state_dict_of,
 )
-from .reading import CheckpointError, latest_checkpoint, read_checkpoint, use_safe_loader
+from .reading import CheckpointError, download, latest_checkpoint, read_checkpoint, use_safe_loader
 from .writing import atomic_path, save_checkpoint, writing_whole

@@ -1,18 +1,21 @@
-"""Reading of checkpoints: what training scripts save is read, code is refused, damage is named."""
+"""Reading of checkpoints: what training scripts save is read, code is refused, damage is named, addresses are downloaded."""
 
 import os
+import shutil
 from argparse import Namespace
 from collections import Counter, OrderedDict
+from urllib.error import URLError
 
 import numpy as np
 import pytest
 import torch
 from mmengine.config import ConfigDict
 from mmengine.logging import HistoryBuffer
+from mmengine.runner import checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 from torch import nn
 
-from mmlisa.checkpoints import CheckpointError, read_checkpoint, use_safe_loader
+from mmlisa.checkpoints import CheckpointError, download, read_checkpoint, use_safe_loader
 from mmlisa.models.backbones import LCNet
 
 
@@ -125,3 +128,54 @@ def test_mmengines_own_loaders_become_safe(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="s3://"):
         CheckpointLoader.load_checkpoint("s3://bucket/net.pth", logger=None)
     assert not (tmp_path / "ran").exists()
+
+
+URL = "https://host/a/model.pth?v=1.2"
+
+
+@pytest.fixture
+def downloads(tmp_path, monkeypatch):
+    """The addresses and checksums that PyTorch's function is called with."""
+    calls = []
+    torch.save({"a": torch.ones(2)}, tmp_path / "served.pth")
+
+    def copy(url, target, checksum):
+        calls.append((url, checksum))
+        shutil.copy(tmp_path / "served.pth", target)
+
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    monkeypatch.setattr(torch.hub, "download_url_to_file", copy)
+    return calls
+
+
+def test_an_address_is_downloaded_once_and_read(downloads):
+    for _ in range(2):
+        assert read_checkpoint(URL)["a"].tolist() == [1, 1]
+    assert downloads == [(URL, None)]
+    assert download("https://host/b/model.pth") != download(URL)
+
+
+def test_names_of_mmengines_lists(downloads, monkeypatch):
+    monkeypatch.setattr(checkpoint, "get_external_models", lambda: {"net": "https://host/net-0123abcd.pth"})
+    read_checkpoint("open-mmlab://net")
+    assert downloads == [("https://host/net-0123abcd.pth", "0123abcd")]
+    for unknown in ("open-mmlab://nett", "s3://bucket/net.pth"):
+        with pytest.raises(ValueError, match=f"source='{unknown}'"):
+            download(unknown)
+
+
+@pytest.mark.parametrize(
+    ("name", "checksum"), [("net_20210514-0123abcd", "0123abcd"), ("net-20240115", None), ("net-deadbee", None)]
+)
+def test_the_checksum_in_a_name_is_compared(downloads, name, checksum):
+    download(f"https://host/{name}.pth#part")
+    assert downloads[0][1] == checksum
+
+
+def test_a_failed_download_names_the_source(downloads, monkeypatch):
+    def fail(*_):
+        raise URLError("no route")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
+    with pytest.raises(ConnectionError, match="source='https://host/a/"):
+        download(URL)
