@@ -8,51 +8,28 @@ from mmlisa import cli
 from mmlisa.errors import UserError
 
 MODELS = ("auto", "hylisanet", "flatten-swin-t", "ivit-t", "picodet")
+TASKS = ("detection", "segmentation", "classification")
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = cli.build_parser(__doc__, "fit")
     add = arguments.add_argument
-    add(
-        "data",
-        type=os.path.abspath,  # a folder has one run, whatever its spelling
-        help="folder with annotations in COCO's, YOLO's, Pascal VOC's or LabelMe's format, class maps or class folders",
-    )
-    add(
-        "--task",
-        choices=["detection", "segmentation", "classification"],
-        default="",
-        help="default: what the folder holds",
-    )
-    add(
-        "--model",
-        type=model,
-        default="auto",
-        metavar="NAME|CONFIG",
-        help=f"{', '.join(MODELS)}, or a config to inherit with its rate, batch and length (default: by image size and device)",
-    )
+    text = "folder with annotations in COCO's, YOLO's, Pascal VOC's or LabelMe's format, class maps or class folders"
+    add("data", type=os.path.abspath, help=text)  # a folder has one run, whatever its spelling
+    add("--task", choices=TASKS, default="", help="default: what the folder holds")
+    text = f"{', '.join(MODELS)}, or a config to inherit with its rate, batch and length (default: by image size and device)"
+    add("--model", type=model, default="auto", metavar="NAME|CONFIG", help=text)
     add("--weights", metavar="SOURCE", help="where the backbone starts: timm:NAME, or a checkpoint to load")
     add("--epochs", type=cli.positive_int, metavar="N", help="length of the training in passes over its images")
-    add(
-        "--size", type=cli.positive_int, metavar="S", help="longer side of the images in training (default: by objects)"
-    )
-    add(
-        "--tile",
-        type=tile,
-        default="auto",
-        metavar="auto|N|off",
-        help="train and test on tiles of N pixels; auto: if a quarter of the objects would be smaller than 16 pixels (default)",
-    )
+    text = "longer side of the images in training (default: by objects)"
+    add("--size", type=cli.positive_int, metavar="S", help=text)
+    text = "train and test on tiles of N pixels; auto: if a quarter of the objects would be smaller than 16 pixels (default)"
+    add("--tile", type=tile, default="auto", metavar="auto|N|off", help=text)
     add("--batch", type=cli.positive_int, metavar="N", help="images a step (default: the recipe's)")
-    add(
-        "--ignore", type=int, nargs="+", default=(), metavar="VALUE", help="values of class maps that are not annotated"
-    )
-    add(
-        "--background",
-        choices=["auto", "on", "off"],
-        default="auto",
-        help="train on images without an object (default: if they are at most as many as the others)",
-    )
+    text = "values of class maps that are not annotated"
+    add("--ignore", type=int, nargs="+", default=(), metavar="VALUE", help=text)
+    text = "train on images without an object (default: if they are at most as many as the others)"
+    add("--background", choices=["auto", "on", "off"], default="auto", help=text)
     add("--work-dir", type=Path, help="where the results go (default: work_dirs/fit/NAME)")
     add("--dry-run", action="store_true", help="stop after the config, and draw twelve images")
     return arguments

@@ -51,9 +51,7 @@ class Dataset:
     samples: list[Sample]
     notes: list[str] = field(default_factory=list)  # lines that the user should know
     has_masks: bool = False  # whether the objects have outlines
-    values: dict[int, int] | None = (
-        None  # label of each value of the class maps; None if a training reads them as they are
-    )
+    values: dict[int, int] | None = None  # label of each value of class maps that a training cannot read as they are
     facts: list[str] = field(default_factory=list)  # first lines of the summary: format, splits, depth of the images
 
     def split(self, name: str) -> list[Sample]:

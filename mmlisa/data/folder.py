@@ -121,8 +121,6 @@ class Folder:
                 return nearest[0], [line.strip() for line in texts[nearest[0]].splitlines() if line.strip()]
         return "", []
 
-    # --- images --------------------------------------------------------------------------------------------------------------
-
     def look(self, path: str, stated: tuple[int, int] | None = None) -> Facts:
         """Read an image as the training will, once; the error says why it cannot be used."""
         self.look_at([path])
@@ -180,8 +178,6 @@ class Folder:
         places = [str(here), *sorted(self._by_layout.get(layout_of(here), ()))]
         images = next(filter(None, (self._by_stem.get(posixpath.normpath(f"{place}/{stem}")) for place in places)), [])
         return images[0] if len(images) == 1 else None
-
-    # --- splits --------------------------------------------------------------------------------------------------------------
 
     def read_list(self, path: str) -> list[str]:
         """Return the images that a text file lists: a path, a name or a stem per line, perhaps before other words."""

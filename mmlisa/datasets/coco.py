@@ -67,10 +67,8 @@ class CocoDataset(_CocoDataset):
         if missing := [name for name in classes if name not in names]:
             raise UserError(f"it lacks the classes {missing}; set metainfo.classes to the file's, {names}")
         if (categories := [name for name in names if name in classes]) != classes:
-            order = "each class needs one category, in the same order"
-            raise UserError(
-                f"it has its categories as {categories}, and the data set its classes as {classes}: {order}"
-            )
+            text = f"it has its categories as {categories}, and the data set its classes as {classes}"
+            raise UserError(f"{text}: each class needs one category, in the same order")
 
 
 @DATASETS.register_module()

@@ -51,9 +51,6 @@ class Scene(NamedTuple):
             yield label, self.owner == number, self.has_crowd and number == len(self.labels) - 1
 
 
-# --- composing -----------------------------------------------------------------------------------------------------------------
-
-
 def random_background(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
     """Return a random crop of a random background, tinted if it is grey: ``[H, W, 3]`` in [0, 1]."""
     source = load_backgrounds()[rng.integers(len(load_backgrounds()))]
@@ -167,9 +164,6 @@ def make_scenes(split: str, num_images: int, seed: int = 0, side: int = 192) -> 
         yield scene
 
 
-# --- writing -------------------------------------------------------------------------------------------------------------------
-
-
 def _save(path: Path, image: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     image = image[..., ::-1] if image.ndim == 3 else image
@@ -219,9 +213,6 @@ def make_imagenet_layout(root: str | Path, numbers: dict[str, int], seed: int = 
                 rng = np.random.default_rng([seed, 2 + list(NUM_IMAGES).index(split), label, index])
                 scene = compose(rng, (side, side), [label], COINS[split], scales, min_visible=0.0)
                 _save(Path(root) / split / name / f"{name}_{index:05d}.jpg", scene.image)
-
-
-# --- the demo data set ---------------------------------------------------------------------------------------------------------
 
 
 def make_demo(

@@ -21,14 +21,8 @@ PALETTE = [
     (255, 221, 51),
 ]  # fmt: skip
 # scikit-image's photographs with objects; scikit-learn and imaug have those of the flower and the quokka.
-_PHOTOGRAPHS = {
-    "person": "astronaut.png",
-    "cat": "chelsea.png",
-    "cup": "coffee.png",
-    "coin": "coins.png",
-    "motorcycle": "motorcycle_left.png",
-    "rocket": "astronaut.png",
-}
+_PHOTOGRAPHS = {"cat": "chelsea.png", "cup": "coffee.png", "coin": "coins.png", "motorcycle": "motorcycle_left.png"}
+_PHOTOGRAPHS |= dict.fromkeys(("person", "rocket"), "astronaut.png")
 
 
 @lru_cache(1)
@@ -39,10 +33,9 @@ def _sources() -> tuple[Path, dict[str, np.ndarray]]:
         import skimage.data
         from sklearn.datasets import load_sample_images
     except ImportError as error:
-        raise UserError(
-            f"the demo data are cut out of pictures shipped with scikit-image, scikit-learn and imaug, and '{error.name}' is "
-            "missing: pip install 'mmlisa[demo]'"
-        ) from error
+        shipped = "pictures shipped with scikit-image, scikit-learn and imaug"
+        text = f"the demo data are cut out of {shipped}, and '{error.name}' is missing: pip install 'mmlisa[demo]'"
+        raise UserError(text) from error
     china, flower = load_sample_images().images
     return Path(skimage.data.__file__).parent, {"china": china, "flower": flower, "quokka": imgaug.data.quokka()}
 

@@ -28,8 +28,7 @@ class Evaluation:
     table: list[list[str]]  # results per class, the head first; '-' where nothing is counted
     confusion: np.ndarray  # [annotated, predicted]; of detection, the last row and column are the background
     unit: str  # what the matrix counts
-    images: list[tuple[str, float, str]]  # path, error (the larger, the worse) and a caption
-    errors: Callable[[str], list[Sequence[int]]]  # an image's path -> windows around its errors
+    images: list[tuple[str, float, str, list[Sequence[int]]]]  # path, error, a caption, and windows around the errors
     sample: Callable[[str, Sequence[int]], BaseDataElement]  # path, window -> annotations and predictions there
     threshold: float = 0.0  # the score from which on a detection counts: that of the highest F1
 
@@ -65,21 +64,18 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str]) -
         wrong = [a or b for a, b in pairs if not (a and b and a["category_id"] == b["category_id"])]
         missed, added = (sum(pair[side] is None for pair in pairs) for side in (1, 0))
         caption = f"{missed} missed, {added} found where nothing is, {len(wrong) - missed - added} of another class"
-        images.append((image["file_name"], float(len(wrong)), caption))
-        by_path[image["file_name"]] = (image["width"], image["height"]), wrong, annotated, detections
-
-    def errors(path: str) -> list[Sequence[int]]:
-        size, wrong, *_ = by_path[path]
-        boxes = (entry["bbox"] for entry in wrong)
-        return [_window([x + w / 2, y + h / 2], max(CROP, w, h), size) for x, y, w, h in boxes]
+        boxes, size = (entry["bbox"] for entry in wrong), (image["width"], image["height"])
+        windows = [_window([x + w / 2, y + h / 2], max(CROP, w, h), size) for x, y, w, h in boxes]
+        images.append((image["file_name"], float(len(wrong)), caption, windows))
+        by_path[image["file_name"]] = annotated, detections
 
     def sample(path: str, window: Sequence[int]) -> BaseDataElement:
-        pairs = zip((truth, results), by_path[path][2:], strict=True)
+        pairs = zip((truth, results), by_path[path], strict=True)
         annotated, predicted = (_instances(coco, entries, window, "mask" in kinds) for coco, entries in pairs)
         return BaseDataElement(gt_instances=annotated, pred_instances=predicted)
 
     unit = f"Objects; detections from a score of {threshold:.2f} on, where the F1 of all is highest, {f1:.2f}"
-    return Evaluation(score, table, confusion, unit, images, errors, sample, threshold)
+    return Evaluation(score, table, confusion, unit, images, sample, threshold)
 
 
 def pair_objects(annotated: Sequence[Mapping], detections: Sequence[Mapping]) -> list[tuple[Any, Any]]:
@@ -138,29 +134,27 @@ def evaluate_maps(folder: Path, root: Path, split: str, classes: list[str]) -> E
         paths = root / seg_maps[path], folder / "test" / "predictions" / f"{path.lstrip('/')}.png"
         return [np.array(Image.open(each), int) for each in paths]
 
-    def errors(path: str) -> list[Sequence[int]]:
-        truth, predicted = read(path)
-        wrong = cv2.blur(np.float32((truth != predicted) & (truth < number)), (CROP, CROP))
-        y, x = np.unravel_index(wrong.argmax(), wrong.shape)
-        return [_window((x, y), CROP, truth.shape[::-1])]
-
     def sample(path: str, window: Sequence[int]) -> BaseDataElement:
         x, y, w, h = window
         truth, predicted = (PixelData(data=each[None, y : y + h, x : x + w]) for each in read(path))
         return BaseDataElement(gt_sem_seg=truth, pred_sem_seg=predicted)
 
     for path in seg_maps:
-        counts = count_labels(*read(path), number)
+        truth, predicted = read(path)
+        counts = count_labels(truth, predicted, number)
         confusion += counts
+        wrong = cv2.blur(np.float32((truth != predicted) & (truth < number)), (CROP, CROP))
+        y, x = np.unravel_index(wrong.argmax(), wrong.shape)
         ious = _ious(counts)
         error = 1 - np.nanmean(ious) if (ious >= 0).any() else 0.0
-        images.append((path, error, f"mIoU {mean(100 * ious, '.1f')}"))
+        window = _window((x, y), CROP, truth.shape[::-1])
+        images.append((path, error, f"mIoU {mean(100 * ious, '.1f')}", [window]))
     ious, shares = 100 * _ious(confusion), confusion.sum(1) / max(1, confusion.sum())
     table = [["class", "share of pixels", "IoU"]]
     for name, share, value in zip(classes, shares, ious, strict=True):
         table.append([name, f"{share:.1%}", mean(value, ".1f")])
     score = f"mIoU {mean(ious, '.1f')}, {np.trace(confusion) / max(1, confusion.sum()):.1%} of the pixels are right"
-    return Evaluation(score, table, confusion, "Pixels", images, errors, sample)
+    return Evaluation(score, table, confusion, "Pixels", images, sample)
 
 
 def count_labels(annotated: np.ndarray, predicted: np.ndarray, number: int) -> np.ndarray:
@@ -192,10 +186,10 @@ def evaluate_labels(folder: Path, root: Path, split: str, classes: list[str]) ->
     for entry, label, guess, score in zip(entries, truth, predicted, scores, strict=True):
         path = entry["img_path"].removeprefix(f"{root}/")
         caption = "recognised" if guess == label else f"{classes[label]}, taken for {classes[guess]}"
-        images.append((path, float(score[guess] - score[label]), caption))
+        images.append((path, float(score[guess] - score[label]), caption, [()]))
         samples[path] = BaseDataElement(gt_label=np.array([label]), pred_label=np.array([guess]), pred_score=score)
     score = f"top-1 {np.mean(truth == predicted):.1%} of {len(truth)} images"
-    return Evaluation(score, table, confusion, "Images", images, lambda _: [()], lambda path, _: samples[path])
+    return Evaluation(score, table, confusion, "Images", images, lambda path, _: samples[path])
 
 
 def mean(values: np.ndarray, form: str) -> str:

@@ -211,9 +211,6 @@ def _choose_side(dataset: Dataset, on_gpu: bool) -> tuple[float, str]:
     return side, f"{reason}; {lowest} to {highest} on a {'GPU' if on_gpu else 'CPU'}, at most the images' own size"
 
 
-# --- the config --------------------------------------------------------------------------------------------------------------
-
-
 def write_configs(plan: Plan, dataset: Dataset, folder: Path) -> dict[str, str]:
     """Return the texts of ``config.py`` of a run in ``folder``, an absolute path, whose annotations are in ``folder/data``.
 

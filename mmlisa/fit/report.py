@@ -91,9 +91,9 @@ def draw_errors(result: Evaluation, root: Path, classes: list[str]) -> list[tupl
     """Return JPEG pictures of the largest errors, annotation beside prediction, and a caption of each."""
     drawn, options = [], dict(score_threshold=0, with_truth=True, side=_SIDE)
     wrong = [image for image in result.images if image[1] > 0]
-    for path, _, caption in sorted(wrong, key=lambda image: -image[1])[:_PICTURES]:
+    for path, _, caption, windows in sorted(wrong, key=lambda image: -image[1])[:_PICTURES]:
         picture, shown = mmcv.imread(root / path, channel_order="rgb"), []
-        for window in result.errors(path):
+        for window in windows:
             x, y, w, h = window or (0, 0, *picture.shape[1::-1])
             if len(shown) == _PER_IMAGE or any(abs(x - left) < w / 2 and abs(y - top) < h / 2 for left, top in shown):
                 continue

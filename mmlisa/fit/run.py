@@ -81,9 +81,6 @@ def _changed(options: Options, folder: Path) -> str:
     return ", ".join(f"{name} {was!r}, now {now!r}" for name, (was, now) in pairs.items() if was != now)
 
 
-# --- steps -------------------------------------------------------------------------------------------------------------------
-
-
 def _configure(options: Options, folder: Path) -> None:
     """Read the data, and write the annotations, the notes about them and, at last, the config."""
     import torch
@@ -191,9 +188,6 @@ def _next_commands(folder: Path) -> dict[str, str]:
 
 def _facts(folder: Path) -> dict:
     return json.loads((folder / "data" / "data.json").read_text())
-
-
-# --- processes ---------------------------------------------------------------------------------------------------------------
 
 
 def command(name: str, *words: object) -> str:

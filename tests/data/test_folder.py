@@ -87,11 +87,8 @@ def test_split_of(path, with_name, split):
 
 
 def test_layouts_of_an_image_and_of_its_annotation_agree():
-    for image, annotation in [
-        ("train/images", "train/labels"),
-        ("JPEGImages/a", "Annotations/a"),
-        ("train_images", "train_masks"),
-    ]:
+    pairs = ("train/images", "train/labels"), ("JPEGImages/a", "Annotations/a"), ("train_images", "train_masks")
+    for image, annotation in pairs:
         assert layout_of(PurePosixPath(image)) == layout_of(PurePosixPath(annotation))
 
 

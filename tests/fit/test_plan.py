@@ -10,15 +10,7 @@ from mmengine.registry import MODELS, DefaultScope
 from helpers import folders
 from mmlisa import config_path
 from mmlisa.data.dataset import Dataset, Sample
-from mmlisa.fit.plan import (
-    PRESETS,
-    Preset,
-    _class_counts,
-    choose_preset,
-    largest_shape,
-    make_plan,
-    write_configs,
-)
+from mmlisa.fit.plan import PRESETS, Preset, _class_counts, choose_preset, largest_shape, make_plan, write_configs
 
 
 def make(task="detection", number=100, size=(640, 480), side=48.0, has_masks=True):
@@ -248,11 +240,9 @@ def test_a_detector_on_tiles_has_the_parameters_of_the_plain_one(tmp_path):
     with DefaultScope.overwrite_default_scope("mmdet"):
         tiled, whole = MODELS.build(cfg.model), MODELS.build(plain.model)
     assert tiled.state_dict().keys() == whole.state_dict().keys()
-    steps = {
-        name: [step.type for step in cfg[f"{name}_dataloader"].dataset.pipeline] for name in ("train", "val", "test")
-    }
-    assert "mmlisa.RandomTile" in steps["train"]
-    assert not any("Resize" in step for name in steps for step in steps[name])
+    train, *tests = (cfg[f"{split}_dataloader"].dataset.pipeline for split in ("train", "val", "test"))
+    assert "mmlisa.RandomTile" in [step.type for step in train]
+    assert not any("Resize" in step.type for pipeline in (train, *tests) for step in pipeline)
     assert plain.test_dataloader.dataset.pipeline[1].type == "Resize"
 
 

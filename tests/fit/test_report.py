@@ -114,7 +114,7 @@ def test_detection(folder, monkeypatch):
     assert result.threshold == pytest.approx(0.8)
     assert f"from a score of 0.80 on, where the F1 of all is highest, {50 / 55:.2f}" in result.unit
     np.testing.assert_array_equal(result.confusion, expected)
-    errors = {path: error for path, error, _ in result.images}
+    errors = {path: error for path, error, *_ in result.images}
     assert errors == {f"{i}.png": 2.0 if i in (2, 4) else 0.0 for i in range(14)}
     # 12 of 14 dogs are found without a false one: precision is 1 up to a recall of 12/14, and 0 beyond.
     assert result.table[2][:2] + result.table[2][3:] == ["dog & co", "14", f"{(int(100 * 12 / 14) + 1) / 101:.3f}"]
@@ -202,7 +202,7 @@ def test_classification(folder, monkeypatch):
     for column, score in ((2, recall_score), (3, precision_score)):
         expected = score(truth, found, average=None, zero_division=0)
         assert [row[column] for row in result.table[1:]] == [f"{value:.1%}" for value in expected]
-    for index, (_, error, caption) in enumerate(result.images):
+    for index, (_, error, caption, _) in enumerate(result.images):
         wrong = found[index] != truth[index]
         assert (error > 0, caption != "recognised") == (wrong, wrong)
         assert not wrong or error == pytest.approx(scores[index].max() - scores[index][truth[index]])
@@ -232,9 +232,8 @@ def test_crops_around_errors_in_a_large_image(folder):
     (folder / "run" / "test" / "predictions.bbox.json").write_text(json.dumps([found]))
     cv2.imwrite(str(folder / "images" / "0.png"), np.zeros((3000, 4000, 3), np.uint8))
     result = evaluate_objects(folder / "run", folder / "images", "val", ["cat"])
-    assert result.errors("0.png") == [
-        [0, 0, 300, 300], [0, 0, 300, 300], [2865, 1865, 300, 300], [3700, 2700, 300, 300],
-    ]  # fmt: skip
+    corners = [[0, 0], [0, 0], [2865, 1865], [3700, 2700]]
+    assert result.images[0][3] == [[*corner, 300, 300] for corner in corners]
     drawn = module.draw_errors(result, folder / "images", ["cat"])
     assert [caption.partition(":")[0] for _, caption in drawn] == [
         f"0.png, 300x300 pixels at {x}, {y}" for x, y in ((0, 0), (2865, 1865), (3700, 2700))

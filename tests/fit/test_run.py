@@ -108,12 +108,17 @@ time.sleep(20)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_reaches_the_command_and_waits_for_its_checkpoint(tmp_path, monkeypatch, capsys, number):
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT])
+def number(request, tmp_path, monkeypatch):
+    """The signal that a program in the place of Python sends to its parent."""
     program = tmp_path / "python"
-    program.write_text(PROGRAM.format(python=sys.executable, number=int(number)))
+    program.write_text(PROGRAM.format(python=sys.executable, number=int(request.param)))
     program.chmod(0o755)
     monkeypatch.setattr(module.sys, "executable", str(program))
+    return request.param
+
+
+def test_a_signal_reaches_the_command_and_waits_for_its_checkpoint(tmp_path, capsys, number):
     before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
     with pytest.raises(SystemExit) as stopped:
         module.run("train", tmp_path / "checkpoint")
@@ -126,12 +131,8 @@ def test_a_signal_reaches_the_command_and_waits_for_its_checkpoint(tmp_path, mon
 @pytest.mark.parametrize(
     ("code", "message"), [(1, r"status 1; see .*log\.txt; half$"), (2, r"status 2; see .*log\.txt$")]
 )
-def test_a_command_that_fails(tmp_path, monkeypatch, code, message):
+def test_a_command_that_fails(tmp_path, number, code, message):
     """A mistake in the arguments has nothing to do with the memory."""
-    program = tmp_path / "python"
-    program.write_text(PROGRAM.format(python=sys.executable, number=0))
-    program.chmod(0o755)
-    monkeypatch.setattr(module.sys, "executable", str(program))
     with pytest.raises(ChildProcessError, match=message):
         module.run("train", f"status{code}", log=tmp_path / "log" / "log.txt", hint="; half")
 

@@ -30,9 +30,7 @@ class Objects:
     def __init__(self, folder: Folder, splits: dict[str, str] | None = None) -> None:
         self.folder, self.splits = folder, folder.listed_splits() if splits is None else splits
         self.samples: dict[tuple[str, str], Sample] = {}  # by split and path
-        self.entries: list[
-            tuple[Sample, str, dict[str, Any]]
-        ] = []  # image, place in the files, COCO's; with the class's name
+        self.entries: list[tuple[Sample, str, dict[str, Any]]] = []  # with the place in the files, and the class's name
         self.lost: list[tuple[object, str]] = []  # images that cannot be used, each with the reason
         self.bad: list[tuple[object, str]] = []  # objects that cannot be used
 
