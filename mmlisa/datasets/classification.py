@@ -11,8 +11,7 @@ from mmpretrain.datasets import CustomDataset
 
 from mmlisa.registry import DATASETS, METRICS
 
-from .demo import Generated
-from .demo_objects import CLASSES
+from .demo import CLASSES, Generated
 
 
 @DATASETS.register_module()

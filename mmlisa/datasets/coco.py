@@ -18,8 +18,7 @@ from mmlisa.errors import UserError
 from mmlisa.registry import DATASETS, METRICS
 
 from .annotations import find_bad_annotations, find_doubts
-from .demo import Generated
-from .demo_objects import CLASSES, PALETTE
+from .demo import CLASSES, PALETTE, Generated
 
 
 @DATASETS.register_module()

@@ -12,8 +12,7 @@ from PIL import Image
 
 from mmlisa.registry import DATASETS, METRICS
 
-from .demo import Generated
-from .demo_objects import CLASSES, PALETTE
+from .demo import CLASSES, PALETTE, Generated
 
 
 @DATASETS.register_module()

@@ -16,8 +16,7 @@ from helpers import folders
 from mmlisa.data.formats import read
 from mmlisa.data.splitting import prepare_data
 from mmlisa.data.writing import write_data
-from mmlisa.datasets.demo import make_demo
-from mmlisa.datasets.demo_objects import CLASSES
+from mmlisa.datasets.demo import CLASSES, make_demo
 
 
 def refuses(match, *args, by=read):

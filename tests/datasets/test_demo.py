@@ -9,7 +9,7 @@ from pycocotools.coco import COCO
 from pycocotools.mask import iou
 
 from mmlisa.datasets import demo
-from mmlisa.datasets.demo_objects import CLASSES
+from mmlisa.datasets.demo import CLASSES
 from mmlisa.registry import DATASETS
 
 SMALL = {"train": 6, "val": 4}

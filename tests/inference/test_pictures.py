@@ -12,7 +12,7 @@ from pycocotools.mask import decode
 from helpers.exported import BOX, detector
 from mmlisa import runtime
 from mmlisa.classes import Classes
-from mmlisa.datasets.demo_objects import CLASSES
+from mmlisa.datasets.demo import CLASSES
 from mmlisa.inference.pictures import predict_pictures, to_data
 from mmlisa.runtime import Prediction
 from mmlisa.visualization.overlays import LONGER_SIDE
