@@ -63,7 +63,7 @@ class Folder:
         self.moved: list[tuple[str, str]] = []  # where images should be, and where they were found instead
         self.notes: list[str] = []  # lines that the user should know
         self.ignore, self.splits_from = ignore, ""  # where the splits are stated, as a line of the summary
-        self._known, self._pool = set(self.images), ThreadPoolExecutor()
+        self._known = set(self.images)
         self._facts: dict[str, Future[Facts]] = {}
         self._by_name, self._by_stem, self._by_layout = defaultdict(list), defaultdict(list), defaultdict(set)
         for path in map(PurePosixPath, self.images):
@@ -123,15 +123,16 @@ class Folder:
 
     def look(self, path: str, stated: tuple[int, int] | None = None) -> Facts:
         """Read an image as the training will, once; the error says why it cannot be used."""
-        self.look_at([path])
+        if path not in self._facts:
+            self.look_at([path])
         facts = self._facts[path].result()
         check_size(facts.size, stated)
         return facts
 
     def look_at(self, paths: Sequence[str]) -> None:
-        """Begin to read images in parallel for :meth:`look`."""
-        for path in (path for path in paths if path not in self._facts):
-            self._facts[path] = self._pool.submit(examine_image, self.root / path)
+        """Read images in parallel for :meth:`look`."""
+        with ThreadPoolExecutor() as pool:
+            self._facts |= {path: pool.submit(examine_image, self.root / path) for path in paths}
 
     def find(self, stated: Sequence[str], near: str) -> list[str | None]:
         """Return the images that the file ``near`` names, None for each that is missing.

@@ -36,9 +36,8 @@ def test_a_list_of_pairs(tmp_path, reduce_zero_label, expected):
 
 def test_predictions_of_images_of_the_same_name(tmp_path):
     """Each lies under the path of its image."""
-    metric = METRICS.build(
-        dict(type="mmlisa.PairedIoUMetric", data_root=str(tmp_path), predictions=str(tmp_path / "predictions"))
-    )
+    paths = dict(data_root=str(tmp_path), predictions=str(tmp_path / "predictions"))
+    metric = METRICS.build(dict(type="mmlisa.PairedIoUMetric", **paths))
     metric.dataset_meta = dict(classes=("one", "two"))
     for label, name in enumerate(("a/1.jpg", "b/1.jpg")):
         values = torch.full((1, 4, 6), label)
