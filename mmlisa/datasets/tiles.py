@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 from mmcv.transforms import BaseTransform
-from mmcv.transforms.utils import cache_randomness
 from pycocotools import mask as coco
 
 from mmlisa.registry import TRANSFORMS
@@ -49,7 +48,6 @@ class RandomTile(BaseTransform):
         results["instances"] = cut
         return results
 
-    @cache_randomness
     def _draw(self, size: tuple[int, int], boxes: np.ndarray) -> np.ndarray:
         """Return the corner (x, y) of a tile."""
         if len(boxes) and np.random.random() < self.near_object:
