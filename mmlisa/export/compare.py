@@ -72,15 +72,13 @@ class Follower:
     Candidates of a file and of its model differ by rounding, and rounding decides about choices between equal candidates. Here
     the model chooses among the file's candidates, so that its choices must be the file's.
 
-    Attributes:
-        largest: largest difference so far, without exact values.
-
     Raises:
         UserError: a value differs by more than ``tolerance``, an exact one by more than :data:`ROUNDING`.
     """
 
     def __init__(self, recorded: Sequence[Tensor], tolerance: float) -> None:
-        self._recorded, self._tolerance, self.largest = iter(recorded), tolerance, 0.0
+        self._recorded, self._tolerance = iter(recorded), tolerance
+        self.largest = 0.0  # difference so far, without exact values
 
     def __call__(self, expected: Tensor, exact: bool = False) -> Tensor:
         found = next(self._recorded, torch.zeros(()))

@@ -33,7 +33,7 @@ def write(
 
     Args:
         module: :class:`Exportable` or :class:`EndToEnd`.
-        out: the file.
+        out: the file; an earlier one stays if the export fails.
         size: H and W of the images, or (T, H, W) of clips; with ``dynamic`` only of the example from which the graph is recorded.
         dynamic: leave H and W free. The grids of the example must not be those of the pretraining size, which networks with
             position-dependent parameters treat apart.
@@ -46,9 +46,9 @@ def write(
 
     Raises:
         UserError: the network cannot be converted, its results differ from call to call, or the file differs from it by more
-            than ``tolerance`` or cannot be compared; a file that was there is kept. PyTorch is older than 2.8, whose exporters
-            fail on many of these networks.
+            than ``tolerance`` or cannot be compared; PyTorch is older than 2.8.
     """
+    # Older exporters fail on many of these networks.
     if torch.__version__ < "2.8":
         raise UserError(f"exports need PyTorch 2.8 or newer, this is {torch.__version__}")
     if dynamic and not can_be_free(module):

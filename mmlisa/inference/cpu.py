@@ -3,23 +3,21 @@
 :func:`optimize_for_cpu` replaces modules of a model by the classes of this file. They share the parameters of the modules that
 they replace and compute the same, up to rounding:
 
-* Linear layers of many tokens run as pointwise convolutions.
-* A large map's wide activations, such as an MLP's hidden layer or an attention map, do not fit a CPU's cache, and moving them
-  costs more than computing them. A residual branch is therefore computed a chunk of tokens, or of rows, at a time.
+* A large map's wide activations, such as an MLP's hidden layer, do not fit a CPU's cache, and moving them costs more than
+  computing them. They are computed a chunk of tokens, of rows or of channels at a time.
 * Allocating memory is expensive, too. The residual sums of a stage are written into the result of its first sum.
 
 With gradients, under tracers and on other devices, the modules compute what they computed before. So does a stage while a hook is
 registered in it, because the hook could keep what is overwritten.
 """
 
-from collections.abc import Iterable, Sequence
-from math import prod
+from collections.abc import Sequence
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.attention import InteractiveAttention
 from mmlisa.models.backbones.base import Stage
 from mmlisa.models.layers import (
     Branch,
@@ -34,8 +32,6 @@ from mmlisa.models.layers import (
 from mmlisa.models.layers.blocks import StarReLU
 from mmlisa.ops.context import is_traced
 
-# With fewer tokens, preparing the weights costs more than the faster product saves.
-MIN_TOKENS = 256
 # Elements of a chunk's widest activation per thread: 4 MiB in fp32. Larger ones leave the cache, smaller ones make slow matrix
 # products.
 CHUNK = 2**20
@@ -43,32 +39,9 @@ LEAST_CHANNELS = 64  # of a chunk of channels: fewer make slow matrix products
 
 
 def is_cpu_inference(x: Tensor) -> bool:
-    """Whether ``x`` is on a CPU and neither gradients nor a graph are recorded."""
+    """Return whether ``x`` is on a CPU and neither gradients nor a graph are recorded."""
     # The graph of a trace would keep what was chosen for one size.
     return x.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced()
-
-
-def chunk_length(x: Tensor, width: int) -> int:
-    """How many of the tokens ``x: [..., C]`` to compute at a time, if each needs ``width`` numbers."""
-    total = prod(x.shape[:-1])
-    chunks = max(-(-total * width // (CHUNK * torch.get_num_threads())), 1)
-    return -(-total // chunks)  # chunks of one size: a small last one would make slow matrix products
-
-
-class PointwiseLinear(nn.Linear):
-    """``nn.Linear`` computed as a pointwise convolution: ``[..., C_in] -> [..., C_out]``.
-
-    PyTorch computes linear layers with MKL and convolutions with oneDNN, whose products are faster on AMD's CPUs. In bfloat16,
-    oneDNN computes both, and linear layers are the faster ones.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        is_half = torch.is_autocast_enabled("cpu") or x.dtype != torch.float32
-        if is_half or not is_cpu_inference(x) or x.shape[:-1].numel() < MIN_TOKENS:
-            return super().forward(x)
-        pixels = x.reshape(1, 1, -1, x.shape[-1]).movedim(-1, 1)  # a map in channels-last memory
-        y = F.conv2d(pixels, self.weight[:, :, None, None], self.bias)
-        return y.movedim(1, -1).reshape(*x.shape[:-1], -1)
 
 
 class TwoPassStarReLU(StarReLU):
@@ -79,22 +52,6 @@ class TwoPassStarReLU(StarReLU):
             return super().forward(x)
         x = x.relu()
         return torch.addcmul(self.bias.to(x.dtype), x, x, value=self.scale.item(), out=x)
-
-
-class ChunkedInteractiveAttention(InteractiveAttention):
-    """Interactive attention that computes its attention maps a chunk of queries at a time."""
-
-    def softmax(self, query: Tensor, key: Tensor, value: Tensor, *, mix: tuple[Tensor | None, Tensor | None]) -> Tensor:
-        batch, heads, n, _ = query.shape
-        # Two maps of a chunk live at a time.
-        count = max(chunk_length(query[:, 0], width=2 * heads * key.shape[2]) // batch, 1) if batch else n
-        if count >= n or not is_cpu_inference(query):
-            return super().softmax(query, key, value, mix=mix)
-        y = value.new_empty(batch, n, heads, value.shape[3]).transpose(1, 2)
-        for start in range(0, n, count):
-            rows = slice(start, start + count)
-            y[:, :, rows] = super().softmax(query[:, :, rows], key, value, mix=mix)
-        return y
 
 
 class ChunkedMerging(InvertedMerging):
@@ -134,9 +91,7 @@ class InPlaceStage(Stage):
 
 
 _FASTER = {
-    nn.Linear: PointwiseLinear,
     StarReLU: TwoPassStarReLU,
-    InteractiveAttention: ChunkedInteractiveAttention,
     InvertedMerging: ChunkedMerging,
     Stage: InPlaceStage,
 }
@@ -184,18 +139,18 @@ def _add(x: Tensor, residual: Residual, grid: Sequence[int], out: Tensor | None)
 
 
 def _rows_at_once(x: Tensor, branch: Branch, grid: Sequence[int]) -> tuple[Tensor, int]:
-    """A view ``[B', L, ..., C]`` of the tokens, and how many of the L to compute at a time.
+    """Return a view ``[B', L, ..., C]`` of the tokens, and how many of the L to compute at a time.
 
     The L are all the tokens, or the rows of a 2-D grid if a convolution mixes them.
     """
-    length = chunk_length(x, branch.hidden)
+    tokens = x.shape[:-1].numel()
+    # Chunks of one size: a small last one would make slow matrix products.
+    chunks = max(-(-tokens * branch.hidden // (CHUNK * torch.get_num_threads())), 1)
     if branch.dwconv is None:
-        return x.reshape(1, -1, x.shape[-1]), length
-    if length == x.shape[:-1].numel() or len(grid) != 2 or x.shape[1] != grid[0] * grid[1]:
+        return x.reshape(1, -1, x.shape[-1]), -(-tokens // chunks)
+    if chunks == 1 or len(grid) != 2 or x.shape[1] != grid[0] * grid[1]:
         return x, x.shape[1]  # prefix tokens are in no row
-    chunks = -(-x.shape[:-1].numel() // length)
-    rows = -(-grid[0] // chunks)
-    return x.unflatten(1, tuple(grid)), max(rows, branch.dwconv.kernel_size[0])
+    return x.unflatten(1, tuple(grid)), max(-(-grid[0] // chunks), branch.dwconv.kernel_size[0])
 
 
 def _in_chunks(x: Tensor, residual: Residual, count: int, out: Tensor | None) -> Tensor:
@@ -203,14 +158,15 @@ def _in_chunks(x: Tensor, residual: Residual, count: int, out: Tensor | None) ->
 
     ``out`` may be ``x``: the output of a convolution lags behind its input, so only rows that were read are overwritten.
     """
-    branch, layers = residual.branch, residual.branch.layers()
-    place = len(layers) if branch.dwconv is None else layers.index(branch.dwconv)
+    conv, layers = residual.branch.dwconv, residual.branch.layers()
+    place = len(layers) if conv is None else layers.index(conv)
     above, done = None, 0
     for start in range(0, x.shape[1], count):
-        y = _run(layers[:place], norm_tokens(residual.norm, x[:, start : start + count]))
-        if branch.dwconv is not None:
-            y, above = _convolve(branch.dwconv, y, above, is_last=start + count >= x.shape[1])
-        y = _run(layers[place + 1 :], y)
+        y = norm_tokens(residual.norm, x[:, start : start + count])
+        y = reduce(lambda y, layer: layer(y), layers[:place], y)
+        if conv is not None:
+            y, above = _convolve(conv, y, above, is_last=start + count >= x.shape[1])
+            y = reduce(lambda y, layer: layer(y), layers[place + 1 :], y)
         skip = residual.skip(x[:, done : done + y.shape[1]])
         dtype = torch.promote_types(skip.dtype, y.dtype)
         if out is None or out.dtype != dtype:
@@ -220,14 +176,8 @@ def _in_chunks(x: Tensor, residual: Residual, count: int, out: Tensor | None) ->
     return out
 
 
-def _run(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
-    for layer in layers:
-        x = layer(x)
-    return x
-
-
 def _convolve(conv: nn.Conv2d, x: Tensor, above: Tensor | None, is_last: bool) -> tuple[Tensor, Tensor]:
-    """The output rows whose input ``x: [B, R, W, C]`` completes, and the last input rows, the next call's ``above``.
+    """Return the output rows whose input ``x: [B, R, W, C]`` completes, and the last input rows, the next call's ``above``.
 
     A row is final once the rows below it are there: no row is computed twice.
     """

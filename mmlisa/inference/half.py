@@ -28,10 +28,10 @@ class _InHalf(nn.Module):
 
 
 def use_half(model: nn.Module, device: str, dtype: str | None = None) -> None:
-    """Replace the parts of OpenMMLab's models within ``model`` by such that compute in half precision (autocast).
+    """Replace the parts of mmdet's, mmseg's or mmpretrain's models within ``model`` by such that compute in half precision.
 
     Args:
-        model: a model of mmdet, mmseg or mmpretrain, or one around it.
+        model: such a model, or one around it.
         device: type of the device on which the model runs.
         dtype: ``'bfloat16'`` or ``'float16'``; None for bfloat16 on a CPU and float16 elsewhere, as MMEngine chooses.
 

@@ -30,17 +30,16 @@ def load(
 
     Raises:
         FileNotFoundError, UserError: a file that is missing, damaged or of another model; a checkpoint without ``config``; an
-            exported file with ``dtype``.
-        UserError: neither onnxruntime nor OpenVINO is installed.
+            exported file with ``dtype``, or without onnxruntime and OpenVINO.
     """
     if str(path).endswith(".py") or str(config).endswith((".pth", ".onnx")):
         path, config = config, path
     if path is None:
         raise UserError(f"checkpoint is missing for config {str(config)!r}: pass load(checkpoint, config)")
     if path == "demo":
-        if dtype or (not find_spec("onnxruntime") and not find_spec("openvino") and find_spec("mmdet")):
-            return load(DEMO / "model.pth", DEMO_CONFIG, device=device, dtype=dtype)
-        return runtime.load(DEMO / "model.onnx")
+        path = DEMO / "model.onnx"
+        if dtype or not (find_spec("onnxruntime") or find_spec("openvino") or not find_spec("mmdet")):
+            path, config = DEMO / "model.pth", DEMO_CONFIG
     if Path(path).suffix == ".onnx":
         if dtype:
             raise UserError(f"dtype is '{dtype}', but '{path}' runs as it was written; leave dtype out")

@@ -108,18 +108,19 @@ def predict_pictures(
         target = free_path(out_dir / f"{stem}{'.mp4' if is_video else '.png'}", taken)
         try:
             if is_video:
-                results = _draw_video(draw, path, target)
-                yield Result(path, target, f"{len(results)} frames; in the last: {summarise(results[-1])}", results)
-                continue
-            if takes_clips:
-                from mmlisa.visualization.samples import contact_sheet
-
-                picture = contact_sheet(model.read(path)["inputs"][0])
+                result = _draw_video(draw, path, target)
+                summary = f"{len(result)} frames; in the last: {summarise(result[-1])}"
             else:
-                picture = runtime.read_image(path)
-            drawing, result = draw(path, picture)
-            mmcv.imwrite(drawing[..., ::-1], str(target))
-            yield Result(path, target, summarise(result), result)
+                if takes_clips:
+                    from mmlisa.visualization.samples import contact_sheet  # imports torchvision
+
+                    picture = contact_sheet(model.read(path)["inputs"][0])
+                else:
+                    picture = runtime.read_image(path)
+                drawing, result = draw(path, picture)
+                mmcv.imwrite(drawing[..., ::-1], str(target))
+                summary = summarise(result)
+            yield Result(path, target, summary, result)
         except (ValueError, OSError, cv2.error) as error:  # errors of files; those of models and memory are raised
             yield Result(path, None, f"{path} cannot be processed: {type(error).__name__}: {error}")
 

@@ -28,8 +28,7 @@ class Predictor:
     Args:
         cfg: a whole config.
         checkpoint: file with the weights; any entry of another shape than the model's is refused.
-        device: where the model runs; None for a GPU where there is one.
-        dtype: half precision to compute in, see :func:`mmlisa.inference.half.use_half`.
+        device, dtype: see :func:`mmlisa.load`.
         min_matched: share of the model's entries the checkpoint must hold.
 
     Attributes:

@@ -31,8 +31,7 @@ class TiledDetector(BaseModel):
         detector: config of a detector of mmdet.
         tile: side of a tile in pixels of the image.
         overlap: share of a tile that the next one repeats.
-        resize: a step of mmdet's pipelines for each tile, such as ``dict(type="Resize", scale=(800, 800), keep_ratio=True)``;
-            None leaves tiles at their size.
+        resize: a step for each tile, such as ``dict(type="Resize", scale=(800, 800), keep_ratio=True)``.
         batch_size: number of tiles that the detector takes at once.
         data_preprocessor: the detector's, if its own config has none; MMEngine's runner passes it.
 
@@ -75,11 +74,7 @@ class TiledDetector(BaseModel):
         return self.test_step(data)
 
     def test_step(self, data: dict[str, Any]) -> list[BaseDataElement]:
-        """Predict on whole images ``[3, H, W]`` (uint8), in their pixels.
-
-        Raises:
-            UserError: the test pipeline resizes the images.
-        """
+        """Predict on whole images ``[3, H, W]`` (uint8), which the test pipeline must not have resized, in their pixels."""
         for image, sample in zip(data["inputs"], data["data_samples"], strict=True):
             fill_sample(sample, self._predict(image, sample))
         return data["data_samples"]
@@ -117,7 +112,7 @@ def tile_config(cfg: Config, tile: int | None, overlap: float | None = None) -> 
 
     Args:
         cfg: a whole config.
-        tile: side of the tiles; 0 for a detector on whole images; None for the tiles of the config, if it has any.
+        tile: side of the tiles; 0 for whole images; None for the tiles of the config, if it has any.
         overlap: share of a tile that the next one repeats; None for that of the config, or 0.2.
 
     Raises:
@@ -132,17 +127,17 @@ def tile_config(cfg: Config, tile: int | None, overlap: float | None = None) -> 
     overlap = tiles.get("overlap", OVERLAP) if overlap is None else overlap
     check_tiles(tile, overlap)
     cfg = deepcopy(cfg)
-    pipelines = [find_test_pipeline(cfg)]
-    resizing = [step for step in pipelines[0] if type_name(step).endswith("Resize")]
-    pipelines[0][:] = [step for step in pipelines[0] if step not in resizing]
+    steps = find_test_pipeline(cfg)
+    resizing = [step for step in steps if type_name(step).endswith("Resize")]
+    steps[:] = [step for step in steps if step not in resizing]
     if type_name(cfg.model) == "TiledDetector":
         cfg.model.update(tile=tile, overlap=overlap)
     elif cfg.get("default_scope") == "mmseg":
         stride = max(round(tile * (1 - overlap)), 1)
         cfg.model.test_cfg = dict(mode="slide", crop_size=(tile, tile), stride=(stride, stride))
     elif cfg.get("default_scope") == "mmdet":
-        options = dict(tile=tile, overlap=overlap, resize=resizing[0] if resizing else None)
-        cfg.model = ConfigDict(type="mmlisa.TiledDetector", detector=cfg.model, **options)
+        tiles = dict(tile=tile, overlap=overlap, resize=resizing[0] if resizing else None)
+        cfg.model = ConfigDict(type="mmlisa.TiledDetector", detector=cfg.model, **tiles)
     else:
         raise UserError(f"tile={tile}: only detectors and segmentors predict on tiles; leave it out")
     return cfg

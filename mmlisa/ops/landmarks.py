@@ -15,7 +15,7 @@ Agent attention (Han et al., "Agent Attention: On the Integration of Softmax and
     y = softmax(q Aᵀ / sqrt(d) + B_2) softmax(A kᵀ / sqrt(d) + B_1) v
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import isqrt, prod
 
 import torch
@@ -106,7 +106,6 @@ def interactive(
     *,
     mix_query: Mix = (None, None),
     mix_key: Mix = (None, None),
-    attend: Callable[..., Tensor] = interactive_softmax,
     backend: str = "auto",
 ) -> Tensor:
     """Interactive attention, linear in N in time and memory, ``[B, h, N, d]`` in the dtype of ``value``.
@@ -118,7 +117,6 @@ def interactive(
         landmarks: L, a square number; None attends between all tokens, quadratic in N, with ``mix_query``.
         mix_query: (W1q, W2q), around the softmax over the landmarks.
         mix_key: (W1k, W2k), around the softmax over the tokens.
-        attend: evaluates one softmax, as :func:`interactive_softmax`.
         backend: ``'reference'`` forms the N x N matrix A_Q A_K; ``'auto'`` never does.
     """
     check_arguments(query, key, value, backend)
@@ -130,11 +128,11 @@ def interactive(
             if mixing is not None and mixing.shape != size:
                 raise UserError(f"{name} has a matrix of shape {tuple(mixing.shape)}; {size[0]} heads need {size}")
     if landmarks is None:
-        return attend(query, key, value, mix=mix_query)
+        return interactive_softmax(query, key, value, mix=mix_query)
     if backend == "reference":
         return _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_key)
-    context = attend(pool_landmarks(query, grid, landmarks), key, value, mix=mix_key)
-    return attend(query, pool_landmarks(key, grid, landmarks), context, mix=mix_query)
+    context = interactive_softmax(pool_landmarks(query, grid, landmarks), key, value, mix=mix_key)
+    return interactive_softmax(query, pool_landmarks(key, grid, landmarks), context, mix=mix_query)
 
 
 def _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_key) -> Tensor:

@@ -64,7 +64,8 @@ def encode_mask(crops: Sequence[tuple[int, int, np.ndarray]], size: tuple[int, i
 
     ``size`` is (height, width) of the image. Memory and time depend on the object, not on the image.
     """
-    pixels = np.unique(np.concatenate([_column_major(crop, size[0]) for crop in crops]))
+    places = [(np.nonzero(mask), x, y) for x, y, mask in crops]
+    pixels = np.unique(np.concatenate([(x + columns) * size[0] + y + rows for (rows, columns), x, y in places]))
     breaks = np.flatnonzero(np.diff(pixels) > 1)
     edges = np.stack([np.append(pixels[:1], pixels[breaks + 1]), np.append(pixels[breaks], pixels[-1:]) + 1], axis=1)
     counts = np.diff(edges.ravel(), prepend=0, append=size[0] * size[1])
@@ -77,12 +78,6 @@ def encode_mask(crops: Sequence[tuple[int, int, np.ndarray]], size: tuple[int, i
             more = number != (-1 if bits & 16 else 0)
             text.append(bits + 32 * more + 48)
     return {"size": [int(side) for side in size], "counts": text.decode()}
-
-
-def _column_major(crop: tuple[int, int, np.ndarray], height: int) -> np.ndarray:
-    x, y, mask = crop
-    rows, columns = np.nonzero(mask)
-    return (x + columns) * height + y + rows
 
 
 def decode_mask(encoded: dict[str, Any]) -> np.ndarray:
@@ -99,10 +94,9 @@ def decode_part(encoded: dict[str, Any]) -> tuple[int, int, np.ndarray]:
     starts, stops = edges[0:-1:2], edges[1::2]
     if not len(stops):
         return 0, 0, np.zeros((0, 0), bool)
-    height = encoded["size"][0]
     lengths = stops - starts
     pixels = np.repeat(starts - np.append(0, np.cumsum(lengths)[:-1]), lengths) + np.arange(lengths.sum())
-    columns, rows = np.divmod(pixels, height)
+    columns, rows = np.divmod(pixels, encoded["size"][0])
     x, y = int(columns.min()), int(rows.min())
     crop = np.zeros((int(rows.max()) - y + 1, int(columns.max()) - x + 1), bool)
     crop[rows - y, columns - x] = True

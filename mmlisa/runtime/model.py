@@ -17,7 +17,8 @@ from .tiles import Tiles
 FORMAT = 1  # version of the metadata
 
 
-Engine = tuple[dict[str, str], Sequence[Any], Callable[[np.ndarray], list[np.ndarray]]]  # see the arguments of Model
+Run = Callable[[np.ndarray], list[np.ndarray]]
+Engine = tuple[dict[str, str], Sequence[Any], Run]  # see the arguments of Model
 
 
 def load(
@@ -33,18 +34,15 @@ def load(
         providers: onnxruntime's execution providers; None for the CPU.
 
     Raises:
-        InputError: a backend that is unknown or not installed, or a file that ``mmlisa export`` did not write. The
-            backends raise their own errors.
+        InputError: a backend that is unknown or not installed, or a file that ``mmlisa export`` did not write. The backends
+            raise their own errors.
     """
-    if not find_spec("openvino") and not find_spec("onnxruntime"):
-        raise InputError(f"{str(path)!r} needs onnxruntime or OpenVINO: pip install onnxruntime")
     if backend == "auto":
         backend = "openvino" if providers is None and find_spec("openvino") else "onnxruntime"
-    if backend == "openvino":
-        return Model(path, *_openvino(path, threads))
-    if backend == "onnxruntime":
-        return Model(path, *_onnxruntime(path, threads, providers))
-    raise InputError(f"backend={backend!r}; it must be 'auto', 'onnxruntime' or 'openvino'")
+    if backend not in ("onnxruntime", "openvino") or not find_spec(backend):
+        raise InputError(f"backend={backend!r} is unknown or not installed: pip install onnxruntime, or openvino")
+    engine = _openvino(path, threads) if backend == "openvino" else _onnxruntime(path, threads, providers)
+    return Model(path, *engine)
 
 
 def _onnxruntime(path: str | Path, threads: int | None, providers: Sequence[str] | None) -> Engine:
@@ -80,13 +78,13 @@ def _openvino(path: str | Path, threads: int | None) -> Engine:
 
 
 class Model:
-    """An exported model.
+    """An exported model, run by onnxruntime, OpenVINO or another engine.
 
     Args:
         path: its file, for messages.
         metadata: metadata of the file, JSON by key.
         shape: shape of the input, with a name or None for a free axis.
-        run: function from the prepared input to the outputs of the network, by onnxruntime or another engine.
+        run: function from the prepared input to the outputs of the network.
 
     Attributes:
         task: ``'detection'``, ``'segmentation'``, ``'classification'`` or ``'video'``.
@@ -96,13 +94,7 @@ class Model:
         InputError: the metadata are not those of ``mmlisa export``.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        metadata: dict[str, str],
-        shape: Sequence[Any],
-        run: Callable[[np.ndarray], list[np.ndarray]],
-    ) -> None:
+    def __init__(self, path: str | Path, metadata: dict[str, str], shape: Sequence[Any], run: Run) -> None:
         if "mmlisa_format" not in metadata:
             raise InputError(f"{str(path)!r} has no metadata of mmlisa; write it with `mmlisa export` (without --raw)")
         self.metadata = {key[7:]: json.loads(value) for key, value in metadata.items() if key.startswith("mmlisa_")}
@@ -110,12 +102,7 @@ class Model:
         self.task, self.classes = self.metadata["task"], self.metadata["classes"]
 
     def predict(
-        self,
-        image: Any,
-        score_threshold: float | None = None,
-        *,
-        tile: int | None = None,
-        overlap: float | None = None,
+        self, image: Any, score_threshold: float | None = None, *, tile: int | None = None, overlap: float | None = None
     ) -> Prediction:
         """Predict on a file, a Pillow image, or an array ``[H, W, 3]`` (RGB, uint8).
 
@@ -175,9 +162,8 @@ class Model:
             return Prediction(probabilities=outputs[0][0])
         (height, width), (h, w) = original, size
         if self.task == "segmentation":
-            return Prediction(
-                segmentation=best_class(outputs[0][0][:, :h, :w], original, self.metadata["align_corners"])
-            )
+            logits = outputs[0][0][:, :h, :w]
+            return Prediction(segmentation=best_class(logits, original, self.metadata["align_corners"]))
         (boxes, scores, labels), wanted = outputs[:3], outputs[1] >= threshold
         sides = np.float32([width, height, width, height])
         boxes = boxes[wanted] * sides / np.float32([w, h, w, h])

@@ -1,5 +1,6 @@
 """Overlapping tiles of large images, and the merging of what a detector finds in them."""
 
+import cv2
 import numpy as np
 
 from .errors import InputError
@@ -7,21 +8,15 @@ from .masks import Prediction, encode_mask
 
 
 def check_tiles(tile: int, overlap: float) -> None:
-    """Check the size of tiles and the share that neighbours have in common.
-
-    Raises:
-        InputError: ``tile`` is smaller than 64 pixels, or ``overlap`` is not in [0, 1).
-    """
+    """Raise an :class:`InputError` if ``tile`` is smaller than 64 pixels, or ``overlap`` is not in [0, 1)."""
     if tile < 64:
         raise InputError(f"tile={tile} is too small for objects and their surroundings; use 64 pixels or more")
     if not 0 <= overlap < 1:
-        raise InputError(
-            f"overlap={overlap} is not a share of a tile that leaves a step; use 0 or more, and less than 1"
-        )
+        raise InputError(f"overlap={overlap} leaves no step between tiles; use 0 or more, and less than 1")
 
 
 class Tiles:
-    """Overlapping tiles of an image, and the merging of what a detector finds in them.
+    """Tiles of ``tile`` pixels of an image of ``size`` (height, width); the next one repeats the share ``overlap``.
 
     Tiles start at multiples of ``round(tile * (1 - overlap))``; the last one of a row or column is moved back to the border of
     the image, as in mmseg's slide mode. An image smaller than a tile is one tile of its own size.
@@ -32,11 +27,6 @@ class Tiles:
     Two detections of one class in different tiles are the same object if the part of their boxes that both tiles contain has an
     IoU of at least 0.5. The better one stays. If its tile cuts it (the box ends within 1/64 of the tile's side from an inner
     border), the best of each other tile is joined to it, boxes and masks, and so on along a row of tiles.
-
-    Args:
-        size: (height, width) of the image.
-        tile: side of a tile in pixels.
-        overlap: share of a tile that the next one repeats.
 
     Attributes:
         windows: ``[T, 4]``, x1, y1, x2, y2 of each tile, row by row.
@@ -53,8 +43,8 @@ class Tiles:
         self.windows, self._limits = (
             np.array([(x1, y1, x2, y2) for y1, y2 in rows for x1, x2 in columns]) for rows, columns in (spans, limits)
         )
-        self._boxes, self._scores = [np.zeros((0, 4), np.float32)], [np.zeros(0, np.float32)]
-        self._labels, self._owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        number = np.zeros(0, np.int64)
+        self._counted = [(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), number, number)]
         self._parts: list[tuple[int, int, np.ndarray]] | None = None
 
     def add(self, index: int, prediction: Prediction) -> None:
@@ -63,18 +53,16 @@ class Tiles:
         boxes = prediction.boxes + np.tile(corner, 2).astype(np.float32)
         centres, limits = (boxes[:, :2] + boxes[:, 2:]) / 2, self._limits[index]
         counted = np.flatnonzero(((centres >= limits[:2]) & (centres < limits[2:])).all(axis=1))
-        self._boxes.append(boxes[counted])
-        self._scores.append(prediction.scores[counted])
-        self._labels.append(prediction.labels[counted])
-        self._owners.append(np.full(len(counted), index))
+        owners = np.full(len(counted), index)
+        self._counted.append((boxes[counted], prediction.scores[counted], prediction.labels[counted], owners))
         if prediction.masks is not None:
             self._parts = (self._parts or []) + [_cut_out(prediction.masks[i], *corner) for i in counted]
 
     def merge(self, score_threshold: float = 0.0) -> Prediction:
         """Return the objects of the image whose scores reach the threshold, in its pixels, the best first."""
-        boxes, scores, labels, owners = map(np.concatenate, (self._boxes, self._scores, self._labels, self._owners))
-        order = np.argsort(-scores, kind="stable")
-        boxes, scores, labels, owners = boxes[order], scores[order], labels[order], owners[order]
+        columns = [np.concatenate(column) for column in zip(*self._counted, strict=True)]
+        order = np.argsort(-columns[1], kind="stable")
+        boxes, scores, labels, owners = (column[order] for column in columns)
         groups = [group for group in self._group(boxes, labels, owners) if scores[group[0]] >= score_threshold]
         best = [group[0] for group in groups]
         joined = [np.append(boxes[group, :2].min(axis=0), boxes[group, 2:].max(axis=0)) for group in groups]
@@ -138,8 +126,6 @@ def _ious(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 def _cut_out(mask: np.ndarray, x: int, y: int) -> tuple[int, int, np.ndarray]:
     """Return the part of ``mask [H, W]`` that contains its pixels, and the part's place if the mask's corner is at (x, y)."""
-    rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
-    if not len(rows):
-        return int(x), int(y), np.zeros((0, 0), bool)
-    cropped = mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].astype(bool)  # a copy; the mask can be freed
-    return int(x + columns[0]), int(y + rows[0]), cropped
+    left, above, width, height = cv2.boundingRect(mask.astype(np.uint8))
+    part = mask[above : above + height, left : left + width].astype(bool)  # a copy; the mask can be freed
+    return int(x) + left, int(y) + above, part

@@ -14,37 +14,22 @@ from mmlisa.export.whole import clips_boxes, find_detector
 from mmlisa.runtime.masks import enlarge
 
 ANCHORS = dict(type="AnchorGenerator", ratios=[1.0], octave_base_scale=8, scales_per_octave=1, strides=[8, 16])
-
-
 SMALL = dict(num_classes=3, in_channels=16, feat_channels=16, stacked_convs=1, test_cfg=None)
-
-
-TEST = dict(
-    mask_thr_binary=0.5,
-    nms_pre=150,
-    min_bbox_size=0,
-    score_thr=0.05,
-    nms=dict(type="nms", iou_threshold=0.6),
-    max_per_img=100,
-)
-
-
+NMS = dict(type="nms", iou_threshold=0.6)
+TEST = dict(mask_thr_binary=0.5, nms_pre=150, min_bbox_size=0, score_thr=0.05, nms=NMS, max_per_img=100)
 NORM = dict(norm_cfg=dict(type="GN", num_groups=4, requires_grad=True))
-
-
 POINTS = dict(type="MlvlPointGenerator", offset=0, strides=[8, 16])
-
-
 REGRESS = dict(regress_ranges=((-1, 64), (64, 1e8)), strides=[8, 16])
-
-
 YOLO = dict(type="YOLOAnchorGenerator", base_sizes=[[(60, 40), (30, 50)], [(20, 10), (9, 30)]], strides=[16, 8])
+BOTH = dict(in_channels=(16, 16), out_channels=(16, 16), featmap_strides=[16, 8])
+SOFTMAX = dict(type="mmdet.CrossEntropyLoss", use_sigmoid=False)
 
 
 @pytest.mark.parametrize(
     "options",
     [
         dict(type="RetinaHead", anchor_generator=ANCHORS),
+        dict(type="RetinaHead", anchor_generator=ANCHORS, loss_cls=SOFTMAX),
         dict(type="FCOSHead", **REGRESS, **NORM),
         dict(type="ATSSHead", anchor_generator=ANCHORS, **NORM),
         dict(type="GFLHead", anchor_generator=ANCHORS, **NORM),
@@ -56,13 +41,7 @@ YOLO = dict(type="YOLOAnchorGenerator", base_sizes=[[(60, 40), (30, 50)], [(20, 
         dict(type="RepPointsHead", point_feat_channels=16, point_strides=[8, 16], **NORM),
         dict(type="RTMDetInsHead", anchor_generator=POINTS, bbox_coder=dict(type="DistancePointBBoxCoder"), **NORM),
         dict(type="YOLOXHead", strides=[8, 16]),
-        dict(
-            type="YOLOV3Head",
-            anchor_generator=YOLO,
-            in_channels=(16, 16),
-            out_channels=(16, 16),
-            featmap_strides=[16, 8],
-        ),
+        dict(type="YOLOV3Head", anchor_generator=YOLO, **BOTH),
     ],
     ids=lambda options: options["type"],
 )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mmlisa.ops import interactive, interactive_softmax
+from mmlisa.ops import interactive
 from mmlisa.registry import MODELS
 
 from .base import HeadedAttention
@@ -24,8 +24,6 @@ class InteractiveAttention(HeadedAttention):
         mix_before, mix_after: head mixing before and after the softmaxes. Table 8's rows are ``landmarks`` with both,
             ``landmarks`` with none, and ``landmarks=None`` with both.
     """
-
-    softmax = staticmethod(interactive_softmax)  # optimize_for_cpu replaces it
 
     def __init__(
         self,
@@ -55,5 +53,4 @@ class InteractiveAttention(HeadedAttention):
             self.landmarks,
             mix_query=(self.mix_query_before, self.mix_query_after),
             mix_key=(self.mix_key_before, self.mix_key_after),
-            attend=self.softmax,
         )
