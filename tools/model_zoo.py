@@ -35,7 +35,7 @@ def read_header(path: Path) -> tuple[str, str, str]:
     title = re.split(r": (?:the|its) paper|: not in the paper|; the paper|\. (?=[A-Z])|\.$", comment)[0]
     if not header:
         return title, "", ""
-    tables = [source.strip() for source in (header["source"] or "").split(";") if "Table" in source]
+    tables = [source.strip() for source in (header["source"] or "").split(";") if re.search("Table|App", source)]
     return title, header["paper"] + (header["remark"] or ""), tables[0] if tables else "its paper"
 
 
