@@ -14,6 +14,7 @@ import torch
 from pycocotools import mask
 from sklearn.metrics import confusion_matrix, jaccard_score, precision_score, recall_score
 
+from helpers.folders import edited
 from mmlisa import __version__
 from mmlisa.fit import report as module
 from mmlisa.fit.evaluation import evaluate_labels, evaluate_maps, evaluate_objects
@@ -49,12 +50,10 @@ def report(folder, task, monkeypatch, classes=NAMES):
     (run / "export.json").write_text(json.dumps(dict(notes=["too large"], table=[["", "AP"], ["model.onnx", "0.726"]])))
     write_report(run, {"look": "mmlisa infer a"})
     html = (run / "report.html").read_text()
-    assert "<p>too large</p>" in html
-    assert "<td>0.726</td>" in html
-    assert "tested on val, number of images: 1; the checkpoint" in html
-    assert "RetinaNet on LiSANet (s) with 0.01 million parameters" in html
-    assert f"mmlisa {__version__}, {date.today()}" in html
-    assert "<td>7</td>" in html
+    network = "RetinaNet on LiSANet (s) with 0.01 million parameters"
+    told = ["tested on val, number of images: 1; the checkpoint", network, f"mmlisa {__version__}, {date.today()}"]
+    for text in ("<p>too large</p>", "<td>0.726</td>", "<td>7</td>", *told):
+        assert text in html
     sources = re.findall(r'(?:src|href)="([^"]+)"', html)
     assert all(source.startswith("data:image/") for source in sources), "a page that does not stand alone"
     pictures = [np.frombuffer(b64decode(source.partition(",")[2]), np.uint8) for source in sources]
@@ -95,16 +94,12 @@ def test_detection(folder, monkeypatch):
         if image == 3:  # nothing is found
             return []
         if image == 5:  # a dog is taken for a newt, and there is a ghost
-            return [
-                (0, [5, 5, 10, 10], 0.9),
-                (2, [30, 10, 20, 25], 0.8),
-                (0, [45, 0, 10, 5], 0.85),
-                (0, [0, 30, 8, 8], 0.1),
-            ]
+            ghosts = (0, [45, 0, 10, 5], 0.85), (0, [0, 30, 8, 8], 0.1)
+            return [(0, [5, 5, 10, 10], 0.9), (2, [30, 10, 20, 25], 0.8), *ghosts]
         return [(0, [5, 5, 10, 10], 0.9), (1, [31, 10, 20, 25], 0.8)]
 
     coco_files(folder, detections)
-    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES)
+    result = evaluate_objects(folder / "run", folder, "val", NAMES)
     expected = np.zeros((4, 4), int)
     expected[0, 0], expected[1, 1] = 13, 12  # cats and dogs that are found
     expected[0, 3] = expected[1, 3] = 1  # those of image 3
@@ -119,18 +114,16 @@ def test_detection(folder, monkeypatch):
     # 12 of 14 dogs are found without a false one: precision is 1 up to a recall of 12/14, and 0 beyond.
     assert result.table[2][:2] + result.table[2][3:] == ["dog & co", "14", f"{(int(100 * 12 / 14) + 1) / 101:.3f}"]
     html, pictures = report(folder, "detection", monkeypatch)
-    assert "100 &lt; 200 images" in html
-    assert "<td>dog &amp; co</td>" in html
-    assert "# look\nmmlisa infer a" in html
-    assert "2 missed, 0 found where nothing is" in html
-    assert "0 missed, 1 found where nothing is, 1 of another class" in html
+    captions = ["2 missed, 0 found where nothing is", "0 missed, 1 found where nothing is, 1 of another class"]
+    for text in ("100 &lt; 200 images", "<td>dog &amp; co</td>", "# look\nmmlisa infer a", *captions):
+        assert text in html
     assert len(pictures) == 1 + 2
     assert [row[3] for row in result.table[1:]][2] == "-", "no newt is annotated"
 
 
 def test_detection_that_finds_nothing(folder):
     coco_files(folder, lambda image: [])
-    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES)
+    result = evaluate_objects(folder / "run", folder, "val", NAMES)
     assert result.score == "box AP 0.000, AP50 0.000"
     assert result.confusion[:, 3].tolist() == [14, 14, 0, 0]
 
@@ -139,7 +132,7 @@ def test_a_window_holds_the_parts_of_the_objects(folder):
     """All masks of a large image at once would take gigabytes."""
     detections = [(0, [5, 5, 10, 10], 0.9), *[(1, [31, 10, 20, 25], score) for score in (0.8, 0.2, 0.1)]]
     coco_files(folder, lambda image: detections, with_masks=True)
-    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES)
+    result = evaluate_objects(folder / "run", folder, "val", NAMES)
     sample = result.sample("3.png", (10, 0, 30, 20))  # cuts both objects
     assert sample.pred_instances.scores.tolist() == [0.9, 0.8]
     assert sample.gt_instances.masks.sum((1, 2)).tolist() == [50, 100]
@@ -148,13 +141,11 @@ def test_a_window_holds_the_parts_of_the_objects(folder):
 
 def test_detections_in_a_crowd_do_not_count(folder):
     coco_files(folder, lambda image: [(0, [5, 5, 10, 10], 0.9), (0, [0, 20, 10, 10], 0.9), (0, [50, 35, 10, 5], 0.9)])
-    file = folder / "run" / "data" / "val.json"
-    content = json.loads(file.read_text())
-    for entry in content["annotations"][1::2]:
-        entry.update(category_id=1, bbox=[0, 18, 28, 20], area=560, iscrowd=1)
-        entry["segmentation"] = {"size": [40, 60], "counts": [0, 2400]}
-    file.write_text(json.dumps(content))
-    result = evaluate_objects(folder / "run", folder / "images", "val", NAMES)
+    with edited(folder / "run" / "data" / "val.json") as content:
+        for entry in content["annotations"][1::2]:
+            entry.update(category_id=1, bbox=[0, 18, 28, 20], area=560, iscrowd=1)
+            entry["segmentation"] = {"size": [40, 60], "counts": [0, 2400]}
+    result = evaluate_objects(folder / "run", folder, "val", NAMES)
     assert (result.confusion[0, 0], result.confusion[3, 0], result.confusion.sum()) == (14, 14, 28)
     assert [row[1] for row in result.table[1:]] == ["14", "0", "0"], "a crowd is not an object"
 
