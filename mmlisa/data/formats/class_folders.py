@@ -23,15 +23,15 @@ def recognises(folder: Folder) -> Evidence | None:
 
 def read(folder: Folder, labels: Labels, task: str) -> Dataset:
     objects, names = Objects(folder), {name for split, name in labels.values() if split == "train"}
-    classes = sorted(names or {name for _, name in labels.values()})
+    classes = {name: label for label, name in enumerate(sorted(names or {name for _, name in labels.values()}))}
     for image in folder.images:
         split, name = labels.get(image, ("", ""))
         if name not in classes:
             reason = f"{name!r} has no images in train" if name else "it is in no folder of a class; move it away"
             objects.lost.append((folder.root / image, reason))
         elif sample := objects.add_image(image, image, split=split):
-            sample.label = classes.index(name)
-    return objects.dataset("classification", classes)
+            sample.label = classes[name]
+    return objects.dataset("classification", [*classes])
 
 
 def _find_labels(folder: Folder) -> Labels:
