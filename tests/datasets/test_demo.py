@@ -76,17 +76,6 @@ def test_same_seed_same_bytes(root, tmp_path):
     assert fewer.shape != (other := next(demo.make_scenes("val", 1, seed=1)).image).shape or (fewer != other).any()
 
 
-def test_ade_layout_and_class_folders(root):
-    for split, folder in {"train": "training", "val": "validation"}.items():
-        maps = sorted((root / "ade" / "annotations" / folder).glob("*.png"))
-        assert len(maps) == SMALL[split]
-        for path, scene in zip(maps, demo.make_scenes(split, SMALL[split]), strict=True):
-            np.testing.assert_array_equal(cv2.imread(str(path), cv2.IMREAD_UNCHANGED), scene.class_map)
-            assert (root / "ade" / "images" / folder / f"{path.stem}.jpg").is_file()
-        assert sorted(path.name for path in (root / "cls" / split).iterdir()) == sorted(CLASSES)
-        assert len(list((root / "cls" / split / "cat").glob("*.jpg"))) == 1
-
-
 @pytest.mark.parametrize(
     ("library", "kind", "options"),
     [
